@@ -1,0 +1,37 @@
+//! Aligned, pooled, reference-counted I/O buffers.
+//!
+//! A [`Pool`] owns one contiguous, page-aligned region cut into equal slots. Each slot has
+//! [`HEADROOM`] bytes in front of its payload, so that a protocol header and the payload can be made
+//! contiguous without moving the payload, and a payload aligned for direct I/O.
+//!
+//! ```text
+//! region  |headroom|payload.......|headroom|payload.......|   stride = HEADROOM + payload size
+//!          4 KiB    aligned 4 KiB
+//! ```
+//!
+//! A buffer is bought from the pool as a unique [`BlockMut`], filled, frozen into a shared [`Block`]
+//! and given back by the drop of its last owner. The pool's permits are the back-pressure of a copy:
+//! [`Pool::get`] waits until a slot is free. Steady state allocates nothing: the reference counts
+//! live in the pool.
+//!
+//! ```
+//! let pool = ropeway_block::Pool::new(64 * 1024, 4);
+//! let mut block = pool.try_get().expect("four free slots");
+//! block.capacity_mut()[..5].copy_from_slice(b"hello");
+//! block.set_len(5);
+//! let shared = block.freeze();
+//! assert_eq!(&shared.slice(1..3)[..], b"el");
+//! ```
+//!
+//! Invariants: a slot has either one `BlockMut`, or n >= 1 `Block`s, or is on the free list.
+//! The region lives as long as any handle on it.
+
+mod pool;
+
+pub use pool::{Block, BlockMut, GetBlock, Pool};
+
+/// Bytes in front of each payload: room for any protocol header, and it keeps payloads page-aligned.
+pub const HEADROOM: usize = 4096;
+
+/// Alignment in bytes of every payload: enough for direct I/O on devices with 4 KiB sectors.
+pub const ALIGNMENT: usize = 4096;

@@ -1,0 +1,297 @@
+//! One error for every tree, with a verdict.
+
+use std::fmt;
+use std::io;
+
+use crate::RelPath;
+
+/// `Result` with this crate's [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What was attempted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Op {
+    /// Open an existing file.
+    Open,
+    /// Create a file.
+    Create,
+    /// Read data.
+    Read,
+    /// Write data.
+    Write,
+    /// Flush one file, a range of it, or the volume to the device.
+    Sync,
+    /// Read attributes.
+    Stat,
+    /// Set attributes.
+    SetAttributes,
+    /// List a folder.
+    List,
+    /// Make a folder.
+    MakeDir,
+    /// Remove a file or folder.
+    Remove,
+    /// Rename.
+    Rename,
+    /// Make a link, device or FIFO.
+    Link,
+    /// Copy inside one side (reflink, copy_file_range, server-side copy).
+    CopyRange,
+    /// Ask for data extents.
+    Extents,
+    /// Set the length or reserve space.
+    SetLength,
+    /// Watch for changes.
+    Watch,
+    /// Read or set extended attributes.
+    Xattr,
+}
+
+/// What went wrong, by kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// No such node.
+    NotFound,
+    /// The name is taken.
+    AlreadyExists,
+    /// Not allowed.
+    PermissionDenied,
+    /// The volume or quota is full.
+    NoSpace,
+    /// The file is larger than the volume can hold.
+    FileTooLarge,
+    /// The volume is read-only.
+    ReadOnly,
+    /// The volume cannot hold this name.
+    NameRefused,
+    /// A folder was needed.
+    NotADirectory,
+    /// A file was needed.
+    IsADirectory,
+    /// The folder is not empty.
+    NotEmpty,
+    /// The link count is exhausted.
+    TooManyLinks,
+    /// The two nodes lie on different volumes.
+    CrossDevice,
+    /// A symbolic link stands where none may be followed.
+    SymbolicLink,
+    /// The tree cannot do this at all.
+    Unsupported,
+    /// The device failed on this data.
+    DeviceError,
+    /// The volume, server or device is gone.
+    Gone,
+    /// In use by another.
+    Busy,
+    /// No answer in time.
+    TimedOut,
+    /// Interrupted; try again.
+    Interrupted,
+    /// A limit of this process (descriptors, memory).
+    Exhausted,
+    /// The caller gave up.
+    Cancelled,
+    /// The connection failed.
+    Network,
+    /// The peer broke the protocol.
+    PeerMisbehaved,
+    /// Credentials were refused.
+    Authentication,
+    /// Wrong use by the caller.
+    Misuse,
+    /// Anything else.
+    Other,
+}
+
+/// What to do about an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It may pass: try again after a pause.
+    Retry,
+    /// This item failed: list it, go on with the others.
+    Skip,
+    /// Nothing more can succeed on this tree: stop.
+    Abort,
+}
+
+/// An operation on a tree failed.
+#[derive(Debug)]
+pub struct Error {
+    /// What was attempted.
+    pub op: Op,
+    /// On which node, relative to the tree's root.
+    pub path: RelPath,
+    /// What kind of fault.
+    pub kind: ErrorKind,
+    /// The cause, where the system gave one.
+    pub source: Option<io::Error>,
+}
+
+impl Error {
+    /// An error without a system cause.
+    pub fn new(op: Op, path: &RelPath, kind: ErrorKind) -> Self {
+        Self {
+            op,
+            path: path.clone(),
+            kind,
+            source: None,
+        }
+    }
+
+    /// An error from the operating system; the kind follows from its errno.
+    pub fn from_io(op: Op, path: &RelPath, source: io::Error) -> Self {
+        Self {
+            op,
+            path: path.clone(),
+            kind: ErrorKind::of(&source),
+            source: Some(source),
+        }
+    }
+
+    /// What to do about it.
+    pub fn verdict(&self) -> Verdict {
+        self.kind.verdict()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot {} {}: ", self.op.verb(), self.path)?;
+        match &self.source {
+            Some(source) => write!(f, "{source}"),
+            None => f.write_str(self.kind.describe()),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_ref().map(|source| source as _)
+    }
+}
+
+impl Op {
+    /// The verb for messages: "cannot VERB PATH".
+    pub fn verb(self) -> &'static str {
+        match self {
+            Op::Open => "open",
+            Op::Create => "create",
+            Op::Read => "read",
+            Op::Write => "write",
+            Op::Sync => "flush",
+            Op::Stat => "examine",
+            Op::SetAttributes => "set attributes of",
+            Op::List => "list",
+            Op::MakeDir => "make folder",
+            Op::Remove => "remove",
+            Op::Rename => "rename",
+            Op::Link => "make link",
+            Op::CopyRange => "copy within",
+            Op::Extents => "find data in",
+            Op::SetLength => "set the length of",
+            Op::Watch => "watch",
+            Op::Xattr => "access extended attributes of",
+        }
+    }
+}
+
+impl ErrorKind {
+    /// The kind of an operating system error (errno(3)).
+    pub fn of(error: &io::Error) -> Self {
+        use io::ErrorKind as K;
+        // errno values of Linux (asm-generic/errno.h) that std does not tell apart well enough.
+        match error.raw_os_error() {
+            Some(5) => return Self::DeviceError,                             // EIO
+            Some(6 | 19 | 107 | 108 | 116 | 123 | 125) => return Self::Gone, // ENXIO ENODEV ENOTCONN ESHUTDOWN ESTALE ENOMEDIUM ECANCELED
+            Some(12 | 23 | 24) => return Self::Exhausted,                    // ENOMEM ENFILE EMFILE
+            Some(1) => return Self::PermissionDenied,                        // EPERM
+            Some(27) => return Self::FileTooLarge,                           // EFBIG
+            Some(31) => return Self::TooManyLinks,                           // EMLINK
+            Some(36 | 84) => return Self::NameRefused,                       // ENAMETOOLONG EILSEQ
+            Some(40) => return Self::SymbolicLink,                           // ELOOP
+            Some(95 | 38 | 25) => return Self::Unsupported,                  // EOPNOTSUPP ENOSYS ENOTTY
+            Some(122) => return Self::NoSpace,                               // EDQUOT
+            _ => {}
+        }
+        match error.kind() {
+            K::NotFound => Self::NotFound,
+            K::AlreadyExists => Self::AlreadyExists,
+            K::PermissionDenied => Self::PermissionDenied,
+            K::StorageFull | K::QuotaExceeded => Self::NoSpace,
+            K::ReadOnlyFilesystem => Self::ReadOnly,
+            K::NotADirectory => Self::NotADirectory,
+            K::IsADirectory => Self::IsADirectory,
+            K::DirectoryNotEmpty => Self::NotEmpty,
+            K::CrossesDevices => Self::CrossDevice,
+            K::ResourceBusy | K::ExecutableFileBusy => Self::Busy,
+            K::TimedOut => Self::TimedOut,
+            K::Interrupted | K::WouldBlock => Self::Interrupted,
+            K::Unsupported => Self::Unsupported,
+            K::ConnectionReset
+            | K::ConnectionAborted
+            | K::ConnectionRefused
+            | K::BrokenPipe
+            | K::NotConnected
+            | K::HostUnreachable
+            | K::NetworkUnreachable
+            | K::NetworkDown => Self::Network,
+            _ => Self::Other,
+        }
+    }
+
+    /// What to do about an error of this kind.
+    pub fn verdict(self) -> Verdict {
+        match self {
+            Self::TimedOut
+            | Self::Interrupted
+            | Self::Busy
+            | Self::Exhausted
+            | Self::Network
+            | Self::DeviceError => Verdict::Retry,
+            Self::NoSpace
+            | Self::ReadOnly
+            | Self::Gone
+            | Self::Cancelled
+            | Self::Authentication
+            | Self::PeerMisbehaved => Verdict::Abort,
+            _ => Verdict::Skip,
+        }
+    }
+
+    /// A phrase for people.
+    pub fn describe(self) -> &'static str {
+        match self {
+            Self::NotFound => "no such file or folder",
+            Self::AlreadyExists => "the name is taken",
+            Self::PermissionDenied => "permission denied",
+            Self::NoSpace => "no space left",
+            Self::FileTooLarge => "the file is larger than the volume can hold",
+            Self::ReadOnly => "the volume is read-only",
+            Self::NameRefused => "the volume cannot hold this name",
+            Self::NotADirectory => "not a folder",
+            Self::IsADirectory => "is a folder",
+            Self::NotEmpty => "the folder is not empty",
+            Self::TooManyLinks => "too many links",
+            Self::CrossDevice => "on another volume",
+            Self::SymbolicLink => "a symbolic link stands in the way",
+            Self::Unsupported => "not supported there",
+            Self::DeviceError => "the device failed",
+            Self::Gone => "the volume or device is gone",
+            Self::Busy => "in use",
+            Self::TimedOut => "no answer in time",
+            Self::Interrupted => "interrupted",
+            Self::Exhausted => "out of memory or file descriptors",
+            Self::Cancelled => "cancelled",
+            Self::Network => "connection failed",
+            Self::PeerMisbehaved => "the peer broke the protocol",
+            Self::Authentication => "login refused",
+            Self::Misuse => "wrong use",
+            Self::Other => "failed",
+        }
+    }
+}

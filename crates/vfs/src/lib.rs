@@ -1,0 +1,33 @@
+//! The one contract for trees of files.
+//!
+//! Whatever can be an end of a copy is a [`Tree`]: a local folder, an SMB share, memory, a cache, an
+//! emulated device. A tree hands out [`File`]s, which read and write [`ropeway_block`] buffers at
+//! offsets. Every operation is asynchronous (a boxed future) and names paths relative to the tree's
+//! root as raw bytes ([`RelPath`]); nothing leads out of the root and links are never followed.
+//!
+//! * [`tree`]: the contract itself; [`metadata`]: what is known of a node; [`path`]: names and paths;
+//! * [`error`]: one error with a verdict (retry, skip, abort); [`event`]: what a job reports;
+//! * [`trace`]: one record for each operation; [`clock`]: time as an argument;
+//! * `memory`: a tree in memory; `decorate`: decorators;
+//! * `contract`: the one test suite that every tree must pass.
+//!
+//! This crate does no I/O, starts no thread and knows no runtime.
+
+pub mod clock;
+pub mod error;
+pub mod event;
+pub mod metadata;
+pub mod path;
+pub mod trace;
+pub mod tree;
+
+pub use clock::{Clock, SystemClock};
+pub use error::{Error, ErrorKind, Op, Result, Verdict};
+pub use metadata::{
+    Capabilities, DirEntry, FileId, Kind, Loss, Metadata, MetadataChange, Owner, Preserve, Timestamp, Xattr,
+};
+pub use path::{Name, RelPath};
+pub use tree::{
+    Batch, BatchDone, BatchItem, BatchResult, CacheMode, Create, Extent, File, Listing, OpenOptions, Pending,
+    Space, Tree,
+};

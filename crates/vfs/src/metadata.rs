@@ -1,0 +1,294 @@
+//! What is known of a node, what to keep of it, and what could not be kept.
+
+use crate::Name;
+
+/// Nanoseconds since 1970-01-01 00:00 UTC; negative before.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
+)]
+#[serde(transparent)]
+pub struct Timestamp(pub i128);
+
+impl Timestamp {
+    /// From seconds and nanoseconds as in `struct timespec`.
+    pub fn from_unix(seconds: i64, nanoseconds: u32) -> Self {
+        Self(i128::from(seconds) * 1_000_000_000 + i128::from(nanoseconds))
+    }
+
+    /// Seconds (rounded down) and nanoseconds in 0..1e9.
+    pub fn to_unix(self) -> (i64, u32) {
+        let seconds = self.0.div_euclid(1_000_000_000);
+        let nanoseconds = self.0.rem_euclid(1_000_000_000);
+        (
+            seconds.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64,
+            nanoseconds as u32,
+        )
+    }
+
+    /// Whether two times are equal when each may have been rounded (up or down) to `granularity` nanoseconds.
+    pub fn equal_within(self, other: Self, granularity: u64) -> bool {
+        (self.0 - other.0).unsigned_abs() < u128::from(granularity.max(1))
+    }
+}
+
+/// What a node is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// A regular file.
+    File,
+    /// A folder.
+    Directory,
+    /// A symbolic link.
+    Symlink,
+    /// A named pipe.
+    Fifo,
+    /// A socket (cannot be copied).
+    Socket,
+    /// A character device.
+    CharDevice,
+    /// A block device.
+    BlockDevice,
+}
+
+/// Identity of a node, stable while it exists: volume (device number) and index (inode number).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+pub struct FileId {
+    /// The volume.
+    pub volume: u64,
+    /// The node on the volume.
+    pub index: u64,
+}
+
+/// Numeric owner and group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Owner {
+    /// User id.
+    pub user: u32,
+    /// Group id.
+    pub group: u32,
+}
+
+/// Attributes of one node. Fields that a tree does not know are `None`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Metadata {
+    /// What it is.
+    pub kind: Kind,
+    /// Logical size in bytes (of a symlink: of its text).
+    pub size: u64,
+    /// Bytes allocated on the device.
+    pub allocated: Option<u64>,
+    /// Permission bits with set-id and sticky bits (0o7777).
+    pub mode: Option<u32>,
+    /// Owner and group.
+    pub owner: Option<Owner>,
+    /// Last change of the content.
+    pub modified: Timestamp,
+    /// Last access.
+    pub accessed: Option<Timestamp>,
+    /// Last change of content or attributes.
+    pub changed: Option<Timestamp>,
+    /// Creation ("birth").
+    pub created: Option<Timestamp>,
+    /// Identity, where stable.
+    pub id: Option<FileId>,
+    /// Number of hard links, 1 where unknown.
+    pub links: u64,
+    /// Device number (major, minor) of a device node.
+    pub device: Option<(u32, u32)>,
+    /// DOS attributes ([MS-FSCC] 2.6), where kept.
+    pub dos_attributes: Option<u32>,
+}
+
+impl Metadata {
+    /// Metadata of `kind` and `size` with nothing else known.
+    pub fn bare(kind: Kind, size: u64, modified: Timestamp) -> Self {
+        Self {
+            kind,
+            size,
+            allocated: None,
+            mode: None,
+            owner: None,
+            modified,
+            accessed: None,
+            changed: None,
+            created: None,
+            id: None,
+            links: 1,
+            device: None,
+            dos_attributes: None,
+        }
+    }
+
+    /// Whether it is a folder.
+    pub fn is_dir(&self) -> bool {
+        self.kind == Kind::Directory
+    }
+
+    /// Whether fewer bytes are allocated than the size asks: a file with holes (or compressed).
+    pub fn is_sparse(&self) -> bool {
+        self.kind == Kind::File && self.allocated.is_some_and(|allocated| allocated < self.size)
+    }
+}
+
+/// One entry of a listing. The metadata may fail on its own.
+#[derive(Debug)]
+pub struct DirEntry {
+    /// Its name.
+    pub name: Name,
+    /// Its attributes.
+    pub metadata: crate::Result<Metadata>,
+}
+
+/// An extended attribute.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Xattr {
+    /// Full name with name space, e.g. `user.comment`, `system.posix_acl_access`.
+    pub name: Vec<u8>,
+    /// Its value.
+    pub value: Vec<u8>,
+}
+
+/// Attributes to set. Applied in this order: owner, mode, xattrs (ACLs and capabilities among them; chown
+/// clears capabilities and set-id bits), times last.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MetadataChange {
+    /// New owner and group.
+    pub owner: Option<Owner>,
+    /// New permission bits.
+    pub mode: Option<u32>,
+    /// The whole new set of extended attributes; those not named are removed.
+    pub xattrs: Option<Vec<Xattr>>,
+    /// New access time.
+    pub accessed: Option<Timestamp>,
+    /// New modification time.
+    pub modified: Option<Timestamp>,
+    /// New creation time.
+    pub created: Option<Timestamp>,
+    /// New DOS attributes.
+    pub dos_attributes: Option<u32>,
+}
+
+impl MetadataChange {
+    /// Everything of `metadata` that `preserve` names; xattrs are given by the caller, who has to read them.
+    pub fn of(metadata: &Metadata, preserve: &Preserve, xattrs: Option<Vec<Xattr>>) -> Self {
+        Self {
+            owner: metadata.owner.filter(|_| preserve.owner),
+            mode: metadata
+                .mode
+                .filter(|_| preserve.mode && metadata.kind != Kind::Symlink),
+            xattrs: xattrs.filter(|_| preserve.xattrs),
+            accessed: metadata.accessed.filter(|_| preserve.times),
+            modified: preserve.times.then_some(metadata.modified),
+            created: metadata.created.filter(|_| preserve.times),
+            dos_attributes: metadata.dos_attributes,
+        }
+    }
+}
+
+/// Which attributes a copy keeps. Hard links, sparse ranges and special files are policy of the job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Preserve {
+    /// Owner and group.
+    pub owner: bool,
+    /// Permission bits.
+    pub mode: bool,
+    /// Times.
+    pub times: bool,
+    /// Extended attributes, POSIX ACLs and capabilities.
+    pub xattrs: bool,
+}
+
+impl Default for Preserve {
+    fn default() -> Self {
+        Self {
+            owner: true,
+            mode: true,
+            times: true,
+            xattrs: true,
+        }
+    }
+}
+
+/// One thing that the target could not keep. Losses are counted and named in the summary; they are not errors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Loss {
+    /// The owner could not be set (not root).
+    Owner,
+    /// Permission bits are not kept there.
+    Mode,
+    /// Times are not kept, or coarser.
+    Times,
+    /// An extended attribute.
+    Xattr,
+    /// A POSIX ACL.
+    Acl,
+    /// A file capability.
+    Capability,
+    /// A hard link became a separate copy.
+    HardLink,
+    /// Holes were filled.
+    Sparse,
+    /// The creation time.
+    CreatedTime,
+    /// DOS attributes.
+    DosAttributes,
+    /// The name was mapped to one that the target can hold.
+    Name,
+}
+
+impl Loss {
+    /// A phrase for the summary: "N PHRASE".
+    pub fn describe(self) -> &'static str {
+        match self {
+            Self::Owner => "owners not set (needs root)",
+            Self::Mode => "permissions not kept by the target",
+            Self::Times => "times not kept by the target",
+            Self::Xattr => "extended attributes not kept",
+            Self::Acl => "ACLs not kept",
+            Self::Capability => "file capabilities not kept",
+            Self::HardLink => "hard links copied as separate files",
+            Self::Sparse => "sparse files filled",
+            Self::CreatedTime => "creation times not kept",
+            Self::DosAttributes => "DOS attributes not kept",
+            Self::Name => "names mapped",
+        }
+    }
+}
+
+/// What a tree can hold and how it behaves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Granularity of modification times in nanoseconds (1 on ext4, 100 on NTFS and SMB, 2e9 on FAT).
+    pub time_granularity_ns: u64,
+    /// Whether names that differ only in case are different nodes.
+    pub case_sensitive: bool,
+    /// Longest name in bytes (of UTF-8; UTF-16 units times 1 where the volume counts those).
+    pub name_max: usize,
+    /// Whether the rules of Windows names hold (no `<>:"/\|?*`, no control characters, no trailing dot or space).
+    pub windows_names: bool,
+    /// Largest file in bytes.
+    pub file_size_max: u64,
+    /// Owners can be stored.
+    pub owners: bool,
+    /// Permission bits can be stored.
+    pub modes: bool,
+    /// Extended attributes can be stored.
+    pub xattrs: bool,
+    /// Symbolic links can be made.
+    pub symlinks: bool,
+    /// Hard links can be made.
+    pub hard_links: bool,
+    /// FIFOs and (with privilege) devices can be made.
+    pub special_files: bool,
+    /// Holes are kept.
+    pub sparse: bool,
+    /// Node identities ([`FileId`]) are stable.
+    pub stable_ids: bool,
+    /// Data passes through this machine's page cache.
+    pub page_cache: bool,
+    /// Best small-file parallelism: batches in flight at once.
+    pub batches_in_flight: usize,
+}
