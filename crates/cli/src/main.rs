@@ -1,1 +1,63 @@
-fn main() {}
+//! The binary `ropeway`: move and share files at the speed of the link, and tell the truth about it.
+//!
+//! ```text
+//! main ─ args (clap) ─ layers (flags > environment > config file)
+//!      └ commands::{copy, mirror, check, trace, demo}    one file a command
+//!            ├ ends    what SRC and DST mean, refused before anything is touched
+//!            ├ trees   opens them, with limits and models around them
+//!            ├ job     runs a job: signals, progress, exit code
+//!            └ ui      bar, JSON Lines, messages, log
+//! ```
+//!
+//! Every command ends in an exit code or a [`failure::Failure`]: one line, a hint, a code.
+
+mod args;
+mod boot;
+mod commands;
+mod config;
+mod demo;
+mod ends;
+mod failure;
+mod filters;
+mod job;
+mod layers;
+mod trace_file;
+mod trees;
+mod ui;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use args::Command;
+use failure::Failure;
+
+fn main() -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let json = arguments.iter().skip(1).any(|argument| argument == "--json");
+    ExitCode::from(match run(arguments) {
+        Ok(code) => code,
+        Err(failure) => {
+            ui::messages::report_failure(&failure, json);
+            failure.code
+        }
+    })
+}
+
+fn run(arguments: Vec<OsString>) -> Result<u8, Failure> {
+    boot::start_diagnostics();
+    let config = config::Config::load(&boot::config_file())?;
+    let command = match layers::parse(arguments, &|name| std::env::var_os(name), &config)? {
+        layers::Parsed::Command(command) => command,
+        layers::Parsed::Text { text, code } => {
+            ui::messages::print(&text);
+            return Ok(code);
+        }
+    };
+    match *command {
+        Command::Copy(args) => commands::copy::run(&args),
+        Command::Mirror(args) => commands::mirror::run(&args),
+        Command::Check(args) => commands::check::run(&args),
+        Command::Trace(args) => commands::trace::run(&args),
+        Command::Demo(args) => commands::demo::run(&args),
+    }
+}

@@ -1,1 +1,57 @@
-//! stub
+//! Copy jobs: a plan and two trees, with progress, journal, verification and durability.
+//!
+//! A [`Job`] copies one or more [`Root`]s into a target tree. It walks while it copies, keeps a journal so
+//! that a later run goes on where this one stopped, counts three things (read, sent, durable), and ends when
+//! the data is durable unless told otherwise ([`Durability`]).
+//!
+//! ```no_run
+//! use std::sync::Arc;
+//! use ropeway_copy::{Job, JobSpec, Options, Root};
+//! use ropeway_local::{LocalOptions, LocalTree};
+//! use ropeway_vfs::RelPath;
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let source = LocalTree::open("photos".as_ref(), LocalOptions::default())?;
+//! let target = LocalTree::open("/mnt/stick".as_ref(), LocalOptions::default())?;
+//! let root = Root {
+//!     source,
+//!     source_path: RelPath::root(),
+//!     target_path: RelPath::parse(b"photos").expect("a plain name"),
+//! };
+//! let job = Job::new(JobSpec { roots: vec![root], target, options: Options::default(), journal: None });
+//! let outcome = job.run(Arc::new(|_event| {})).await;
+//! println!("{} files, {:?}", outcome.summary.counters.files_done, outcome.status);
+//! # Ok(()) }
+//! ```
+
+mod check;
+mod clock;
+mod context;
+mod count;
+mod delete;
+mod durable;
+mod file;
+mod folder;
+mod job;
+mod journal;
+mod links;
+mod options;
+mod progress;
+mod small;
+mod special;
+mod status;
+mod stream;
+mod verify;
+mod walk;
+mod watch;
+
+pub use check::{CheckOutcome, CheckSpec, check, check_manifest};
+pub use clock::RuntimeClock;
+pub use context::EventSink;
+pub use job::{Handle, Job, JobSpec};
+pub use journal::{JobKey, JournalSpec, unfinished};
+pub use options::{
+    Backup, Delete, Durability, Options, Root, TEMPORARY_PREFIX, Verification, is_temporary,
+};
+pub use status::{Outcome, Status, hint_for};
+pub use verify::{ManifestEntry, ManifestError, ManifestReader};

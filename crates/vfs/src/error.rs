@@ -86,6 +86,8 @@ pub enum ErrorKind {
     DeviceError,
     /// The volume, server or device is gone.
     Gone,
+    /// It changed while it was read.
+    Changed,
     /// In use by another.
     Busy,
     /// No answer in time.
@@ -282,6 +284,7 @@ impl ErrorKind {
             Self::Unsupported => "not supported there",
             Self::DeviceError => "the device failed",
             Self::Gone => "the volume or device is gone",
+            Self::Changed => "it changed while it was copied; run again when it rests",
             Self::Busy => "in use",
             Self::TimedOut => "no answer in time",
             Self::Interrupted => "interrupted",

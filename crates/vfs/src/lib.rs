@@ -8,21 +8,25 @@
 //! * [`tree`]: the contract itself; [`metadata`]: what is known of a node; [`path`]: names and paths;
 //! * [`error`]: one error with a verdict (retry, skip, abort); [`event`]: what a job reports;
 //! * [`trace`]: one record for each operation; [`clock`]: time as an argument;
-//! * `memory`: a tree in memory; `decorate`: decorators;
-//! * `contract`: the one test suite that every tree must pass.
+//! * [`memory`]: a tree in memory; [`decorate`]: trees around trees (faults, slow device, limit, meter, retry, dry run);
+//! * [`contract`]: the one test suite that every tree must pass.
 //!
 //! This crate does no I/O, starts no thread and knows no runtime.
 
 pub mod clock;
+pub mod contract;
+pub mod decorate;
 pub mod error;
 pub mod event;
+pub mod memory;
 pub mod metadata;
 pub mod path;
 pub mod trace;
 pub mod tree;
 
-pub use clock::{Clock, SystemClock};
+pub use clock::{Clock, SystemClock, VirtualClock};
 pub use error::{Error, ErrorKind, Op, Result, Verdict};
+pub use memory::MemoryTree;
 pub use metadata::{
     Capabilities, DirEntry, FileId, Kind, Loss, Metadata, MetadataChange, Owner, Preserve, Timestamp, Xattr,
 };

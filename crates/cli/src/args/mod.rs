@@ -1,0 +1,217 @@
+//! The command line: one struct for each command, texts of the help included.
+//!
+//! `-h` shows the first line of each flag, `--help` everything. Flags never name conflicts to clap: a flag may also
+//! come from the environment or the configuration ([`crate::layers`]), and commands judge combinations themselves.
+
+mod transfer;
+pub(crate) mod values;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+
+pub(crate) use transfer::{
+    AttributeArgs, ExistingArgs, ModelArgs, OutputArgs, SelectArgs, SpeedArgs, TransferArgs,
+};
+
+/// Text below the help of every command.
+const AFTER_HELP: &str = "\
+Every flag --long-name can also be set as ROPEWAY_LONG_NAME in the environment or as long-name in \
+$XDG_CONFIG_HOME/ropeway/config.toml; a flag wins over the environment, and that over the file.";
+
+/// Move and share files between disks, flash, NAS and sites at the speed of the link, and tell the truth about it.
+#[derive(Debug, Parser)]
+#[command(
+    name = "ropeway",
+    version,
+    max_term_width = 120,
+    after_help = "`ropeway COMMAND -h` shows a command's flags, one line each; `--help` explains them.",
+    after_long_help = AFTER_HELP
+)]
+pub(crate) struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Copy files and folders; goes on where an earlier run stopped
+    Copy(Box<CopyArgs>),
+    /// Make a folder equal to another, deletions included
+    Mirror(Box<MirrorArgs>),
+    /// Compare two trees, or one with a manifest
+    Check(CheckArgs),
+    /// Show what a run with --trace did, operation by operation
+    Trace(TraceArgs),
+    /// Make a tree, copy it, kill the copy half way, resume, verify
+    Demo(DemoArgs),
+}
+
+/// `ropeway copy`.
+///
+/// Copies SRC into DST if DST is a folder, else to DST, like `cp -r`; except that an unfinished copy of the same SRC
+/// to DST is continued. Ends when the data is durable on the device.
+#[derive(Args, Clone, Debug)]
+#[command(after_long_help = AFTER_HELP)]
+pub(crate) struct CopyArgs {
+    /// Files or folders to copy
+    #[arg(value_name = "SRC", required = true, num_args = 1..)]
+    pub(crate) sources: Vec<PathBuf>,
+    /// Where to: a folder to copy into, or the name of the copy
+    #[arg(value_name = "DST", required = true)]
+    pub(crate) target: PathBuf,
+    /// Take DST as the copy itself, never go into it
+    #[arg(short = 'T', long)]
+    pub(crate) no_target_directory: bool,
+    /// Remove each source file once its copy is durable
+    #[arg(long = "move")]
+    pub(crate) move_source: bool,
+    /// Everything that copies share.
+    #[command(flatten)]
+    pub(crate) transfer: TransferArgs,
+}
+
+/// `ropeway mirror`.
+///
+/// Makes DST equal to SRC: what SRC does not have is deleted from DST. The whole source is walked first; an empty
+/// source is refused; a folder that could not be listed whole deletes nothing; excluded names survive.
+#[derive(Args, Clone, Debug)]
+#[command(after_long_help = AFTER_HELP)]
+pub(crate) struct MirrorArgs {
+    /// The folder to mirror
+    #[arg(value_name = "SRC")]
+    pub(crate) source: PathBuf,
+    /// The folder that becomes equal to it
+    #[arg(value_name = "DST")]
+    pub(crate) target: PathBuf,
+    /// Refuse to delete more than N nodes, or N% of DST
+    #[arg(long, value_name = "N|N%", value_parser = values::max_delete)]
+    pub(crate) max_delete: Option<ropeway_plan::guard::MaxDelete>,
+    /// Delete what filters exclude, too
+    #[arg(long)]
+    pub(crate) delete_excluded: bool,
+    /// Delete without asking
+    ///
+    /// Otherwise a terminal is asked when there is something to delete; without a terminal the mirror is refused
+    /// (exit 8) and nothing is touched.
+    #[arg(short = 'y', long)]
+    pub(crate) yes: bool,
+    /// Everything that copies share.
+    #[command(flatten)]
+    pub(crate) transfer: TransferArgs,
+}
+
+/// `ropeway check`.
+///
+/// Compares DST with SRC: kinds, sizes, times (at the coarser end's granularity), attributes, and with --checksum
+/// the content. With --manifest compares files with hashes kept by an earlier copy. Exit code 7 on differences.
+#[derive(Args, Clone, Debug)]
+#[command(after_long_help = AFTER_HELP)]
+pub(crate) struct CheckArgs {
+    /// SRC DST; with --manifest the folder that the manifest speaks of (default: where the manifest lies)
+    #[arg(value_name = "PATH", num_args = 0..=2)]
+    pub(crate) paths: Vec<PathBuf>,
+    /// Compare content, not only size and time
+    #[arg(short = 'c', long)]
+    pub(crate) checksum: bool,
+    /// Compare with the hashes in this file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) manifest: Option<PathBuf>,
+    /// Which attributes count.
+    #[command(flatten)]
+    pub(crate) attributes: AttributeArgs,
+    /// What to look at.
+    #[command(flatten)]
+    pub(crate) select: SelectArgs,
+    /// How to speak.
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+/// `ropeway trace`.
+///
+/// Shows a file written by --trace as a table, or as JSON Lines or CSV for other tools, and sums it up by kind of
+/// operation. Filters combine.
+#[derive(Args, Clone, Debug)]
+#[command(after_long_help = AFTER_HELP)]
+pub(crate) struct TraceArgs {
+    /// The trace file
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// Only this kind of operation (repeat for more)
+    #[arg(short = 'k', long, value_name = "KIND")]
+    pub(crate) kind: Vec<String>,
+    /// Only `source` or `target`
+    #[arg(long, value_name = "END", value_parser = values::end)]
+    pub(crate) end: Option<ropeway_vfs::trace::End>,
+    /// Only paths that hold this text
+    #[arg(short = 'p', long, value_name = "TEXT")]
+    pub(crate) path: Option<String>,
+    /// Only operations that failed
+    #[arg(long)]
+    pub(crate) failed: bool,
+    /// Only operations that took longer, e.g. 10ms
+    #[arg(long, value_name = "TIME", value_parser = values::duration)]
+    pub(crate) longer_than: Option<Duration>,
+    /// At most so many operations
+    #[arg(short = 'n', long, value_name = "N")]
+    pub(crate) limit: Option<u64>,
+    /// Only the table by kind: count, bytes, times
+    #[arg(short = 's', long)]
+    pub(crate) summary: bool,
+    /// JSON Lines
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Comma-separated values (RFC 4180)
+    #[arg(long)]
+    pub(crate) csv: bool,
+}
+
+/// `ropeway demo`.
+///
+/// Makes a real mixed tree in a new temporary folder, copies it with a second ropeway process, kills that half way
+/// (SIGKILL), resumes, verifies from the device, compares independently, and prints what was sent twice: nothing.
+/// Removes everything at the end. Exit code 0 only if all of it held.
+#[derive(Args, Clone, Debug)]
+#[command(after_long_help = AFTER_HELP)]
+pub(crate) struct DemoArgs {
+    /// Where to make the temporary folder [default: the system's]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+    /// Leave the folder at the end
+    #[arg(long)]
+    pub(crate) keep: bool,
+    /// Seed of the made-up tree
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn short_help_has_one_line_for_each_flag() {
+        for name in ["copy", "mirror", "check", "trace", "demo"] {
+            let mut command = Cli::command();
+            command.build();
+            let sub = command.find_subcommand_mut(name).unwrap();
+            let text = sub.clone().term_width(120).render_help().to_string();
+            let flags = sub.get_arguments().filter(|arg| !arg.is_positional()).count();
+            let lines = text.lines().filter(|line| line.trim_start().starts_with('-')).count();
+            assert_eq!(lines, flags, "{name}:\n{text}");
+            for line in text.lines() {
+                assert!(line.chars().count() <= 120, "{line}");
+            }
+        }
+    }
+}

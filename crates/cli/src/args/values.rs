@@ -1,0 +1,153 @@
+//! Values of flags: each parser gives the value or one clause that says what is wrong.
+
+use std::fmt::Display;
+use std::time::Duration;
+
+use jiff::tz::TimeZone;
+use ropeway_copy::Durability;
+use ropeway_plan::Engine;
+use ropeway_plan::bandwidth::Schedule;
+use ropeway_plan::guard::MaxDelete;
+use ropeway_plan::filter;
+use ropeway_plan::names::NamePolicy;
+use ropeway_vfs::decorate::faults::FaultRule;
+use ropeway_vfs::decorate::slow::DeviceModel;
+use ropeway_vfs::trace::End;
+use ropeway_vfs::{CacheMode, Timestamp};
+
+/// The rules of one `--fault`.
+#[derive(Clone, Debug)]
+pub(crate) struct FaultRules(pub(crate) Vec<FaultRule>);
+
+fn text(error: impl Display) -> String {
+    error.to_string()
+}
+
+/// Picks the value of a word, or names the words.
+fn word<T: Copy>(given: &str, words: &[(&str, T)]) -> Result<T, String> {
+    let found = words.iter().find(|(word, _)| *word == given).map(|(_, value)| *value);
+    found.ok_or_else(|| {
+        let names: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+        format!("there are {}", names.join(", "))
+    })
+}
+
+pub(super) fn durability(given: &str) -> Result<Durability, String> {
+    word(given, &[("none", Durability::None), ("end", Durability::End), ("file", Durability::File)])
+}
+
+pub(super) fn cache(given: &str) -> Result<CacheMode, String> {
+    let words = [
+        ("auto", CacheMode::Auto),
+        ("keep", CacheMode::Keep),
+        ("leave", CacheMode::Leave),
+        ("direct", CacheMode::Direct),
+    ];
+    word(given, &words)
+}
+
+pub(super) fn names(given: &str) -> Result<NamePolicy, String> {
+    word(given, &[("auto", NamePolicy::Auto), ("refuse", NamePolicy::Refuse), ("map", NamePolicy::Map)])
+}
+
+pub(super) fn end(given: &str) -> Result<End, String> {
+    word(given, &[("source", End::Source), ("target", End::Target)])
+}
+
+pub(super) fn engine(given: &str) -> Result<Engine, String> {
+    given.parse().map_err(text)
+}
+
+pub(super) fn max_delete(given: &str) -> Result<MaxDelete, String> {
+    given.parse().map_err(text)
+}
+
+pub(super) fn size(given: &str) -> Result<u64, String> {
+    filter::parse_size(given).map_err(text)
+}
+
+/// An age before now or a date in local time.
+pub(super) fn age(given: &str) -> Result<Timestamp, String> {
+    let now = Timestamp(jiff::Timestamp::now().as_nanosecond());
+    filter::parse_age_in(given, now, &TimeZone::system()).map_err(text)
+}
+
+pub(super) fn bwlimit(given: &str) -> Result<Schedule, String> {
+    Schedule::parse(given).map_err(text)
+}
+
+pub(super) fn model(given: &str) -> Result<DeviceModel, String> {
+    DeviceModel::parse(given).map_err(text)
+}
+
+/// Rules separated by `;`; `source:` before a rule is taken for `source.`.
+pub(crate) fn fault(given: &str) -> Result<FaultRules, String> {
+    let rules: Vec<String> = given
+        .split(';')
+        .map(|rule| {
+            let rule = rule.trim();
+            match ["source", "target"].iter().find_map(|end| Some((end, rule.strip_prefix(end)?.strip_prefix(':')?))) {
+                Some((end, rest)) => format!("{end}.{rest}"),
+                None => rule.to_owned(),
+            }
+        })
+        .collect();
+    let rules = FaultRule::parse(&rules.join(";")).map_err(text)?;
+    if rules.is_empty() {
+        return Err("it holds no rule".to_owned());
+    }
+    Ok(FaultRules(rules))
+}
+
+/// `500us`, `10ms`, `30s`, `5m`, `2h`; a bare number counts seconds. More than zero.
+pub(super) fn duration(given: &str) -> Result<Duration, String> {
+    let fault = || format!("{given:?} is not a time such as 10ms, 30s, 5m or 2h");
+    let trimmed = given.trim();
+    let split = trimmed.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(trimmed.len());
+    let (number, unit) = trimmed.split_at(split);
+    let seconds = match unit.trim_start() {
+        "ns" => 1e-9,
+        "us" => 1e-6,
+        "ms" => 1e-3,
+        "" | "s" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        _ => return Err(fault()),
+    };
+    let number: f64 = number.parse().map_err(|_| fault())?;
+    let span = Duration::try_from_secs_f64(number * seconds).map_err(|_| fault())?;
+    if span.is_zero() { Err(fault()) } else { Ok(span) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_units() {
+        assert_eq!(duration("10ms"), Ok(Duration::from_millis(10)));
+        assert_eq!(duration("1.5m"), Ok(Duration::from_secs(90)));
+        assert_eq!(duration("30"), Ok(Duration::from_secs(30)));
+        for bad in ["", "0", "s", "-1s", "1 year", "1e400h"] {
+            assert!(duration(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn faults_take_both_spellings_of_the_end() {
+        for rule in ["source:read:errno=EIO", "source.read:errno=EIO"] {
+            let rules = fault(rule).unwrap().0;
+            assert_eq!(rules.len(), 1);
+            assert_eq!(rules[0].end, Some(End::Source));
+        }
+        assert_eq!(fault("target:write:nth=2,errno=ENOSPC; any:delay=1ms").unwrap().0.len(), 2);
+        assert!(fault("").is_err());
+        assert!(fault("source:boil:errno=EIO").is_err());
+    }
+
+    #[test]
+    fn unknown_words_name_the_known_ones() {
+        assert_eq!(cache("warm"), Err("there are auto, keep, leave, direct".to_owned()));
+        assert!(durability("end").is_ok());
+    }
+}

@@ -1,0 +1,34 @@
+//! Where things are kept, which boot this is, and diagnostics.
+
+use std::path::PathBuf;
+
+use tracing_subscriber::EnvFilter;
+
+/// Starts diagnostics on stderr if `ROPEWAY_DEBUG` names a filter (e.g. `debug` or `ropeway_copy=trace`).
+pub(crate) fn start_diagnostics() {
+    let Ok(filter) = std::env::var("ROPEWAY_DEBUG") else {
+        return;
+    };
+    // An unusable filter falls back to everything: whoever sets the variable wants to see something.
+    let filter = EnvFilter::try_new(&filter).unwrap_or_else(|_| EnvFilter::new("debug"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
+}
+
+/// `$XDG_CONFIG_HOME/ropeway/config.toml`, by default below `~/.config`; `None` without a home.
+pub(crate) fn config_file() -> Option<PathBuf> {
+    base("XDG_CONFIG_HOME", ".config").map(|folder| folder.join("ropeway/config.toml"))
+}
+
+/// `$XDG_STATE_HOME/ropeway/jobs`, by default below `~/.local/state`; `None` without a home.
+pub(crate) fn jobs_folder() -> Option<PathBuf> {
+    base("XDG_STATE_HOME", ".local/state").map(|folder| folder.join("ropeway/jobs"))
+}
+
+/// XDG base directories: relative values are ignored, as the specification asks.
+fn base(variable: &str, below_home: &str) -> Option<PathBuf> {
+    let given = std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
+    given.or_else(|| {
+        let home = std::env::var_os("HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+        home.map(|home| home.join(below_home))
+    })
+}

@@ -1,0 +1,214 @@
+//! The configuration file: TOML, keys are the long names of flags.
+//!
+//! ```toml
+//! verify = true                       # for every command that has the flag
+//! exclude = ["*.tmp", ".cache/"]
+//!
+//! [mirror]                            # for one command; wins over the above
+//! max-delete = "10%"
+//! ```
+//!
+//! Whatever is wrong is one line with file and line number; nothing is done with half a configuration.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io;
+use std::path::PathBuf;
+
+use clap::Command as Clap;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::failure::Failure;
+
+/// A value for a flag that does not come from the command line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Setting {
+    /// Where it stands, for messages: a file and line, or a variable.
+    pub(crate) place: String,
+    /// The values as texts.
+    pub(crate) values: Vec<OsString>,
+    /// Whether it was written as a list.
+    pub(crate) is_list: bool,
+    /// Whether it was written as true or false.
+    pub(crate) is_bool: bool,
+}
+
+type Settings = BTreeMap<String, Setting>;
+
+/// What the file says.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Config {
+    common: Settings,
+    commands: BTreeMap<String, (String, Settings)>,
+}
+
+impl Config {
+    /// Reads the file; a missing one is an empty one.
+    ///
+    /// # Errors
+    /// The file cannot be read or is not TOML.
+    pub(crate) fn load(path: &Option<PathBuf>) -> Result<Self, Failure> {
+        let Some(path) = path else {
+            return Ok(Self::default());
+        };
+        match std::fs::read_to_string(path) {
+            Ok(text) => Self::parse(&path.display().to_string(), &text),
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                Ok(Self::default())
+            }
+            Err(error) => Err(Failure::usage(format!("cannot read the configuration {}: {error}", path.display()))
+                .hint("make it readable, or point XDG_CONFIG_HOME elsewhere")),
+        }
+    }
+
+    /// Parses the text of a file.
+    ///
+    /// # Errors
+    /// It is not TOML, or holds values that no flag can have.
+    pub(crate) fn parse(file: &str, text: &str) -> Result<Self, Failure> {
+        let place = |offset: usize| {
+            let before = text.get(..offset).unwrap_or(text);
+            format!("{file}:{}", before.matches('\n').count() + 1)
+        };
+        let table = DeTable::parse(text).map_err(|error| {
+            let at = place(error.span().map_or(0, |span| span.start));
+            Failure::usage(format!("{at}: {}", error.message().replace('\n', " ")))
+                .hint("the file is TOML: `flag-name = value`, texts in quotes")
+        })?;
+        let mut config = Self::default();
+        for (key, value) in table.get_ref() {
+            let at = place(key.span().start);
+            match value.get_ref() {
+                DeValue::Table(inner) => {
+                    let settings = settings(inner, &place)?;
+                    config.commands.insert(key.get_ref().to_string(), (at, settings));
+                }
+                other => {
+                    config.common.insert(key.get_ref().to_string(), setting(other, at)?);
+                }
+            }
+        }
+        Ok(config)
+    }
+
+    /// What the file says of a flag of a command.
+    pub(crate) fn setting(&self, command: &str, long: &str) -> Option<&Setting> {
+        let own = self.commands.get(command).and_then(|(_, settings)| settings.get(long));
+        own.or_else(|| self.common.get(long))
+    }
+
+    /// Refuses keys that name no flag and tables that name no command.
+    ///
+    /// # Errors
+    /// The first unknown name, with its place.
+    pub(crate) fn check_keys(&self, cli: &Clap) -> Result<(), Failure> {
+        let longs = |command: &Clap| -> Vec<String> {
+            command.get_arguments().filter_map(|arg| arg.get_long()).map(str::to_owned).collect()
+        };
+        let all: Vec<String> = cli.get_subcommands().flat_map(&longs).collect();
+        known(&self.common, &all, "")?;
+        for (name, (place, settings)) in &self.commands {
+            let Some(command) = cli.find_subcommand(name) else {
+                let names: Vec<&str> = cli.get_subcommands().map(Clap::get_name).collect();
+                return Err(Failure::usage(format!("{place}: [{name}] is no command"))
+                    .hint(format!("there are {}", names.join(", "))));
+            };
+            known(settings, &longs(command), &format!(" of {name}"))?;
+        }
+        Ok(())
+    }
+}
+
+fn known(settings: &Settings, flags: &[String], of: &str) -> Result<(), Failure> {
+    for (key, setting) in settings {
+        if !flags.iter().any(|flag| flag == key) {
+            let failure = Failure::usage(format!("{}: {key:?} is no flag{of}", setting.place));
+            let alike = flags.iter().find(|flag| flag.replace('-', "") == key.replace(['-', '_'], ""));
+            return Err(match alike {
+                Some(flag) => failure.hint(format!("it is spelled {flag:?}")),
+                None => failure.hint("keys are the long names of flags, without the dashes in front"),
+            });
+        }
+    }
+    Ok(())
+}
+
+fn settings(table: &DeTable<'_>, place: &dyn Fn(usize) -> String) -> Result<Settings, Failure> {
+    let mut settings = Settings::new();
+    for (key, value) in table {
+        let at = place(key.span().start);
+        settings.insert(key.get_ref().to_string(), setting(value.get_ref(), at)?);
+    }
+    Ok(settings)
+}
+
+fn setting(value: &DeValue<'_>, place: String) -> Result<Setting, Failure> {
+    let one = |value: &DeValue<'_>| {
+        scalar(value).map(OsString::from).ok_or_else(|| {
+            Failure::usage(format!("{place}: {} cannot be the value of a flag", value.type_str()))
+                .hint("values are texts, numbers, true or false, or lists of these")
+        })
+    };
+    let values = match value {
+        DeValue::Array(list) => list.iter().map(Spanned::get_ref).map(one).collect::<Result<_, _>>()?,
+        value => vec![one(value)?],
+    };
+    Ok(Setting { values, is_list: value.is_array(), is_bool: value.is_bool(), place })
+}
+
+fn scalar(value: &DeValue<'_>) -> Option<String> {
+    Some(match value {
+        DeValue::String(text) => text.to_string(),
+        DeValue::Integer(number) if number.radix() == 10 => number.as_str().to_owned(),
+        DeValue::Integer(number) => {
+            i128::from_str_radix(number.as_str(), number.radix()).ok()?.to_string()
+        }
+        DeValue::Float(number) => number.as_str().to_owned(),
+        DeValue::Boolean(truth) => truth.to_string(),
+        DeValue::Datetime(date) => date.to_string(),
+        DeValue::Array(_) | DeValue::Table(_) => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::Cli;
+    use clap::CommandFactory;
+
+    fn fault(text: &str) -> Failure {
+        let config = Config::parse("c.toml", text);
+        config.and_then(|config| config.check_keys(&Cli::command())).unwrap_err()
+    }
+
+    #[test]
+    fn mistakes_name_their_line() {
+        assert!(fault("verify = true\ncolour = 1").message.starts_with("c.toml:2: \"colour\" is no flag"));
+        assert!(fault("\n[paint]\nverify = true").message.starts_with("c.toml:2: [paint] is no command"));
+        assert!(fault("[check]\nchecksum = true\nbwlimit = \"8M\"").message.starts_with("c.toml:3: "));
+        assert!(fault("verify = true\nupdate = yes").message.starts_with("c.toml:2: "), "not TOML");
+        assert!(fault("verify = { a = 1 }").message.contains("is no command"));
+        assert!(fault("[copy]\ninclude = [[1]]").message.starts_with("c.toml:2: array cannot be"));
+        let failure = fault("dry_run = true");
+        assert_eq!((failure.code, failure.hint.as_deref()), (1, Some("it is spelled \"dry-run\"")));
+    }
+
+    #[test]
+    fn a_table_of_a_command_wins() {
+        let config = Config::parse("c", "retries = 1_0\n[copy]\nretries = 0x10\n").unwrap();
+        assert_eq!(config.setting("copy", "retries").unwrap().values, ["16"]);
+        assert_eq!(config.setting("mirror", "retries").unwrap().values, ["10"]);
+        assert_eq!(config.setting("mirror", "verify"), None);
+    }
+
+    #[test]
+    fn an_unreadable_file_is_wrong_use_and_a_missing_one_is_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let failure = Config::load(&Some(folder.path().to_path_buf())).unwrap_err();
+        assert_eq!(failure.code, 1);
+        assert!(failure.message.contains("cannot read the configuration"));
+        assert!(Config::load(&Some(folder.path().join("none.toml"))).is_ok());
+        assert!(Config::load(&None).is_ok());
+    }
+}

@@ -1,0 +1,175 @@
+//! Tests of what SRC and DST mean, on real folders.
+
+use super::*;
+use std::os::unix::fs::symlink;
+
+struct Ground(tempfile::TempDir);
+
+impl Ground {
+    /// `dir/`, `dir/inner/`, `other/`, `empty/`, `file`, `file2`, `link -> dir`.
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        for name in ["dir/inner", "other", "empty", "holds/dir", "holds/file2"] {
+            fs::create_dir_all(path(name)).unwrap();
+        }
+        for name in ["file", "file2", "dir/a", "holds/file"] {
+            fs::write(path(name), name).unwrap();
+        }
+        symlink("dir", path("link")).unwrap();
+        Self(folder)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        // Not `join`: it would keep the given spelling ("dir/." stays so).
+        let mut path = fs::canonicalize(self.0.path()).unwrap().into_os_string();
+        path.push("/");
+        path.push(name);
+        path.into()
+    }
+
+    fn resolve(&self, manner: Manner, sources: &[&str], target: &str) -> Result<Ends, Failure> {
+        self.resolve_with(manner, sources, target, &|_| false)
+    }
+
+    fn resolve_with(
+        &self,
+        manner: Manner,
+        sources: &[&str],
+        target: &str,
+        unfinished: &dyn Fn(&JobKey) -> bool,
+    ) -> Result<Ends, Failure> {
+        let sources: Vec<PathBuf> = sources.iter().map(|name| self.path(name)).collect();
+        resolve(&sources, &self.path(target), &Circumstances { manner, writes: true, unfinished })
+    }
+
+    /// Target tree (relative to the ground), and for each source its tree, path and target path.
+    fn shape(&self, ends: &Ends) -> (String, Vec<[String; 3]>) {
+        let base = self.path("");
+        let short = |path: &Path| path.strip_prefix(&base).unwrap_or(path).display().to_string();
+        let sources = ends.sources.iter().map(|end| {
+            [short(&end.tree), end.path.to_string(), end.target_path.to_string()]
+        });
+        (short(&ends.target_tree), sources.collect())
+    }
+}
+
+fn refused(result: Result<Ends, Failure>, expected: u8, part: &str) {
+    let failure = result.unwrap_err();
+    assert_eq!(failure.code, expected, "{failure:?}");
+    assert!(failure.message.contains(part), "{failure:?}");
+    assert!(failure.hint.is_some(), "{failure:?}");
+    assert!(!failure.message.contains('\n'), "{failure:?}");
+}
+
+#[test]
+fn a_folder_goes_into_a_folder_or_becomes_the_target() {
+    let ground = Ground::new();
+    let shape = |manner, sources: &[&str], target: &str| {
+        ground.shape(&ground.resolve(manner, sources, target).unwrap())
+    };
+    let one = |tree: &str, path: &str, target: &str| vec![[tree.into(), path.into(), target.into()]];
+    assert_eq!(shape(Manner::Into, &["dir"], "other"), ("other".into(), one("dir", ".", "dir")));
+    assert_eq!(shape(Manner::Into, &["dir"], "new"), (String::new(), one("dir", ".", "new")));
+    assert_eq!(shape(Manner::Into, &["dir/"], "new/"), (String::new(), one("dir", ".", "new")));
+    assert_eq!(shape(Manner::Exact, &["dir"], "other"), (String::new(), one("dir", ".", "other")));
+    assert_eq!(shape(Manner::Mirror, &["dir"], "other"), (String::new(), one("dir", ".", "other")));
+    assert_eq!(shape(Manner::Into, &["file"], "other"), ("other".into(), one("", "file", "file")));
+    assert_eq!(shape(Manner::Into, &["file"], "file2"), (String::new(), one("", "file", "file2")));
+    assert_eq!(shape(Manner::Into, &["link"], "other"), ("other".into(), one("", "link", "link")));
+    assert_eq!(shape(Manner::Into, &["link/"], "other"), ("other".into(), one("dir", ".", "dir")));
+    assert_eq!(shape(Manner::Into, &["dir/."], "other"), (String::new(), one("dir", ".", "other")));
+    assert_eq!(shape(Manner::Into, &["dir/inner/.."], "other"), (String::new(), one("dir", ".", "other")));
+    let (tree, sources) = shape(Manner::Into, &["file", "dir"], "other");
+    assert_eq!((tree.as_str(), sources.len()), ("other", 2));
+}
+
+#[test]
+fn an_unfinished_copy_goes_on_instead_of_going_into() {
+    let ground = Ground::new();
+    let exact = ground.resolve(Manner::Exact, &["dir"], "other").unwrap();
+    let key = exact.key.clone();
+    let resumed = ground.resolve_with(Manner::Into, &["dir"], "other", &|asked| *asked == key).unwrap();
+    assert_eq!(resumed, exact);
+    let fresh = ground.resolve(Manner::Into, &["dir"], "other").unwrap();
+    assert_ne!(fresh.key, exact.key);
+    let inside = ground.resolve(Manner::Exact, &["dir"], "other/dir").unwrap();
+    assert_eq!(fresh.key, inside.key, "the key of a copy into a folder is that of its final place");
+}
+
+#[test]
+fn the_same_job_has_the_same_key_however_it_is_spelled() {
+    let ground = Ground::new();
+    let key = |source: &str, target: &str| ground.resolve(Manner::Into, &[source], target).unwrap().key;
+    assert_eq!(key("dir", "new"), key("dir/inner/../", "other/../new"));
+    assert_eq!(key("dir", "new"), key("link/", "new"));
+    assert_ne!(key("dir", "new"), key("dir/inner", "new"));
+    assert_ne!(identity(Path::new(OsStr::from_bytes(b"/\xff"))), identity(Path::new(OsStr::from_bytes(b"/\xfe"))));
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let ground = Ground::new();
+    let into = |sources: &[&str], target: &str| ground.resolve(Manner::Into, sources, target);
+    refused(into(&["none"], "other"), code::SOURCE, "No such file");
+    refused(into(&["file/x"], "other"), code::SOURCE, "Not a directory");
+    refused(into(&["dir"], "dir/inner"), code::USAGE, "inside the source");
+    refused(into(&["dir"], "dir/new"), code::USAGE, "inside the source");
+    refused(into(&["dir"], "link/new"), code::USAGE, "inside the source");
+    refused(into(&["dir"], "dir"), code::USAGE, "inside the source");
+    refused(ground.resolve(Manner::Exact, &["dir"], "dir"), code::USAGE, "the same");
+    refused(into(&["file"], "file"), code::USAGE, "the same");
+    refused(into(&["file"], ""), code::USAGE, "the same");
+    refused(into(&["dir"], "file"), code::USAGE, "a file where a folder must be");
+    refused(into(&["dir"], "file/new"), code::USAGE, "a folder must be");
+    refused(into(&["file", "file2"], "dir/a"), code::USAGE, "several sources");
+    refused(into(&["file", "file2"], "none"), code::USAGE, "several sources");
+    refused(into(&["dir/a", "other/../dir/a"], "other"), code::USAGE, "would both become");
+    refused(into(&["dir"], "none/new"), code::TARGET, "there is no folder");
+    refused(into(&["file"], "none/"), code::TARGET, "there is no folder");
+    refused(into(&["file2"], "holds"), code::USAGE, "already");
+    refused(ground.resolve(Manner::Exact, &["file"], "other"), code::USAGE, "is a folder");
+    refused(ground.resolve(Manner::Mirror, &["file"], "new"), code::USAGE, "not a folder");
+    refused(ground.resolve(Manner::Mirror, &["dir/inner"], "dir"), code::USAGE, "inside the target");
+    let smb = Path::new("smb://host/share");
+    let circumstances = Circumstances { manner: Manner::Into, writes: true, unfinished: &|_| false };
+    refused(resolve(&[smb.into()], &ground.path("new"), &circumstances), code::USAGE, "not built in yet");
+    refused(resolve(&[ground.path("dir")], smb, &circumstances), code::USAGE, "not built in yet");
+    refused(resolve(&["".into()], &ground.path("new"), &circumstances), code::USAGE, "empty");
+}
+
+#[test]
+fn a_hard_link_to_the_target_is_the_same_file() {
+    let ground = Ground::new();
+    fs::hard_link(ground.path("file"), ground.path("alias")).unwrap();
+    refused(ground.resolve(Manner::Into, &["file"], "alias"), code::USAGE, "under two names");
+}
+
+#[test]
+fn relative_paths_of_flags_belong_to_what_dst_names() {
+    let ground = Ground::new();
+    let base = |manner, source: &str, target: &str| {
+        ground.resolve(manner, &[source], target).unwrap().target_base.to_string()
+    };
+    assert_eq!(base(Manner::Into, "dir", "other"), ".");
+    assert_eq!(base(Manner::Exact, "dir", "other"), "other");
+    assert_eq!(base(Manner::Into, "file", "file2"), ".");
+}
+
+#[test]
+fn another_volume_is_a_tree_of_its_own() {
+    let ground = Ground::new();
+    let circumstances = Circumstances { manner: Manner::Exact, writes: false, unfinished: &|_| false };
+    // /proc is a volume of its own on every Linux system that runs these tests.
+    let ends = resolve(&[ground.path("dir")], Path::new("/proc"), &circumstances).unwrap();
+    assert_eq!((ends.target_tree.as_path(), ends.sources[0].target_path.is_root()), (Path::new("/proc"), true));
+}
+
+#[test]
+fn checks_compare_like_with_like() {
+    let ground = Ground::new();
+    let failure = resolve_check(&ground.path("dir"), &ground.path("file")).unwrap_err();
+    assert_eq!(failure.code, code::USAGE);
+    let ((tree, path), (other, _)) = resolve_check(&ground.path("dir"), &ground.path("other")).unwrap();
+    assert_eq!((tree, path, other), (ground.path("dir"), RelPath::root(), ground.path("other")));
+}

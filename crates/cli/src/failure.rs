@@ -1,0 +1,111 @@
+//! Why a command ends without having done its work: one line, a hint, an exit code.
+
+use std::io;
+
+use ropeway_vfs::{Error, ErrorKind};
+
+/// Exit codes of the product that a command gives by itself; those of jobs come from `ropeway_copy::Status`.
+pub(crate) mod code {
+    /// All done.
+    pub(crate) const DONE: u8 = 0;
+    /// Wrong use: flags, configuration, ends that make no sense together.
+    pub(crate) const USAGE: u8 = 1;
+    /// Some items failed.
+    pub(crate) const SOME_FAILED: u8 = 2;
+    /// The source is missing or unreadable.
+    pub(crate) const SOURCE: u8 = 3;
+    /// The target cannot be written.
+    pub(crate) const TARGET: u8 = 4;
+    /// Permission or authentication.
+    pub(crate) const PERMISSION: u8 = 5;
+    /// A guard refused.
+    pub(crate) const REFUSED: u8 = 8;
+    /// Interrupted by a signal (128 + SIGINT, as shells have it).
+    pub(crate) const INTERRUPTED: u8 = 130;
+}
+
+/// A command that could not do its work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    /// Exit code.
+    pub(crate) code: u8,
+    /// One line: what is wrong.
+    pub(crate) message: String,
+    /// What the user can do about it.
+    pub(crate) hint: Option<String>,
+}
+
+impl Failure {
+    /// A failure with an exit code of [`code`].
+    pub(crate) fn new(code: u8, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), hint: None }
+    }
+
+    /// Wrong use.
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self::new(code::USAGE, message)
+    }
+
+    /// Adds what the user can do about it.
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// A failure of an end: permission is told apart, everything else is `otherwise`.
+    pub(crate) fn of_end(message: impl Into<String>, error: &io::Error, otherwise: u8) -> Self {
+        let denied = ErrorKind::of(error) == ErrorKind::PermissionDenied;
+        Self::new(if denied { code::PERMISSION } else { otherwise }, message)
+    }
+
+    /// A failure of a tree operation on one end.
+    pub(crate) fn of_tree(place: &str, error: &Error, on_source: bool) -> Self {
+        let code = match error.kind {
+            ErrorKind::PermissionDenied | ErrorKind::Authentication => code::PERMISSION,
+            _ if on_source => code::SOURCE,
+            _ => code::TARGET,
+        };
+        let cause = match &error.source {
+            Some(source) => source.to_string(),
+            None => error.kind.describe().to_owned(),
+        };
+        let failure = Self::new(code, format!("cannot open {place}: {cause}"));
+        match ropeway_copy::hint_for(error.kind, on_source) {
+            Some(hint) => failure.hint(hint),
+            None => failure,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn denied_access_has_its_own_code() {
+        let denied = io::Error::from_raw_os_error(13);
+        let missing = io::Error::from_raw_os_error(2);
+        assert_eq!(Failure::of_end("m", &denied, code::SOURCE).code, code::PERMISSION);
+        assert_eq!(Failure::of_end("m", &missing, code::SOURCE).code, code::SOURCE);
+        assert_eq!(Failure::of_end("m", &missing, code::TARGET).code, code::TARGET);
+    }
+
+    #[test]
+    fn codes_agree_with_those_of_jobs() {
+        use ropeway_copy::Status;
+        let pairs = [
+            (Status::Done, code::DONE),
+            (Status::SomeFailed, code::SOME_FAILED),
+            (Status::SourceUnreadable, code::SOURCE),
+            (Status::TargetUnwritable, code::TARGET),
+            (Status::Permission, code::PERMISSION),
+            (Status::Refused, code::REFUSED),
+            (Status::Interrupted, code::INTERRUPTED),
+        ];
+        for (status, code) in pairs {
+            assert_eq!(status.exit_code(), code, "{status:?}");
+        }
+        assert_eq!(Status::Network.exit_code(), 6);
+        assert_eq!(Status::Differs.exit_code(), 7);
+    }
+}

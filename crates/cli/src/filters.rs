@@ -1,0 +1,80 @@
+//! From flags to the filter of a job, files with patterns and lists included.
+
+use std::io::Read;
+use std::path::Path;
+
+use ropeway_plan::filter::parse_file_list;
+use ropeway_plan::{Filter, FilterSpec};
+
+use crate::args::SelectArgs;
+use crate::failure::Failure;
+
+/// Largest list of files or patterns that is read: a bound, some million paths. Bytes.
+const LIST_BYTES_MAX: u64 = 1 << 30;
+
+/// Builds the filter that the flags ask for.
+///
+/// # Errors
+/// A file cannot be read, or a pattern, size or path makes no sense.
+pub(crate) fn build(args: &SelectArgs) -> Result<Filter, Failure> {
+    let mut spec = FilterSpec {
+        include: args.include.clone(),
+        exclude: args.exclude.clone(),
+        size_min: args.min_size,
+        size_max: args.max_size,
+        newer_than: args.newer,
+        older_than: args.older,
+        files_from: None,
+    };
+    for path in &args.exclude_from {
+        spec.exclude.extend(patterns(&read("--exclude-from", path)?, path)?);
+    }
+    if let Some(path) = &args.files_from {
+        let bytes = read("--files-from", path)?;
+        let list = parse_file_list(&bytes, args.null)
+            .map_err(|error| Failure::usage(format!("--files-from {}: {error}", path.display())))?;
+        spec.files_from = Some(list);
+    } else if args.null {
+        return Err(Failure::usage("--null says how --files-from is read, and there is none")
+            .hint("add --files-from FILE, or leave --null out"));
+    }
+    Filter::new(&spec).map_err(|error| {
+        Failure::usage(error.to_string()).hint("patterns are those of gitignore; `ropeway copy --help` explains them")
+    })
+}
+
+/// Lines that are neither empty nor begin with `#`, as in a `.gitignore`.
+fn patterns(bytes: &[u8], path: &Path) -> Result<Vec<String>, Failure> {
+    let text = std::str::from_utf8(bytes).map_err(|error| {
+        let line = bytes[..error.valid_up_to()].iter().filter(|byte| **byte == b'\n').count() + 1;
+        Failure::usage(format!("{}:{line}: not UTF-8", path.display())).hint("patterns are UTF-8; use `?` for other bytes")
+    })?;
+    let lines = text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
+    Ok(lines.map(str::to_owned).collect())
+}
+
+fn read(flag: &str, path: &Path) -> Result<Vec<u8>, Failure> {
+    let mut bytes = Vec::new();
+    let result = if path == Path::new("-") {
+        std::io::stdin().lock().take(LIST_BYTES_MAX).read_to_end(&mut bytes)
+    } else {
+        std::fs::File::open(path).and_then(|file| file.take(LIST_BYTES_MAX).read_to_end(&mut bytes))
+    };
+    result.map_err(|error| {
+        Failure::usage(format!("{flag}: cannot read {}: {error}", path.display())).hint("check the file's name")
+    })?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pattern_files_skip_comments() {
+        let parsed = patterns(b"# objects\n*.o\n\n  \n/build\n", Path::new("f")).unwrap();
+        assert_eq!(parsed, ["*.o", "/build"]);
+        let failure = patterns(b"a\n\xff\n", Path::new("f")).unwrap_err();
+        assert!(failure.message.starts_with("f:2: "), "{}", failure.message);
+    }
+}

@@ -1,0 +1,221 @@
+//! Flags > `ROPEWAY_*` environment > configuration file, for every flag of every command.
+//!
+//! Nothing here knows a flag by name: the tree of clap's commands is walked. For each flag that the command line does
+//! not give, the environment (`ROPEWAY_` and the long name in capitals, `-` as `_`) is asked, then the configuration
+//! (the long name). What is found becomes the flag's default, after it has been checked alone, so that a mistake is
+//! named with its place. Switches take `--flag=false` on the command line to take back what the others set.
+//! Environment variables of repeatable flags hold one value a line.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, Command as Clap, CommandFactory, FromArgMatches, ValueHint};
+
+use crate::args::{Cli, Command};
+use crate::config::{Config, Setting};
+use crate::failure::{Failure, code};
+
+/// Looks up an environment variable.
+pub(crate) type Environment<'a> = &'a dyn Fn(&str) -> Option<OsString>;
+
+/// What the command line comes to.
+#[derive(Debug)]
+pub(crate) enum Parsed {
+    /// A command to run.
+    Command(Box<Command>),
+    /// Help or version, for standard output.
+    Text {
+        /// The text.
+        text: String,
+        /// Exit code.
+        code: u8,
+    },
+}
+
+/// Parses the command line (the program's name first) over environment and configuration.
+///
+/// # Errors
+/// Wrong use, by flag, environment or configuration; exit code 1.
+pub(crate) fn parse(
+    arguments: Vec<OsString>,
+    environment: Environment<'_>,
+    config: &Config,
+) -> Result<Parsed, Failure> {
+    let plain = Cli::command();
+    config.check_keys(&plain)?;
+    let lenient = with_lenient_switches(plain.clone());
+    let given = match lenient.clone().try_get_matches_from(&arguments) {
+        Ok(matches) => matches,
+        // Texts are made from the command without this module's additions.
+        Err(error) if is_text(error.kind()) => return text(plain, &arguments),
+        Err(error) => return Err(usage(&error)),
+    };
+    let layered = match given.subcommand() {
+        Some((name, matches)) => with_layers(lenient, name, matches, environment, config)?,
+        None => lenient,
+    };
+    let matches = layered.try_get_matches_from(&arguments).map_err(|error| usage(&error))?;
+    let cli = Cli::from_arg_matches(&matches).map_err(|error| usage(&error))?;
+    Ok(Parsed::Command(Box::new(cli.command)))
+}
+
+/// The environment variable of a flag.
+pub(crate) fn variable(long: &str) -> String {
+    format!("ROPEWAY_{}", long.to_ascii_uppercase().replace('-', "_"))
+}
+
+fn is_text(kind: ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::DisplayHelp
+            | ErrorKind::DisplayVersion
+            | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+    )
+}
+
+fn text(plain: Clap, arguments: &[OsString]) -> Result<Parsed, Failure> {
+    match plain.try_get_matches_from(arguments) {
+        Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            Err(Failure::usage("no command given").hint("`ropeway --help` lists the commands; `ropeway demo` shows one at work"))
+        }
+        Err(error) if is_text(error.kind()) => {
+            Ok(Parsed::Text { text: error.render().to_string(), code: code::DONE })
+        }
+        Err(error) => Err(usage(&error)),
+        // Only --switch=value before --help can lead here.
+        Ok(_) => Err(Failure::usage("no command given")),
+    }
+}
+
+/// Clap's message as one line and a hint.
+fn usage(error: &clap::Error) -> Failure {
+    let text = error.render().to_string();
+    let mut message = String::new();
+    let mut hints = Vec::new();
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        if let Some(tip) = line.strip_prefix("tip: ") {
+            hints.push(tip.to_owned());
+        } else if let Some(usage) = line.strip_prefix("Usage: ") {
+            hints.push(format!("usage: {usage}"));
+        } else if !line.starts_with("For more information") {
+            if !message.is_empty() {
+                message.push(' ');
+            }
+            message.push_str(line.strip_prefix("error: ").unwrap_or(line));
+        }
+    }
+    hints.push("`--help` explains every flag".to_owned());
+    Failure::usage(message).hint(hints.join("; "))
+}
+
+fn is_switch(arg: &Arg) -> bool {
+    matches!(arg.get_action(), ArgAction::SetTrue)
+}
+
+/// Lets every switch take `=true` or `=false`.
+fn with_lenient_switches(command: Clap) -> Clap {
+    command.mut_subcommands(|sub| {
+        sub.mut_args(|arg| {
+            if !is_switch(&arg) {
+                return arg;
+            }
+            arg.action(ArgAction::Set)
+                .value_parser(clap::builder::BoolishValueParser::new())
+                .value_name("BOOL")
+                .num_args(0..=1)
+                .require_equals(true)
+                .default_value("false")
+                .default_missing_value("true")
+                // Marks it for `is_lenient`.
+                .value_hint(ValueHint::Other)
+        })
+    })
+}
+
+fn is_lenient(arg: &Arg) -> bool {
+    arg.get_value_hint() == ValueHint::Other
+}
+
+fn with_layers(
+    command: Clap,
+    name: &str,
+    matches: &ArgMatches,
+    environment: Environment<'_>,
+    config: &Config,
+) -> Result<Clap, Failure> {
+    let Some(sub) = command.find_subcommand(name) else {
+        return Ok(command);
+    };
+    let mut defaults = Vec::new();
+    for arg in sub.get_arguments() {
+        let Some(long) = arg.get_long() else { continue };
+        if matches.value_source(arg.get_id().as_str()) == Some(ValueSource::CommandLine) {
+            continue;
+        }
+        let found = from_environment(arg, long, environment).or_else(|| config.setting(name, long).cloned());
+        let Some(setting) = found else { continue };
+        let values = values_of(arg, &setting)?;
+        if values.is_empty() {
+            continue;
+        }
+        check_alone(arg, long, &setting, &values)?;
+        defaults.push((arg.get_id().clone(), values));
+    }
+    Ok(command.mut_subcommand(name, |sub| {
+        defaults.into_iter().fold(sub, |sub, (id, values)| {
+            sub.mut_arg(id, |arg| {
+                // Several values of a repeatable flag come as if at once.
+                let arg = if values.len() > 1 { arg.num_args(1..) } else { arg };
+                arg.default_values(values)
+            })
+        })
+    }))
+}
+
+fn from_environment(arg: &Arg, long: &str, environment: Environment<'_>) -> Option<Setting> {
+    let name = variable(long);
+    let value = environment(&name).filter(|value| !value.is_empty())?;
+    let values = if matches!(arg.get_action(), ArgAction::Append) {
+        let lines = value.as_bytes().split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+        lines.map(|line| OsStr::from_bytes(line).to_owned()).collect()
+    } else {
+        vec![value]
+    };
+    Some(Setting { place: name, values, is_list: false, is_bool: false })
+}
+
+/// The texts that clap is to take for a setting; none if it is the same as not given.
+fn values_of(arg: &Arg, setting: &Setting) -> Result<Vec<OsString>, Failure> {
+    if setting.is_list && !matches!(arg.get_action(), ArgAction::Append) {
+        return Err(Failure::usage(format!("{}: a list, where one value belongs", setting.place)));
+    }
+    // A flag with an optional value, e.g. --backup: true is the flag without its value.
+    if setting.is_bool && !is_lenient(arg) && !arg.get_default_missing_values().is_empty() {
+        if setting.values.iter().any(|value| value == "false") {
+            return Ok(Vec::new());
+        }
+        return Ok(arg.get_default_missing_values().iter().map(|value| OsString::from(value.clone())).collect());
+    }
+    Ok(setting.values.clone())
+}
+
+/// Checks one setting by itself, so that the message can name its place.
+fn check_alone(arg: &Arg, long: &str, setting: &Setting, values: &[OsString]) -> Result<(), Failure> {
+    for value in values {
+        let mut flag = OsString::from(format!("--{long}="));
+        flag.push(value);
+        let alone = Clap::new("ropeway").no_binary_name(true).arg(arg.clone().required(false));
+        if let Err(error) = alone.try_get_matches_from([flag]) {
+            let failure = usage(&error);
+            return Err(Failure::usage(format!("{}: {}", setting.place, failure.message))
+                .hint(format!("correct it there, or override it with --{long}")));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[path = "layers_tests.rs"]
+mod tests;

@@ -1,0 +1,134 @@
+//! Opens the trees of a job and puts limits and models around them.
+//!
+//! ```text
+//!   source:  Limit( Faults( Slow( local ) ) )        target:  Faults( Slow( local ) )
+//! ```
+//!
+//! Models are innermost, so that everything else sees the device they pretend to be. Without such flags the trees are
+//! bare and take every fast path.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use ropeway_local::{LocalOptions, LocalTree};
+use ropeway_plan::Schedule;
+use ropeway_vfs::decorate::faults::{FaultRule, Faults};
+use ropeway_vfs::decorate::limit::Limit;
+use ropeway_vfs::decorate::slow::{DeviceModel, Slow};
+use ropeway_vfs::trace::{End, SharedObserver};
+use ropeway_vfs::{Clock, SystemClock, Tree};
+
+use crate::args::{ModelArgs, SpeedArgs};
+use crate::failure::Failure;
+
+/// Opens trees for one job.
+pub(crate) struct Opener {
+    clock: Arc<dyn Clock>,
+    observer: Option<SharedObserver>,
+    slow_source: Option<DeviceModel>,
+    slow_target: Option<DeviceModel>,
+    faults: Vec<FaultRule>,
+    limit: Option<Schedule>,
+    /// Whether the target may be touched (to find out what an unknown volume can hold).
+    writes: bool,
+}
+
+impl Opener {
+    /// An opener without limits or models.
+    pub(crate) fn plain(observer: Option<SharedObserver>) -> Self {
+        Self {
+            clock: Arc::new(SystemClock::new(|time| Box::pin(tokio::time::sleep(time)))),
+            observer,
+            slow_source: None,
+            slow_target: None,
+            faults: Vec::new(),
+            limit: None,
+            writes: false,
+        }
+    }
+
+    /// An opener as the flags say; `writes`: the target may be touched.
+    pub(crate) fn new(
+        speed: &SpeedArgs,
+        models: &ModelArgs,
+        observer: Option<SharedObserver>,
+        writes: bool,
+    ) -> Self {
+        Self {
+            writes,
+            slow_source: models.slow_source.clone(),
+            slow_target: models.slow_target.clone(),
+            faults: models.fault.iter().flat_map(|rules| rules.0.iter().cloned()).collect(),
+            limit: speed.bwlimit.clone().filter(Schedule::limits),
+            ..Self::plain(observer)
+        }
+    }
+
+    /// Opens a tree to read from.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    pub(crate) fn source(&self, path: &Path) -> Result<Arc<dyn Tree>, Failure> {
+        let tree = self.open(path, End::Source)?;
+        let tree = self.model(tree, self.slow_source.as_ref(), End::Source);
+        Ok(match self.limit.clone() {
+            Some(schedule) => {
+                Limit::new(tree, move || schedule.rate_at(jiff::Zoned::now().datetime()), Arc::clone(&self.clock))
+            }
+            None => tree,
+        })
+    }
+
+    /// Opens a tree to write to.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    pub(crate) fn target(&self, path: &Path) -> Result<Arc<dyn Tree>, Failure> {
+        let tree = self.open(path, End::Target)?;
+        Ok(self.model(tree, self.slow_target.as_ref(), End::Target))
+    }
+
+    fn open(&self, path: &Path, end: End) -> Result<Arc<dyn Tree>, Failure> {
+        let options = LocalOptions {
+            observer: self.observer.clone().map(|observer| (observer, end)),
+            probe: self.writes && end == End::Target,
+            ..LocalOptions::default()
+        };
+        match LocalTree::open(path, options) {
+            Ok(tree) => Ok(tree),
+            Err(error) => {
+                Err(Failure::of_tree(&path.display().to_string(), &error, end == End::Source))
+            }
+        }
+    }
+
+    fn model(&self, tree: Arc<dyn Tree>, slow: Option<&DeviceModel>, end: End) -> Arc<dyn Tree> {
+        let tree: Arc<dyn Tree> = match slow {
+            Some(model) => Slow::new(tree, model.clone(), Arc::clone(&self.clock)),
+            None => tree,
+        };
+        let rules: Vec<FaultRule> = self.faults.iter().filter(|rule| rule.applies_to(end)).cloned().collect();
+        if rules.is_empty() { tree } else { Faults::new(tree, rules, Arc::clone(&self.clock)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::values;
+
+    #[test]
+    fn only_what_is_asked_for_stands_before_the_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut opener = Opener::plain(None);
+        let bare = |opener: &Opener| opener.source(folder.path()).unwrap().as_any().is::<LocalTree>();
+        assert!(bare(&opener));
+        opener.faults = values::fault("target:write:errno=EIO").unwrap().0;
+        assert!(bare(&opener));
+        assert!(opener.target(folder.path()).unwrap().as_any().is::<Faults>());
+        opener.limit = Some(Schedule::constant(Some(1)));
+        assert!(opener.source(folder.path()).unwrap().as_any().is::<Limit>());
+        let failure = opener.source(&folder.path().join("none")).err().unwrap();
+        assert_eq!(failure.code, crate::failure::code::SOURCE);
+    }
+}

@@ -1,0 +1,143 @@
+//! Numbers for people.
+
+use std::time::Duration;
+
+use ropeway_vfs::event::{Eta, Limit};
+
+/// `512 B`, `41.2 GiB`: powers of 1024, one decimal.
+pub(crate) fn bytes(count: u64) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    if count < 1024 {
+        return format!("{count} B");
+    }
+    let mut value = count as f64 / 1024.0;
+    let mut unit = 0;
+    // 1023.95 would be shown as 1024.0.
+    while value >= 1023.95 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    format!("{value:.1} {}", UNITS[unit])
+}
+
+/// `38.1 MiB/s`.
+pub(crate) fn rate(bytes_per_s: f64) -> String {
+    // `as` saturates; NaN becomes 0.
+    format!("{}/s", bytes(bytes_per_s.max(0.0) as u64))
+}
+
+/// `18,330`.
+pub(crate) fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (position, digit) in digits.chars().enumerate() {
+        if position > 0 && (digits.len() - position).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// `1 file`, `2 files`.
+pub(crate) fn counted(number: u64, one: &str, many: &str) -> String {
+    format!("{} {}", count(number), if number == 1 { one } else { many })
+}
+
+/// `0.04s`, `12.1s`, `43m02s`, `2h05m`.
+pub(crate) fn duration(span: Duration) -> String {
+    let seconds = span.as_secs_f64();
+    if seconds < 0.095 {
+        return format!("{seconds:.2}s");
+    }
+    if seconds < 59.95 {
+        return format!("{seconds:.1}s");
+    }
+    let whole = seconds.round() as u64;
+    if whole < 3600 {
+        return format!("{}m{:02}s", whole / 60, whole % 60);
+    }
+    let minutes = whole.div_ceil(60);
+    format!("{}h{:02}m", minutes / 60, minutes % 60)
+}
+
+/// `25m (22-29m)`, `40s (38-44s)`, `2.1h (1.9-2.6h)`: one unit for all three.
+pub(crate) fn eta(eta: &Eta) -> String {
+    let (unit_seconds, unit, decimals) = match eta.seconds {
+        seconds if seconds < 100.0 => (1.0, "s", 0),
+        seconds if seconds < 100.0 * 60.0 => (60.0, "m", 0),
+        seconds if seconds < 48.0 * 3600.0 => (3600.0, "h", 1),
+        _ => (86_400.0, "d", 1),
+    };
+    let show = |seconds: f64| format!("{:.decimals$}", seconds.max(0.0) / unit_seconds);
+    format!("{}{unit} ({}-{}{unit})", show(eta.seconds), show(eta.low), show(eta.high))
+}
+
+/// What limits, by name.
+pub(crate) fn limit(limit: Limit) -> &'static str {
+    match limit {
+        Limit::Source => "source",
+        Limit::Link => "link",
+        Limit::Server => "server",
+        Limit::Destination => "destination",
+        Limit::SmallFiles => "small files",
+        Limit::Bandwidth => "--bwlimit",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_never_show_four_digits_before_the_point() {
+        let cases = [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1.0 KiB"),
+            (1_048_575, "1.0 MiB"),
+            (44_238_200_832, "41.2 GiB"),
+            (u64::MAX, "16.0 EiB"),
+        ];
+        for (number, text) in cases {
+            assert_eq!(bytes(number), text);
+        }
+        assert_eq!(rate(39_950_745.6), "38.1 MiB/s");
+        assert_eq!(rate(f64::NAN), "0 B/s");
+    }
+
+    #[test]
+    fn counts_have_separators() {
+        let cases = [(0, "0"), (999, "999"), (1204, "1,204"), (18_330_000, "18,330,000")];
+        for (number, text) in cases {
+            assert_eq!(count(number), text);
+        }
+        assert_eq!(counted(1, "file", "files"), "1 file");
+        assert_eq!(counted(1000, "file", "files"), "1,000 files");
+    }
+
+    #[test]
+    fn times_are_short() {
+        let cases = [
+            (0.004, "0.00s"),
+            (0.04, "0.04s"),
+            (12.06, "12.1s"),
+            (59.94, "59.9s"),
+            (59.96, "1m00s"),
+            (2582.0, "43m02s"),
+            (7500.0, "2h05m"),
+            (86_399.0, "24h00m"),
+        ];
+        for (seconds, text) in cases {
+            assert_eq!(duration(Duration::from_secs_f64(seconds)), text);
+        }
+    }
+
+    #[test]
+    fn estimates_have_one_unit() {
+        let show = |seconds, low, high| eta(&Eta { seconds, low, high });
+        assert_eq!(show(1500.0, 1320.0, 1740.0), "25m (22-29m)");
+        assert_eq!(show(40.2, 38.0, 44.4), "40s (38-44s)");
+        assert_eq!(show(7560.0, 6840.0, 9360.0), "2.1h (1.9-2.6h)");
+    }
+}

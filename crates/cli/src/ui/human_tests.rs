@@ -1,0 +1,100 @@
+//! Tests of the lines for people.
+
+use super::*;
+use ropeway_vfs::Loss;
+use ropeway_vfs::event::{Eta, Limit};
+
+const GIB: u64 = 1 << 30;
+
+fn about(durability: Durability, dry_run: bool) -> About {
+    About { durability, dry_run, engine: "auto", io: "uring" }
+}
+
+fn done() -> Outcome {
+    let counters = Counters {
+        files_done: 18_330,
+        bytes_done: 96 * GIB,
+        bytes_durable: 96 * GIB,
+        bytes_read: 95 * GIB,
+        bytes_sent: 94 * GIB,
+        files_skipped: 2,
+        ..Counters::default()
+    };
+    let summary = Summary {
+        counters,
+        perceived: Duration::from_secs(2521),
+        durable: Some(Duration::from_secs(2560)),
+        verified: Some(Duration::from_secs(22)),
+        limit: Some(Limit::Destination),
+        ..Summary::default()
+    };
+    Outcome { summary, status: Status::Done, fatal: None, hint: None }
+}
+
+#[test]
+fn a_good_end_looks_as_promised() {
+    let lines = final_lines(&done(), &about(Durability::End, false), false);
+    assert_eq!(lines[0], " ✓ done 43m02s · 96.0 GiB durable · verified from device · SAFE TO UNPLUG");
+    assert_eq!(
+        lines[1],
+        "   seemed done 42m01s · durable 42m40s · verifying took 22.0s · 18,330 files · read 95.0 GiB · \
+         sent 94.0 GiB · 2 skipped · limit: destination"
+    );
+    assert_eq!(lines.len(), 2);
+}
+
+#[test]
+fn nothing_is_safe_that_is_not_durable_or_not_whole() {
+    let mut outcome = done();
+    outcome.summary.durable = None;
+    let verdict_of = |outcome: &Outcome, durability| verdict(outcome, &about(durability, false), false);
+    let text = verdict_of(&outcome, Durability::None);
+    assert!(text.contains("not yet durable") && !text.contains("SAFE"), "{text}");
+    for status in [Status::SomeFailed, Status::Differs, Status::TargetUnwritable, Status::Interrupted] {
+        let text = verdict_of(&Outcome { status, ..done() }, Durability::End);
+        assert!(text.starts_with(" ✗") && !text.contains("SAFE"), "{text}");
+    }
+    let text = verdict(&done(), &about(Durability::End, true), false);
+    assert!(text.contains("nothing was changed") && !text.contains("SAFE"), "{text}");
+}
+
+#[test]
+fn losses_are_named() {
+    let mut outcome = done();
+    outcome.summary.losses = [(Loss::Owner, 1200)].into();
+    let lines = final_lines(&outcome, &about(Durability::End, false), false);
+    assert_eq!(lines[2], "   not kept: 1,200 owners not set (needs root)");
+}
+
+#[test]
+fn the_bar_looks_as_promised() {
+    let counters = Counters {
+        files_total: 18_330,
+        bytes_total: 96 * GIB,
+        totals_final: true,
+        files_done: 1204,
+        files_skipped: 2,
+        bytes_read: 41 * GIB,
+        bytes_sent: 40 * GIB,
+        bytes_durable: 38 * GIB,
+        ..Counters::default()
+    };
+    let eta = Some(Eta { seconds: 1500.0, low: 1320.0, high: 1740.0 });
+    let limit = Some(Limit::Destination);
+    let progress = Event::Progress { seconds: 1.0, counters, rate: 39_950_745.6, eta, limit };
+    let [first, second] = bar_lines(&progress, Some(Phase::Copying));
+    assert_eq!(
+        first,
+        " read 41.0 GiB  sent 40.0 GiB  durable 38.0 GiB / 96.0 GiB   38.1 MiB/s to device   ETA 25m (22-29m)"
+    );
+    assert_eq!(second, " limit: destination · 1,204/18,330 files · 2 skipped");
+    let [_, second] = bar_lines(&progress, Some(Phase::Flushing));
+    assert!(second.contains("waiting for the device"));
+    assert_eq!(status_line(&progress).lines().count(), 1);
+}
+
+#[test]
+fn hints_are_taken_off_messages() {
+    assert_eq!(split_hint("cannot read a (b) (hint: see dmesg)"), ("cannot read a (b)", Some("see dmesg")));
+    assert_eq!(split_hint("cannot read a (b)"), ("cannot read a (b)", None));
+}

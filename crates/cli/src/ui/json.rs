@@ -1,0 +1,200 @@
+//! JSON Lines: each event as it is, and one summary as the last line.
+
+use std::collections::BTreeMap;
+use std::io::{self, BufWriter, Stdout, Write};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use ropeway_copy::Outcome;
+use ropeway_vfs::Loss;
+use ropeway_vfs::event::{Event, Limit};
+use serde::Serialize;
+
+use super::About;
+
+/// Writes lines to standard output.
+pub(super) struct Lines(Mutex<BufWriter<Stdout>>);
+
+/// The last line of a copy or mirror. Scripts rely on these names.
+#[derive(Serialize)]
+struct Summary<'a> {
+    r#type: &'static str,
+    files: u64,
+    bytes: u64,
+    bytes_sent: u64,
+    bytes_durable: u64,
+    seconds_perceived: f64,
+    /// Null where durability was not asked for.
+    seconds_durable: Option<f64>,
+    errors: u64,
+    bytes_read: u64,
+    skipped: u64,
+    bytes_skipped: u64,
+    failed: u64,
+    directories: u64,
+    deleted: u64,
+    retries: u64,
+    losses: &'a BTreeMap<Loss, u64>,
+    limit: Option<Limit>,
+    resumed: bool,
+    bytes_resumed: u64,
+    verified: bool,
+    seconds_verified: Option<f64>,
+    differences: u64,
+    dry_run: bool,
+    engine: &'static str,
+    io: &'static str,
+    exit_code: u8,
+    /// Why it stopped before its end.
+    message: Option<&'a str>,
+    hint: Option<&'a str>,
+}
+
+impl<'a> Summary<'a> {
+    fn new(outcome: &'a Outcome, about: &About) -> Self {
+        let summary = &outcome.summary;
+        let counters = &summary.counters;
+        Self {
+            r#type: "summary",
+            files: counters.files_done,
+            bytes: counters.bytes_done,
+            bytes_sent: counters.bytes_sent,
+            bytes_durable: counters.bytes_durable,
+            seconds_perceived: seconds(summary.perceived),
+            seconds_durable: summary.durable.map(seconds),
+            errors: summary.errors,
+            bytes_read: counters.bytes_read,
+            skipped: counters.files_skipped,
+            bytes_skipped: counters.bytes_skipped,
+            failed: counters.files_failed,
+            directories: counters.directories,
+            deleted: counters.deleted,
+            retries: counters.retries,
+            losses: &summary.losses,
+            limit: summary.limit,
+            resumed: summary.resumed,
+            bytes_resumed: summary.bytes_resumed,
+            verified: summary.verified.is_some(),
+            seconds_verified: summary.verified.map(seconds),
+            differences: summary.differences,
+            dry_run: about.dry_run,
+            engine: about.engine,
+            io: about.io,
+            exit_code: outcome.status.exit_code(),
+            message: outcome.fatal.as_deref(),
+            hint: outcome.hint.as_deref(),
+        }
+    }
+}
+
+/// The last line of a check.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct CheckSummary {
+    /// `summary`.
+    pub(crate) r#type: &'static str,
+    /// Files compared.
+    pub(crate) files: u64,
+    /// Their bytes (logical).
+    pub(crate) bytes: u64,
+    /// Nodes that differ, are missing, or are on one side only.
+    pub(crate) differences: u64,
+    /// Nodes that could not be compared.
+    pub(crate) errors: u64,
+    /// How long it took.
+    pub(crate) seconds: f64,
+    /// Whether content was compared.
+    pub(crate) checksum: bool,
+    /// Exit code.
+    pub(crate) exit_code: u8,
+}
+
+impl Lines {
+    pub(super) fn new() -> Self {
+        Self(Mutex::new(BufWriter::new(io::stdout())))
+    }
+
+    /// Writes an event as it is; items may wait for the next other line.
+    pub(super) fn event(&self, event: &Event) {
+        self.line(event, !matches!(event, Event::Item { .. } | Event::Note { .. }));
+    }
+
+    /// Writes the summary of a job.
+    pub(super) fn summary(&self, outcome: &Outcome, about: &About) {
+        self.line(&Summary::new(outcome, about), true);
+    }
+
+    /// Writes the summary of a check.
+    pub(super) fn check(&self, summary: &CheckSummary) {
+        self.line(summary, true);
+    }
+
+    fn line(&self, value: &impl Serialize, flush: bool) {
+        // Plain structs with text keys always have a JSON form; a reader that went away is no reason to stop.
+        let Ok(mut text) = serde_json::to_string(value) else { return };
+        text.push('\n');
+        let mut out = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        _ = out.write_all(text.as_bytes());
+        if flush {
+            _ = out.flush();
+        }
+    }
+}
+
+/// Seconds to the microsecond.
+fn seconds(span: Duration) -> f64 {
+    (span.as_secs_f64() * 1e6).round() / 1e6
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ropeway_copy::{Durability, Status};
+    use ropeway_vfs::event::{Counters, Summary as Done};
+
+    #[test]
+    fn the_names_that_scripts_rely_on() {
+        let counters = Counters {
+            files_done: 3,
+            bytes_done: 1 << 60,
+            bytes_sent: 5,
+            bytes_durable: 6,
+            ..Counters::default()
+        };
+        let summary = Done {
+            counters,
+            perceived: Duration::from_millis(1500),
+            durable: Some(Duration::from_secs(2)),
+            errors: 1,
+            losses: [(Loss::HardLink, 2)].into(),
+            ..Done::default()
+        };
+        let outcome = Outcome { summary, status: Status::SomeFailed, fatal: None, hint: None };
+        let about = About { durability: Durability::End, dry_run: false, engine: "auto", io: "psync" };
+        let line = serde_json::to_value(Summary::new(&outcome, &about)).unwrap();
+        assert_eq!(line["type"], "summary");
+        assert_eq!(line["files"], 3);
+        assert_eq!(line["bytes"].as_u64(), Some(1 << 60));
+        assert_eq!(line["bytes_sent"], 5);
+        assert_eq!(line["bytes_durable"], 6);
+        assert_eq!(line["seconds_perceived"], 1.5);
+        assert_eq!(line["seconds_durable"], 2.0);
+        assert_eq!(line["errors"], 1);
+        assert_eq!(line["losses"]["hard_link"], 2);
+        assert_eq!(line["exit_code"], 2);
+        assert_eq!(line["verified"], false);
+    }
+
+    #[test]
+    fn progress_lines_have_their_counters_flat() {
+        let event = Event::Progress {
+            seconds: 1.0,
+            counters: Counters { bytes_sent: 7, ..Counters::default() },
+            rate: 2.0,
+            eta: None,
+            limit: Some(Limit::SmallFiles),
+        };
+        let line = serde_json::to_value(&event).unwrap();
+        assert_eq!((&line["type"], &line["bytes_sent"]), (&"progress".into(), &7.into()));
+        assert_eq!((&line["limit"], &line["eta"]), (&"small_files".into(), &serde_json::Value::Null));
+    }
+}

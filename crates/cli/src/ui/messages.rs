@@ -1,0 +1,68 @@
+//! Plain output. A reader that has gone away is never a reason to panic.
+
+use std::io::{self, IsTerminal, Write};
+
+use crate::failure::Failure;
+
+/// Writes text to standard output as it is.
+pub(crate) fn print(text: &str) {
+    let mut out = io::stdout().lock();
+    _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+/// Writes a line to standard output.
+pub(crate) fn print_line(text: &str) {
+    print(&format!("{text}\n"));
+}
+
+/// Writes a line to stderr.
+pub(crate) fn complain(text: &str) {
+    _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+/// Says why a command did not do its work; as the one JSON line on standard output if that was asked for.
+pub(crate) fn report_failure(failure: &Failure, json: bool) {
+    if json {
+        let line = serde_json::json!({
+            "type": "error",
+            "message": failure.message,
+            "hint": failure.hint,
+            "exit_code": failure.code,
+        });
+        print_line(&line.to_string());
+        return;
+    }
+    complain(&format!("{} {}", error_mark(), failure.message));
+    if let Some(hint) = &failure.hint {
+        complain(&format!("  hint: {hint}"));
+    }
+}
+
+/// `error:`, red on a terminal.
+pub(crate) fn error_mark() -> String {
+    paint(Color::Red, "error:", io::stderr().is_terminal())
+}
+
+/// Colours of marks.
+#[derive(Clone, Copy)]
+pub(crate) enum Color {
+    /// Failure.
+    Red,
+    /// Success.
+    Green,
+    /// Success with a reservation.
+    Yellow,
+}
+
+/// Text in a colour if it goes to a terminal and `NO_COLOR` is not set (no-color.org: any value but an empty one).
+pub(crate) fn paint(color: Color, text: &str, terminal: bool) -> String {
+    if !terminal || std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()) {
+        return text.to_owned();
+    }
+    let number = match color {
+        Color::Red => 31,
+        Color::Green => 32,
+        Color::Yellow => 33,
+    };
+    format!("\x1b[{number}m{text}\x1b[0m")
+}

@@ -1,0 +1,229 @@
+//! Failures by rule, and sources that change under the copy.
+
+#![allow(clippy::unwrap_used, reason = "a failed set-up fails the test")]
+
+mod support;
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::time::Duration;
+
+use support::{Finished, Place, Running, file, mixed, no_temporaries, same, text};
+
+const MIB: u64 = 1 << 20;
+
+fn with_tree() -> Place {
+    let place = Place::new();
+    mixed(&place.join("source"));
+    place
+}
+
+/// All but this file is equal, and this file is not there.
+#[track_caller]
+fn same_without(place: &Place, missing: &str) {
+    no_temporaries(&place.join("target"));
+    assert!(!place.join("target").join(missing).exists(), "a failed file must not appear");
+    let folder = Path::new(missing).parent().unwrap();
+    let rest = place.join("rest");
+    let status = std::process::Command::new("cp").arg("-a").args([place.join("source"), rest.clone()]).status();
+    assert!(status.unwrap().success());
+    let time = fs::metadata(rest.join(folder)).unwrap().modified().unwrap();
+    fs::remove_file(rest.join(missing)).unwrap();
+    fs::File::open(rest.join(folder)).unwrap().set_modified(time).unwrap();
+    same(&rest, &place.join("target"));
+}
+
+#[track_caller]
+fn one_error_about(finished: &Finished, name: &str) {
+    assert_eq!(finished.number("errors"), 1, "{finished}");
+    let errors = finished.of_type("item_error");
+    let about = |error: &serde_json::Value| error["path"].as_str().is_some_and(|path| path.contains(name));
+    assert!(errors.len() == 1 && about(&errors[0]), "{finished}");
+}
+
+#[test]
+fn a_read_error_in_the_middle_of_a_file_fails_that_file_alone() {
+    for io in ["psync", "uring"] {
+        let place = with_tree();
+        let finished = place
+            .copy("source", "target")
+            .args(["--retries", "0", "--fault", "source:read:contains=3145745,offset=1M..2M,errno=EIO"])
+            .env("ROPEWAY_IO", io)
+            .exits(2);
+        one_error_about(&finished, "3145745.bin");
+        same_without(&place, "deep/3145745.bin");
+        // The bad block is gone: only that file is sent.
+        let again = place.copy("source", "target").arg("-T").ok();
+        same(&place.join("source"), &place.join("target"));
+        assert!(again.number("bytes_sent") <= 3_145_745);
+    }
+}
+
+#[test]
+fn a_small_file_that_cannot_be_read_fails_alone() {
+    let place = with_tree();
+    let rule = "source:read:contains=f00007,errno=EIO";
+    let finished = place.copy("source", "target").args(["--retries", "0", "--fault", rule]).exits(2);
+    one_error_about(&finished, "f00007");
+    same_without(&place, "deep/er/d000/f00007");
+}
+
+#[test]
+fn a_file_that_cannot_be_opened_fails_alone() {
+    let place = with_tree();
+    let finished = place.copy("source", "target").args(["--fault", "source:open:contains=65536,errno=EACCES"]).exits(2);
+    one_error_about(&finished, "65536.bin");
+    same_without(&place, "deep/65536.bin");
+}
+
+#[test]
+fn passing_errors_are_tried_again() {
+    let place = with_tree();
+    let rule = "source:read:contains=3145745,times=2,errno=EIO";
+    let finished = place.copy("source", "target").args(["--fault", rule]).ok();
+    same(&place.join("source"), &place.join("target"));
+    assert_eq!(finished.number("errors"), 0);
+    assert!(finished.mentions("retries"), "{finished}");
+    let rule = "target:write:contains=1048576,times=1,errno=EIO";
+    place.copy("source", "second").args(["--fault", rule]).ok();
+    same(&place.join("source"), &place.join("second"));
+}
+
+#[test]
+fn a_target_that_refuses_one_file_fails_it_alone() {
+    for rule in ["target:create:contains=65536,errno=EACCES", "target:rename:contains=65536,errno=EACCES"] {
+        let place = with_tree();
+        let finished = place.copy("source", "target").args(["--retries", "0", "--fault", rule]).run();
+        // A job may write under other names than the final one, so that the rule never fires.
+        finished.assert_code(&[0, 2]);
+        if finished.code() == Some(2) {
+            same_without(&place, "deep/65536.bin");
+        } else {
+            same(&place.join("source"), &place.join("target"));
+        }
+    }
+}
+
+#[test]
+fn no_space_stops_the_job() {
+    let place = with_tree();
+    file(&place.join("source/zz big"), 8 * MIB, 1);
+    let rule = "target:write:after_bytes=2M,errno=ENOSPC";
+    let finished = place.copy("source", "target").args(["--fault", rule]).exits(4);
+    assert!(finished.mentions("hint") || finished.mentions("room"), "{finished}");
+    place.copy("source", "target").ok();
+    same(&place.join("source"), &place.join("target"));
+}
+
+#[test]
+fn a_device_that_cannot_flush_is_never_called_durable() {
+    let place = with_tree();
+    let finished = place.copy("source", "target").args(["--retries", "1", "--fault", "target:sync:errno=EIO"]).run();
+    finished.assert_code(&[2, 4]);
+    assert!(finished.mentions("flush") || finished.mentions("durable"), "{finished}");
+}
+
+#[test]
+fn what_hangs_is_given_up_after_the_timeout() {
+    let place = with_tree();
+    let rule = "source:read:contains=65536,delay=forever";
+    let finished = place.copy("source", "target").args(["--timeout", "1s", "--retries", "0", "--fault", rule]).run();
+    finished.assert_code(&[2]);
+    one_error_about(&finished, "65536.bin");
+    same_without(&place, "deep/65536.bin");
+}
+
+#[test]
+fn an_interrupt_frees_even_what_hangs() {
+    let place = with_tree();
+    let running = place.copy("source", "target").args(["--fault", "source:read:contains=65536,delay=forever"]).start();
+    std::thread::sleep(Duration::from_secs(1));
+    running.signal(rustix::process::Signal::INT);
+    running.wait().assert_code(&[130]);
+}
+
+/// Starts a slow copy of a file of 16 MiB and waits until it is well inside.
+fn inside(place: &Place) -> Running {
+    fs::create_dir_all(place.join("source")).unwrap();
+    file(&place.join("source/growing"), 16 * MIB, 1);
+    text(&place.join("source/still"), "still");
+    let mut running = place.copy("source", "target").args(["--bwlimit", "6M", "--cache", "keep"]).start();
+    let sent = |running: &Running| {
+        running
+            .stdout()
+            .lines()
+            .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+            .any(|line| line["bytes_sent"].as_u64().is_some_and(|bytes| bytes > 3 * MIB))
+    };
+    assert!(running.until(sent), "{}", running.stderr());
+    running
+}
+
+/// Either it was copied again and is equal, or it is listed and not there; never silently torn.
+#[track_caller]
+fn noticed(place: &Place, finished: &Finished) {
+    finished.assert_code(&[0, 2]);
+    assert!(finished.mentions("growing") && finished.mentions("chang"), "nobody noticed: {finished}");
+    let target = place.join("target/growing");
+    if finished.code() == Some(0) {
+        same(&place.join("source"), &place.join("target"));
+    } else {
+        assert!(!target.exists(), "{finished}");
+    }
+    assert_eq!(fs::read(place.join("target/still")).unwrap(), b"still");
+    place.copy("source", "target").arg("-T").ok();
+    same(&place.join("source"), &place.join("target"));
+}
+
+#[test]
+fn a_source_file_that_grows_while_copied_is_noticed() {
+    let place = Place::new();
+    let running = inside(&place);
+    fs::File::options().append(true).open(place.join("source/growing")).unwrap().write_all(b"more").unwrap();
+    noticed(&place, &running.wait());
+}
+
+#[test]
+fn a_source_file_that_changes_while_copied_is_noticed() {
+    let place = Place::new();
+    let running = inside(&place);
+    support::write_at(&place.join("source/growing"), 100, b"changed where it was read already");
+    noticed(&place, &running.wait());
+}
+
+#[test]
+fn a_source_file_that_shrinks_while_copied_is_noticed() {
+    let place = Place::new();
+    let running = inside(&place);
+    let shrinking = fs::File::options().write(true).open(place.join("source/growing")).unwrap();
+    shrinking.set_len(5 * MIB + 1).unwrap();
+    noticed(&place, &running.wait());
+}
+
+#[test]
+fn a_source_file_that_is_replaced_while_copied_is_not_mixed() {
+    let place = Place::new();
+    let running = inside(&place);
+    file(&place.join("new"), 16 * MIB, 99);
+    fs::rename(place.join("new"), place.join("source/growing")).unwrap();
+    let finished = running.wait();
+    finished.assert_code(&[0, 2]);
+    if let Ok(content) = fs::read(place.join("target/growing")) {
+        let old = place.join("old");
+        file(&old, 16 * MIB, 1);
+        let whole = content == fs::read(&old).unwrap() || content == fs::read(place.join("source/growing")).unwrap();
+        assert!(whole, "a mixture of two files: {finished}");
+    }
+    place.copy("source", "target").arg("-T").ok();
+    same(&place.join("source"), &place.join("target"));
+}
+
+#[test]
+fn a_source_that_is_deleted_while_copied_does_not_hang() {
+    let place = Place::new();
+    let running = inside(&place);
+    fs::remove_dir_all(place.join("source")).unwrap();
+    running.wait().assert_code(&[0, 2, 3]);
+    no_temporaries(&place.join("target"));
+}

@@ -1,0 +1,157 @@
+//! A mirror makes the target equal, and its guards keep it from deleting what nobody wanted gone.
+
+#![allow(clippy::unwrap_used, reason = "a failed set-up fails the test")]
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+
+use support::{Finished, Place, content_same, mixed, or_skip, same, snapshot, text};
+
+/// A source, and a target with the same and more.
+fn with_extras() -> Place {
+    let place = Place::new();
+    mixed(&place.join("source"));
+    place.copy("source", "target").ok();
+    let target = place.join("target");
+    text(&target.join("extra"), "x");
+    fs::create_dir_all(target.join("extra folder/deep")).unwrap();
+    text(&target.join("extra folder/deep/file"), "x");
+    symlink("/etc", target.join("extra link")).unwrap();
+    text(&target.join("deep/er/extra"), "x");
+    place
+}
+
+fn mirror(place: &Place, flags: &[&str]) -> Finished {
+    place.ropeway("mirror").args(["--json", "source", "target"]).args(flags).run()
+}
+
+#[test]
+fn makes_the_target_equal() {
+    let place = with_extras();
+    text(&place.join("source/changed"), "new");
+    let finished = mirror(&place, &["--yes"]);
+    finished.assert_code(&[0]);
+    same(&place.join("source"), &place.join("target"));
+    let again = mirror(&place, &["--yes"]);
+    again.assert_code(&[0]);
+    assert_eq!(again.number("bytes_sent"), 0);
+}
+
+#[test]
+fn makes_a_new_target() {
+    let place = Place::new();
+    mixed(&place.join("source"));
+    mirror(&place, &[]).assert_code(&[0]);
+    same(&place.join("source"), &place.join("target"));
+}
+
+#[test]
+fn never_goes_into_an_existing_target() {
+    let place = Place::new();
+    mixed(&place.join("source"));
+    place.folder("target");
+    mirror(&place, &[]).assert_code(&[0]);
+    same(&place.join("source"), &place.join("target"));
+}
+
+#[test]
+fn without_a_terminal_it_wants_yes_before_it_deletes() {
+    let place = with_extras();
+    text(&place.join("source/new"), "x");
+    let before = snapshot(&place.join("target"));
+    let finished = mirror(&place, &[]);
+    finished.assert_code(&[8]);
+    assert!(finished.mentions("--yes"), "{finished}");
+    assert_eq!(snapshot(&place.join("target")), before, "nothing is touched");
+}
+
+#[test]
+fn max_delete_refuses_before_the_first_deletion() {
+    let place = with_extras();
+    let before = snapshot(&place.join("target"));
+    for bound in ["0", "3", "1%"] {
+        let finished = mirror(&place, &["--yes", "--max-delete", bound]);
+        finished.assert_code(&[8]);
+        assert!(finished.mentions("--max-delete"), "{finished}");
+        assert_eq!(snapshot(&place.join("target")), before, "nothing is touched");
+    }
+    mirror(&place, &["--yes", "--max-delete", "6"]).assert_code(&[0]);
+    same(&place.join("source"), &place.join("target"));
+}
+
+#[test]
+fn an_empty_source_is_refused() {
+    let place = with_extras();
+    let before = snapshot(&place.join("target"));
+    fs::rename(place.join("source"), place.join("elsewhere")).unwrap();
+    fs::create_dir(place.join("source")).unwrap();
+    let finished = mirror(&place, &["--yes"]);
+    finished.assert_code(&[8]);
+    assert!(finished.mentions("empty"), "{finished}");
+    assert_eq!(snapshot(&place.join("target")), before);
+}
+
+#[test]
+fn a_missing_source_deletes_nothing() {
+    let place = with_extras();
+    let before = snapshot(&place.join("target"));
+    fs::rename(place.join("source"), place.join("elsewhere")).unwrap();
+    mirror(&place, &["--yes"]).assert_code(&[3]);
+    assert_eq!(snapshot(&place.join("target")), before);
+}
+
+#[test]
+fn excluded_names_survive_unless_asked() {
+    let place = with_extras();
+    text(&place.join("source/skip.me"), "not copied");
+    text(&place.join("target/keep.me"), "excluded");
+    let flags = ["--yes", "--exclude", "*.me", "--exclude", "/extra folder"];
+    mirror(&place, &flags).assert_code(&[0]);
+    let target = place.join("target");
+    assert!(target.join("keep.me").exists() && target.join("extra folder/deep/file").exists());
+    assert!(!target.join("skip.me").exists() && !target.join("extra").exists());
+    let all: Vec<&str> = flags.into_iter().chain(["--delete-excluded"]).collect();
+    mirror(&place, &all).assert_code(&[0]);
+    fs::remove_file(place.join("source/skip.me")).unwrap();
+    content_same(&place.join("source"), &target);
+}
+
+#[test]
+fn a_folder_that_cannot_be_listed_deletes_nothing_there() {
+    let place = with_extras();
+    let rule = "source:list:path=deep/er,errno=EACCES";
+    let finished = mirror(&place, &["--yes", "--retries", "0", "--fault", rule]);
+    finished.assert_code(&[2]);
+    let target = place.join("target");
+    assert!(target.join("deep/er/extra").exists(), "its listing was not whole: {finished}");
+    assert!(target.join("deep/er/and/deeper/leaf").exists());
+    assert!(finished.mentions("deep/er"), "{finished}");
+}
+
+#[test]
+fn a_folder_closed_to_an_ordinary_user_deletes_nothing_there() {
+    let place = Place::new();
+    mixed(&place.join("source"));
+    fs::create_dir(place.join("source/closed")).unwrap();
+    text(&place.join("source/closed/inside"), "x");
+    let home = place.folder_of_nobody("home");
+    let target = home.join("target");
+    let run = or_skip!(place.ropeway_as_nobody("mirror"));
+    run.arg("--json").arg(place.join("source")).arg(&target).ok();
+    assert!(target.join("closed/inside").exists());
+    fs::set_permissions(place.join("source/closed"), fs::Permissions::from_mode(0o700)).unwrap();
+    let run = or_skip!(place.ropeway_as_nobody("mirror"));
+    run.args(["--json", "--yes"]).arg(place.join("source")).arg(&target).exits(2);
+    assert!(target.join("closed/inside").exists(), "what could not be seen must not be deleted");
+}
+
+#[test]
+fn read_only_folders_of_the_target_are_emptied_too() {
+    let place = with_extras();
+    let closed = place.join("target/extra folder/deep");
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o500)).unwrap();
+    mirror(&place, &["--yes"]).assert_code(&[0]);
+    same(&place.join("source"), &place.join("target"));
+}

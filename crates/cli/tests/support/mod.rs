@@ -1,0 +1,119 @@
+//! What the end-to-end tests share: private places, runs of the real binary, trees to copy, independent comparison,
+//! and volumes that are unmounted whatever happens.
+//!
+//! Nothing here knows the inside of the program: only its command line, its output and its exit codes. A test that
+//! lacks something (root, a program, a file system) prints a line that begins with `skipped:` and returns.
+
+#![allow(dead_code, reason = "each test binary uses its part")]
+#![allow(unused_imports, reason = "each test binary uses its part")]
+
+mod compare;
+mod run;
+mod snapshot;
+mod tree;
+mod volume;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+pub(crate) use compare::{Compare, content_same, no_temporaries, same};
+pub(crate) use run::{Finished, NOBODY, Place, Run, Running};
+pub(crate) use snapshot::{Entry, Snapshot, snapshot};
+pub(crate) use tree::{
+    Rng, byte_at, file, mixed, name_bytes, odd_names, patterned, set_times, small_files, text, write_at,
+};
+pub(crate) use volume::{Volume, power_cut};
+
+/// Returns from the test, saying why.
+macro_rules! skip {
+    ($($why:tt)*) => {{
+        println!("skipped: {}", format_args!($($why)*));
+        return;
+    }};
+}
+pub(crate) use skip;
+
+/// The value, or returns from the test with the reason.
+macro_rules! or_skip {
+    ($result:expr) => {
+        match $result {
+            Ok(value) => value,
+            Err(why) => $crate::support::skip!("{why}"),
+        }
+    };
+}
+pub(crate) use or_skip;
+
+/// Whether this process is root.
+pub(crate) fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Finds a program as a shell would, and in the sbin folders too.
+pub(crate) fn program(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let further = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from);
+    std::env::split_paths(&path)
+        .chain(further)
+        .map(|folder| folder.join(name))
+        .find(|candidate| candidate.is_file())
+}
+
+/// Root and all of these programs are there; otherwise what is missing.
+pub(crate) fn needs(root: bool, programs: &[&str]) -> Result<(), String> {
+    if root && !is_root() {
+        return Err("needs root".to_owned());
+    }
+    match programs.iter().find(|name| program(name).is_none()) {
+        Some(missing) => Err(format!("{missing} is not installed")),
+        None => Ok(()),
+    }
+}
+
+/// Runs another program; its standard output, or why not.
+pub(crate) fn tool<S: AsRef<std::ffi::OsStr>>(name: &str, arguments: &[S]) -> Result<String, String> {
+    let found = program(name).ok_or_else(|| format!("{name} is not installed"))?;
+    let output = Command::new(found)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| format!("{name}: {error}"))?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    Err(format!("{name} failed ({}): {said}", output.status))
+}
+
+/// Polls until `done` holds; whether it did before the deadline.
+pub(crate) fn wait_until(deadline: Duration, mut done: impl FnMut() -> bool) -> bool {
+    let end = Instant::now() + deadline;
+    loop {
+        if done() {
+            return true;
+        }
+        if Instant::now() >= end {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// All nodes below `root`, `root` not among them; links are not followed.
+pub(crate) fn walk(root: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
+        let entries = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+        for entry in entries {
+            let entry = entry.unwrap();
+            if entry.file_type().unwrap().is_dir() {
+                folders.push(entry.path());
+            }
+            found.push(entry.path());
+        }
+    }
+    found.sort();
+    found
+}

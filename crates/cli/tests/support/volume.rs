@@ -1,0 +1,192 @@
+//! Small file systems on loop devices, in memory and through FUSE. Gone when dropped, whatever the test did.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use super::{needs, tool, wait_until};
+
+const MIB: u64 = 1 << 20;
+
+/// A mounted file system with its image.
+pub(crate) struct Volume {
+    folder: tempfile::TempDir,
+    mounted: bool,
+    kind: &'static str,
+    device: Option<String>,
+    /// The process of a FUSE file system.
+    server: Option<Child>,
+}
+
+impl Volume {
+    /// # Errors
+    /// Why there cannot be one here.
+    pub(crate) fn ext4(size_mib: u64) -> Result<Self, String> {
+        Self::on_loop("ext4", size_mib, "mkfs.ext4", &["-q", "-F", "-m", "0"])
+    }
+
+    /// # Errors
+    /// Why there cannot be one here. XFS needs 300 MiB at least.
+    pub(crate) fn xfs() -> Result<Self, String> {
+        Self::on_loop("xfs", 300, "mkfs.xfs", &["-q", "-f"])
+    }
+
+    /// # Errors
+    /// Why there cannot be one here.
+    pub(crate) fn btrfs() -> Result<Self, String> {
+        Self::on_loop("btrfs", 256, "mkfs.btrfs", &["-q", "-f"])
+    }
+
+    /// # Errors
+    /// Why there cannot be one here.
+    pub(crate) fn tmpfs(size_mib: u64) -> Result<Self, String> {
+        needs(true, &["mount"])?;
+        let mut volume = Self::empty("tmpfs")?;
+        let options = format!("size={size_mib}m,mode=755");
+        let root = volume.root();
+        tool("mount", &["-t".as_ref(), "tmpfs".as_ref(), "-o".as_ref(), options.as_ref(), "tmpfs".as_ref(), root.as_os_str()])?;
+        volume.mounted = true;
+        Ok(volume)
+    }
+
+    /// FAT through FUSE.
+    ///
+    /// # Errors
+    /// Why there cannot be one here.
+    pub(crate) fn fat(size_mib: u64) -> Result<Self, String> {
+        needs(true, &["fusefat", "mkfs.vfat"])?;
+        if !Path::new("/dev/fuse").exists() {
+            return Err("there is no /dev/fuse".to_owned());
+        }
+        let mut volume = Self::empty("fuse")?;
+        let image = volume.image(size_mib)?;
+        tool("mkfs.vfat", &["-F".as_ref(), "32".as_ref(), image.as_os_str()])?;
+        let server = Command::new(super::program("fusefat").unwrap())
+            .args(["-f", "-o", "rw+"])
+            .arg(&image)
+            .arg(volume.root())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(|error| format!("fusefat: {error}"))?;
+        volume.server = Some(server);
+        volume.mounted = true;
+        let root = volume.root();
+        let up = wait_until(Duration::from_secs(5), || is_mount_point(&root));
+        if up { Ok(volume) } else { Err("fusefat did not mount".to_owned()) }
+    }
+
+    fn on_loop(kind: &'static str, size_mib: u64, maker: &str, options: &[&str]) -> Result<Self, String> {
+        needs(true, &[maker, "losetup", "mount", "umount"])?;
+        let mut volume = Self::empty(kind)?;
+        let image = volume.image(size_mib)?;
+        let image_text = image.to_str().ok_or("odd temporary folder")?;
+        let arguments: Vec<&str> = options.iter().copied().chain([image_text]).collect();
+        tool(maker, &arguments)?;
+        let device = tool("losetup", &["--find", "--show", image_text])?;
+        volume.device = Some(device.trim().to_owned());
+        volume.mount()?;
+        Ok(volume)
+    }
+
+    fn empty(kind: &'static str) -> Result<Self, String> {
+        let folder = tempfile::Builder::new().prefix("ropeway-volume-").tempdir().map_err(|error| error.to_string())?;
+        fs::create_dir(folder.path().join("mnt")).map_err(|error| error.to_string())?;
+        Ok(Self { folder, mounted: false, kind, device: None, server: None })
+    }
+
+    fn image(&self, size_mib: u64) -> Result<PathBuf, String> {
+        let image = self.folder.path().join("image");
+        let file = File::create(&image).map_err(|error| error.to_string())?;
+        file.set_len(size_mib * MIB).map_err(|error| error.to_string())?;
+        Ok(image)
+    }
+
+    /// Where it is mounted.
+    pub(crate) fn root(&self) -> PathBuf {
+        self.folder.path().join("mnt")
+    }
+
+    pub(crate) fn join(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.root().join(name)
+    }
+
+    /// Mounts the loop device (again).
+    ///
+    /// # Errors
+    /// What mount(8) says.
+    pub(crate) fn mount(&mut self) -> Result<(), String> {
+        let device = self.device.clone().ok_or("not on a loop device")?;
+        let root = self.root();
+        tool("mount", &["-t".as_ref(), self.kind.as_ref(), device.as_ref(), root.as_os_str()])?;
+        self.mounted = true;
+        Ok(())
+    }
+
+    /// Unmounts, at once and whatever is open there.
+    pub(crate) fn unmount(&mut self) {
+        if std::mem::take(&mut self.mounted) {
+            let _ = tool("umount", &["-l".as_ref(), self.root().as_os_str()]);
+        }
+    }
+
+    /// Unmounts in an orderly way, so that it can be mounted again.
+    pub(crate) fn unmount_wholly(&mut self) {
+        let root = self.root();
+        let gone = wait_until(Duration::from_secs(10), || tool("umount", &[root.as_os_str()]).is_ok());
+        assert!(gone, "cannot unmount {}", root.display());
+        self.mounted = false;
+    }
+
+    /// Kills the process behind a FUSE file system: from now on everything there fails with ENOTCONN.
+    pub(crate) fn kill_server(&mut self) {
+        let mut server = self.server.take().unwrap();
+        server.kill().unwrap();
+        server.wait().unwrap();
+    }
+
+    /// Free bytes for everybody.
+    pub(crate) fn free(&self) -> u64 {
+        let statistics = rustix::fs::statvfs(self.root()).unwrap();
+        statistics.f_bavail * statistics.f_frsize
+    }
+}
+
+impl Drop for Volume {
+    fn drop(&mut self) {
+        self.unmount();
+        if let Some(device) = &self.device {
+            let _ = tool("losetup", &["-d", device]);
+        }
+        if let Some(mut server) = self.server.take() {
+            // It ends with its mount.
+            let ended = wait_until(Duration::from_secs(5), || !matches!(server.try_wait(), Ok(None)));
+            if !ended {
+                let _ = server.kill();
+            }
+            let _ = server.wait();
+        }
+    }
+}
+
+fn is_mount_point(path: &Path) -> bool {
+    let own = rustix::fs::stat(path).map(|stat| stat.st_dev);
+    let parent = path.parent().map(|parent| rustix::fs::stat(parent).map(|stat| stat.st_dev));
+    matches!((own, parent), (Ok(own), Some(Ok(parent))) if own != parent)
+}
+
+/// Cuts the power of ext4 or XFS: nothing more reaches the device, nothing is flushed before.
+///
+/// `_IOR('X', 125, u32)` (XFS_IOC_GOINGDOWN, EXT4_IOC_SHUTDOWN) with flag 2, no flush of the log. Through perl, which
+/// every Debian has, since tests may not use unsafe code.
+///
+/// # Errors
+/// Why that is not possible here.
+pub(crate) fn power_cut(root: &Path) -> Result<(), String> {
+    needs(true, &["perl"])?;
+    let script = "my $flag = pack('L', 2); open(my $root, '<', $ARGV[0]) or die $!; \
+                  ioctl($root, 0x8004587D, $flag) or die $!;";
+    tool("perl", &["-e".as_ref(), script.as_ref(), root.as_os_str()]).map(|_| ())
+}

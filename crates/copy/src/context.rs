@@ -1,0 +1,269 @@
+//! What all parts of a running job share.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use ropeway_block::Pool;
+use ropeway_plan::{Engine, NameMap, Rules, Tuner};
+use ropeway_vfs::event::{Event, Summary};
+use ropeway_vfs::{Error, Loss, Name, Op, RelPath, Timestamp, Tree, Verdict};
+use tokio::sync::{Notify, Semaphore};
+
+use crate::durable::SyncControl;
+use crate::journal::{Journal, Token};
+use crate::links::Links;
+use crate::options::{Durability, Options, Root, TEMPORARY_PREFIX};
+use crate::progress::Live;
+use crate::status::{Failures, Fatal, hint_for};
+use crate::verify::Hashes;
+
+/// Receives events; called from many tasks.
+pub type EventSink = Arc<dyn Fn(Event) + Send + Sync>;
+
+/// Locks a mutex; a panic elsewhere does not make the data unusable here (each guarded value is whole after every
+/// statement).
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Wall-clock time as a [`Timestamp`].
+pub(crate) fn wall_clock() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp(i128::try_from(since.as_nanos()).unwrap_or(i128::MAX))
+}
+
+/// A flag that tasks can wait for.
+#[derive(Debug, Default)]
+pub(crate) struct Cancel {
+    flag: AtomicBool,
+    notify: Notify,
+}
+
+impl Cancel {
+    pub(crate) fn cancel(&self) {
+        self.flag.store(true, Ordering::Release);
+        self.notify.notify_waiters();
+    }
+
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.flag.load(Ordering::Acquire)
+    }
+
+    pub(crate) async fn cancelled(&self) {
+        loop {
+            let notified = self.notify.notified();
+            tokio::pin!(notified);
+            notified.as_mut().enable();
+            if self.is_cancelled() {
+                return;
+            }
+            notified.await;
+        }
+    }
+}
+
+/// One root with what follows from its pair of trees.
+pub(crate) struct RootContext {
+    pub(crate) index: u64,
+    pub(crate) root: Root,
+    pub(crate) rules: Rules,
+    pub(crate) names: NameMap,
+}
+
+/// The shared state of a job.
+pub(crate) struct Context {
+    pub(crate) target: Arc<dyn Tree>,
+    pub(crate) options: Options,
+    pub(crate) live: Arc<Live>,
+    pub(crate) cancel: Arc<Cancel>,
+    pub(crate) failures: Failures,
+    pub(crate) losses: Mutex<BTreeMap<Loss, u64>>,
+    pub(crate) sink: EventSink,
+    pub(crate) pool: Pool,
+    pub(crate) tuner: Mutex<Tuner>,
+    pub(crate) journal: Option<Journal>,
+    /// Distinguishes this job's temporary names.
+    pub(crate) job_id: String,
+    pub(crate) sync: SyncControl,
+    pub(crate) links: Links,
+    pub(crate) hashes: Option<Hashes>,
+    /// Bounds batches and single small files in flight.
+    pub(crate) batches: Arc<Semaphore>,
+    /// Bounds files that go through blocks.
+    pub(crate) streams: Arc<Semaphore>,
+    /// Permits of `streams`.
+    pub(crate) streams_max: usize,
+}
+
+impl Context {
+    /// Whether the job should stop: cancelled, or something fatal happened.
+    pub(crate) fn stopped(&self) -> bool {
+        self.cancel.is_cancelled() || self.failures.is_fatal()
+    }
+
+    pub(crate) fn emit(&self, event: Event) {
+        (self.sink)(event);
+    }
+
+    pub(crate) fn note(&self, path: Option<&RelPath>, message: impl Into<String>) {
+        self.emit(Event::Note { path: path.map(ToString::to_string), message: message.into() });
+    }
+
+    pub(crate) fn item(&self, path: &RelPath, action: &'static str, bytes: u64) {
+        if self.options.report_items || self.options.dry_run {
+            self.emit(Event::Item { path: path.to_string(), action, bytes });
+        }
+    }
+
+    pub(crate) fn lose(&self, losses: &[Loss]) {
+        if losses.is_empty() {
+            return;
+        }
+        let mut counted = lock(&self.losses);
+        for loss in losses {
+            *counted.entry(*loss).or_default() += 1;
+        }
+    }
+
+    /// Stops the whole job.
+    pub(crate) fn fatal(&self, fatal: Fatal) {
+        self.failures.fatal(fatal);
+        self.cancel.cancel();
+    }
+
+    /// Records the failure of one item; stops the job if nothing more can succeed.
+    /// `path` is where the user looks for it, not where it is for the time being.
+    pub(crate) async fn fail(&self, path: &RelPath, mut error: Error, on_source: bool) {
+        error.path = path.clone();
+        if self.stopped() && error.verdict() != Verdict::Skip {
+            return;
+        }
+        let fatal = error.verdict() == Verdict::Abort || (!on_source && !self.target_answers(&error).await);
+        let hint = hint_for(error.kind, on_source).map(|hint| format!(" (hint: {hint})")).unwrap_or_default();
+        self.emit(Event::ItemError {
+            path: path.to_string(),
+            op: error.op,
+            kind: error.kind,
+            message: format!("{error}{hint}"),
+            on_source,
+            fatal,
+        });
+        self.failures.item(error.kind);
+        if fatal {
+            self.fatal(Fatal::from_error(&error, on_source));
+        }
+    }
+
+    /// After a device error on the target: whether the target still takes anything at all.
+    async fn target_answers(&self, error: &Error) -> bool {
+        use ropeway_vfs::ErrorKind as K;
+        if !matches!(error.kind, K::DeviceError | K::Other | K::NotFound) {
+            return true;
+        }
+        let Some(probe) = self.temporary_name("probe") else { return true };
+        let probe = RelPath::root().join(&probe);
+        let made = match self.target.make_dir(&probe, 0o700).await {
+            Ok(()) => true,
+            Err(refused) => refused.kind == K::AlreadyExists || refused.kind == K::PermissionDenied,
+        };
+        if made {
+            // Left behind only if the target dies right now.
+            let _ = self.target.remove_dir(&probe).await;
+        }
+        made
+    }
+
+    /// `.ropeway-<job>-<token>`: of fixed length, whatever the node's own name.
+    pub(crate) fn temporary_name(&self, token: &str) -> Option<Name> {
+        Name::new(format!("{TEMPORARY_PREFIX}{}-{token}", self.job_id).as_bytes())
+    }
+
+    /// Whether a name is a temporary one of this job.
+    pub(crate) fn is_own_temporary(&self, name: &Name) -> bool {
+        name.as_bytes()
+            .strip_prefix(TEMPORARY_PREFIX.as_bytes())
+            .is_some_and(|rest| rest.starts_with(self.job_id.as_bytes()))
+    }
+
+    /// Whether data is made durable before the job ends.
+    pub(crate) fn wants_durable(&self) -> bool {
+        self.options.durability != Durability::None
+    }
+
+    /// Whether the same-side batch path may be used.
+    pub(crate) fn may_batch(&self) -> bool {
+        self.options.engine == Engine::Auto && !self.options.inplace
+    }
+
+    /// Runs `operation` until it succeeds, fails for good, or the tries are used up.
+    pub(crate) async fn with_retries<T, F, Fut>(&self, seed: u64, mut operation: F) -> Result<T, (Error, bool)>
+    where
+        F: FnMut() -> Fut,
+        Fut: Future<Output = Result<T, (Error, bool)>>,
+    {
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            let (error, on_source) = match operation().await {
+                Ok(value) => return Ok(value),
+                Err(failed) => failed,
+            };
+            let pause = match error.verdict() {
+                Verdict::Retry if !self.stopped() => self.options.retry.delay(attempt, seed),
+                _ => None,
+            };
+            let Some(pause) = pause else { return Err((error, on_source)) };
+            self.live.retries.fetch_add(1, Ordering::Relaxed);
+            if !self.sleep(pause).await {
+                return Err((error, on_source));
+            }
+        }
+    }
+
+    /// Waits; `false` if the job stops meanwhile.
+    pub(crate) async fn sleep(&self, span: Duration) -> bool {
+        tokio::select! {
+            () = tokio::time::sleep(span) => !self.stopped(),
+            () = self.cancel.cancelled() => false,
+        }
+    }
+
+    /// Keeps a journal write's error from being lost: without a journal the copy goes on, said once.
+    pub(crate) fn journalled(&self, result: Option<std::io::Result<()>>) {
+        if let Some(Err(error)) = result {
+            self.note(None, format!("the journal cannot be written ({error}); an interrupted copy starts over"));
+        }
+    }
+}
+
+/// The error of an operation that was given up because the job stops.
+pub(crate) fn cancelled(op: Op, path: &RelPath) -> Error {
+    Error::new(op, path, ropeway_vfs::ErrorKind::Cancelled)
+}
+
+/// Identity of a node within a job.
+pub(crate) fn token_of(root: u64, path: &RelPath) -> Token {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&root.to_le_bytes());
+    hasher.update(path.as_bytes());
+    let mut bytes = [0; 8];
+    hasher.finalize_xof().fill(&mut bytes);
+    Token::from_le_bytes(bytes)
+}
+
+/// A summary of everything counted so far.
+pub(crate) fn summarize(context: &Context) -> Summary {
+    Summary {
+        counters: context.live.counters(),
+        differences: context.failures.differences(),
+        errors: context.failures.items(),
+        losses: lock(&context.losses).clone(),
+        resumed: context.journal.as_ref().is_some_and(|journal| journal.memory().resumed()),
+        bytes_resumed: context.live.bytes_resumed.load(Ordering::Relaxed),
+        limit: context.live.limit_overall(),
+        ..Summary::default()
+    }
+}

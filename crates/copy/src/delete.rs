@@ -1,0 +1,333 @@
+//! Deletions of a mirror: counted before anything is touched, done after everything is copied.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use ropeway_plan::guard::{DeleteGuard, Extra};
+use ropeway_vfs::{Error, ErrorKind, Kind, Metadata, Name, Op, RelPath};
+
+use crate::context::{Context, RootContext};
+use crate::options::{Backup, is_temporary};
+use crate::status::{Fatal, Status};
+
+const CHUNK: usize = 1024;
+
+/// What a deletion pass found.
+#[derive(Clone, Copy, Debug, Default)]
+struct Found {
+    target_nodes: u64,
+    extras: u64,
+}
+
+/// Counts what the mirror would delete and asks the guard.
+///
+/// # Errors
+/// The guard refuses; nothing was touched.
+pub(crate) async fn check(context: &Arc<Context>, root: &Arc<RootContext>) -> Result<DeleteGuard, Fatal> {
+    let delete = context.options.delete.clone().unwrap_or_default();
+    let mut found = Found::default();
+    let mut pass = Pass { context, root, guard: None };
+    pass.run(&mut found).await.map_err(|error| Fatal::from_error(&error, false))?;
+    let mut guard = DeleteGuard::new(delete.max, found.target_nodes);
+    guard.delete_excluded = delete.excluded;
+    let source_nodes = source_nodes(root).await.map_err(|error| Fatal::from_error(&error, true))?;
+    guard.plan(source_nodes, found.extras).map_err(|refused| {
+        Fatal::new(Status::Refused, refused.to_string())
+            .hint("look with --dry-run; raise --max-delete if it is meant")
+    })?;
+    Ok(guard)
+}
+
+/// Whether the source holds anything at all: its first entries.
+async fn source_nodes(root: &RootContext) -> Result<u64, Error> {
+    let mut listing = root.root.source.list(&root.root.source_path).await?;
+    Ok(listing.next(CHUNK).await?.len() as u64)
+}
+
+/// Deletes what is on the target and not in the source.
+pub(crate) async fn run(context: &Arc<Context>, root: &Arc<RootContext>, guard: DeleteGuard) {
+    let mut pass = Pass { context, root, guard: Some(guard) };
+    if let Err(error) = pass.run(&mut Found::default()).await {
+        context.fail(&root.root.target_path, error, false).await;
+    }
+}
+
+struct Pass<'a> {
+    context: &'a Arc<Context>,
+    root: &'a Arc<RootContext>,
+    /// `None`: count only.
+    guard: Option<DeleteGuard>,
+}
+
+impl Pass<'_> {
+    async fn run(&mut self, found: &mut Found) -> Result<(), Error> {
+        let spec = &self.root.root;
+        match self.context.target.metadata(&spec.target_path).await {
+            Ok(metadata) if metadata.is_dir() => {}
+            Ok(_) => return Ok(()),
+            Err(error) if error.kind == ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error),
+        }
+        let mut folders = vec![RelPath::root()];
+        while let Some(below) = folders.pop() {
+            if self.context.stopped() {
+                return Ok(());
+            }
+            self.folder(&below, found, &mut folders).await?;
+        }
+        Ok(())
+    }
+
+    /// One folder, given relative to the root. Names of the target are those of the source unless mapped.
+    async fn folder(&mut self, below: &RelPath, found: &mut Found, folders: &mut Vec<RelPath>) -> Result<(), Error> {
+        let spec = &self.root.root;
+        let (source_dir, target_dir) = (spec.source_path.join_path(below), spec.target_path.join_path(below));
+        let sources = self.source_names(&source_dir).await;
+        let mut listing = self.context.target.list(&target_dir).await?;
+        let mut changed = false;
+        loop {
+            let entries = listing.next(CHUNK).await?;
+            if entries.is_empty() {
+                break;
+            }
+            for entry in entries {
+                if self.context.is_own_temporary(&entry.name) || self.is_backup(&target_dir.join(&entry.name)) {
+                    continue;
+                }
+                found.target_nodes += 1;
+                let metadata = entry.metadata?;
+                let path = below.join(&entry.name);
+                let is_extra = match &sources {
+                    Some(sources) => self.is_extra(sources, &path, &entry.name, &metadata),
+                    None => false,
+                };
+                if !is_extra {
+                    if metadata.is_dir() {
+                        folders.push(path);
+                    }
+                    continue;
+                }
+                found.extras += 1;
+                changed |= self.delete(&path, &metadata).await;
+                if self.context.stopped() {
+                    return Ok(());
+                }
+            }
+        }
+        if changed {
+            self.restore_times(&source_dir, &target_dir).await;
+        }
+        Ok(())
+    }
+
+    /// Names that belong into a target folder, as hashes; `None` when the source's listing failed: nothing is deleted
+    /// then.
+    async fn source_names(&self, dir: &RelPath) -> Option<std::collections::HashSet<u64>> {
+        let mut names = std::collections::HashSet::new();
+        let mut listing = self.root.root.source.list(dir).await.ok()?;
+        loop {
+            let entries = listing.next(CHUNK).await.ok()?;
+            if entries.is_empty() {
+                return Some(names);
+            }
+            for entry in entries {
+                let name = self.root.names.map(&entry.name).map_or(entry.name, |mapped| mapped.name);
+                names.insert(self.name_hash(&name));
+            }
+        }
+    }
+
+    fn name_hash(&self, name: &Name) -> u64 {
+        let mut hasher = blake3::Hasher::new();
+        if self.context.target.capabilities().case_sensitive {
+            hasher.update(name.as_bytes());
+        } else {
+            hasher.update(String::from_utf8_lossy(name.as_bytes()).to_lowercase().as_bytes());
+        }
+        let mut bytes = [0; 8];
+        hasher.finalize_xof().fill(&mut bytes);
+        u64::from_le_bytes(bytes)
+    }
+
+    fn is_backup(&self, path: &RelPath) -> bool {
+        match &self.context.options.backup {
+            Some(Backup::Directory(base)) => path.strip_prefix(base).is_some(),
+            Some(Backup::Suffix(suffix)) => path.as_bytes().ends_with(suffix),
+            None => false,
+        }
+    }
+
+    fn is_extra(
+        &self,
+        sources: &std::collections::HashSet<u64>,
+        path: &RelPath,
+        name: &Name,
+        metadata: &Metadata,
+    ) -> bool {
+        let excluded = self.context.options.filter.excluded(path, metadata.is_dir());
+        let delete_excluded = self.context.options.delete.as_ref().is_some_and(|delete| delete.excluded);
+        let mut guard = DeleteGuard::new(None, 0);
+        guard.delete_excluded = delete_excluded;
+        let judged = guard.judge(Extra { source_listed_whole: true, excluded });
+        judged.is_ok() && ((excluded && delete_excluded) || !sources.contains(&self.name_hash(name)))
+    }
+
+    /// Deletes one extra node; whether the folder changed.
+    async fn delete(&mut self, below: &RelPath, metadata: &Metadata) -> bool {
+        let Some(guard) = &mut self.guard else { return false };
+        let path = self.root.root.target_path.join_path(below);
+        if let Err(refused) = guard.admit() {
+            self.context.fatal(Fatal::new(Status::Refused, refused.to_string()));
+            return false;
+        }
+        if self.context.options.dry_run {
+            self.context.item(&path, "delete", metadata.size);
+            return false;
+        }
+        let result = match &self.context.options.backup {
+            Some(backup) => self.set_aside(backup, &path).await,
+            None if metadata.kind == Kind::Directory => remove_all(self.context, &path).await,
+            None => remove_one(self.context, &path, metadata).await,
+        };
+        if let Err(error) = result {
+            self.context.fail(&path, error, false).await;
+            return false;
+        }
+        true
+    }
+
+    async fn set_aside(&self, backup: &Backup, path: &RelPath) -> Result<(), Error> {
+        let kept = crate::file::backup_path(self.context, backup, path).await?;
+        self.context.target.rename(path, &kept, true).await?;
+        self.context.live.deleted.fetch_add(1, Ordering::Relaxed);
+        self.context.item(path, "delete", 0);
+        Ok(())
+    }
+
+    /// Deletions changed a folder's times: set them from the source again.
+    async fn restore_times(&self, source_dir: &RelPath, target_dir: &RelPath) {
+        if !self.context.options.preserve.times {
+            return;
+        }
+        let Ok(metadata) = self.root.root.source.metadata(source_dir).await else { return };
+        let change = ropeway_vfs::MetadataChange {
+            modified: Some(metadata.modified),
+            accessed: metadata.accessed,
+            ..Default::default()
+        };
+        if let Err(error) = self.context.target.set_metadata(target_dir, &change).await {
+            self.context.fail(target_dir, error, false).await;
+        }
+        self.context.sync.touched();
+    }
+}
+
+async fn remove_one(context: &Context, path: &RelPath, metadata: &Metadata) -> Result<(), Error> {
+    context.target.remove_file(path).await?;
+    context.live.deleted.fetch_add(1, Ordering::Relaxed);
+    context.sync.touched();
+    context.item(path, "delete", metadata.size);
+    Ok(())
+}
+
+/// Removes a node of the target and everything below it.
+pub(crate) async fn remove_all(context: &Context, path: &RelPath) -> Result<(), Error> {
+    let metadata = context.target.metadata(path).await?;
+    if !metadata.is_dir() {
+        return remove_one(context, path, &metadata).await;
+    }
+    // Folders are taken twice: first their content, then themselves.
+    let mut stack = vec![(path.clone(), false)];
+    while let Some((dir, emptied)) = stack.pop() {
+        if context.stopped() {
+            return Err(Error::new(Op::Remove, path, ErrorKind::Cancelled));
+        }
+        if emptied {
+            context.target.remove_dir(&dir).await?;
+            context.live.deleted.fetch_add(1, Ordering::Relaxed);
+            context.item(&dir, "delete", 0);
+            continue;
+        }
+        stack.push((dir.clone(), true));
+        let mut listing = context.target.list(&dir).await?;
+        loop {
+            let entries = listing.next(CHUNK).await?;
+            if entries.is_empty() {
+                break;
+            }
+            for entry in entries {
+                let (child, metadata) = (dir.join(&entry.name), entry.metadata?);
+                if metadata.is_dir() {
+                    stack.push((child, false));
+                } else {
+                    remove_one(context, &child, &metadata).await?;
+                }
+            }
+        }
+    }
+    context.sync.touched();
+    Ok(())
+}
+
+/// Removes the sources of a finished move: every file whose copy on the target is equal, then folders left empty.
+/// What failed, was excluded or changed meanwhile stays.
+pub(crate) async fn remove_moved(context: &Arc<Context>, root: &Arc<RootContext>) {
+    let spec = &root.root;
+    let Ok(metadata) = spec.source.metadata(&spec.source_path).await else { return };
+    if !metadata.is_dir() {
+        return move_one(context, root, &RelPath::root(), &metadata).await;
+    }
+    let mut stack = vec![(RelPath::root(), false)];
+    while let Some((below, emptied)) = stack.pop() {
+        if context.stopped() {
+            return;
+        }
+        let dir = spec.source_path.join_path(&below);
+        if emptied {
+            // A folder that still holds something stays, and so does the tree's own root.
+            if !dir.is_root() {
+                let _ = spec.source.remove_dir(&dir).await;
+            }
+            continue;
+        }
+        stack.push((below.clone(), true));
+        let Ok(mut listing) = spec.source.list(&dir).await else { continue };
+        while let Ok(entries) = listing.next(CHUNK).await {
+            if entries.is_empty() {
+                break;
+            }
+            for entry in entries {
+                let Ok(metadata) = entry.metadata else { continue };
+                let path = below.join(&entry.name);
+                let filter = &context.options.filter;
+                if metadata.is_dir() && filter.directory(&path) {
+                    stack.push((path, false));
+                } else if !metadata.is_dir() && filter.node(&path, &metadata) {
+                    move_one(context, root, &path, &metadata).await;
+                }
+            }
+        }
+    }
+}
+
+async fn move_one(context: &Context, root: &RootContext, below: &RelPath, metadata: &Metadata) {
+    let spec = &root.root;
+    let (source, mut target) = (spec.source_path.join_path(below), spec.target_path.clone());
+    for name in below.components() {
+        target = target.join(&root.names.map(&name).map_or(name, |mapped| mapped.name));
+    }
+    let Ok(copy) = context.target.metadata(&target).await else { return };
+    let same_kind = copy.kind == metadata.kind;
+    let same_data = metadata.kind != Kind::File
+        || (copy.size == metadata.size && copy.modified.equal_within(metadata.modified, root.rules.time_granularity_ns));
+    if !same_kind || !same_data || is_temporary_path(&source) {
+        return;
+    }
+    if let Err(error) = spec.source.remove_file(&source).await {
+        context.fail(&source, error, true).await;
+    }
+}
+
+fn is_temporary_path(path: &RelPath) -> bool {
+    path.file_name().is_some_and(|name| is_temporary(&name))
+}

@@ -1,0 +1,301 @@
+//! Durability: checkpoints, bounded dirty data, and renames grouped behind one sync.
+//!
+//! A *checkpoint* makes durable whatever was written before it began: `sync` of the tree, or of the open big files
+//! when nothing else changed. Then the files that waited under temporary names get their final ones, the journal
+//! records the moment, and the third counter moves. Checkpoints run every [`CHECKPOINT_EVERY`], or earlier when
+//! dirty data reaches its bound, so write-back starts early and the last sync is short.
+//!
+//! The order for every replaced file is: data, sync, rename. So a power cut leaves either the old or the new file
+//! under the name, never a hole.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime};
+
+use ropeway_vfs::{Error, ErrorKind, File, Name, Timestamp};
+use tokio::sync::Notify;
+
+use crate::context::{Context, lock, wall_clock};
+use crate::folder::Folder;
+use crate::journal::Token;
+
+/// Longest time between checkpoints.
+pub(crate) const CHECKPOINT_EVERY: Duration = Duration::from_secs(2);
+/// Dirty bytes allowed before the device's speed is known: a guess between the two below.
+const DIRTY_BOUND_FIRST: u64 = 128 << 20;
+/// Dirty bytes allowed on a slow device.
+const DIRTY_BOUND_MIN: u64 = 64 << 20;
+/// Dirty bytes allowed on a fast one: what is not yet written when it seems done must not take long.
+const DIRTY_BOUND_MAX: u64 = 1 << 30;
+/// Seconds of the device's own speed that may be dirty.
+const DIRTY_SECONDS: f64 = 2.0;
+/// Bytes below which a sync says nothing of the device's speed.
+const RATE_SAMPLE_MIN: u64 = 8 << 20;
+/// Renames that wait for a checkpoint: a bound on memory.
+const PENDING_MAX: usize = 8192;
+/// Wall clock and monotonic clock may drift apart by this much before the watermark is given up.
+const CLOCK_STEP_MAX: Duration = Duration::from_millis(500);
+
+/// A finished node that waits for the next checkpoint to get its name.
+pub(crate) struct PendingRename {
+    /// The folder that holds both names (kept open until then).
+    pub(crate) folder: Arc<Folder>,
+    pub(crate) from: Name,
+    pub(crate) to: Name,
+    /// Whether an existing node may be replaced.
+    pub(crate) replace: bool,
+    /// The journal's file to close.
+    pub(crate) token: Option<Token>,
+    pub(crate) size: u64,
+}
+
+/// A file being written through blocks, known to checkpoints.
+pub(crate) struct OpenFile {
+    pub(crate) file: Arc<dyn File>,
+    /// Every byte below is written.
+    pub(crate) written: AtomicU64,
+}
+
+/// State of durability; all methods are called from many tasks.
+pub(crate) struct SyncControl {
+    bound: AtomicU64,
+    bound_fixed: bool,
+    dirty_small: AtomicU64,
+    dirty_tree: AtomicBool,
+    wake: Notify,
+    room: Notify,
+    pending: Mutex<Vec<PendingRename>>,
+    open: Mutex<HashMap<Token, Arc<OpenFile>>>,
+    checkpoint: tokio::sync::Mutex<()>,
+    zero: (SystemTime, Instant),
+}
+
+impl SyncControl {
+    pub(crate) fn new(dirty_max: Option<u64>) -> Self {
+        Self {
+            bound: AtomicU64::new(dirty_max.unwrap_or(DIRTY_BOUND_FIRST)),
+            bound_fixed: dirty_max.is_some(),
+            dirty_small: AtomicU64::new(0),
+            dirty_tree: AtomicBool::new(false),
+            wake: Notify::new(),
+            room: Notify::new(),
+            pending: Mutex::default(),
+            open: Mutex::default(),
+            checkpoint: tokio::sync::Mutex::new(()),
+            zero: (SystemTime::now(), Instant::now()),
+        }
+    }
+
+    /// Dirty bytes allowed on the target now.
+    pub(crate) fn bound(&self) -> u64 {
+        self.bound.load(Ordering::Relaxed)
+    }
+
+    /// Learns how fast the device takes data.
+    pub(crate) fn observe(&self, bytes: u64, span: Duration) {
+        if self.bound_fixed || bytes < RATE_SAMPLE_MIN || span.is_zero() {
+            return;
+        }
+        let allowed = bytes as f64 / span.as_secs_f64() * DIRTY_SECONDS;
+        self.bound.store((allowed as u64).clamp(DIRTY_BOUND_MIN, DIRTY_BOUND_MAX), Ordering::Relaxed);
+    }
+
+    /// Something of the tree changed that only a sync of the whole tree makes durable.
+    pub(crate) fn touched(&self) {
+        self.dirty_tree.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_touched(&self) -> bool {
+        self.dirty_tree.load(Ordering::Acquire)
+    }
+
+    /// Counts bytes written by small files; starts a checkpoint when half the bound is reached.
+    pub(crate) fn wrote_small(&self, bytes: u64) {
+        self.touched();
+        let dirty = self.dirty_small.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        if dirty >= self.bound() / 2 {
+            self.wake.notify_one();
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        self.dirty_small.load(Ordering::Relaxed) < self.bound() && lock(&self.pending).len() < PENDING_MAX
+    }
+
+    /// Waits until dirty data is below its bound.
+    pub(crate) async fn wait_for_room(&self, context: &Context) {
+        while !self.has_room() && !context.stopped() {
+            let room = self.room.notified();
+            tokio::pin!(room);
+            room.as_mut().enable();
+            if self.has_room() {
+                return;
+            }
+            self.wake.notify_one();
+            tokio::select! {
+                () = &mut room => {}
+                () = context.cancel.cancelled() => return,
+            }
+        }
+    }
+
+    pub(crate) fn opened(&self, token: Token, file: Arc<dyn File>, written: u64) -> Arc<OpenFile> {
+        let open = Arc::new(OpenFile { file, written: AtomicU64::new(written) });
+        lock(&self.open).insert(token, Arc::clone(&open));
+        open
+    }
+
+    pub(crate) fn closed(&self, token: Token) {
+        lock(&self.open).remove(&token);
+        self.touched();
+    }
+
+    pub(crate) fn postpone(&self, rename: PendingRename) {
+        let waiting = {
+            let mut pending = lock(&self.pending);
+            pending.push(rename);
+            pending.len()
+        };
+        self.touched();
+        if waiting >= PENDING_MAX / 2 {
+            self.wake.notify_one();
+        }
+    }
+
+    /// The temporary names that wait for a checkpoint.
+    pub(crate) fn pending_names(&self) -> std::collections::HashSet<Name> {
+        lock(&self.pending).iter().map(|rename| rename.from.clone()).collect()
+    }
+
+    pub(crate) fn has_pending(&self) -> bool {
+        !lock(&self.pending).is_empty()
+    }
+
+    /// A moment before now such that whatever changed on the target earlier has an older change time; `None` when the
+    /// wall clock was set meanwhile.
+    fn watermark(&self) -> Option<Timestamp> {
+        let wall = SystemTime::now().duration_since(self.zero.0).ok()?;
+        let steady = self.zero.1.elapsed();
+        (wall.abs_diff(steady) < CLOCK_STEP_MAX).then(wall_clock)
+    }
+}
+
+/// Runs checkpoints until the job's copying is over. Never returns.
+pub(crate) async fn run_checkpoints(context: Arc<Context>) {
+    loop {
+        tokio::select! {
+            () = context.sync.wake.notified() => {}
+            () = tokio::time::sleep(CHECKPOINT_EVERY) => {}
+        }
+        let open = !lock(&context.sync.open).is_empty();
+        if context.sync.is_touched() || open {
+            checkpoint(&context).await;
+        }
+    }
+}
+
+/// Makes everything written so far durable, names what waited for it, and records it. An error is fatal: a device
+/// that lost a write-back has lost data.
+pub(crate) async fn checkpoint(context: &Context) {
+    let control = &context.sync;
+    let _one_at_a_time = control.checkpoint.lock().await;
+    let landed = context.live.bytes_landed.load(Ordering::Acquire);
+    let files = context.live.files_done.load(Ordering::Acquire);
+    let before = control.watermark();
+    let renames = std::mem::take(&mut *lock(&control.pending));
+    let open: Vec<(Token, Arc<OpenFile>, u64)> = lock(&control.open)
+        .iter()
+        .map(|(token, open)| (*token, Arc::clone(open), open.written.load(Ordering::Acquire)))
+        .collect();
+    let dirty_small = control.dirty_small.swap(0, Ordering::AcqRel);
+    let whole_tree = control.dirty_tree.swap(false, Ordering::AcqRel) || !renames.is_empty();
+    let start = tokio::time::Instant::now();
+    let synced = if !context.wants_durable() {
+        Ok(())
+    } else if whole_tree {
+        context.target.sync().await
+    } else {
+        sync_open(&open).await
+    };
+    control.observe(dirty_small, start.elapsed());
+    control.room.notify_waiters();
+    if let Err(error) = synced {
+        let error = write_back_failed(error);
+        let path = error.path.clone();
+        context.fail(&path, error, false).await;
+        context.fatal(crate::status::Fatal::new(
+            crate::status::Status::TargetUnwritable,
+            "the target lost data while writing it to the device",
+        ));
+        return;
+    }
+    name_pending(context, renames).await;
+    if context.wants_durable() {
+        context.live.bytes_durable.fetch_max(landed, Ordering::AcqRel);
+        context.live.files_durable.fetch_max(files, Ordering::AcqRel);
+        if let (Some(journal), Some(before)) = (&context.journal, before) {
+            let files = open.iter().map(|(token, _, written)| (*token, *written)).collect();
+            context.journalled(Some(journal.durable(before, files)));
+        }
+    }
+}
+
+async fn sync_open(open: &[(Token, Arc<OpenFile>, u64)]) -> Result<(), Error> {
+    for (_, open, _) in open {
+        open.file.sync(true).await?;
+    }
+    Ok(())
+}
+
+/// An EIO of a sync is not a passing fault: the kernel reports a lost write-back once.
+fn write_back_failed(mut error: Error) -> Error {
+    if error.kind == ErrorKind::DeviceError {
+        error.kind = ErrorKind::Gone;
+    }
+    error
+}
+
+/// Gives the waiting nodes their names, folder by folder.
+async fn name_pending(context: &Context, renames: Vec<PendingRename>) {
+    let mut groups: Vec<(Arc<Folder>, Vec<PendingRename>)> = Vec::new();
+    for rename in renames {
+        match groups.last_mut() {
+            Some((folder, group)) if Arc::ptr_eq(folder, &rename.folder) => group.push(rename),
+            _ => groups.push((Arc::clone(&rename.folder), vec![rename])),
+        }
+    }
+    for (folder, group) in groups {
+        let dir = folder.path();
+        for rename in group.iter().filter(|rename| !rename.replace) {
+            let result = context.target.rename(&dir.join(&rename.from), &dir.join(&rename.to), false).await;
+            renamed(context, &folder, rename, result).await;
+        }
+        let replacing: Vec<&PendingRename> = group.iter().filter(|rename| rename.replace).collect();
+        let pairs: Vec<(Name, Name)> =
+            replacing.iter().map(|rename| (rename.from.clone(), rename.to.clone())).collect();
+        if !pairs.is_empty() {
+            let results = context.target.rename_in(&dir, &pairs).await;
+            for (rename, result) in replacing.into_iter().zip(results) {
+                renamed(context, &folder, rename, result).await;
+            }
+        }
+    }
+}
+
+async fn renamed(context: &Context, folder: &Folder, rename: &PendingRename, result: Result<(), Error>) {
+    context.sync.touched();
+    match result {
+        Ok(()) => {
+            if let (Some(journal), Some(token)) = (&context.journal, rename.token) {
+                context.journalled(Some(journal.closed(token)));
+            }
+        }
+        Err(error) => {
+            context.live.files_done.fetch_sub(u64::from(rename.token.is_some()), Ordering::AcqRel);
+            context.live.bytes_done.fetch_sub(rename.size, Ordering::AcqRel);
+            context.live.files_failed.fetch_add(1, Ordering::Relaxed);
+            context.fail(&folder.shown(&rename.to), error, false).await;
+        }
+    }
+}

@@ -1,0 +1,448 @@
+//! One file, whole: placement, resume, data, attributes, name.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use ropeway_plan::resume::{JournalFacts, Trust, trust};
+use ropeway_plan::{Engine, EngineCache};
+use ropeway_vfs::{
+    CacheMode, Create, Error, ErrorKind, File, FileId, Kind, Metadata, MetadataChange, Name, OpenOptions, RelPath,
+};
+
+use crate::context::{Context, token_of};
+use crate::durable::PendingRename;
+use crate::folder::{Folder, Placement};
+use crate::journal::{FileRecord, Token};
+use crate::links;
+use crate::options::{Backup, Durability};
+use crate::stream::{Stream, Streamed};
+
+/// From this size on, `--cache auto` leaves the page cache as it was: smaller copies fit any cache and are often read
+/// again at once.
+const CACHE_LEAVE_MIN: u64 = 32 << 20;
+/// A file that changed while it was read is read once more if it is not larger than this.
+const REREAD_MAX: u64 = 64 << 20;
+/// Files from this size on have a record in the journal.
+const JOURNAL_MIN: u64 = 4 << 20;
+
+/// A file to copy.
+#[derive(Clone)]
+pub(crate) struct FileTask {
+    pub(crate) folder: Arc<Folder>,
+    pub(crate) source_path: RelPath,
+    /// Its name on the target.
+    pub(crate) name: Name,
+    pub(crate) metadata: Metadata,
+    /// What stands under the name now.
+    pub(crate) existing: Option<Metadata>,
+    /// Set when other names of the file wait for this copy.
+    pub(crate) link: Option<FileId>,
+}
+
+impl FileTask {
+    pub(crate) fn token(&self) -> Token {
+        token_of(self.folder.root().index, &self.source_path)
+    }
+
+    pub(crate) fn shown(&self) -> RelPath {
+        self.folder.shown(&self.name)
+    }
+}
+
+/// Copies a file and whatever waits to be linked to it.
+pub(crate) async fn copy(context: &Arc<Context>, task: FileTask) {
+    let (link, folder, name) = (task.link, Arc::clone(&task.folder), task.name.clone());
+    let done = copy_alone(context, task).await;
+    if let Some(id) = link {
+        if done {
+            links::complete(context, id, &folder, &name).await;
+        } else {
+            links::failed(context, id).await;
+        }
+    }
+}
+
+/// Copies a file; whether that succeeded.
+pub(crate) async fn copy_alone(context: &Arc<Context>, task: FileTask) -> bool {
+    let token = task.token();
+    let result = context.with_retries(token, || attempt(context, &task)).await;
+    context.sync.closed(token);
+    match result {
+        Ok(()) => true,
+        Err((error, _)) if error.kind == ErrorKind::Cancelled => false,
+        Err((error, on_source)) => {
+            give_up(context, &task, &error).await;
+            context.live.files_failed.fetch_add(1, Ordering::Relaxed);
+            context.fail(&task.shown(), error, on_source).await;
+            false
+        }
+    }
+}
+
+/// Removes what a failed copy left; a full volume keeps it for the next run.
+async fn give_up(context: &Context, task: &FileTask, error: &Error) {
+    use ropeway_vfs::Verdict;
+    if error.verdict() == Verdict::Abort || context.stopped() || context.options.inplace {
+        return;
+    }
+    let spot = Spot::of(context, task);
+    // Best effort: it may not exist, and the failure itself is reported already.
+    let _ = context.target.remove_file(&spot.path).await;
+}
+
+/// Where the data goes before the file is complete.
+struct Spot {
+    path: RelPath,
+    name: Name,
+    direct: bool,
+    inplace: bool,
+}
+
+impl Spot {
+    fn of(context: &Context, task: &FileTask) -> Self {
+        let dir = task.folder.path();
+        let exists = task.existing.as_ref().is_some_and(|existing| existing.kind == Kind::File);
+        let inplace = context.options.inplace && exists;
+        let temporary = context.temporary_name(&format!("{:016x}", task.token()));
+        match temporary {
+            Some(name) if task.folder.placement() == Placement::Temporary && !inplace => {
+                Self { path: dir.join(&name), name, direct: false, inplace }
+            }
+            _ => Self { path: dir.join(&task.name), name: task.name.clone(), direct: true, inplace },
+        }
+    }
+}
+
+async fn attempt(context: &Arc<Context>, task: &FileTask) -> Result<(), (Error, bool)> {
+    let spot = Spot::of(context, task);
+    let cache = cache_of(context, task.metadata.size);
+    let mut rereads = u32::from(task.metadata.size <= REREAD_MAX);
+    loop {
+        let source = open_source(task, cache.source).await?;
+        let before = source.metadata().await.map_err(on_source)?;
+        let start = resume_from(context, task, &spot, &before).await;
+        if let Start::Complete = start {
+            return finish(context, task, &spot, None, before.size).await;
+        }
+        let target = open_target(context, task, &spot, start, cache.target).await?;
+        let streamed = move_data(context, task, &source, &target, &before, start).await?;
+        let after = source.metadata().await.map_err(on_source)?;
+        let changed = after.size != before.size || after.modified != before.modified || streamed.size != before.size;
+        if changed && rereads > 0 {
+            rereads -= 1;
+            context.note(Some(&task.shown()), "changed while it was copied; copied once more");
+            continue;
+        }
+        complete(context, &source, &target, &before, streamed.size).await?;
+        finish(context, task, &spot, streamed.hash, streamed.size).await?;
+        if changed {
+            return Err((Error::new(ropeway_vfs::Op::Read, &task.source_path, ErrorKind::Changed), true));
+        }
+        return Ok(());
+    }
+}
+
+fn on_source(error: Error) -> (Error, bool) {
+    (error, true)
+}
+
+fn on_target(error: Error) -> (Error, bool) {
+    (error, false)
+}
+
+/// Which cache manners both ends get for a file of this size.
+pub(crate) fn cache_of(context: &Context, size: u64) -> EngineCache {
+    let mut cache = context.options.engine.cache(size, context.options.cache, false);
+    for end in [&mut cache.source, &mut cache.target] {
+        if *end == CacheMode::Auto {
+            *end = if size >= CACHE_LEAVE_MIN { CacheMode::Leave } else { CacheMode::Keep };
+        }
+    }
+    cache
+}
+
+async fn open_source(task: &FileTask, cache: CacheMode) -> Result<Arc<dyn File>, (Error, bool)> {
+    let source = &task.folder.root().root.source;
+    source.open(&task.source_path, OpenOptions::read(cache)).await.map_err(on_source)
+}
+
+/// Where a copy starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Start {
+    /// Nothing is there that may be used; `leftover`: but something is there.
+    Anew { leftover: bool },
+    /// Bytes below are there.
+    At { written: u64, durable: u64 },
+    /// The whole file is there, under its temporary name.
+    Complete,
+}
+
+/// What an earlier run left of this file.
+async fn resume_from(context: &Context, task: &FileTask, spot: &Spot, source: &Metadata) -> Start {
+    let exists_direct = spot.direct && task.existing.is_some();
+    let Some(journal) = context.journal.as_ref().filter(|journal| journal.memory().resumed()) else {
+        return Start::Anew { leftover: exists_direct };
+    };
+    let Ok(found) = context.target.metadata(&spot.path).await else { return Start::Anew { leftover: false } };
+    let record = journal.memory().file(task.token());
+    let changed = found.changed.filter(|_| context.target.capabilities().time_granularity_ns < 1_000_000_000);
+    let epoch = changed.and_then(|changed| journal.memory().epoch_of(changed, journal.boot()));
+    let same = |record: &FileRecord| record.size == source.size && record.modified == source.modified;
+    let facts = JournalFacts {
+        same_boot: match (record, changed) {
+            (Some(record), _) => record.same_boot,
+            (None, Some(_)) => epoch.is_none_or(|(same, _)| same),
+            (None, None) => journal.memory().only_boot(journal.boot()),
+        },
+        written_upto: record.map_or(0, |record| record.written),
+        durable_upto: record.map_or(0, |record| record.durable),
+        durable_before: epoch.and_then(|(_, before)| before),
+        target: Some(&found),
+        source,
+        source_unchanged: record.as_ref().is_none_or(same),
+        time_granularity_ns: task.folder.root().rules.time_granularity_ns,
+    };
+    if spot.inplace && record.is_none() {
+        return Start::Anew { leftover: true };
+    }
+    match trust(&facts) {
+        Trust::Whole if !spot.direct => Start::Complete,
+        Trust::Whole | Trust::Nothing => Start::Anew { leftover: true },
+        Trust::Prefix(upto) => {
+            let durable = record.map_or(0, |record| record.durable).min(upto);
+            Start::At { written: upto, durable }
+        }
+    }
+}
+
+async fn open_target(
+    context: &Context,
+    task: &FileTask,
+    spot: &Spot,
+    start: Start,
+    cache: CacheMode,
+) -> Result<Arc<dyn File>, (Error, bool)> {
+    let create = match start {
+        Start::Anew { leftover: false } => Create::New,
+        Start::Anew { leftover: true } if spot.inplace => Create::IfMissing,
+        Start::Anew { leftover: true } => Create::Truncate,
+        Start::At { .. } | Start::Complete => Create::IfMissing,
+    };
+    let opened = context.target.open(&spot.path, OpenOptions::write(create, cache)).await;
+    let file = match opened {
+        // A temporary file of an earlier run whose journal is gone.
+        Err(error) if error.kind == ErrorKind::AlreadyExists && !spot.direct => {
+            let options = OpenOptions::write(Create::Truncate, cache);
+            context.target.open(&spot.path, options).await.map_err(on_target)?
+        }
+        opened => opened.map_err(on_target)?,
+    };
+    if spot.inplace && start == (Start::Anew { leftover: true }) {
+        // The old content is overwritten from the start; what is beyond the new end goes first.
+        let size = task.metadata.size;
+        if task.existing.as_ref().is_some_and(|existing| existing.size > size) {
+            file.set_len(size).await.map_err(on_target)?;
+        }
+        // Holes of the source must read as zeroes over old data.
+        if task.metadata.is_sparse() {
+            file.set_len(0).await.map_err(on_target)?;
+        }
+    }
+    Ok(file)
+}
+
+/// Moves the data by the cheapest way there is.
+async fn move_data(
+    context: &Context,
+    task: &FileTask,
+    source: &Arc<dyn File>,
+    target: &Arc<dyn File>,
+    before: &Metadata,
+    start: Start,
+) -> Result<Streamed, (Error, bool)> {
+    let token = task.token();
+    let (written, durable) = match start {
+        Start::At { written, durable } => (written, durable),
+        Start::Anew { .. } | Start::Complete => (0, 0),
+    };
+    let hash = context.hashes.is_some();
+    let plain = context.options.engine == Engine::Auto && !hash;
+    if plain && written == 0 && before.size > 0 && target.reflink_from(&**source).await.map_err(on_target)? {
+        context.live.bytes_landed.fetch_add(before.size, Ordering::AcqRel);
+        return Ok(Streamed { size: before.size, hash: None });
+    }
+    if let Some(journal) = context.journal.as_ref().filter(|_| before.size >= JOURNAL_MIN) {
+        context.journalled(Some(journal.file_begun(token, before.size, before.modified, durable)));
+        context.journalled(Some(journal.written(token, written)));
+    }
+    if written > 0 {
+        context.live.bytes_resumed.fetch_add(written, Ordering::Relaxed);
+        context.live.bytes_landed.fetch_add(written, Ordering::AcqRel);
+    }
+    let keep = cache_of(context, before.size).target == CacheMode::Keep;
+    let open = context.sync.opened(token, Arc::clone(target), written);
+    let stream = Stream {
+        context,
+        source: Arc::clone(source),
+        target: Arc::clone(target),
+        open,
+        token,
+        size: before.size,
+        start: written,
+        hash,
+        write_back: context.wants_durable() || !keep,
+    };
+    if plain && keep && !stream.write_back
+        && let Some(streamed) = stream.run_in_kernel().await?
+    {
+        return Ok(streamed);
+    }
+    stream.run().await
+}
+
+/// Length and attributes, in the order that keeps them: data, length, attributes with times last.
+async fn complete(
+    context: &Context,
+    source: &Arc<dyn File>,
+    target: &Arc<dyn File>,
+    before: &Metadata,
+    size: u64,
+) -> Result<(), (Error, bool)> {
+    target.set_len(size).await.map_err(on_target)?;
+    let wants_xattrs = context.options.preserve.xattrs && context.target.capabilities().xattrs;
+    let xattrs = if wants_xattrs { Some(source.xattrs().await.map_err(on_source)?) } else { None };
+    let mut change = MetadataChange::of(before, &context.options.preserve, xattrs);
+    if change.mode.is_none() {
+        change.mode = Some(0o644);
+    }
+    // The modification time is always set: equality of later runs and resume hang on it.
+    change.modified = Some(before.modified);
+    let losses = target.set_metadata(&change).await.map_err(on_target)?;
+    context.lose(&losses);
+    if context.options.durability == Durability::File {
+        target.sync(false).await.map_err(on_target)?;
+    }
+    Ok(())
+}
+
+/// Counts a complete file and gives it its name.
+async fn finish(
+    context: &Arc<Context>,
+    task: &FileTask,
+    spot: &Spot,
+    hash: Option<[u8; 32]>,
+    size: u64,
+) -> Result<(), (Error, bool)> {
+    let token = task.token();
+    let postponed = !spot.direct && context.options.durability == Durability::End && task.link.is_none();
+    if !spot.direct {
+        keep_backup(context, task).await.map_err(on_target)?;
+    }
+    if postponed {
+        context.sync.postpone(PendingRename {
+            folder: Arc::clone(&task.folder),
+            from: spot.name.clone(),
+            to: task.name.clone(),
+            replace: true,
+            token: Some(token),
+            size,
+        });
+    } else if !spot.direct {
+        if context.wants_durable() && task.link.is_some() {
+            let options = OpenOptions::write(Create::No, CacheMode::Keep);
+            let file = context.target.open(&spot.path, options).await.map_err(on_target)?;
+            file.sync(false).await.map_err(on_target)?;
+        }
+        let to = task.folder.path().join(&task.name);
+        context.target.rename(&spot.path, &to, true).await.map_err(on_target)?;
+    }
+    context.sync.closed(token);
+    if !postponed && let Some(journal) = context.journal.as_ref().filter(|_| size >= JOURNAL_MIN) {
+        context.journalled(Some(journal.closed(token)));
+    }
+    account(context, task, size);
+    match hash {
+        Some(hash) => record_hash(context, task, &hash),
+        None => hash_skipped(context, task).await,
+    }
+    Ok(())
+}
+
+fn account(context: &Context, task: &FileTask, size: u64) {
+    context.live.files_done.fetch_add(1, Ordering::AcqRel);
+    context.live.bytes_done.fetch_add(size, Ordering::AcqRel);
+    let action = if task.existing.is_some() { "update" } else { "copy" };
+    context.item(&task.shown(), action, size);
+}
+
+/// Keeps what is about to be replaced, if asked to: by one more link to it, so that the name is never empty.
+pub(crate) async fn keep_backup(context: &Context, task: &FileTask) -> Result<(), Error> {
+    let (Some(backup), Some(existing)) = (&context.options.backup, &task.existing) else { return Ok(()) };
+    if existing.is_dir() {
+        return Ok(());
+    }
+    let path = task.folder.path().join(&task.name);
+    let kept = backup_path(context, backup, &path).await?;
+    match context.target.remove_file(&kept).await {
+        Err(error) if error.kind != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    match context.target.make_hard_link(&path, &kept).await {
+        Err(error) if matches!(error.kind, ErrorKind::Unsupported | ErrorKind::PermissionDenied) => {
+            context.target.rename(&path, &kept, true).await
+        }
+        result => result,
+    }
+}
+
+/// The place of a backup; folders of a backup directory are made as needed.
+pub(crate) async fn backup_path(context: &Context, backup: &Backup, path: &RelPath) -> Result<RelPath, Error> {
+    let misnamed = || Error::new(ropeway_vfs::Op::Rename, path, ErrorKind::NameRefused);
+    match backup {
+        Backup::Suffix(suffix) => {
+            let name = path.file_name().ok_or_else(misnamed)?;
+            let name = Name::new(&[name.as_bytes(), suffix].concat()).ok_or_else(misnamed)?;
+            Ok(path.parent().unwrap_or_default().join(&name))
+        }
+        Backup::Directory(base) => {
+            let mut at = RelPath::root();
+            let parent = base.join_path(&path.parent().unwrap_or_default());
+            for name in parent.components() {
+                at = at.join(&name);
+                match context.target.make_dir(&at, 0o755).await {
+                    Err(error) if error.kind != ErrorKind::AlreadyExists => return Err(error),
+                    _ => {}
+                }
+            }
+            Ok(base.join_path(path))
+        }
+    }
+}
+
+fn record_hash(context: &Context, task: &FileTask, hash: &[u8; 32]) {
+    if let Some(hashes) = &context.hashes
+        && let Err(error) = hashes.add(&task.shown(), hash)
+    {
+        context.fatal(crate::status::Fatal::new(
+            crate::status::Status::TargetUnwritable,
+            format!("cannot keep the hashes: {error}"),
+        ));
+    }
+}
+
+/// With verification: hashes a file that was not copied in this run (skipped, linked, adopted) from its source, so that
+/// the whole job is verified.
+pub(crate) async fn hash_skipped(context: &Context, task: &FileTask) {
+    if context.hashes.is_none() || context.options.dry_run {
+        return;
+    }
+    let cache = cache_of(context, task.metadata.size).source;
+    let hashed = async {
+        let source = open_source(task, cache).await.map_err(|(error, _)| error)?;
+        crate::verify::hash_file(&context.pool, &*source).await
+    };
+    match hashed.await {
+        Ok(hash) => record_hash(context, task, &hash),
+        Err(error) => context.fail(&task.shown(), error, true).await,
+    }
+}

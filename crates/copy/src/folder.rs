@@ -1,0 +1,186 @@
+//! Target folders that are being filled, and what happens when one is full.
+//!
+//! Everything that still has to happen inside a folder holds an `Arc<Folder>`; the last one to let go sends the
+//! folder to the finisher, which sets its attributes (times last, so that nothing below changes them any more),
+//! names it if it was filled under a temporary name, and lets go of the parent. So folders finish from the leaves
+//! up, and only those being filled are in memory.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ropeway_vfs::{ErrorKind, Kind, Metadata, MetadataChange, Name, RelPath};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::context::{Context, RootContext};
+use crate::durable::PendingRename;
+
+/// How new files get into a folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Placement {
+    /// Under their final names: nobody sees this folder yet, it lies inside a temporary one.
+    Direct,
+    /// Under temporary names, renamed when complete.
+    Temporary,
+}
+
+/// A folder of the target while it is filled.
+pub(crate) struct Folder {
+    inner: Option<FolderInner>,
+    finisher: mpsc::UnboundedSender<FolderInner>,
+}
+
+/// The parts of a folder that outlive its last holder.
+pub(crate) struct FolderInner {
+    pub(crate) root: Arc<RootContext>,
+    pub(crate) source_path: RelPath,
+    /// Where it is now on the target (inside a temporary folder, perhaps).
+    pub(crate) path: RelPath,
+    /// Where it will be in the end: for messages.
+    pub(crate) shown: RelPath,
+    /// The temporary and the final name, when it was made by this job outside any temporary folder.
+    pub(crate) staging: Option<(Name, Name)>,
+    pub(crate) placement: Placement,
+    /// Known to hold nothing: no lookups are needed.
+    pub(crate) fresh: bool,
+    /// The source's attributes, to be set at the end; `None` for a folder that is not ours to change.
+    pub(crate) metadata: Option<Metadata>,
+    /// Attributes of an existing target folder.
+    pub(crate) existing: Option<Metadata>,
+    /// The source could not be listed whole.
+    pub(crate) incomplete: AtomicBool,
+    pub(crate) parent: Option<Arc<Folder>>,
+    /// Signalled when this folder is finished.
+    pub(crate) done: Option<oneshot::Sender<()>>,
+}
+
+impl Folder {
+    pub(crate) fn new(inner: FolderInner, finisher: &mpsc::UnboundedSender<FolderInner>) -> Arc<Self> {
+        Arc::new(Self { inner: Some(inner), finisher: finisher.clone() })
+    }
+
+    pub(crate) fn inner(&self) -> &FolderInner {
+        self.inner.as_ref().expect("taken only by drop")
+    }
+
+    /// Where the folder is now on the target.
+    pub(crate) fn path(&self) -> RelPath {
+        self.inner().path.clone()
+    }
+
+    /// Where a node of this folder will be in the end: for messages.
+    pub(crate) fn shown(&self, name: &Name) -> RelPath {
+        self.inner().shown.join(name)
+    }
+
+    pub(crate) fn placement(&self) -> Placement {
+        self.inner().placement
+    }
+
+    pub(crate) fn root(&self) -> &Arc<RootContext> {
+        &self.inner().root
+    }
+
+    pub(crate) fn mark_incomplete(&self) {
+        self.inner().incomplete.store(true, Ordering::Release);
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        if let Some(inner) = self.inner.take() {
+            // Fails only when the job is over and nobody finishes folders any more.
+            let _ = self.finisher.send(inner);
+        }
+    }
+}
+
+/// Finishes folders as they are let go, until every sender is gone. The channel is unbounded, but holds at most the
+/// folders that are being filled.
+pub(crate) async fn run_finisher(context: Arc<Context>, mut folders: mpsc::UnboundedReceiver<FolderInner>) {
+    let mut ready = VecDeque::new();
+    while let Some(folder) = folders.recv().await {
+        ready.push_back(folder);
+        while let Some(folder) = ready.pop_front() {
+            finish(&context, folder).await;
+        }
+    }
+}
+
+async fn finish(context: &Arc<Context>, mut folder: FolderInner) {
+    let incomplete = folder.incomplete.load(Ordering::Acquire);
+    if !context.stopped() && !context.options.dry_run {
+        if let Some(metadata) = folder.metadata.take() {
+            set_attributes(context, &folder, &metadata).await;
+        }
+        if context.journal.as_ref().is_some_and(|journal| journal.memory().resumed())
+            && folder.placement == Placement::Temporary
+            && !incomplete
+        {
+            sweep(context, &folder.path).await;
+        }
+        if let (Some((from, to)), Some(parent)) = (folder.staging.take(), &folder.parent) {
+            name(context, parent, from, to).await;
+        }
+    }
+    context.live.directories.fetch_add(1, Ordering::Relaxed);
+    drop(folder.parent.take());
+    if let Some(done) = folder.done.take() {
+        let _ = done.send(());
+    }
+}
+
+/// Sets a folder's own attributes from its source.
+async fn set_attributes(context: &Context, folder: &FolderInner, metadata: &Metadata) {
+    let xattrs = if context.options.preserve.xattrs && context.target.capabilities().xattrs {
+        folder.root.root.source.xattrs(&folder.source_path).await.ok()
+    } else {
+        None
+    };
+    let mut change = MetadataChange::of(metadata, &context.options.preserve, xattrs);
+    if change.mode.is_none() && folder.existing.is_none() {
+        change.mode = Some(0o755);
+    }
+    match context.target.set_metadata(&folder.path, &change).await {
+        Ok(losses) => context.lose(&losses),
+        Err(error) => context.fail(&folder.shown, error, false).await,
+    }
+    context.sync.touched();
+}
+
+/// Gives a filled folder its final name: behind the next checkpoint when durability is wanted.
+async fn name(context: &Arc<Context>, parent: &Arc<Folder>, from: Name, to: Name) {
+    let rename =
+        PendingRename { folder: Arc::clone(parent), from, to, replace: false, token: None, size: 0 };
+    if context.wants_durable() {
+        context.sync.postpone(rename);
+        return;
+    }
+    let dir = parent.path();
+    let result = context.target.rename(&dir.join(&rename.from), &dir.join(&rename.to), false).await;
+    if let Err(error) = result {
+        context.fail(&parent.shown(&rename.to), error, false).await;
+    }
+}
+
+/// Removes temporary files that an earlier run of this job left in a folder and nothing needs any more.
+pub(crate) async fn sweep(context: &Context, dir: &RelPath) {
+    let Ok(mut listing) = context.target.list(dir).await else { return };
+    let pending = context.sync.pending_names();
+    while let Ok(entries) = listing.next(1024).await {
+        if entries.is_empty() {
+            return;
+        }
+        for entry in entries {
+            if !context.is_own_temporary(&entry.name) || pending.contains(&entry.name) {
+                continue;
+            }
+            let is_file = entry.metadata.as_ref().is_ok_and(|metadata| metadata.kind != Kind::Directory);
+            if is_file && let Err(error) = context.target.remove_file(&dir.join(&entry.name)).await
+                && error.kind != ErrorKind::NotFound
+            {
+                context.fail(&dir.join(&entry.name), error, false).await;
+            }
+        }
+    }
+}

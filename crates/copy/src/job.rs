@@ -1,0 +1,421 @@
+//! The job: its phases in order, and what outsiders hold of it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use ropeway_block::Pool;
+use ropeway_plan::{Engine, NameMap, Rules, Tuner};
+use ropeway_vfs::Tree;
+use ropeway_vfs::event::{Counters, Event, Phase};
+use tokio::sync::{Semaphore, mpsc};
+
+use crate::context::{Cancel, Context, EventSink, RootContext, summarize, wall_clock};
+use crate::durable::{SyncControl, checkpoint, run_checkpoints};
+use crate::folder::run_finisher;
+use crate::journal::{Journal, JournalSpec};
+use crate::links::Links;
+use crate::options::{Durability, Options, Root};
+use crate::progress::Live;
+use crate::status::{Failures, Fatal, Outcome, Status};
+use crate::verify::{self, Hashes};
+use crate::{count, delete, walk, watch};
+
+/// Blocks of the pool for `auto`: two files with eight blocks in flight each, and some that wait for the hash.
+/// 24 x 1 MiB, which with everything else keeps the process below 64 MiB.
+const BLOCKS_AUTO: usize = 24;
+/// Blocks for the historic engines: one file at a time, at most 8 in flight (Vista).
+const BLOCKS_HISTORIC: usize = 10;
+/// Blocks in flight that the tuner may choose.
+const DEPTH_MAX: usize = 12;
+/// Files that go through blocks at once: enough to overlap the opening of one with the data of others.
+const STREAMS: usize = 2;
+/// The same when every file goes that way, for want of a same-side path: most of them are small and latency counts.
+const STREAMS_MANY: usize = 16;
+
+/// Everything a job needs.
+pub struct JobSpec {
+    /// What to copy.
+    pub roots: Vec<Root>,
+    /// Where to.
+    pub target: Arc<dyn Tree>,
+    /// How.
+    pub options: Options,
+    /// Where to keep the journal; `None`: an interrupted copy starts over (equal files are still skipped).
+    pub journal: Option<JournalSpec>,
+}
+
+/// A copy job that has not begun.
+pub struct Job {
+    spec: JobSpec,
+    live: Arc<Live>,
+    cancel: Arc<Cancel>,
+    pool: Pool,
+}
+
+/// A handle on a job, running or not.
+#[derive(Clone)]
+pub struct Handle {
+    live: Arc<Live>,
+    cancel: Arc<Cancel>,
+}
+
+impl Handle {
+    /// A progress event of this moment; the estimate learns from regular calls.
+    pub fn progress(&self) -> Event {
+        self.live.progress()
+    }
+
+    /// The counters of this moment.
+    pub fn counters(&self) -> Counters {
+        self.live.counters()
+    }
+
+    /// Asks the job to stop in order: operations in flight finish, the journal is kept.
+    pub fn cancel(&self) {
+        self.cancel.cancel();
+    }
+}
+
+impl Job {
+    /// Prepares a job; nothing is touched before [`run`](Self::run).
+    pub fn new(spec: JobSpec) -> Self {
+        let historic = spec.options.engine != Engine::Auto;
+        let blocks = if historic { BLOCKS_HISTORIC } else { BLOCKS_AUTO };
+        let pool = Pool::new(spec.options.engine.block_size_max(), blocks);
+        let live = Arc::new(Live::new(spec.options.durability != Durability::None));
+        Self { spec, live, cancel: Arc::new(Cancel::default()), pool }
+    }
+
+    /// A handle to watch and stop it.
+    pub fn handle(&self) -> Handle {
+        Handle { live: Arc::clone(&self.live), cancel: Arc::clone(&self.cancel) }
+    }
+
+    /// The pool that all of the job's blocks come from, for registration with the kernel.
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// Runs the job to its end.
+    pub async fn run(self, sink: EventSink) -> Outcome {
+        let (context, roots) = match self.prepare(sink) {
+            Ok(prepared) => prepared,
+            Err(fatal) => {
+                return Outcome {
+                    summary: Default::default(),
+                    status: fatal.status,
+                    fatal: Some(fatal.message),
+                    hint: fatal.hint,
+                };
+            }
+        };
+        let times = phases(&context, &roots).await;
+        conclude(context, times)
+    }
+
+    fn prepare(self, sink: EventSink) -> Result<(Arc<Context>, Vec<Arc<RootContext>>), Fatal> {
+        let Self { spec, live, cancel, pool } = self;
+        let JobSpec { roots, target, options, journal } = spec;
+        let journal = match journal.filter(|_| !options.dry_run) {
+            Some(spec) => open_journal(&spec)?,
+            None => None,
+        };
+        let job_id = journal.as_ref().map_or_else(random_id, |journal| journal.id().to_owned());
+        let roots: Vec<_> = roots
+            .into_iter()
+            .zip(0..)
+            .map(|(root, index)| Arc::new(root_context(root, index, &*target, &options)))
+            .collect();
+        let hashes = hashes_of(&options, journal.as_ref(), &job_id)?;
+        let historic = options.engine != Engine::Auto;
+        let streams_max = if historic { 1 } else { STREAMS };
+        // Without a same-side path many small files are in flight through blocks; the pool still bounds memory.
+        let many = !historic && !same_side(&*target, &roots);
+        let streams = if many { STREAMS_MANY } else { streams_max };
+        let batches = target.capabilities().batches_in_flight.max(1);
+        let context = Context {
+            sync: SyncControl::new(options.dirty_max),
+            tuner: Tuner::new(options.engine.block_size_max(), DEPTH_MAX).into(),
+            batches: Arc::new(Semaphore::new(batches)),
+            streams: Arc::new(Semaphore::new(streams)),
+            streams_max: streams,
+            failures: Failures::default(),
+            losses: Default::default(),
+            links: Links::default(),
+            target,
+            options,
+            live,
+            cancel,
+            sink,
+            pool,
+            journal,
+            job_id,
+            hashes,
+        };
+        Ok((Arc::new(context), roots))
+    }
+}
+
+/// Whether batches between these trees stay on one side. Asked with an empty batch.
+fn same_side(target: &dyn Tree, roots: &[Arc<RootContext>]) -> bool {
+    roots.iter().all(|root| {
+        let probe = ropeway_vfs::Batch {
+            source_dir: root.root.source_path.clone(),
+            target_dir: root.root.target_path.clone(),
+            items: Vec::new(),
+            preserve: Default::default(),
+            cache: Default::default(),
+            hash: false,
+            sync_each: false,
+        };
+        target.copy_batch(&*root.root.source, probe).is_ok()
+    })
+}
+
+fn root_context(root: Root, index: u64, target: &dyn Tree, options: &Options) -> RootContext {
+    let rules = Rules {
+        update: options.update,
+        ignore_existing: options.ignore_existing,
+        checksum: options.checksum,
+        force: options.force,
+        ..Rules::between(root.source.capabilities(), target.capabilities())
+    };
+    let names = NameMap::new(root.source.capabilities(), target.capabilities(), options.names);
+    RootContext { index, root, rules, names }
+}
+
+fn open_journal(spec: &JournalSpec) -> Result<Option<Journal>, Fatal> {
+    match Journal::open(spec, wall_clock()) {
+        Ok(journal) => Ok(Some(journal)),
+        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+            Err(Fatal::new(Status::Refused, "this very copy is running already")
+                .hint("wait for it, or stop it; a stopped copy is continued by the same command"))
+        }
+        Err(error) => {
+            let folder = spec.state_dir.display();
+            Err(Fatal::new(Status::TargetUnwritable, format!("cannot keep a journal in {folder}: {error}"))
+                .hint("set XDG_STATE_HOME to a folder that can be written"))
+        }
+    }
+}
+
+fn hashes_of(options: &Options, journal: Option<&Journal>, job_id: &str) -> Result<Option<Hashes>, Fatal> {
+    if (!options.verify.read_back && options.verify.manifest.is_none()) || options.dry_run {
+        return Ok(None);
+    }
+    let folder = journal.map_or_else(std::env::temp_dir, |journal| journal.folder().to_path_buf());
+    let path = folder.join(format!("hashes-{job_id}-{}", std::process::id()));
+    Hashes::create(path)
+        .map(Some)
+        .map_err(|error| Fatal::new(Status::TargetUnwritable, format!("cannot keep the hashes: {error}")))
+}
+
+/// An id for a job without a journal: unique enough among the runs of this machine.
+fn random_id() -> String {
+    let seed = format!("{:?} {}", wall_clock(), std::process::id());
+    let hash = blake3::hash(seed.as_bytes());
+    hash.to_hex()[..16].to_owned()
+}
+
+#[derive(Default)]
+struct Times {
+    perceived: Duration,
+    durable: Option<Duration>,
+    verified: Option<Duration>,
+}
+
+/// All phases of a job.
+async fn phases(context: &Arc<Context>, roots: &[Arc<RootContext>]) -> Times {
+    let mut times = Times::default();
+    let guards = match before(context, roots).await {
+        Ok(guards) => guards,
+        Err(fatal) => {
+            context.fatal(fatal);
+            return times;
+        }
+    };
+    let watches = if context.options.watch && !context.options.dry_run {
+        match watch::begin(roots).await {
+            Ok(watches) => Some(watches),
+            Err(error) => {
+                context.fatal(Fatal::from_error(&error, true));
+                return times;
+            }
+        }
+    } else {
+        None
+    };
+    context.emit(Event::Phase { phase: Phase::Copying });
+    let counting = context.options.count.then(|| tokio::spawn(count::run_beside(Arc::clone(context), roots.to_vec())));
+    let landed = copy_roots(context, roots).await;
+    if let Some(counting) = counting {
+        counting.abort();
+    }
+    for (root, guard) in roots.iter().zip(guards) {
+        if !context.stopped() {
+            delete::run(context, root, guard).await;
+        }
+    }
+    times.perceived = landed;
+    if !context.options.dry_run {
+        settle(context, &mut times).await;
+        verify_phase(context, &mut times).await;
+        if context.options.move_source && !context.stopped() && context.failures.differences() == 0 {
+            for root in roots {
+                delete::remove_moved(context, root).await;
+            }
+        }
+    }
+    publish_manifest(context, roots);
+    if let Some(watches) = watches
+        && !context.stopped()
+    {
+        watch::follow(context, watches).await;
+    }
+    context.emit(Event::Phase { phase: Phase::Done });
+    times
+}
+
+/// What happens before the first write.
+async fn before(context: &Arc<Context>, roots: &[Arc<RootContext>]) -> Result<Vec<ropeway_plan::DeleteGuard>, Fatal> {
+    let mut guards = Vec::new();
+    if context.options.preflight || context.options.delete.is_some() {
+        context.emit(Event::Phase { phase: Phase::Preflight });
+        count::preflight(context, roots).await?;
+    }
+    if context.options.delete.is_some() {
+        for root in roots {
+            guards.push(delete::check(context, root).await?);
+        }
+    }
+    Ok(guards)
+}
+
+/// Copies roots and waits until everything below them is finished and named; the time when everything was written,
+/// before anything was awaited from the device. Used again for each round of a watch.
+pub(crate) async fn copy_roots(context: &Arc<Context>, roots: &[Arc<RootContext>]) -> Duration {
+    let (finisher, folders) = mpsc::unbounded_channel();
+    let finishing = tokio::spawn(run_finisher(Arc::clone(context), folders));
+    let checkpoints = tokio::spawn(run_checkpoints(Arc::clone(context)));
+    let mut done = Vec::new();
+    for root in roots {
+        done.extend(walk::walk(context, root, &finisher).await);
+    }
+    drop(finisher);
+    context.live.walk_final.store(true, Ordering::Release);
+    // All permits: nothing is in flight any more.
+    let batches = u32::try_from(context.target.capabilities().batches_in_flight.max(1)).unwrap_or(u32::MAX);
+    drop(context.batches.acquire_many(batches).await);
+    drop(context.streams.acquire_many(context.streams_max as u32).await);
+    let landed = context.live.elapsed();
+    checkpoints.abort();
+    // An aborted checkpoint may have taken renames: it is waited for before the rest is named.
+    let _ = checkpoints.await;
+    if context.wants_durable() {
+        context.emit(Event::Phase { phase: Phase::Flushing });
+    }
+    // Naming one level of folders lets the next finish; each round waits for what the round before let go.
+    for mut finished in done {
+        while !context.stopped() {
+            tokio::select! {
+                _ = &mut finished => break,
+                () = tokio::time::sleep(Duration::from_millis(2)) => {
+                    if context.sync.has_pending() {
+                        checkpoint(context).await;
+                    }
+                }
+            }
+        }
+    }
+    if !context.stopped() {
+        // Ends when every folder is finished.
+        let _ = finishing.await;
+    }
+    landed
+}
+
+/// The last sync.
+async fn settle(context: &Arc<Context>, times: &mut Times) {
+    if !context.wants_durable() {
+        return;
+    }
+    if !context.failures.is_fatal() {
+        checkpoint(context).await;
+        if context.sync.is_touched() {
+            checkpoint(context).await;
+        }
+    }
+    if !context.failures.is_fatal() {
+        times.durable = Some(context.live.elapsed());
+    }
+}
+
+async fn verify_phase(context: &Arc<Context>, times: &mut Times) {
+    let (Some(hashes), true) = (&context.hashes, context.options.verify.read_back) else { return };
+    if context.stopped() {
+        return;
+    }
+    context.emit(Event::Phase { phase: Phase::Verifying });
+    let begin = context.live.elapsed();
+    match hashes.flush() {
+        Ok(spool) => verify::read_back(context, spool).await,
+        Err(error) => {
+            context.fatal(Fatal::new(Status::Differs, format!("nothing was verified: {error}")));
+        }
+    }
+    times.verified = Some(context.live.elapsed().saturating_sub(begin));
+}
+
+fn publish_manifest(context: &Context, roots: &[Arc<RootContext>]) {
+    let (Some(hashes), Some(manifest)) = (&context.hashes, &context.options.verify.manifest) else { return };
+    if context.stopped() {
+        return;
+    }
+    let prefix = match roots {
+        [root] => root.root.target_path.clone(),
+        _ => Default::default(),
+    };
+    let published = hashes
+        .flush()
+        .map_err(verify::ManifestError::from)
+        .and_then(|spool| verify::publish(spool, manifest, &prefix));
+    if let Err(error) = published {
+        context.fatal(Fatal::new(
+            Status::TargetUnwritable,
+            format!("cannot write the manifest {}: {error}", manifest.display()),
+        ));
+    }
+}
+
+/// Removes the journal of a finished job and says how it ended.
+fn conclude(context: Arc<Context>, times: Times) -> Outcome {
+    let mut summary = summarize(&context);
+    summary.perceived = times.perceived;
+    summary.durable = times.durable;
+    summary.verified = times.verified;
+    let interrupted = context.cancel.is_cancelled() && !context.failures.is_fatal();
+    let status = match context.failures.status(summary.counters.files_done) {
+        Status::Done | Status::SomeFailed if interrupted && !watch_ended(&context) => Status::Interrupted,
+        status => status,
+    };
+    if let Some(hashes) = &context.hashes {
+        hashes.remove();
+    }
+    let fatal = context.failures.take_fatal();
+    if let Ok(context) = Arc::try_unwrap(context)
+        && let Some(journal) = context.journal
+        && fatal.is_none()
+        && !interrupted
+    {
+        // A leftover journal costs nothing but a look next time.
+        let _ = journal.finish();
+    }
+    let (fatal, hint) = fatal.map_or((None, None), |fatal| (Some(fatal.message), fatal.hint));
+    Outcome { summary, status, fatal, hint }
+}
+
+/// A watch ends by being interrupted; that is its ordinary end once the first pass is over.
+fn watch_ended(context: &Context) -> bool {
+    context.options.watch && context.live.walk_final.load(Ordering::Acquire)
+}

@@ -1,0 +1,224 @@
+//! Hard links: the first name of a file copies it, the others are linked to that copy.
+//!
+//! An entry lives from the first name seen to the last (the source tells how many there are), so memory grows
+//! only with the files whose other names have not come by yet.
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+
+use ropeway_vfs::{Error, ErrorKind, FileId, Kind, Loss, Metadata, Name, RelPath};
+
+use crate::context::{Context, lock, token_of};
+use crate::file::{self, FileTask};
+use crate::folder::{Folder, Placement};
+
+/// A file to copy or to link.
+pub(crate) type LinkTask = FileTask;
+
+/// Where the copy of a file stands.
+struct Place {
+    folder_path: RelPath,
+    folder_shown: RelPath,
+    name: Name,
+}
+
+enum State {
+    Copying { waiters: Vec<LinkTask> },
+    Ready(Arc<Place>),
+}
+
+struct Entry {
+    state: State,
+    /// Names of the source that have not come by yet.
+    left: u64,
+}
+
+/// All files with several names.
+#[derive(Default)]
+pub(crate) struct Links {
+    entries: Mutex<HashMap<FileId, Entry>>,
+}
+
+/// What to do with one name.
+pub(crate) enum Claim {
+    /// The first: copy it, then call [`complete`] or [`failed`].
+    First(LinkTask),
+    /// The copy is under way; the task waits.
+    Waits,
+    /// Link it to what is there.
+    Link(LinkTask, Target),
+}
+
+/// The finished copy to link to.
+pub(crate) struct Target(Arc<Place>);
+
+impl Links {
+    /// Whether a file takes part in this at all.
+    pub(crate) fn concerns(context: &Context, metadata: &Metadata) -> Option<FileId> {
+        if metadata.kind != Kind::File || metadata.links < 2 || !context.options.hard_links {
+            return None;
+        }
+        if !context.target.capabilities().hard_links {
+            context.lose(&[Loss::HardLink]);
+            return None;
+        }
+        metadata.id
+    }
+
+    pub(crate) fn claim(&self, id: FileId, task: LinkTask) -> Claim {
+        let mut entries = lock(&self.entries);
+        let Some(entry) = entries.get_mut(&id) else {
+            let left = task.metadata.links.saturating_sub(1);
+            entries.insert(id, Entry { state: State::Copying { waiters: Vec::new() }, left });
+            return Claim::First(task);
+        };
+        entry.left = entry.left.saturating_sub(1);
+        let last = entry.left == 0;
+        match &mut entry.state {
+            State::Copying { waiters } => {
+                waiters.push(task);
+                Claim::Waits
+            }
+            State::Ready(place) => {
+                let place = Arc::clone(place);
+                if last {
+                    entries.remove(&id);
+                }
+                Claim::Link(task, Target(place))
+            }
+        }
+    }
+
+    fn ready(&self, id: FileId, place: &Arc<Place>) -> Vec<LinkTask> {
+        let mut entries = lock(&self.entries);
+        let Some(entry) = entries.get_mut(&id) else { return Vec::new() };
+        let waiters = match std::mem::replace(&mut entry.state, State::Ready(Arc::clone(place))) {
+            State::Copying { waiters } => waiters,
+            State::Ready(_) => Vec::new(),
+        };
+        if entry.left == 0 {
+            entries.remove(&id);
+        }
+        waiters
+    }
+
+    /// The first name failed: the next waiter takes its place.
+    fn next_first(&self, id: FileId) -> Option<LinkTask> {
+        let mut entries = lock(&self.entries);
+        let Some(Entry { state: State::Copying { waiters }, .. }) = entries.get_mut(&id) else { return None };
+        if let Some(next) = waiters.pop() {
+            return Some(next);
+        }
+        // The next name that comes by is the first again.
+        entries.remove(&id);
+        None
+    }
+}
+
+/// The copy of a file with several names stands under `name` in `folder`: links the others to it.
+pub(crate) async fn complete(context: &Arc<Context>, id: FileId, folder: &Folder, name: &Name) {
+    let place = Arc::new(Place {
+        folder_path: folder.path(),
+        folder_shown: folder.inner().shown.clone(),
+        name: name.clone(),
+    });
+    for waiter in context.links.ready(id, &place) {
+        link(context, waiter, Target(Arc::clone(&place))).await;
+    }
+}
+
+/// The copy of a file with several names failed: another name tries.
+pub(crate) async fn failed(context: &Arc<Context>, id: FileId) {
+    while let Some(mut next) = context.links.next_first(id) {
+        next.link = None;
+        let (folder, name) = (Arc::clone(&next.folder), next.name.clone());
+        if Box::pin(file::copy_alone(context, next)).await {
+            complete(context, id, &folder, &name).await;
+            return;
+        }
+    }
+}
+
+/// Makes one more name of a copied file.
+pub(crate) async fn link(context: &Arc<Context>, task: LinkTask, target: Target) {
+    if context.stopped() {
+        return;
+    }
+    let size = task.metadata.size;
+    let shown = task.folder.shown(&task.name);
+    match make(context, &task, &target.0).await {
+        Ok(changed) => {
+            let live = &context.live;
+            live.files_done.fetch_add(1, Ordering::AcqRel);
+            live.bytes_done.fetch_add(size, Ordering::AcqRel);
+            live.bytes_landed.fetch_add(size, Ordering::AcqRel);
+            if changed {
+                context.item(&shown, "link", size);
+            } else {
+                live.files_skipped.fetch_add(1, Ordering::Relaxed);
+                live.bytes_skipped.fetch_add(size, Ordering::Relaxed);
+                context.item(&shown, "skip", size);
+            }
+            file::hash_skipped(context, &task).await;
+        }
+        Err(error) if matches!(error.kind, ErrorKind::TooManyLinks | ErrorKind::CrossDevice | ErrorKind::Unsupported) => {
+            context.lose(&[Loss::HardLink]);
+            let mut task = task;
+            task.link = None;
+            Box::pin(file::copy_alone(context, task)).await;
+        }
+        Err(error) => {
+            context.live.files_failed.fetch_add(1, Ordering::Relaxed);
+            context.fail(&shown, error, false).await;
+        }
+    }
+}
+
+/// Whether a link was made; `false` if it was there already.
+async fn make(context: &Context, task: &LinkTask, place: &Place) -> Result<bool, Error> {
+    let tree = &context.target;
+    let dir = task.folder.path();
+    let path = dir.join(&task.name);
+    let mut first = place.folder_path.join(&place.name);
+    let copied = match tree.metadata(&first).await {
+        Ok(metadata) => metadata,
+        // Its folder has got its final name meanwhile.
+        Err(error) if error.kind == ErrorKind::NotFound => {
+            first = place.folder_shown.join(&place.name);
+            tree.metadata(&first).await?
+        }
+        Err(error) => return Err(error),
+    };
+    let existing = if task.folder.inner().fresh { None } else { tree.metadata(&path).await.ok() };
+    if let Some(existing) = &existing {
+        if existing.id.is_some() && existing.id == copied.id {
+            return Ok(false);
+        }
+        if existing.is_dir() {
+            return Err(Error::new(ropeway_vfs::Op::Link, &path, ErrorKind::IsADirectory));
+        }
+        if context.options.ignore_existing {
+            return Ok(false);
+        }
+    }
+    if context.options.dry_run {
+        return Ok(true);
+    }
+    context.sync.touched();
+    if existing.is_none() && task.folder.placement() == Placement::Direct {
+        tree.make_hard_link(&first, &path).await?;
+        return Ok(true);
+    }
+    let token = format!("{:016x}", token_of(task.folder.root().index, &task.source_path));
+    let Some(temporary) = context.temporary_name(&token).map(|name| dir.join(&name)) else { return Ok(false) };
+    if let Err(error) = tree.make_hard_link(&first, &temporary).await {
+        if error.kind != ErrorKind::AlreadyExists {
+            return Err(error);
+        }
+        tree.remove_file(&temporary).await?;
+        tree.make_hard_link(&first, &temporary).await?;
+    }
+    tree.rename(&temporary, &path, true).await?;
+    Ok(true)
+}

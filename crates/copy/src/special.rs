@@ -1,0 +1,145 @@
+//! Links, FIFOs and devices, and nodes that need new attributes only.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use ropeway_plan::attributes_differ;
+use ropeway_vfs::{Error, ErrorKind, Kind, MetadataChange, RelPath};
+
+use crate::context::Context;
+use crate::file::{self, FileTask};
+use crate::folder::Placement;
+
+/// Copies a symbolic link, FIFO or device; an equal one is left alone.
+pub(crate) async fn copy(context: &Arc<Context>, task: FileTask) {
+    if context.stopped() {
+        return;
+    }
+    let token = task.token();
+    match context.with_retries(token, || make(context, &task)).await {
+        Ok(changed) => {
+            context.live.files_done.fetch_add(1, Ordering::AcqRel);
+            if changed {
+                context.sync.touched();
+                context.item(&task.shown(), "copy", 0);
+            } else {
+                context.live.files_skipped.fetch_add(1, Ordering::Relaxed);
+                context.item(&task.shown(), "skip", 0);
+            }
+        }
+        Err((error, on_source)) => {
+            context.live.files_failed.fetch_add(1, Ordering::Relaxed);
+            context.fail(&task.shown(), error, on_source).await;
+        }
+    }
+}
+
+async fn make(context: &Context, task: &FileTask) -> Result<bool, (Error, bool)> {
+    let source = &task.folder.root().root.source;
+    let text = if task.metadata.kind == Kind::Symlink {
+        Some(source.read_link(&task.source_path).await.map_err(|error| (error, true))?)
+    } else {
+        None
+    };
+    let to = task.folder.path().join(&task.name);
+    if is_equal(context, task, text.as_deref(), &to).await.map_err(|error| (error, false))? {
+        return set_attributes(context, task, &to, true).await.map(|()| false);
+    }
+    if context.options.dry_run {
+        return Ok(true);
+    }
+    let direct = task.folder.placement() == Placement::Direct && task.existing.is_none();
+    let temporary = context.temporary_name(&format!("{:016x}", task.token()));
+    let spot = match temporary {
+        Some(name) if !direct => task.folder.path().join(&name),
+        _ => to.clone(),
+    };
+    match create(context, task, text.as_deref(), &spot).await {
+        Err(error) if error.kind == ErrorKind::AlreadyExists => {
+            context.target.remove_file(&spot).await.map_err(|error| (error, false))?;
+            create(context, task, text.as_deref(), &spot).await.map_err(|error| (error, false))?;
+        }
+        result => result.map_err(|error| (error, false))?,
+    }
+    set_attributes(context, task, &spot, false).await?;
+    if spot != to {
+        file::keep_backup(context, task).await.map_err(|error| (error, false))?;
+        context.target.rename(&spot, &to, true).await.map_err(|error| (error, false))?;
+    }
+    Ok(true)
+}
+
+async fn create(context: &Context, task: &FileTask, text: Option<&[u8]>, spot: &RelPath) -> Result<(), Error> {
+    match text {
+        Some(text) => context.target.make_symlink(spot, text).await,
+        None => context.target.make_special(spot, &task.metadata).await,
+    }
+}
+
+async fn is_equal(context: &Context, task: &FileTask, text: Option<&[u8]>, to: &RelPath) -> Result<bool, Error> {
+    let Some(existing) = &task.existing else { return Ok(false) };
+    if existing.kind != task.metadata.kind || context.options.force {
+        return Ok(false);
+    }
+    match text {
+        Some(text) => Ok(context.target.read_link(to).await? == text),
+        None => Ok(existing.device == task.metadata.device),
+    }
+}
+
+/// Sets a node's attributes from its source. `compare`: only if they differ.
+async fn set_attributes(context: &Context, task: &FileTask, path: &RelPath, compare: bool) -> Result<(), (Error, bool)> {
+    if context.options.dry_run {
+        return Ok(());
+    }
+    if compare && let Some(existing) = &task.existing {
+        let capabilities = context.target.capabilities();
+        let granularity = task.folder.root().rules.time_granularity_ns;
+        let same_time = existing.modified.equal_within(task.metadata.modified, granularity);
+        let rules = &task.folder.root().rules;
+        let preserve = &context.options.preserve;
+        let differ = attributes_differ(&task.metadata, existing, rules, preserve, capabilities);
+        if !differ && (same_time || !context.options.preserve.times) {
+            return Ok(());
+        }
+    }
+    let source = &task.folder.root().root.source;
+    let wants_xattrs = context.options.preserve.xattrs && context.target.capabilities().xattrs;
+    let xattrs = if wants_xattrs {
+        Some(source.xattrs(&task.source_path).await.map_err(|error| (error, true))?)
+    } else {
+        None
+    };
+    let change = MetadataChange::of(&task.metadata, &context.options.preserve, xattrs);
+    let losses = context.target.set_metadata(path, &change).await.map_err(|error| (error, false))?;
+    context.lose(&losses);
+    context.sync.touched();
+    Ok(())
+}
+
+/// An equal file that differs in attributes only.
+pub(crate) async fn update_attributes(context: &Arc<Context>, task: FileTask) {
+    let to = task.folder.path().join(&task.name);
+    match set_attributes(context, &task, &to, false).await {
+        Ok(()) => {
+            context.item(&task.shown(), "attributes", 0);
+            skipped(context, &task).await;
+        }
+        Err((error, on_source)) => {
+            context.live.files_failed.fetch_add(1, Ordering::Relaxed);
+            context.fail(&task.shown(), error, on_source).await;
+        }
+    }
+}
+
+/// Counts a file that needs no copy.
+pub(crate) async fn skipped(context: &Context, task: &FileTask) {
+    let size = task.metadata.size;
+    let live = &context.live;
+    live.files_done.fetch_add(1, Ordering::AcqRel);
+    live.files_skipped.fetch_add(1, Ordering::Relaxed);
+    live.bytes_done.fetch_add(size, Ordering::AcqRel);
+    live.bytes_skipped.fetch_add(size, Ordering::Relaxed);
+    live.bytes_landed.fetch_add(size, Ordering::AcqRel);
+    file::hash_skipped(context, task).await;
+}

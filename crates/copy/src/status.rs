@@ -1,0 +1,178 @@
+//! How a job ended, and why.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use ropeway_vfs::event::Summary;
+use ropeway_vfs::{Error, ErrorKind};
+
+use crate::context::lock;
+
+/// How a job ended; maps to the exit codes of the product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// All done.
+    Done,
+    /// Some items failed, the rest is done.
+    SomeFailed,
+    /// The source cannot be read at all.
+    SourceUnreadable,
+    /// The target cannot be written, is full or gone.
+    TargetUnwritable,
+    /// Authentication or permission.
+    Permission,
+    /// Network or peer.
+    Network,
+    /// Verification found a difference.
+    Differs,
+    /// Refused by a guard.
+    Refused,
+    /// Interrupted.
+    Interrupted,
+}
+
+impl Status {
+    /// The exit code of the product's table.
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Self::Done => 0,
+            Self::SomeFailed => 2,
+            Self::SourceUnreadable => 3,
+            Self::TargetUnwritable => 4,
+            Self::Permission => 5,
+            Self::Network => 6,
+            Self::Differs => 7,
+            Self::Refused => 8,
+            Self::Interrupted => 130,
+        }
+    }
+
+    /// The status that a fatal error on one side means.
+    pub(crate) fn of_error(error: &Error, on_source: bool) -> Self {
+        match error.kind {
+            ErrorKind::Network | ErrorKind::PeerMisbehaved | ErrorKind::TimedOut => Self::Network,
+            ErrorKind::Authentication | ErrorKind::PermissionDenied => Self::Permission,
+            ErrorKind::Cancelled => Self::Interrupted,
+            _ if on_source => Self::SourceUnreadable,
+            _ => Self::TargetUnwritable,
+        }
+    }
+}
+
+/// What a job did and how it ended.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Counters, times, losses.
+    pub summary: Summary,
+    /// How it ended.
+    pub status: Status,
+    /// Why it stopped before the end, in one line.
+    pub fatal: Option<String>,
+    /// What the user can do about it.
+    pub hint: Option<String>,
+}
+
+/// Why a job stops before its end.
+#[derive(Clone, Debug)]
+pub(crate) struct Fatal {
+    pub(crate) status: Status,
+    pub(crate) message: String,
+    pub(crate) hint: Option<String>,
+}
+
+impl Fatal {
+    pub(crate) fn new(status: Status, message: impl Into<String>) -> Self {
+        Self { status, message: message.into(), hint: None }
+    }
+
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    pub(crate) fn from_error(error: &Error, on_source: bool) -> Self {
+        let fatal = Self::new(Status::of_error(error, on_source), error.to_string());
+        match hint_for(error.kind, on_source) {
+            Some(hint) => fatal.hint(hint),
+            None => fatal,
+        }
+    }
+}
+
+/// What a user can do about an error of this kind.
+pub fn hint_for(kind: ErrorKind, on_source: bool) -> Option<&'static str> {
+    Some(match kind {
+        ErrorKind::NoSpace => "make room on the target and run the same command again: it goes on where it stopped",
+        ErrorKind::ReadOnly => "the target is mounted read-only; after an I/O error Linux does that by itself: see dmesg",
+        ErrorKind::Gone => "reconnect the volume and run the same command again: it goes on where it stopped",
+        ErrorKind::PermissionDenied if on_source => "run as a user who may read it, or exclude it",
+        ErrorKind::PermissionDenied => "run as a user who may write there",
+        ErrorKind::NameRefused => "let it be mapped with --names map, or exclude it",
+        ErrorKind::FileTooLarge => "FAT holds files below 4 GiB only; use exFAT, NTFS or ext4 on the target",
+        ErrorKind::Exhausted => "raise the limit of open files (ulimit -n) or close other programs",
+        ErrorKind::DeviceError if on_source => "the source device may be failing: see dmesg; copy the rest first",
+        ErrorKind::DeviceError => "the target device may be failing: see dmesg",
+        _ => return None,
+    })
+}
+
+/// Failures counted as they happen; the first fatal one wins.
+#[derive(Debug, Default)]
+pub(crate) struct Failures {
+    items: AtomicU64,
+    permission: AtomicU64,
+    differences: AtomicU64,
+    stopped: AtomicBool,
+    fatal: Mutex<Option<Fatal>>,
+}
+
+impl Failures {
+    pub(crate) fn item(&self, kind: ErrorKind) {
+        self.items.fetch_add(1, Ordering::Relaxed);
+        if kind == ErrorKind::PermissionDenied {
+            self.permission.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn difference(&self) {
+        self.differences.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn fatal(&self, fatal: Fatal) {
+        lock(&self.fatal).get_or_insert(fatal);
+        self.stopped.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_fatal(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn take_fatal(&self) -> Option<Fatal> {
+        lock(&self.fatal).clone()
+    }
+
+    pub(crate) fn items(&self) -> u64 {
+        self.items.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn differences(&self) -> u64 {
+        self.differences.load(Ordering::Relaxed)
+    }
+
+    /// The status at the end of a job that copied `done` files.
+    pub(crate) fn status(&self, done: u64) -> Status {
+        if let Some(fatal) = &*lock(&self.fatal) {
+            return fatal.status;
+        }
+        let (items, permission) = (self.items(), self.permission.load(Ordering::Relaxed));
+        if self.differences() > 0 {
+            Status::Differs
+        } else if items == 0 {
+            Status::Done
+        } else if done == 0 && permission == items {
+            Status::Permission
+        } else {
+            Status::SomeFailed
+        }
+    }
+}

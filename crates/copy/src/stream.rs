@@ -1,0 +1,497 @@
+//! The data of one file through blocks: drives a [`Transfer`] over two open files.
+//!
+//! ```text
+//!   poll -> Read  -> pool block -> source.read_at  -> read_done
+//!        -> Write -> that block -> target.write_at -> write_done -> journal, counters, write-back
+//! ```
+//!
+//! Several blocks are in flight; the pool is the back-pressure. Write-back is started window by window as the
+//! contiguous part grows, and nothing more is issued while this file has more dirty bytes than its bound.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use ropeway_block::Block;
+use ropeway_plan::transfer::{Step, Transfer, TransferLimits};
+use ropeway_vfs::{Error, File, Op, Pending};
+use tokio::time::Instant;
+
+use crate::context::{Context, cancelled, lock};
+use crate::durable::OpenFile;
+use crate::journal::Token;
+use crate::progress::add_wait;
+
+/// Write-back is started in pieces of this many bytes: large enough for one device request queue, small enough to
+/// start soon.
+const WINDOW: u64 = 8 << 20;
+/// The tuner is told after this many bytes.
+const TUNE_EVERY: u64 = 32 << 20;
+/// The journal is told after this many bytes of a file: what a kill may cost beyond the blocks in flight.
+const JOURNAL_EVERY: u64 = 4 << 20;
+/// Chunk of a range copied inside the kernel.
+const RANGE_CHUNK: u64 = 16 << 20;
+
+/// One file's data to move.
+pub(crate) struct Stream<'a> {
+    pub(crate) context: &'a Context,
+    pub(crate) source: Arc<dyn File>,
+    pub(crate) target: Arc<dyn File>,
+    pub(crate) open: Arc<OpenFile>,
+    pub(crate) token: Token,
+    pub(crate) size: u64,
+    /// Bytes below are there already.
+    pub(crate) start: u64,
+    pub(crate) hash: bool,
+    /// Start write-back early and bound what is dirty.
+    pub(crate) write_back: bool,
+}
+
+/// What a stream did.
+pub(crate) struct Streamed {
+    /// The source's size as read: smaller than expected when it shrank.
+    pub(crate) size: u64,
+    pub(crate) hash: Option<[u8; 32]>,
+}
+
+/// One finished operation: a failure carries whether it struck on the source's side.
+enum Io {
+    Read { offset: u64, block: Block, span: Duration },
+    Written { offset: u64, length: usize, span: Duration },
+    Started,
+    Settled { bytes: u64, span: Duration },
+}
+
+type IoFuture<'a> = Pending<'a, Result<Io, (Error, bool)>>;
+
+struct State<'a> {
+    transfer: Transfer,
+    in_flight: FuturesUnordered<IoFuture<'a>>,
+    ready: HashMap<u64, Block>,
+    /// Offsets of reads under way.
+    reading: BTreeSet<u64>,
+    digest: Option<Digest>,
+    windows: Windows,
+    journalled: u64,
+    landed: u64,
+    tune_bytes: u64,
+    tune_since: Instant,
+}
+
+impl Stream<'_> {
+    /// Moves everything.
+    ///
+    /// # Errors
+    /// The first failure, and whether on the source's side. What is in flight then is waited for.
+    pub(crate) async fn run(&self) -> Result<Streamed, (Error, bool)> {
+        let limits = self.limits();
+        let mut digest = self.hash.then(Digest::default);
+        if let Some(digest) = &mut digest {
+            self.rehash(digest).await?;
+        }
+        let mut state = State {
+            transfer: Transfer::new(self.context.options.engine, self.size, self.start, limits),
+            in_flight: FuturesUnordered::new(),
+            ready: HashMap::new(),
+            reading: BTreeSet::new(),
+            digest,
+            windows: Windows::new(self.start),
+            journalled: self.start,
+            landed: self.start,
+            tune_bytes: 0,
+            tune_since: Instant::now(),
+        };
+        let result = self.drive(&mut state).await;
+        // Orphaned operations would write on while the file is retried or removed.
+        while state.in_flight.next().await.is_some() {}
+        self.journal(&mut state, true);
+        result?;
+        let size = state.transfer.size();
+        let hash = match state.digest {
+            Some(mut digest) => {
+                digest.zeroes_upto(size);
+                Some(digest.finish())
+            }
+            None => None,
+        };
+        self.land(size.saturating_sub(state.landed));
+        Ok(Streamed { size, hash })
+    }
+
+    fn limits(&self) -> TransferLimits {
+        let mut limits = lock(&self.context.tuner).limits();
+        limits.block_size = limits.block_size.min(self.context.pool.block_size());
+        limits
+    }
+
+    async fn drive<'s>(&'s self, state: &mut State<'s>) -> Result<(), (Error, bool)> {
+        loop {
+            if self.context.stopped() {
+                return Err((cancelled(Op::Write, self.target.path()), false));
+            }
+            if !state.windows.is_over(self.dirty_bound()) && self.issue(state).await? {
+                return Ok(());
+            }
+            let io = tokio::select! {
+                io = state.in_flight.next() => io,
+                () = self.context.cancel.cancelled() => continue,
+            };
+            match io {
+                Some(io) => self.done(state, io?),
+                None => return Err((cancelled(Op::Write, self.target.path()), false)),
+            }
+        }
+    }
+
+    fn dirty_bound(&self) -> u64 {
+        let shared = self.context.sync.bound() / self.context.streams_max as u64;
+        if self.write_back { shared.max(WINDOW) } else { u64::MAX }
+    }
+
+    /// Starts whatever the transfer asks for now; whether it is done.
+    async fn issue<'s>(&'s self, state: &mut State<'s>) -> Result<bool, (Error, bool)> {
+        loop {
+            match state.transfer.poll() {
+                Step::NextExtent { from } => {
+                    let extent = self.source.next_extent(from).await.map_err(|error| (error, true))?;
+                    state.transfer.extent(extent);
+                }
+                Step::Read { offset, length } => {
+                    state.reading.insert(offset);
+                    state.in_flight.push(Box::pin(self.read(offset, length)));
+                }
+                Step::Write { offset, length } => {
+                    let block = state.ready.remove(&offset).expect("written only after its read");
+                    state.in_flight.push(Box::pin(self.write(block.slice(0..length), offset)));
+                }
+                Step::Wait => return Ok(false),
+                Step::Done { .. } => return Ok(true),
+            }
+        }
+    }
+
+    async fn read(&self, offset: u64, length: usize) -> Result<Io, (Error, bool)> {
+        let block = self.context.pool.get().await;
+        let start = Instant::now();
+        let (block, result) = self.source.read_at(block, offset, length).await;
+        result.map_err(|error| (error, true))?;
+        Ok(Io::Read { offset, block: block.freeze(), span: start.elapsed() })
+    }
+
+    async fn write(&self, block: Block, offset: u64) -> Result<Io, (Error, bool)> {
+        let (start, length) = (Instant::now(), block.len());
+        self.target.write_at(block, offset).await.map_err(|error| (error, false))?;
+        Ok(Io::Written { offset, length, span: start.elapsed() })
+    }
+
+    async fn settle(&self, offset: u64, length: u64, bytes: u64) -> Result<Io, (Error, bool)> {
+        let start = Instant::now();
+        self.target.wait_writeback(offset, length).await.map_err(|error| (error, false))?;
+        Ok(Io::Settled { bytes, span: start.elapsed() })
+    }
+
+    async fn start_writeback(&self, offset: u64, length: u64) -> Result<Io, (Error, bool)> {
+        self.target.start_writeback(offset, length).await.map_err(|error| (error, false))?;
+        Ok(Io::Started)
+    }
+
+    fn done<'s>(&'s self, state: &mut State<'s>, io: Io) {
+        let live = &self.context.live;
+        match io {
+            Io::Read { offset, block, span } => {
+                add_wait(&live.waits.source, span);
+                live.bytes_read.fetch_add(block.len() as u64, Ordering::Relaxed);
+                state.transfer.read_done(offset, block.len());
+                state.reading.remove(&offset);
+                if let Some(digest) = &mut state.digest {
+                    digest.add(offset, block.clone());
+                    digest.settle(state.reading.first().copied().unwrap_or(u64::MAX));
+                }
+                if !block.is_empty() {
+                    state.ready.insert(offset, block);
+                }
+                if state.transfer.has_shrunk() {
+                    // The transfer drops what lies beyond the new end; so must we.
+                    let size = state.transfer.size();
+                    state.ready.retain(|offset, _| *offset < size);
+                }
+            }
+            Io::Written { offset, length, span } => {
+                add_wait(&live.waits.target, span);
+                live.bytes_sent.fetch_add(length as u64, Ordering::Relaxed);
+                state.transfer.write_done(offset, length);
+                self.progressed(state, length as u64);
+            }
+            Io::Started => {}
+            Io::Settled { bytes, span } => {
+                add_wait(&live.waits.target, span);
+                state.windows.settled(bytes);
+                self.context.sync.observe(bytes, span);
+            }
+        }
+        self.tend_windows(state);
+    }
+
+    /// After each write: counters, journal, tuner.
+    fn progressed(&self, state: &mut State<'_>, length: u64) {
+        let contiguous = state.transfer.contiguous().min(self.size);
+        self.open.written.store(contiguous, Ordering::Release);
+        if contiguous > state.landed {
+            self.land(contiguous - state.landed);
+            state.landed = contiguous;
+        }
+        state.windows.wrote(length, contiguous);
+        self.journal(state, false);
+        state.tune_bytes += length;
+        if state.tune_bytes >= TUNE_EVERY {
+            let mut tuner = lock(&self.context.tuner);
+            tuner.observe(state.tune_bytes, state.tune_since.elapsed());
+            let mut limits = tuner.limits();
+            limits.block_size = limits.block_size.min(self.context.pool.block_size());
+            state.transfer.set_limits(limits);
+            (state.tune_bytes, state.tune_since) = (0, Instant::now());
+        }
+    }
+
+    fn land(&self, bytes: u64) {
+        self.context.live.bytes_landed.fetch_add(bytes, Ordering::AcqRel);
+    }
+
+    fn journal(&self, state: &mut State<'_>, now: bool) {
+        let contiguous = state.transfer.contiguous().min(self.size);
+        let due = contiguous >= state.journalled + JOURNAL_EVERY || (now && contiguous > state.journalled);
+        if let (true, Some(journal)) = (due, &self.context.journal) {
+            self.context.journalled(Some(journal.written(self.token, contiguous)));
+            state.journalled = contiguous;
+        }
+    }
+
+    /// Starts and awaits write-back as the windows ask.
+    fn tend_windows<'s>(&'s self, state: &mut State<'s>) {
+        if !self.write_back {
+            return;
+        }
+        while let Some((offset, length)) = state.windows.to_start() {
+            state.in_flight.push(Box::pin(self.start_writeback(offset, length)));
+        }
+        if let Some((offset, length, bytes)) = state.windows.to_settle(self.dirty_bound()) {
+            state.in_flight.push(Box::pin(self.settle(offset, length, bytes)));
+        }
+    }
+
+    /// A resumed file's first part is hashed from the source, so that the hash covers the whole.
+    async fn rehash(&self, digest: &mut Digest) -> Result<(), (Error, bool)> {
+        let mut offset = 0;
+        while offset < self.start && !self.context.stopped() {
+            let block = self.context.pool.get().await;
+            let length = block.capacity().min(usize::try_from(self.start - offset).unwrap_or(usize::MAX));
+            let (block, result) = self.source.read_at(block, offset, length).await;
+            result.map_err(|error| (error, true))?;
+            if block.is_empty() {
+                break;
+            }
+            let length = block.len() as u64;
+            digest.add(offset, block.freeze());
+            digest.settle(offset);
+            offset += length;
+        }
+        Ok(())
+    }
+
+    /// Copies everything inside the kernel; `None` where that is impossible.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub(crate) async fn run_in_kernel(&self) -> Result<Option<Streamed>, (Error, bool)> {
+        let mut at = self.start;
+        while at < self.size {
+            let Some(extent) = self.source.next_extent(at).await.map_err(|error| (error, true))? else { break };
+            let end = (extent.offset + extent.length).min(self.size);
+            self.land(extent.offset.max(at) - at);
+            at = extent.offset.max(at);
+            while at < end {
+                if self.context.stopped() {
+                    return Err((cancelled(Op::Write, self.target.path()), false));
+                }
+                let length = RANGE_CHUNK.min(end - at);
+                let start = Instant::now();
+                let copied = self.target.copy_range_from(&*self.source, at, length).await;
+                add_wait(&self.context.live.waits.target, start.elapsed());
+                let Some(copied) = copied.map_err(|error| (error, false))? else {
+                    self.context.live.bytes_landed.fetch_sub(at - self.start, Ordering::AcqRel);
+                    return Ok(None);
+                };
+                if copied == 0 {
+                    return Ok(Some(Streamed { size: at, hash: None }));
+                }
+                at += copied;
+                self.account_range(at, copied);
+            }
+        }
+        self.land(self.size.saturating_sub(at));
+        Ok(Some(Streamed { size: self.size, hash: None }))
+    }
+
+    fn account_range(&self, at: u64, copied: u64) {
+        let live = &self.context.live;
+        live.bytes_read.fetch_add(copied, Ordering::Relaxed);
+        live.bytes_sent.fetch_add(copied, Ordering::Relaxed);
+        self.land(copied);
+        self.open.written.store(at, Ordering::Release);
+        if let Some(journal) = &self.context.journal {
+            self.context.journalled(Some(journal.written(self.token, at)));
+        }
+    }
+}
+
+/// Write-back windows of one file: data written, started, settled.
+struct Windows {
+    /// Where the next window begins.
+    begin: u64,
+    /// Bytes written since then.
+    bytes: u64,
+    contiguous: u64,
+    to_start: VecDeque<(u64, u64)>,
+    /// Started windows: offset, length, bytes written in it.
+    started: VecDeque<(u64, u64, u64)>,
+    dirty: u64,
+    settling: bool,
+}
+
+impl Windows {
+    fn new(begin: u64) -> Self {
+        Self {
+            begin,
+            bytes: 0,
+            contiguous: begin,
+            to_start: VecDeque::new(),
+            started: VecDeque::new(),
+            dirty: 0,
+            settling: false,
+        }
+    }
+
+    fn wrote(&mut self, length: u64, contiguous: u64) {
+        self.bytes += length;
+        self.dirty += length;
+        self.contiguous = contiguous;
+        if self.bytes >= WINDOW && contiguous >= self.begin + WINDOW {
+            let length = contiguous - self.begin;
+            self.to_start.push_back((self.begin, length));
+            self.started.push_back((self.begin, length, self.bytes));
+            self.begin = contiguous;
+            self.bytes = 0;
+        }
+    }
+
+    fn to_start(&mut self) -> Option<(u64, u64)> {
+        self.to_start.pop_front()
+    }
+
+    fn is_over(&self, bound: u64) -> bool {
+        self.dirty >= bound && (self.settling || !self.started.is_empty())
+    }
+
+    /// The oldest window to wait for, when more is dirty than allowed; one at a time.
+    fn to_settle(&mut self, bound: u64) -> Option<(u64, u64, u64)> {
+        if self.settling || self.dirty < bound {
+            return None;
+        }
+        let window = self.started.pop_front()?;
+        self.settling = true;
+        Some(window)
+    }
+
+    fn settled(&mut self, bytes: u64) {
+        self.settling = false;
+        self.dirty = self.dirty.saturating_sub(bytes);
+    }
+}
+
+/// BLAKE3 over blocks that come out of order; holes count as zeroes.
+#[derive(Default)]
+struct Digest {
+    hasher: blake3::Hasher,
+    upto: u64,
+    early: BTreeMap<u64, Block>,
+}
+
+impl Digest {
+    fn add(&mut self, offset: u64, block: Block) {
+        self.early.insert(offset, block);
+    }
+
+    /// Takes in what was added at or below `known_upto`; what was not added below it is a hole.
+    fn settle(&mut self, known_upto: u64) {
+        while let Some(entry) = self.early.first_entry() {
+            if *entry.key() > known_upto {
+                return;
+            }
+            let (offset, block) = entry.remove_entry();
+            self.zeroes_to(offset);
+            self.hasher.update(&block);
+            self.upto = offset + block.len() as u64;
+        }
+    }
+
+    fn zeroes_to(&mut self, end: u64) {
+        const ZEROES: [u8; 64 << 10] = [0; 64 << 10];
+        while self.upto < end {
+            let length = usize::try_from(end - self.upto).unwrap_or(usize::MAX).min(ZEROES.len());
+            self.hasher.update(&ZEROES[..length]);
+            self.upto += length as u64;
+        }
+    }
+
+    fn zeroes_upto(&mut self, size: u64) {
+        self.settle(u64::MAX);
+        self.zeroes_to(size);
+    }
+
+    fn finish(self) -> [u8; 32] {
+        *self.hasher.finalize().as_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ropeway_block::Pool;
+
+    #[test]
+    fn a_digest_of_shuffled_blocks_and_holes_is_that_of_the_whole() {
+        let pool = Pool::new(4096, 8);
+        let mut whole = vec![0u8; 40_000];
+        let mut digest = Digest::default();
+        for (at, fill) in [(20_480usize, 3u8), (0, 1), (36_864, 9), (8192, 2)] {
+            let length = 3000;
+            whole[at..at + length].fill(fill);
+            let mut block = pool.try_get().unwrap();
+            block.capacity_mut()[..length].fill(fill);
+            block.set_len(length);
+            digest.add(at as u64, block.freeze());
+        }
+        digest.settle(8192);
+        assert_eq!(pool.available(), 6, "what is contiguous is hashed and given back");
+        digest.zeroes_upto(40_000);
+        assert_eq!(digest.finish(), *blake3::hash(&whole).as_bytes());
+    }
+
+    #[test]
+    fn windows_bound_dirty_data_and_wait_for_the_oldest() {
+        let mut windows = Windows::new(0);
+        let mut upto = 0;
+        while windows.dirty < 4 * WINDOW {
+            upto += 1 << 20;
+            windows.wrote(1 << 20, upto);
+        }
+        assert!(windows.is_over(2 * WINDOW) && !windows.is_over(5 * WINDOW));
+        assert_eq!(windows.to_start(), Some((0, WINDOW)));
+        assert_eq!(windows.to_settle(2 * WINDOW), Some((0, WINDOW, WINDOW)));
+        assert_eq!(windows.to_settle(2 * WINDOW), None, "one at a time");
+        windows.settled(WINDOW);
+        assert_eq!(windows.dirty, 3 * WINDOW);
+    }
+}

@@ -1,0 +1,332 @@
+//! Content: hashes taken in the one pass, read back from the device, manifests.
+//!
+//! Hashes go to a spool file as they are taken, so memory does not grow with the tree. A manifest has the format of
+//! `b3sum`: 64 hexadecimal digits, two spaces, the path; a path with a newline or backslash is escaped and its line
+//! begins with a backslash.
+
+use std::fs::{self, File as StdFile};
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ropeway_block::Pool;
+use ropeway_vfs::{CacheMode, Error, ErrorKind, File, Op, OpenOptions, RelPath, Tree};
+
+use crate::context::{Context, lock};
+
+/// Bytes of the longest manifest line that is read: far beyond any path.
+const LINE_MAX: u64 = 64 << 10;
+
+/// The hashes of a job, spooled to a file.
+#[derive(Debug)]
+pub(crate) struct Hashes {
+    path: PathBuf,
+    writer: Mutex<BufWriter<StdFile>>,
+    count: AtomicU64,
+}
+
+impl Hashes {
+    pub(crate) fn create(path: PathBuf) -> io::Result<Self> {
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        let file = StdFile::create(&path)?;
+        Ok(Self { path, writer: Mutex::new(BufWriter::new(file)), count: AtomicU64::new(0) })
+    }
+
+    pub(crate) fn add(&self, path: &RelPath, hash: &[u8; 32]) -> io::Result<()> {
+        self.count.fetch_add(1, Ordering::Relaxed);
+        write_line(&mut *lock(&self.writer), path.as_bytes(), hash)
+    }
+
+    /// Ends the writing; the spool can be read.
+    pub(crate) fn flush(&self) -> io::Result<&Path> {
+        let mut writer = lock(&self.writer);
+        writer.flush()?;
+        writer.get_ref().sync_data()?;
+        Ok(&self.path)
+    }
+
+    pub(crate) fn remove(&self) {
+        // A leftover spool is overwritten by the next job of this key.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Writes one line of a manifest.
+fn write_line(out: &mut impl Write, path: &[u8], hash: &[u8; 32]) -> io::Result<()> {
+    let special = path.iter().any(|byte| matches!(byte, b'\\' | b'\n' | b'\r'));
+    let mut line = Vec::with_capacity(path.len() + 70);
+    if special {
+        line.push(b'\\');
+    }
+    line.extend_from_slice(blake3::Hash::from_bytes(*hash).to_hex().as_bytes());
+    line.extend_from_slice(b"  ");
+    for byte in path {
+        match byte {
+            b'\\' => line.extend_from_slice(b"\\\\"),
+            b'\n' => line.extend_from_slice(b"\\n"),
+            b'\r' => line.extend_from_slice(b"\\r"),
+            byte => line.push(*byte),
+        }
+    }
+    line.push(b'\n');
+    out.write_all(&line)
+}
+
+/// A manifest could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ManifestError {
+    /// The file cannot be read.
+    #[error("cannot read the manifest: {0}")]
+    Io(#[from] io::Error),
+    /// A line is not of the format.
+    #[error("line {line} of the manifest is not of the form \"HASH  PATH\" (64 hexadecimal digits, two spaces)")]
+    Line {
+        /// Its number, from 1.
+        line: u64,
+    },
+}
+
+/// One entry of a manifest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ManifestEntry {
+    /// The path, relative to the folder that the manifest describes.
+    pub path: RelPath,
+    /// BLAKE3 of the content.
+    pub hash: [u8; 32],
+}
+
+/// Reads a manifest line by line.
+pub struct ManifestReader<R> {
+    reader: R,
+    line: u64,
+}
+
+impl ManifestReader<BufReader<StdFile>> {
+    /// Opens a manifest.
+    ///
+    /// # Errors
+    /// The file cannot be opened.
+    pub fn open(path: &Path) -> Result<Self, ManifestError> {
+        Ok(Self::new(BufReader::new(StdFile::open(path)?)))
+    }
+}
+
+impl<R: BufRead> ManifestReader<R> {
+    /// Reads from anything.
+    pub fn new(reader: R) -> Self {
+        Self { reader, line: 0 }
+    }
+}
+
+impl<R: BufRead> Iterator for ManifestReader<R> {
+    type Item = Result<ManifestEntry, ManifestError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let mut line = Vec::new();
+            match (&mut self.reader).take(LINE_MAX).read_until(b'\n', &mut line) {
+                Err(error) => return Some(Err(error.into())),
+                Ok(0) => return None,
+                Ok(_) => {}
+            }
+            self.line += 1;
+            if line.last() == Some(&b'\n') {
+                line.pop();
+            }
+            if !line.is_empty() {
+                return Some(parse_line(&line).ok_or(ManifestError::Line { line: self.line }));
+            }
+        }
+    }
+}
+
+fn parse_line(line: &[u8]) -> Option<ManifestEntry> {
+    let (escaped, line) = match line.strip_prefix(b"\\") {
+        Some(rest) => (true, rest),
+        None => (false, line),
+    };
+    let (hex, rest) = line.split_at_checked(64)?;
+    let hash = *blake3::Hash::from_hex(hex).ok()?.as_bytes();
+    let path = rest.strip_prefix(b"  ")?;
+    let path = if escaped { unescape(path)? } else { path.to_vec() };
+    let path = path.strip_prefix(b"./").unwrap_or(&path);
+    Some(ManifestEntry { path: RelPath::parse(path).filter(|path| !path.is_root())?, hash })
+}
+
+fn unescape(bytes: &[u8]) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut bytes = bytes.iter();
+    while let Some(byte) = bytes.next() {
+        out.push(match byte {
+            b'\\' => match bytes.next()? {
+                b'\\' => b'\\',
+                b'n' => b'\n',
+                b'r' => b'\r',
+                _ => return None,
+            },
+            byte => *byte,
+        });
+    }
+    Some(out)
+}
+
+/// BLAKE3 of a whole file.
+pub(crate) async fn hash_file(pool: &Pool, file: &dyn File) -> Result<[u8; 32], Error> {
+    let mut hasher = blake3::Hasher::new();
+    let mut offset = 0;
+    loop {
+        let block = pool.get().await;
+        let length = block.capacity();
+        let (block, result) = file.read_at(block, offset, length).await;
+        result?;
+        hasher.update(&block);
+        offset += block.len() as u64;
+        if block.len() < length {
+            return Ok(*hasher.finalize().as_bytes());
+        }
+    }
+}
+
+/// BLAKE3 of a file's content as the device has it: cached pages are dropped first.
+async fn hash_from_device(pool: &Pool, tree: &dyn Tree, path: &RelPath) -> Result<[u8; 32], Error> {
+    let file = tree.open(path, OpenOptions::read(CacheMode::Leave)).await?;
+    let size = file.metadata().await?.size;
+    file.drop_cache(0, size).await?;
+    let hash = hash_file(pool, &*file).await?;
+    Ok(hash)
+}
+
+/// Whether two files have the same content. An error says on which side.
+pub(crate) async fn equal_content(
+    pool: &Pool,
+    source: (&dyn Tree, &RelPath),
+    target: (&dyn Tree, &RelPath),
+) -> Result<bool, (Error, bool)> {
+    let left = source.0.open(source.1, OpenOptions::read(CacheMode::Leave)).await.map_err(|error| (error, true))?;
+    let right = target.0.open(target.1, OpenOptions::read(CacheMode::Leave)).await.map_err(|error| (error, false))?;
+    let mut offset = 0;
+    loop {
+        // Two blocks are taken one after the other: the pool is larger than twice the callers' number.
+        let one = pool.get().await;
+        let length = one.capacity();
+        let (one, result) = left.read_at(one, offset, length).await;
+        result.map_err(|error| (error, true))?;
+        let two = pool.get().await;
+        let (two, result) = right.read_at(two, offset, length).await;
+        result.map_err(|error| (error, false))?;
+        if one[..] != two[..] {
+            return Ok(false);
+        }
+        if one.len() < length {
+            return Ok(true);
+        }
+        offset += length as u64;
+    }
+}
+
+/// Reads every copied file back from the device and compares.
+pub(crate) async fn read_back(context: &Context, spool: &Path) {
+    let entries = match ManifestReader::open(spool) {
+        Ok(entries) => entries,
+        Err(error) => return unverifiable(context, &error),
+    };
+    use futures_util::StreamExt;
+    let mut running = futures_util::stream::FuturesUnordered::new();
+    for entry in entries {
+        if context.stopped() {
+            return;
+        }
+        match entry {
+            Ok(entry) => running.push(verify_one(context, entry)),
+            Err(error) => return unverifiable(context, &error),
+        }
+        if running.len() >= READ_BACK_MAX {
+            running.next().await;
+        }
+    }
+    while running.next().await.is_some() {}
+}
+
+/// Files read back at once.
+const READ_BACK_MAX: usize = 4;
+
+fn unverifiable(context: &Context, error: &ManifestError) {
+    context.fatal(crate::status::Fatal::new(crate::status::Status::Differs, format!("nothing was verified: {error}")));
+}
+
+async fn verify_one(context: &Context, entry: ManifestEntry) {
+    match hash_from_device(&context.pool, &*context.target, &entry.path).await {
+        Ok(hash) if hash == entry.hash => {}
+        Ok(_) => {
+            context.failures.difference();
+            let mut error = Error::new(Op::Read, &entry.path, ErrorKind::DeviceError);
+            error.source = Some(io::Error::other("what the device returns differs from what was written"));
+            context.emit(ropeway_vfs::event::Event::ItemError {
+                path: entry.path.to_string(),
+                op: error.op,
+                kind: error.kind,
+                message: error.to_string(),
+                on_source: false,
+                fatal: false,
+            });
+        }
+        Err(error) => context.fail(&entry.path, error, false).await,
+    }
+}
+
+/// Sorts nothing, copies the spool to where the user wants the manifest, whole or not at all. Paths become relative to
+/// the copied root where there is only one.
+pub(crate) fn publish(spool: &Path, manifest: &Path, prefix: &RelPath) -> Result<(), ManifestError> {
+    let mut temporary = manifest.as_os_str().to_owned();
+    temporary.push(".part");
+    let mut out = BufWriter::new(StdFile::create(&temporary)?);
+    for entry in ManifestReader::open(spool)? {
+        let entry = entry?;
+        let path = match entry.path.strip_prefix(prefix) {
+            Some(path) if !path.is_root() => path,
+            _ => entry.path,
+        };
+        write_line(&mut out, path.as_bytes(), &entry.hash)?;
+    }
+    out.flush()?;
+    out.get_ref().sync_all()?;
+    fs::rename(&temporary, manifest)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn manifest_lines_survive_any_path(path in "[^\0/]{1,40}", hash: [u8; 32]) {
+            prop_assume!(path != "." && path != "..");
+            let mut line = Vec::new();
+            write_line(&mut line, path.as_bytes(), &hash).unwrap();
+            let entries: Vec<_> = ManifestReader::new(&line[..]).collect::<Result<_, _>>().unwrap();
+            prop_assert_eq!(entries.len(), 1);
+            prop_assert_eq!(entries[0].path.as_bytes(), path.as_bytes());
+            prop_assert_eq!(entries[0].hash, hash);
+        }
+
+        #[test]
+        fn hostile_manifests_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            for entry in ManifestReader::new(&bytes[..]) {
+                if let Ok(entry) = entry {
+                    prop_assert!(!entry.path.is_root());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_path_that_leads_out_is_refused() {
+        let line = format!("{}  ../etc/passwd\n", "0".repeat(64));
+        assert!(matches!(ManifestReader::new(line.as_bytes()).next(), Some(Err(ManifestError::Line { line: 1 }))));
+    }
+}

@@ -1,0 +1,184 @@
+//! Setting a node's attributes: owner, then mode, then extended attributes, then times.
+//!
+//! The order matters: a change of owner clears set-id bits and capabilities, a change of anything else
+//! touches no time but `ctime`. What the volume or the user's rights do not allow is a [`Loss`], not an error.
+
+pub(crate) mod xattr;
+
+use std::os::fd::BorrowedFd;
+
+use ropeway_vfs::{Capabilities, Error, Kind, Loss, MetadataChange, Op, Owner, RelPath, Timestamp};
+use rustix::fs::{
+    AtFlags, CWD, Gid, Mode, StatxFlags, Timespec, Timestamps, UTIME_OMIT, Uid, chmodat, chownat, fchmod, fchown,
+    futimens, utimensat,
+};
+use rustix::io::Errno;
+
+use crate::beneath::fault;
+use crate::stat;
+
+/// An open node whose attributes are meant.
+pub(crate) enum Node<'a> {
+    /// An ordinary descriptor.
+    File(BorrowedFd<'a>),
+    /// A descriptor opened with `O_PATH`: any kind of node.
+    Path(BorrowedFd<'a>),
+}
+
+/// DOS attributes that mean something on Linux files too: read-only, hidden, system ([MS-FSCC] 2.6).
+const DOS_MEANINGFUL: u32 = 0x1 | 0x2 | 0x4;
+
+/// Times between the epoch and 2038 fit every volume; others are read back to see whether they were kept.
+const SAFE_SECONDS: std::ops::Range<i64> = 0..1 << 31;
+
+/// Applies `change`; returns what could not be kept.
+pub(crate) fn set(
+    node: &Node<'_>,
+    change: &MetadataChange,
+    volume: &Capabilities,
+    path: &RelPath,
+) -> Result<Vec<Loss>, Error> {
+    let failed = |error| fault(Op::SetAttributes, path, error);
+    let mut losses = Vec::new();
+    let mut mode_lost_bits = false;
+    if change.owner.is_some() || change.mode.is_some() {
+        let now = stat::raw(node.fd(), StatxFlags::BASIC_STATS).map_err(failed)?;
+        let mode_now = u32::from(now.stx_mode);
+        let is_link = stat::kind(mode_now) == Kind::Symlink;
+        let owner_now = Owner { user: now.stx_uid, group: now.stx_gid };
+        if let Some(owner) = change.owner.filter(|owner| *owner != owner_now) {
+            if volume.owners {
+                set_owner(node, owner, owner_now, &mut losses).map_err(failed)?;
+                mode_lost_bits = mode_now & 0o6000 != 0;
+            } else {
+                lose(&mut losses, Loss::Owner);
+            }
+        }
+        let differs = |mode: &u32| mode_lost_bits || mode & 0o7777 != mode_now & 0o7777;
+        if let Some(mode) = change.mode.filter(differs).filter(|_| !is_link) {
+            if volume.modes {
+                set_mode(node, mode, &mut losses).map_err(failed)?;
+            } else {
+                lose(&mut losses, Loss::Mode);
+            }
+        }
+    }
+    if let Some(wanted) = &change.xattrs {
+        if volume.xattrs {
+            xattr::write(node, wanted, &mut losses).map_err(|error| fault(Op::Xattr, path, error))?;
+        } else {
+            wanted.iter().for_each(|xattr| lose(&mut losses, xattr::loss(&xattr.name)));
+        }
+    }
+    if change.accessed.is_some() || change.modified.is_some() {
+        set_times(node, change.accessed, change.modified, &mut losses).map_err(failed)?;
+    }
+    if change.created.is_some() {
+        // Linux has no call that sets it.
+        lose(&mut losses, Loss::CreatedTime);
+    }
+    if change.dos_attributes.is_some_and(|bits| bits & DOS_MEANINGFUL != 0) {
+        lose(&mut losses, Loss::DosAttributes);
+    }
+    Ok(losses)
+}
+
+/// Adds a loss once.
+pub(crate) fn lose(losses: &mut Vec<Loss>, loss: Loss) {
+    if !losses.contains(&loss) {
+        losses.push(loss);
+    }
+}
+
+/// Sets owner and group; where only the group may be set, sets that.
+pub(crate) fn set_owner(
+    node: &Node<'_>,
+    owner: Owner,
+    now: Owner,
+    losses: &mut Vec<Loss>,
+) -> rustix::io::Result<()> {
+    let user = (owner.user != now.user).then(|| Uid::from_raw(owner.user));
+    let group = (owner.group != now.group).then(|| Gid::from_raw(owner.group));
+    let refused = |error: Errno| matches!(error, Errno::PERM | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS);
+    match node.chown(user, group) {
+        Err(error) if refused(error) => lose(losses, Loss::Owner),
+        result => return result,
+    }
+    if user.is_some() && group.is_some() {
+        match node.chown(None, group) {
+            Err(error) if refused(error) => {}
+            result => return result,
+        }
+    }
+    Ok(())
+}
+
+/// Sets the permission bits.
+pub(crate) fn set_mode(node: &Node<'_>, mode: u32, losses: &mut Vec<Loss>) -> rustix::io::Result<()> {
+    let mode = Mode::from_raw_mode(mode & 0o7777);
+    let result = match node {
+        Node::File(fd) => fchmod(fd, mode),
+        Node::Path(fd) => chmodat(CWD, xattr::proc_path(fd), mode, AtFlags::empty()),
+    };
+    match result {
+        Err(Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS) => {
+            lose(losses, Loss::Mode);
+            Ok(())
+        }
+        result => result,
+    }
+}
+
+/// Sets access and modification time, those that are given.
+pub(crate) fn set_times(
+    node: &Node<'_>,
+    accessed: Option<Timestamp>,
+    modified: Option<Timestamp>,
+    losses: &mut Vec<Loss>,
+) -> rustix::io::Result<()> {
+    let times = Timestamps { last_access: timespec(accessed), last_modification: timespec(modified) };
+    let result = match node {
+        Node::File(fd) => futimens(fd, &times),
+        Node::Path(fd) => utimensat(fd, c"", &times, AtFlags::EMPTY_PATH),
+    };
+    match result {
+        Ok(()) => {}
+        Err(Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS) => lose(losses, Loss::Times),
+        Err(error) => return Err(error),
+    }
+    let unsafe_time = |time: &Timestamp| !SAFE_SECONDS.contains(&time.to_unix().0);
+    if let Some(modified) = modified.filter(unsafe_time) {
+        // The kernel clamps silently to what the volume can hold.
+        let kept = stat::raw(node.fd(), StatxFlags::MTIME)?.stx_mtime.tv_sec;
+        // A second of difference is rounding by a coarse volume.
+        if kept.abs_diff(modified.to_unix().0) > 2 {
+            lose(losses, Loss::Times);
+        }
+    }
+    Ok(())
+}
+
+fn timespec(time: Option<Timestamp>) -> Timespec {
+    match time {
+        Some(time) => {
+            let (seconds, nanoseconds) = time.to_unix();
+            Timespec { tv_sec: seconds, tv_nsec: nanoseconds.into() }
+        }
+        None => Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+    }
+}
+
+impl Node<'_> {
+    fn fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Node::File(fd) | Node::Path(fd) => *fd,
+        }
+    }
+
+    fn chown(&self, user: Option<Uid>, group: Option<Gid>) -> rustix::io::Result<()> {
+        match self {
+            Node::File(fd) => fchown(fd, user, group),
+            Node::Path(fd) => chownat(fd, c"", user, group, AtFlags::EMPTY_PATH),
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! One file of a batch from end to end.
+
+use std::borrow::Cow;
+use std::os::fd::{AsFd, OwnedFd};
+
+use blake3::Hasher;
+use ropeway_vfs::{Batch, BatchDone, BatchItem, BatchResult, Metadata, Op, RelPath, Xattr};
+use rustix::fs::{Stat, fstat, ioctl_ficlone};
+
+use super::source::{Content, Sources, differs, is_touched, size};
+use super::target::{self, Made, Targets};
+use super::{Failure, word};
+use crate::attributes::{Node, xattr};
+use crate::beneath::fault;
+use crate::observe::errno;
+use crate::open::require_regular;
+use crate::stat;
+use crate::tree::Inner;
+
+/// Files from this size on are tried to be reflinked where the volume may: below, sharing costs more than copying
+/// (a guess).
+const REFLINK_MIN: u64 = 64 * 1024;
+
+/// Bytes of one unit of `st_blocks` (stat(2)).
+const BLOCK_BYTES: u64 = 512;
+
+/// Copies the files of one batch, one after the other.
+pub(super) struct Copier<'a> {
+    source: &'a Inner,
+    target: &'a Inner,
+    batch: &'a Batch,
+    sources: Sources<'a>,
+    targets: Targets<'a>,
+    buffer: &'a mut [u8],
+    /// Reflinks may work: same volume, not refused yet.
+    may_reflink: bool,
+}
+
+impl<'a> Copier<'a> {
+    pub(super) fn new(
+        source: &'a Inner,
+        target: &'a Inner,
+        batch: &'a Batch,
+        buffer: &'a mut [u8],
+    ) -> Result<Self, Failure> {
+        let from = source.root.place(Op::Open, &batch.source_dir).map_err(|error| (error, true))?;
+        let to = target.root.place(Op::Create, &batch.target_dir).map_err(|error| (error, false))?;
+        let same_volume = match (stat::open(&from), stat::open(&to)) {
+            (Ok(from), Ok(to)) => from.id.map(|id| id.volume) == to.id.map(|id| id.volume),
+            _ => false,
+        };
+        Ok(Self {
+            source,
+            target,
+            batch,
+            sources: Sources::new(from, &batch.items),
+            targets: Targets::new(target, batch, to),
+            buffer,
+            may_reflink: same_volume && !batch.hash && source.may_reflink,
+        })
+    }
+
+    /// Copies the file at `index`; a failure leaves nothing behind.
+    pub(super) fn copy(&mut self, index: usize, item: &BatchItem) -> BatchResult {
+        debug_assert!(std::ptr::eq(&raw const self.batch.items[index], item), "items come in order");
+        let mut made = None;
+        let result = self.copy_item(item, &mut made);
+        if result.is_err() && made.take().is_some() {
+            self.targets.discard(item);
+        }
+        result
+    }
+
+    fn copy_item(&mut self, item: &BatchItem, made: &mut Option<Made>) -> BatchResult {
+        let mut done = BatchDone::default();
+        let from = self.on_source(Op::Open, item, 0, |this| this.sources.take())?;
+        let cloned = if self.may_reflink && item.metadata.size >= REFLINK_MIN {
+            self.reflink(&from, item, made)?
+        } else {
+            None
+        };
+        let content = match &cloned {
+            Some(stat) => Content { length: 0, more: false, stat: *stat, changed: differs(stat, &item.metadata) },
+            None => self.on_source(Op::Read, item, item.metadata.size, |this| {
+                this.sources.read(&from, item, this.buffer)
+            })?,
+        };
+        require_regular(Op::Read, &item_path(&self.batch.source_dir, item), content.stat.st_mode)
+            .map_err(|error| (error, true))?;
+        done.source_changed = content.changed;
+        let metadata = self.current(&from, item, &content.stat)?;
+        let xattrs = self.xattrs(&from, item)?;
+        if made.is_none() {
+            *made = Some(self.make(item, &metadata, &xattrs)?);
+        }
+        let Some(new) = made.as_ref() else { unreachable!("made just now") };
+        if cloned.is_some() {
+            done.size = size(&content.stat);
+        } else {
+            self.transfer(&from, new, item, &content, &mut done)?;
+        }
+        self.on_target(Op::SetAttributes, item, 0, |this| {
+            this.targets.dress(new, &metadata, &xattrs, &mut done.losses)
+        })?;
+        if item.rename_to.is_some() {
+            self.on_target(Op::Rename, item, 0, |this| this.targets.reveal(item))?;
+        }
+        Ok(done)
+    }
+
+    /// Shares the source's blocks with a new file. `None` where the volume cannot; the file is made in both cases.
+    fn reflink(
+        &mut self,
+        from: &OwnedFd,
+        item: &BatchItem,
+        made: &mut Option<Made>,
+    ) -> Result<Option<Stat>, Failure> {
+        // Private until the source's present attributes are known.
+        let mut private = item.metadata.clone();
+        private.mode = private.mode.map(|mode| mode & 0o600 | 0o200);
+        let new = self.make(item, &private, &[])?;
+        let shared = rustix::io::retry_on_intr(|| ioctl_ficlone(&new.fd, from)).is_ok();
+        *made = Some(new);
+        self.may_reflink = shared;
+        if !shared {
+            return Ok(None);
+        }
+        self.on_source(Op::Stat, item, 0, |_| fstat(from)).map(Some)
+    }
+
+    /// The metadata to give the copy: the walk's, or fresh if the source was touched since.
+    fn current<'i>(
+        &self,
+        from: &OwnedFd,
+        item: &'i BatchItem,
+        now: &Stat,
+    ) -> Result<Cow<'i, Metadata>, Failure> {
+        if !is_touched(now, &item.metadata) {
+            return Ok(Cow::Borrowed(&item.metadata));
+        }
+        match stat::open(from) {
+            Ok(fresh) => Ok(Cow::Owned(fresh)),
+            Err(error) => Err((fault(Op::Stat, &item_path(&self.batch.source_dir, item), error), true)),
+        }
+    }
+
+    fn xattrs(&self, from: &OwnedFd, item: &BatchItem) -> Result<Vec<Xattr>, Failure> {
+        if !(self.batch.preserve.xattrs && self.source.capabilities.xattrs) {
+            return Ok(Vec::new());
+        }
+        xattr::read(&Node::File(from.as_fd()))
+            .map_err(|error| (fault(Op::Xattr, &item_path(&self.batch.source_dir, item), error), true))
+    }
+
+    fn make(&mut self, item: &BatchItem, metadata: &Metadata, xattrs: &[Xattr]) -> Result<Made, Failure> {
+        self.on_target(Op::Create, item, 0, |this| this.targets.make(item, metadata, xattrs))
+    }
+
+    /// Writes what was read, and passes on what lies beyond the buffer.
+    fn transfer(
+        &mut self,
+        from: &OwnedFd,
+        new: &Made,
+        item: &BatchItem,
+        content: &Content,
+        done: &mut BatchDone,
+    ) -> Result<(), Failure> {
+        let mut length = content.length;
+        let holes = (content.stat.st_blocks.max(0) as u64).saturating_mul(BLOCK_BYTES) < size(&content.stat);
+        let mut hasher = (self.batch.hash && content.more).then(Hasher::new);
+        let mut offset = 0u64;
+        loop {
+            if let Some(hasher) = &mut hasher {
+                hasher.update(&self.buffer[..length]);
+            }
+            if length > 0 {
+                self.on_target(Op::Write, item, length as u64, |this| {
+                    target::write(&new.fd, &this.buffer[..length], offset, holes)
+                })?;
+            }
+            offset += length as u64;
+            if !content.more {
+                break;
+            }
+            length = self.on_source(Op::Read, item, 0, |this| {
+                rustix::io::retry_on_intr(|| rustix::io::pread(from, &mut *this.buffer, offset))
+            })?;
+            if length == 0 {
+                let after = self.on_source(Op::Stat, item, 0, |_| fstat(from))?;
+                done.source_changed |= differs(&after, &item.metadata) || offset != size(&after);
+                break;
+            }
+        }
+        if holes {
+            self.on_target(Op::Write, item, 0, |_| target::set_length(&new.fd, offset))?;
+        }
+        if self.batch.hash {
+            let hash = match &hasher {
+                Some(hasher) => hasher.finalize(),
+                None => blake3::hash(&self.buffer[..content.length]),
+            };
+            done.hash = Some(*hash.as_bytes());
+        }
+        (done.read, done.sent, done.size) = (offset, offset, offset);
+        Ok(())
+    }
+
+    fn on_source<T>(
+        &mut self,
+        op: Op,
+        item: &BatchItem,
+        length: u64,
+        call: impl FnOnce(&mut Self) -> rustix::io::Result<T>,
+    ) -> Result<T, Failure> {
+        let started = self.source.trace.start();
+        let result = call(self).map_err(|error| fault(op, &item_path(&self.batch.source_dir, item), error));
+        if self.source.trace.on() {
+            let path = item_path(&self.batch.source_dir, item);
+            let value = result.as_ref().map_or_else(errno, |_| length as i64);
+            self.source.trace.end(started, word(op), &path, (0, length), value);
+        }
+        result.map_err(|error| (error, true))
+    }
+
+    fn on_target<T>(
+        &mut self,
+        op: Op,
+        item: &BatchItem,
+        length: u64,
+        call: impl FnOnce(&mut Self) -> rustix::io::Result<T>,
+    ) -> Result<T, Failure> {
+        let started = self.target.trace.start();
+        let path = || self.batch.target_dir.join(&item.target);
+        let path = self.target.trace.on().then(path);
+        let result = call(self).map_err(|error| {
+            let name = item.rename_to.as_ref().unwrap_or(&item.target);
+            fault(op, &self.batch.target_dir.join(name), error)
+        });
+        if let Some(path) = path {
+            let value = result.as_ref().map_or_else(errno, |_| length as i64);
+            self.target.trace.end(started, word(op), &path, (0, length), value);
+        }
+        result.map_err(|error| (error, false))
+    }
+}
+
+fn item_path(dir: &RelPath, item: &BatchItem) -> RelPath {
+    dir.join(&item.name)
+}

@@ -1,0 +1,254 @@
+//! The process-wide threads that make blocking system calls.
+//!
+//! Three lanes, so that short work never waits behind a flush of a slow device:
+//! * [`Lane::Short`]: metadata and batches of small files; one thread a core, at least two;
+//! * [`Lane::Data`]: big reads and writes of the psync engine, several at once;
+//! * [`Lane::Slow`]: what waits for a device: fsync, syncfs, awaiting write-back.
+//!
+//! Threads start when needed and are parked when idle. Each lane admits a bounded number of jobs; a
+//! future beyond that waits without blocking its thread, so submitting never deadlocks. A job never
+//! waits for another job. Workers have their own umask of 0 where the system allows that
+//! ([`mode_is_masked`] tells).
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use futures_channel::oneshot;
+
+use crate::gate::{Gate, Ticket};
+use crate::sys;
+
+/// Jobs queued or running in one lane. A job is a boxed closure of some hundred bytes, so this is below 1 MiB.
+const JOBS_MAX: usize = 4096;
+
+/// Threads of the data lane: block operations in flight of the psync engine (a guess near one device queue's knee).
+const DATA_THREADS: usize = 8;
+
+/// Threads of the slow lane: devices flushed at once.
+const SLOW_THREADS: usize = 8;
+
+/// Most threads of the short lane, whatever is asked for.
+const SHORT_THREADS_MAX: usize = 256;
+
+/// What kind of work a job is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lane {
+    /// Metadata, small files.
+    Short,
+    /// Big reads and writes.
+    Data,
+    /// Waits for devices.
+    Slow,
+}
+
+impl Lane {
+    fn pool(self) -> &'static Pool {
+        static SHORT: LazyLock<Pool> = LazyLock::new(|| Pool::new("ropeway-file", cores().max(2)));
+        static DATA: LazyLock<Pool> = LazyLock::new(|| Pool::new("ropeway-data", DATA_THREADS));
+        static SLOW: LazyLock<Pool> = LazyLock::new(|| Pool::new("ropeway-sync", SLOW_THREADS));
+        match self {
+            Lane::Short => &SHORT,
+            Lane::Data => &DATA,
+            Lane::Slow => &SLOW,
+        }
+    }
+}
+
+/// Runs a job on a lane's thread. Nothing happens before the first poll; after it, the job runs even if the future
+/// is dropped.
+pub(crate) fn run<T: Send + 'static>(
+    lane: Lane,
+    job: impl FnOnce() -> T + Send + 'static,
+) -> impl Future<Output = T> + Send + 'static {
+    async move {
+        let pool = lane.pool();
+        let ticket = pool.gate.enter().await;
+        let (reply, answer) = oneshot::channel();
+        pool.push(ticket_job(ticket, move || {
+            let _ = reply.send(job());
+        }));
+        match answer.await {
+            Ok(value) => value,
+            Err(oneshot::Canceled) => panic!("a file job panicked"),
+        }
+    }
+}
+
+/// Runs a job on a lane's thread and forgets it. Not counted against the lane's bound: callers are bounded by what
+/// they clean up (open files).
+pub(crate) fn detach(lane: Lane, job: impl FnOnce() + Send + 'static) {
+    lane.pool().push(Box::new(job));
+}
+
+/// Sets the number of threads of the short lane.
+pub(crate) fn set_short_threads(count: usize) {
+    let limit = count.clamp(1, SHORT_THREADS_MAX);
+    Lane::Short.pool().limit.store(limit, Ordering::Relaxed);
+}
+
+/// Raises the number of threads of the short lane to at least `count`.
+pub(crate) fn ensure_short_threads(count: usize) {
+    Lane::Short.pool().limit.fetch_max(count.min(SHORT_THREADS_MAX), Ordering::Relaxed);
+}
+
+/// Threads of the short lane.
+pub(crate) fn short_threads() -> usize {
+    Lane::Short.pool().limit.load(Ordering::Relaxed)
+}
+
+/// Whether creating a node with `mode` on this worker thread loses bits to the umask.
+pub(crate) fn mode_is_masked(mode: u32) -> bool {
+    mode & UMASK.with(Cell::get) != 0
+}
+
+thread_local! {
+    /// The umask that holds for this thread; until told otherwise, the process's.
+    static UMASK: Cell<u32> = Cell::new(process_umask());
+}
+
+/// The process's umask at the first call, read without changing it.
+pub(crate) fn process_umask() -> u32 {
+    static MASK: OnceLock<u32> = OnceLock::new();
+    *MASK.get_or_init(|| {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        status
+            .lines()
+            .find_map(|line| line.strip_prefix("Umask:"))
+            .and_then(|mask| u32::from_str_radix(mask.trim(), 8).ok())
+            // Unknown: assume that every bit may be lost, so that modes are always set again.
+            .unwrap_or(0o777)
+    })
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(2, std::num::NonZero::get)
+}
+
+type Job = Box<dyn FnOnce() + Send>;
+
+fn ticket_job(ticket: Ticket, job: impl FnOnce() + Send + 'static) -> Job {
+    Box::new(move || {
+        let _ticket = ticket;
+        job();
+    })
+}
+
+struct Pool {
+    name: &'static str,
+    limit: AtomicUsize,
+    gate: Arc<Gate>,
+    state: Mutex<State>,
+    wake: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    jobs: VecDeque<Job>,
+    threads: usize,
+    idle: usize,
+}
+
+impl Pool {
+    fn new(name: &'static str, limit: usize) -> Self {
+        Self {
+            name,
+            limit: AtomicUsize::new(limit),
+            gate: Gate::new(JOBS_MAX),
+            state: Mutex::default(),
+            wake: Condvar::new(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&'static self, job: Job) {
+        let mut state = self.lock();
+        state.jobs.push_back(job);
+        if state.jobs.len() <= state.idle || state.threads >= self.limit.load(Ordering::Relaxed) {
+            drop(state);
+            self.wake.notify_one();
+            return;
+        }
+        state.threads += 1;
+        drop(state);
+        let spawned = std::thread::Builder::new()
+            .name(self.name.into())
+            .spawn(move || self.work());
+        if spawned.is_err() {
+            let mut state = self.lock();
+            state.threads -= 1;
+            if state.threads == 0
+                && let Some(job) = state.jobs.pop_front()
+            {
+                // No thread to be had at all: better late on this thread than never.
+                drop(state);
+                job();
+            }
+        }
+    }
+
+    fn work(&self) {
+        if sys::own_umask() {
+            UMASK.with(|mask| mask.set(0));
+        }
+        let mut state = self.lock();
+        loop {
+            if state.threads > self.limit.load(Ordering::Relaxed) {
+                state.threads -= 1;
+                // Whatever woke this thread is for another one.
+                self.wake.notify_one();
+                return;
+            }
+            if let Some(job) = state.jobs.pop_front() {
+                drop(state);
+                // A panic is reported by the job's dropped reply; the thread goes on.
+                let _ = catch_unwind(AssertUnwindSafe(job));
+                state = self.lock();
+                continue;
+            }
+            state.idle += 1;
+            state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.idle -= 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+
+    #[test]
+    fn a_panicking_job_leaves_its_lane_working() {
+        let panicked = run(Lane::Data, || -> u8 { panic!("on purpose") });
+        let waited = catch_unwind(AssertUnwindSafe(|| futures_util::FutureExt::now_or_never(wait(panicked))));
+        assert!(waited.is_err());
+        for _ in 0..2 * DATA_THREADS {
+            assert_eq!(wait(run(Lane::Data, || 7)).now_or_never(), Some(7));
+        }
+    }
+
+    /// Polls until done, giving up the processor in between; the result is a finished future.
+    async fn wait<T>(future: impl Future<Output = T>) -> T {
+        let mut future = Box::pin(future);
+        loop {
+            if let Some(value) = future.as_mut().now_or_never() {
+                return value;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn workers_have_no_umask_or_know_it() {
+        let masked = wait(run(Lane::Short, || mode_is_masked(0o777))).now_or_never();
+        let process = process_umask();
+        assert!(masked == Some(false) || process != 0);
+    }
+}

@@ -1,0 +1,358 @@
+//! An open local file.
+
+use std::any::Any;
+use std::num::NonZeroU64;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use ropeway_block::{Block, BlockMut};
+use ropeway_vfs::{
+    Error, Extent, File, Loss, Metadata, MetadataChange, Op, Pending, RelPath, Result, Xattr,
+};
+use rustix::fs::{Advice, fadvise, ftruncate};
+use rustix::io::{Errno, ReadWriteFlags};
+
+use crate::attributes::{self, Node, xattr};
+use crate::beneath::fault;
+use crate::cache::Behind;
+use crate::executor::{self, Lane};
+use crate::io::{DONTCACHE, Request, Work};
+use crate::observe::{Trace, errno};
+use crate::open::{Direct, Manner, Opened};
+use crate::tree::Inner;
+use crate::{ranges, stat, sys};
+
+/// A regular file of a [`LocalTree`](crate::LocalTree).
+pub struct LocalFile {
+    tree: Arc<Inner>,
+    path: RelPath,
+    fd: Arc<OwnedFd>,
+    direct: Option<Direct>,
+    manner: Manner,
+    manner_from: u64,
+}
+
+/// What a blocking job of a file needs.
+struct Held {
+    tree: Arc<Inner>,
+    path: RelPath,
+    fd: Arc<OwnedFd>,
+}
+
+impl LocalFile {
+    pub(crate) fn new(tree: Arc<Inner>, path: RelPath, opened: Opened) -> Self {
+        let Opened { fd, direct, manner, manner_from } = opened;
+        Self { tree, path, fd, direct, manner, manner_from }
+    }
+
+    fn trace(&self) -> &Trace {
+        &self.tree.trace
+    }
+
+    /// Runs a blocking operation and records it.
+    fn call<T: Send + 'static>(
+        &self,
+        lane: Lane,
+        kind: &'static str,
+        range: (u64, u64),
+        operation: impl FnOnce(&Held) -> Result<T> + Send + 'static,
+    ) -> Pending<'_, Result<T>> {
+        let held =
+            Held { tree: Arc::clone(&self.tree), path: self.path.clone(), fd: Arc::clone(&self.fd) };
+        let count = move |_: &T| range.1;
+        Box::pin(executor::run(lane, move || {
+            held.tree.trace.call(kind, &held.path, range, count, || operation(&held))
+        }))
+    }
+
+    /// Flags and follower for buffered I/O on a range.
+    fn manner(&self, offset: u64, length: usize) -> (ReadWriteFlags, Option<&Arc<Behind>>) {
+        match &self.manner {
+            _ if offset + length as u64 <= self.manner_from => (ReadWriteFlags::empty(), None),
+            Manner::Keep => (ReadWriteFlags::empty(), None),
+            Manner::Flag => (DONTCACHE, None),
+            Manner::Behind(behind) => (ReadWriteFlags::empty(), Some(behind)),
+        }
+    }
+
+    async fn read(&self, mut block: BlockMut, offset: u64, length: usize) -> (BlockMut, Result<()>) {
+        if let Some(direct) = &self.direct
+            && let Some(rounded) = direct.read_length(offset, length, block.capacity())
+        {
+            let mut request = Request::new(&direct.fd, offset, rounded, Work::Read { block, start: 0 });
+            request.unit = direct.align;
+            let (work, result) = self.tree.io.perform(request).await;
+            block = block_of(work);
+            match result {
+                Ok(done) => {
+                    block.set_len(done.min(length));
+                    return (block, Ok(()));
+                }
+                // Some volumes refuse late: go on through the cache.
+                Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {}
+                Err(error) => return (block, Err(fault(Op::Read, &self.path, error))),
+            }
+        }
+        let (flags, behind) = self.manner(offset, length);
+        if let Some(behind) = behind {
+            look_before(behind, offset, length).await;
+        }
+        let mut request = Request::new(&self.fd, offset, length, Work::Read { block, start: 0 });
+        request.flags = flags;
+        let (work, result) = self.tree.io.perform(request).await;
+        let mut block = block_of(work);
+        match result {
+            Ok(done) => {
+                block.set_len(done);
+                if let Some(behind) = behind {
+                    let consumed = behind.after_read(offset, done as u64, done < length);
+                    if !consumed.is_empty() {
+                        let behind = Arc::clone(behind);
+                        executor::run(Lane::Data, move || behind.drop_windows(&consumed)).await;
+                    }
+                }
+                (block, Ok(()))
+            }
+            Err(error) => (block, Err(fault(Op::Read, &self.path, error))),
+        }
+    }
+
+    async fn write(&self, block: Block, offset: u64) -> Result<()> {
+        let failed = |error: std::io::Error| fault(Op::Write, &self.path, error);
+        let mut done = 0;
+        if let Some(direct) = &self.direct {
+            let head = direct.write_length(offset, &block);
+            if head > 0 {
+                let request = Request::new(&direct.fd, offset, head, Work::Write { block: block.clone() });
+                match self.tree.io.perform(request).await.1 {
+                    Ok(_) => done = head,
+                    Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {}
+                    Err(error) => return Err(failed(error)),
+                }
+            }
+        }
+        let rest = block.len() - done;
+        if rest == 0 {
+            return Ok(());
+        }
+        let offset = offset + done as u64;
+        let block = if done == 0 { block } else { block.slice(done..done + rest) };
+        let (flags, behind) = self.manner(offset, rest);
+        if let Some(behind) = behind {
+            look_before(behind, offset, rest).await;
+        }
+        let mut request = Request::new(&self.fd, offset, rest, Work::Write { block });
+        request.flags = flags;
+        self.tree.io.perform(request).await.1.map_err(failed)?;
+        if let Some(behind) = behind {
+            let settle = behind.after_write(offset, rest as u64);
+            if !settle.is_empty() {
+                let behind = Arc::clone(behind);
+                executor::run(Lane::Slow, move || behind.settle(&settle)).await;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl File for LocalFile {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn path(&self) -> &RelPath {
+        &self.path
+    }
+
+    fn metadata(&self) -> Pending<'_, Result<Metadata>> {
+        self.call(Lane::Short, "stat", (0, 0), |file| {
+            stat::open(&file.fd).map_err(|error| file.fault(Op::Stat, error))
+        })
+    }
+
+    fn read_at(&self, block: BlockMut, offset: u64, length: usize) -> Pending<'_, (BlockMut, Result<()>)> {
+        assert!(length <= block.capacity(), "the read fits the block");
+        Box::pin(async move {
+            let started = self.trace().start();
+            let (block, result) = self.read(block, offset, length).await;
+            let value = result.as_ref().map_or_else(errno, |()| block.len() as i64);
+            self.trace().end(started, "read", &self.path, (offset, length as u64), value);
+            (block, result)
+        })
+    }
+
+    fn write_at(&self, block: Block, offset: u64) -> Pending<'_, Result<()>> {
+        Box::pin(async move {
+            let started = self.trace().start();
+            let length = block.len();
+            let result = self.write(block, offset).await;
+            let value = result.as_ref().map_or_else(errno, |()| length as i64);
+            self.trace().end(started, "write", &self.path, (offset, length as u64), value);
+            result
+        })
+    }
+
+    fn next_extent(&self, offset: u64) -> Pending<'_, Result<Option<Extent>>> {
+        self.call(Lane::Short, "extents", (offset, 0), move |file| {
+            ranges::next_extent(&file.fd, offset).map_err(|error| file.fault(Op::Extents, error))
+        })
+    }
+
+    fn set_len(&self, length: u64) -> Pending<'_, Result<()>> {
+        self.call(Lane::Short, "set_length", (0, length), move |file| {
+            ftruncate(&file.fd, length).map_err(|error| file.fault(Op::SetLength, error))
+        })
+    }
+
+    fn allocate(&self, length: u64) -> Pending<'_, Result<()>> {
+        self.call(Lane::Data, "set_length", (0, length), move |file| {
+            ranges::allocate(&file.fd, length).map_err(|error| file.fault(Op::SetLength, error))
+        })
+    }
+
+    fn punch_hole(&self, offset: u64, length: u64) -> Pending<'_, Result<()>> {
+        self.call(Lane::Data, "set_length", (offset, length), move |file| {
+            ranges::punch_hole(&file.fd, offset, length).map_err(|error| file.fault(Op::SetLength, error))
+        })
+    }
+
+    fn reflink_from<'a>(&'a self, source: &'a dyn File) -> Pending<'a, Result<bool>> {
+        let Some(source) = source.as_any().downcast_ref::<LocalFile>() else {
+            return Box::pin(async { Ok(false) });
+        };
+        let source = Arc::clone(&source.fd);
+        self.call(Lane::Data, "reflink", (0, 0), move |file| {
+            ranges::reflink(&file.fd, &source).map_err(|error| file.fault(Op::CopyRange, error))
+        })
+    }
+
+    fn copy_range_from<'a>(
+        &'a self,
+        source: &'a dyn File,
+        offset: u64,
+        length: u64,
+    ) -> Pending<'a, Result<Option<u64>>> {
+        let Some(source) = source.as_any().downcast_ref::<LocalFile>() else {
+            return Box::pin(async { Ok(None) });
+        };
+        let source = Arc::clone(&source.fd);
+        self.call(Lane::Data, "copy_range", (offset, length), move |file| {
+            ranges::copy_range(&file.fd, &source, offset, length)
+                .map_err(|error| file.fault(Op::CopyRange, error))
+        })
+    }
+
+    fn start_writeback(&self, offset: u64, length: u64) -> Pending<'_, Result<()>> {
+        self.call(Lane::Data, "writeback", (offset, length), move |file| {
+            match sys::sync_file_range(file.fd.as_fd(), offset, length, false) {
+                Err(error) if cannot_sync_ranges(&error) => Ok(()),
+                result => result.map_err(|error| file.fault(Op::Sync, error)),
+            }
+        })
+    }
+
+    fn wait_writeback(&self, offset: u64, length: u64) -> Pending<'_, Result<()>> {
+        self.call(Lane::Slow, "writeback", (offset, length), move |file| {
+            match sys::sync_file_range(file.fd.as_fd(), offset, length, true) {
+                Err(error) if cannot_sync_ranges(&error) => {
+                    rustix::fs::fdatasync(&file.fd).map_err(|error| file.fault(Op::Sync, error))
+                }
+                result => result.map_err(|error| file.fault(Op::Sync, error)),
+            }
+        })
+    }
+
+    fn sync(&self, data_only: bool) -> Pending<'_, Result<()>> {
+        Box::pin(async move {
+            let started = self.trace().start();
+            let request = Request::new(&self.fd, 0, 0, Work::Sync { data_only });
+            let result = self.tree.io.perform(request).await.1;
+            let result = result.map(drop).map_err(|error| fault(Op::Sync, &self.path, error));
+            let value = result.as_ref().map_or_else(errno, |()| 0);
+            self.trace().end(started, "sync", &self.path, (0, 0), value);
+            result
+        })
+    }
+
+    fn drop_cache(&self, offset: u64, length: u64) -> Pending<'_, Result<()>> {
+        self.call(Lane::Data, "drop_cache", (offset, length), move |file| {
+            // No length means to the end of the file.
+            let length = NonZeroU64::new(length).filter(|length| length.get() <= i64::MAX as u64);
+            fadvise(&file.fd, offset, length, Advice::DontNeed)
+                .map_err(|error| file.fault(Op::Sync, error))
+        })
+    }
+
+    fn cached(&self, offset: u64, length: u64) -> Pending<'_, Result<Option<u64>>> {
+        self.call(Lane::Short, "cached", (offset, length), move |file| {
+            sys::cached_bytes(file.fd.as_fd(), offset, length).map_err(|error| file.fault(Op::Stat, error))
+        })
+    }
+
+    fn set_metadata<'a>(&'a self, change: &'a MetadataChange) -> Pending<'a, Result<Vec<Loss>>> {
+        let change = change.clone();
+        self.call(Lane::Short, "set_attributes", (0, 0), move |file| {
+            let node = Node::File(file.fd.as_fd());
+            attributes::set(&node, &change, &file.tree.capabilities, &file.path)
+        })
+    }
+
+    fn xattrs(&self) -> Pending<'_, Result<Vec<Xattr>>> {
+        self.call(Lane::Short, "xattr", (0, 0), |file| {
+            xattr::read(&Node::File(file.fd.as_fd())).map_err(|error| file.fault(Op::Xattr, error))
+        })
+    }
+}
+
+impl Drop for LocalFile {
+    fn drop(&mut self) {
+        if let Manner::Behind(behind) = &self.manner
+            && behind.has_rest()
+        {
+            let behind = Arc::clone(behind);
+            executor::detach(Lane::Slow, move || behind.finish());
+        }
+    }
+}
+
+impl Held {
+    fn fault(&self, op: Op, error: impl Into<std::io::Error>) -> Error {
+        fault(op, &self.path, error)
+    }
+}
+
+impl Direct {
+    /// Bytes to ask for in a direct read of `length` bytes; `None` if it cannot be direct.
+    fn read_length(&self, offset: u64, length: usize, capacity: usize) -> Option<usize> {
+        let rounded = length.next_multiple_of(self.align);
+        (length > 0 && offset.is_multiple_of(self.align as u64) && rounded <= capacity).then_some(rounded)
+    }
+
+    /// Bytes at the front of `block` that can be written directly.
+    fn write_length(&self, offset: u64, block: &Block) -> usize {
+        let aligned = offset.is_multiple_of(self.align as u64)
+            && (block.as_ptr() as usize).is_multiple_of(self.memory_align);
+        if aligned { block.len() / self.align * self.align } else { 0 }
+    }
+}
+
+/// Looks at windows of the page cache before their first access.
+async fn look_before(behind: &Arc<Behind>, offset: u64, length: usize) {
+    let unknown = behind.unknown(offset, length as u64);
+    if !unknown.is_empty() {
+        let behind = Arc::clone(behind);
+        executor::run(Lane::Short, move || behind.examine(&unknown)).await;
+    }
+}
+
+fn block_of(work: Work) -> BlockMut {
+    match work {
+        Work::Read { block, .. } => block,
+        Work::Write { .. } | Work::Sync { .. } => unreachable!("an engine gives back the work it was given"),
+    }
+}
+
+fn cannot_sync_ranges(error: &std::io::Error) -> bool {
+    // No page cache of its own, or no such call.
+    matches!(error.raw_os_error(), Some(libc::ESPIPE | libc::ENOSYS | libc::EOPNOTSUPP | libc::EINVAL))
+}

@@ -1,0 +1,118 @@
+//! The mount table, and the identity of this boot.
+
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, OFlags, StatxFlags, openat, statx};
+
+/// `STATX_MNT_ID` appeared in Linux 5.8, below what this program needs.
+const MASK: StatxFlags = StatxFlags::MNT_ID.union(StatxFlags::BASIC_STATS);
+
+/// One mounted file system (a line of proc_pid_mountinfo(5)).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MountInfo {
+    /// Its number in the table.
+    pub id: u64,
+    /// Major and minor device number, as of the files on it.
+    pub device: (u32, u32),
+    /// Where it is mounted.
+    pub mount_point: PathBuf,
+    /// Type of file system, e.g. `ext4`, `fuse.sshfs`, `fuseblk`.
+    pub fstype: String,
+    /// What is mounted: a device, a server's path, a program's name.
+    pub source: String,
+    /// Whether nothing can be written through this mount.
+    pub read_only: bool,
+}
+
+/// The mount that holds `path` (which is followed if it is a link).
+///
+/// # Errors
+/// When `path` cannot be examined, the table cannot be read, or the mount is not in it (other mount name space).
+pub fn mount_of(path: &Path) -> io::Result<MountInfo> {
+    let node = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, rustix::fs::Mode::empty())?;
+    let id = statx(&node, c"", AtFlags::EMPTY_PATH, MASK)?.stx_mnt_id;
+    let table = std::fs::read("/proc/self/mountinfo")?;
+    table
+        .split(|byte| *byte == b'\n')
+        .filter_map(parse)
+        .find(|mount| mount.id == id)
+        .ok_or_else(|| io::Error::other("the mount is not in this process's mount table"))
+}
+
+/// The kernel's random identity of this boot (random(4)); the same until the machine restarts.
+///
+/// # Errors
+/// When /proc is not there.
+pub fn boot_id() -> io::Result<String> {
+    Ok(std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
+}
+
+/// `36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue`
+fn parse(line: &[u8]) -> Option<MountInfo> {
+    let fields: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
+    let separator = fields.iter().position(|field| *field == b"-")?;
+    let text = |index: usize| fields.get(index).map(|field| String::from_utf8_lossy(&unescape(field)).into_owned());
+    let device = text(2)?;
+    let (major, minor) = device.split_once(':')?;
+    let read_only = |options: &str| options.split(',').any(|option| option == "ro");
+    Some(MountInfo {
+        id: text(0)?.parse().ok()?,
+        device: (major.parse().ok()?, minor.parse().ok()?),
+        mount_point: PathBuf::from(std::ffi::OsString::from_vec(unescape(fields.get(4)?))),
+        fstype: text(separator + 1)?,
+        source: text(separator + 2)?,
+        read_only: read_only(&text(5)?) || read_only(&text(separator + 3)?),
+    })
+}
+
+/// Blanks, tabs, newlines and backslashes stand as three octal digits.
+fn unescape(field: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(field.len());
+    let mut at = 0;
+    while at < field.len() {
+        let octal = field
+            .get(at + 1..at + 4)
+            .filter(|_| field[at] == b'\\')
+            .and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok());
+        match octal {
+            Some(byte) => {
+                plain.push(byte);
+                at += 4;
+            }
+            None => {
+                plain.push(field[at]);
+                at += 1;
+            }
+        }
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_with_escapes_and_options_is_understood() {
+        let line = br"36 35 98:7 /a /mnt/my\040disk ro,noatime shared:2 master:1 - fuse.fusefat /dev/sdb1 rw,user_id=0";
+        let mount = parse(line).unwrap();
+        assert_eq!((mount.id, mount.device), (36, (98, 7)));
+        assert_eq!(mount.mount_point, Path::new("/mnt/my disk"));
+        assert_eq!((mount.fstype.as_str(), mount.source.as_str()), ("fuse.fusefat", "/dev/sdb1"));
+        assert!(mount.read_only);
+        for bad in [&b""[..], b"1 2 3", b"1 2 x:y / / rw - ext4 /dev/x rw", b"- - -"] {
+            assert!(parse(bad).is_none());
+        }
+    }
+
+    #[test]
+    fn proc_is_found_and_the_boot_has_an_identity() {
+        let mount = mount_of(Path::new("/proc/self/status")).unwrap();
+        assert_eq!(mount.fstype, "proc");
+        assert_eq!(boot_id().unwrap().len(), 36);
+        assert!(mount_of(Path::new("/does/not/exist")).is_err());
+    }
+}

@@ -1,0 +1,144 @@
+//! Making, removing and renaming names.
+
+use std::sync::Arc;
+
+use ropeway_vfs::{Error, ErrorKind, Kind, Metadata, Name, Op, RelPath, Result};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, RenameFlags, chmodat, linkat, makedev, mkdirat, mknodat, readlinkat, renameat,
+    renameat_with, symlinkat, unlinkat,
+};
+use rustix::io::Errno;
+
+use crate::beneath::{Root, fault};
+use crate::executor::mode_is_masked;
+use crate::stat;
+use crate::tree::Inner;
+
+/// Mode of special nodes whose mode is not known: private.
+const PRIVATE: u32 = 0o600;
+
+pub(crate) fn make_dir(root: &Root, path: &RelPath, mode: u32) -> Result<()> {
+    let (place, name) = root.parent(Op::MakeDir, path)?;
+    mkdirat(&place, name.as_bytes(), Mode::from_raw_mode(mode & 0o7777))
+        .map_err(|error| fault(Op::MakeDir, path, error))?;
+    restore_masked_mode(root, Op::MakeDir, path, mode)
+}
+
+pub(crate) fn make_symlink(root: &Root, path: &RelPath, text: &[u8]) -> Result<()> {
+    let (place, name) = root.parent(Op::Link, path)?;
+    symlinkat(text, &place, name.as_bytes()).map_err(|error| fault(Op::Link, path, error))
+}
+
+pub(crate) fn make_hard_link(root: &Root, existing: &RelPath, new: &RelPath) -> Result<()> {
+    let (from, old_name) = root.parent(Op::Link, existing)?;
+    let (to, new_name) = root.parent(Op::Link, new)?;
+    // Without AT_SYMLINK_FOLLOW a link to a link is made, nothing is followed.
+    linkat(&from, old_name.as_bytes(), &to, new_name.as_bytes(), AtFlags::empty())
+        .map_err(|error| fault(Op::Link, new, error))
+}
+
+pub(crate) fn make_special(root: &Root, path: &RelPath, metadata: &Metadata) -> Result<()> {
+    let kind = match metadata.kind {
+        Kind::Fifo => FileType::Fifo,
+        Kind::CharDevice => FileType::CharacterDevice,
+        Kind::BlockDevice => FileType::BlockDevice,
+        Kind::Socket => FileType::Socket,
+        Kind::File | Kind::Directory | Kind::Symlink => {
+            return Err(Error::new(Op::Link, path, ErrorKind::Misuse));
+        }
+    };
+    let (place, name) = root.parent(Op::Link, path)?;
+    let (major, minor) = metadata.device.unwrap_or((0, 0));
+    let mode = metadata.mode.unwrap_or(PRIVATE);
+    mknodat(&place, name.as_bytes(), kind, Mode::from_raw_mode(mode & 0o7777), makedev(major, minor))
+        .map_err(|error| fault(Op::Link, path, error))?;
+    restore_masked_mode(root, Op::Link, path, mode)
+}
+
+pub(crate) fn read_link(root: &Root, path: &RelPath) -> Result<Vec<u8>> {
+    let (place, name) = root.parent(Op::Stat, path)?;
+    readlinkat(&place, name.as_bytes(), Vec::new())
+        .map(std::ffi::CString::into_bytes)
+        .map_err(|error| fault(Op::Stat, path, error))
+}
+
+pub(crate) fn remove(root: &Root, path: &RelPath, is_dir: bool) -> Result<()> {
+    let (place, name) = root.parent(Op::Remove, path)?;
+    let flags = if is_dir { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+    unlinkat(&place, name.as_bytes(), flags).map_err(|error| fault(Op::Remove, path, error))
+}
+
+pub(crate) fn rename(root: &Root, from: &RelPath, to: &RelPath, replace: bool) -> Result<()> {
+    let (source, old_name) = root.parent(Op::Rename, from)?;
+    let (target, new_name) = root.parent(Op::Rename, to)?;
+    let (old, new) = (old_name.as_bytes(), new_name.as_bytes());
+    let result = if replace {
+        renameat(&source, old, &target, new)
+    } else {
+        match renameat_with(&source, old, &target, new, RenameFlags::NOREPLACE) {
+            // The volume does not know the flag.
+            Err(Errno::INVAL | Errno::NOSYS) => {
+                link_and_unlink((&source, old), (&target, new))
+            }
+            result => result,
+        }
+    };
+    // Of the two names, the new one is what people look for when it stands in the way.
+    let blamed = |error| if matches!(error, Errno::NOENT) { from } else { to };
+    result.map_err(|error| fault(Op::Rename, blamed(error), error))
+}
+
+/// Renames inside one folder, replacing; one result for each pair.
+pub(crate) fn rename_in(tree: &Arc<Inner>, dir: &RelPath, pairs: &[(Name, Name)]) -> Vec<Result<()>> {
+    let place = match tree.root.place(Op::Rename, dir) {
+        Ok(place) => place,
+        Err(error) => return pairs.iter().map(|(from, _)| Err(again(&error, dir.join(from)))).collect(),
+    };
+    let rename = |(from, to): &(Name, Name)| {
+        let started = tree.trace.start();
+        let result = renameat(&place, from.as_bytes(), &place, to.as_bytes());
+        if tree.trace.on() {
+            let value = result.map_or_else(|error| -i64::from(error.raw_os_error()), |()| 0);
+            tree.trace.end(started, "rename", &dir.join(from), (0, 0), value);
+        }
+        result.map_err(|error| fault(Op::Rename, &dir.join(from), error))
+    };
+    pairs.iter().map(rename).collect()
+}
+
+/// The same error for another node: errors hold system causes, which cannot be cloned.
+pub(crate) fn again(error: &Error, path: RelPath) -> Error {
+    let code = error.source.as_ref().and_then(std::io::Error::raw_os_error);
+    let source = code.map(std::io::Error::from_raw_os_error);
+    Error { op: error.op, path, kind: error.kind, source }
+}
+
+/// Renames without replacing where the kernel cannot: a link is exclusive, a folder is looked for.
+fn link_and_unlink(
+    (source, old): (&Arc<std::os::fd::OwnedFd>, &[u8]),
+    (target, new): (&Arc<std::os::fd::OwnedFd>, &[u8]),
+) -> rustix::io::Result<()> {
+    match linkat(source, old, target, new, AtFlags::empty()) {
+        Ok(()) => return unlinkat(source, old, AtFlags::empty()),
+        Err(Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS | Errno::MLINK) => {}
+        Err(error) => return Err(error),
+    }
+    // Not atomic: the best that such volumes (FAT through FUSE) offer.
+    match stat::name(target, new) {
+        Ok(_) => Err(Errno::EXIST),
+        Err(Errno::NOENT) => renameat(source, old, target, new),
+        Err(error) => Err(error),
+    }
+}
+
+/// Gives a new node the bits that this thread's umask took.
+fn restore_masked_mode(root: &Root, op: Op, path: &RelPath, mode: u32) -> Result<()> {
+    if !mode_is_masked(mode) {
+        return Ok(());
+    }
+    use std::os::fd::AsRawFd;
+    let node = root.node(op, path)?;
+    let link = format!("/proc/self/fd/{}", node.as_raw_fd());
+    chmodat(CWD, link, Mode::from_raw_mode(mode & 0o7777), AtFlags::empty())
+        .map_err(|error| fault(op, path, error))
+}

@@ -1,0 +1,74 @@
+//! Records of operations for `--trace`; nothing is measured without an observer.
+
+use std::io;
+use std::time::Duration;
+
+use ropeway_vfs::trace::{End, Record, SharedObserver};
+use ropeway_vfs::{Error, RelPath};
+
+/// Where records go, if anywhere.
+#[derive(Clone, Default)]
+pub(crate) struct Trace(Option<(SharedObserver, End)>);
+
+/// The start of an operation, when observed.
+#[derive(Clone, Copy)]
+pub(crate) struct Started(Option<Duration>);
+
+impl Trace {
+    pub(crate) fn new(observer: Option<(SharedObserver, End)>) -> Self {
+        Self(observer)
+    }
+
+    /// Whether anybody listens.
+    pub(crate) fn on(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// An operation begins.
+    pub(crate) fn start(&self) -> Started {
+        Started(self.0.as_ref().map(|(observer, _)| observer.now()))
+    }
+
+    /// An operation ended with `result` (bytes done, or a negative errno).
+    pub(crate) fn end(
+        &self,
+        started: Started,
+        kind: &'static str,
+        path: &RelPath,
+        range: (u64, u64),
+        result: i64,
+    ) {
+        let (Some((observer, end)), Some(start)) = (&self.0, started.0) else { return };
+        let duration = observer.now().saturating_sub(start);
+        let (offset, length) = range;
+        observer.record(Record { start, duration, end: *end, kind, path, offset, length, result });
+    }
+
+    /// Runs an operation and records it; `count` tells the bytes done.
+    pub(crate) fn call<T>(
+        &self,
+        kind: &'static str,
+        path: &RelPath,
+        range: (u64, u64),
+        count: impl FnOnce(&T) -> u64,
+        operation: impl FnOnce() -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let started = self.start();
+        let result = operation();
+        if self.on() {
+            let value = match &result {
+                Ok(value) => count(value).min(i64::MAX as u64) as i64,
+                Err(error) => errno(error),
+            };
+            self.end(started, kind, path, range, value);
+        }
+        result
+    }
+}
+
+/// The negative errno of an error.
+pub(crate) fn errno(error: &Error) -> i64 {
+    let code = error.source.as_ref().and_then(io::Error::raw_os_error);
+    // EIO stands for errors without a number, as the trace's format says.
+    -i64::from(code.unwrap_or(5))
+}

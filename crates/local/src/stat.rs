@@ -1,0 +1,72 @@
+//! statx(2) as metadata.
+
+use std::os::fd::AsFd;
+
+use ropeway_vfs::{FileId, Kind, Metadata, Owner, Timestamp};
+use rustix::fs::{AtFlags, FileType, Statx, StatxFlags, StatxTimestamp, statx};
+
+/// Bytes of one unit of `st_blocks`, on every Linux file system (stat(2)).
+const BLOCK_BYTES: u64 = 512;
+
+/// What is asked of each node.
+const MASK: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME);
+
+/// Metadata of a name in an open folder; a link is not followed, nothing is mounted.
+pub(crate) fn name(dir: impl AsFd, name: &[u8]) -> rustix::io::Result<Metadata> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+    Ok(metadata(&statx(dir, name, flags, MASK)?))
+}
+
+/// Metadata of an open node.
+pub(crate) fn open(fd: impl AsFd) -> rustix::io::Result<Metadata> {
+    Ok(metadata(&raw(fd, MASK)?))
+}
+
+/// The system's own answer for an open node.
+pub(crate) fn raw(fd: impl AsFd, mask: StatxFlags) -> rustix::io::Result<Statx> {
+    statx(fd, c"", AtFlags::EMPTY_PATH, mask)
+}
+
+/// What kind of node a mode means.
+pub(crate) fn kind(mode: u32) -> Kind {
+    match FileType::from_raw_mode(mode) {
+        FileType::Directory => Kind::Directory,
+        FileType::Symlink => Kind::Symlink,
+        FileType::Fifo => Kind::Fifo,
+        FileType::Socket => Kind::Socket,
+        FileType::CharacterDevice => Kind::CharDevice,
+        FileType::BlockDevice => Kind::BlockDevice,
+        _ => Kind::File,
+    }
+}
+
+/// A volume's number in [`FileId`]: as `st_dev` has it.
+pub(crate) fn volume(stat: &Statx) -> u64 {
+    rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor)
+}
+
+fn metadata(stat: &Statx) -> Metadata {
+    let mode = u32::from(stat.stx_mode);
+    let kind = kind(mode);
+    let has = |flag: StatxFlags| stat.stx_mask & flag.bits() != 0;
+    Metadata {
+        kind,
+        size: stat.stx_size,
+        allocated: has(StatxFlags::BLOCKS).then_some(stat.stx_blocks * BLOCK_BYTES),
+        mode: Some(mode & 0o7777),
+        owner: Some(Owner { user: stat.stx_uid, group: stat.stx_gid }),
+        modified: time(&stat.stx_mtime),
+        accessed: has(StatxFlags::ATIME).then(|| time(&stat.stx_atime)),
+        changed: has(StatxFlags::CTIME).then(|| time(&stat.stx_ctime)),
+        created: has(StatxFlags::BTIME).then(|| time(&stat.stx_btime)),
+        id: Some(FileId { volume: volume(stat), index: stat.stx_ino }),
+        links: u64::from(stat.stx_nlink),
+        device: matches!(kind, Kind::CharDevice | Kind::BlockDevice)
+            .then_some((stat.stx_rdev_major, stat.stx_rdev_minor)),
+        dos_attributes: None,
+    }
+}
+
+fn time(time: &StatxTimestamp) -> Timestamp {
+    Timestamp::from_unix(time.tv_sec, time.tv_nsec)
+}

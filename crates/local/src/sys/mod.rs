@@ -1,0 +1,13 @@
+//! System calls that rustix lacks, and the submission ring: the only unsafe code of this crate.
+//!
+//! Everything here has a safe interface. Owners of memory that the kernel may still touch are kept
+//! by [`ring::Ring`] until the kernel has answered.
+
+mod cachestat;
+mod range;
+pub(crate) mod ring;
+mod thread;
+
+pub(crate) use cachestat::cached_bytes;
+pub(crate) use range::sync_file_range;
+pub(crate) use thread::own_umask;

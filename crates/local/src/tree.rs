@@ -1,0 +1,291 @@
+//! A local folder as a tree.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ropeway_vfs::tree::Watch;
+use ropeway_vfs::{
+    Batch, BatchResult, Capabilities, Create, File, Listing, Loss, Metadata, MetadataChange, Name, Op,
+    OpenOptions, Pending, RelPath, Result, Space, Tree, Xattr,
+};
+use rustix::fs::StatxFlags;
+use rustix::io::Errno;
+
+use crate::attributes::{self, Node, xattr};
+use crate::beneath::{Root, fault};
+use crate::executor::{self, Lane};
+use crate::io::{self, Io};
+use crate::list::LocalListing;
+use crate::observe::Trace;
+use crate::{IoEngine, LocalFile, LocalOptions, batch, names, open, stat, volume, watch};
+
+/// A folder of this machine.
+pub struct LocalTree {
+    inner: Arc<Inner>,
+}
+
+/// What jobs and open files share with the tree.
+pub(crate) struct Inner {
+    pub(crate) root: Root,
+    path: PathBuf,
+    engine: IoEngine,
+    device: u64,
+    pub(crate) capabilities: Capabilities,
+    pub(crate) io: Io,
+    pub(crate) trace: Trace,
+    /// Files of one volume may share blocks here.
+    pub(crate) may_reflink: bool,
+    /// Whether `RWF_DONTCACHE` works, by volume.
+    dontcache: Mutex<HashMap<u64, bool>>,
+}
+
+impl LocalTree {
+    /// Opens a folder as a tree.
+    ///
+    /// # Errors
+    /// When the root cannot be opened or made, when `ROPEWAY_IO` has a bad value (`Misuse`), or when io_uring was
+    /// asked for and is not to be had (`Unsupported`).
+    pub fn open(root: &Path, options: LocalOptions) -> Result<Arc<Self>> {
+        let top = RelPath::root();
+        let engine = io::choose(options.io)?;
+        if options.create_root {
+            std::fs::create_dir_all(root).map_err(|error| fault(Op::MakeDir, &top, error))?;
+        }
+        let failed = |error| fault(Op::Open, &top, error);
+        let beneath = Root::open(root).map_err(failed)?;
+        let about = stat::raw(beneath.fd(), StatxFlags::INO).map_err(|error| failed(error.into()))?;
+        let io = Io::start(engine, options.pool.as_ref()).map_err(failed)?;
+        if let Some(threads) = options.threads {
+            executor::set_short_threads(threads);
+        }
+        let capabilities = volume::capabilities(beneath.fd(), root, options.probe);
+        let inner = Inner {
+            root: beneath,
+            path: root.to_owned(),
+            engine,
+            device: stat::volume(&about),
+            capabilities,
+            io,
+            may_reflink: volume::shares_blocks(root),
+            trace: Trace::new(options.observer),
+            dontcache: Mutex::default(),
+        };
+        Ok(Arc::new(Self { inner: Arc::new(inner) }))
+    }
+
+    /// The engine in use.
+    pub fn engine(&self) -> IoEngine {
+        self.inner.engine
+    }
+
+    /// The root as it was given.
+    pub fn root(&self) -> &Path {
+        &self.inner.path
+    }
+
+    /// Device number of the root, as in [`ropeway_vfs::FileId::volume`].
+    pub fn device(&self) -> u64 {
+        self.inner.device
+    }
+
+    /// Runs an operation on a path and records it.
+    fn call<T: Send + 'static>(
+        &self,
+        lane: Lane,
+        kind: &'static str,
+        path: &RelPath,
+        operation: impl FnOnce(&Arc<Inner>, &RelPath) -> Result<T> + Send + 'static,
+    ) -> Pending<'_, Result<T>> {
+        let inner = Arc::clone(&self.inner);
+        let path = path.clone();
+        Box::pin(executor::run(lane, move || {
+            inner.trace.call(kind, &path, (0, 0), |_| 0, || operation(&inner, &path))
+        }))
+    }
+}
+
+impl Inner {
+    /// Whether `RWF_DONTCACHE` works on the volume of `fd`.
+    pub(crate) fn takes_dontcache(&self, fd: &OwnedFd, volume: u64) -> bool {
+        let mut known = self.dontcache.lock().unwrap_or_else(PoisonError::into_inner);
+        *known.entry(volume).or_insert_with(|| open::probe_dontcache(fd))
+    }
+}
+
+impl Tree for LocalTree {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn describe(&self) -> String {
+        self.inner.path.display().to_string()
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.inner.capabilities
+    }
+
+    fn metadata<'a>(&'a self, path: &'a RelPath) -> Pending<'a, Result<Metadata>> {
+        self.call(Lane::Short, "stat", path, |tree, path| {
+            let node = tree.root.node(Op::Stat, path)?;
+            stat::open(&node).map_err(|error| fault(Op::Stat, path, error))
+        })
+    }
+
+    fn lookup<'a>(
+        &'a self,
+        dir: &'a RelPath,
+        names: &'a [Name],
+    ) -> Pending<'a, Result<Vec<Result<Option<Metadata>>>>> {
+        let names = names.to_vec();
+        self.call(Lane::Short, "stat", dir, move |tree, dir| {
+            let place = tree.root.place(Op::Stat, dir)?;
+            let look = |name: &Name| match stat::name(&place, name.as_bytes()) {
+                Ok(metadata) => Ok(Some(metadata)),
+                Err(Errno::NOENT) => Ok(None),
+                Err(error) => Err(fault(Op::Stat, &dir.join(name), error)),
+            };
+            Ok(names.iter().map(look).collect())
+        })
+    }
+
+    fn list<'a>(&'a self, dir: &'a RelPath) -> Pending<'a, Result<Box<dyn Listing>>> {
+        self.call(Lane::Short, "open", dir, |tree, dir| {
+            let fd = tree.root.dir(Op::List, dir)?;
+            let listing: Box<dyn Listing> =
+                Box::new(LocalListing::new(fd, dir.clone(), tree.trace.clone()));
+            Ok(listing)
+        })
+    }
+
+    fn open<'a>(&'a self, path: &'a RelPath, options: OpenOptions) -> Pending<'a, Result<Arc<dyn File>>> {
+        let kind = if options.create == Create::No { "open" } else { "create" };
+        self.call(Lane::Short, kind, path, move |tree, path| {
+            let opened = open::open(tree, path, options)?;
+            let file: Arc<dyn File> = Arc::new(LocalFile::new(Arc::clone(tree), path.clone(), opened));
+            Ok(file)
+        })
+    }
+
+    fn make_dir<'a>(&'a self, path: &'a RelPath, mode: u32) -> Pending<'a, Result<()>> {
+        self.call(Lane::Short, "make_dir", path, move |tree, path| names::make_dir(&tree.root, path, mode))
+    }
+
+    fn make_symlink<'a>(&'a self, path: &'a RelPath, text: &'a [u8]) -> Pending<'a, Result<()>> {
+        let text = text.to_vec();
+        self.call(Lane::Short, "link", path, move |tree, path| names::make_symlink(&tree.root, path, &text))
+    }
+
+    fn make_hard_link<'a>(&'a self, existing: &'a RelPath, new: &'a RelPath) -> Pending<'a, Result<()>> {
+        let existing = existing.clone();
+        self.call(Lane::Short, "link", new, move |tree, new| {
+            names::make_hard_link(&tree.root, &existing, new)
+        })
+    }
+
+    fn make_special<'a>(&'a self, path: &'a RelPath, metadata: &'a Metadata) -> Pending<'a, Result<()>> {
+        let metadata = metadata.clone();
+        self.call(Lane::Short, "link", path, move |tree, path| {
+            names::make_special(&tree.root, path, &metadata)
+        })
+    }
+
+    fn read_link<'a>(&'a self, path: &'a RelPath) -> Pending<'a, Result<Vec<u8>>> {
+        self.call(Lane::Short, "stat", path, |tree, path| names::read_link(&tree.root, path))
+    }
+
+    fn remove_file<'a>(&'a self, path: &'a RelPath) -> Pending<'a, Result<()>> {
+        self.call(Lane::Short, "remove", path, |tree, path| names::remove(&tree.root, path, false))
+    }
+
+    fn remove_dir<'a>(&'a self, path: &'a RelPath) -> Pending<'a, Result<()>> {
+        self.call(Lane::Short, "remove", path, |tree, path| names::remove(&tree.root, path, true))
+    }
+
+    fn rename<'a>(&'a self, from: &'a RelPath, to: &'a RelPath, replace: bool) -> Pending<'a, Result<()>> {
+        let to = to.clone();
+        self.call(Lane::Short, "rename", from, move |tree, from| {
+            names::rename(&tree.root, from, &to, replace)
+        })
+    }
+
+    fn rename_in<'a>(&'a self, dir: &'a RelPath, pairs: &'a [(Name, Name)]) -> Pending<'a, Vec<Result<()>>> {
+        let inner = Arc::clone(&self.inner);
+        let (dir, pairs) = (dir.clone(), pairs.to_vec());
+        Box::pin(executor::run(Lane::Short, move || names::rename_in(&inner, &dir, &pairs)))
+    }
+
+    fn set_metadata<'a>(
+        &'a self,
+        path: &'a RelPath,
+        change: &'a MetadataChange,
+    ) -> Pending<'a, Result<Vec<Loss>>> {
+        let change = change.clone();
+        self.call(Lane::Short, "set_attributes", path, move |tree, path| {
+            let node = tree.root.node(Op::SetAttributes, path)?;
+            attributes::set(&Node::Path(node.as_fd()), &change, &tree.capabilities, path)
+        })
+    }
+
+    fn xattrs<'a>(&'a self, path: &'a RelPath) -> Pending<'a, Result<Vec<Xattr>>> {
+        self.call(Lane::Short, "xattr", path, |tree, path| {
+            let node = tree.root.node(Op::Xattr, path)?;
+            xattr::read(&Node::Path(node.as_fd())).map_err(|error| fault(Op::Xattr, path, error))
+        })
+    }
+
+    fn space(&self) -> Pending<'_, Result<Space>> {
+        self.call(Lane::Short, "stat", &RelPath::root(), |tree, path| {
+            let room = rustix::fs::fstatvfs(tree.root.fd()).map_err(|error| fault(Op::Stat, path, error))?;
+            Ok(Space {
+                total: room.f_blocks.saturating_mul(room.f_frsize),
+                available: room.f_bavail.saturating_mul(room.f_frsize),
+                nodes_available: (room.f_files > 0).then_some(room.f_favail),
+            })
+        })
+    }
+
+    fn sync(&self) -> Pending<'_, Result<()>> {
+        self.call(Lane::Slow, "sync", &RelPath::root(), |tree, path| {
+            rustix::fs::syncfs(tree.root.fd()).map_err(|error| fault(Op::Sync, path, error))
+        })
+    }
+
+    fn sync_dir<'a>(&'a self, dir: &'a RelPath) -> Pending<'a, Result<()>> {
+        self.call(Lane::Slow, "sync", dir, |tree, dir| {
+            let fd = tree.root.dir(Op::Sync, dir)?;
+            match rustix::fs::fsync(&fd) {
+                // Volumes without durable folders of their own (FUSE): the volume's sync is all there is.
+                Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => Ok(()),
+                result => result.map_err(|error| fault(Op::Sync, dir, error)),
+            }
+        })
+    }
+
+    fn copy_batch<'a>(
+        &'a self,
+        source: &'a dyn Tree,
+        batch: Batch,
+    ) -> std::result::Result<Pending<'a, Vec<BatchResult>>, Batch> {
+        let Some(source) = source.as_any().downcast_ref::<LocalTree>() else { return Err(batch) };
+        let (source, target) = (Arc::clone(&source.inner), Arc::clone(&self.inner));
+        Ok(Box::pin(executor::run(Lane::Short, move || batch::copy(&source, &target, &batch))))
+    }
+
+    fn watch(&self) -> Pending<'_, Result<Box<dyn Watch>>> {
+        self.call(Lane::Slow, "watch", &RelPath::root(), |tree, _| {
+            let watch: Box<dyn Watch> = Box::new(watch::LocalWatch::start(tree)?);
+            Ok(watch)
+        })
+    }
+}
+
+impl std::fmt::Debug for LocalTree {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "LocalTree({}, {:?})", self.inner.path.display(), self.inner.engine)
+    }
+}
+

@@ -1,0 +1,226 @@
+//! What a volume can hold: from a table by type, or found out by trying.
+//!
+//! The types that the kernel implements are known. What FUSE programs offer differs from one to the
+//! next; where the tree may be written, a probe file in the root tells.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use ropeway_vfs::{Capabilities, Owner, Timestamp};
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, StatxFlags, Uid};
+
+use crate::attributes::{Node, set_times, xattr};
+use crate::mounts::{MountInfo, mount_of};
+use crate::{executor, stat};
+
+
+/// 4 GiB - 1: the largest file of FAT (Microsoft FAT specification, DIR_FileSize).
+const FAT_FILE_MAX: u64 = u32::MAX as u64;
+
+/// Jobs in flight for volumes where each call is a round trip to a server or program (a guess).
+const REMOTE_THREADS: usize = 8;
+
+/// The capabilities of the volume under an open root.
+pub(crate) fn capabilities(root: &OwnedFd, path: &Path, probe: bool) -> Capabilities {
+    let mount = mount_of(path).ok();
+    let fstype = mount.as_ref().map_or("", |mount| mount.fstype.as_str());
+    let mut found = by_type(root, fstype);
+    let writable = mount.as_ref().is_none_or(|mount: &MountInfo| !mount.read_only);
+    if probe && writable && needs_probe(fstype) {
+        try_out(root, &mut found);
+    }
+    if is_remote(fstype) {
+        executor::ensure_short_threads(REMOTE_THREADS);
+    }
+    found.batches_in_flight = executor::short_threads();
+    found
+}
+
+/// Whether files of this volume can share blocks (FICLONE), by type.
+pub(crate) fn shares_blocks(path: &Path) -> bool {
+    mount_of(path).is_ok_and(|mount| matches!(mount.fstype.as_str(), "btrfs" | "xfs" | "bcachefs" | "ocfs2"))
+}
+
+/// Whether the table says too little of this type.
+fn needs_probe(fstype: &str) -> bool {
+    fstype.is_empty() || fstype.starts_with("fuse") || fstype == "9p" || fstype == "virtiofs"
+}
+
+fn is_remote(fstype: &str) -> bool {
+    fstype.starts_with("nfs") || fstype.starts_with("fuse") || matches!(fstype, "cifs" | "smb3" | "9p" | "ceph")
+}
+
+fn by_type(root: &OwnedFd, fstype: &str) -> Capabilities {
+    let name_max = rustix::fs::fstatvfs(root).map_or(255, |volume| volume.f_namemax.min(255) as usize);
+    let mut volume = Capabilities {
+        time_granularity_ns: 1,
+        case_sensitive: true,
+        name_max: if name_max == 0 { 255 } else { name_max },
+        windows_names: false,
+        file_size_max: i64::MAX as u64,
+        owners: true,
+        modes: true,
+        xattrs: true,
+        symlinks: true,
+        hard_links: true,
+        special_files: true,
+        sparse: true,
+        stable_ids: true,
+        page_cache: true,
+        batches_in_flight: 2,
+    };
+    match fstype {
+        // Inodes of 128 bytes have neither a creation time nor parts of seconds.
+        "ext2" | "ext3" | "ext4" if !has_creation_time(root) => volume.time_granularity_ns = 1_000_000_000,
+        "vfat" | "msdos" | "fuse.fusefat" | "fusefat" => {
+            microsoft(&mut volume, 2_000_000_000);
+            volume.file_size_max = FAT_FILE_MAX;
+        }
+        "exfat" | "fuse.exfat" | "fuse.exfat-fuse" => microsoft(&mut volume, 10_000_000),
+        "ntfs" | "ntfs3" | "fuse.ntfs-3g" | "fuseblk" => volume.time_granularity_ns = 100,
+        "cifs" | "smb3" => {
+            volume.time_granularity_ns = 100;
+            volume.case_sensitive = false;
+            volume.owners = false;
+            volume.modes = false;
+        }
+        "hfsplus" => {
+            volume.time_granularity_ns = 1_000_000_000;
+            volume.case_sensitive = false;
+            volume.sparse = false;
+        }
+        "udf" => volume.time_granularity_ns = 1_000,
+        "fuse.sshfs" => {
+            volume.time_granularity_ns = 1_000_000_000;
+            volume.xattrs = false;
+            volume.stable_ids = false;
+        }
+        fuse if fuse.starts_with("fuse") => volume.stable_ids = false,
+        _ => {}
+    }
+    volume
+}
+
+fn microsoft(volume: &mut Capabilities, time_granularity_ns: u64) {
+    volume.time_granularity_ns = time_granularity_ns;
+    volume.case_sensitive = false;
+    volume.windows_names = true;
+    volume.owners = false;
+    volume.modes = false;
+    volume.xattrs = false;
+    volume.symlinks = false;
+    volume.hard_links = false;
+    volume.special_files = false;
+    volume.sparse = false;
+    volume.stable_ids = false;
+}
+
+fn has_creation_time(root: &OwnedFd) -> bool {
+    stat::raw(root, StatxFlags::BTIME).is_ok_and(|stat| stat.stx_mask & StatxFlags::BTIME.bits() != 0)
+}
+
+/// Finds out by a probe file in the root. A root that cannot be written leaves the table's word.
+fn try_out(root: &OwnedFd, volume: &mut Capabilities) {
+    let stem = format!(".ropeway-probe-{}-{:x}", rustix::process::getpid(), nanoseconds_now());
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
+    let Ok(file) = rustix::fs::openat(root, stem.as_str(), flags, Mode::RUSR | Mode::WUSR) else { return };
+    volume.time_granularity_ns = time_granularity(&file).unwrap_or(volume.time_granularity_ns);
+    volume.modes = keeps_modes(&file);
+    volume.owners = keeps_owners(&file);
+    volume.xattrs = xattr::set(&Node::File(file.as_fd()), b"user.ropeway", b"1").is_ok();
+    volume.sparse = keeps_holes(&file);
+    let upper = stem.to_uppercase();
+    volume.case_sensitive = stat::name(root, upper.as_bytes()).is_err();
+    let tried = |suffix: &str, make: &dyn Fn(&str) -> rustix::io::Result<()>| {
+        let name = format!("{stem}{suffix}");
+        let made = make(&name).is_ok();
+        if made {
+            let _ = rustix::fs::unlinkat(root, name.as_str(), AtFlags::empty());
+        }
+        made
+    };
+    let create = |name: &str| rustix::fs::openat(root, name, flags, Mode::RUSR).map(drop);
+    volume.windows_names = !(tried("-a:b", &create) && tried("-a?b", &create) && tried("-a\"b", &create));
+    volume.symlinks = tried("-s", &|name| rustix::fs::symlinkat(stem.as_str(), root, name));
+    volume.hard_links =
+        tried("-h", &|name| rustix::fs::linkat(root, stem.as_str(), root, name, AtFlags::empty()));
+    volume.special_files = tried("-f", &|name| rustix::fs::mkfifoat(root, name, Mode::RUSR));
+    drop(file);
+    let _ = rustix::fs::unlinkat(root, stem.as_str(), AtFlags::empty());
+}
+
+fn nanoseconds_now() -> u128 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |time| time.as_nanos())
+}
+
+/// Sets an odd time and sees what remains of it.
+fn time_granularity(file: &OwnedFd) -> Option<u64> {
+    // An odd second with an odd nanosecond; in 2033, so that the past of the clock does not matter.
+    let wanted = Timestamp::from_unix(2_000_000_001, 123_456_789);
+    set_times(&Node::File(file.as_fd()), Some(wanted), Some(wanted), &mut Vec::new()).ok()?;
+    let kept = stat::open(file).ok()?.modified;
+    Some(granularity_of(wanted, kept))
+}
+
+fn granularity_of(wanted: Timestamp, kept: Timestamp) -> u64 {
+    // Nanoseconds, NTFS, microseconds, milliseconds, exFAT, seconds, FAT.
+    let known = [1, 100, 1_000, 1_000_000, 10_000_000, 1_000_000_000];
+    known
+        .into_iter()
+        // A second moved by rounding means that seconds are counted in twos.
+        .filter(|_| kept.to_unix().0 == wanted.to_unix().0)
+        .find(|step| wanted.equal_within(kept, *step) && kept.0 % i128::from(*step) == 0)
+        .unwrap_or(2_000_000_000)
+}
+
+fn keeps_modes(file: &OwnedFd) -> bool {
+    [0o640u32, 0o604].iter().all(|mode| {
+        rustix::fs::fchmod(file, Mode::from_raw_mode(*mode)).is_ok()
+            && stat::open(file).is_ok_and(|now| now.mode == Some(*mode))
+    })
+}
+
+/// Without privilege the question cannot be put; owners are then not tried any further than asked for.
+fn keeps_owners(file: &OwnedFd) -> bool {
+    if !rustix::process::geteuid().is_root() {
+        return true;
+    }
+    let owner = Owner { user: 1, group: 1 };
+    rustix::fs::fchown(file, Some(Uid::from_raw(1)), Some(Gid::from_raw(1))).is_ok()
+        && stat::open(file).is_ok_and(|now| now.owner == Some(owner))
+}
+
+fn keeps_holes(file: &OwnedFd) -> bool {
+    // 1 MiB: larger than any cluster.
+    rustix::fs::ftruncate(file, 1 << 20).is_ok()
+        && stat::open(file).is_ok_and(|now| now.allocated.is_some_and(|bytes| bytes < 1 << 20))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn granularity_is_told_by_what_remains() {
+        let wanted = Timestamp::from_unix(2_000_000_001, 123_456_789);
+        let of = |seconds, nanoseconds| granularity_of(wanted, Timestamp::from_unix(seconds, nanoseconds));
+        assert_eq!(of(2_000_000_001, 123_456_789), 1);
+        assert_eq!(of(2_000_000_001, 123_456_700), 100);
+        assert_eq!(of(2_000_000_001, 120_000_000), 10_000_000);
+        assert_eq!(of(2_000_000_001, 0), 1_000_000_000);
+        assert_eq!(of(2_000_000_000, 0), 2_000_000_000);
+        assert_eq!(of(2_000_000_002, 0), 2_000_000_000);
+    }
+
+    #[test]
+    fn trying_out_agrees_with_what_is_known_and_leaves_nothing() {
+        let base = tempfile::tempdir().unwrap();
+        let root: OwnedFd = std::fs::File::open(base.path()).unwrap().into();
+        let mut tried = by_type(&root, "");
+        try_out(&root, &mut tried);
+        assert_eq!(tried, by_type(&root, ""));
+        assert_eq!(std::fs::read_dir(base.path()).unwrap().count(), 0);
+        let fat = by_type(&root, "fuse.fusefat");
+        assert!(fat.windows_names && !fat.modes && fat.time_granularity_ns == 2_000_000_000);
+    }
+}

@@ -1,0 +1,298 @@
+//! Changes below the root, by inotify on every folder.
+//!
+//! One thread for each watch reads the kernel's events and keeps a watch on every folder. A folder that
+//! appears is watched first and listed then, so that nothing in it is missed; its entries are
+//! reported as changes. Changes wait in a bounded set, each path once; beyond the bound, and when the
+//! kernel lost events, they become one [`Change::Overflow`].
+
+use std::collections::{HashMap, HashSet};
+use std::future::poll_fn;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
+
+use inotify::{Event, EventMask, Inotify, WatchDescriptor, WatchMask, Watches};
+use ropeway_vfs::tree::{Change, Watch};
+use ropeway_vfs::{Error, ErrorKind, Name, Op, Pending, RelPath, Result};
+use rustix::event::{EventfdFlags, PollFd, PollFlags};
+use rustix::fs::{Dir, FileType};
+use rustix::io::Errno;
+
+use crate::beneath::fault;
+use crate::tree::Inner;
+
+/// Changes that wait to be fetched: some 10 MiB of paths. More is a rescan's work.
+const CHANGES_MAX: usize = 65_536;
+
+/// Bytes of one read from the kernel: hundreds of events.
+const BUFFER_BYTES: usize = 64 * 1024;
+
+/// What is asked of each folder.
+const MASK: WatchMask = WatchMask::CREATE
+    .union(WatchMask::CLOSE_WRITE)
+    .union(WatchMask::MODIFY)
+    .union(WatchMask::MOVED_FROM)
+    .union(WatchMask::MOVED_TO)
+    .union(WatchMask::DELETE)
+    .union(WatchMask::ATTRIB)
+    .union(WatchMask::DELETE_SELF)
+    .union(WatchMask::EXCL_UNLINK)
+    .union(WatchMask::ONLYDIR);
+
+/// A running watch; its drop ends the thread.
+pub(crate) struct LocalWatch {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    stop: OwnedFd,
+}
+
+#[derive(Default)]
+struct State {
+    changes: HashSet<RelPath>,
+    overflow: bool,
+    /// Set once: the watch ended.
+    failure: Option<Error>,
+    ended: bool,
+    waker: Option<Waker>,
+}
+
+impl LocalWatch {
+    /// Watches every folder of a tree; returns when all are watched. Blocks.
+    pub(crate) fn start(tree: &Arc<Inner>) -> Result<Self> {
+        let top = RelPath::root();
+        let failed = |error: io::Error| limit_error(error, &top);
+        let inotify = Inotify::init().map_err(failed)?;
+        let stop = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|error| fault(Op::Watch, &top, error))?;
+        let shared = Arc::new(Shared { state: Mutex::default(), stop });
+        let mut watcher = Watcher {
+            tree: Arc::clone(tree),
+            watches: inotify.watches(),
+            paths: HashMap::new(),
+            shared: Arc::clone(&shared),
+        };
+        watcher.add(&top, false)?;
+        std::thread::Builder::new()
+            .name("ropeway-watch".into())
+            .spawn(move || {
+                let failure = watcher.run(inotify).err();
+                watcher.shared.end(failure);
+            })
+            .map_err(|error| fault(Op::Watch, &top, error))?;
+        Ok(Self { shared })
+    }
+}
+
+impl Watch for LocalWatch {
+    fn next(&mut self) -> Pending<'_, Result<Vec<Change>>> {
+        Box::pin(poll_fn(|context| {
+            let mut state = self.shared.lock();
+            if state.overflow {
+                state.overflow = false;
+                state.changes.clear();
+                return Poll::Ready(Ok(vec![Change::Overflow]));
+            }
+            if !state.changes.is_empty() {
+                let mut changes: Vec<_> = state.changes.drain().collect();
+                changes.sort_unstable();
+                return Poll::Ready(Ok(changes.into_iter().map(Change::Path).collect()));
+            }
+            if state.ended {
+                let gone = || Error::new(Op::Watch, &RelPath::root(), ErrorKind::Gone);
+                return Poll::Ready(Err(state.failure.take().unwrap_or_else(gone)));
+            }
+            state.waker = Some(context.waker().clone());
+            Poll::Pending
+        }))
+    }
+}
+
+impl Drop for LocalWatch {
+    fn drop(&mut self) {
+        // The counter is fresh: it takes one event.
+        let _ = rustix::io::write(&self.shared.stop, &1u64.to_ne_bytes());
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, path: RelPath) {
+        let mut state = self.lock();
+        if state.overflow {
+            return;
+        }
+        state.changes.insert(path);
+        if state.changes.len() > CHANGES_MAX {
+            state.changes.clear();
+            state.overflow = true;
+        }
+        wake(state);
+    }
+
+    fn overflow(&self) {
+        let mut state = self.lock();
+        state.overflow = true;
+        state.changes.clear();
+        wake(state);
+    }
+
+    fn end(&self, failure: Option<Error>) {
+        let mut state = self.lock();
+        state.ended = true;
+        state.failure = failure;
+        wake(state);
+    }
+}
+
+fn wake(mut state: MutexGuard<'_, State>) {
+    let waker = state.waker.take();
+    drop(state);
+    if let Some(waker) = waker {
+        waker.wake();
+    }
+}
+
+/// The thread's side: which watch is which folder.
+struct Watcher {
+    tree: Arc<Inner>,
+    watches: Watches,
+    paths: HashMap<WatchDescriptor, RelPath>,
+    shared: Arc<Shared>,
+}
+
+impl Watcher {
+    fn run(&mut self, mut inotify: Inotify) -> Result<()> {
+        let mut buffer = vec![0; BUFFER_BYTES];
+        loop {
+            if self.wait(&inotify)? {
+                return Ok(());
+            }
+            let events = match inotify.read_events(&mut buffer) {
+                Ok(events) => events,
+                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+                    continue;
+                }
+                Err(error) => return Err(fault(Op::Watch, &RelPath::root(), error)),
+            };
+            for event in events {
+                self.handle(&event)?;
+            }
+        }
+    }
+
+    /// Waits for events; true when the watch is to end.
+    fn wait(&self, inotify: &Inotify) -> Result<bool> {
+        let mut fds = [
+            PollFd::from_borrowed_fd(inotify.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.shared.stop.as_fd(), PollFlags::IN),
+        ];
+        match rustix::io::retry_on_intr(|| rustix::event::poll(&mut fds, None)) {
+            Ok(_) => Ok(!fds[1].revents().is_empty()),
+            Err(error) => Err(fault(Op::Watch, &RelPath::root(), error)),
+        }
+    }
+
+    fn handle(&mut self, event: &Event<&std::ffi::OsStr>) -> Result<()> {
+        if event.mask.contains(EventMask::Q_OVERFLOW) {
+            // New folders may have been missed too.
+            self.shared.overflow();
+            return self.add(&RelPath::root(), false);
+        }
+        let Some(dir) = self.paths.get(&event.wd).cloned() else { return Ok(()) };
+        if event.mask.intersects(EventMask::IGNORED | EventMask::UNMOUNT | EventMask::DELETE_SELF) {
+            self.paths.remove(&event.wd);
+            if dir.is_root() {
+                return Err(Error::new(Op::Watch, &dir, ErrorKind::Gone));
+            }
+            return Ok(());
+        }
+        let Some(name) = event.name.and_then(|name| Name::new(name.as_encoded_bytes())) else {
+            // The folder itself: its attributes.
+            self.shared.change(dir);
+            return Ok(());
+        };
+        let path = dir.join(&name);
+        if event.mask.contains(EventMask::ISDIR) {
+            if event.mask.contains(EventMask::MOVED_FROM) {
+                self.forget(&path);
+            } else if event.mask.intersects(EventMask::CREATE | EventMask::MOVED_TO) {
+                self.add(&path, true)?;
+            }
+        }
+        self.shared.change(path);
+        Ok(())
+    }
+
+    /// Watches a folder and all below it. With `report`, what is found counts as changed.
+    fn add(&mut self, top: &RelPath, report: bool) -> Result<()> {
+        let mut waiting = vec![top.clone()];
+        while let Some(path) = waiting.pop() {
+            let fd = match self.tree.root.dir(Op::Watch, &path) {
+                Ok(fd) => fd,
+                Err(error) if is_passing(&error) && !path.is_root() => continue,
+                Err(error) => return Err(error),
+            };
+            // The magic link leads to the very folder that was opened beneath the root.
+            let link = PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()));
+            let watch = self.watches.add(&link, MASK).map_err(|error| limit_error(error, &path))?;
+            self.paths.insert(watch, path.clone());
+            let listed = |error| fault(Op::Watch, &path, error);
+            for entry in Dir::new(fd).map_err(listed)? {
+                let entry = match entry {
+                    Ok(entry) => entry,
+                    // Removed meanwhile.
+                    Err(Errno::NOENT) => break,
+                    Err(error) => return Err(listed(error)),
+                };
+                let Some(name) = Name::new(entry.file_name().to_bytes()) else { continue };
+                let child = path.join(&name);
+                if report {
+                    self.shared.change(child.clone());
+                }
+                if matches!(entry.file_type(), FileType::Directory | FileType::Unknown) {
+                    waiting.push(child);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the watches of a folder that was moved away, and of all below it.
+    fn forget(&mut self, top: &RelPath) {
+        let gone: Vec<_> =
+            self.paths.extract_if(|_, path| path.strip_prefix(top).is_some()).map(|(watch, _)| watch).collect();
+        for watch in gone {
+            // It may have gone by itself.
+            let _ = self.watches.remove(watch);
+        }
+    }
+}
+
+/// A folder that is not there any more, is none, or may not be read: nothing to watch.
+fn is_passing(error: &Error) -> bool {
+    matches!(
+        error.kind,
+        ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::SymbolicLink | ErrorKind::PermissionDenied
+    )
+}
+
+/// Names the limit where one is reached: the errno alone says "no space left on device".
+fn limit_error(error: io::Error, path: &RelPath) -> Error {
+    let knob = match error.raw_os_error() {
+        Some(libc::ENOSPC) => "max_user_watches",
+        Some(libc::EMFILE) => "max_user_instances",
+        _ => return fault(Op::Watch, path, error),
+    };
+    let value = std::fs::read_to_string(format!("/proc/sys/fs/inotify/{knob}")).unwrap_or_default();
+    let message = format!("the limit fs.inotify.{knob} = {} is reached; raise it with sysctl", value.trim());
+    let source = Some(io::Error::other(message));
+    Error { op: Op::Watch, path: path.clone(), kind: ErrorKind::Exhausted, source }
+}

@@ -1,0 +1,94 @@
+//! What the tests share: a small executor, trees in temporary folders, both engines.
+#![allow(dead_code, reason = "each test binary uses a part")]
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+
+use ropeway_block::{Block, Pool};
+use ropeway_local::{IoEngine, LocalOptions, LocalTree};
+use ropeway_vfs::{Name, RelPath};
+
+/// Both engines, as far as this system has them.
+pub(crate) fn engines() -> Vec<IoEngine> {
+    let base = tempfile::tempdir().unwrap();
+    let has = |io| LocalTree::open(base.path(), LocalOptions { io: Some(io), ..LocalOptions::default() }).is_ok();
+    assert!(has(IoEngine::Psync));
+    [IoEngine::Uring, IoEngine::Psync].into_iter().filter(|io| has(*io)).collect()
+}
+
+/// A tree in a fresh folder of the system's temporary folder.
+pub(crate) fn tree(io: IoEngine, pool: Option<&Pool>) -> (tempfile::TempDir, Arc<LocalTree>) {
+    let base = tempfile::tempdir().unwrap();
+    let options = LocalOptions { io: Some(io), pool: pool.cloned(), ..LocalOptions::default() };
+    let tree = LocalTree::open(base.path(), options).unwrap();
+    (base, tree)
+}
+
+/// Drives a future on this thread.
+pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut context = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(value) => return value,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}
+
+/// Polls once and drops: the operation is orphaned.
+pub(crate) fn poll_once<T>(future: impl Future<Output = T>) -> bool {
+    let mut context = Context::from_waker(Waker::noop());
+    pin!(future).as_mut().poll(&mut context).is_ready()
+}
+
+pub(crate) fn path(text: impl AsRef<[u8]>) -> RelPath {
+    RelPath::parse(text.as_ref()).unwrap()
+}
+
+pub(crate) fn name(text: impl AsRef<[u8]>) -> Name {
+    Name::new(text.as_ref()).unwrap()
+}
+
+/// A block with these bytes.
+pub(crate) fn block(pool: &Pool, bytes: &[u8]) -> Block {
+    let mut block = block_on(pool.get());
+    block.capacity_mut()[..bytes.len()].copy_from_slice(bytes);
+    block.set_len(bytes.len());
+    block.freeze()
+}
+
+/// A small generator of pseudo-random numbers (splitmix64), so that runs repeat.
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub(crate) fn below(&mut self, end: usize) -> usize {
+        (self.next() % end as u64) as usize
+    }
+
+    pub(crate) fn bytes(&mut self, count: usize) -> Vec<u8> {
+        (0..count).map(|_| self.next() as u8).collect()
+    }
+}
+
+pub(crate) fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}

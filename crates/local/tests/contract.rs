@@ -1,0 +1,22 @@
+//! The suite that every tree passes, on a real folder, with each engine.
+
+mod common;
+
+use std::cell::RefCell;
+
+use ropeway_block::Pool;
+use ropeway_vfs::{Tree, contract};
+
+#[test]
+fn local_trees_keep_the_contract() {
+    for io in common::engines() {
+        let pool = Pool::new(64 * 1024, 16);
+        let bases = RefCell::new(Vec::new());
+        let make = || -> std::sync::Arc<dyn Tree> {
+            let (base, tree) = common::tree(io, Some(&pool));
+            bases.borrow_mut().push(base);
+            tree
+        };
+        common::block_on(contract::check_tree(make, &pool));
+    }
+}

@@ -1,0 +1,279 @@
+//! `--bwlimit`: one rate, or a timetable.
+//!
+//! The form is that of rclone's timetable: entries `[DAY-]HH:MM,RATE` separated by spaces. An entry holds until the next
+//! one; one without a day holds on every day. Before the first entry of the week the last one holds (the week is a
+//! ring). `off` and `0` mean no limit.
+//!
+//! ```text
+//! 8M
+//! 08:00,512K 18:00,10M 23:00,off
+//! Mon-08:00,1M Fri-20:00,off
+//! ```
+//!
+//! Rates are bytes a second, written as [`crate::filter::parse_size`] takes them (rclone counts bare numbers in KiB; we
+//! do not). Days and times are those of the local clock, given by the caller; where the clock is put forward or back,
+//! the next change may be told up to an hour wrong, so ask again now and then.
+
+use std::time::Duration;
+
+use jiff::civil::DateTime;
+
+use crate::filter::parse_size;
+
+const DAY_SECONDS: u32 = 24 * 3600;
+const WEEK_SECONDS: u32 = 7 * DAY_SECONDS;
+const DAYS: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
+/// More entries are surely a mistake: one for each quarter of an hour of a week.
+const ENTRIES_MAX: usize = 7 * 24 * 4;
+
+/// A `--bwlimit` makes no sense.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{entry:?} is not a bandwidth: {reason}; write a rate such as 8M or off, or a timetable such as \
+     \"08:00,512K 18:00,10M Sat-00:00,off\""
+)]
+pub struct ScheduleError {
+    /// The part that makes no sense.
+    pub entry: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// A moment of the week and the rate that holds from then on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Change {
+    /// Seconds since Monday 00:00.
+    second: u32,
+    /// Bytes a second; `None`: no limit.
+    rate: Option<u64>,
+}
+
+/// How many bytes a second may be moved, and when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Schedule {
+    /// Sorted by moment, one at least, each moment once.
+    changes: Vec<Change>,
+}
+
+impl Schedule {
+    /// The same rate always, in bytes a second; `None`: no limit.
+    pub fn constant(rate: Option<u64>) -> Self {
+        Self {
+            changes: vec![Change { second: 0, rate }],
+        }
+    }
+
+    /// Parses a rate or a timetable.
+    ///
+    /// # Errors
+    /// An entry without a rate, with an impossible time, or two entries for one moment.
+    pub fn parse(text: &str) -> Result<Self, ScheduleError> {
+        let fault = |entry: &str, reason: &str| ScheduleError {
+            entry: entry.to_owned(),
+            reason: reason.to_owned(),
+        };
+        let entries: Vec<&str> = text.split_whitespace().collect();
+        match entries.as_slice() {
+            [] => return Err(fault(text, "it is empty")),
+            [rate] if !rate.contains(',') => {
+                let rate = parse_rate(rate).map_err(|reason| fault(rate, &reason))?;
+                return Ok(Self::constant(rate));
+            }
+            entries if entries.len() > ENTRIES_MAX => return Err(fault(text, "it has too many entries")),
+            _ => {}
+        }
+        let mut changes = Vec::new();
+        for entry in entries {
+            let (seconds, rate) = parse_entry(entry).map_err(|reason| fault(entry, &reason))?;
+            changes.extend(seconds.into_iter().map(|second| Change { second, rate }));
+        }
+        changes.sort_by_key(|change| change.second);
+        if changes.windows(2).any(|pair| pair[0].second == pair[1].second) {
+            return Err(fault(text, "two entries are for the same time"));
+        }
+        Ok(Self { changes })
+    }
+
+    /// The rate at a local day and time, in bytes a second; `None`: no limit.
+    pub fn rate_at(&self, local: DateTime) -> Option<u64> {
+        let second = second_of_week(local);
+        let later = self.changes.partition_point(|change| change.second <= second);
+        // Before the first change the last one of the week holds.
+        let index = later.checked_sub(1).unwrap_or(self.changes.len() - 1);
+        self.changes[index].rate
+    }
+
+    /// How long until the rate changes; `None` if it never does.
+    pub fn next_change(&self, local: DateTime) -> Option<Duration> {
+        let now = second_of_week(local);
+        let rate = self.rate_at(local);
+        let later = self.changes.partition_point(|change| change.second <= now);
+        let (before, after) = self.changes.split_at(later);
+        let change = after.iter().chain(before).find(|change| change.rate != rate)?;
+        let whole = (change.second + WEEK_SECONDS - now - 1) % WEEK_SECONDS + 1;
+        let span = Duration::from_secs(u64::from(whole));
+        Some(span.saturating_sub(Duration::from_nanos(
+            u64::try_from(local.subsec_nanosecond()).unwrap_or(0),
+        )))
+    }
+
+    /// Whether there is a limit at any time.
+    pub fn limits(&self) -> bool {
+        self.changes.iter().any(|change| change.rate.is_some())
+    }
+}
+
+fn second_of_week(local: DateTime) -> u32 {
+    // All parts are small and not negative by jiff's types.
+    let day = local.date().weekday().to_monday_zero_offset().unsigned_abs();
+    let part = |value: i8| u32::from(value.unsigned_abs());
+    u32::from(day) * DAY_SECONDS
+        + part(local.hour()) * 3600
+        + part(local.minute()) * 60
+        + part(local.second())
+}
+
+/// `[DAY-]HH:MM,RATE` to seconds of the week (one, or one for each day) and the rate.
+fn parse_entry(entry: &str) -> Result<(Vec<u32>, Option<u64>), String> {
+    let (when, rate) = entry
+        .split_once(',')
+        .ok_or("a comma must part the time from the rate")?;
+    let (day, time) = match when.split_once('-') {
+        Some((day, time)) => (Some(parse_day(day)?), time),
+        None => (None, when),
+    };
+    let second = parse_time(time).ok_or_else(|| format!("{time:?} is not a time HH:MM"))?;
+    let days = match day {
+        Some(day) => day..day + 1,
+        None => 0..7,
+    };
+    let seconds = days.map(|day| day * DAY_SECONDS + second).collect();
+    Ok((seconds, parse_rate(rate)?))
+}
+
+/// `Mon` or `Monday`, any case, to 0..7.
+fn parse_day(text: &str) -> Result<u32, String> {
+    const FULL: [&str; 7] = [
+        "monday",
+        "tuesday",
+        "wednesday",
+        "thursday",
+        "friday",
+        "saturday",
+        "sunday",
+    ];
+    let lower = text.to_ascii_lowercase();
+    (0..7_u32)
+        .zip(DAYS.iter().zip(FULL))
+        .find(|(_, (short, full))| lower == **short || lower == *full)
+        .map(|(day, _)| day)
+        .ok_or_else(|| format!("{text:?} is not a day (Mon, Tue, … Sun)"))
+}
+
+/// `HH:MM` to seconds of the day.
+fn parse_time(text: &str) -> Option<u32> {
+    let (hours, minutes) = text.split_once(':')?;
+    let number = |text: &str, max: u32| {
+        let plain = (1..=2).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+        text.parse::<u32>().ok().filter(|value| plain && *value < max)
+    };
+    Some(number(hours, 24)? * 3600 + number(minutes, 60)? * 60)
+}
+
+/// A size, or `off`; 0 is `off` too, as in rclone.
+fn parse_rate(text: &str) -> Result<Option<u64>, String> {
+    if text.eq_ignore_ascii_case("off") {
+        return Ok(None);
+    }
+    let rate = parse_size(text.strip_suffix("/s").unwrap_or(text)).map_err(|error| error.to_string())?;
+    Ok(Some(rate).filter(|rate| *rate > 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str) -> DateTime {
+        text.parse().unwrap()
+    }
+
+    // 2026-01-05 is a Monday.
+    #[test]
+    fn one_rate_holds_always() {
+        let schedule = Schedule::parse("8M").unwrap();
+        assert_eq!(schedule.rate_at(at("2026-01-05T00:00")), Some(8 << 20));
+        assert_eq!(schedule.next_change(at("2026-01-05T00:00")), None);
+        assert!(!Schedule::parse("off").unwrap().limits());
+        assert!(!Schedule::parse("0").unwrap().limits());
+        assert_eq!(
+            Schedule::parse("1MB/s").unwrap().rate_at(at("2026-01-05T00:00")),
+            Some(1_000_000)
+        );
+    }
+
+    #[test]
+    fn a_daily_timetable_wraps_at_midnight() {
+        let schedule = Schedule::parse("08:00,512K 18:00,10M 23:00,off").unwrap();
+        for (time, rate) in [
+            ("07:59:59", None),
+            ("08:00:00", Some(512 << 10)),
+            ("17:59:59", Some(512 << 10)),
+            ("18:00:00", Some(10 << 20)),
+            ("23:00:00", None),
+        ] {
+            for day in ["05", "08", "11"] {
+                assert_eq!(
+                    schedule.rate_at(at(&format!("2026-01-{day}T{time}"))),
+                    rate,
+                    "{time}"
+                );
+            }
+        }
+        // Sunday night to Monday morning.
+        let left = schedule.next_change(at("2026-01-11T23:30:00.5"));
+        assert_eq!(left, Some(Duration::from_millis(8 * 3_600_000 + 1_800_000 - 500)));
+        assert_eq!(
+            schedule.next_change(at("2026-01-05T08:00")),
+            Some(Duration::from_secs(36_000))
+        );
+    }
+
+    #[test]
+    fn a_weekly_timetable_holds_over_days() {
+        let schedule = Schedule::parse("Mon-08:00,1M Friday-20:00,off").unwrap();
+        assert_eq!(schedule.rate_at(at("2026-01-05T07:00")), None);
+        assert_eq!(schedule.rate_at(at("2026-01-07T03:00")), Some(1 << 20));
+        assert_eq!(schedule.rate_at(at("2026-01-10T03:00")), None);
+        assert_eq!(
+            schedule.next_change(at("2026-01-09T20:00")),
+            Some(Duration::from_secs(60 * 3600))
+        );
+        // Changes to the same rate are no changes.
+        let same = Schedule::parse("Mon-08:00,1M Fri-20:00,1M").unwrap();
+        assert_eq!(same.next_change(at("2026-01-05T07:00")), None);
+    }
+
+    #[test]
+    fn nonsense_is_named() {
+        for bad in [
+            "",
+            "fast",
+            "08:00",
+            "08:00,",
+            "25:00,1M",
+            "08:60,1M",
+            "8:0:0,1M",
+            "Moon-08:00,1M",
+            "08:00,1M 08:00,2M",
+            "Mon-08:00,1M 08:00,2M",
+            "1M 2M",
+            "+8:00,1M",
+        ] {
+            assert!(Schedule::parse(bad).is_err(), "{bad:?}");
+        }
+        let error = Schedule::parse("08:00,512K Moon-18:00,1M")
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("Moon"), "{error}");
+    }
+}

@@ -1,0 +1,329 @@
+//! What to do with one node, from the metadata of both ends.
+//!
+//! Equal means: same kind, same size, modification times equal within the coarser end's granularity (FAT keeps 2 s;
+//! an exact comparison would copy everything again on every run). What is equal and differs only in attributes that
+//! the target can hold gets these and no data.
+
+use ropeway_vfs::{Capabilities, Kind, Metadata, Preserve};
+
+/// How to decide.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rules {
+    /// `--update`: a target that is newer than the source stays.
+    pub update: bool,
+    /// `--ignore-existing`: whatever exists on the target stays.
+    pub ignore_existing: bool,
+    /// `--checksum`: compare content, whatever the times say.
+    pub checksum: bool,
+    /// Copy even what is equal.
+    pub force: bool,
+    /// The coarser granularity of modification times of both ends, in nanoseconds.
+    pub time_granularity_ns: u64,
+}
+
+impl Rules {
+    /// No options, between these two trees.
+    pub fn between(source: &Capabilities, target: &Capabilities) -> Self {
+        Self {
+            time_granularity_ns: source.time_granularity_ns.max(target.time_granularity_ns),
+            ..Self::default()
+        }
+    }
+}
+
+/// Why a node of the target stays as it is although it differs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeepReason {
+    /// It exists, and `--ignore-existing` was given.
+    Exists,
+    /// It is newer than the source, and `--update` was given.
+    Newer,
+    /// The target cannot hold nodes of the source's kind (sockets nowhere).
+    Unsupported,
+}
+
+/// What to do with a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Nothing is there: make it.
+    Create,
+    /// Something else is there, of a kind that a rename replaces: make it anew.
+    Replace,
+    /// Whether they are equal is in the content (of a link: its text). If equal, [`attributes_differ`] says the rest.
+    CompareContent,
+    /// Equal.
+    Skip,
+    /// Equal but for attributes.
+    AttributesOnly,
+    /// The target stays.
+    Keep(KeepReason),
+    /// A folder where something else must be, or the reverse: not replaced unasked.
+    Conflict,
+}
+
+/// Decides on one node. `target` is `None` where nothing is there.
+pub fn decide(
+    source: &Metadata,
+    target: Option<&Metadata>,
+    rules: &Rules,
+    preserve: &Preserve,
+    target_caps: &Capabilities,
+) -> Decision {
+    if !can_hold(source.kind, target_caps) {
+        return Decision::Keep(KeepReason::Unsupported);
+    }
+    let Some(target) = target else {
+        return Decision::Create;
+    };
+    if source.is_dir() != target.is_dir() {
+        return match rules.ignore_existing {
+            true => Decision::Keep(KeepReason::Exists),
+            false => Decision::Conflict,
+        };
+    }
+    let by_attributes = || match attributes_differ(source, target, rules, preserve, target_caps) {
+        true => Decision::AttributesOnly,
+        false => Decision::Skip,
+    };
+    if source.is_dir() {
+        // A folder that exists is entered in any case; `--ignore-existing` leaves its attributes alone.
+        return match rules.ignore_existing {
+            true => Decision::Skip,
+            false => by_attributes(),
+        };
+    }
+    if rules.ignore_existing {
+        return Decision::Keep(KeepReason::Exists);
+    }
+    let same_time = source
+        .modified
+        .equal_within(target.modified, rules.time_granularity_ns);
+    if rules.update && !same_time && target.modified > source.modified {
+        return Decision::Keep(KeepReason::Newer);
+    }
+    if rules.force || source.kind != target.kind {
+        return Decision::Replace;
+    }
+    match source.kind {
+        Kind::File if source.size != target.size => Decision::Replace,
+        Kind::File if rules.checksum => Decision::CompareContent,
+        Kind::File if !same_time => Decision::Replace,
+        Kind::Symlink if source.size != target.size => Decision::Replace,
+        Kind::Symlink => Decision::CompareContent,
+        Kind::CharDevice | Kind::BlockDevice if source.device != target.device => Decision::Replace,
+        _ => by_attributes(),
+    }
+}
+
+/// Whether attributes differ that `preserve` names and the target can hold: permission bits (not of links), owner,
+/// modification time, DOS attributes. Attributes that one end does not know are taken as equal. Extended attributes
+/// are not in the metadata; whoever keeps them compares them apart.
+pub fn attributes_differ(
+    source: &Metadata,
+    target: &Metadata,
+    rules: &Rules,
+    preserve: &Preserve,
+    target_caps: &Capabilities,
+) -> bool {
+    fn differ<T: PartialEq>(source: Option<T>, target: Option<T>) -> bool {
+        matches!((source, target), (Some(source), Some(target)) if source != target)
+    }
+    let mode = preserve.mode
+        && target_caps.modes
+        && source.kind != Kind::Symlink
+        && differ(source.mode, target.mode);
+    let owner = preserve.owner && target_caps.owners && differ(source.owner, target.owner);
+    let time = preserve.times
+        && !source
+            .modified
+            .equal_within(target.modified, rules.time_granularity_ns);
+    mode || owner || time || differ(source.dos_attributes, target.dos_attributes)
+}
+
+fn can_hold(kind: Kind, target_caps: &Capabilities) -> bool {
+    match kind {
+        Kind::File | Kind::Directory => true,
+        Kind::Symlink => target_caps.symlinks,
+        Kind::Fifo | Kind::CharDevice | Kind::BlockDevice => target_caps.special_files,
+        Kind::Socket => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_support::capabilities;
+    use ropeway_vfs::{Owner, Timestamp};
+
+    const SECOND: i128 = 1_000_000_000;
+
+    fn node(kind: Kind, size: u64, seconds: i128) -> Metadata {
+        Metadata {
+            mode: Some(0o644),
+            owner: Some(Owner { user: 1, group: 1 }),
+            ..Metadata::bare(kind, size, Timestamp(seconds * SECOND))
+        }
+    }
+
+    fn file(size: u64, seconds: i128) -> Metadata {
+        node(Kind::File, size, seconds)
+    }
+
+    fn by(rules: Rules, source: &Metadata, target: &Metadata) -> Decision {
+        decide(
+            source,
+            Some(target),
+            &rules,
+            &Preserve::default(),
+            &capabilities(),
+        )
+    }
+
+    fn plain(source: &Metadata, target: &Metadata) -> Decision {
+        by(Rules::default(), source, target)
+    }
+
+    #[test]
+    fn files_by_size_and_time() {
+        assert_eq!(
+            decide(
+                &file(1, 1),
+                None,
+                &Rules::default(),
+                &Preserve::default(),
+                &capabilities()
+            ),
+            Decision::Create
+        );
+        assert_eq!(plain(&file(1, 1), &file(1, 1)), Decision::Skip);
+        assert_eq!(plain(&file(1, 1), &file(2, 1)), Decision::Replace);
+        assert_eq!(plain(&file(1, 1), &file(1, 2)), Decision::Replace);
+        let force = Rules {
+            force: true,
+            ..Rules::default()
+        };
+        assert_eq!(by(force, &file(1, 1), &file(1, 1)), Decision::Replace);
+        let checksum = Rules {
+            checksum: true,
+            ..Rules::default()
+        };
+        assert_eq!(by(checksum, &file(1, 1), &file(1, 1)), Decision::CompareContent);
+        assert_eq!(by(checksum, &file(1, 1), &file(1, 5)), Decision::CompareContent);
+        assert_eq!(by(checksum, &file(1, 1), &file(2, 1)), Decision::Replace);
+    }
+
+    #[test]
+    fn times_compare_at_the_coarser_granularity() {
+        let fat = Capabilities {
+            time_granularity_ns: 2_000_000_000,
+            ..capabilities()
+        };
+        let rules = Rules::between(&capabilities(), &fat);
+        let exact = Metadata {
+            modified: Timestamp(7 * SECOND + 123),
+            ..file(1, 0)
+        };
+        assert_eq!(by(rules, &exact, &file(1, 6)), Decision::Skip);
+        assert_eq!(by(rules, &exact, &file(1, 8)), Decision::Skip);
+        assert_eq!(by(rules, &exact, &file(1, 10)), Decision::Replace);
+        let update = Rules {
+            update: true,
+            ..rules
+        };
+        assert_eq!(
+            by(update, &exact, &file(2, 8)),
+            Decision::Replace,
+            "not newer, only rounded"
+        );
+    }
+
+    #[test]
+    fn update_and_ignore_existing_keep() {
+        let update = Rules {
+            update: true,
+            ..Rules::default()
+        };
+        assert_eq!(
+            by(update, &file(1, 1), &file(2, 2)),
+            Decision::Keep(KeepReason::Newer)
+        );
+        assert_eq!(by(update, &file(1, 3), &file(2, 2)), Decision::Replace);
+        let ignore = Rules {
+            ignore_existing: true,
+            force: true,
+            ..Rules::default()
+        };
+        let kept = Decision::Keep(KeepReason::Exists);
+        assert_eq!(by(ignore, &file(1, 3), &file(2, 2)), kept);
+        assert_eq!(by(ignore, &file(1, 3), &node(Kind::Directory, 0, 1)), kept);
+        let folders = (node(Kind::Directory, 0, 1), node(Kind::Directory, 0, 2));
+        assert_eq!(by(ignore, &folders.0, &folders.1), Decision::Skip);
+    }
+
+    #[test]
+    fn kinds_that_differ() {
+        let folder = node(Kind::Directory, 0, 1);
+        assert_eq!(plain(&folder, &file(0, 1)), Decision::Conflict);
+        assert_eq!(plain(&file(0, 1), &folder), Decision::Conflict);
+        assert_eq!(plain(&file(0, 1), &node(Kind::Symlink, 0, 1)), Decision::Replace);
+    }
+
+    #[test]
+    fn links_and_devices() {
+        let link = |size| node(Kind::Symlink, size, 1);
+        assert_eq!(plain(&link(3), &link(3)), Decision::CompareContent);
+        assert_eq!(plain(&link(3), &link(4)), Decision::Replace);
+        let device = |minor| Metadata {
+            device: Some((1, minor)),
+            ..node(Kind::CharDevice, 0, 1)
+        };
+        assert_eq!(plain(&device(3), &device(3)), Decision::Skip);
+        assert_eq!(plain(&device(3), &device(5)), Decision::Replace);
+        let socket = node(Kind::Socket, 0, 1);
+        assert_eq!(plain(&socket, &socket), Decision::Keep(KeepReason::Unsupported));
+    }
+
+    #[test]
+    fn attributes_count_only_where_they_can_be_kept() {
+        let other = Metadata {
+            mode: Some(0o600),
+            ..file(1, 1)
+        };
+        assert_eq!(plain(&file(1, 1), &other), Decision::AttributesOnly);
+        let with = |preserve: Preserve, caps: Capabilities, target: &Metadata| {
+            decide(&file(1, 1), Some(target), &Rules::default(), &preserve, &caps)
+        };
+        let modeless = Capabilities {
+            modes: false,
+            owners: false,
+            ..capabilities()
+        };
+        assert_eq!(
+            with(Preserve::default(), modeless.clone(), &other),
+            Decision::Skip
+        );
+        let careless = Preserve {
+            mode: false,
+            owner: false,
+            ..Preserve::default()
+        };
+        assert_eq!(with(careless, capabilities(), &other), Decision::Skip);
+        let foreign = Metadata {
+            owner: Some(Owner { user: 2, group: 1 }),
+            ..file(1, 1)
+        };
+        assert_eq!(
+            with(Preserve::default(), capabilities(), &foreign),
+            Decision::AttributesOnly
+        );
+        assert_eq!(with(Preserve::default(), modeless, &foreign), Decision::Skip);
+        let unknown = Metadata::bare(Kind::File, 1, Timestamp(SECOND));
+        assert_eq!(
+            with(Preserve::default(), capabilities(), &unknown),
+            Decision::Skip
+        );
+        let folders = (node(Kind::Directory, 0, 1), node(Kind::Directory, 4096, 2));
+        assert_eq!(plain(&folders.0, &folders.1), Decision::AttributesOnly);
+        assert_eq!(plain(&folders.0, &folders.0), Decision::Skip);
+    }
+}

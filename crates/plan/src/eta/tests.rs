@@ -1,0 +1,231 @@
+//! Simulations in virtual time, by seed: after a tenth of the work the estimate is within a tenth of the truth.
+
+use super::*;
+use crate::test_support::Random;
+
+const MIB: f64 = 1024.0 * 1024.0;
+const SEEDS: u64 = 40;
+
+/// A file: bytes, and the moment at which it is durable on the device.
+#[derive(Clone, Copy)]
+struct Done {
+    bytes: f64,
+    end: f64,
+}
+
+/// How counters are fed.
+#[derive(Clone, Copy)]
+struct Feed {
+    /// Seconds between calls of `observe`.
+    poll: f64,
+    /// Counters move only every so many seconds (0: at once), ...
+    checkpoint: f64,
+    /// ... and tell what was durable this much earlier.
+    lag: f64,
+}
+
+/// Runs a job whose items end at the given moments and checks every estimate from a tenth of the work to four fifths
+/// of it. Work is measured in time. Bytes of an item count as they move when `inside`. Gives the part of the estimates
+/// whose range held the truth.
+fn check(seed: u64, what: &str, items: &[Done], feed: Feed, inside: bool) -> f64 {
+    let total_bytes: f64 = items.iter().map(|item| item.bytes).sum();
+    let last = items.last().unwrap().end;
+    // The last sync does not wait for a checkpoint.
+    let truth = last + feed.lag;
+    let mut estimator = EtaEstimator::new();
+    let (mut done, mut bytes, mut now) = (0, 0.0, 0.0);
+    let (mut inside_range, mut asked) = (0_u32, 0_u32);
+    while now < 0.8 * truth {
+        let seen = if feed.checkpoint > 0.0 {
+            (now / feed.checkpoint).floor() * feed.checkpoint - feed.lag
+        } else {
+            now
+        };
+        while done < items.len() && items[done].end <= seen {
+            bytes += items[done].bytes;
+            done += 1;
+        }
+        let mut moved = bytes;
+        if inside && done < items.len() {
+            let start = if done == 0 { 0.0 } else { items[done - 1].end };
+            moved += items[done].bytes * ((seen - start) / (items[done].end - start)).clamp(0.0, 1.0);
+        }
+        estimator.observe(Duration::from_secs_f64(now), moved as u64, done as u64);
+        if now >= 0.1 * truth {
+            let eta = estimator
+                .estimate((total_bytes - moved) as u64, (items.len() - done) as u64)
+                .unwrap();
+            let left = truth - now;
+            let error = (eta.seconds - left).abs() / left;
+            assert!(
+                error <= 0.1,
+                "{what}, seed {seed}: at {now:.1} s of {truth:.1} s told {:.1} s, {:.1} % off ({done} of {} files)",
+                eta.seconds,
+                error * 100.0,
+                items.len()
+            );
+            assert!(eta.low <= eta.seconds && eta.seconds <= eta.high);
+            asked += 1;
+            inside_range += u32::from((eta.low..=eta.high).contains(&left));
+        }
+        now += feed.poll;
+    }
+    f64::from(inside_range) / f64::from(asked)
+}
+
+/// Most ranges must hold the truth, over all seeds and two feeds. (Within one seed the estimates depend on each other:
+/// they hold together or miss together.)
+fn assert_held(held: f64) {
+    let part = held / (2.0 * SEEDS as f64);
+    assert!(
+        part > 0.75,
+        "the range held the truth {:.0} times of 100",
+        part * 100.0
+    );
+}
+
+const AT_ONCE: Feed = Feed {
+    poll: 0.1,
+    checkpoint: 0.0,
+    lag: 0.0,
+};
+const STEPS: Feed = Feed {
+    poll: 0.25,
+    checkpoint: 2.0,
+    lag: 0.7,
+};
+
+/// One file on a device of a constant rate; for the page cache the first second takes 64 MiB at once, of which durable
+/// counters know nothing.
+#[test]
+fn one_big_file() {
+    for rate in [8.0, 20.0, 40.0] {
+        let items = [Done {
+            bytes: 4096.0 * MIB,
+            end: 0.4 + 4096.0 / rate,
+        }];
+        assert!(check(0, "big file, steps", &items, STEPS, true) > 0.95);
+        assert!(check(0, "big file, at once", &items, AT_ONCE, true) > 0.95);
+    }
+}
+
+#[test]
+fn a_hundred_thousand_small_files() {
+    let mut held = 0.0;
+    for seed in 0..SEEDS {
+        let mut random = Random(seed);
+        let mut now = 0.3;
+        let items: Vec<Done> = (0..100_000)
+            .map(|_| {
+                let bytes = 1024.0 * (1.0 + 15.0 * random.unit());
+                now += (600e-6 + bytes / (20.0 * MIB)) * random.exponential();
+                Done { bytes, end: now }
+            })
+            .collect();
+        held += check(seed, "small files, at once", &items, AT_ONCE, false);
+        held += check(seed, "small files, steps", &items, STEPS, false);
+    }
+    assert_held(held);
+}
+
+/// Folders of their own kind follow one another: headers, libraries, pictures, with sizes over four decades.
+fn mixed_tree(random: &mut Random, scatter: f64) -> Vec<Done> {
+    let mut now = 0.2;
+    let mut items = Vec::new();
+    for _ in 0..400 {
+        let mean = 10_f64.powf(3.3 + 2.7 * random.unit());
+        let count = 1 + random.below((2e7 / mean) as usize).min(300);
+        let count = count.max(20);
+        for _ in 0..count {
+            let bytes = mean * (0.8 * random.normal()).exp();
+            let price = 2e-3 + bytes / (20.0 * MIB);
+            now += price * (1.0 - scatter + scatter * random.exponential());
+            items.push(Done { bytes, end: now });
+        }
+    }
+    items
+}
+
+#[test]
+fn a_mixed_tree_in_clusters() {
+    let mut held = 0.0;
+    for seed in 0..SEEDS {
+        let items = mixed_tree(&mut Random(seed), 0.5);
+        held += check(seed, "mixed, at once", &items, AT_ONCE, true);
+        held += check(seed, "mixed, steps", &items, STEPS, true);
+    }
+    assert_held(held);
+}
+
+/// A flash stick: its rate swings from second to second, and now and then it does nothing for a while.
+#[test]
+fn a_device_with_jitter_and_stalls() {
+    let mut held = 0.0;
+    for seed in 0..SEEDS {
+        let mut random = Random(seed);
+        let mut now = 0.3;
+        let items: Vec<Done> = (0..8192)
+            .map(|_| {
+                now += 0.1 * (0.4 * random.normal()).exp();
+                if random.unit() < 0.08 {
+                    now += 0.2 + 0.4 * random.unit();
+                }
+                Done { bytes: MIB, end: now }
+            })
+            .collect();
+        held += check(seed, "stalls, at once", &items, AT_ONCE, false);
+        held += check(seed, "stalls, steps", &items, STEPS, false);
+    }
+    assert_held(held);
+}
+
+/// First the tiny files, then one large one: nothing can be known of bytes, and the range says so.
+#[test]
+fn a_range_is_wide_where_nothing_is_known() {
+    let mut estimator = EtaEstimator::new();
+    for tick in 0..100_u64 {
+        estimator.observe(Duration::from_millis(tick * 100), tick * 100 * 1000, tick * 100);
+    }
+    let same = estimator.estimate(1_000_000, 1000).unwrap();
+    assert!((same.seconds - 1.0).abs() < 0.1, "{same:?}");
+    assert!(same.high - same.low < 0.2, "{same:?}");
+    let other = estimator.estimate(1 << 30, 1).unwrap();
+    assert!(other.high > 3.0 * other.low.max(1.0), "{other:?}");
+}
+
+#[test]
+fn nothing_done_tells_nothing() {
+    let mut estimator = EtaEstimator::new();
+    assert_eq!(estimator.estimate(1, 1), None);
+    estimator.observe(Duration::ZERO, 500, 5);
+    estimator.observe(Duration::from_secs(1), 500, 5);
+    assert_eq!(estimator.estimate(1, 1), None);
+    assert_eq!(estimator.estimate(0, 0).map(|eta| eta.seconds), Some(0.0));
+    // Going back and standing still in time are survived.
+    estimator.observe(Duration::from_secs(2), 0, 0);
+    estimator.observe(Duration::from_secs(1), 700, 7);
+    estimator.observe(Duration::from_secs(3), 1500, 15);
+    let eta = estimator.estimate(1000, 10).unwrap();
+    assert!(eta.seconds.is_finite() && eta.low <= eta.high);
+}
+
+#[test]
+fn a_stall_that_lasts_is_counted() {
+    let mut estimator = EtaEstimator::new();
+    for tick in 0..=100_u64 {
+        estimator.observe(Duration::from_millis(tick * 100), tick << 20, 0);
+    }
+    let before = estimator.estimate(100 << 20, 0).unwrap();
+    estimator.observe(Duration::from_secs(40), 100 << 20, 0);
+    let after = estimator.estimate(100 << 20, 0).unwrap();
+    assert!(after.seconds > 2.0 * before.seconds, "{before:?} {after:?}");
+}
+
+#[test]
+fn memory_is_bounded() {
+    let mut estimator = EtaEstimator::new();
+    for tick in 0..1_000_000_u64 {
+        estimator.observe(Duration::from_millis(tick * 20), tick << 20, tick);
+        assert!(estimator.bins.len() <= BINS_MAX);
+    }
+}

@@ -1,0 +1,214 @@
+//! What keeps a mirror from deleting what it should not.
+//!
+//! Four rules, in the order in which they are asked:
+//! 1. an empty source deletes nothing: it is far more often an unmounted disk than a wish;
+//! 2. a folder of the source that could not be listed whole deletes nothing on the other side;
+//! 3. what is excluded by name survives (unless that is asked for);
+//! 4. `--max-delete` bounds the count, as a number or as a part of the target.
+//!
+//! Deletion is planned first: [`DeleteGuard::plan`] refuses the whole of it before the first node is gone.
+//! [`DeleteGuard::admit`] counts once more while deleting, for what has appeared in between.
+
+use std::str::FromStr;
+
+/// `--max-delete`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MaxDelete {
+    /// At most this many nodes.
+    Count(u64),
+    /// At most this many in a hundred of the target's nodes, rounded down, but 1 at least unless it is 0 %.
+    Percent(u8),
+}
+
+/// Not a bound for deletions.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a bound for deletions; write a count such as 100 or a part such as 25%")]
+pub struct MaxDeleteError(pub String);
+
+impl FromStr for MaxDelete {
+    type Err = MaxDeleteError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let fault = || MaxDeleteError(text.to_owned());
+        match text.strip_suffix('%') {
+            Some(percent) => match percent.trim_end().parse() {
+                Ok(percent @ 0..=100) => Ok(Self::Percent(percent)),
+                _ => Err(fault()),
+            },
+            None => text.parse().map(Self::Count).map_err(|_| fault()),
+        }
+    }
+}
+
+/// Why something is not deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refused {
+    /// The source has nothing in it.
+    #[error("the source is empty; mirroring it would delete everything on the target")]
+    EmptySource,
+    /// The source's folder could not be listed whole.
+    #[error("the source's folder could not be listed whole, so nothing is deleted on the other side")]
+    ListingFailed,
+    /// Excluded by name.
+    #[error("excluded by name")]
+    Excluded,
+    /// More than `--max-delete`.
+    #[error("{wanted} nodes would be deleted and --max-delete allows {allowed}")]
+    TooMany {
+        /// Nodes to delete.
+        wanted: u64,
+        /// Nodes that may be deleted.
+        allowed: u64,
+    },
+}
+
+/// What is known of a node that is on the target and not in the source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extra {
+    /// Whether the listing of its folder in the source was complete and without errors.
+    pub source_listed_whole: bool,
+    /// Whether the filter excludes it by name ([`crate::filter::Filter::excluded`]).
+    pub excluded: bool,
+}
+
+/// The guard of one mirror.
+#[derive(Clone, Debug)]
+pub struct DeleteGuard {
+    /// `--max-delete`; `None`: no bound.
+    pub max: Option<MaxDelete>,
+    /// `--delete-excluded`: what is excluded by name does not survive.
+    pub delete_excluded: bool,
+    target_nodes: u64,
+    deleted: u64,
+}
+
+impl DeleteGuard {
+    /// A guard over a target of `target_nodes` nodes (as the walk before the mirror counted them).
+    pub fn new(max: Option<MaxDelete>, target_nodes: u64) -> Self {
+        Self {
+            max,
+            delete_excluded: false,
+            target_nodes,
+            deleted: 0,
+        }
+    }
+
+    /// How many nodes may be deleted in all.
+    pub fn allowed(&self) -> u64 {
+        match self.max {
+            None => u64::MAX,
+            Some(MaxDelete::Count(count)) => count,
+            Some(MaxDelete::Percent(0)) => 0,
+            Some(MaxDelete::Percent(percent)) => {
+                let part = u128::from(self.target_nodes) * u128::from(percent) / 100;
+                u64::try_from(part).unwrap_or(u64::MAX).max(1)
+            }
+        }
+    }
+
+    /// Whether this one node may be deleted at all. Asks the second and third rule; counts nothing.
+    ///
+    /// # Errors
+    /// Why it stays.
+    pub fn judge(&self, extra: Extra) -> Result<(), Refused> {
+        if !extra.source_listed_whole {
+            return Err(Refused::ListingFailed);
+        }
+        if extra.excluded && !self.delete_excluded {
+            return Err(Refused::Excluded);
+        }
+        Ok(())
+    }
+
+    /// Whether the deletion of `deletions` nodes as a whole is allowed, given that the walk found `source_nodes` in
+    /// the source.
+    ///
+    /// # Errors
+    /// Why nothing at all may be deleted.
+    pub fn plan(&self, source_nodes: u64, deletions: u64) -> Result<(), Refused> {
+        if source_nodes == 0 && deletions > 0 {
+            return Err(Refused::EmptySource);
+        }
+        self.bound(deletions)
+    }
+
+    /// Counts one deletion, just before it is done.
+    ///
+    /// # Errors
+    /// The bound is reached; nothing more may be deleted.
+    pub fn admit(&mut self) -> Result<(), Refused> {
+        self.bound(self.deleted + 1)?;
+        self.deleted += 1;
+        Ok(())
+    }
+
+    /// Deletions admitted so far.
+    pub fn deleted(&self) -> u64 {
+        self.deleted
+    }
+
+    fn bound(&self, wanted: u64) -> Result<(), Refused> {
+        let allowed = self.allowed();
+        if wanted > allowed {
+            return Err(Refused::TooMany { wanted, allowed });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_are_parsed() {
+        assert_eq!("100".parse(), Ok(MaxDelete::Count(100)));
+        assert_eq!("25%".parse(), Ok(MaxDelete::Percent(25)));
+        for bad in ["", "%", "101%", "-1", "1.5", "many"] {
+            assert!(bad.parse::<MaxDelete>().is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn an_empty_source_deletes_nothing() {
+        let guard = DeleteGuard::new(None, 10);
+        assert_eq!(guard.plan(0, 10), Err(Refused::EmptySource));
+        assert_eq!(guard.plan(0, 0), Ok(()));
+        assert_eq!(guard.plan(1, 10), Ok(()));
+    }
+
+    #[test]
+    fn the_bound_is_refused_before_the_first_deletion_and_while_deleting() {
+        let mut guard = DeleteGuard::new(Some(MaxDelete::Percent(25)), 10);
+        let refused = Err(Refused::TooMany {
+            wanted: 3,
+            allowed: 2,
+        });
+        assert_eq!(guard.plan(5, 2), Ok(()));
+        assert_eq!(guard.plan(5, 3), refused);
+        assert_eq!(guard.admit(), Ok(()));
+        assert_eq!(guard.admit(), Ok(()));
+        assert_eq!(guard.admit(), refused);
+        assert_eq!(guard.deleted(), 2);
+        assert_eq!(DeleteGuard::new(Some(MaxDelete::Percent(1)), 10).allowed(), 1);
+        assert_eq!(DeleteGuard::new(Some(MaxDelete::Percent(0)), 10).allowed(), 0);
+        let none = DeleteGuard::new(Some(MaxDelete::Count(0)), 10);
+        assert!(none.plan(5, 1).is_err());
+    }
+
+    #[test]
+    fn failed_listings_and_excluded_names_survive() {
+        let mut guard = DeleteGuard::new(None, 10);
+        let extra = |source_listed_whole, excluded| Extra {
+            source_listed_whole,
+            excluded,
+        };
+        assert_eq!(guard.judge(extra(true, false)), Ok(()));
+        assert_eq!(guard.judge(extra(false, false)), Err(Refused::ListingFailed));
+        assert_eq!(guard.judge(extra(true, true)), Err(Refused::Excluded));
+        guard.delete_excluded = true;
+        assert_eq!(guard.judge(extra(true, true)), Ok(()));
+        assert_eq!(guard.judge(extra(false, true)), Err(Refused::ListingFailed));
+    }
+}

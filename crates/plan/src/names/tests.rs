@@ -1,0 +1,187 @@
+use super::*;
+use proptest::prelude::*;
+
+fn caps(windows_names: bool) -> Capabilities {
+    Capabilities {
+        windows_names,
+        case_sensitive: !windows_names,
+        ..crate::test_support::capabilities()
+    }
+}
+
+fn name(bytes: &[u8]) -> Name {
+    Name::new(bytes).unwrap()
+}
+
+fn there() -> NameMap {
+    NameMap::new(&caps(false), &caps(true), NamePolicy::Auto)
+}
+
+fn back() -> NameMap {
+    NameMap::new(&caps(true), &caps(false), NamePolicy::Auto)
+}
+
+fn mapped(map: NameMap, bytes: &[u8]) -> String {
+    String::from_utf8(map.map(&name(bytes)).unwrap().name.as_bytes().to_vec()).unwrap()
+}
+
+#[test]
+fn the_table_holds() {
+    for (from, to) in [
+        ("plain näme.txt", "plain näme.txt"),
+        ("a:b", "a\u{F03A}b"),
+        (
+            "<>\"|?*\\",
+            "\u{F03C}\u{F03E}\u{F022}\u{F07C}\u{F03F}\u{F02A}\u{F05C}",
+        ),
+        ("tab\there", "tab\u{F009}here"),
+        ("end.", "end\u{F029}"),
+        ("end ", "end\u{F028}"),
+        ("...", "..\u{F029}"),
+        ("a. b", "a. b"),
+        ("CON", "\u{F043}ON"),
+        ("nul.txt", "\u{F06E}ul.txt"),
+        ("com1 .x", "\u{F063}om1 .x"),
+        ("LPT²", "\u{F04C}PT²"),
+        ("COM0", "COM0"),
+        ("console", "console"),
+        ("\u{F03A}", "\u{F0EF}\u{F080}\u{F0BA}"),
+        ("\u{F02F}", "\u{F02F}"),
+    ] {
+        assert_eq!(mapped(there(), from.as_bytes()), to, "{from:?}");
+        assert_eq!(mapped(back(), to.as_bytes()), from, "{to:?}");
+    }
+    assert_eq!(mapped(there(), b"caf\xe9"), "caf\u{F0E9}");
+    assert_eq!(
+        back()
+            .map(&name("caf\u{F0E9}".as_bytes()))
+            .unwrap()
+            .name
+            .as_bytes(),
+        b"caf\xe9"
+    );
+}
+
+#[test]
+fn names_that_mapping_did_not_make_stay_as_they_are() {
+    for odd in [
+        "\u{F041}lpha",
+        "a\u{F028}b",
+        "\u{F0C3}\u{F0A9}",
+        "\u{F02E}",
+        "\u{F000}",
+    ] {
+        let mapped = back().map(&name(odd.as_bytes())).unwrap();
+        assert!(!mapped.changed, "{odd:?}");
+    }
+}
+
+#[test]
+fn faults_are_named_when_mapping_is_refused() {
+    let refuse = NameMap::new(&caps(false), &caps(true), NamePolicy::Refuse);
+    for (bytes, fault) in [
+        (b"a:b".as_slice(), NameFault::Character(':')),
+        (b"a\x02", NameFault::Character('\u{2}')),
+        (b"a.", NameFault::Ending),
+        (b"aux.c", NameFault::Device),
+        (b"\xff", NameFault::NotUnicode),
+    ] {
+        assert_eq!(refuse.map(&name(bytes)), Err(fault));
+        assert_eq!(refuse.check(&name(bytes)), Err(fault));
+    }
+    // A lone surrogate of an SMB share.
+    assert_eq!(refuse.check(&name(b"a\xed\xa0\x80b")), Ok(()));
+    let linux = NameMap::new(&caps(false), &caps(false), NamePolicy::Auto);
+    assert!(linux.is_identity());
+    assert_eq!(linux.check(&name(b"a:b\xff.")), Ok(()));
+}
+
+#[test]
+fn names_too_long_are_faults() {
+    let linux = NameMap::new(&caps(false), &caps(false), NamePolicy::Auto);
+    let too_long = |length| {
+        Err(NameFault::TooLong {
+            length,
+            length_max: 255,
+        })
+    };
+    assert_eq!(linux.check(&name(&[b'a'; 255])), Ok(()));
+    assert_eq!(linux.check(&name(&[b'a'; 256])), too_long(256));
+    // Windows counts UTF-16 units.
+    assert!(there().map(&name("é".repeat(255).as_bytes())).is_ok());
+    assert!(there().map(&name("𝄞".repeat(127).as_bytes())).is_ok());
+    assert_eq!(
+        there().map(&name("𝄞".repeat(128).as_bytes())).map(|_| ()),
+        too_long(256)
+    );
+    let form = "\u{F03A}".repeat(100);
+    assert_eq!(there().map(&name(form.as_bytes())).map(|_| ()), too_long(300));
+}
+
+#[test]
+fn policy_map_maps_for_a_target_without_rules() {
+    let map = NameMap::new(&caps(false), &caps(false), NamePolicy::Map);
+    assert_eq!(mapped(map, b"a:b"), "a\u{F03A}b");
+    let map = NameMap::new(&caps(true), &caps(false), NamePolicy::Map);
+    assert_eq!(mapped(map, "a\u{F03A}b".as_bytes()), "a\u{F03A}b");
+}
+
+#[test]
+fn collisions_are_found() {
+    let mut folder = FolderNames::new(&caps(true));
+    for fresh in ["Makefile", "é", "straße", "a\u{308}"] {
+        assert_eq!(folder.insert(&name(fresh.as_bytes())), None, "{fresh}");
+    }
+    assert_eq!(folder.insert(&name(b"makefile")), Some(Collision::Case));
+    assert_eq!(folder.insert(&name("É".as_bytes())), Some(Collision::Case));
+    assert_eq!(
+        folder.insert(&name("e\u{301}".as_bytes())),
+        Some(Collision::Normalization)
+    );
+    assert_eq!(
+        folder.insert(&name("ä".as_bytes())),
+        Some(Collision::Normalization)
+    );
+    assert_eq!(folder.insert(&name(b"\xff")), None);
+    assert_eq!(folder.insert(&name(b"\xfe")), None);
+
+    let mut folder = FolderNames::new(&caps(false));
+    assert_eq!(folder.insert(&name(b"a")), None);
+    assert_eq!(folder.insert(&name(b"A")), None);
+}
+
+/// Pieces that meet every rule, glued at random.
+fn piece() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        "[\u{F000}-\u{F0FF}]".prop_map(String::into_bytes),
+        "[ .:*?CONcon1-9\u{1}-\u{1f}]".prop_map(String::into_bytes),
+        "\\PC".prop_map(String::into_bytes),
+        any::<u8>().prop_map(|byte| vec![byte]),
+        prop::sample::select(vec!["CON", "nul", "COM", "lpt", "\u{F02F}", "é"])
+            .prop_map(|text| text.as_bytes().to_vec()),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn the_way_back_gives_the_first_name(pieces in prop::collection::vec(piece(), 1..12)) {
+        if let Some(first) = Name::new(&pieces.concat()) {
+            let there = there().map(&first).unwrap();
+            prop_assert_eq!(check_windows(there.name.as_bytes()), Ok(()));
+            prop_assert!(std::str::from_utf8(there.name.as_bytes()).is_ok());
+            prop_assert_eq!(there.changed, there.name != first);
+            prop_assert_eq!(back().map(&there.name).unwrap().name, first);
+        }
+    }
+
+    #[test]
+    fn names_of_windows_survive_a_stay_on_linux(pieces in prop::collection::vec(piece(), 1..12)) {
+        let stay = Name::new(&pieces.concat()).filter(|name| check_windows(name.as_bytes()).is_ok());
+        if let Some(first) = stay {
+            let here = back().map(&first).unwrap();
+            if here.changed {
+                prop_assert_eq!(there().map(&here.name).unwrap().name, first);
+            }
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! What several tests of this crate need.
+
+use ropeway_vfs::Capabilities;
+
+/// A seeded generator for simulations (SplitMix64).
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// A number in 0..bound.
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
+        (self.next() % bound as u64) as usize
+    }
+
+    /// A number in 0..1.
+    pub(crate) fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// Exponentially distributed with mean 1.
+    pub(crate) fn exponential(&mut self) -> f64 {
+        -(1.0 - self.unit()).ln()
+    }
+
+    /// Normally distributed with mean 0 and deviation 1 (Box and Muller).
+    pub(crate) fn normal(&mut self) -> f64 {
+        (2.0 * self.exponential()).sqrt() * (std::f64::consts::TAU * self.unit()).cos()
+    }
+}
+
+/// A tree that can hold everything, like ext4.
+pub(crate) fn capabilities() -> Capabilities {
+    Capabilities {
+        time_granularity_ns: 1,
+        case_sensitive: true,
+        name_max: 255,
+        windows_names: false,
+        file_size_max: u64::MAX,
+        owners: true,
+        modes: true,
+        xattrs: true,
+        symlinks: true,
+        hard_links: true,
+        special_files: true,
+        sparse: true,
+        stable_ids: true,
+        page_cache: true,
+        batches_in_flight: 2,
+    }
+}

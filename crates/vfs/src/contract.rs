@@ -1,0 +1,125 @@
+//! The one test suite that every tree must pass.
+//!
+//! Each rule of the contract in [`crate::tree`] is a function that panics when the rule is broken. [`check_tree`] runs
+//! all of them, each on a fresh empty tree, and reports every broken one. Rules that a tree's capabilities exclude
+//! hold by doing nothing; what a capability promises is held to it. The suite knows no runtime: run it on whatever
+//! the tree needs.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use ropeway_vfs::{MemoryTree, VirtualClock, clock::simulate, contract};
+//!
+//! let pool = ropeway_block::Pool::new(64 * 1024, 8);
+//! simulate(&VirtualClock::new(), contract::check_tree(|| Arc::new(MemoryTree::new()), &pool));
+//! ```
+
+mod attributes;
+mod data;
+mod links;
+mod listing;
+mod names;
+mod opening;
+mod stage;
+
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use futures_util::FutureExt as _;
+use ropeway_block::Pool;
+
+pub use self::stage::Stage;
+use crate::{Pending, Tree};
+
+/// A rule: panics when the tree on stage breaks it.
+pub type Rule = for<'a> fn(&'a Stage) -> Pending<'a, ()>;
+
+macro_rules! rules {
+    ($($module:ident::$rule:ident,)*) => {
+        &[$((stringify!($rule), |stage| Box::pin($module::$rule(stage)))),*]
+    };
+}
+
+/// All rules by name.
+pub const RULES: &[(&str, Rule)] = rules![
+    opening::open_finds_only_what_is_there,
+    opening::new_refuses_a_taken_name,
+    opening::truncate_empties_and_if_missing_keeps,
+    opening::only_regular_files_open,
+    opening::a_handle_for_reading_does_not_write,
+    opening::new_files_have_the_mode_asked_for,
+    opening::an_open_file_survives_rename_and_removal,
+    opening::errors_name_the_node,
+    data::reads_are_short_only_at_the_end,
+    data::what_is_written_is_read,
+    data::holes_read_as_zeros,
+    data::far_offsets_cost_nothing,
+    data::set_len_cuts_and_grows,
+    data::extents_cover_the_data,
+    data::a_punched_range_reads_as_zeros,
+    data::allocation_keeps_the_length,
+    data::writes_may_come_in_any_order,
+    data::handles_share_the_file,
+    data::flushing_changes_nothing_visible,
+    data::dropped_operations_do_no_harm,
+    data::too_large_is_refused,
+    names::folders_are_made_once,
+    names::removal_is_careful,
+    names::rename_moves,
+    names::rename_replaces_only_when_asked,
+    names::rename_refuses_what_does_not_fit,
+    names::rename_in_does_each,
+    names::odd_names_come_back_as_they_were,
+    names::long_names_fit_to_the_limit,
+    names::case_is_as_promised,
+    names::the_root_stays,
+    listing::lookup_answers_each_name,
+    listing::lists_are_complete,
+    listing::lists_stand_removals_meanwhile,
+    listing::lists_tell_the_same_as_metadata,
+    listing::watches_report_changes,
+    links::symbolic_links_keep_their_text,
+    links::symbolic_links_are_never_followed,
+    links::symbolic_links_are_not_passed_through,
+    links::hard_links_share_everything,
+    links::special_nodes_are_kept,
+    attributes::times_are_kept,
+    attributes::modes_are_kept,
+    attributes::owners_are_kept_or_named_as_lost,
+    attributes::xattrs_are_replaced_whole,
+    attributes::what_is_not_asked_is_not_changed,
+    attributes::writing_changes_the_modification_time,
+    attributes::identities_are_stable,
+    attributes::space_and_capabilities_are_sane,
+];
+
+/// Runs every rule on a fresh tree from `make` (empty, writable). `pool` needs at least two slots of 64 KiB.
+///
+/// # Panics
+/// At the end, with the names of all broken rules and what each one said.
+pub async fn check_tree(make: impl Fn() -> Arc<dyn Tree>, pool: &Pool) {
+    let mut broken = Vec::new();
+    for (name, rule) in RULES {
+        let stage = Stage::new(make(), pool.clone());
+        if let Err(panic) = AssertUnwindSafe(rule(&stage)).catch_unwind().await {
+            broken.push(format!("{name}: {}", said(&*panic)));
+        }
+    }
+    assert!(
+        broken.is_empty(),
+        "{} of {} rules are broken:\n{}",
+        broken.len(),
+        RULES.len(),
+        broken.join("\n")
+    );
+}
+
+fn said(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("a panic without words")
+}
+
+#[cfg(test)]
+#[path = "contract/tests.rs"]
+mod tests;

@@ -1,0 +1,149 @@
+//! An open file whose every operation passes a layer.
+
+use std::any::Any;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ropeway_block::{Block, BlockMut};
+
+use super::layer::{Action, Call, Done, Layer};
+use super::tree::pass;
+use crate::{Extent, File, Loss, Metadata, MetadataChange, Pending, RelPath, Result, Xattr};
+
+pub(super) struct LayeredFile<L> {
+    inner: Arc<dyn File>,
+    layer: Arc<L>,
+    direct: bool,
+}
+
+impl<L: Layer> LayeredFile<L> {
+    pub(super) fn new(inner: Arc<dyn File>, layer: Arc<L>, direct: bool) -> Self {
+        Self { inner, layer, direct }
+    }
+
+    fn call(&self, action: Action) -> Call<'_> {
+        Call {
+            direct: self.direct,
+            ..Call::new(action, self.inner.path())
+        }
+    }
+
+    fn pass<'a, T, F>(&'a self, call: Call<'a>, attempt: F) -> Pending<'a, Result<T>>
+    where
+        T: Send + 'a,
+        F: Fn(u32) -> Pending<'a, Result<T>> + Send + Sync + 'a,
+    {
+        pass(&*self.layer, call, attempt)
+    }
+}
+
+impl<L: Layer> File for LayeredFile<L> {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn path(&self) -> &RelPath {
+        self.inner.path()
+    }
+
+    fn metadata(&self) -> Pending<'_, Result<Metadata>> {
+        self.pass(self.call(Action::Stat), move |_| self.inner.metadata())
+    }
+
+    fn read_at(&self, block: BlockMut, offset: u64, length: usize) -> Pending<'_, (BlockMut, Result<()>)> {
+        Box::pin(async move {
+            let slot = Mutex::new(Some(block));
+            let call = self.call(Action::Read).range(offset, length as u64);
+            let slot_ref = &slot;
+            let attempt = move |_| -> Pending<'_, Result<Done<()>>> {
+                Box::pin(async move {
+                    let block = take(slot_ref);
+                    let (block, result) = self.inner.read_at(block, offset, length).await;
+                    let amount = block.len() as u64;
+                    *slot_ref.lock().unwrap_or_else(PoisonError::into_inner) = Some(block);
+                    result.map(|value| Done { value, amount })
+                })
+            };
+            let result = self.layer.around(call, attempt).await;
+            let mut block = take(&slot);
+            if result.is_err() {
+                block.set_len(0);
+            }
+            (block, result.map(|done| done.value))
+        })
+    }
+
+    fn write_at(&self, block: Block, offset: u64) -> Pending<'_, Result<()>> {
+        Box::pin(async move {
+            let amount = block.len() as u64;
+            let call = self.call(Action::Write).range(offset, amount);
+            let attempt = move |_| -> Pending<'_, Result<Done<()>>> {
+                // Shares the slot, copies no byte.
+                let block = block.clone();
+                Box::pin(async move {
+                    self.inner.write_at(block, offset).await?;
+                    Ok(Done { value: (), amount })
+                })
+            };
+            self.layer.around(call, attempt).await.map(|done| done.value)
+        })
+    }
+
+    fn next_extent(&self, offset: u64) -> Pending<'_, Result<Option<Extent>>> {
+        let call = self.call(Action::Extents).range(offset, 0);
+        self.pass(call, move |_| self.inner.next_extent(offset))
+    }
+
+    fn set_len(&self, length: u64) -> Pending<'_, Result<()>> {
+        let call = self.call(Action::SetLength).range(0, length);
+        self.pass(call, move |_| self.inner.set_len(length))
+    }
+
+    fn allocate(&self, length: u64) -> Pending<'_, Result<()>> {
+        let call = self.call(Action::Allocate).range(0, length);
+        self.pass(call, move |_| self.inner.allocate(length))
+    }
+
+    fn punch_hole(&self, offset: u64, length: u64) -> Pending<'_, Result<()>> {
+        let call = self.call(Action::PunchHole).range(offset, length);
+        self.pass(call, move |_| self.inner.punch_hole(offset, length))
+    }
+
+    fn start_writeback(&self, offset: u64, length: u64) -> Pending<'_, Result<()>> {
+        let call = self.call(Action::StartWriteback).range(offset, length);
+        self.pass(call, move |_| self.inner.start_writeback(offset, length))
+    }
+
+    fn wait_writeback(&self, offset: u64, length: u64) -> Pending<'_, Result<()>> {
+        let call = self.call(Action::WaitWriteback).range(offset, length);
+        self.pass(call, move |_| self.inner.wait_writeback(offset, length))
+    }
+
+    fn sync(&self, data_only: bool) -> Pending<'_, Result<()>> {
+        self.pass(self.call(Action::SyncFile), move |_| self.inner.sync(data_only))
+    }
+
+    fn drop_cache(&self, offset: u64, length: u64) -> Pending<'_, Result<()>> {
+        let call = self.call(Action::DropCache).range(offset, length);
+        self.pass(call, move |_| self.inner.drop_cache(offset, length))
+    }
+
+    fn cached(&self, offset: u64, length: u64) -> Pending<'_, Result<Option<u64>>> {
+        let call = self.call(Action::Cached).range(offset, length);
+        self.pass(call, move |_| self.inner.cached(offset, length))
+    }
+
+    fn set_metadata<'a>(&'a self, change: &'a MetadataChange) -> Pending<'a, Result<Vec<Loss>>> {
+        self.pass(self.call(Action::SetAttributes), move |_| {
+            self.inner.set_metadata(change)
+        })
+    }
+
+    fn xattrs(&self) -> Pending<'_, Result<Vec<Xattr>>> {
+        self.pass(self.call(Action::Xattrs), move |_| self.inner.xattrs())
+    }
+}
+
+fn take(slot: &Mutex<Option<BlockMut>>) -> BlockMut {
+    let block = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
+    block.expect("attempts run one after the other to their end, and each puts the block back")
+}

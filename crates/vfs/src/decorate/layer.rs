@@ -1,0 +1,198 @@
+//! What a layer sees: each operation as a [`Call`].
+
+use std::future::Future;
+
+use crate::{Op, Pending, RelPath, Result};
+
+/// Which method of [`Tree`](crate::Tree), [`File`](crate::File) or [`Listing`](crate::Listing) is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Action {
+    /// `metadata` of a tree or file, and one name of a `lookup` (see [`Layer::ITEMWISE`]).
+    Stat,
+    /// `lookup` of several names.
+    Lookup,
+    /// `list`.
+    List,
+    /// `Listing::next`.
+    ListNext,
+    /// `open` of an existing file.
+    Open,
+    /// `open` that may create.
+    Create,
+    /// `make_dir`.
+    MakeDir,
+    /// `make_symlink`.
+    Symlink,
+    /// `make_hard_link`.
+    HardLink,
+    /// `make_special`.
+    Special,
+    /// `read_link`.
+    ReadLink,
+    /// `remove_file`.
+    RemoveFile,
+    /// `remove_dir`.
+    RemoveDir,
+    /// `rename` (and each pair of `rename_in`).
+    Rename,
+    /// `set_metadata` of a tree or file.
+    SetAttributes,
+    /// `xattrs` of a tree or file.
+    Xattrs,
+    /// `space`.
+    Space,
+    /// `Tree::sync`.
+    SyncTree,
+    /// `sync_dir`.
+    SyncDir,
+    /// `watch`.
+    Watch,
+    /// `read_at`.
+    Read,
+    /// `write_at`.
+    Write,
+    /// `next_extent`.
+    Extents,
+    /// `set_len`.
+    SetLength,
+    /// `allocate`.
+    Allocate,
+    /// `punch_hole`.
+    PunchHole,
+    /// `start_writeback`.
+    StartWriteback,
+    /// `wait_writeback`.
+    WaitWriteback,
+    /// `File::sync`.
+    SyncFile,
+    /// `drop_cache`.
+    DropCache,
+    /// `cached`.
+    Cached,
+}
+
+impl Action {
+    /// The operation as errors name it.
+    pub fn op(self) -> Op {
+        match self {
+            Self::Stat | Self::Lookup | Self::ReadLink | Self::Space | Self::Cached => Op::Stat,
+            Self::List | Self::ListNext => Op::List,
+            Self::Open => Op::Open,
+            Self::Create => Op::Create,
+            Self::MakeDir => Op::MakeDir,
+            Self::Symlink | Self::HardLink | Self::Special => Op::Link,
+            Self::RemoveFile | Self::RemoveDir => Op::Remove,
+            Self::Rename => Op::Rename,
+            Self::SetAttributes => Op::SetAttributes,
+            Self::Xattrs => Op::Xattr,
+            Self::SyncTree
+            | Self::SyncDir
+            | Self::SyncFile
+            | Self::StartWriteback
+            | Self::WaitWriteback
+            | Self::DropCache => Op::Sync,
+            Self::Watch => Op::Watch,
+            Self::Read => Op::Read,
+            Self::Write => Op::Write,
+            Self::Extents => Op::Extents,
+            Self::SetLength | Self::Allocate | Self::PunchHole => Op::SetLength,
+        }
+    }
+
+    /// The word for traces and counters: that of [`Op`], finer where the trace format asks for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::StartWriteback | Self::WaitWriteback => "writeback",
+            Self::DropCache => "drop_cache",
+            other => match other.op() {
+                Op::Open => "open",
+                Op::Create => "create",
+                Op::Read => "read",
+                Op::Write => "write",
+                Op::Sync => "sync",
+                Op::Stat => "stat",
+                Op::SetAttributes => "set_attributes",
+                Op::List => "list",
+                Op::MakeDir => "make_dir",
+                Op::Remove => "remove",
+                Op::Rename => "rename",
+                Op::Link => "link",
+                Op::CopyRange => "copy_range",
+                Op::Extents => "extents",
+                Op::SetLength => "set_length",
+                Op::Watch => "watch",
+                Op::Xattr => "xattr",
+            },
+        }
+    }
+}
+
+/// One operation on its way through a layer.
+#[derive(Clone, Copy, Debug)]
+pub struct Call<'a> {
+    /// What is called.
+    pub action: Action,
+    /// The node: where it was opened, for a file; the new name, for links and renames.
+    pub path: &'a RelPath,
+    /// The other node of a rename (the old name) or hard link (the existing file).
+    pub other: Option<&'a RelPath>,
+    /// Byte offset, 0 where it has no meaning.
+    pub offset: u64,
+    /// Bytes asked for, 0 where it has no meaning.
+    pub length: u64,
+    /// Whether the file was opened for direct I/O.
+    pub direct: bool,
+}
+
+impl<'a> Call<'a> {
+    /// A call on a node as a whole.
+    pub(super) fn new(action: Action, path: &'a RelPath) -> Self {
+        Self {
+            action,
+            path,
+            other: None,
+            offset: 0,
+            length: 0,
+            direct: false,
+        }
+    }
+
+    /// The same call, touching a range.
+    pub(super) fn range(self, offset: u64, length: u64) -> Self {
+        Self {
+            offset,
+            length,
+            ..self
+        }
+    }
+}
+
+/// A result and how much was done: bytes of a read or write, entries of a listing, else 0.
+#[derive(Clone, Copy, Debug)]
+pub struct Done<T> {
+    /// What the operation gave.
+    pub value: T,
+    /// Bytes or entries.
+    pub amount: u64,
+}
+
+/// What a decorator does with each operation.
+pub trait Layer: Send + Sync + 'static {
+    /// Whether each name of a `lookup`, and the metadata of each listed entry, is shown as a [`Call`] of its own
+    /// ([`Action::Stat`]), after the `lookup` or `next` as a whole.
+    const ITEMWISE: bool = false;
+
+    /// Carries one operation out by calling `attempt` with 0, and again with 1, 2, … to repeat it; or not at all.
+    /// Attempts run one after the other, each to its end.
+    ///
+    /// [`Action::ListNext`] must not be repeated: what a failed listing lost cannot be had again.
+    fn around<'a, T, F>(
+        &'a self,
+        call: Call<'a>,
+        attempt: F,
+    ) -> impl Future<Output = Result<Done<T>>> + Send + 'a
+    where
+        T: Send + 'a,
+        F: Fn(u32) -> Pending<'a, Result<Done<T>>> + Send + Sync + 'a;
+}

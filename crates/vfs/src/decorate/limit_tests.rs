@@ -1,0 +1,121 @@
+use futures_util::future::join_all;
+use ropeway_block::Pool;
+
+use super::*;
+use crate::clock::simulate;
+use crate::decorate::test_kit::{clock, read, reader, source};
+
+/// Bytes that `workers` get in each of some windows, each worker reading blocks one after the other.
+fn windows(
+    rate: impl Fn(Duration) -> Option<u64> + Send + Sync + 'static,
+    workers: u64,
+    block: usize,
+    window: Duration,
+    count: u64,
+) -> Vec<u64> {
+    let (clock, time) = clock();
+    let pool = Pool::new(block, workers as usize);
+    let own = clock.clone();
+    let limit = Limit::new(source(1 << 40), move || rate(own.now()), time);
+    let mut sums = vec![0; count as usize];
+    let ends = window * count as u32;
+    simulate(&clock, async {
+        let file = reader(&*limit).await;
+        let (file, pool, clock) = (&*file, &pool, &clock);
+        let reads = join_all((0..workers).map(|worker| async move {
+            let mut done = Vec::new();
+            loop {
+                read(file, pool, worker << 30, block).await.unwrap();
+                let now = clock.now();
+                if now >= ends {
+                    return done;
+                }
+                done.push((now.as_nanos() / window.as_nanos()) as usize);
+            }
+        }));
+        for at in reads.await.into_iter().flatten() {
+            sums[at] += block as u64;
+        }
+    });
+    sums
+}
+
+#[test]
+fn the_rate_is_exact_over_five_seconds() {
+    for (rate, workers, block) in [
+        (1_000_000, 1, 4096),
+        (10_000_000, 8, 65_536),
+        (100_000_000, 16, 1 << 20),
+    ] {
+        let sums = windows(move |_| Some(rate), workers, block, Duration::from_secs(5), 4);
+        for sum in sums {
+            let share = sum as f64 / (rate * 5) as f64;
+            assert!(
+                (0.98..1.02).contains(&share),
+                "{share} of {rate} B/s with {workers} workers"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_timetable_takes_effect() {
+    let second = Duration::from_secs(1);
+    let table = |now: Duration| match now.as_secs() {
+        0..10 => Some(1_000_000),
+        10..20 => Some(0),
+        _ => Some(4_000_000),
+    };
+    let sums = windows(table, 4, 16_384, second * 10, 3);
+    assert!((9_800_000..10_300_000).contains(&sums[0]), "{sums:?}");
+    // What was claimed before the stand-still is paid after it.
+    assert!(sums[1] <= 4 * 16_384, "{sums:?}");
+    assert!(
+        (35_000_000..40_500_000).contains(&sums[2]),
+        "a second may pass before the change: {sums:?}"
+    );
+}
+
+#[test]
+fn short_reads_are_paid_back() {
+    let (clock, time) = clock();
+    let pool = Pool::new(1 << 20, 1);
+    let limit = Limit::new(source(1000), || Some(10_000), time);
+    simulate(&clock, async {
+        let file = reader(&*limit).await;
+        for _ in 0..100 {
+            assert_eq!(read(&*file, &pool, 0, 1 << 20).await.unwrap(), 1000);
+        }
+    });
+    let seconds = clock.now().as_secs_f64();
+    assert!(
+        (9.8..10.2).contains(&seconds),
+        "100 kB at 10 kB/s took {seconds} s"
+    );
+}
+
+#[test]
+fn a_dropped_read_gives_its_turn_away() {
+    let (clock, time) = clock();
+    let pool = Pool::new(4096, 3);
+    let limit = Limit::new(source(1 << 20), || Some(4096), time);
+    simulate(&clock, async {
+        let file = reader(&*limit).await;
+        read(&*file, &pool, 0, 4096).await.unwrap();
+        let mut first = Box::pin(read(&*file, &pool, 0, 4096));
+        let mut second = Box::pin(read(&*file, &pool, 0, 4096));
+        let mut third = Box::pin(read(&*file, &pool, 0, 4096));
+        poll_fn(|cx| {
+            for waiting in [&mut first, &mut second, &mut third] {
+                assert!(waiting.as_mut().poll(cx).is_pending());
+            }
+            Poll::Ready(())
+        })
+        .await;
+        drop(second);
+        first.await.unwrap();
+        third.await.unwrap();
+    });
+    let seconds = clock.now().as_secs_f64();
+    assert!((2.9..=3.1).contains(&seconds), "{seconds}");
+}

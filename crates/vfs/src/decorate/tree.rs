@@ -1,0 +1,282 @@
+//! [`Layered`]: a tree whose every operation passes a [`Layer`].
+
+use std::any::Any;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::file::LayeredFile;
+use super::layer::{Action, Call, Done, Layer};
+use super::settle;
+use crate::tree::Watch;
+use crate::{
+    CacheMode, Capabilities, Create, DirEntry, Error, ErrorKind, File, Listing, Loss, Metadata,
+    MetadataChange, Name, OpenOptions, Pending, RelPath, Result, Space, Tree, Xattr,
+};
+
+/// A tree behind a layer. The decorators are instances of it, e.g. [`Meter`](super::meter::Meter).
+pub struct Layered<L> {
+    pub(super) inner: Arc<dyn Tree>,
+    pub(super) layer: Arc<L>,
+}
+
+impl<L: Layer> Layered<L> {
+    pub(super) fn wrap(inner: Arc<dyn Tree>, layer: L) -> Arc<Self> {
+        Arc::new(Self {
+            inner,
+            layer: Arc::new(layer),
+        })
+    }
+
+    /// The tree behind the layer.
+    pub fn inner(&self) -> &Arc<dyn Tree> {
+        &self.inner
+    }
+
+    fn pass<'a, T, F>(&'a self, call: Call<'a>, attempt: F) -> Pending<'a, Result<T>>
+    where
+        T: Send + 'a,
+        F: Fn(u32) -> Pending<'a, Result<T>> + Send + Sync + 'a,
+    {
+        pass(&*self.layer, call, attempt)
+    }
+}
+
+/// Sends a call through a layer; the amount done is 0.
+pub(super) fn pass<'a, L, T, F>(layer: &'a L, call: Call<'a>, attempt: F) -> Pending<'a, Result<T>>
+where
+    L: Layer,
+    T: Send + 'a,
+    F: Fn(u32) -> Pending<'a, Result<T>> + Send + Sync + 'a,
+{
+    Box::pin(async move {
+        let counted = move |tries| -> Pending<'a, Result<Done<T>>> {
+            let future = attempt(tries);
+            Box::pin(async move { future.await.map(|value| Done { value, amount: 0 }) })
+        };
+        Ok(layer.around(call, counted).await?.value)
+    })
+}
+
+/// Shows one item of an answer to the layer: the first attempt gives what the answer held, later ones ask again.
+async fn pass_item<'a, L, T, F>(layer: &'a L, path: &'a RelPath, first: Result<T>, again: F) -> Result<T>
+where
+    L: Layer,
+    T: Send + 'a,
+    F: Fn() -> Pending<'a, Result<T>> + Send + Sync + 'a,
+{
+    let first = Mutex::new(Some(first));
+    let call = Call::new(Action::Stat, path);
+    pass(layer, call, move |_| {
+        match first.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            Some(first) => Box::pin(std::future::ready(first)),
+            None => again(),
+        }
+    })
+    .await
+}
+
+async fn lookup_one(tree: &dyn Tree, dir: &RelPath, name: &Name) -> Result<Option<Metadata>> {
+    let mut found = tree.lookup(dir, std::slice::from_ref(name)).await?;
+    found.pop().unwrap_or(Ok(None))
+}
+
+impl<L: Layer> Tree for Layered<L> {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn describe(&self) -> String {
+        self.inner.describe()
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn metadata<'a>(&'a self, path: &'a RelPath) -> Pending<'a, Result<Metadata>> {
+        self.pass(Call::new(Action::Stat, path), move |_| self.inner.metadata(path))
+    }
+
+    fn lookup<'a>(
+        &'a self,
+        dir: &'a RelPath,
+        names: &'a [Name],
+    ) -> Pending<'a, Result<Vec<Result<Option<Metadata>>>>> {
+        if !L::ITEMWISE {
+            return self.pass(Call::new(Action::Lookup, dir), move |_| {
+                self.inner.lookup(dir, names)
+            });
+        }
+        Box::pin(async move {
+            let call = Call::new(Action::Lookup, dir);
+            let found = self.pass(call, move |_| self.inner.lookup(dir, names)).await?;
+            let mut items = Vec::with_capacity(found.len());
+            for (name, first) in names.iter().zip(found) {
+                let path = dir.join(name);
+                let again = || -> Pending<'_, _> { Box::pin(lookup_one(&*self.inner, dir, name)) };
+                items.push(pass_item(&*self.layer, &path, first, again).await);
+            }
+            Ok(items)
+        })
+    }
+
+    fn list<'a>(&'a self, dir: &'a RelPath) -> Pending<'a, Result<Box<dyn Listing>>> {
+        Box::pin(async move {
+            let call = Call::new(Action::List, dir);
+            let inner = self.pass(call, move |_| self.inner.list(dir)).await?;
+            let listing = LayeredListing {
+                inner,
+                tree: Arc::clone(&self.inner),
+                layer: Arc::clone(&self.layer),
+                dir: dir.clone(),
+            };
+            Ok(Box::new(listing) as Box<dyn Listing>)
+        })
+    }
+
+    fn open<'a>(&'a self, path: &'a RelPath, options: OpenOptions) -> Pending<'a, Result<Arc<dyn File>>> {
+        Box::pin(async move {
+            let action = if options.create == Create::No {
+                Action::Open
+            } else {
+                Action::Create
+            };
+            let direct = options.cache == CacheMode::Direct;
+            let call = Call {
+                direct,
+                ..Call::new(action, path)
+            };
+            let inner = self
+                .pass(call, move |tries| {
+                    Box::pin(settle::open(&*self.inner, path, options, tries))
+                })
+                .await?;
+            Ok(Arc::new(LayeredFile::new(inner, Arc::clone(&self.layer), direct)) as Arc<dyn File>)
+        })
+    }
+
+    fn make_dir<'a>(&'a self, path: &'a RelPath, mode: u32) -> Pending<'a, Result<()>> {
+        self.pass(Call::new(Action::MakeDir, path), move |tries| {
+            Box::pin(settle::make_dir(&*self.inner, path, mode, tries))
+        })
+    }
+
+    fn make_symlink<'a>(&'a self, path: &'a RelPath, text: &'a [u8]) -> Pending<'a, Result<()>> {
+        self.pass(Call::new(Action::Symlink, path), move |tries| {
+            Box::pin(settle::make_symlink(&*self.inner, path, text, tries))
+        })
+    }
+
+    fn make_hard_link<'a>(&'a self, existing: &'a RelPath, new: &'a RelPath) -> Pending<'a, Result<()>> {
+        let call = Call {
+            other: Some(existing),
+            ..Call::new(Action::HardLink, new)
+        };
+        self.pass(call, move |tries| {
+            Box::pin(settle::make_hard_link(&*self.inner, existing, new, tries))
+        })
+    }
+
+    fn make_special<'a>(&'a self, path: &'a RelPath, metadata: &'a Metadata) -> Pending<'a, Result<()>> {
+        self.pass(Call::new(Action::Special, path), move |tries| {
+            Box::pin(settle::make_special(&*self.inner, path, metadata, tries))
+        })
+    }
+
+    fn read_link<'a>(&'a self, path: &'a RelPath) -> Pending<'a, Result<Vec<u8>>> {
+        self.pass(Call::new(Action::ReadLink, path), move |_| {
+            self.inner.read_link(path)
+        })
+    }
+
+    fn remove_file<'a>(&'a self, path: &'a RelPath) -> Pending<'a, Result<()>> {
+        self.pass(Call::new(Action::RemoveFile, path), move |tries| {
+            Box::pin(async move { settle::removed(self.inner.remove_file(path).await, tries) })
+        })
+    }
+
+    fn remove_dir<'a>(&'a self, path: &'a RelPath) -> Pending<'a, Result<()>> {
+        self.pass(Call::new(Action::RemoveDir, path), move |tries| {
+            Box::pin(async move { settle::removed(self.inner.remove_dir(path).await, tries) })
+        })
+    }
+
+    fn rename<'a>(&'a self, from: &'a RelPath, to: &'a RelPath, replace: bool) -> Pending<'a, Result<()>> {
+        let call = Call {
+            other: Some(from),
+            ..Call::new(Action::Rename, to)
+        };
+        self.pass(call, move |tries| {
+            Box::pin(settle::rename(&*self.inner, from, to, replace, tries))
+        })
+    }
+
+    fn set_metadata<'a>(
+        &'a self,
+        path: &'a RelPath,
+        change: &'a MetadataChange,
+    ) -> Pending<'a, Result<Vec<Loss>>> {
+        self.pass(Call::new(Action::SetAttributes, path), move |_| {
+            self.inner.set_metadata(path, change)
+        })
+    }
+
+    fn xattrs<'a>(&'a self, path: &'a RelPath) -> Pending<'a, Result<Vec<Xattr>>> {
+        self.pass(Call::new(Action::Xattrs, path), move |_| self.inner.xattrs(path))
+    }
+
+    fn space(&self) -> Pending<'_, Result<Space>> {
+        self.pass(Call::new(Action::Space, &ROOT), move |_| self.inner.space())
+    }
+
+    fn sync(&self) -> Pending<'_, Result<()>> {
+        self.pass(Call::new(Action::SyncTree, &ROOT), move |_| self.inner.sync())
+    }
+
+    fn sync_dir<'a>(&'a self, dir: &'a RelPath) -> Pending<'a, Result<()>> {
+        self.pass(Call::new(Action::SyncDir, dir), move |_| self.inner.sync_dir(dir))
+    }
+
+    fn watch(&self) -> Pending<'_, Result<Box<dyn Watch>>> {
+        self.pass(Call::new(Action::Watch, &ROOT), move |_| self.inner.watch())
+    }
+}
+
+static ROOT: RelPath = RelPath::root();
+
+struct LayeredListing<L> {
+    inner: Box<dyn Listing>,
+    tree: Arc<dyn Tree>,
+    layer: Arc<L>,
+    dir: RelPath,
+}
+
+impl<L: Layer> Listing for LayeredListing<L> {
+    fn next(&mut self, max: usize) -> Pending<'_, Result<Vec<DirEntry>>> {
+        Box::pin(async move {
+            let (layer, tree, dir) = (&*self.layer, &*self.tree, &self.dir);
+            let once = Mutex::new(Some(self.inner.next(max)));
+            let attempt = move |_| -> Pending<'_, Result<Done<Vec<DirEntry>>>> {
+                let next = once.lock().unwrap_or_else(PoisonError::into_inner).take();
+                Box::pin(async move {
+                    // A layer that repeats against the rule of `Layer::around` gets an error, not a hole.
+                    let next =
+                        next.ok_or_else(|| Error::new(Action::ListNext.op(), dir, ErrorKind::Misuse))?;
+                    let value = next.await?;
+                    let amount = value.len() as u64;
+                    Ok(Done { value, amount })
+                })
+            };
+            let call = Call::new(Action::ListNext, dir).range(0, max as u64);
+            let mut entries = layer.around(call, attempt).await?.value;
+            if L::ITEMWISE {
+                for entry in &mut entries {
+                    let path = dir.join(&entry.name);
+                    let nothing = Err(Error::new(Action::Stat.op(), &path, ErrorKind::Other));
+                    let first = std::mem::replace(&mut entry.metadata, nothing);
+                    entry.metadata = pass_item(layer, &path, first, || tree.metadata(&path)).await;
+                }
+            }
+            Ok(entries)
+        })
+    }
+}

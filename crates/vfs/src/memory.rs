@@ -1,0 +1,227 @@
+//! A whole tree in memory: for tests, models and previews.
+//!
+//! It holds everything the contract knows: folders, sparse files, links, special nodes, extended attributes,
+//! owners, times, identities. File content is kept in pages, so a sparse file of 1 TB costs nothing. Two further kinds
+//! of file cost nothing either: [synthetic](MemoryTree::insert_synthetic) ones, whose bytes follow from a seed, and
+//! those of a [discarding](MemoryTree::with_discard) tree, of which only the length is kept.
+//!
+//! With the [crash model](MemoryTree::with_crash_model) the tree also remembers what was made durable, and
+//! [`MemoryTree::crash`] gives a tree as it could be found after a power cut.
+//!
+//! All futures are ready at once. One mutex guards the tree; it is never held across an await.
+
+mod content;
+mod crash;
+mod file;
+mod listing;
+mod names;
+mod nodes;
+mod state;
+mod tree;
+mod watch;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use self::content::Base;
+pub(crate) use self::content::mix;
+pub use self::content::synthetic;
+use self::state::State;
+use crate::{
+    Capabilities, Clock, Create, Error, ErrorKind, Name, Op, OpenOptions, RelPath, Result, Timestamp,
+};
+
+/// A tree in memory.
+pub struct MemoryTree {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    capabilities: Capabilities,
+    clock: Option<Arc<dyn Clock>>,
+    /// Bytes that fit; unlimited where `None`.
+    space_total: Option<u64>,
+    discard: bool,
+    crash_model: bool,
+    volume: u64,
+    state: Mutex<State>,
+}
+
+/// Time zero of a memory tree's clock: 2023-11-14 22:13:20 UTC, any fixed moment will do.
+const EPOCH: Timestamp = Timestamp(1_700_000_000_000_000_000);
+
+/// What a memory tree can hold unless told otherwise: everything.
+fn capabilities_full() -> Capabilities {
+    Capabilities {
+        time_granularity_ns: 1,
+        case_sensitive: true,
+        // As on most Linux file systems.
+        name_max: 255,
+        windows_names: false,
+        file_size_max: i64::MAX as u64,
+        owners: true,
+        modes: true,
+        xattrs: true,
+        symlinks: true,
+        hard_links: true,
+        special_files: true,
+        sparse: true,
+        stable_ids: true,
+        page_cache: false,
+        batches_in_flight: 1,
+    }
+}
+
+impl Default for MemoryTree {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl MemoryTree {
+    /// An empty tree that can hold everything, without limit; each change takes a microsecond of its own time.
+    pub fn new() -> Self {
+        static VOLUMES: AtomicU64 = AtomicU64::new(1);
+        Self {
+            shared: Arc::new(Shared {
+                capabilities: capabilities_full(),
+                clock: None,
+                space_total: None,
+                discard: false,
+                crash_model: false,
+                volume: VOLUMES.fetch_add(1, Ordering::Relaxed),
+                state: Mutex::new(State::new()),
+            }),
+        }
+    }
+
+    /// Behaves as `capabilities` say: refuses names, folds case, rounds times, reports losses.
+    ///
+    /// # Panics
+    /// This and the other `with_` functions: if a file, listing or watch of the tree is open.
+    #[must_use]
+    pub fn with_capabilities(self, capabilities: Capabilities) -> Self {
+        self.configured(|shared| shared.capabilities = capabilities)
+    }
+
+    /// Takes the times of nodes from a clock, whose zero is 2023-11-14 22:13:20 UTC.
+    #[must_use]
+    pub fn with_clock(self, clock: Arc<dyn Clock>) -> Self {
+        self.configured(|shared| shared.clock = Some(clock))
+    }
+
+    /// Holds at most `bytes` of content (whole pages of 4 KiB; in a discarding tree, lengths).
+    #[must_use]
+    pub fn with_space(self, bytes: u64) -> Self {
+        self.configured(|shared| shared.space_total = Some(bytes))
+    }
+
+    /// Keeps of new files only the length; they read as zeros.
+    #[must_use]
+    pub fn with_discard(self) -> Self {
+        self.configured(|shared| shared.discard = true)
+    }
+
+    /// Remembers what was made durable, for [`crash`](Self::crash). Until the next `sync` this costs memory for each
+    /// change.
+    #[must_use]
+    pub fn with_crash_model(self) -> Self {
+        self.configured(|shared| {
+            shared.crash_model = true;
+            let state = shared.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+            state.begin_crash_model();
+        })
+    }
+
+    fn configured(mut self, change: impl FnOnce(&mut Shared)) -> Self {
+        let shared = Arc::get_mut(&mut self.shared);
+        change(shared.expect("a memory tree is configured before it is used"));
+        self
+    }
+
+    /// Makes a file whose bytes are those of [`synthetic`] for `seed`, and the folders that lead to it.
+    ///
+    /// # Errors
+    /// As for `make_dir` and `open`; [`ErrorKind::AlreadyExists`] if the file is there.
+    pub fn insert_synthetic(&self, path: &RelPath, size: u64, seed: u64) -> Result<()> {
+        self.insert(path, |state, index| {
+            if let Some(content) = state.content_mut(index) {
+                content.fill_synthetic(size, seed);
+            }
+        })
+    }
+
+    /// Makes a file with this content, and the folders that lead to it.
+    ///
+    /// # Errors
+    /// As for `make_dir`, `open` and `write_at`; [`ErrorKind::AlreadyExists`] if the file is there.
+    pub fn insert_file(&self, path: &RelPath, bytes: &[u8]) -> Result<()> {
+        let mut written = Ok(());
+        self.insert(path, |state, index| {
+            written = state.write(&self.shared, index, path, 0, bytes);
+        })?;
+        written
+    }
+
+    fn insert(&self, path: &RelPath, fill: impl FnOnce(&mut State, u64)) -> Result<()> {
+        let mut state = self.shared.lock();
+        let names: Vec<Name> = path.components().collect();
+        let mut dir = RelPath::root();
+        for name in names.iter().take(names.len().saturating_sub(1)) {
+            dir = dir.join(name);
+            match state.make_dir(&self.shared, &dir, 0o755) {
+                Err(error) if error.kind != ErrorKind::AlreadyExists => return Err(error),
+                _ => {}
+            }
+        }
+        let options = OpenOptions {
+            mode: 0o644,
+            ..OpenOptions::write(Create::New, Default::default())
+        };
+        let index = state.open(&self.shared, path, options)?;
+        fill(&mut state, index);
+        state.close(index);
+        Ok(())
+    }
+
+    /// The whole content of a file.
+    ///
+    /// # Errors
+    /// As for `open`; [`ErrorKind::FileTooLarge`] above 1 GiB.
+    pub fn content(&self, path: &RelPath) -> Result<Vec<u8>> {
+        /// What a test may sensibly ask for.
+        const CONTENT_MAX: u64 = 1 << 30;
+        let state = self.shared.lock();
+        let index = state.resolve_file(&self.shared, Op::Read, path)?;
+        let content = state.content(index);
+        let size = content.map_or(0, |content| content.size());
+        if size > CONTENT_MAX {
+            return Err(Error::new(Op::Read, path, ErrorKind::FileTooLarge));
+        }
+        let mut bytes = vec![0; size as usize];
+        if let Some(content) = content {
+            content.read(0, &mut bytes);
+        }
+        Ok(bytes)
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A time as this tree can keep it.
+    fn rounded(&self, time: Timestamp) -> Timestamp {
+        let granularity = i128::from(self.capabilities.time_granularity_ns.max(1));
+        Timestamp(time.0.div_euclid(granularity) * granularity)
+    }
+
+    fn new_base(&self) -> Base {
+        if self.discard { Base::Discard } else { Base::Zero }
+    }
+}
+
+#[cfg(test)]
+#[path = "memory/tests.rs"]
+mod tests;

@@ -1,0 +1,170 @@
+//! An open file of a memory tree.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use ropeway_block::{Block, BlockMut};
+
+use super::Shared;
+use super::content::Content;
+use super::state::State;
+use crate::{
+    Error, ErrorKind, Extent, File, Loss, Metadata, MetadataChange, Op, Pending, RelPath, Result, Xattr,
+};
+
+pub(super) struct MemoryFile {
+    shared: Arc<Shared>,
+    index: u64,
+    path: RelPath,
+    write: bool,
+}
+
+impl MemoryFile {
+    /// Takes over one open count of the node.
+    pub(super) fn new(shared: Arc<Shared>, index: u64, path: RelPath, write: bool) -> Self {
+        Self {
+            shared,
+            index,
+            path,
+            write,
+        }
+    }
+
+    fn with<T: Send + 'static>(
+        &self,
+        operation: impl FnOnce(&mut State, &Shared) -> Result<T>,
+    ) -> Pending<'static, Result<T>> {
+        let result = operation(&mut self.shared.lock(), &self.shared);
+        Box::pin(std::future::ready(result))
+    }
+
+    fn writable(&self, op: Op) -> Result<()> {
+        if self.write {
+            return Ok(());
+        }
+        Err(Error::new(op, &self.path, ErrorKind::Misuse))
+    }
+
+    fn content<'a>(&self, state: &'a State, op: Op) -> Result<&'a Content> {
+        let content = state.content(self.index);
+        content.ok_or_else(|| Error::new(op, &self.path, ErrorKind::Misuse))
+    }
+}
+
+impl Drop for MemoryFile {
+    fn drop(&mut self) {
+        self.shared.lock().close(self.index);
+    }
+}
+
+impl File for MemoryFile {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn path(&self) -> &RelPath {
+        &self.path
+    }
+
+    fn metadata(&self) -> Pending<'_, Result<Metadata>> {
+        self.with(|state, shared| Ok(state.node(self.index).metadata(shared, self.index)))
+    }
+
+    fn read_at(
+        &self,
+        mut block: BlockMut,
+        offset: u64,
+        length: usize,
+    ) -> Pending<'_, (BlockMut, Result<()>)> {
+        assert!(length <= block.capacity(), "a read fits its block");
+        let state = self.shared.lock();
+        let result = self.content(&state, Op::Read).map(|content| {
+            let done = content.read(offset, &mut block.capacity_mut()[..length]);
+            block.set_len(done);
+        });
+        if result.is_err() {
+            block.set_len(0);
+        }
+        Box::pin(std::future::ready((block, result)))
+    }
+
+    fn write_at(&self, block: Block, offset: u64) -> Pending<'_, Result<()>> {
+        self.with(|state, shared| {
+            self.writable(Op::Write)?;
+            state.write(shared, self.index, &self.path, offset, &block)
+        })
+    }
+
+    fn next_extent(&self, offset: u64) -> Pending<'_, Result<Option<Extent>>> {
+        self.with(|state, shared| {
+            let content = self.content(state, Op::Extents)?;
+            if shared.capabilities.sparse {
+                return Ok(content.next_extent(offset));
+            }
+            let length = content.size().saturating_sub(offset);
+            Ok((length > 0).then_some(Extent { offset, length }))
+        })
+    }
+
+    fn set_len(&self, length: u64) -> Pending<'_, Result<()>> {
+        self.with(|state, shared| {
+            self.writable(Op::SetLength)?;
+            state.set_len(shared, self.index, &self.path, length)
+        })
+    }
+
+    /// Checks that there is room; none is kept.
+    fn allocate(&self, length: u64) -> Pending<'_, Result<()>> {
+        self.with(|state, shared| {
+            self.writable(Op::SetLength)?;
+            let more = length.saturating_sub(self.content(state, Op::SetLength)?.charge());
+            let fits = shared
+                .space_total
+                .is_none_or(|total| state.used.saturating_add(more) <= total);
+            fits.then_some(())
+                .ok_or_else(|| Error::new(Op::SetLength, &self.path, ErrorKind::NoSpace))
+        })
+    }
+
+    fn punch_hole(&self, offset: u64, length: u64) -> Pending<'_, Result<()>> {
+        self.with(|state, shared| {
+            self.writable(Op::SetLength)?;
+            state.change(shared, self.index, &self.path, |content| {
+                content.punch(offset, length)
+            });
+            Ok(())
+        })
+    }
+
+    fn start_writeback(&self, _offset: u64, _length: u64) -> Pending<'_, Result<()>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// Nothing to wait for; nothing becomes durable by it.
+    fn wait_writeback(&self, _offset: u64, _length: u64) -> Pending<'_, Result<()>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn sync(&self, data_only: bool) -> Pending<'_, Result<()>> {
+        self.with(|state, _| {
+            state.node_mut(self.index).sync(data_only);
+            Ok(())
+        })
+    }
+
+    fn drop_cache(&self, _offset: u64, _length: u64) -> Pending<'_, Result<()>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn cached(&self, _offset: u64, _length: u64) -> Pending<'_, Result<Option<u64>>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+
+    fn set_metadata<'a>(&'a self, change: &'a MetadataChange) -> Pending<'a, Result<Vec<Loss>>> {
+        self.with(|state, shared| Ok(state.set_metadata(shared, self.index, &self.path, change)))
+    }
+
+    fn xattrs(&self) -> Pending<'_, Result<Vec<Xattr>>> {
+        self.with(|state, _| Ok(state.node(self.index).attributes.xattrs.clone()))
+    }
+}

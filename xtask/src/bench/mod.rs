@@ -1,0 +1,40 @@
+//! `cargo xtask bench`: ropeway beside other tools, on fresh file systems, interleaved.
+
+mod client;
+mod ground;
+mod local;
+mod report;
+mod responsiveness;
+
+use std::fs;
+
+use anyhow::{Context, Result};
+
+use crate::process::catch_interrupts;
+use crate::workspace::Workspace;
+
+/// The benchmarks.
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Task {
+    /// Copies between local file systems: time, CPU, memory
+    Local(local::Arguments),
+    /// Another process's reads while a big file is copied
+    Responsiveness(responsiveness::Arguments),
+}
+
+/// Runs one benchmark.
+///
+/// # Errors
+/// If the ground cannot be prepared, ropeway fails or copies wrongly, or on an interrupt.
+pub(crate) fn run(workspace: &Workspace, task: &Task) -> Result<()> {
+    catch_interrupts()?;
+    let folder = workspace.target().join("bench");
+    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let lock = fs::File::create(folder.join("lock"))?;
+    lock.try_lock()
+        .context("another benchmark is running in this workspace")?;
+    match task {
+        Task::Local(arguments) => local::run(workspace, &folder, arguments),
+        Task::Responsiveness(arguments) => responsiveness::run(workspace, &folder, arguments),
+    }
+}

@@ -1,0 +1,98 @@
+//! The `fuzz` step: builds the crate `fuzz/` and runs each target for a few seconds.
+//!
+//! The targets are libFuzzer binaries. They are built by the stable compiler with the coverage flags that
+//! `cargo fuzz` passes, without a sanitizer, so that neither a nightly compiler nor `cargo-fuzz` is needed.
+
+use std::fs;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::ci::Outcome;
+use crate::process::{capture, find_program, run as run_command};
+use crate::workspace::Workspace;
+
+/// Seconds for each target: a smoke test, not a campaign.
+const SECONDS_EACH: u32 = 5;
+
+/// Coverage of libFuzzer, as `cargo fuzz` asks for it.
+const COVERAGE: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+    -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
+    -Ccodegen-units=1 -Cdebug-assertions";
+
+/// Runs all targets.
+///
+/// # Errors
+/// If the crate does not build or a target finds something.
+pub(crate) fn run(workspace: &Workspace) -> Result<Outcome> {
+    let manifest = workspace.root().join("fuzz/Cargo.toml");
+    if !manifest.is_file() {
+        return Ok(Outcome::skipped("there is no folder fuzz/ yet"));
+    }
+    if ["c++", "g++", "clang++"]
+        .iter()
+        .all(|name| find_program(name).is_none())
+    {
+        return Ok(Outcome::skipped(
+            "no C++ compiler for libFuzzer: `apt-get install g++`",
+        ));
+    }
+    let text = fs::read_to_string(&manifest).context("cannot read fuzz/Cargo.toml")?;
+    let targets = targets(&text)?;
+    ensure!(!targets.is_empty(), "fuzz/Cargo.toml has no [[bin]]");
+    let host = host_triple()?;
+    let built = workspace.root().join("fuzz/target");
+    let mut build = workspace.cargo(["build", "--release", "--manifest-path"]);
+    // With an explicit target the flags leave build scripts alone.
+    build
+        .arg(&manifest)
+        .args(["--target", &host, "--target-dir"])
+        .arg(&built);
+    run_command(build.env("RUSTFLAGS", COVERAGE))?;
+    for target in &targets {
+        let corpus = tempfile::tempdir()?;
+        let mut fuzz = Command::new(built.join(&host).join("release").join(target));
+        fuzz.arg(corpus.path());
+        let seeds = workspace.root().join("fuzz/corpus").join(target);
+        if seeds.is_dir() {
+            fuzz.arg(seeds);
+        }
+        let artifacts = format!("-artifact_prefix={}/", built.display());
+        fuzz.arg(format!("-max_total_time={SECONDS_EACH}"))
+            .args(["-verbosity=0", &artifacts]);
+        run_command(&mut fuzz)?;
+    }
+    Ok(Outcome::passed(format!(
+        "{} targets, {SECONDS_EACH} s each",
+        targets.len()
+    )))
+}
+
+fn targets(manifest: &str) -> Result<Vec<String>> {
+    let manifest: toml::Table = manifest.parse().context("fuzz/Cargo.toml is not valid")?;
+    let bins = manifest.get("bin").and_then(toml::Value::as_array);
+    Ok(bins
+        .into_iter()
+        .flatten()
+        .filter_map(|bin| Some(bin.get("name")?.as_str()?.to_owned()))
+        .collect())
+}
+
+fn host_triple() -> Result<String> {
+    let text = capture(Command::new("rustc").arg("-vV"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix("host: "));
+    line.map(str::to_owned).context("`rustc -vV` names no host")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_are_the_bins() {
+        let text = "[package]\nname='f'\n[[bin]]\nname='a'\n[[bin]]\nname='b'\n";
+        assert_eq!(targets(text).unwrap(), ["a", "b"]);
+        assert!(targets("[package]").unwrap().is_empty());
+        assert!(targets("[").is_err());
+    }
+}

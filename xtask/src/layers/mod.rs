@@ -1,0 +1,216 @@
+//! `cargo xtask layers`: keeps the crates in their tiers.
+//!
+//! [`rules`] says who may use whom and judges what a manifest declares; [`scan`] finds words in sources that only
+//! some places may use. Dev-dependencies and code under `#[cfg(test)]` are exempt from all but `unsafe`.
+
+mod rules;
+mod scan;
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+
+use crate::ci::Outcome;
+use crate::workspace::{Workspace, rust_sources};
+use rules::{Manifest, Tier};
+
+/// Prints the table and checks it.
+///
+/// # Errors
+/// Names every broken rule.
+pub(crate) fn run(workspace: &Workspace) -> Result<()> {
+    let (crates, broken) = look(workspace)?;
+    print_table(&crates);
+    if !broken.is_empty() {
+        bail!("{} broken:\n  {}", rule_count(broken.len()), broken.join("\n  "));
+    }
+    println!("every rule is kept");
+    Ok(())
+}
+
+/// The same as a step of `ci`.
+///
+/// # Errors
+/// As [`run`].
+pub(crate) fn step(workspace: &Workspace) -> Result<Outcome> {
+    run(workspace)?;
+    Ok(Outcome::passed("every rule is kept"))
+}
+
+fn rule_count(count: usize) -> String {
+    if count == 1 {
+        "1 rule is".to_owned()
+    } else {
+        format!("{count} rules are")
+    }
+}
+
+/// One line of the table.
+struct Line {
+    manifest: Manifest,
+    unsafe_files: usize,
+}
+
+fn look(workspace: &Workspace) -> Result<(Vec<Line>, Vec<String>)> {
+    let mut lines = Vec::new();
+    let mut broken = Vec::new();
+    for folder in workspace.members()? {
+        let path = folder.join("Cargo.toml");
+        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let manifest =
+            Manifest::parse(&text).with_context(|| format!("in {}", workspace.short(&path).display()))?;
+        broken.extend(rules::judge(&manifest));
+        let mut unsafe_files = 0;
+        for source in rust_sources(&folder)? {
+            let inside = source.strip_prefix(&folder).unwrap_or(&source);
+            let findings = look_into(&manifest, &source, inside)?;
+            unsafe_files += usize::from(!findings.unsafe_lines.is_empty());
+            let shown = workspace.short(&source).display();
+            broken.extend(
+                findings
+                    .broken
+                    .iter()
+                    .map(|(line, rule)| format!("{shown}:{line}: {rule}")),
+            );
+        }
+        lines.push(Line {
+            manifest,
+            unsafe_files,
+        });
+    }
+    lines.sort_by_key(|line| (line.manifest.tier(), rules::rank(&line.manifest.name)));
+    Ok((lines, broken))
+}
+
+struct Findings {
+    unsafe_lines: Vec<usize>,
+    broken: Vec<(usize, String)>,
+}
+
+/// Judges one source file; `inside` is its path inside the crate.
+fn look_into(manifest: &Manifest, source: &Path, inside: &Path) -> Result<Findings> {
+    let text = fs::read_to_string(source).with_context(|| format!("cannot read {}", source.display()))?;
+    let words = scan::scan(&text).with_context(|| format!("cannot tokenise {}", source.display()))?;
+    let mut broken = Vec::new();
+    if !rules::may_be_unsafe(&manifest.name, inside) {
+        let rule = format!("`unsafe` is only for {}", rules::UNSAFE_PLACES);
+        broken.extend(words.unsafe_lines.iter().map(|&line| (line, rule.clone())));
+    }
+    if manifest.tier() == Some(Tier::Pure) && inside.starts_with("src") {
+        for (line, module) in &words.std_modules {
+            broken.push((
+                *line,
+                format!("`std::{module}` in a pure crate: no I/O and no threads there"),
+            ));
+        }
+    }
+    Ok(Findings {
+        unsafe_lines: words.unsafe_lines,
+        broken,
+    })
+}
+
+fn print_table(lines: &[Line]) {
+    println!(
+        "{:12} {:10} {:28} {:6} {:7} unsafe",
+        "tier", "crate", "uses", "tokio", "anyhow"
+    );
+    let mark = |yes: bool| if yes { "yes" } else { "-" };
+    for line in lines {
+        let manifest = &line.manifest;
+        let tier = manifest.tier().map_or("?", Tier::name);
+        let uses = manifest.own_crates().collect::<Vec<_>>().join(" ");
+        let uses = if uses.is_empty() { "-".to_owned() } else { uses };
+        let files = match line.unsafe_files {
+            0 => "-".to_owned(),
+            count => format!("{count} files"),
+        };
+        println!(
+            "{tier:12} {:10} {uses:28} {:6} {:7} {files}",
+            manifest.name,
+            mark(manifest.uses("tokio")),
+            mark(manifest.uses("anyhow")),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Place, manifest, sources (path and text).
+    type Crate<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)]);
+
+    fn tree(crates: &[Crate<'_>]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for (place, manifest, sources) in crates {
+            let place = folder.path().join(place);
+            fs::create_dir_all(&place).unwrap();
+            fs::write(place.join("Cargo.toml"), manifest).unwrap();
+            for (name, text) in *sources {
+                let path = place.join(name);
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                fs::write(path, text).unwrap();
+            }
+        }
+        folder
+    }
+
+    const XTASK: Crate<'_> = ("xtask", "[package]\nname='xtask'", &[]);
+
+    #[test]
+    fn a_tree_that_keeps_the_rules_passes() {
+        let local = "[package]\nname='ropeway-local'\n[dependencies]\nropeway-vfs.workspace = true";
+        let folder = tree(&[
+            (
+                "crates/local",
+                local,
+                &[
+                    ("src/sys/a.rs", "fn a() { unsafe {} }"),
+                    ("src/sys.rs", "unsafe fn b() {}"),
+                ],
+            ),
+            (
+                "crates/vfs",
+                "[package]\nname='ropeway-vfs'",
+                &[("src/lib.rs", "// unsafe std::fs\n")],
+            ),
+            XTASK,
+        ]);
+        let (lines, broken) = look(&Workspace::at(folder.path())).unwrap();
+        assert_eq!(broken, Vec::<String>::new());
+        let names: Vec<_> = lines.iter().map(|line| line.manifest.name.as_str()).collect();
+        assert_eq!(names, ["vfs", "local", "xtask"]);
+    }
+
+    #[test]
+    fn every_kind_of_break_is_named_with_its_place() {
+        let vfs = "[package]\nname='ropeway-vfs'\n[dependencies]\nropeway-plan.workspace = true\ntokio = '1'";
+        let folder = tree(&[
+            (
+                "crates/vfs",
+                vfs,
+                &[("src/lib.rs", "\nfn a() { std::fs::read(b).c }\nunsafe fn d() {}")],
+            ),
+            (
+                "crates/local",
+                "[package]\nname='ropeway-local'",
+                &[("src/tree.rs", "fn a() { unsafe {} }")],
+            ),
+            XTASK,
+        ]);
+        let (_, broken) = look(&Workspace::at(folder.path())).unwrap();
+        let all = broken.join("\n");
+        for needle in [
+            "vfs may not use plan",
+            "vfs may not use tokio",
+            "crates/vfs/src/lib.rs:2: `std::fs`",
+            "crates/vfs/src/lib.rs:3: `unsafe`",
+            "crates/local/src/tree.rs:1: `unsafe`",
+        ] {
+            assert!(all.contains(needle), "{needle} is not in:\n{all}");
+        }
+        assert_eq!(broken.len(), 5);
+    }
+}

@@ -1,0 +1,300 @@
+//! The tiers of the architecture as data, and the judgement on a manifest.
+//!
+//! ```text
+//! pure         block < vfs < plan,  block < smb-proto
+//! mechanism    local  smb  cache(-> local)
+//! composition  copy  mount
+//! product      lab  fleet  cli(-> lab, fleet)
+//! dev          sim  xtask            used by nobody
+//! ```
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+/// A tier; a crate may use the tiers before its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Tier {
+    /// No I/O, no threads, no runtime.
+    Pure,
+    /// Talks to the system.
+    Mechanism,
+    /// Puts pure and mechanism together.
+    Composition,
+    /// What people run.
+    Product,
+    /// For developers only.
+    Dev,
+}
+
+impl Tier {
+    /// Its name in the table.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Pure => "pure",
+            Self::Mechanism => "mechanism",
+            Self::Composition => "composition",
+            Self::Product => "product",
+            Self::Dev => "dev",
+        }
+    }
+}
+
+/// All crates, in the order of the table, with what each may use inside its own tier.
+const CRATES: &[(&str, Tier, &[&str])] = &[
+    ("block", Tier::Pure, &[]),
+    ("vfs", Tier::Pure, &["block"]),
+    ("plan", Tier::Pure, &["block", "vfs"]),
+    ("smb-proto", Tier::Pure, &["block"]),
+    ("local", Tier::Mechanism, &[]),
+    ("smb", Tier::Mechanism, &[]),
+    ("cache", Tier::Mechanism, &["local"]),
+    ("copy", Tier::Composition, &[]),
+    ("mount", Tier::Composition, &[]),
+    ("lab", Tier::Product, &[]),
+    ("fleet", Tier::Product, &[]),
+    ("cli", Tier::Product, &["lab", "fleet"]),
+    ("sim", Tier::Dev, &[]),
+    ("xtask", Tier::Dev, &[]),
+];
+
+/// Dependencies that only some crates may have.
+const RESERVED: &[(&str, &[&str])] = &[
+    ("tokio", &["smb", "cache", "copy", "mount", "lab", "fleet", "cli"]),
+    ("anyhow", &["lab", "fleet", "cli", "xtask"]),
+];
+
+/// Doors to the system that a pure crate must not have.
+const SYSTEM: &[&str] = &[
+    "rustix", "libc", "io-uring", "nix", "mio", "socket2", "inotify", "fuser", "tempfile",
+];
+
+/// Where `unsafe` is allowed, for messages.
+pub(super) const UNSAFE_PLACES: &str = "block, local::sys and lab::link::sys";
+
+/// What matters of a `Cargo.toml`.
+#[derive(Debug)]
+pub(super) struct Manifest {
+    /// Package name without `ropeway-`.
+    pub(super) name: String,
+    /// Names of packages it depends on, dev-dependencies left out.
+    dependencies: BTreeSet<String>,
+}
+
+impl Manifest {
+    /// Reads a manifest.
+    pub(super) fn parse(text: &str) -> Result<Self> {
+        let table: toml::Table = text.parse().context("not valid TOML")?;
+        let name = table
+            .get("package")
+            .and_then(|package| package.get("name")?.as_str())
+            .context("no package.name")?;
+        let mut dependencies = BTreeSet::new();
+        collect(&table, &mut dependencies);
+        let targets = table.get("target").and_then(toml::Value::as_table);
+        for target in targets.into_iter().flat_map(toml::Table::values) {
+            if let Some(target) = target.as_table() {
+                collect(target, &mut dependencies);
+            }
+        }
+        Ok(Self {
+            name: short(name).to_owned(),
+            dependencies,
+        })
+    }
+
+    /// Its tier, if it is a known crate.
+    pub(super) fn tier(&self) -> Option<Tier> {
+        entry(&self.name).map(|(_, tier, _)| *tier)
+    }
+
+    /// Whether it depends on a package.
+    pub(super) fn uses(&self, package: &str) -> bool {
+        self.dependencies.contains(package)
+    }
+
+    /// Crates of this workspace that it uses, short names.
+    pub(super) fn own_crates(&self) -> impl Iterator<Item = &str> {
+        self.dependencies
+            .iter()
+            .filter_map(|name| name.strip_prefix("ropeway-"))
+    }
+}
+
+fn collect(table: &toml::Table, into: &mut BTreeSet<String>) {
+    for section in ["dependencies", "build-dependencies"] {
+        let Some(section) = table.get(section).and_then(toml::Value::as_table) else {
+            continue;
+        };
+        for (key, value) in section {
+            // `alias = { package = "real" }`
+            let renamed = value.get("package").and_then(toml::Value::as_str);
+            into.insert(renamed.unwrap_or(key).to_owned());
+        }
+    }
+}
+
+fn short(package: &str) -> &str {
+    package.strip_prefix("ropeway-").unwrap_or(package)
+}
+
+fn entry(name: &str) -> Option<&'static (&'static str, Tier, &'static [&'static str])> {
+    CRATES.iter().find(|(known, ..)| *known == name)
+}
+
+/// Place of a crate in the table.
+pub(super) fn rank(name: &str) -> usize {
+    CRATES
+        .iter()
+        .position(|(known, ..)| *known == name)
+        .unwrap_or(CRATES.len())
+}
+
+/// All rules that a manifest breaks.
+pub(super) fn judge(manifest: &Manifest) -> Vec<String> {
+    let name = manifest.name.as_str();
+    let Some((_, tier, siblings)) = entry(name) else {
+        return vec![format!(
+            "{name} has no tier; give it one in xtask/src/layers/rules.rs"
+        )];
+    };
+    let mut broken = Vec::new();
+    for used in manifest.own_crates() {
+        match entry(used) {
+            None => broken.push(format!("{name} uses {used}, which has no tier")),
+            Some((_, Tier::Dev, _)) => {
+                broken.push(format!("{name} may not use {used}: it is for tests only"))
+            }
+            Some((_, of, _)) if of < tier || siblings.contains(&used) => {}
+            Some((_, of, _)) => broken.push(format!(
+                "{name} may not use {used}: {} is not above {}",
+                of.name(),
+                tier.name()
+            )),
+        }
+    }
+    for (package, allowed) in RESERVED {
+        let used = manifest
+            .dependencies
+            .iter()
+            .any(|dependency| of_family(dependency, package));
+        if used && !allowed.contains(&name) {
+            broken.push(format!(
+                "{name} may not use {package}: only {} may",
+                allowed.join(", ")
+            ));
+        }
+    }
+    if *tier == Tier::Pure {
+        for package in SYSTEM.iter().filter(|package| manifest.uses(package)) {
+            broken.push(format!("{name} may not use {package}: a pure crate does no I/O"));
+        }
+    }
+    broken
+}
+
+/// Whether a dependency is the package or one of its companions (`tokio-util`).
+fn of_family(dependency: &str, package: &str) -> bool {
+    dependency
+        .strip_prefix(package)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+}
+
+/// Whether a source file (path inside its crate) may hold `unsafe`.
+pub(super) fn may_be_unsafe(name: &str, inside: &Path) -> bool {
+    let sys = |module: &str| inside == Path::new(&format!("{module}.rs")) || inside.starts_with(module);
+    match name {
+        "block" => true,
+        "local" => sys("src/sys"),
+        "lab" => sys("src/link/sys"),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn broken(name: &str, dependencies: &[&str]) -> Vec<String> {
+        let mut text = format!("[package]\nname='{name}'\n[dependencies]\n");
+        for dependency in dependencies {
+            text.push_str(&format!("{dependency}.workspace = true\n"));
+        }
+        judge(&Manifest::parse(&text).unwrap())
+    }
+
+    #[test]
+    fn the_drawn_arrows_are_allowed() {
+        for (name, uses) in [
+            ("ropeway-block", &[][..]),
+            ("ropeway-vfs", &["ropeway-block", "serde"]),
+            ("ropeway-plan", &["ropeway-vfs", "ropeway-block"]),
+            ("ropeway-smb-proto", &["ropeway-block"]),
+            ("ropeway-local", &["ropeway-vfs", "rustix"]),
+            (
+                "ropeway-smb",
+                &["ropeway-smb-proto", "ropeway-vfs", "tokio", "tokio-util"],
+            ),
+            ("ropeway-cache", &["ropeway-local", "tokio"]),
+            ("ropeway-copy", &["ropeway-plan", "ropeway-local", "tokio"]),
+            (
+                "ropeway-cli",
+                &["ropeway-copy", "ropeway-lab", "ropeway-fleet", "anyhow", "tokio"],
+            ),
+            ("xtask", &["anyhow"]),
+        ] {
+            assert_eq!(broken(name, uses), Vec::<String>::new(), "{name}");
+        }
+    }
+
+    #[test]
+    fn arrows_up_or_sideways_are_refused() {
+        for (name, uses) in [
+            ("ropeway-block", "ropeway-vfs"),
+            ("ropeway-vfs", "ropeway-plan"),
+            ("ropeway-smb-proto", "ropeway-vfs"),
+            ("ropeway-plan", "ropeway-smb-proto"),
+            ("ropeway-plan", "ropeway-local"),
+            ("ropeway-local", "ropeway-smb"),
+            ("ropeway-local", "ropeway-cache"),
+            ("ropeway-smb", "ropeway-copy"),
+            ("ropeway-copy", "ropeway-mount"),
+            ("ropeway-lab", "ropeway-cli"),
+            ("ropeway-copy", "ropeway-sim"),
+            ("ropeway-vfs", "tokio"),
+            ("ropeway-local", "tokio-util"),
+            ("ropeway-copy", "anyhow"),
+            ("ropeway-plan", "rustix"),
+            ("ropeway-copy", "ropeway-unheard-of"),
+        ] {
+            assert_eq!(broken(name, &[uses]).len(), 1, "{name} -> {uses}");
+        }
+        assert_eq!(broken("ropeway-new", &[]).len(), 1);
+    }
+
+    #[test]
+    fn hidden_dependencies_are_seen_and_tests_are_exempt() {
+        let text = "[package]\nname='ropeway-vfs'\n[dev-dependencies]\ntokio='1'\nropeway-sim.workspace=true\n\
+                    [target.'cfg(unix)'.dependencies]\nalias = { package = 'ropeway-plan', version = '1' }\n\
+                    [build-dependencies]\nanyhow = '1'\n";
+        let broken = judge(&Manifest::parse(text).unwrap());
+        assert_eq!(broken.len(), 2, "{broken:?}");
+    }
+
+    #[test]
+    fn unsafe_has_three_places() {
+        for (name, inside, allowed) in [
+            ("block", "src/pool.rs", true),
+            ("local", "src/sys.rs", true),
+            ("local", "src/sys/cachestat.rs", true),
+            ("local", "src/system.rs", false),
+            ("local", "tests/sys.rs", false),
+            ("lab", "src/link/sys.rs", true),
+            ("lab", "src/sys.rs", false),
+            ("cli", "src/sys.rs", false),
+        ] {
+            assert_eq!(may_be_unsafe(name, Path::new(inside)), allowed, "{name} {inside}");
+        }
+    }
+}

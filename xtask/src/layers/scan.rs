@@ -1,0 +1,157 @@
+//! Finds words in Rust sources by their tokens, so that comments and strings do not count.
+
+use std::str::FromStr;
+
+use anyhow::{Result, anyhow};
+use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
+
+/// Modules of `std` that mean I/O or threads.
+const MODULES: &[&str] = &["fs", "net", "thread", "process"];
+
+/// What was found, with 1-based line numbers.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Words {
+    /// The keyword `unsafe`, tests included.
+    pub(super) unsafe_lines: Vec<usize>,
+    /// Paths `std::fs` and the like, outside of items under `#[cfg(test)]`.
+    pub(super) std_modules: Vec<(usize, String)>,
+}
+
+/// Reads one source file.
+///
+/// # Errors
+/// If the text is not made of Rust tokens.
+pub(super) fn scan(text: &str) -> Result<Words> {
+    // A first line `#!/…` is no token.
+    let text = if text.starts_with("#!/") {
+        format!("//{text}")
+    } else {
+        text.to_owned()
+    };
+    let tokens = TokenStream::from_str(&text).map_err(|error| anyhow!("{error}"))?;
+    let mut words = Words::default();
+    walk(tokens, false, &mut words);
+    Ok(words)
+}
+
+fn walk(tokens: TokenStream, in_test: bool, words: &mut Words) {
+    let tokens: Vec<TokenTree> = tokens.into_iter().collect();
+    // Whether the item being read stands under `#[cfg(test)]`; it ends with its body or a semicolon.
+    let mut test_item = false;
+    for (index, token) in tokens.iter().enumerate() {
+        match token {
+            TokenTree::Ident(word) if word == "unsafe" => words.unsafe_lines.push(word.span().start().line),
+            TokenTree::Ident(word) if word == "std" && !in_test && !test_item => {
+                std_modules(&tokens[index + 1..], words);
+            }
+            TokenTree::Punct(mark) if mark.as_char() == ';' => test_item = false,
+            TokenTree::Group(group) => {
+                if is_attribute(&tokens, index) {
+                    test_item |= is_cfg_test(group);
+                }
+                walk(group.stream(), in_test || test_item, words);
+                if group.delimiter() == Delimiter::Brace {
+                    test_item = false;
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn is_attribute(tokens: &[TokenTree], index: usize) -> bool {
+    let before = index.checked_sub(1).and_then(|before| tokens.get(before));
+    matches!(before, Some(TokenTree::Punct(mark)) if mark.as_char() == '#')
+}
+
+/// `[cfg(test)]`, and `[cfg(any(test, …))]` too: such code is not in the product by default.
+fn is_cfg_test(group: &Group) -> bool {
+    let mut tokens = group.stream().into_iter();
+    let cfg = matches!(tokens.next(), Some(TokenTree::Ident(word)) if word == "cfg");
+    let Some(TokenTree::Group(condition)) = tokens.next() else {
+        return false;
+    };
+    let text = condition.stream().to_string();
+    let negated = text
+        .split(|c: char| !c.is_alphanumeric() && c != '_')
+        .any(|word| word == "not");
+    let test = text
+        .split(|c: char| !c.is_alphanumeric() && c != '_')
+        .any(|word| word == "test");
+    cfg && test && !negated
+}
+
+/// Judges what follows `std`: `::fs` or `::{fs, io::Read}`.
+fn std_modules(after: &[TokenTree], words: &mut Words) {
+    let [TokenTree::Punct(first), TokenTree::Punct(second), next, ..] = after else {
+        return;
+    };
+    if first.as_char() != ':' || second.as_char() != ':' {
+        return;
+    }
+    match next {
+        TokenTree::Ident(module) => note(module, words),
+        TokenTree::Group(group) if group.delimiter() == Delimiter::Brace => {
+            let mut begins = true;
+            for token in group.stream() {
+                match token {
+                    TokenTree::Ident(module) if begins => {
+                        note(&module, words);
+                        begins = false;
+                    }
+                    TokenTree::Punct(mark) => begins = mark.as_char() == ',',
+                    _ => begins = false,
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+fn note(module: &proc_macro2::Ident, words: &mut Words) {
+    if MODULES.iter().any(|known| module == known) {
+        words
+            .std_modules
+            .push((module.span().start().line, module.to_string()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comments_strings_and_names_do_not_count() {
+        let text = "//! unsafe\n/* unsafe /* unsafe */ */\n/// unsafe\n#![forbid(unsafe_code)]\n\
+                    fn a<'unsafe_>() { let b = \"unsafe std::fs\"; let c = r#\"unsafe\"#; let d = 'u'; }\n";
+        assert_eq!(scan(text).unwrap(), Words::default());
+    }
+
+    #[test]
+    fn the_keyword_is_found_with_its_line_even_in_tests() {
+        let text = "fn a() {\n  unsafe { b() }\n}\n#[cfg(test)]\nmod t {\n  unsafe impl Send for X {}\n}\n";
+        assert_eq!(scan(text).unwrap().unsafe_lines, [2, 6]);
+    }
+
+    #[test]
+    fn modules_are_found_in_paths_and_lists() {
+        let text = "use std::fs;\nuse std::{io, sync::Arc,\n thread::{self, net}};\nfn a() { ::std::net::b(); }\n\
+                    use std::fmt;\nuse my::std_fs;\n";
+        let found = scan(text).unwrap().std_modules;
+        let expected = [(1, "fs"), (3, "thread"), (4, "net")].map(|(line, module)| (line, module.to_owned()));
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn items_of_tests_are_exempt_and_what_follows_is_not() {
+        let text = "#[cfg(test)]\nuse std::fs;\n#[cfg(test)]\nmod t { use std::thread; fn f() { std::fs::x() } }\n\
+                    #[cfg(not(test))]\nmod u { use std::net; }\nuse std::process;\n";
+        let found = scan(text).unwrap().std_modules;
+        assert_eq!(found, [(6, "net".to_owned()), (7, "process".to_owned())]);
+    }
+
+    #[test]
+    fn what_is_not_rust_is_an_error() {
+        assert!(scan("fn a( {").is_err());
+    }
+}

@@ -1,0 +1,138 @@
+//! The `tools` step: programs that checks and benchmarks call, and the packages that hold them.
+//!
+//! As root on a system with apt the missing ones are installed; otherwise the command is named. A missing
+//! program is no failure: what needs it says that it was left out. Only a compiler, rustfmt and clippy must be
+//! there.
+
+use std::process::Command;
+
+use anyhow::{Result, bail};
+
+use crate::ci::Outcome;
+use crate::process::{capture, find_program, is_root, run as run_command};
+use crate::workspace::Workspace;
+
+struct Tool {
+    program: &'static str,
+    package: &'static str,
+    used_for: &'static str,
+}
+
+const fn tool(program: &'static str, package: &'static str, used_for: &'static str) -> Tool {
+    Tool {
+        program,
+        package,
+        used_for,
+    }
+}
+
+/// Package names are those of Debian 12 and Ubuntu 24.04.
+const TOOLS: &[Tool] = &[
+    tool("rsync", "rsync", "independent comparison, benchmark"),
+    tool("diff", "diffutils", "independent comparison"),
+    tool("getfattr", "attr", "comparison of extended attributes"),
+    tool("setfacl", "acl", "tests of POSIX ACLs"),
+    tool("mkfs.ext4", "e2fsprogs", "loop file systems"),
+    tool("mkfs.xfs", "xfsprogs", "loop file systems, reflinks"),
+    tool("mkfs.btrfs", "btrfs-progs", "loop file systems, reflinks"),
+    tool("mkfs.vfat", "dosfstools", "FAT images"),
+    tool("fusefat", "fusefat", "FAT semantics without a kernel driver"),
+    tool("fusermount3", "fuse3", "FUSE mounts"),
+    tool("losetup", "mount", "loop devices"),
+    tool("unshare", "util-linux", "namespaces"),
+    tool("time", "time", "CPU and memory of benchmarked programs"),
+];
+
+/// Looks for everything, installs what may be installed.
+///
+/// # Errors
+/// If a C compiler, rustfmt or clippy is missing and cannot be had.
+pub(crate) fn run(workspace: &Workspace) -> Result<Outcome> {
+    require_compilers(workspace)?;
+    let missing = missing();
+    if !missing.is_empty() {
+        install(&missing);
+    }
+    let left_out: Vec<String> = self::missing()
+        .iter()
+        .map(|tool| format!("{} (package {}): {}", tool.program, tool.package, tool.used_for))
+        .collect();
+    let there = TOOLS.len() - left_out.len();
+    Ok(Outcome {
+        note: format!("{there} of {} programs", TOOLS.len()),
+        skipped: false,
+        left_out,
+    })
+}
+
+fn missing() -> Vec<&'static Tool> {
+    TOOLS
+        .iter()
+        .filter(|tool| find_program(tool.program).is_none())
+        .collect()
+}
+
+fn install(missing: &[&Tool]) {
+    let mut packages: Vec<&str> = missing.iter().map(|tool| tool.package).collect();
+    packages.dedup();
+    let by_hand = format!("apt-get install {}", packages.join(" "));
+    if find_program("apt-get").is_none() {
+        println!(
+            "missing here, and there is no apt-get; packages as Debian names them: {}",
+            packages.join(" ")
+        );
+        return;
+    }
+    if !is_root() {
+        println!("missing; not root, so install them by hand:\n  sudo {by_hand}");
+        return;
+    }
+    if let Err(error) = apt(&["update", "-q"]) {
+        println!("the package lists are old: {error:#}");
+    }
+    if apt_install(&packages).is_ok() {
+        return;
+    }
+    // One package that is not to be had must not keep the others away.
+    for package in packages {
+        if let Err(error) = apt_install(&[package]) {
+            println!("{package} is not to be had: {error:#}");
+        }
+    }
+}
+
+fn apt_install(packages: &[&str]) -> Result<()> {
+    let mut arguments = vec!["install", "-y", "-q", "--no-install-recommends"];
+    arguments.extend(packages);
+    apt(&arguments)
+}
+
+fn apt(arguments: &[&str]) -> Result<()> {
+    let mut command = Command::new("apt-get");
+    command.args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
+    run_command(&mut command)
+}
+
+/// Cargo names its lack of these in words that do not help.
+fn require_compilers(workspace: &Workspace) -> Result<()> {
+    if ["cc", "gcc", "clang"]
+        .iter()
+        .all(|name| find_program(name).is_none())
+    {
+        bail!("no C compiler: `apt-get install gcc libc6-dev` (some crates compile C)");
+    }
+    for (component, arguments) in [
+        ("rustfmt", ["fmt", "--version"]),
+        ("clippy", ["clippy", "--version"]),
+    ] {
+        if capture(&mut workspace.cargo(arguments)).is_ok() {
+            continue;
+        }
+        println!("{component} is missing");
+        let mut add = Command::new("rustup");
+        if run_command(add.args(["component", "add", component])).is_err() {
+            bail!("{component} is missing: `rustup component add {component}`");
+        }
+    }
+    Ok(())
+}

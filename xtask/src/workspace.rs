@@ -1,0 +1,126 @@
+//! Where the workspace and its products are.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+/// The workspace that the current folder is in.
+#[derive(Clone, Debug)]
+pub(crate) struct Workspace {
+    root: PathBuf,
+}
+
+impl Workspace {
+    /// Looks upwards from the current folder.
+    ///
+    /// # Errors
+    /// If no folder above holds the workspace.
+    pub(crate) fn find() -> Result<Self> {
+        let here = std::env::current_dir().context("cannot tell the current folder")?;
+        for folder in here.ancestors() {
+            let manifest = folder.join("Cargo.toml");
+            if folder.join("xtask/Cargo.toml").is_file()
+                && fs::read_to_string(&manifest).is_ok_and(|text| text.contains("[workspace]"))
+            {
+                return Ok(Self {
+                    root: folder.to_path_buf(),
+                });
+            }
+        }
+        bail!(
+            "{} is not inside the Ropeway workspace; change into a checkout of it and run `cargo xtask` there",
+            here.display()
+        )
+    }
+
+    /// A workspace at a known place (for tests).
+    #[cfg(test)]
+    pub(crate) fn at(root: &Path) -> Self {
+        Self {
+            root: root.to_path_buf(),
+        }
+    }
+
+    /// The top folder.
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Cargo's target folder.
+    pub(crate) fn target(&self) -> PathBuf {
+        match std::env::var_os("CARGO_TARGET_DIR") {
+            Some(folder) => self.root.join(folder),
+            None => self.root.join("target"),
+        }
+    }
+
+    /// The release binary of the product.
+    pub(crate) fn ropeway(&self) -> PathBuf {
+        self.target().join("release/ropeway")
+    }
+
+    /// A cargo command that runs in the top folder.
+    pub(crate) fn cargo<I>(&self, arguments: I) -> Command
+    where
+        I: IntoIterator,
+        I::Item: Into<OsString>,
+    {
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
+        let mut command = Command::new(cargo);
+        command.current_dir(&self.root);
+        command.args(arguments.into_iter().map(Into::into));
+        command
+    }
+
+    /// Folders of the member crates: `crates/*` and `xtask`, sorted.
+    ///
+    /// # Errors
+    /// If `crates` cannot be listed.
+    pub(crate) fn members(&self) -> Result<Vec<PathBuf>> {
+        let crates = self.root.join("crates");
+        let mut members = Vec::new();
+        for entry in fs::read_dir(&crates).with_context(|| format!("cannot list {}", crates.display()))? {
+            let path = entry?.path();
+            if path.join("Cargo.toml").is_file() {
+                members.push(path);
+            }
+        }
+        members.sort();
+        members.push(self.root.join("xtask"));
+        Ok(members)
+    }
+
+    /// A path below the top folder, as people write it.
+    pub(crate) fn short<'a>(&self, path: &'a Path) -> &'a Path {
+        path.strip_prefix(&self.root).unwrap_or(path)
+    }
+}
+
+/// All Rust sources below a folder, sorted; `target` folders and hidden ones are left out.
+///
+/// # Errors
+/// If a folder cannot be listed.
+pub(crate) fn rust_sources(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    let mut waiting = vec![folder.to_path_buf()];
+    while let Some(folder) = waiting.pop() {
+        for entry in fs::read_dir(&folder).with_context(|| format!("cannot list {}", folder.display()))? {
+            let entry = entry?;
+            let path = entry.path();
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            if entry.file_type()?.is_dir() {
+                if name != "target" && !name.starts_with('.') {
+                    waiting.push(path);
+                }
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}
