@@ -64,6 +64,8 @@ pub(crate) struct Circumstances<'a> {
     pub(crate) manner: Manner,
     /// Whether the target must be writable (not for a dry run).
     pub(crate) writes: bool,
+    /// Whether a DST that is a folder must be a tree of its own (for paths of flags that are relative to it).
+    pub(crate) own_tree: bool,
     /// Whether there is an unfinished job with a key.
     pub(crate) unfinished: &'a dyn Fn(&JobKey) -> bool,
 }
@@ -105,15 +107,27 @@ pub(crate) fn resolve(
 
 /// Finds the two trees of a check: SRC's and DST's, as (tree, node) each.
 ///
+/// DST may be missing: everything is different then.
+///
 /// # Errors
-/// One of them is missing or unreadable, or they cannot be compared.
+/// One of them is unreadable, SRC is missing, or they cannot be compared.
 pub(crate) fn resolve_check(
     source: &Path,
     target: &Path,
 ) -> Result<((PathBuf, RelPath), (PathBuf, RelPath)), Failure> {
     refuse_url(source)?;
     refuse_url(target)?;
-    let (source, target) = (find(source)?, find(target)?);
+    let source = find(source)?;
+    let target = match fs::symlink_metadata(target) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let missing = Target::look(target)?;
+            let (Some(parent), Some(name)) = (missing.absolute.parent(), missing.absolute.file_name()) else {
+                return Err(Failure::new(code::TARGET, format!("there is no {}", target.display())));
+            };
+            return Ok((tree_of(&source)?, (parent.to_path_buf(), relative(name)?)));
+        }
+        _ => find(target)?,
+    };
     if source.metadata.is_dir() != target.metadata.is_dir() {
         let (folder, other) =
             if source.metadata.is_dir() { (&source, &target) } else { (&target, &source) };
@@ -284,8 +298,8 @@ fn exactly(source: &Found, target: &Target, circumstances: &Circumstances<'_>) -
         _ => {}
     }
     keep_apart(source, &target.absolute, target.metadata.as_ref(), mirror)?;
-    let own_volume = target.is_folder() && is_own_volume(&target.absolute);
-    let (target_tree, target_path) = match (own_volume, target.absolute.parent(), target.absolute.file_name()) {
+    let own_tree = target.is_folder() && (circumstances.own_tree || is_own_volume(&target.absolute));
+    let (target_tree, target_path) = match (own_tree, target.absolute.parent(), target.absolute.file_name()) {
         (false, Some(parent), Some(name)) => (parent.to_path_buf(), relative(name)?),
         _ => (target.absolute.clone(), RelPath::root()),
     };

@@ -40,7 +40,7 @@ impl Ground {
         unfinished: &dyn Fn(&JobKey) -> bool,
     ) -> Result<Ends, Failure> {
         let sources: Vec<PathBuf> = sources.iter().map(|name| self.path(name)).collect();
-        resolve(&sources, &self.path(target), &Circumstances { manner, writes: true, unfinished })
+        resolve(&sources, &self.path(target), &Circumstances { manner, writes: true, own_tree: false, unfinished })
     }
 
     /// Target tree (relative to the ground), and for each source its tree, path and target path.
@@ -132,7 +132,7 @@ fn what_makes_no_sense_is_refused() {
     refused(ground.resolve(Manner::Mirror, &["file"], "new"), code::USAGE, "not a folder");
     refused(ground.resolve(Manner::Mirror, &["dir/inner"], "dir"), code::USAGE, "inside the target");
     let smb = Path::new("smb://host/share");
-    let circumstances = Circumstances { manner: Manner::Into, writes: true, unfinished: &|_| false };
+    let circumstances = Circumstances { manner: Manner::Into, writes: true, own_tree: false, unfinished: &|_| false };
     refused(resolve(&[smb.into()], &ground.path("new"), &circumstances), code::USAGE, "not built in yet");
     refused(resolve(&[ground.path("dir")], smb, &circumstances), code::USAGE, "not built in yet");
     refused(resolve(&["".into()], &ground.path("new"), &circumstances), code::USAGE, "empty");
@@ -159,10 +159,14 @@ fn relative_paths_of_flags_belong_to_what_dst_names() {
 #[test]
 fn another_volume_is_a_tree_of_its_own() {
     let ground = Ground::new();
-    let circumstances = Circumstances { manner: Manner::Exact, writes: false, unfinished: &|_| false };
+    let circumstances =
+        Circumstances { manner: Manner::Exact, writes: false, own_tree: false, unfinished: &|_| false };
     // /proc is a volume of its own on every Linux system that runs these tests.
     let ends = resolve(&[ground.path("dir")], Path::new("/proc"), &circumstances).unwrap();
     assert_eq!((ends.target_tree.as_path(), ends.sources[0].target_path.is_root()), (Path::new("/proc"), true));
+    let circumstances = Circumstances { own_tree: true, ..circumstances };
+    let ends = resolve(&[ground.path("dir")], &ground.path("other"), &circumstances).unwrap();
+    assert_eq!((ends.target_tree, ends.target_base.is_root()), (ground.path("other"), true));
 }
 
 #[test]
@@ -172,4 +176,7 @@ fn checks_compare_like_with_like() {
     assert_eq!(failure.code, code::USAGE);
     let ((tree, path), (other, _)) = resolve_check(&ground.path("dir"), &ground.path("other")).unwrap();
     assert_eq!((tree, path, other), (ground.path("dir"), RelPath::root(), ground.path("other")));
+    let (_, (_, missing)) = resolve_check(&ground.path("dir"), &ground.path("none")).unwrap();
+    assert_eq!(missing.to_string(), "none");
+    assert_eq!(resolve_check(&ground.path("none"), &ground.path("dir")).unwrap_err().code, code::SOURCE);
 }

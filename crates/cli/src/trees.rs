@@ -8,15 +8,16 @@
 //! bare and take every fast path.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use ropeway_local::{LocalOptions, LocalTree};
+use ropeway_local::{IoEngine, LocalOptions, LocalTree};
 use ropeway_plan::Schedule;
 use ropeway_vfs::decorate::faults::{FaultRule, Faults};
 use ropeway_vfs::decorate::limit::Limit;
 use ropeway_vfs::decorate::slow::{DeviceModel, Slow};
 use ropeway_vfs::trace::{End, SharedObserver};
-use ropeway_vfs::{Clock, SystemClock, Tree};
+use ropeway_copy::RuntimeClock;
+use ropeway_vfs::{Clock, Tree};
 
 use crate::args::{ModelArgs, SpeedArgs};
 use crate::failure::Failure;
@@ -31,19 +32,22 @@ pub(crate) struct Opener {
     limit: Option<Schedule>,
     /// Whether the target may be touched (to find out what an unknown volume can hold).
     writes: bool,
+    /// Name of the engine, once a tree is open.
+    io: OnceLock<&'static str>,
 }
 
 impl Opener {
     /// An opener without limits or models.
     pub(crate) fn plain(observer: Option<SharedObserver>) -> Self {
         Self {
-            clock: Arc::new(SystemClock::new(|time| Box::pin(tokio::time::sleep(time)))),
+            clock: Arc::new(RuntimeClock::new()),
             observer,
             slow_source: None,
             slow_target: None,
             faults: Vec::new(),
             limit: None,
             writes: false,
+            io: OnceLock::new(),
         }
     }
 
@@ -88,6 +92,11 @@ impl Opener {
         Ok(self.model(tree, self.slow_target.as_ref(), End::Target))
     }
 
+    /// How blocks of a tree that this opener opened reach the kernel.
+    pub(crate) fn io(&self) -> &'static str {
+        self.io.get().copied().unwrap_or("none")
+    }
+
     fn open(&self, path: &Path, end: End) -> Result<Arc<dyn Tree>, Failure> {
         let options = LocalOptions {
             observer: self.observer.clone().map(|observer| (observer, end)),
@@ -95,7 +104,13 @@ impl Opener {
             ..LocalOptions::default()
         };
         match LocalTree::open(path, options) {
-            Ok(tree) => Ok(tree),
+            Ok(tree) => {
+                self.io.get_or_init(|| match tree.engine() {
+                    IoEngine::Uring => "uring",
+                    IoEngine::Psync => "psync",
+                });
+                Ok(tree)
+            }
             Err(error) => {
                 Err(Failure::of_tree(&path.display().to_string(), &error, end == End::Source))
             }

@@ -23,14 +23,23 @@ fn with_tree() -> Place {
 #[track_caller]
 fn same_without(place: &Place, missing: &str) {
     no_temporaries(&place.join("target"));
-    assert!(!place.join("target").join(missing).exists(), "a failed file must not appear");
+    assert!(
+        !place.join("target").join(missing).exists(),
+        "a failed file must not appear"
+    );
     let folder = Path::new(missing).parent().unwrap();
     let rest = place.join("rest");
-    let status = std::process::Command::new("cp").arg("-a").args([place.join("source"), rest.clone()]).status();
+    let status = std::process::Command::new("cp")
+        .arg("-a")
+        .args([place.join("source"), rest.clone()])
+        .status();
     assert!(status.unwrap().success());
     let time = fs::metadata(rest.join(folder)).unwrap().modified().unwrap();
     fs::remove_file(rest.join(missing)).unwrap();
-    fs::File::open(rest.join(folder)).unwrap().set_modified(time).unwrap();
+    fs::File::open(rest.join(folder))
+        .unwrap()
+        .set_modified(time)
+        .unwrap();
     same(&rest, &place.join("target"));
 }
 
@@ -48,7 +57,12 @@ fn a_read_error_in_the_middle_of_a_file_fails_that_file_alone() {
         let place = with_tree();
         let finished = place
             .copy("source", "target")
-            .args(["--retries", "0", "--fault", "source:read:contains=3145745,offset=1M..2M,errno=EIO"])
+            .args([
+                "--retries",
+                "0",
+                "--fault",
+                "source:read:contains=3145745,offset=1M..2M,errno=EIO",
+            ])
             .env("ROPEWAY_IO", io)
             .exits(2);
         one_error_about(&finished, "3145745.bin");
@@ -64,7 +78,10 @@ fn a_read_error_in_the_middle_of_a_file_fails_that_file_alone() {
 fn a_small_file_that_cannot_be_read_fails_alone() {
     let place = with_tree();
     let rule = "source:read:contains=f00007,errno=EIO";
-    let finished = place.copy("source", "target").args(["--retries", "0", "--fault", rule]).exits(2);
+    let finished = place
+        .copy("source", "target")
+        .args(["--retries", "0", "--fault", rule])
+        .exits(2);
     one_error_about(&finished, "f00007");
     same_without(&place, "deep/er/d000/f00007");
 }
@@ -72,7 +89,10 @@ fn a_small_file_that_cannot_be_read_fails_alone() {
 #[test]
 fn a_file_that_cannot_be_opened_fails_alone() {
     let place = with_tree();
-    let finished = place.copy("source", "target").args(["--fault", "source:open:contains=65536,errno=EACCES"]).exits(2);
+    let finished = place
+        .copy("source", "target")
+        .args(["--fault", "source:open:contains=65536,errno=EACCES"])
+        .exits(2);
     one_error_about(&finished, "65536.bin");
     same_without(&place, "deep/65536.bin");
 }
@@ -92,9 +112,15 @@ fn passing_errors_are_tried_again() {
 
 #[test]
 fn a_target_that_refuses_one_file_fails_it_alone() {
-    for rule in ["target:create:contains=65536,errno=EACCES", "target:rename:contains=65536,errno=EACCES"] {
+    for rule in [
+        "target:create:contains=65536,errno=EACCES",
+        "target:rename:contains=65536,errno=EACCES",
+    ] {
         let place = with_tree();
-        let finished = place.copy("source", "target").args(["--retries", "0", "--fault", rule]).run();
+        let finished = place
+            .copy("source", "target")
+            .args(["--retries", "0", "--fault", rule])
+            .run();
         // A job may write under other names than the final one, so that the rule never fires.
         finished.assert_code(&[0, 2]);
         if finished.code() == Some(2) {
@@ -111,7 +137,10 @@ fn no_space_stops_the_job() {
     file(&place.join("source/zz big"), 8 * MIB, 1);
     let rule = "target:write:after_bytes=2M,errno=ENOSPC";
     let finished = place.copy("source", "target").args(["--fault", rule]).exits(4);
-    assert!(finished.mentions("hint") || finished.mentions("room"), "{finished}");
+    assert!(
+        finished.mentions("hint") || finished.mentions("room"),
+        "{finished}"
+    );
     place.copy("source", "target").ok();
     same(&place.join("source"), &place.join("target"));
 }
@@ -119,16 +148,25 @@ fn no_space_stops_the_job() {
 #[test]
 fn a_device_that_cannot_flush_is_never_called_durable() {
     let place = with_tree();
-    let finished = place.copy("source", "target").args(["--retries", "1", "--fault", "target:sync:errno=EIO"]).run();
+    let finished = place
+        .copy("source", "target")
+        .args(["--retries", "1", "--fault", "target:sync:errno=EIO"])
+        .run();
     finished.assert_code(&[2, 4]);
-    assert!(finished.mentions("flush") || finished.mentions("durable"), "{finished}");
+    assert!(
+        finished.mentions("flush") || finished.mentions("durable"),
+        "{finished}"
+    );
 }
 
 #[test]
 fn what_hangs_is_given_up_after_the_timeout() {
     let place = with_tree();
     let rule = "source:read:contains=65536,delay=forever";
-    let finished = place.copy("source", "target").args(["--timeout", "1s", "--retries", "0", "--fault", rule]).run();
+    let finished = place
+        .copy("source", "target")
+        .args(["--timeout", "1s", "--retries", "0", "--fault", rule])
+        .run();
     finished.assert_code(&[2]);
     one_error_about(&finished, "65536.bin");
     same_without(&place, "deep/65536.bin");
@@ -137,7 +175,10 @@ fn what_hangs_is_given_up_after_the_timeout() {
 #[test]
 fn an_interrupt_frees_even_what_hangs() {
     let place = with_tree();
-    let running = place.copy("source", "target").args(["--fault", "source:read:contains=65536,delay=forever"]).start();
+    let running = place
+        .copy("source", "target")
+        .args(["--fault", "source:read:contains=65536,delay=forever"])
+        .start();
     std::thread::sleep(Duration::from_secs(1));
     running.signal(rustix::process::Signal::INT);
     running.wait().assert_code(&[130]);
@@ -148,7 +189,10 @@ fn inside(place: &Place) -> Running {
     fs::create_dir_all(place.join("source")).unwrap();
     file(&place.join("source/growing"), 16 * MIB, 1);
     text(&place.join("source/still"), "still");
-    let mut running = place.copy("source", "target").args(["--bwlimit", "6M", "--cache", "keep"]).start();
+    let mut running = place
+        .copy("source", "target")
+        .args(["--bwlimit", "6M", "--cache", "keep"])
+        .start();
     let sent = |running: &Running| {
         running
             .stdout()
@@ -164,7 +208,10 @@ fn inside(place: &Place) -> Running {
 #[track_caller]
 fn noticed(place: &Place, finished: &Finished) {
     finished.assert_code(&[0, 2]);
-    assert!(finished.mentions("growing") && finished.mentions("chang"), "nobody noticed: {finished}");
+    assert!(
+        finished.mentions("growing") && finished.mentions("chang"),
+        "nobody noticed: {finished}"
+    );
     let target = place.join("target/growing");
     if finished.code() == Some(0) {
         same(&place.join("source"), &place.join("target"));
@@ -180,7 +227,12 @@ fn noticed(place: &Place, finished: &Finished) {
 fn a_source_file_that_grows_while_copied_is_noticed() {
     let place = Place::new();
     let running = inside(&place);
-    fs::File::options().append(true).open(place.join("source/growing")).unwrap().write_all(b"more").unwrap();
+    fs::File::options()
+        .append(true)
+        .open(place.join("source/growing"))
+        .unwrap()
+        .write_all(b"more")
+        .unwrap();
     noticed(&place, &running.wait());
 }
 
@@ -188,7 +240,11 @@ fn a_source_file_that_grows_while_copied_is_noticed() {
 fn a_source_file_that_changes_while_copied_is_noticed() {
     let place = Place::new();
     let running = inside(&place);
-    support::write_at(&place.join("source/growing"), 100, b"changed where it was read already");
+    support::write_at(
+        &place.join("source/growing"),
+        100,
+        b"changed where it was read already",
+    );
     noticed(&place, &running.wait());
 }
 
@@ -196,7 +252,10 @@ fn a_source_file_that_changes_while_copied_is_noticed() {
 fn a_source_file_that_shrinks_while_copied_is_noticed() {
     let place = Place::new();
     let running = inside(&place);
-    let shrinking = fs::File::options().write(true).open(place.join("source/growing")).unwrap();
+    let shrinking = fs::File::options()
+        .write(true)
+        .open(place.join("source/growing"))
+        .unwrap();
     shrinking.set_len(5 * MIB + 1).unwrap();
     noticed(&place, &running.wait());
 }
@@ -212,7 +271,8 @@ fn a_source_file_that_is_replaced_while_copied_is_not_mixed() {
     if let Ok(content) = fs::read(place.join("target/growing")) {
         let old = place.join("old");
         file(&old, 16 * MIB, 1);
-        let whole = content == fs::read(&old).unwrap() || content == fs::read(place.join("source/growing")).unwrap();
+        let whole =
+            content == fs::read(&old).unwrap() || content == fs::read(place.join("source/growing")).unwrap();
         assert!(whole, "a mixture of two files: {finished}");
     }
     place.copy("source", "target").arg("-T").ok();

@@ -17,7 +17,16 @@ fn with_tree() -> Place {
     for folder in ["src", "build/out", "docs/build", "cache"] {
         fs::create_dir_all(source.join(folder)).unwrap();
     }
-    for name in ["src/a.c", "src/a.o", "src/b.c", "build/out/x", "docs/build/page", "docs/readme", "cache/c", "top.o"] {
+    for name in [
+        "src/a.c",
+        "src/a.o",
+        "src/b.c",
+        "build/out/x",
+        "docs/build/page",
+        "docs/readme",
+        "cache/c",
+        "top.o",
+    ] {
         text(&source.join(name), name);
     }
     place
@@ -39,7 +48,11 @@ fn copied(place: &Place, flags: &[&str]) -> Vec<String> {
         fs::remove_dir_all(&target).unwrap();
     }
     place.copy("source", "target").args(flags).ok();
-    if target.exists() { files(&target) } else { Vec::new() }
+    if target.exists() {
+        files(&target)
+    } else {
+        Vec::new()
+    }
 }
 
 #[test]
@@ -49,15 +62,23 @@ fn patterns_are_those_of_gitignore() {
         copied(&place, &["--exclude", "*.o", "--exclude", "/build"]),
         ["cache/c", "docs/build/page", "docs/readme", "src/a.c", "src/b.c"]
     );
-    assert_eq!(copied(&place, &["--exclude", "build/", "--exclude", "cache"]), [
-        "docs/readme", "src/a.c", "src/a.o", "src/b.c", "top.o"
-    ]);
-    assert_eq!(copied(&place, &["--exclude", "*.o", "--include", "top.o", "--exclude", "build/"]), [
-        "cache/c", "docs/readme", "src/a.c", "src/b.c", "top.o"
-    ]);
+    assert_eq!(
+        copied(&place, &["--exclude", "build/", "--exclude", "cache"]),
+        ["docs/readme", "src/a.c", "src/a.o", "src/b.c", "top.o"]
+    );
+    assert_eq!(
+        copied(
+            &place,
+            &["--exclude", "*.o", "--include", "top.o", "--exclude", "build/"]
+        ),
+        ["cache/c", "docs/readme", "src/a.c", "src/b.c", "top.o"]
+    );
     assert_eq!(copied(&place, &["--include", "*.c"]), ["src/a.c", "src/b.c"]);
     text(&place.join("patterns"), "*.o\n# a comment\n\n/build\n");
-    assert_eq!(copied(&place, &["--exclude-from", "patterns", "--exclude", "docs"]), ["cache/c", "src/a.c", "src/b.c"]);
+    assert_eq!(
+        copied(&place, &["--exclude-from", "patterns", "--exclude", "docs"]),
+        ["cache/c", "src/a.c", "src/b.c"]
+    );
 }
 
 #[test]
@@ -67,9 +88,18 @@ fn sizes() {
     for size in [0_u64, 1, 1_023, 1_024, 1_025, 100_000] {
         support::file(&source.join(format!("{size:06}")), size, size);
     }
-    assert_eq!(copied(&place, &["--min-size", "1K"]), ["001024", "001025", "100000"]);
-    assert_eq!(copied(&place, &["--max-size", "1024"]), ["000000", "000001", "001023", "001024"]);
-    assert_eq!(copied(&place, &["--min-size", "1", "--max-size", "1KB"]), ["000001"]);
+    assert_eq!(
+        copied(&place, &["--min-size", "1K"]),
+        ["001024", "001025", "100000"]
+    );
+    assert_eq!(
+        copied(&place, &["--max-size", "1024"]),
+        ["000000", "000001", "001023", "001024"]
+    );
+    assert_eq!(
+        copied(&place, &["--min-size", "1", "--max-size", "1KB"]),
+        ["000001"]
+    );
 }
 
 #[test]
@@ -92,10 +122,19 @@ fn ages() {
 fn lists_of_files() {
     let place = with_tree();
     text(&place.join("list"), "src/a.c\ndocs\n\ntop.o\n");
-    assert_eq!(copied(&place, &["--files-from", "list"]), ["docs/build/page", "docs/readme", "src/a.c", "top.o"]);
+    assert_eq!(
+        copied(&place, &["--files-from", "list"]),
+        ["docs/build/page", "docs/readme", "src/a.c", "top.o"]
+    );
     fs::write(place.join("list0"), b"src/a.c\0cache\0").unwrap();
-    assert_eq!(copied(&place, &["--files-from", "list0", "-0"]), ["cache/c", "src/a.c"]);
-    assert_eq!(copied(&place, &["--files-from", "list", "--exclude", "*.o"]), ["docs/build/page", "docs/readme", "src/a.c"]);
+    assert_eq!(
+        copied(&place, &["--files-from", "list0", "-0"]),
+        ["cache/c", "src/a.c"]
+    );
+    assert_eq!(
+        copied(&place, &["--files-from", "list", "--exclude", "*.o"]),
+        ["docs/build/page", "docs/readme", "src/a.c"]
+    );
 }
 
 #[test]

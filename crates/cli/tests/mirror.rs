@@ -24,7 +24,11 @@ fn with_extras() -> Place {
 }
 
 fn mirror(place: &Place, flags: &[&str]) -> Finished {
-    place.ropeway("mirror").args(["--json", "source", "target"]).args(flags).run()
+    place
+        .ropeway("mirror")
+        .args(["--json", "source", "target"])
+        .args(flags)
+        .run()
 }
 
 #[test]
@@ -125,7 +129,10 @@ fn a_folder_that_cannot_be_listed_deletes_nothing_there() {
     let finished = mirror(&place, &["--yes", "--retries", "0", "--fault", rule]);
     finished.assert_code(&[2]);
     let target = place.join("target");
-    assert!(target.join("deep/er/extra").exists(), "its listing was not whole: {finished}");
+    assert!(
+        target.join("deep/er/extra").exists(),
+        "its listing was not whole: {finished}"
+    );
     assert!(target.join("deep/er/and/deeper/leaf").exists());
     assert!(finished.mentions("deep/er"), "{finished}");
 }
@@ -143,8 +150,14 @@ fn a_folder_closed_to_an_ordinary_user_deletes_nothing_there() {
     assert!(target.join("closed/inside").exists());
     fs::set_permissions(place.join("source/closed"), fs::Permissions::from_mode(0o700)).unwrap();
     let run = or_skip!(place.ropeway_as_nobody("mirror"));
-    run.args(["--json", "--yes"]).arg(place.join("source")).arg(&target).exits(2);
-    assert!(target.join("closed/inside").exists(), "what could not be seen must not be deleted");
+    run.args(["--json", "--yes"])
+        .arg(place.join("source"))
+        .arg(&target)
+        .exits(2);
+    assert!(
+        target.join("closed/inside").exists(),
+        "what could not be seen must not be deleted"
+    );
 }
 
 #[test]

@@ -22,7 +22,10 @@ fn cut_and_return(volume: &mut Volume) {
 fn bytes_durable(stdout: &str) -> u64 {
     let whole = stdout.split_inclusive('\n').filter(|line| line.ends_with('\n'));
     let lines = whole.filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-    lines.filter_map(|line| line["bytes_durable"].as_u64()).last().unwrap_or(0)
+    lines
+        .filter_map(|line| line["bytes_durable"].as_u64())
+        .next_back()
+        .unwrap_or(0)
 }
 
 fn tree(root: &Path) -> u64 {
@@ -39,7 +42,10 @@ fn final_names_are_whole(source: &Path, target: &Path) {
     let (wanted, found) = (snapshot(source), snapshot(target));
     for (path, node) in &found {
         if node.hash.is_some() && !path.to_string_lossy().contains(".ropeway-") {
-            assert_eq!(node.hash, wanted[path].hash, "{path:?} is neither whole nor absent");
+            assert_eq!(
+                node.hash, wanted[path].hash,
+                "{path:?} is neither whole nor absent"
+            );
         }
     }
 }
@@ -56,7 +62,11 @@ fn finished_copy_survives(volume: Result<Volume, String>, flags: &[&str]) {
     support::text(&volume.join("again/small/d000/f00001"), "an older version");
     tool("sync", &["-f".as_ref(), volume.root().as_os_str()]).unwrap();
     place.copy(&source, volume.join("target")).args(flags).ok();
-    place.copy(&source, volume.join("again")).arg("-T").args(flags).ok();
+    place
+        .copy(&source, volume.join("again"))
+        .arg("-T")
+        .args(flags)
+        .ok();
     or_skip!(power_cut(&volume.root()));
     volume.unmount_wholly();
     volume.mount().unwrap();
@@ -88,7 +98,11 @@ fn a_finished_mirror_has_deleted_for_good() {
     fs::create_dir(&target).unwrap();
     small_files(&target.join("extra"), 100, 1);
     tool("sync", &["-f".as_ref(), volume.root().as_os_str()]).unwrap();
-    place.ropeway("mirror").args(["--json", "--yes", "source"]).arg(&target).ok();
+    place
+        .ropeway("mirror")
+        .args(["--json", "--yes", "source"])
+        .arg(&target)
+        .ok();
     cut_and_return(&mut volume);
     same(&place.join("source"), &target);
 }
@@ -101,12 +115,24 @@ fn cut_in_the_middle(volume: Result<Volume, String>, flags: &[&str]) {
     let total = tree(&source);
     for round in 1..=3_u64 {
         let target = volume.join(format!("target {round}"));
-        let mut running = place.copy(&source, &target).args(["--bwlimit", "16M"]).args(flags).start();
-        let wanted = if flags.contains(&"none") { "bytes_sent" } else { "bytes_durable" };
+        let mut running = place
+            .copy(&source, &target)
+            .args(["--bwlimit", "16M"])
+            .args(flags)
+            .start();
+        let wanted = if flags.contains(&"none") {
+            "bytes_sent"
+        } else {
+            "bytes_durable"
+        };
         let reached = running.until(|running| {
             let text = running.stdout();
-            let lines = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-            lines.filter_map(|line| line[wanted].as_u64()).any(|bytes| bytes >= round * 12 * MIB)
+            let lines = text
+                .lines()
+                .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+            lines
+                .filter_map(|line| line[wanted].as_u64())
+                .any(|bytes| bytes >= round * 12 * MIB)
         });
         assert!(reached, "{}", running.stderr());
         let durable = bytes_durable(&running.stdout());
@@ -121,7 +147,10 @@ fn cut_in_the_middle(volume: Result<Volume, String>, flags: &[&str]) {
         let again = place.copy(&source, &target).ok();
         same(&source, &target);
         let sent = again.number("bytes_sent");
-        assert!(sent <= total - durable, "{durable} of {total} were called durable, {sent} sent again");
+        assert!(
+            sent <= total - durable,
+            "{durable} of {total} were called durable, {sent} sent again"
+        );
         fs::remove_dir_all(&target).unwrap();
     }
 }
@@ -153,7 +182,9 @@ fn a_cut_in_place() {
 
 #[test]
 fn a_target_that_dies_is_told_without_hanging() {
-    for kind in [Volume::ext4 as fn(u64) -> Result<Volume, String>, |_| Volume::xfs()] {
+    for kind in [Volume::ext4 as fn(u64) -> Result<Volume, String>, |_| {
+        Volume::xfs()
+    }] {
         let mut volume = or_skip!(kind(200));
         let place = Place::new();
         let source = place.join("source");

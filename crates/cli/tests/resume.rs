@@ -10,7 +10,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use support::{Finished, Place, Rng, Running, Volume, file, mixed, no_temporaries, or_skip, same, small_files, text};
+use support::{
+    Finished, Place, Rng, Running, Volume, file, mixed, no_temporaries, or_skip, same, small_files, text,
+};
 
 const MIB: u64 = 1 << 20;
 
@@ -28,7 +30,12 @@ fn last(stdout: &str, name: &str) -> u64 {
 #[track_caller]
 fn reach(running: &mut Running, name: &str, value: u64) {
     let reached = running.until(|running| last(&running.stdout(), name) >= value);
-    assert!(reached, "{name} never reached {value}: {}\n{}", running.stdout(), running.stderr());
+    assert!(
+        reached,
+        "{name} never reached {value}: {}\n{}",
+        running.stdout(),
+        running.stderr()
+    );
 }
 
 /// Two big files, many small ones, links; gives the bytes of all.
@@ -48,7 +55,10 @@ fn clean(place: &Place, target: &Path) {
     no_temporaries(target);
     no_temporaries(place.path());
     if place.jobs().exists() {
-        let left: Vec<_> = support::walk(&place.jobs()).into_iter().filter(|path| path.is_file()).collect();
+        let left: Vec<_> = support::walk(&place.jobs())
+            .into_iter()
+            .filter(|path| path.is_file())
+            .collect();
         assert!(left.is_empty(), "journals left: {left:?}");
     }
 }
@@ -67,8 +77,18 @@ fn killed_at_random_moments() {
         let target = place.join(format!("target {number}"));
         // Every other run is held back, so that kills hit big files too.
         let limited = number % 2 == 1;
-        let run = || if limited { place.copy(&source, &target).args(["--bwlimit", "40M"]) } else { place.copy(&source, &target) };
-        let whole = if limited { Duration::from_millis(1_200) } else { took };
+        let run = || {
+            if limited {
+                place.copy(&source, &target).args(["--bwlimit", "40M"])
+            } else {
+                place.copy(&source, &target)
+            }
+        };
+        let whole = if limited {
+            Duration::from_millis(1_200)
+        } else {
+            took
+        };
         let running = run().start();
         std::thread::sleep(whole.mul_f64(rng.below(1_000) as f64 / 1_000.0));
         let first = running.kill();
@@ -82,7 +102,10 @@ fn killed_at_random_moments() {
         same(&source, &target);
         clean(&place, &target);
         let sent = again.number("bytes_sent");
-        assert!(sent <= total - durable, "{durable} of {total} were durable, {sent} sent again: {again}");
+        assert!(
+            sent <= total - durable,
+            "{durable} of {total} were durable, {sent} sent again: {again}"
+        );
         fs::remove_dir_all(&target).unwrap();
     }
     assert!(killed >= 4, "only {killed} of 12 runs were hit");
@@ -130,13 +153,19 @@ fn a_durable_prefix_of_a_big_file_is_not_sent_again() {
 fn written_blocks_are_trusted_in_the_same_boot() {
     let place = Place::new();
     file(&place.join("big"), 48 * MIB, 1);
-    let mut running = place.copy("big", "copy").args(["--bwlimit", "6M", "--durability", "none"]).start();
+    let mut running = place
+        .copy("big", "copy")
+        .args(["--bwlimit", "6M", "--durability", "none"])
+        .start();
     // 24 MiB at 6 MiB/s take 4 s, and the journal is written every 2 s at least.
     reach(&mut running, "bytes_sent", 24 * MIB);
     running.kill();
     let again = place.copy("big", "copy").ok();
     same(&place.join("big"), &place.join("copy"));
-    assert!(again.number("bytes_sent") <= 40 * MIB, "at least 8 MiB were journalled as written: {again}");
+    assert!(
+        again.number("bytes_sent") <= 40 * MIB,
+        "at least 8 MiB were journalled as written: {again}"
+    );
 }
 
 #[test]
@@ -144,7 +173,10 @@ fn inplace_resumes_too() {
     let place = Place::new();
     let source = place.join("source");
     tree(&source, 16 * MIB, 50);
-    let mut running = place.copy("source", "target").args(["--inplace", "--bwlimit", "8M"]).start();
+    let mut running = place
+        .copy("source", "target")
+        .args(["--inplace", "--bwlimit", "8M"])
+        .start();
     reach(&mut running, "bytes_sent", 12 * MIB);
     running.kill();
     place.copy("source", "target").arg("--inplace").ok();
@@ -216,10 +248,18 @@ fn lost_temporaries_and_a_broken_journal_do_no_harm() {
     for damage in ["truncated", "garbage", "gone"] {
         let target = place.join(damage);
         begin(&target);
-        for journal in support::walk(&place.jobs()).into_iter().filter(|path| path.is_file()) {
+        for journal in support::walk(&place.jobs())
+            .into_iter()
+            .filter(|path| path.is_file())
+        {
             let length = fs::metadata(&journal).unwrap().len();
             match damage {
-                "truncated" => fs::File::options().write(true).open(&journal).unwrap().set_len(length / 2).unwrap(),
+                "truncated" => fs::File::options()
+                    .write(true)
+                    .open(&journal)
+                    .unwrap()
+                    .set_len(length / 2)
+                    .unwrap(),
                 "garbage" => file(&journal, length, 99),
                 _ => fs::remove_file(&journal).unwrap(),
             }
@@ -234,7 +274,10 @@ fn two_runs_of_one_job_at_once_do_no_harm() {
     let place = Place::new();
     let source = place.join("source");
     tree(&source, 8 * MIB, 200);
-    let first = place.copy(&source, place.join("target")).args(["-T", "--bwlimit", "8M"]).start();
+    let first = place
+        .copy(&source, place.join("target"))
+        .args(["-T", "--bwlimit", "8M"])
+        .start();
     std::thread::sleep(Duration::from_millis(400));
     let second = place.copy(&source, place.join("target")).arg("-T").run();
     let first = first.wait();
@@ -266,7 +309,10 @@ fn interrupted_by(signal: Signal) -> Finished {
 fn interrupted_it_says_so_and_goes_on_later() {
     let finished = interrupted_by(Signal::INT);
     finished.assert_code(&[130]);
-    assert!(finished.mentions("hint") || finished.mentions("again"), "how to go on: {finished}");
+    assert!(
+        finished.mentions("hint") || finished.mentions("again"),
+        "how to go on: {finished}"
+    );
     interrupted_by(Signal::TERM).assert_code(&[130, 143]);
 }
 
@@ -274,7 +320,10 @@ fn interrupted_it_says_so_and_goes_on_later() {
 fn an_interrupt_before_anything_happened_ends_at_once() {
     let place = Place::new();
     support::small_files(&place.join("source"), 500, 1);
-    let running = place.copy("source", "target").args(["--slow-target", "op=50ms"]).start();
+    let running = place
+        .copy("source", "target")
+        .args(["--slow-target", "op=50ms"])
+        .start();
     std::thread::sleep(Duration::from_millis(300));
     running.signal(Signal::INT);
     running.wait().assert_code(&[130]);
@@ -309,7 +358,10 @@ fn a_target_that_fills_up_meanwhile_is_told_and_resumed() {
     reach(&mut running, "bytes_sent", 8 * MIB);
     // Somebody else takes the room; the last write may be cut short.
     let filler = fs::File::create(volume.join("filler")).unwrap();
-    let _ = std::io::copy(&mut std::io::Read::take(std::io::repeat(7), 200 * MIB), &mut &filler);
+    let _ = std::io::copy(
+        &mut std::io::Read::take(std::io::repeat(7), 200 * MIB),
+        &mut &filler,
+    );
     drop(filler);
     let full = running.wait();
     full.assert_code(&[4]);
@@ -337,7 +389,12 @@ fn many_small_files_fill_the_target() {
     for number in 15..35 {
         let _ = fs::remove_dir_all(target.join(format!("d{number:03}")));
     }
-    let again = place.ropeway("mirror").args(["--json", "--yes"]).arg(&source).arg(&target).run();
+    let again = place
+        .ropeway("mirror")
+        .args(["--json", "--yes"])
+        .arg(&source)
+        .arg(&target)
+        .run();
     if again.code() != Some(0) {
         // What the first run left unfinished may still take the room.
         println!("mirror after a full target: {again}");
@@ -354,7 +411,11 @@ fn several_sources_resume_together() {
     }
     text(&place.join("three"), "3");
     place.folder("into");
-    let run = || place.ropeway("copy").args(["--json", "one", "two", "three", "into"]);
+    let run = || {
+        place
+            .ropeway("copy")
+            .args(["--json", "one", "two", "three", "into"])
+    };
     let mut running = run().args(["--bwlimit", "8M"]).start();
     reach(&mut running, "bytes_sent", 12 * MIB);
     let durable = last(&running.stdout(), "bytes_durable");
@@ -363,6 +424,9 @@ fn several_sources_resume_together() {
     for name in ["one", "two", "three"] {
         same(&place.join(name), &place.join("into").join(name));
     }
-    assert!(again.number("bytes_sent") <= again.number("bytes") - durable, "{again}");
+    assert!(
+        again.number("bytes_sent") <= again.number("bytes") - durable,
+        "{again}"
+    );
     clean(&place, &place.join("into"));
 }

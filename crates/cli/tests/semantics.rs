@@ -62,7 +62,10 @@ fn several_sources_go_into_a_folder() {
     text(&place.join("file"), "f");
     symlink("file", place.join("link")).unwrap();
     place.folder("into");
-    let finished = place.ropeway("copy").args(["--json", "source", "file", "link", "into"]).ok();
+    let finished = place
+        .ropeway("copy")
+        .args(["--json", "source", "file", "link", "into"])
+        .ok();
     same(&place.join("source"), &place.join("into/source"));
     assert_eq!(read(place.join("into/file")), "f");
     assert_eq!(fs::read_link(place.join("into/link")).unwrap(), Path::new("file"));
@@ -77,7 +80,10 @@ fn several_sources_of_one_name_are_not_mixed_up() {
         text(&place.join(folder).join("same"), content);
     }
     place.folder("into");
-    let finished = place.ropeway("copy").args(["--json", "a/same", "b/same", "into"]).run();
+    let finished = place
+        .ropeway("copy")
+        .args(["--json", "a/same", "b/same", "into"])
+        .run();
     assert_ne!(finished.code(), Some(0), "one of them is lost: {finished}");
 }
 
@@ -94,7 +100,11 @@ fn files_go_to_files_and_into_folders() {
     let before = fs::metadata(place.join("old")).unwrap().ino();
     place.copy("a", "old").ok();
     same(&place.join("a"), &place.join("old"));
-    assert_ne!(fs::metadata(place.join("old")).unwrap().ino(), before, "whole or not at all: by renaming");
+    assert_ne!(
+        fs::metadata(place.join("old")).unwrap().ino(),
+        before,
+        "whole or not at all: by renaming"
+    );
 }
 
 #[test]
@@ -108,7 +118,10 @@ fn a_target_link_to_a_folder_is_gone_into_and_one_to_a_file_is_replaced() {
     place.folder("t");
     symlink("../precious", place.join("t/one byte")).unwrap();
     place.copy("source/one byte", "t/").ok();
-    assert_eq!((read(place.join("precious")), read(place.join("t/one byte"))), ("stays".into(), "x".into()));
+    assert_eq!(
+        (read(place.join("precious")), read(place.join("t/one byte"))),
+        ("stays".into(), "x".into())
+    );
 }
 
 #[test]
@@ -121,7 +134,11 @@ fn links_in_the_target_are_never_followed() {
         let target = place.folder(&format!("target of {command}"));
         symlink(&outside, target.join("deep")).unwrap();
         let run = place.ropeway(command).args(["--json", "source"]).arg(&target);
-        let finished = if command == "copy" { run.arg("-T").run() } else { run.arg("--yes").run() };
+        let finished = if command == "copy" {
+            run.arg("-T").run()
+        } else {
+            run.arg("--yes").run()
+        };
         finished.assert_code(&[0, 2]);
         assert_eq!(snapshot(&outside), before, "written through a link");
         if finished.code() == Some(0) {
@@ -137,7 +154,10 @@ fn a_second_run_sends_nothing_and_touches_nothing() {
     let first = place.copy("source", "target").ok();
     assert!(first.number("bytes_sent") > 0);
     let inodes = |root: &Path| -> Vec<u64> {
-        support::walk(root).iter().map(|path| fs::symlink_metadata(path).unwrap().ino()).collect()
+        support::walk(root)
+            .iter()
+            .map(|path| fs::symlink_metadata(path).unwrap().ino())
+            .collect()
     };
     let before = inodes(&target);
     let second = place.copy("source", "target").arg("-T").ok();
@@ -178,11 +198,17 @@ fn update_and_ignore_existing() {
         text(&target.join(name), "at the target");
         set_times(&target.join(name), 2_000, 0);
     }
-    place.copy("source", "target").args(["-T", "--ignore-existing"]).ok();
+    place
+        .copy("source", "target")
+        .args(["-T", "--ignore-existing"])
+        .ok();
     let contents = || ["older", "newer", "missing"].map(|name| read(target.join(name)));
     assert_eq!(contents(), ["at the target", "at the target", "from the source"]);
     place.copy("source", "target").args(["-T", "--update"]).ok();
-    assert_eq!(contents(), ["at the target", "from the source", "from the source"]);
+    assert_eq!(
+        contents(),
+        ["at the target", "from the source", "from the source"]
+    );
     place.copy("source", "target").arg("-T").ok();
     assert_eq!(contents(), ["from the source"; 3]);
 }
@@ -198,13 +224,22 @@ fn backups_are_kept() {
     text(&target.join("sub/file"), "old one");
     let base = |flags: &[&str]| place.copy("source", "target").arg("-T").args(flags).ok();
     base(&["--backup"]);
-    assert_eq!((read(target.join("sub/file")), read(target.join("sub/file~"))), ("new".into(), "old one".into()));
+    assert_eq!(
+        (read(target.join("sub/file")), read(target.join("sub/file~"))),
+        ("new".into(), "old one".into())
+    );
     text(&source.join("sub/file"), "newest");
     base(&["--backup=.bak"]);
-    assert_eq!((read(target.join("sub/file")), read(target.join("sub/file.bak"))), ("newest".into(), "new".into()));
+    assert_eq!(
+        (read(target.join("sub/file")), read(target.join("sub/file.bak"))),
+        ("newest".into(), "new".into())
+    );
     text(&source.join("sub/file"), "the last");
     base(&["--backup-dir", "kept"]);
-    assert_eq!((read(target.join("sub/file")), read(target.join("kept/sub/file"))), ("the last".into(), "newest".into()));
+    assert_eq!(
+        (read(target.join("sub/file")), read(target.join("kept/sub/file"))),
+        ("the last".into(), "newest".into())
+    );
     assert!(!target.join("same~").exists());
 }
 
@@ -216,8 +251,15 @@ fn a_mirror_with_a_backup_folder_keeps_what_it_deletes() {
     fs::create_dir_all(target.join("gone")).unwrap();
     text(&target.join("gone/extra"), "precious");
     for _ in 0..2 {
-        place.ropeway("mirror").args(["--json", "--yes", "--backup-dir", "kept", "source", "target"]).ok();
-        assert_eq!(read(target.join("kept/gone/extra")), "precious", "and a second run leaves the backup alone");
+        place
+            .ropeway("mirror")
+            .args(["--json", "--yes", "--backup-dir", "kept", "source", "target"])
+            .ok();
+        assert_eq!(
+            read(target.join("kept/gone/extra")),
+            "precious",
+            "and a second run leaves the backup alone"
+        );
         assert!(!target.join("gone").exists());
     }
 }
@@ -244,7 +286,10 @@ fn inplace_does_not_write_through_a_shared_name_of_the_target() {
     text(&target.join("a"), "old!");
     fs::hard_link(target.join("a"), target.join("b")).unwrap();
     place.copy("source", "target").arg("-T").ok();
-    assert_eq!((read(target.join("a")), read(target.join("b"))), ("new".into(), "other".into()));
+    assert_eq!(
+        (read(target.join("a")), read(target.join("b"))),
+        ("new".into(), "other".into())
+    );
 }
 
 #[test]
@@ -253,8 +298,15 @@ fn move_removes_the_source_when_all_is_copied() {
     place.copy("source", "keep").ok();
     place.copy("source", "moved").arg("--move").ok();
     same(&place.join("keep"), &place.join("moved"));
-    let left: Vec<_> = if place.join("source").exists() { support::walk(&place.join("source")) } else { Vec::new() };
-    assert!(left.iter().all(|path| path.is_dir() && !path.is_symlink()), "{left:?}");
+    let left: Vec<_> = if place.join("source").exists() {
+        support::walk(&place.join("source"))
+    } else {
+        Vec::new()
+    };
+    assert!(
+        left.iter().all(|path| path.is_dir() && !path.is_symlink()),
+        "{left:?}"
+    );
     text(&place.join("file"), "f");
     place.copy("file", "keep").arg("--move").ok();
     assert!(!place.join("file").exists() && place.join("keep/file").exists());
@@ -263,10 +315,21 @@ fn move_removes_the_source_when_all_is_copied() {
 #[test]
 fn move_keeps_in_the_source_what_failed() {
     let place = with_tree();
-    let finished =
-        place.copy("source", "moved").args(["--move", "--retries", "0", "--fault", "source:read:contains=65536,errno=EIO"]).exits(2);
+    let finished = place
+        .copy("source", "moved")
+        .args([
+            "--move",
+            "--retries",
+            "0",
+            "--fault",
+            "source:read:contains=65536,errno=EIO",
+        ])
+        .exits(2);
     assert!(finished.mentions("65536.bin"));
-    assert!(place.join("source/deep/65536.bin").exists(), "what failed must stay");
+    assert!(
+        place.join("source/deep/65536.bin").exists(),
+        "what failed must stay"
+    );
     assert!(!place.join("source/deep/4096.bin").exists() && place.join("moved/deep/4096.bin").exists());
 }
 
@@ -277,7 +340,10 @@ fn one_file_system_stops_at_mounts() {
     let place = with_tree();
     let mount = place.join("source/mount");
     fs::create_dir(&mount).unwrap();
-    or_skip!(support::tool("mount", &["--bind".as_ref(), inner.root().as_os_str(), mount.as_os_str()]));
+    or_skip!(support::tool(
+        "mount",
+        &["--bind".as_ref(), inner.root().as_os_str(), mount.as_os_str()]
+    ));
     let bounded = place.copy("source", "bounded").arg("-x").run();
     let whole = place.copy("source", "whole").run();
     or_skip!(support::tool("umount", &["-l".as_ref(), mount.as_os_str()]));
@@ -297,10 +363,23 @@ fn checksum_finds_what_size_and_time_hide() {
     let time = fs::metadata(&file).unwrap().modified().unwrap();
     support::write_at(&file, 100, b"flipped");
     fs::File::open(&file).unwrap().set_modified(time).unwrap();
-    assert_eq!(place.copy("source", "target").arg("-T").ok().number("bytes_sent"), 0);
+    assert_eq!(
+        place.copy("source", "target").arg("-T").ok().number("bytes_sent"),
+        0
+    );
     place.ropeway("check").args(["--json", "source", "target"]).ok();
-    place.ropeway("check").args(["--json", "--checksum", "source", "target"]).exits(7);
-    assert_eq!(place.copy("source", "target").args(["-T", "--checksum"]).ok().number("bytes_sent"), 4_096);
+    place
+        .ropeway("check")
+        .args(["--json", "--checksum", "source", "target"])
+        .exits(7);
+    assert_eq!(
+        place
+            .copy("source", "target")
+            .args(["-T", "--checksum"])
+            .ok()
+            .number("bytes_sent"),
+        4_096
+    );
     same(&place.join("source"), &target);
 }
 
@@ -310,13 +389,19 @@ fn a_dry_run_changes_nothing() {
     let before = snapshot(&place.join("source"));
     let finished = place.copy("source", "target").arg("--dry-run").ok();
     assert!(!place.join("target").exists());
-    assert!(finished.mentions("3145745.bin"), "it lists what it would do: {finished}");
+    assert!(
+        finished.mentions("3145745.bin"),
+        "it lists what it would do: {finished}"
+    );
     place.copy("source", "target").ok();
     text(&place.join("target/extra"), "x");
     text(&place.join("target/empty"), "other");
     let target = snapshot(&place.join("target"));
     place.copy("source", "target").args(["-T", "-n"]).ok();
-    let finished = place.ropeway("mirror").args(["--json", "-n", "--yes", "source", "target"]).ok();
+    let finished = place
+        .ropeway("mirror")
+        .args(["--json", "-n", "--yes", "source", "target"])
+        .ok();
     assert!(finished.mentions("extra"), "{finished}");
     place.copy("source", "target").args(["-T", "-n", "--move"]).ok();
     assert_eq!(snapshot(&place.join("target")), target);
@@ -344,7 +429,10 @@ fn kinds_that_conflict() {
     assert_eq!(read(target.join("fine")), "fine");
     support::no_temporaries(&target);
     // A mirror does, since equality was asked for.
-    place.ropeway("mirror").args(["--json", "--yes", "source", "target"]).ok();
+    place
+        .ropeway("mirror")
+        .args(["--json", "--yes", "source", "target"])
+        .ok();
     same(&source, &target);
 }
 
@@ -354,7 +442,11 @@ fn every_engine_gives_an_equal_tree() {
     for engine in ["auto", "xp", "vista", "vista-sp1"] {
         for io in ["psync", "uring"] {
             let target = place.join(format!("{engine} {io}"));
-            place.copy("source", &target).args(["--engine", engine]).env("ROPEWAY_IO", io).ok();
+            place
+                .copy("source", &target)
+                .args(["--engine", engine])
+                .env("ROPEWAY_IO", io)
+                .ok();
             same(&place.join("source"), &target);
         }
     }
@@ -367,20 +459,33 @@ fn every_cache_mode_and_durability_gives_an_equal_tree() {
     for cache in ["auto", "keep", "leave", "direct"] {
         for io in ["psync", "uring"] {
             let target = place.join(format!("{cache} {io}"));
-            place.copy("source", &target).args(["--cache", cache]).env("ROPEWAY_IO", io).ok();
+            place
+                .copy("source", &target)
+                .args(["--cache", cache])
+                .env("ROPEWAY_IO", io)
+                .ok();
             same(&place.join("source"), &target);
         }
     }
     for durability in ["none", "end", "file"] {
         let target = place.join(durability);
-        let finished = place.copy("source", &target).args(["--durability", durability]).ok();
+        let finished = place
+            .copy("source", &target)
+            .args(["--durability", durability])
+            .ok();
         same(&place.join("source"), &target);
         let summary = finished.summary();
         if durability == "none" {
-            assert!(summary["seconds_durable"].is_null(), "nobody waited for it: {summary}");
+            assert!(
+                summary["seconds_durable"].is_null(),
+                "nobody waited for it: {summary}"
+            );
         } else {
             assert_eq!(summary["bytes_durable"], summary["bytes"], "{summary}");
-            assert!(summary["seconds_durable"].as_f64() >= summary["seconds_perceived"].as_f64(), "{summary}");
+            assert!(
+                summary["seconds_durable"].as_f64() >= summary["seconds_perceived"].as_f64(),
+                "{summary}"
+            );
         }
     }
 }
@@ -388,14 +493,24 @@ fn every_cache_mode_and_durability_gives_an_equal_tree() {
 #[test]
 fn verify_and_manifests() {
     let place = with_tree();
-    let finished = place.copy("source", "target").args(["--verify", "--manifest", "hashes"]).ok();
+    let finished = place
+        .copy("source", "target")
+        .args(["--verify", "--manifest", "hashes"])
+        .ok();
     same(&place.join("source"), &place.join("target"));
     assert_eq!(finished.number("errors"), 0);
     let manifest = read(place.join("hashes"));
     let expected = blake3::hash(&fs::read(place.join("source/deep/3145745.bin")).unwrap());
-    let line = manifest.lines().find(|line| line.ends_with("deep/3145745.bin")).unwrap();
+    let line = manifest
+        .lines()
+        .find(|line| line.ends_with("deep/3145745.bin"))
+        .unwrap();
     assert!(line.starts_with(expected.to_hex().as_str()), "{line}");
-    let check = || place.ropeway("check").args(["--json", "--manifest", "hashes", "target"]);
+    let check = || {
+        place
+            .ropeway("check")
+            .args(["--json", "--manifest", "hashes", "target"])
+    };
     check().ok();
     let victim = place.join("target/deep/65536.bin");
     let time = fs::metadata(&victim).unwrap().modified().unwrap();
@@ -415,17 +530,32 @@ fn a_manifest_holds_odd_names_and_skipped_files_too() {
     let place = Place::new();
     support::odd_names(&place.join("source"));
     place.copy("source", "target").ok();
-    place.copy("source", "target").args(["-T", "--manifest", "hashes"]).ok();
-    place.ropeway("check").args(["--json", "--manifest", "hashes", "target"]).ok();
+    place
+        .copy("source", "target")
+        .args(["-T", "--manifest", "hashes"])
+        .ok();
+    place
+        .ropeway("check")
+        .args(["--json", "--manifest", "hashes", "target"])
+        .ok();
     fs::remove_file(place.join("target/Case")).unwrap();
-    place.ropeway("check").args(["--json", "--manifest", "hashes", "target"]).exits(7);
+    place
+        .ropeway("check")
+        .args(["--json", "--manifest", "hashes", "target"])
+        .exits(7);
 }
 
 #[test]
 fn check_tells_every_kind_of_difference() {
     let place = with_tree();
     place.copy("source", "target").ok();
-    let check = |flags: &[&str]| place.ropeway("check").args(["--json", "source", "target"]).args(flags).run();
+    let check = |flags: &[&str]| {
+        place
+            .ropeway("check")
+            .args(["--json", "source", "target"])
+            .args(flags)
+            .run()
+    };
     check(&[]).assert_code(&[0]);
     check(&["--checksum"]).assert_code(&[0]);
     let target = place.join("target");
@@ -437,7 +567,10 @@ fn check_tells_every_kind_of_difference() {
     fs::remove_file(target.join("empty")).unwrap();
     let finished = check(&[]);
     finished.assert_code(&[7]);
-    assert!(finished.mentions("empty") && finished.mentions("missing"), "{finished}");
+    assert!(
+        finished.mentions("empty") && finished.mentions("missing"),
+        "{finished}"
+    );
     place.copy("source", "target").arg("-T").ok();
     check(&[]).assert_code(&[0]);
     fs::set_permissions(target.join("deep"), fs::Permissions::from_mode(0o711)).unwrap();

@@ -30,7 +30,12 @@ fn round_trip(place: &Place, source: &Path) {
 
 fn special(place: &Path, arguments: &[&str]) {
     let path = place.to_str().unwrap();
-    let all: Vec<&str> = arguments[..1].iter().copied().chain([path]).chain(arguments[1..].iter().copied()).collect();
+    let all: Vec<&str> = arguments[..1]
+        .iter()
+        .copied()
+        .chain([path])
+        .chain(arguments[1..].iter().copied())
+        .collect();
     tool(all[0], &all[1..]).unwrap();
 }
 
@@ -58,13 +63,24 @@ fn odd_names_given_on_the_command_line() {
     for name in names {
         let name = support::name_bytes(name);
         fs::write(source.join(name), "x").unwrap();
-        place.ropeway("copy").args(["--json", "--"]).arg(name).arg("../out").current_dir(&source).ok();
+        place
+            .ropeway("copy")
+            .args(["--json", "--"])
+            .arg(name)
+            .arg("../out")
+            .current_dir(&source)
+            .ok();
         assert_eq!(fs::read(place.join("out")).unwrap(), b"x");
         fs::remove_file(place.join("out")).unwrap();
         // And into a folder with such a name.
         let folder = place.path().join(name);
         fs::create_dir(&folder).unwrap();
-        place.ropeway("copy").args(["--json", "--"]).arg(source.join(name)).arg(&folder).ok();
+        place
+            .ropeway("copy")
+            .args(["--json", "--"])
+            .arg(source.join(name))
+            .arg(&folder)
+            .ok();
         assert_eq!(fs::read(folder.join(name)).unwrap(), b"x");
     }
 }
@@ -95,8 +111,14 @@ fn symbolic_links_of_every_kind() {
     fs::create_dir(source.join("folder")).unwrap();
     symlink("../folder", source.join("folder/loop")).unwrap();
     for name in ["dangling", "up", "ping"] {
-        let moment = rustix::fs::Timespec { tv_sec: 1_234_567_890, tv_nsec: 987_654_321 };
-        let times = rustix::fs::Timestamps { last_access: moment, last_modification: moment };
+        let moment = rustix::fs::Timespec {
+            tv_sec: 1_234_567_890,
+            tv_nsec: 987_654_321,
+        };
+        let times = rustix::fs::Timestamps {
+            last_access: moment,
+            last_modification: moment,
+        };
         rustix::fs::utimensat(
             rustix::fs::CWD,
             source.join(name),
@@ -129,7 +151,10 @@ fn pipes_and_sockets() {
     let target = place.join("with socket");
     let finished = place.copy(&source, &target).run();
     finished.assert_code(&[0, 2]);
-    assert!(finished.mentions("socket"), "the socket must be named: {finished}");
+    assert!(
+        finished.mentions("socket"),
+        "the socket must be named: {finished}"
+    );
     assert!(target.join("beside").exists() && fs::symlink_metadata(target.join("socket")).is_err());
 }
 
@@ -174,11 +199,18 @@ fn hard_links_across_folders() {
     fs::remove_file(place.join("elsewhere")).unwrap();
     same(&source, &target);
     let bytes = 100_000 + (5 << 20) + 28;
-    assert!(finished.number("bytes_sent") <= bytes, "each content is sent once: {finished}");
+    assert!(
+        finished.number("bytes_sent") <= bytes,
+        "each content is sent once: {finished}"
+    );
     let apart = place.join("apart");
     place.copy(&source, &apart).arg("--no-hard-links").ok();
     assert_eq!(fs::metadata(apart.join("z/first")).unwrap().nlink(), 1);
-    Compare { hard_links: false, ..Compare::ALL }.check(&source, &apart);
+    Compare {
+        hard_links: false,
+        ..Compare::ALL
+    }
+    .check(&source, &apart);
 }
 
 #[test]
@@ -203,12 +235,22 @@ fn sparse_files() {
         let target = place.join(format!("target {io}"));
         let finished = place.copy(&source, &target).env("ROPEWAY_IO", io).ok();
         same(&source, &target);
-        assert!(finished.number("bytes_sent") < 8 << 20, "holes are not sent: {finished}");
+        assert!(
+            finished.number("bytes_sent") < 8 << 20,
+            "holes are not sent: {finished}"
+        );
         for entry in fs::read_dir(&source).unwrap() {
             let entry = entry.unwrap();
-            let (ours, theirs) = (fs::metadata(target.join(entry.file_name())).unwrap(), entry.metadata().unwrap());
+            let (ours, theirs) = (
+                fs::metadata(target.join(entry.file_name())).unwrap(),
+                entry.metadata().unwrap(),
+            );
             let slack = theirs.blocks() / 4 + 256;
-            assert!(ours.blocks() <= theirs.blocks() + slack, "{:?} grew", entry.file_name());
+            assert!(
+                ours.blocks() <= theirs.blocks() + slack,
+                "{:?} grew",
+                entry.file_name()
+            );
         }
     }
 }
@@ -217,7 +259,9 @@ fn sparse_files() {
 fn modes_and_set_id_bits() {
     let place = Place::new();
     let source = place.folder("source");
-    for mode in [0o000, 0o400, 0o600, 0o644, 0o755, 0o777, 0o4755, 0o2755, 0o6711, 0o1644, 0o7777] {
+    for mode in [
+        0o000, 0o400, 0o600, 0o644, 0o755, 0o777, 0o4755, 0o2755, 0o6711, 0o1644, 0o7777,
+    ] {
         if mode & 0o400 == 0 && !is_root() {
             continue;
         }
@@ -249,7 +293,13 @@ fn times_to_the_nanosecond_and_of_folders() {
     let place = Place::new();
     let source = place.join("source");
     fs::create_dir_all(source.join("a/b/c")).unwrap();
-    let moments = [(0, 0), (1, 1), (1_700_000_000, 999_999_999), (2_000_000_000, 5), (4_000_000_000, 0)];
+    let moments = [
+        (0, 0),
+        (1, 1),
+        (1_700_000_000, 999_999_999),
+        (2_000_000_000, 5),
+        (4_000_000_000, 0),
+    ];
     for (number, (seconds, nanoseconds)) in moments.into_iter().enumerate() {
         let path = source.join(format!("a/b/c/{number}"));
         support::file(&path, number as u64 * 700_000, 1);
@@ -257,7 +307,10 @@ fn times_to_the_nanosecond_and_of_folders() {
     }
     let before = std::time::UNIX_EPOCH - std::time::Duration::from_millis(86_400_001);
     text(&source.join("before 1970"), "x");
-    File::open(source.join("before 1970")).unwrap().set_modified(before).unwrap();
+    File::open(source.join("before 1970"))
+        .unwrap()
+        .set_modified(before)
+        .unwrap();
     for (number, folder) in ["a/b/c", "a/b", "a", "."].into_iter().enumerate() {
         set_times(&source.join(folder), 1_100_000_000 + number as u64, 111_111_111);
     }
@@ -283,19 +336,32 @@ fn extended_attributes_and_capabilities() {
         ("trusted.deep", "t", "file"),
     ] {
         let path = source.join(on);
-        or_skip!(tool("setfattr", &["-n", name, "-v", value, path.to_str().unwrap()]));
+        or_skip!(tool(
+            "setfattr",
+            &["-n", name, "-v", value, path.to_str().unwrap()]
+        ));
     }
     let link = source.join("link");
-    or_skip!(tool("setfattr", &["-h", "-n", "trusted.link", "-v", "l", link.to_str().unwrap()]));
+    or_skip!(tool(
+        "setfattr",
+        &["-h", "-n", "trusted.link", "-v", "l", link.to_str().unwrap()]
+    ));
     text(&source.join("capable"), "#!/bin/sh\n");
     let capable = source.join("capable");
     fs::set_permissions(&capable, Permissions::from_mode(0o755)).unwrap();
     std::os::unix::fs::chown(&capable, Some(1_000), Some(1_000)).unwrap();
-    or_skip!(tool("setcap", &["cap_net_raw,cap_net_bind_service+ep", capable.to_str().unwrap()]));
+    or_skip!(tool(
+        "setcap",
+        &["cap_net_raw,cap_net_bind_service+ep", capable.to_str().unwrap()]
+    ));
     round_trip(&place, &source);
     // A changed and a removed attribute follow too, without the content being sent again.
     let file = source.join("file");
-    tool("setfattr", &["-n", "user.comment", "-v", "changed", file.to_str().unwrap()]).unwrap();
+    tool(
+        "setfattr",
+        &["-n", "user.comment", "-v", "changed", file.to_str().unwrap()],
+    )
+    .unwrap();
     tool("setfattr", &["-x", "user.empty", file.to_str().unwrap()]).unwrap();
     let target = place.join("target psync");
     let finished = place.copy(&source, &target).arg("-T").ok();
@@ -313,7 +379,11 @@ fn access_control_lists() {
     text(&source.join("masked"), "x");
     let set = |arguments: &[&str], on: &str| {
         let path = source.join(on);
-        let all: Vec<&str> = arguments.iter().copied().chain([path.to_str().unwrap()]).collect();
+        let all: Vec<&str> = arguments
+            .iter()
+            .copied()
+            .chain([path.to_str().unwrap()])
+            .collect();
         tool("setfacl", &all)
     };
     or_skip!(set(&["-m", "u:1000:rw,g:100:r"], "file"));
@@ -335,7 +405,10 @@ fn a_default_acl_on_the_target_does_not_leak_into_the_copy() {
     let source = place.join("source");
     mixed(&source);
     let into = place.folder("into");
-    or_skip!(tool("setfacl", &["-d", "-m", "u:1001:rwx,g:100:rwx", into.to_str().unwrap()]));
+    or_skip!(tool(
+        "setfacl",
+        &["-d", "-m", "u:1001:rwx,g:100:rwx", into.to_str().unwrap()]
+    ));
     place.copy(&source, &into).ok();
     same(&source, &into.join("source"));
 }
@@ -367,12 +440,29 @@ fn an_ordinary_user_gets_everything_but_owners() {
     for io in BOTH {
         let target = home.join(format!("target {io}"));
         let run = or_skip!(place.ropeway_as_nobody("copy"));
-        let finished = run.arg("--json").arg(&source).arg(&target).env("ROPEWAY_IO", io).ok();
+        let finished = run
+            .arg("--json")
+            .arg(&source)
+            .arg(&target)
+            .env("ROPEWAY_IO", io)
+            .ok();
         assert_eq!(finished.number("errors"), 0, "{finished}");
-        assert!(finished.mentions("owner"), "the loss of owners must be named: {finished}");
-        Compare { owners: false, ..Compare::ALL }.check(&source, &target);
+        assert!(
+            finished.mentions("owner"),
+            "the loss of owners must be named: {finished}"
+        );
+        Compare {
+            owners: false,
+            ..Compare::ALL
+        }
+        .check(&source, &target);
         let again = or_skip!(place.ropeway_as_nobody("copy"));
-        let again = again.args(["--json", "-T"]).arg(&source).arg(&target).env("ROPEWAY_IO", io).ok();
+        let again = again
+            .args(["--json", "-T"])
+            .arg(&source)
+            .arg(&target)
+            .env("ROPEWAY_IO", io)
+            .ok();
         assert_eq!(again.number("bytes_sent"), 0, "{again}");
     }
 }
@@ -390,7 +480,10 @@ fn what_an_ordinary_user_may_not_read_is_listed_and_the_rest_copied() {
     let target = place.folder_of_nobody("home").join("target");
     let run = or_skip!(place.ropeway_as_nobody("copy"));
     let finished = run.arg("--json").arg(&source).arg(&target).exits(2);
-    assert!(finished.mentions("secret") && finished.mentions("closed"), "{finished}");
+    assert!(
+        finished.mentions("secret") && finished.mentions("closed"),
+        "{finished}"
+    );
     assert_eq!(finished.number("errors"), 2, "{finished}");
     assert_eq!(fs::read(target.join("one byte")).unwrap(), b"x");
     assert!(!target.join("secret").exists() && !target.join("closed/inside").exists());
@@ -407,5 +500,9 @@ fn a_real_tree() {
     let target = place.join("target");
     place.copy(source, &target).ok();
     // An ordinary user cannot keep root as the owner.
-    Compare { owners: is_root(), ..Compare::ALL }.check(source, &target);
+    Compare {
+        owners: is_root(),
+        ..Compare::ALL
+    }
+    .check(source, &target);
 }

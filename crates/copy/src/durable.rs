@@ -146,6 +146,11 @@ impl SyncControl {
         open
     }
 
+    /// How far an unfinished file of this run is written.
+    pub(crate) fn written_of(&self, token: Token) -> Option<u64> {
+        lock(&self.open).get(&token).map(|open| open.written.load(Ordering::Acquire))
+    }
+
     pub(crate) fn closed(&self, token: Token) {
         lock(&self.open).remove(&token);
         self.touched();

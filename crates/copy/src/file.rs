@@ -131,6 +131,8 @@ async fn attempt(context: &Arc<Context>, task: &FileTask) -> Result<(), (Error, 
         if changed && rereads > 0 {
             rereads -= 1;
             context.note(Some(&task.shown()), "changed while it was copied; copied once more");
+            context.sync.closed(task.token());
+            context.live.bytes_landed.fetch_sub(streamed.size, Ordering::AcqRel);
             continue;
         }
         complete(context, &source, &target, &before, streamed.size).await?;
@@ -180,6 +182,10 @@ enum Start {
 /// What an earlier run left of this file.
 async fn resume_from(context: &Context, task: &FileTask, spot: &Spot, source: &Metadata) -> Start {
     let exists_direct = spot.direct && task.existing.is_some();
+    if let Some(written) = context.sync.written_of(task.token()).filter(|written| *written > 0) {
+        // An earlier try of this run.
+        return Start::At { written, durable: 0 };
+    }
     let Some(journal) = context.journal.as_ref().filter(|journal| journal.memory().resumed()) else {
         return Start::Anew { leftover: exists_direct };
     };
@@ -230,8 +236,9 @@ async fn open_target(
     };
     let opened = context.target.open(&spot.path, OpenOptions::write(create, cache)).await;
     let file = match opened {
-        // A temporary file of an earlier run whose journal is gone.
-        Err(error) if error.kind == ErrorKind::AlreadyExists && !spot.direct => {
+        // Of an earlier try, or of an earlier run whose journal is gone; nobody else's: the name or the folder is
+        // a temporary one of this job.
+        Err(error) if error.kind == ErrorKind::AlreadyExists && !spot.inplace => {
             let options = OpenOptions::write(Create::Truncate, cache);
             context.target.open(&spot.path, options).await.map_err(on_target)?
         }
@@ -276,7 +283,9 @@ async fn move_data(
         context.journalled(Some(journal.written(token, written)));
     }
     if written > 0 {
-        context.live.bytes_resumed.fetch_add(written, Ordering::Relaxed);
+        if context.sync.written_of(token).is_none() {
+            context.live.bytes_resumed.fetch_add(written, Ordering::Relaxed);
+        }
         context.live.bytes_landed.fetch_add(written, Ordering::AcqRel);
     }
     let keep = cache_of(context, before.size).target == CacheMode::Keep;
@@ -292,12 +301,19 @@ async fn move_data(
         hash,
         write_back: context.wants_durable() || !keep,
     };
-    if plain && keep && !stream.write_back
-        && let Some(streamed) = stream.run_in_kernel().await?
-    {
-        return Ok(streamed);
+    let streamed = if plain && keep && !stream.write_back {
+        match stream.run_in_kernel().await {
+            Ok(None) => stream.run().await,
+            Ok(Some(streamed)) => Ok(streamed),
+            Err(failed) => Err(failed),
+        }
+    } else {
+        stream.run().await
+    };
+    if streamed.is_err() {
+        context.live.bytes_landed.fetch_sub(written, Ordering::AcqRel);
     }
-    stream.run().await
+    streamed
 }
 
 /// Length and attributes, in the order that keeps them: data, length, attributes with times last.

@@ -107,7 +107,11 @@ impl Stream<'_> {
         // Orphaned operations would write on while the file is retried or removed.
         while state.in_flight.next().await.is_some() {}
         self.journal(&mut state, true);
-        result?;
+        if let Err(failed) = result {
+            // Whoever tries again counts it again.
+            self.context.live.bytes_landed.fetch_sub(state.landed - self.start, Ordering::AcqRel);
+            return Err(failed);
+        }
         let size = state.transfer.size();
         let hash = match state.digest {
             Some(mut digest) => {

@@ -20,7 +20,12 @@ pub(crate) struct Compare {
 }
 
 impl Compare {
-    pub(crate) const ALL: Self = Self { owners: true, times: true, xattrs: true, hard_links: true };
+    pub(crate) const ALL: Self = Self {
+        owners: true,
+        times: true,
+        xattrs: true,
+        hard_links: true,
+    };
 
     /// Asserts equality.
     #[track_caller]
@@ -59,7 +64,11 @@ impl Compare {
         }
         let output = run(process.arg(slashed(source)).arg(slashed(target)));
         let said = both(&output);
-        assert!(output.status.success() && said.trim().is_empty(), "rsync finds differences:\n{}", head(&said));
+        assert!(
+            output.status.success() && said.trim().is_empty(),
+            "rsync finds differences:\n{}",
+            head(&said)
+        );
     }
 
     #[track_caller]
@@ -100,7 +109,10 @@ pub(crate) fn content_same(source: &Path, target: &Path) {
 pub(crate) fn no_temporaries(root: &Path) {
     let left: Vec<PathBuf> = walk(root)
         .into_iter()
-        .filter(|path| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b".ropeway-")))
+        .filter(|path| {
+            path.file_name()
+                .is_some_and(|name| name.as_encoded_bytes().starts_with(b".ropeway-"))
+        })
         .collect();
     assert!(left.is_empty(), "left behind: {left:?}");
 }
@@ -117,15 +129,26 @@ fn assert_equal(left: &Snapshot, right: &Snapshot) {
     }
     let extra = right.keys().filter(|path| !left.contains_key(*path));
     faults.extend(extra.map(|path| format!("extra: {path:?}")));
-    assert!(faults.is_empty(), "stat finds differences:\n{}", head(&faults.join("\n")));
+    assert!(
+        faults.is_empty(),
+        "stat finds differences:\n{}",
+        head(&faults.join("\n"))
+    );
 }
 
 #[track_caller]
 fn by_diff(source: &Path, target: &Path) {
-    let output = run(Command::new("diff").args(["-r", "--no-dereference"]).arg(source).arg(target));
+    let output = run(Command::new("diff")
+        .args(["-r", "--no-dereference"])
+        .arg(source)
+        .arg(target));
     let said = both(&output);
     let differences: Vec<&str> = said.lines().filter(|line| !is_same_special(line)).collect();
-    assert!(differences.is_empty(), "diff finds differences:\n{}", head(&differences.join("\n")));
+    assert!(
+        differences.is_empty(),
+        "diff finds differences:\n{}",
+        head(&differences.join("\n"))
+    );
     let told = output.status.code().is_some_and(|code| code == 0 || code == 1);
     assert!(told, "diff failed: {said}");
 }
@@ -133,7 +156,8 @@ fn by_diff(source: &Path, target: &Path) {
 /// diff says `File a is a fifo while file b is a fifo` of two equal special files.
 fn is_same_special(line: &str) -> bool {
     let kind = |text: &str| text.rsplit(" is a ").next().map(str::to_owned);
-    line.split_once(" while file ").is_some_and(|(left, right)| left.contains(" is a ") && kind(left) == kind(right))
+    line.split_once(" while file ")
+        .is_some_and(|(left, right)| left.contains(" is a ") && kind(left) == kind(right))
 }
 
 #[track_caller]
@@ -144,10 +168,15 @@ fn by_getfattr(source: &Path, target: &Path) {
     };
     let dump = |root: &Path| {
         let mut process = Command::new(&getfattr);
-        process.args(["-R", "-P", "-h", "-d", "-m", "-", "-e", "hex", "."]).current_dir(root);
+        process
+            .args(["-R", "-P", "-h", "-d", "-m", "-", "-e", "hex", "."])
+            .current_dir(root);
         let output = run(&mut process);
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let mut blocks: Vec<String> = text.split("\n\n").map(|block| sorted_lines(block.trim())).collect();
+        let mut blocks: Vec<String> = text
+            .split("\n\n")
+            .map(|block| sorted_lines(block.trim()))
+            .collect();
         blocks.sort();
         blocks
     };
@@ -169,7 +198,10 @@ fn link_groups(root: &Path) -> Vec<Vec<PathBuf>> {
         let metadata = std::fs::symlink_metadata(&path).unwrap();
         if !metadata.is_dir() && metadata.nlink() > 1 {
             let name = path.strip_prefix(root).unwrap().to_owned();
-            groups.entry((metadata.dev(), metadata.ino())).or_default().push(name);
+            groups
+                .entry((metadata.dev(), metadata.ino()))
+                .or_default()
+                .push(name);
         }
     }
     let mut groups: Vec<_> = groups.into_values().collect();
@@ -178,7 +210,10 @@ fn link_groups(root: &Path) -> Vec<Vec<PathBuf>> {
 }
 
 fn run(process: &mut Command) -> Output {
-    process.env("LC_ALL", "C").output().unwrap_or_else(|error| panic!("{process:?}: {error}"))
+    process
+        .env("LC_ALL", "C")
+        .output()
+        .unwrap_or_else(|error| panic!("{process:?}: {error}"))
 }
 
 fn both(output: &Output) -> String {

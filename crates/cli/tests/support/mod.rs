@@ -5,7 +5,7 @@
 //! lacks something (root, a program, a file system) prints a line that begins with `skipped:` and returns.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
-#![allow(unused_imports, reason = "each test binary uses its part")]
+#![allow(unused_imports, unused_macros, reason = "each test binary uses its part")]
 
 mod compare;
 mod run;
@@ -100,12 +100,16 @@ pub(crate) fn wait_until(deadline: Duration, mut done: impl FnMut() -> bool) -> 
     }
 }
 
-/// All nodes below `root`, `root` not among them; links are not followed.
+/// All nodes below `root`, `root` not among them; links are not followed. Nothing lies below a file.
 pub(crate) fn walk(root: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
+    if !root.is_dir() {
+        return found;
+    }
     let mut folders = vec![root.to_owned()];
     while let Some(folder) = folders.pop() {
-        let entries = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+        let entries =
+            std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
         for entry in entries {
             let entry = entry.unwrap();
             if entry.file_type().unwrap().is_dir() {

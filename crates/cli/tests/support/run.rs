@@ -32,18 +32,28 @@ impl Place {
     /// In memory where that is possible: for very many files.
     pub(crate) fn in_memory() -> Self {
         let shared = Path::new("/dev/shm");
-        if fs::metadata(shared).is_ok_and(|metadata| metadata.is_dir()) { Self::below(shared) } else { Self::new() }
+        if fs::metadata(shared).is_ok_and(|metadata| metadata.is_dir()) {
+            Self::below(shared)
+        } else {
+            Self::new()
+        }
     }
 
     pub(crate) fn below(parent: &Path) -> Self {
-        let folder = tempfile::Builder::new().prefix("ropeway-e2e-").tempdir_in(parent).unwrap();
+        let folder = tempfile::Builder::new()
+            .prefix("ropeway-e2e-")
+            .tempdir_in(parent)
+            .unwrap();
         // Another user has to get in.
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
         for name in [".state", ".config", ".out"] {
             fs::create_dir(folder.path().join(name)).unwrap();
             fs::set_permissions(folder.path().join(name), fs::Permissions::from_mode(0o777)).unwrap();
         }
-        Self { folder, runs: AtomicU32::new(0) }
+        Self {
+            folder,
+            runs: AtomicU32::new(0),
+        }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -104,11 +114,20 @@ impl Place {
         let id = NOBODY.to_string();
         let as_nobody = |rest: &[&str]| {
             let mut process = Command::new("setpriv");
-            process.args(["--reuid", &id, "--regid", &id, "--clear-groups", "--inh-caps=-all"]);
+            process.args([
+                "--reuid",
+                &id,
+                "--regid",
+                &id,
+                "--clear-groups",
+                "--inh-caps=-all",
+            ]);
             process.args(rest);
             process
         };
-        let may = as_nobody(&["test", "-x", binary]).status().is_ok_and(|status| status.success());
+        let may = as_nobody(&["test", "-x", binary])
+            .status()
+            .is_ok_and(|status| status.success());
         if !may {
             return Err("the binary lies where other users cannot reach it".to_owned());
         }
@@ -132,7 +151,12 @@ impl Place {
             .stdin(Stdio::null());
         let out = self.join(format!(".out/{number}.out"));
         let err = self.join(format!(".out/{number}.err"));
-        Run { process, out, err, hang: HANG }
+        Run {
+            process,
+            out,
+            err,
+            hang: HANG,
+        }
     }
 }
 
@@ -173,9 +197,21 @@ impl Run {
 
     pub(crate) fn start(mut self) -> Running {
         let shown = format!("{:?}", self.process);
-        self.process.stdout(File::create(&self.out).unwrap()).stderr(File::create(&self.err).unwrap());
-        let child = self.process.spawn().unwrap_or_else(|error| panic!("{shown}: {error}"));
-        Running { child, shown, out: self.out, err: self.err, hang: self.hang, peak_kib: 0 }
+        self.process
+            .stdout(File::create(&self.out).unwrap())
+            .stderr(File::create(&self.err).unwrap());
+        let child = self
+            .process
+            .spawn()
+            .unwrap_or_else(|error| panic!("{shown}: {error}"));
+        Running {
+            child,
+            shown,
+            out: self.out,
+            err: self.err,
+            hang: self.hang,
+            peak_kib: 0,
+        }
     }
 
     pub(crate) fn run(self) -> Finished {
@@ -257,7 +293,11 @@ impl Running {
             if Instant::now() >= end {
                 let seconds = self.hang.as_secs();
                 let (out, err) = (self.stdout(), self.stderr());
-                panic!("still running after {seconds} s: {}\n{}\n{err}", self.shown, tail(&out));
+                panic!(
+                    "still running after {seconds} s: {}\n{}\n{err}",
+                    self.shown,
+                    tail(&out)
+                );
             }
             std::thread::sleep(Duration::from_millis(3));
         };
@@ -268,7 +308,12 @@ impl Running {
             shown: self.shown.clone(),
             peak_kib: self.peak_kib,
         };
-        assert!(!finished.err.contains("panicked at"), "it panicked: {}\n{}", finished.shown, finished.err);
+        assert!(
+            !finished.err.contains("panicked at"),
+            "it panicked: {}\n{}",
+            finished.shown,
+            finished.err
+        );
         finished
     }
 
@@ -281,7 +326,9 @@ impl Running {
 
     /// proc_pid_status(5): the high-water mark goes with the process, so it is read while it lives.
     fn sample_memory(&mut self) {
-        let Ok(status) = fs::read_to_string(format!("/proc/{}/status", self.child.id())) else { return };
+        let Ok(status) = fs::read_to_string(format!("/proc/{}/status", self.child.id())) else {
+            return;
+        };
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
         let peak = line.and_then(|rest| rest.trim().trim_end_matches("kB").trim().parse().ok());
         self.peak_kib = self.peak_kib.max(peak.unwrap_or(0));
@@ -338,7 +385,10 @@ impl Finished {
     /// The JSON lines of one type.
     #[track_caller]
     pub(crate) fn of_type(&self, kind: &str) -> Vec<Value> {
-        self.json().into_iter().filter(|line| line["type"] == kind).collect()
+        self.json()
+            .into_iter()
+            .filter(|line| line["type"] == kind)
+            .collect()
     }
 
     /// The last line, which must be the summary.
@@ -353,20 +403,35 @@ impl Finished {
     #[track_caller]
     pub(crate) fn number(&self, name: &str) -> u64 {
         let summary = self.summary();
-        summary[name].as_u64().unwrap_or_else(|| panic!("no number {name:?} in {summary}"))
+        summary[name]
+            .as_u64()
+            .unwrap_or_else(|| panic!("no number {name:?} in {summary}"))
     }
 
     /// Whether anything printed mentions this, whatever the case.
     pub(crate) fn mentions(&self, what: &str) -> bool {
         let what = what.to_lowercase();
-        [&self.out, &self.err].iter().any(|text| text.to_lowercase().contains(&what))
+        [&self.out, &self.err]
+            .iter()
+            .any(|text| text.to_lowercase().contains(&what))
     }
 }
 
 impl std::fmt::Display for Finished {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { status, out, err, shown, .. } = self;
-        write!(f, "{shown}\n{status}\n--- stdout\n{}\n--- stderr\n{}", tail(out), tail(err))
+        let Self {
+            status,
+            out,
+            err,
+            shown,
+            ..
+        } = self;
+        write!(
+            f,
+            "{shown}\n{status}\n--- stdout\n{}\n--- stderr\n{}",
+            tail(out),
+            tail(err)
+        )
     }
 }
 

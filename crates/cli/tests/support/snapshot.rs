@@ -41,7 +41,9 @@ pub(crate) fn attributes(root: &Path) -> Snapshot {
 
 fn take(root: &Path, contents: bool) -> Snapshot {
     let mut nodes = Snapshot::new();
-    let Ok(metadata) = fs::symlink_metadata(root) else { return nodes };
+    let Ok(metadata) = fs::symlink_metadata(root) else {
+        return nodes;
+    };
     nodes.insert(PathBuf::new(), entry(root, &metadata, contents));
     if !metadata.is_dir() {
         return nodes;
@@ -59,13 +61,21 @@ fn entry(path: &Path, metadata: &Metadata, contents: bool) -> Entry {
     let is_file = kind == "file";
     Entry {
         kind,
-        mode: if kind == "symlink" { 0 } else { metadata.mode() & 0o7777 },
+        mode: if kind == "symlink" {
+            0
+        } else {
+            metadata.mode() & 0o7777
+        },
         user: metadata.uid(),
         group: metadata.gid(),
         modified: (metadata.mtime(), metadata.mtime_nsec()),
         size: if is_file { metadata.size() } else { 0 },
         links: if kind == "directory" { 1 } else { metadata.nlink() },
-        device: if kind.ends_with("device") { metadata.rdev() } else { 0 },
+        device: if kind.ends_with("device") {
+            metadata.rdev()
+        } else {
+            0
+        },
         text: fs::read_link(path).unwrap_or_default(),
         hash: (is_file && contents).then(|| hash(path)),
     }

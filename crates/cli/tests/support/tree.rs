@@ -58,13 +58,21 @@ pub(crate) fn text(path: &Path, content: &str) {
 
 /// Writes into a file without changing its length otherwise.
 pub(crate) fn write_at(path: &Path, offset: u64, bytes: &[u8]) {
-    File::options().write(true).open(path).unwrap().write_all_at(bytes, offset).unwrap();
+    File::options()
+        .write(true)
+        .open(path)
+        .unwrap()
+        .write_all_at(bytes, offset)
+        .unwrap();
 }
 
 /// One byte of a file.
 pub(crate) fn byte_at(path: &Path, offset: u64) -> u8 {
     let mut byte = [0];
-    File::open(path).unwrap().read_exact_at(&mut byte, offset).unwrap();
+    File::open(path)
+        .unwrap()
+        .read_exact_at(&mut byte, offset)
+        .unwrap();
     byte[0]
 }
 
@@ -86,7 +94,11 @@ pub(crate) fn small_files(root: &Path, count: u64, seed: u64) -> u64 {
         }
         let length = 1 + rng.below(8 << 10) as usize;
         let start = rng.below(8 << 10) as usize;
-        fs::write(folder.join(format!("f{number:05}")), &noise[start..start + length]).unwrap();
+        fs::write(
+            folder.join(format!("f{number:05}")),
+            &noise[start..start + length],
+        )
+        .unwrap();
         bytes += length as u64;
     }
     bytes
@@ -98,7 +110,10 @@ pub(crate) fn mixed(root: &Path) {
     fs::create_dir(root.join("empty folder")).unwrap();
     text(&root.join("empty"), "");
     text(&root.join("one byte"), "x");
-    for (number, size) in [4_095, 4_096, 4_097, 65_536, 1 << 20, (3 << 20) + 17].into_iter().enumerate() {
+    for (number, size) in [4_095, 4_096, 4_097, 65_536, 1 << 20, (3 << 20) + 17]
+        .into_iter()
+        .enumerate()
+    {
         file(&root.join(format!("deep/{size}.bin")), size, number as u64);
     }
     text(&root.join("deep/er/and/deeper/leaf"), "a leaf\n");
@@ -121,11 +136,52 @@ pub(crate) fn odd_names(root: &Path) {
     let mut wide = "ü".repeat(127).into_bytes();
     wide.push(b'!');
     let names: &[&[u8]] = &[
-        b" ", b" leading", b"trailing ", b"two  spaces", b"new\nline", b"\n", b"tab\t", b"cr\r", b"\x01\x1f\x7f",
-        b"\xff\xfe not utf-8 \x80", b"caf\xc3\xa9", b"cafe\xcc\x81", "🚡 ropeway 🏔️".as_bytes(), b"-rf", b"--help",
-        b"-", b"...", b"..a", b"trailing dot.", b".hidden", b"~", b"#", b"$HOME", b"`id`", b"a;b", b"a&b", b"a|b",
-        b"*", b"?", b"[a]", b"{a,b}", b"!", b"\\", b"a\\b", b"'", b"\"", b"%s%n", b"con", b"NUL.txt", b"a:b", b"<>",
-        b"Case", b"case", b"CASE", &long, &wide,
+        b" ",
+        b" leading",
+        b"trailing ",
+        b"two  spaces",
+        b"new\nline",
+        b"\n",
+        b"tab\t",
+        b"cr\r",
+        b"\x01\x1f\x7f",
+        b"\xff\xfe not utf-8 \x80",
+        b"caf\xc3\xa9",
+        b"cafe\xcc\x81",
+        "🚡 ropeway 🏔️".as_bytes(),
+        b"-rf",
+        b"--help",
+        b"-",
+        b"...",
+        b"..a",
+        b"trailing dot.",
+        b".hidden",
+        b"~",
+        b"#",
+        b"$HOME",
+        b"`id`",
+        b"a;b",
+        b"a&b",
+        b"a|b",
+        b"*",
+        b"?",
+        b"[a]",
+        b"{a,b}",
+        b"!",
+        b"\\",
+        b"a\\b",
+        b"'",
+        b"\"",
+        b"%s%n",
+        b"con",
+        b"NUL.txt",
+        b"a:b",
+        b"<>",
+        b"Case",
+        b"case",
+        b"CASE",
+        &long,
+        &wide,
     ];
     for (number, name) in names.iter().enumerate() {
         fs::write(root.join(name_bytes(name)), format!("file {number}")).unwrap();

@@ -45,7 +45,17 @@ impl Volume {
         let mut volume = Self::empty("tmpfs")?;
         let options = format!("size={size_mib}m,mode=755");
         let root = volume.root();
-        tool("mount", &["-t".as_ref(), "tmpfs".as_ref(), "-o".as_ref(), options.as_ref(), "tmpfs".as_ref(), root.as_os_str()])?;
+        tool(
+            "mount",
+            &[
+                "-t".as_ref(),
+                "tmpfs".as_ref(),
+                "-o".as_ref(),
+                options.as_ref(),
+                "tmpfs".as_ref(),
+                root.as_os_str(),
+            ],
+        )?;
         volume.mounted = true;
         Ok(volume)
     }
@@ -75,7 +85,11 @@ impl Volume {
         volume.mounted = true;
         let root = volume.root();
         let up = wait_until(Duration::from_secs(5), || is_mount_point(&root));
-        if up { Ok(volume) } else { Err("fusefat did not mount".to_owned()) }
+        if up {
+            Ok(volume)
+        } else {
+            Err("fusefat did not mount".to_owned())
+        }
     }
 
     fn on_loop(kind: &'static str, size_mib: u64, maker: &str, options: &[&str]) -> Result<Self, String> {
@@ -92,9 +106,18 @@ impl Volume {
     }
 
     fn empty(kind: &'static str) -> Result<Self, String> {
-        let folder = tempfile::Builder::new().prefix("ropeway-volume-").tempdir().map_err(|error| error.to_string())?;
+        let folder = tempfile::Builder::new()
+            .prefix("ropeway-volume-")
+            .tempdir()
+            .map_err(|error| error.to_string())?;
         fs::create_dir(folder.path().join("mnt")).map_err(|error| error.to_string())?;
-        Ok(Self { folder, mounted: false, kind, device: None, server: None })
+        Ok(Self {
+            folder,
+            mounted: false,
+            kind,
+            device: None,
+            server: None,
+        })
     }
 
     fn image(&self, size_mib: u64) -> Result<PathBuf, String> {
@@ -120,7 +143,15 @@ impl Volume {
     pub(crate) fn mount(&mut self) -> Result<(), String> {
         let device = self.device.clone().ok_or("not on a loop device")?;
         let root = self.root();
-        tool("mount", &["-t".as_ref(), self.kind.as_ref(), device.as_ref(), root.as_os_str()])?;
+        tool(
+            "mount",
+            &[
+                "-t".as_ref(),
+                self.kind.as_ref(),
+                device.as_ref(),
+                root.as_os_str(),
+            ],
+        )?;
         self.mounted = true;
         Ok(())
     }
@@ -135,7 +166,9 @@ impl Volume {
     /// Unmounts in an orderly way, so that it can be mounted again.
     pub(crate) fn unmount_wholly(&mut self) {
         let root = self.root();
-        let gone = wait_until(Duration::from_secs(10), || tool("umount", &[root.as_os_str()]).is_ok());
+        let gone = wait_until(Duration::from_secs(10), || {
+            tool("umount", &[root.as_os_str()]).is_ok()
+        });
         assert!(gone, "cannot unmount {}", root.display());
         self.mounted = false;
     }
@@ -173,7 +206,9 @@ impl Drop for Volume {
 
 fn is_mount_point(path: &Path) -> bool {
     let own = rustix::fs::stat(path).map(|stat| stat.st_dev);
-    let parent = path.parent().map(|parent| rustix::fs::stat(parent).map(|stat| stat.st_dev));
+    let parent = path
+        .parent()
+        .map(|parent| rustix::fs::stat(parent).map(|stat| stat.st_dev));
     matches!((own, parent), (Ok(own), Some(Ok(parent))) if own != parent)
 }
 

@@ -1,0 +1,149 @@
+//! `ropeway check`.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use ropeway_copy::{CheckOutcome, CheckSpec, ManifestError, check, check_manifest};
+use ropeway_vfs::RelPath;
+use ropeway_vfs::event::Event;
+
+use super::transfer::preserve;
+use crate::args::CheckArgs;
+use crate::ends;
+use crate::failure::{Failure, code};
+use crate::filters;
+use crate::job::{self, Signals};
+use crate::trace_file::TraceWriter;
+use crate::trees::Opener;
+use crate::ui::{CheckSummary, Reporter};
+
+/// Runs the command; gives its exit code.
+///
+/// # Errors
+/// Nothing could be compared.
+pub(crate) fn run(args: &CheckArgs) -> Result<u8, Failure> {
+    let plan = Plan::new(args)?;
+    let trace = match &args.output.trace {
+        Some(path) => Some(TraceWriter::create(path, "none").map_err(|error| {
+            Failure::usage(format!("cannot write the trace {}: {error}", path.display()))
+        })?),
+        None => None,
+    };
+    // Differences are what people ask for: they are listed without being asked.
+    let reporter = Arc::new(Reporter::new(&args.output, true)?);
+    let runtime = job::runtime()?;
+    let start = Instant::now();
+    let result = runtime.block_on(async {
+        let mut signals = Signals::catch()?;
+        let opener = Opener::plain(trace.as_ref().map(TraceWriter::observer));
+        let sink = {
+            let reporter = Arc::clone(&reporter);
+            Arc::new(move |event: Event| reporter.event(&event))
+        };
+        match job::until_stopped(&mut signals, compare(args, plan, &opener, sink)).await {
+            Some(result) => result,
+            None => Err(Failure::new(code::INTERRUPTED, "interrupted before everything was compared")),
+        }
+    });
+    runtime.shutdown_background();
+    if let Some(trace) = trace {
+        trace
+            .finish()
+            .map_err(|error| Failure::new(code::SOME_FAILED, format!("the trace is not whole: {error}")))?;
+    }
+    let outcome = result?;
+    let exit_code = outcome.status().exit_code();
+    reporter.finish_check(&CheckSummary {
+        r#type: "summary",
+        files: outcome.files,
+        bytes: outcome.bytes,
+        differences: outcome.differences,
+        errors: outcome.errors,
+        seconds: start.elapsed().as_secs_f64(),
+        checksum: args.checksum || args.manifest.is_some(),
+        exit_code,
+    });
+    Ok(exit_code)
+}
+
+/// What is compared with what.
+enum Plan {
+    Trees { source: (PathBuf, RelPath), target: (PathBuf, RelPath) },
+    Manifest { manifest: PathBuf, folder: PathBuf },
+}
+
+impl Plan {
+    fn new(args: &CheckArgs) -> Result<Self, Failure> {
+        match (&args.manifest, args.paths.as_slice()) {
+            (None, [source, target]) => {
+                let (source, target) = ends::resolve_check(source, target)?;
+                Ok(Self::Trees { source, target })
+            }
+            (None, _) => Err(Failure::usage("check needs SRC and DST, or --manifest FILE")
+                .hint("ropeway check SRC DST; ropeway check --manifest FILE [FOLDER]")),
+            (Some(manifest), []) => {
+                let folder = manifest.parent().filter(|parent| !parent.as_os_str().is_empty());
+                Self::manifest(manifest, folder.unwrap_or(Path::new(".")))
+            }
+            (Some(manifest), [folder]) => Self::manifest(manifest, folder),
+            (Some(_), _) => Err(Failure::usage("with --manifest there is one folder to look at")
+                .hint("ropeway check --manifest FILE [FOLDER]")),
+        }
+    }
+
+    fn manifest(manifest: &Path, folder: &Path) -> Result<Self, Failure> {
+        match std::fs::metadata(folder) {
+            Ok(metadata) if metadata.is_dir() => {}
+            // The manifest of a single file names it; its folder is looked at.
+            Ok(_) => {
+                let parent = folder.parent().filter(|parent| !parent.as_os_str().is_empty());
+                return Ok(Self::Manifest {
+                    manifest: manifest.to_path_buf(),
+                    folder: parent.unwrap_or(Path::new(".")).to_path_buf(),
+                });
+            }
+            Err(error) => {
+                let message = format!("cannot read {}: {error}", folder.display());
+                return Err(Failure::of_end(message, &error, code::SOURCE).hint("check the spelling"));
+            }
+        }
+        Ok(Self::Manifest { manifest: manifest.to_path_buf(), folder: folder.to_path_buf() })
+    }
+}
+
+async fn compare(
+    args: &CheckArgs,
+    plan: Plan,
+    opener: &Opener,
+    sink: ropeway_copy::EventSink,
+) -> Result<CheckOutcome, Failure> {
+    match plan {
+        Plan::Trees { source, target } => {
+            let (source_place, target_place) = (source.0.display().to_string(), target.0.display().to_string());
+            let spec = CheckSpec {
+                source: opener.source(&source.0)?,
+                source_path: source.1,
+                target: opener.target(&target.0)?,
+                target_path: target.1,
+                checksum: args.checksum,
+                preserve: preserve(&args.attributes),
+                filter: filters::build(&args.select)?,
+            };
+            check(spec, sink).await.map_err(|(error, on_source)| {
+                Failure::of_tree(if on_source { &source_place } else { &target_place }, &error, on_source)
+            })
+        }
+        Plan::Manifest { manifest, folder } => {
+            let tree = opener.source(&folder)?;
+            check_manifest(&manifest, tree, &RelPath::root(), sink).await.map_err(|error| {
+                let message = format!("{}: {error}", manifest.display());
+                match &error {
+                    ManifestError::Io(cause) => Failure::of_end(message, cause, code::SOURCE)
+                        .hint("give the file that `copy --manifest` wrote"),
+                    _ => Failure::usage(message).hint("give the file that `copy --manifest` wrote"),
+                }
+            })
+        }
+    }
+}

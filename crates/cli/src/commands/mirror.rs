@@ -1,0 +1,24 @@
+//! `ropeway mirror`.
+
+use ropeway_copy::Delete;
+
+use super::transfer::{Request, transfer};
+use crate::args::MirrorArgs;
+use crate::ends::Manner;
+use crate::failure::Failure;
+
+/// Runs the command; gives its exit code.
+///
+/// # Errors
+/// Nothing could be begun.
+pub(crate) fn run(args: &MirrorArgs) -> Result<u8, Failure> {
+    transfer(&Request {
+        sources: std::slice::from_ref(&args.source),
+        target: &args.target,
+        manner: Manner::Mirror,
+        move_source: false,
+        delete: Some(Delete { max: args.max_delete, excluded: args.delete_excluded }),
+        confirmed: args.yes || args.transfer.dry_run,
+        args: &args.transfer,
+    })
+}

@@ -1,0 +1,340 @@
+//! What copy and mirror share: from flags to a job, and to its end.
+
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ropeway_copy::{
+    Backup, Delete, Durability, Job, JobSpec, JournalSpec, Options, Outcome, Root, Status, Verification, unfinished,
+};
+use ropeway_plan::retry::Backoff;
+use ropeway_vfs::event::Event;
+use ropeway_vfs::{Preserve, RelPath, Tree};
+
+use crate::args::{AttributeArgs, ExistingArgs, TransferArgs};
+use crate::ends::{self, Circumstances, Ends, Manner};
+use crate::failure::{Failure, code};
+use crate::job::{self, Signals};
+use crate::trace_file::TraceWriter;
+use crate::trees::Opener;
+use crate::ui::{About, Reporter, format};
+use crate::{boot, filters};
+
+/// A copy or mirror to run.
+pub(super) struct Request<'a> {
+    pub(super) sources: &'a [PathBuf],
+    pub(super) target: &'a Path,
+    pub(super) manner: Manner,
+    pub(super) move_source: bool,
+    /// Makes the target equal.
+    pub(super) delete: Option<Delete>,
+    /// Whether deletions need no question.
+    pub(super) confirmed: bool,
+    pub(super) args: &'a TransferArgs,
+}
+
+/// Runs it; gives the exit code.
+///
+/// # Errors
+/// Nothing could be begun: the ends or the flags make no sense, or a file of the run cannot be written.
+pub(super) fn transfer(request: &Request<'_>) -> Result<u8, Failure> {
+    let args = request.args;
+    refuse_contradictions(args)?;
+    let state_dir = boot::jobs_folder();
+    let ends = ends::resolve(
+        request.sources,
+        request.target,
+        &Circumstances {
+            manner: request.manner,
+            writes: !args.dry_run,
+            own_tree: args.existing.backup_dir.is_some(),
+            unfinished: &|key| state_dir.as_deref().is_some_and(|folder| unfinished(folder, key)),
+        },
+    )?;
+    let options = options(request, &ends)?;
+    let reporter = Arc::new(Reporter::new(&args.output, args.dry_run)?);
+    let trace = args.output.trace.as_deref().map(|path| open_trace(path, &options)).transpose()?;
+    let journal = journal(state_dir, &ends, args.dry_run, &reporter);
+    let runtime = job::runtime()?;
+    let outcome = runtime.block_on(async {
+        let mut signals = Signals::catch()?;
+        let observer = trace.as_ref().map(TraceWriter::observer);
+        let opener = Opener::new(&args.speed, &args.models, observer, !args.dry_run);
+        let (roots, target) = open(&opener, &ends)?;
+        let about = About {
+            durability: options.durability,
+            dry_run: options.dry_run,
+            engine: options.engine.as_str(),
+            io: opener.io(),
+        };
+        let spec = JobSpec { roots, target, options, journal };
+        if !request.confirmed && ends.target_exists {
+            confirm(&spec, request.target, &reporter, &mut signals).await?;
+        }
+        let outcome = job::drive(spec, &reporter, &mut signals).await;
+        reporter.finish(&outcome, &about);
+        Ok(outcome)
+    });
+    // Operations of a volume that vanished may never return; they must not hold up the end.
+    runtime.shutdown_background();
+    let outcome: Outcome = outcome?;
+    if let Some(trace) = trace {
+        trace.finish().map_err(|error| {
+            Failure::new(code::SOME_FAILED, format!("the trace is not whole: {error}"))
+                .hint("the copy itself is as reported above")
+        })?;
+    }
+    Ok(outcome.status.exit_code())
+}
+
+fn refuse_contradictions(args: &TransferArgs) -> Result<(), Failure> {
+    let existing = &args.existing;
+    let contradictions = [
+        (existing.backup.is_some() && existing.backup_dir.is_some(), "--backup", "--backup-dir"),
+        (existing.update && existing.ignore_existing, "--update", "--ignore-existing"),
+        (existing.force && existing.ignore_existing, "--force", "--ignore-existing"),
+        (existing.force && existing.update, "--force", "--update"),
+        (args.watch && args.dry_run, "--watch", "--dry-run"),
+        (args.verify && args.dry_run, "--verify", "--dry-run"),
+        (args.durability == Durability::None && args.verify, "--durability none", "--verify"),
+        (args.output.quiet && args.output.verbose, "--quiet", "--verbose"),
+    ];
+    match contradictions.into_iter().find(|(both, ..)| *both) {
+        Some((_, one, two)) => Err(Failure::usage(format!("{one} and {two} contradict each other"))
+            .hint("leave one of them out; `--flag=false` takes back a switch of the configuration")),
+        None => Ok(()),
+    }
+}
+
+fn options(request: &Request<'_>, ends: &Ends) -> Result<Options, Failure> {
+    let args = request.args;
+    let existing = &args.existing;
+    let mut retry = Backoff::default();
+    if let Some(retries) = args.speed.retries {
+        retry.tries_max = retries.saturating_add(1);
+    }
+    Ok(Options {
+        engine: args.speed.engine,
+        durability: args.durability,
+        cache: args.speed.cache,
+        verify: Verification { read_back: args.verify, manifest: args.manifest.clone() },
+        update: existing.update,
+        ignore_existing: existing.ignore_existing,
+        checksum: existing.checksum,
+        force: existing.force,
+        backup: backup(existing, ends)?,
+        inplace: existing.inplace,
+        move_source: request.move_source,
+        one_file_system: args.select.one_file_system,
+        preserve: preserve(&args.attributes),
+        hard_links: !args.links.no_hard_links,
+        filter: filters::build(&args.select)?,
+        delete: request.delete.clone(),
+        dry_run: args.dry_run,
+        preflight: args.speed.preflight || request.manner == Manner::Mirror,
+        names: args.speed.names,
+        retry,
+        watch: args.watch,
+        count: true,
+        report_items: args.output.verbose || args.output.log.is_some() || args.dry_run,
+        dirty_max: args.speed.dirty_max,
+        timeout: args.speed.timeout,
+    })
+}
+
+/// The attributes that count.
+pub(super) fn preserve(args: &AttributeArgs) -> Preserve {
+    Preserve { owner: !args.no_owner, mode: !args.no_mode, times: !args.no_times, xattrs: !args.no_xattrs }
+}
+
+fn backup(args: &ExistingArgs, ends: &Ends) -> Result<Option<Backup>, Failure> {
+    use std::os::unix::ffi::OsStrExt;
+    if let Some(suffix) = &args.backup {
+        if suffix.is_empty() || suffix.contains('/') {
+            return Err(Failure::usage(format!("{suffix:?} cannot end a name")).hint("e.g. --backup=.old"));
+        }
+        return Ok(Some(Backup::Suffix(suffix.clone().into_bytes())));
+    }
+    let Some(folder) = &args.backup_dir else {
+        return Ok(None);
+    };
+    // `Path` takes off `./`, doubled and last slashes.
+    let plain: PathBuf = folder.components().filter(|part| !matches!(part, std::path::Component::CurDir)).collect();
+    match RelPath::parse(plain.as_os_str().as_bytes()).filter(|path| !path.is_root()) {
+        Some(path) => Ok(Some(Backup::Directory(ends.target_base.join_path(&path)))),
+        None => Err(Failure::usage(format!("--backup-dir {}: not a folder inside DST", folder.display()))
+            .hint("give a path relative to DST, without `..`; e.g. --backup-dir .old")),
+    }
+}
+
+fn open_trace(path: &Path, options: &Options) -> Result<TraceWriter, Failure> {
+    TraceWriter::create(path, options.engine.as_str()).map_err(|error| {
+        Failure::usage(format!("cannot write the trace {}: {error}", path.display()))
+            .hint("give a file in a folder that exists and can be written")
+    })
+}
+
+fn journal(state_dir: Option<PathBuf>, ends: &Ends, dry_run: bool, reporter: &Reporter) -> Option<JournalSpec> {
+    if dry_run {
+        return None;
+    }
+    let Some(state_dir) = state_dir else {
+        reporter.say("note: neither XDG_STATE_HOME nor HOME is set; this copy cannot be resumed inside files");
+        return None;
+    };
+    // Without an identity of the boot nothing counts as written in this one.
+    let boot_id = ropeway_local::boot_id().unwrap_or_default();
+    Some(JournalSpec { state_dir, boot_id, key: ends.key.clone() })
+}
+
+type Opened = (Vec<Root>, Arc<dyn Tree>);
+
+fn open(opener: &Opener, ends: &Ends) -> Result<Opened, Failure> {
+    let mut roots: Vec<Root> = Vec::with_capacity(ends.sources.len());
+    let mut last: Option<(&Path, Arc<dyn Tree>)> = None;
+    for end in &ends.sources {
+        // Many files of one folder share a tree.
+        let source = match &last {
+            Some((path, tree)) if *path == end.tree => Arc::clone(tree),
+            _ => opener.source(&end.tree)?,
+        };
+        last = Some((&end.tree, Arc::clone(&source)));
+        roots.push(Root { source, source_path: end.path.clone(), target_path: end.target_path.clone() });
+    }
+    Ok((roots, opener.target(&ends.target_tree)?))
+}
+
+/// Counts what a mirror would delete, and asks if that is something.
+async fn confirm(
+    spec: &JobSpec,
+    target: &Path,
+    reporter: &Arc<Reporter>,
+    signals: &mut Signals,
+) -> Result<(), Failure> {
+    let options = Options {
+        dry_run: true,
+        watch: false,
+        verify: Verification::default(),
+        report_items: false,
+        ..spec.options.clone()
+    };
+    let job = Job::new(JobSpec {
+        roots: spec.roots.clone(),
+        target: Arc::clone(&spec.target),
+        options,
+        journal: None,
+    });
+    let silent = Arc::new(|_: Event| {});
+    let outcome = job::until_stopped(signals, job.run(silent)).await;
+    let interrupted = || Failure::new(code::INTERRUPTED, "interrupted; nothing was touched");
+    let outcome = outcome.ok_or_else(interrupted)?;
+    if let Some(message) = outcome.fatal {
+        let failure = Failure::new(outcome.status.exit_code(), message);
+        return Err(match outcome.hint {
+            Some(hint) => failure.hint(hint),
+            None => failure,
+        });
+    }
+    let deletions = outcome.summary.counters.deleted;
+    if deletions == 0 && outcome.status != Status::Interrupted {
+        return Ok(());
+    }
+    let what = format!(
+        "{} on {} would be deleted",
+        format::counted(deletions, "node", "nodes"),
+        target.display()
+    );
+    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+        return Err(Failure::new(code::REFUSED, format!("{what}, and there is no terminal to ask; nothing was touched"))
+            .hint("look with --dry-run; --yes if it is meant"));
+    }
+    reporter.say(&format!("{what}."));
+    let answer = tokio::task::spawn_blocking(ask);
+    match job::until_stopped(signals, answer).await {
+        Some(Ok(true)) => Ok(()),
+        Some(_) => Err(Failure::new(code::REFUSED, "nothing was touched").hint("--dry-run lists what would be deleted")),
+        None => Err(interrupted()),
+    }
+}
+
+/// Asks on the terminal; anything but yes is no.
+fn ask() -> bool {
+    let mut err = io::stderr().lock();
+    _ = write!(err, "Delete? [y/N] ").and_then(|()| err.flush());
+    let mut answer = String::new();
+    let read = io::stdin().lock().read_line(&mut answer).is_ok();
+    read && matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Cli, Command};
+    use clap::Parser;
+
+    fn args(flags: &[&str]) -> TransferArgs {
+        let line = ["ropeway", "copy", "a", "b"].iter().chain(flags);
+        match Cli::try_parse_from(line).unwrap().command {
+            Command::Copy(args) => args.transfer,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn ends() -> Ends {
+        Ends {
+            sources: Vec::new(),
+            target_tree: "/t".into(),
+            target_base: RelPath::parse(b"b").unwrap(),
+            key: ropeway_copy::JobKey::new(&[], ""),
+            target_exists: false,
+        }
+    }
+
+    fn job_options(flags: &[&str]) -> Result<Options, Failure> {
+        let args = args(flags);
+        refuse_contradictions(&args)?;
+        let request = Request {
+            sources: &[],
+            target: Path::new("b"),
+            manner: Manner::Into,
+            move_source: false,
+            delete: None,
+            confirmed: true,
+            args: &args,
+        };
+        options(&request, &ends())
+    }
+
+    #[test]
+    fn without_flags_the_job_has_its_defaults() {
+        let ours = job_options(&[]).unwrap();
+        assert_eq!(format!("{ours:?}"), format!("{:?}", Options::default()));
+    }
+
+    #[test]
+    fn flags_reach_the_job() {
+        let flags = ["--retries", "0", "--no-owner", "--dirty-max=8M", "--backup-dir", "./old//x/", "--no-hard-links"];
+        let options = job_options(&flags).unwrap();
+        assert_eq!(options.retry.tries_max, 1);
+        assert!(!options.preserve.owner && options.preserve.mode && !options.hard_links);
+        assert_eq!(options.dirty_max, Some(8 << 20));
+        assert_eq!(options.backup, Some(Backup::Directory(RelPath::parse(b"b/old/x").unwrap())));
+        assert_eq!(job_options(&["--backup"]).unwrap().backup, Some(Backup::Suffix(b"~".to_vec())));
+    }
+
+    #[test]
+    fn contradictions_are_wrong_use() {
+        let bad: [&[&str]; 7] = [
+            &["--backup", "--backup-dir", "x"],
+            &["--update", "--ignore-existing"],
+            &["--watch", "-n"],
+            &["--backup-dir", "/abs"],
+            &["--backup-dir", "../x"],
+            &["--backup=a/b"],
+            &["--min-size", "2K", "--max-size", "1K"],
+        ];
+        for flags in bad {
+            assert_eq!(job_options(flags).unwrap_err().code, code::USAGE, "{flags:?}");
+        }
+    }
+}

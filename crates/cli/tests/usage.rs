@@ -1,0 +1,326 @@
+//! Bad use: one clear line, a hint, the right code, nothing touched. Configuration, environment and help.
+
+#![allow(clippy::unwrap_used, reason = "a failed set-up fails the test")]
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+
+use support::{Finished, Place, Run, Snapshot, mixed, or_skip, snapshot, text};
+
+/// `tree` (a folder), `file`, `other` (an empty folder), `holds/file` (a folder named like the file).
+fn ground() -> Place {
+    let place = Place::new();
+    mixed(&place.join("tree"));
+    text(&place.join("file"), "content");
+    place.folder("other");
+    place.folder("holds/file");
+    symlink("tree", place.join("link")).unwrap();
+    place
+}
+
+/// Everything in the place but the program's own output.
+fn all(place: &Place) -> Snapshot {
+    let mut nodes = snapshot(place.path());
+    nodes.retain(|path, _| !path.starts_with(".out") && !path.as_os_str().is_empty());
+    nodes
+}
+
+/// One line that says what is wrong, one that begins with `hint:`, and no more.
+#[track_caller]
+fn one_line_and_a_hint(finished: &Finished) {
+    let lines: Vec<&str> = finished
+        .err
+        .lines()
+        .filter(|line| !line.trim().is_empty())
+        .collect();
+    assert!(
+        lines.len() == 2 && lines[1].trim_start().starts_with("hint:"),
+        "{finished}"
+    );
+    assert!(lines[0].len() < 300 && !lines[0].contains("Os {"), "{finished}");
+    assert!(finished.out.is_empty(), "errors belong on stderr: {finished}");
+}
+
+#[track_caller]
+fn refused(place: &Place, code: i32, arguments: &[&str]) -> Finished {
+    let before = all(place);
+    let finished = place.ropeway(arguments[0]).args(&arguments[1..]).exits(code);
+    assert_eq!(all(place), before, "something was touched: {finished}");
+    one_line_and_a_hint(&finished);
+    finished
+}
+
+#[test]
+fn ends_that_make_no_sense() {
+    let place = ground();
+    refused(&place, 3, &["copy", "missing", "other"]);
+    refused(&place, 3, &["copy", "tree", "missing", "other"]);
+    refused(&place, 3, &["copy", "file/below a file", "other"]);
+    refused(&place, 1, &["copy", "tree", "tree/inside"]);
+    refused(&place, 1, &["copy", "tree", "tree"]);
+    refused(&place, 1, &["copy", "tree", "tree/deep"]);
+    refused(&place, 1, &["copy", "tree", "link/through a link"]);
+    refused(&place, 1, &["copy", "-T", "tree", "link"]);
+    refused(&place, 1, &["copy", "file", "file"]);
+    refused(&place, 1, &["copy", "file", "./other/../file"]);
+    refused(&place, 1, &["copy", "file", "."]);
+    refused(&place, 1, &["copy", "tree", "file"]);
+    refused(&place, 1, &["copy", "tree", "file/below"]);
+    refused(&place, 1, &["copy", "file", "holds"]);
+    refused(&place, 1, &["copy", "-T", "file", "other"]);
+    refused(&place, 1, &["copy", "file", "tree", "missing"]);
+    refused(&place, 4, &["copy", "file", "missing/folder/x"]);
+    refused(&place, 1, &["copy", "", "other"]);
+    refused(&place, 1, &["copy", "file", ""]);
+}
+
+#[test]
+fn mirrors_and_checks_that_make_no_sense() {
+    let place = ground();
+    refused(&place, 3, &["mirror", "missing", "other"]);
+    refused(&place, 1, &["mirror", "file", "other"]);
+    refused(&place, 1, &["mirror", "tree", "file"]);
+    refused(&place, 1, &["mirror", "--yes", "tree/deep", "tree"]);
+    refused(&place, 1, &["mirror", "--yes", "tree", "tree/deep"]);
+    refused(&place, 3, &["check", "missing", "other"]);
+    refused(&place, 1, &["check", "tree"]);
+    refused(&place, 1, &["check"]);
+    refused(&place, 1, &["check", "tree", "file"]);
+    let finished = place
+        .ropeway("check")
+        .args(["--manifest", "missing", "tree"])
+        .run();
+    finished.assert_code(&[1, 3]);
+    text(&place.join("no manifest"), "this is\nno manifest\n");
+    let finished = place
+        .ropeway("check")
+        .args(["--manifest", "no manifest", "tree"])
+        .run();
+    finished.assert_code(&[1, 3]);
+    finished.mentions("hint:");
+    let finished = place.ropeway("trace").arg("file").run();
+    finished.assert_code(&[1, 3]);
+}
+
+#[test]
+fn unknown_or_impossible_flags_exit_with_1() {
+    let place = ground();
+    for arguments in [
+        &["copy"][..],
+        &["copy", "file"],
+        &["copy", "--no-such-flag", "file", "other"],
+        &["copy", "--engine", "win7", "file", "other"],
+        &["copy", "--durability", "maybe", "file", "other"],
+        &["copy", "--bwlimit", "fast", "file", "other"],
+        &["copy", "--retries", "-1", "file", "other"],
+        &["copy", "--exclude", "[z-a]", "file", "other"],
+        &["copy", "--fault", "source:boil", "file", "other"],
+        &["copy", "--timeout", "0", "file", "other"],
+        &["mirror", "--max-delete", "all", "tree", "other"],
+        &["frobnicate"],
+    ] {
+        let before = all(&place);
+        let finished = place.ropeway(arguments[0]).args(&arguments[1..]).exits(1);
+        assert_eq!(all(&place), before, "{finished}");
+        assert!(
+            !finished.err.trim().is_empty() && finished.out.is_empty(),
+            "{finished}"
+        );
+    }
+}
+
+#[test]
+fn with_json_the_last_line_is_an_error_object() {
+    let place = ground();
+    for (code, arguments) in [(3, ["missing", "other"]), (1, ["tree", "tree/inside"])] {
+        let finished = place.ropeway("copy").arg("--json").args(arguments).exits(code);
+        let last = finished.json().pop().unwrap_or_else(|| panic!("{finished}"));
+        assert_eq!(last["type"], "error", "{finished}");
+        assert!(
+            last["message"].as_str().is_some_and(|text| !text.is_empty()),
+            "{last}"
+        );
+        assert!(
+            last["hint"].as_str().is_some_and(|text| !text.is_empty()),
+            "{last}"
+        );
+    }
+}
+
+#[track_caller]
+fn as_nobody(place: &Place, code: i32, arguments: &[&str]) -> Result<(), String> {
+    let before = all(place);
+    let finished = place.ropeway_as_nobody("copy")?.args(arguments).exits(code);
+    assert_eq!(all(place), before, "{finished}");
+    one_line_and_a_hint(&finished);
+    Ok(())
+}
+
+#[test]
+fn what_is_not_permitted() {
+    let place = ground();
+    let close =
+        |name: &str| fs::set_permissions(place.join(name), fs::Permissions::from_mode(0o700)).unwrap();
+    place.folder("closed");
+    text(&place.join("closed/file"), "secret");
+    close("closed");
+    text(&place.join("secret"), "secret");
+    fs::set_permissions(place.join("secret"), fs::Permissions::from_mode(0o600)).unwrap();
+    place.folder_of_nobody("home");
+    or_skip!(as_nobody(&place, 5, &["closed", "home"]));
+    or_skip!(as_nobody(&place, 5, &["closed/file", "home"]));
+    or_skip!(as_nobody(&place, 5, &["secret", "home"]));
+    or_skip!(as_nobody(&place, 5, &["tree", "other"]));
+    or_skip!(as_nobody(&place, 5, &["tree", "new"]));
+    or_skip!(as_nobody(&place, 5, &["tree", "closed/new"]));
+}
+
+#[test]
+fn a_read_only_target() {
+    let volume = or_skip!(support::Volume::tmpfs(8));
+    let place = ground();
+    or_skip!(support::tool(
+        "mount",
+        &["-o".as_ref(), "remount,ro".as_ref(), volume.root().as_os_str()]
+    ));
+    let target = volume.join("new");
+    let finished = place.ropeway("copy").arg("tree").arg(&target).exits(4);
+    one_line_and_a_hint(&finished);
+}
+
+#[test]
+fn a_configuration_that_cannot_be_used() {
+    let place = ground();
+    let config = place.config_file();
+    for (content, part) in [
+        ("verify = yes", "config.toml:1"),
+        ("\n\nno-such-flag = 1\n", "config.toml:3"),
+        ("[no-such-command]\nverify = true\n", "no-such-command"),
+        ("engine = \"win7\"", "win7"),
+        ("retries = \"many\"", "retries"),
+        ("verify = 7", "verify"),
+    ] {
+        text(&config, content);
+        let finished = refused(&place, 1, &["copy", "tree", "new"]);
+        assert!(finished.mentions(part), "{content:?}: {finished}");
+    }
+    fs::write(&config, b"verify = \"\xff\"").unwrap();
+    refused(&place, 1, &["copy", "tree", "new"]);
+    fs::remove_file(&config).unwrap();
+    fs::create_dir(&config).unwrap();
+    refused(&place, 1, &["copy", "tree", "new"]);
+}
+
+#[test]
+fn a_configuration_of_somebody_else() {
+    let place = ground();
+    text(&place.config_file(), "verify = true");
+    fs::set_permissions(place.config_file(), fs::Permissions::from_mode(0o600)).unwrap();
+    place.folder_of_nobody("home");
+    or_skip!(as_nobody(&place, 1, &["tree", "home"]));
+}
+
+#[test]
+fn flags_win_over_the_environment_and_that_over_the_file() {
+    let place = ground();
+    let excludes = |run: Run| {
+        let target = place.join("out");
+        if target.exists() {
+            fs::remove_dir_all(&target).unwrap();
+        }
+        run.arg("tree").arg(&target).ok();
+        ["empty", "one byte", "link"]
+            .map(|name| !target.join(name).exists() && !target.join(name).is_symlink())
+    };
+    assert_eq!(excludes(place.ropeway("copy")), [false; 3]);
+    text(
+        &place.config_file(),
+        "exclude = [\"/empty\"]\n[mirror]\nexclude = [\"/link\"]\n",
+    );
+    assert_eq!(excludes(place.ropeway("copy")), [true, false, false]);
+    assert_eq!(
+        excludes(place.ropeway("mirror")),
+        [false, false, true],
+        "a command's table wins over the whole"
+    );
+    assert_eq!(
+        excludes(place.ropeway("copy").env("ROPEWAY_EXCLUDE", "/one byte")),
+        [false, true, false]
+    );
+    let both = place
+        .ropeway("copy")
+        .env("ROPEWAY_EXCLUDE", "/one byte")
+        .args(["--exclude", "/link"]);
+    assert_eq!(excludes(both), [false, false, true]);
+    text(&place.config_file(), "dry-run = true\n");
+    place.ropeway("copy").args(["tree", "dry"]).ok();
+    assert!(!place.join("dry").exists());
+    place
+        .ropeway("copy")
+        .args(["tree", "dry"])
+        .env("ROPEWAY_DRY_RUN", "false")
+        .ok();
+    assert!(place.join("dry").exists());
+    let finished = place
+        .ropeway("copy")
+        .args(["tree", "more"])
+        .env("ROPEWAY_ENGINE", "win7")
+        .exits(1);
+    assert!(finished.mentions("ROPEWAY_ENGINE"), "{finished}");
+}
+
+#[test]
+fn help_short_and_long() {
+    let place = Place::new();
+    for command in ["copy", "mirror", "check", "trace", "demo"] {
+        let short = place.ropeway(command).arg("-h").ok();
+        let long = place.ropeway(command).arg("--help").ok();
+        assert!(short.err.is_empty() && long.err.is_empty());
+        assert!(
+            short.out.contains("Usage:") && long.out.len() > short.out.len(),
+            "{command}"
+        );
+    }
+    for flag in ["--help", "-h", "--version", "-V"] {
+        let finished = place.ropeway(flag).ok();
+        assert!(finished.out.contains("ropeway"));
+    }
+    let finished = place.ropeway("copy").arg("-h").ok();
+    for flag in [
+        "--durability",
+        "--verify",
+        "--engine",
+        "--trace",
+        "--cache",
+        "--bwlimit",
+        "--watch",
+        "--json",
+    ] {
+        let lines = finished
+            .out
+            .lines()
+            .filter(|line| line.trim_start().contains(flag))
+            .count();
+        assert_eq!(lines, 1, "{flag} has one line");
+    }
+}
+
+#[test]
+fn a_closed_standard_output_is_no_panic() {
+    let place = ground();
+    let binary = env!("CARGO_BIN_EXE_ropeway");
+    let script = format!(
+        "'{binary}' copy --json -v tree out | head -c 1 >/dev/null; '{binary}' copy --help | head -c 1 >/dev/null"
+    );
+    let output = std::process::Command::new("sh")
+        .args(["-c", &script])
+        .current_dir(place.path())
+        .env("XDG_STATE_HOME", place.join(".state"))
+        .env("XDG_CONFIG_HOME", place.join(".config"))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!said.contains("panicked"), "{said}");
+}
