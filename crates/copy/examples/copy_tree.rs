@@ -13,7 +13,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (Some(from), Some(to)) = (arguments.next(), arguments.next()) else {
         return Err("usage: copy_tree SRC DST".into());
     };
-    let durability = if arguments.next().is_some() { Durability::None } else { Durability::End };
+    let durability = if arguments.next().is_some() {
+        Durability::None
+    } else {
+        Durability::End
+    };
     let parent = to.parent().ok_or("DST has no parent")?;
     let name = to.file_name().ok_or("DST has no name")?;
     let root = Root {
@@ -22,8 +26,16 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         target_path: RelPath::parse(name.as_encoded_bytes()).ok_or("DST is no plain name")?,
     };
     let target = LocalTree::open(parent, LocalOptions::default())?;
-    let options = Options { durability, ..Options::default() };
-    let job = Job::new(JobSpec { roots: vec![root], target, options, journal: None });
+    let options = Options {
+        durability,
+        ..Options::default()
+    };
+    let job = Job::new(JobSpec {
+        roots: vec![root],
+        target,
+        options,
+        journal: None,
+    });
     let outcome = job.run(Arc::new(|event| eprintln!("{event:?}"))).await;
     println!("{:?}: {:?}", outcome.status, outcome.summary);
     Ok(())

@@ -71,20 +71,37 @@ impl CheckOutcome {
 /// # Errors
 /// A root cannot be examined; the flag says whether the source's.
 pub async fn check(spec: CheckSpec, sink: EventSink) -> Result<CheckOutcome, (Error, bool)> {
-    let left = spec.source.metadata(&spec.source_path).await.map_err(|error| (error, true))?;
+    let left = spec
+        .source
+        .metadata(&spec.source_path)
+        .await
+        .map_err(|error| (error, true))?;
     let right = match spec.target.metadata(&spec.target_path).await {
         Ok(metadata) => Some(metadata),
         Err(error) if error.kind == ErrorKind::NotFound => None,
         Err(error) => return Err((error, false)),
     };
-    let names = NameMap::new(spec.source.capabilities(), spec.target.capabilities(), NamePolicy::default());
+    let names = NameMap::new(
+        spec.source.capabilities(),
+        spec.target.capabilities(),
+        NamePolicy::default(),
+    );
     let rules = Rules {
         checksum: spec.checksum,
         ..Rules::between(spec.source.capabilities(), spec.target.capabilities())
     };
-    let mut check = Check { pool: Pool::new(BLOCK_SIZE, BLOCKS), spec, sink, names, rules, outcome: CheckOutcome::default() };
+    let mut check = Check {
+        pool: Pool::new(BLOCK_SIZE, BLOCKS),
+        spec,
+        sink,
+        names,
+        rules,
+        outcome: CheckOutcome::default(),
+    };
     let is_dir = left.is_dir();
-    let matched = check.node(&RelPath::root(), &RelPath::root(), &left, right.as_ref()).await;
+    let matched = check
+        .node(&RelPath::root(), &RelPath::root(), &left, right.as_ref())
+        .await;
     if is_dir && matched {
         check.folders().await;
     }
@@ -121,25 +138,34 @@ impl Check {
         let target = Arc::clone(&self.spec.target);
         let right_dir = self.spec.target_path.join_path(right);
         let mut seen = HashSet::new();
-        let mut listing =
-            source.list(&self.spec.source_path.join_path(left)).await.map_err(|error| (error, true))?;
+        let mut listing = source
+            .list(&self.spec.source_path.join_path(left))
+            .await
+            .map_err(|error| (error, true))?;
         loop {
             let entries = listing.next(CHUNK).await.map_err(|error| (error, true))?;
             if entries.is_empty() {
                 break;
             }
             let names: Vec<Name> = entries.iter().map(|entry| self.mapped(&entry.name)).collect();
-            let found = target.lookup(&right_dir, &names).await.map_err(|error| (error, false))?;
+            let found = target
+                .lookup(&right_dir, &names)
+                .await
+                .map_err(|error| (error, false))?;
             for ((entry, name), found) in entries.into_iter().zip(names).zip(found) {
                 seen.insert(hash_of(&name));
                 self.entry(left, right, entry, &name, found, stack).await;
             }
         }
-        self.extras(right, &right_dir, &seen).await.map_err(|error| (error, false))
+        self.extras(right, &right_dir, &seen)
+            .await
+            .map_err(|error| (error, false))
     }
 
     fn mapped(&self, name: &Name) -> Name {
-        self.names.map(name).map_or_else(|_| name.clone(), |mapped| mapped.name)
+        self.names
+            .map(name)
+            .map_or_else(|_| name.clone(), |mapped| mapped.name)
     }
 
     async fn entry(
@@ -189,7 +215,13 @@ impl Check {
     }
 
     /// Compares one node; whether both are there and of one kind.
-    async fn node(&mut self, left: &RelPath, right: &RelPath, metadata: &Metadata, found: Option<&Metadata>) -> bool {
+    async fn node(
+        &mut self,
+        left: &RelPath,
+        right: &RelPath,
+        metadata: &Metadata,
+        found: Option<&Metadata>,
+    ) -> bool {
         self.outcome.files += 1;
         if metadata.kind == Kind::File {
             self.outcome.bytes += metadata.size;
@@ -203,7 +235,13 @@ impl Check {
             return false;
         }
         let capabilities = self.spec.target.capabilities();
-        match decide(metadata, Some(found), &self.rules, &self.spec.preserve, capabilities) {
+        match decide(
+            metadata,
+            Some(found),
+            &self.rules,
+            &self.spec.preserve,
+            capabilities,
+        ) {
             Decision::Skip => {}
             Decision::AttributesOnly => self.difference(left, "attributes", 0),
             Decision::CompareContent => self.content(left, right, metadata, found).await,
@@ -223,7 +261,13 @@ impl Check {
         };
         match equal {
             Ok(true) => {
-                if attributes_differ(metadata, found, &self.rules, &self.spec.preserve, self.spec.target.capabilities()) {
+                if attributes_differ(
+                    metadata,
+                    found,
+                    &self.rules,
+                    &self.spec.preserve,
+                    self.spec.target.capabilities(),
+                ) {
                     self.difference(left, "attributes", 0);
                 }
             }
@@ -234,7 +278,11 @@ impl Check {
 
     fn difference(&mut self, path: &RelPath, action: &'static str, bytes: u64) {
         self.outcome.differences += 1;
-        (self.sink)(Event::Item { path: path.to_string(), action, bytes });
+        (self.sink)(Event::Item {
+            path: path.to_string(),
+            action,
+            bytes,
+        });
     }
 
     fn error(&mut self, path: &RelPath, error: &Error, on_source: bool) {
@@ -244,7 +292,9 @@ impl Check {
 }
 
 fn item_error(path: &RelPath, error: &Error, on_source: bool) -> Event {
-    let hint = hint_for(error.kind, on_source).map(|hint| format!(" (hint: {hint})")).unwrap_or_default();
+    let hint = hint_for(error.kind, on_source)
+        .map(|hint| format!(" (hint: {hint})"))
+        .unwrap_or_default();
     Event::ItemError {
         path: path.to_string(),
         op: error.op,
@@ -255,7 +305,10 @@ fn item_error(path: &RelPath, error: &Error, on_source: bool) -> Event {
     }
 }
 
-async fn equal_links(left: (&dyn Tree, &RelPath), right: (&dyn Tree, &RelPath)) -> Result<bool, (Error, bool)> {
+async fn equal_links(
+    left: (&dyn Tree, &RelPath),
+    right: (&dyn Tree, &RelPath),
+) -> Result<bool, (Error, bool)> {
     let one = left.0.read_link(left.1).await.map_err(|error| (error, true))?;
     let two = right.0.read_link(right.1).await.map_err(|error| (error, false))?;
     Ok(one == two)
@@ -285,11 +338,19 @@ pub async fn check_manifest(
             Ok((hash, size)) if hash == entry.hash => outcome.bytes += size,
             Ok((_, size)) => {
                 outcome.differences += 1;
-                sink(Event::Item { path: entry.path.to_string(), action: "differs", bytes: size });
+                sink(Event::Item {
+                    path: entry.path.to_string(),
+                    action: "differs",
+                    bytes: size,
+                });
             }
             Err(error) if error.kind == ErrorKind::NotFound => {
                 outcome.differences += 1;
-                sink(Event::Item { path: entry.path.to_string(), action: "missing", bytes: 0 });
+                sink(Event::Item {
+                    path: entry.path.to_string(),
+                    action: "missing",
+                    bytes: 0,
+                });
             }
             Err(error) => {
                 outcome.errors += 1;

@@ -109,12 +109,19 @@ impl Context {
     }
 
     pub(crate) fn note(&self, path: Option<&RelPath>, message: impl Into<String>) {
-        self.emit(Event::Note { path: path.map(ToString::to_string), message: message.into() });
+        self.emit(Event::Note {
+            path: path.map(ToString::to_string),
+            message: message.into(),
+        });
     }
 
     pub(crate) fn item(&self, path: &RelPath, action: &'static str, bytes: u64) {
         if self.options.report_items || self.options.dry_run {
-            self.emit(Event::Item { path: path.to_string(), action, bytes });
+            self.emit(Event::Item {
+                path: path.to_string(),
+                action,
+                bytes,
+            });
         }
     }
 
@@ -142,7 +149,9 @@ impl Context {
             return;
         }
         let fatal = error.verdict() == Verdict::Abort || (!on_source && !self.target_answers(&error).await);
-        let hint = hint_for(error.kind, on_source).map(|hint| format!(" (hint: {hint})")).unwrap_or_default();
+        let hint = hint_for(error.kind, on_source)
+            .map(|hint| format!(" (hint: {hint})"))
+            .unwrap_or_default();
         self.emit(Event::ItemError {
             path: path.to_string(),
             op: error.op,
@@ -163,7 +172,9 @@ impl Context {
         if !matches!(error.kind, K::DeviceError | K::Other | K::NotFound) {
             return true;
         }
-        let Some(probe) = self.temporary_name("probe") else { return true };
+        let Some(probe) = self.temporary_name("probe") else {
+            return true;
+        };
         let probe = RelPath::root().join(&probe);
         let made = match self.target.make_dir(&probe, 0o700).await {
             Ok(()) => true,
@@ -199,7 +210,11 @@ impl Context {
     }
 
     /// Runs `operation` until it succeeds, fails for good, or the tries are used up.
-    pub(crate) async fn with_retries<T, F, Fut>(&self, seed: u64, mut operation: F) -> Result<T, (Error, bool)>
+    pub(crate) async fn with_retries<T, F, Fut>(
+        &self,
+        seed: u64,
+        mut operation: F,
+    ) -> Result<T, (Error, bool)>
     where
         F: FnMut() -> Fut,
         Fut: Future<Output = Result<T, (Error, bool)>>,
@@ -215,7 +230,9 @@ impl Context {
                 Verdict::Retry if !self.stopped() => self.options.retry.delay(attempt, seed),
                 _ => None,
             };
-            let Some(pause) = pause else { return Err((error, on_source)) };
+            let Some(pause) = pause else {
+                return Err((error, on_source));
+            };
             self.live.retries.fetch_add(1, Ordering::Relaxed);
             if !self.sleep(pause).await {
                 return Err((error, on_source));
@@ -234,7 +251,10 @@ impl Context {
     /// Keeps a journal write's error from being lost: without a journal the copy goes on, said once.
     pub(crate) fn journalled(&self, result: Option<std::io::Result<()>>) {
         if let Some(Err(error)) = result {
-            self.note(None, format!("the journal cannot be written ({error}); an interrupted copy starts over"));
+            self.note(
+                None,
+                format!("the journal cannot be written ({error}); an interrupted copy starts over"),
+            );
         }
     }
 }
@@ -261,7 +281,10 @@ pub(crate) fn summarize(context: &Context) -> Summary {
         differences: context.failures.differences(),
         errors: context.failures.items(),
         losses: lock(&context.losses).clone(),
-        resumed: context.journal.as_ref().is_some_and(|journal| journal.memory().resumed()),
+        resumed: context
+            .journal
+            .as_ref()
+            .is_some_and(|journal| journal.memory().resumed()),
         bytes_resumed: context.live.bytes_resumed.load(Ordering::Relaxed),
         limit: context.live.limit_overall(),
         ..Summary::default()

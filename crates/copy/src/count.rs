@@ -20,7 +20,12 @@ pub(crate) async fn run_beside(context: Arc<Context>, roots: Vec<Arc<RootContext
         return;
     }
     for root in &roots {
-        let count = Count { context: &context, root, check_names: false, faults: 0 };
+        let count = Count {
+            context: &context,
+            root,
+            check_names: false,
+            faults: 0,
+        };
         if count.run().await.is_err() {
             return;
         }
@@ -36,8 +41,16 @@ pub(crate) async fn run_beside(context: Arc<Context>, roots: Vec<Arc<RootContext
 pub(crate) async fn preflight(context: &Arc<Context>, roots: &[Arc<RootContext>]) -> Result<(), Fatal> {
     let mut faults = 0;
     for root in roots {
-        let count = Count { context, root, check_names: true, faults: 0 };
-        faults += count.run().await.map_err(|error| Fatal::from_error(&error, true))?;
+        let count = Count {
+            context,
+            root,
+            check_names: true,
+            faults: 0,
+        };
+        faults += count
+            .run()
+            .await
+            .map_err(|error| Fatal::from_error(&error, true))?;
     }
     context.live.count_final.store(true, Ordering::Release);
     if faults > 0 {
@@ -48,10 +61,16 @@ pub(crate) async fn preflight(context: &Arc<Context>, roots: &[Arc<RootContext>]
         .hint("rename or exclude them, or let them be mapped with --names map"));
     }
     let needed = context.live.counted_bytes.load(Ordering::Relaxed);
-    let space = context.target.space().await.map_err(|error| Fatal::from_error(&error, false))?;
+    let space = context
+        .target
+        .space()
+        .await
+        .map_err(|error| Fatal::from_error(&error, false))?;
     if context.options.preflight && needed > space.available {
-        let message =
-            format!("the source holds {needed} bytes and the target has room for {}; nothing was copied", space.available);
+        let message = format!(
+            "the source holds {needed} bytes and the target has room for {}; nothing was copied",
+            space.available
+        );
         return Err(Fatal::new(Status::TargetUnwritable, message)
             .hint("what is equal already or sparse needs less: run without --preflight to try"));
     }
@@ -68,7 +87,10 @@ async fn warn_of_space(context: &Context) {
     if let Ok(space) = context.target.space().await
         && left > space.available
     {
-        let message = format!("{left} bytes are left to copy and the target has room for {}", space.available);
+        let message = format!(
+            "{left} bytes are left to copy and the target has room for {}",
+            space.available
+        );
         context.note(None, message);
     }
 }
@@ -100,10 +122,17 @@ impl Count<'_> {
         Ok(self.faults)
     }
 
-    async fn folder(&mut self, dir: &RelPath, volume: Option<u64>, folders: &mut Vec<RelPath>) -> Result<(), Error> {
+    async fn folder(
+        &mut self,
+        dir: &RelPath,
+        volume: Option<u64>,
+        folders: &mut Vec<RelPath>,
+    ) -> Result<(), Error> {
         let spec = &self.root.root;
         // What cannot be listed is reported by the copy itself.
-        let Ok(mut listing) = spec.source.list(dir).await else { return Ok(()) };
+        let Ok(mut listing) = spec.source.list(dir).await else {
+            return Ok(());
+        };
         let mut names = FolderNames::new(self.context.target.capabilities());
         loop {
             let entries = match listing.next(CHUNK).await {
@@ -115,9 +144,15 @@ impl Count<'_> {
             for entry in entries {
                 let Ok(metadata) = entry.metadata else { continue };
                 let path = dir.join(&entry.name);
-                let Some(below) = path.strip_prefix(&spec.source_path) else { continue };
+                let Some(below) = path.strip_prefix(&spec.source_path) else {
+                    continue;
+                };
                 let filter = &self.context.options.filter;
-                let taken = if metadata.is_dir() { filter.directory(&below) } else { filter.node(&below, &metadata) };
+                let taken = if metadata.is_dir() {
+                    filter.directory(&below)
+                } else {
+                    filter.node(&below, &metadata)
+                };
                 if !taken {
                     continue;
                 }

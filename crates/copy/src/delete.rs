@@ -26,11 +26,19 @@ struct Found {
 pub(crate) async fn check(context: &Arc<Context>, root: &Arc<RootContext>) -> Result<DeleteGuard, Fatal> {
     let delete = context.options.delete.clone().unwrap_or_default();
     let mut found = Found::default();
-    let mut pass = Pass { context, root, guard: None };
-    pass.run(&mut found).await.map_err(|error| Fatal::from_error(&error, false))?;
+    let mut pass = Pass {
+        context,
+        root,
+        guard: None,
+    };
+    pass.run(&mut found)
+        .await
+        .map_err(|error| Fatal::from_error(&error, false))?;
     let mut guard = DeleteGuard::new(delete.max, found.target_nodes);
     guard.delete_excluded = delete.excluded;
-    let source_nodes = source_nodes(root).await.map_err(|error| Fatal::from_error(&error, true))?;
+    let source_nodes = source_nodes(root)
+        .await
+        .map_err(|error| Fatal::from_error(&error, true))?;
     guard.plan(source_nodes, found.extras).map_err(|refused| {
         Fatal::new(Status::Refused, refused.to_string())
             .hint("look with --dry-run; raise --max-delete if it is meant")
@@ -46,7 +54,11 @@ async fn source_nodes(root: &RootContext) -> Result<u64, Error> {
 
 /// Deletes what is on the target and not in the source.
 pub(crate) async fn run(context: &Arc<Context>, root: &Arc<RootContext>, guard: DeleteGuard) {
-    let mut pass = Pass { context, root, guard: Some(guard) };
+    let mut pass = Pass {
+        context,
+        root,
+        guard: Some(guard),
+    };
     if let Err(error) = pass.run(&mut Found::default()).await {
         context.fail(&root.root.target_path, error, false).await;
     }
@@ -79,9 +91,17 @@ impl Pass<'_> {
     }
 
     /// One folder, given relative to the root. Names of the target are those of the source unless mapped.
-    async fn folder(&mut self, below: &RelPath, found: &mut Found, folders: &mut Vec<RelPath>) -> Result<(), Error> {
+    async fn folder(
+        &mut self,
+        below: &RelPath,
+        found: &mut Found,
+        folders: &mut Vec<RelPath>,
+    ) -> Result<(), Error> {
         let spec = &self.root.root;
-        let (source_dir, target_dir) = (spec.source_path.join_path(below), spec.target_path.join_path(below));
+        let (source_dir, target_dir) = (
+            spec.source_path.join_path(below),
+            spec.target_path.join_path(below),
+        );
         let sources = self.source_names(&source_dir).await;
         let mut listing = self.context.target.list(&target_dir).await?;
         let mut changed = false;
@@ -91,7 +111,8 @@ impl Pass<'_> {
                 break;
             }
             for entry in entries {
-                if self.context.is_own_temporary(&entry.name) || self.is_backup(&target_dir.join(&entry.name)) {
+                if self.context.is_own_temporary(&entry.name) || self.is_backup(&target_dir.join(&entry.name))
+                {
                     continue;
                 }
                 found.target_nodes += 1;
@@ -131,7 +152,11 @@ impl Pass<'_> {
                 return Some(names);
             }
             for entry in entries {
-                let name = self.root.names.map(&entry.name).map_or(entry.name, |mapped| mapped.name);
+                let name = self
+                    .root
+                    .names
+                    .map(&entry.name)
+                    .map_or(entry.name, |mapped| mapped.name);
                 names.insert(self.name_hash(&name));
             }
         }
@@ -165,19 +190,30 @@ impl Pass<'_> {
         metadata: &Metadata,
     ) -> bool {
         let excluded = self.context.options.filter.excluded(path, metadata.is_dir());
-        let delete_excluded = self.context.options.delete.as_ref().is_some_and(|delete| delete.excluded);
+        let delete_excluded = self
+            .context
+            .options
+            .delete
+            .as_ref()
+            .is_some_and(|delete| delete.excluded);
         let mut guard = DeleteGuard::new(None, 0);
         guard.delete_excluded = delete_excluded;
-        let judged = guard.judge(Extra { source_listed_whole: true, excluded });
+        let judged = guard.judge(Extra {
+            source_listed_whole: true,
+            excluded,
+        });
         judged.is_ok() && ((excluded && delete_excluded) || !sources.contains(&self.name_hash(name)))
     }
 
     /// Deletes one extra node; whether the folder changed.
     async fn delete(&mut self, below: &RelPath, metadata: &Metadata) -> bool {
-        let Some(guard) = &mut self.guard else { return false };
+        let Some(guard) = &mut self.guard else {
+            return false;
+        };
         let path = self.root.root.target_path.join_path(below);
         if let Err(refused) = guard.admit() {
-            self.context.fatal(Fatal::new(Status::Refused, refused.to_string()));
+            self.context
+                .fatal(Fatal::new(Status::Refused, refused.to_string()));
             return false;
         }
         if self.context.options.dry_run {
@@ -209,7 +245,9 @@ impl Pass<'_> {
         if !self.context.options.preserve.times {
             return;
         }
-        let Ok(metadata) = self.root.root.source.metadata(source_dir).await else { return };
+        let Ok(metadata) = self.root.root.source.metadata(source_dir).await else {
+            return;
+        };
         let change = ropeway_vfs::MetadataChange {
             modified: Some(metadata.modified),
             accessed: metadata.accessed,
@@ -273,7 +311,9 @@ pub(crate) async fn remove_all(context: &Context, path: &RelPath) -> Result<(), 
 /// What failed, was excluded or changed meanwhile stays.
 pub(crate) async fn remove_moved(context: &Arc<Context>, root: &Arc<RootContext>) {
     let spec = &root.root;
-    let Ok(metadata) = spec.source.metadata(&spec.source_path).await else { return };
+    let Ok(metadata) = spec.source.metadata(&spec.source_path).await else {
+        return;
+    };
     if !metadata.is_dir() {
         return move_one(context, root, &RelPath::root(), &metadata).await;
     }
@@ -291,7 +331,9 @@ pub(crate) async fn remove_moved(context: &Arc<Context>, root: &Arc<RootContext>
             continue;
         }
         stack.push((below.clone(), true));
-        let Ok(mut listing) = spec.source.list(&dir).await else { continue };
+        let Ok(mut listing) = spec.source.list(&dir).await else {
+            continue;
+        };
         while let Ok(entries) = listing.next(CHUNK).await {
             if entries.is_empty() {
                 break;
@@ -316,10 +358,15 @@ async fn move_one(context: &Context, root: &RootContext, below: &RelPath, metada
     for name in below.components() {
         target = target.join(&root.names.map(&name).map_or(name, |mapped| mapped.name));
     }
-    let Ok(copy) = context.target.metadata(&target).await else { return };
+    let Ok(copy) = context.target.metadata(&target).await else {
+        return;
+    };
     let same_kind = copy.kind == metadata.kind;
     let same_data = metadata.kind != Kind::File
-        || (copy.size == metadata.size && copy.modified.equal_within(metadata.modified, root.rules.time_granularity_ns));
+        || (copy.size == metadata.size
+            && copy
+                .modified
+                .equal_within(metadata.modified, root.rules.time_granularity_ns));
     if !same_kind || !same_data || is_temporary_path(&source) {
         return;
     }

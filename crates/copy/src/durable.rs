@@ -98,7 +98,10 @@ impl SyncControl {
             return;
         }
         let allowed = bytes as f64 / span.as_secs_f64() * DIRTY_SECONDS;
-        self.bound.store((allowed as u64).clamp(DIRTY_BOUND_MIN, DIRTY_BOUND_MAX), Ordering::Relaxed);
+        self.bound.store(
+            (allowed as u64).clamp(DIRTY_BOUND_MIN, DIRTY_BOUND_MAX),
+            Ordering::Relaxed,
+        );
     }
 
     /// Something of the tree changed that only a sync of the whole tree makes durable.
@@ -141,14 +144,19 @@ impl SyncControl {
     }
 
     pub(crate) fn opened(&self, token: Token, file: Arc<dyn File>, written: u64) -> Arc<OpenFile> {
-        let open = Arc::new(OpenFile { file, written: AtomicU64::new(written) });
+        let open = Arc::new(OpenFile {
+            file,
+            written: AtomicU64::new(written),
+        });
         lock(&self.open).insert(token, Arc::clone(&open));
         open
     }
 
     /// How far an unfinished file of this run is written.
     pub(crate) fn written_of(&self, token: Token) -> Option<u64> {
-        lock(&self.open).get(&token).map(|open| open.written.load(Ordering::Acquire))
+        lock(&self.open)
+            .get(&token)
+            .map(|open| open.written.load(Ordering::Acquire))
     }
 
     pub(crate) fn closed(&self, token: Token) {
@@ -170,7 +178,10 @@ impl SyncControl {
 
     /// The temporary names that wait for a checkpoint.
     pub(crate) fn pending_names(&self) -> std::collections::HashSet<Name> {
-        lock(&self.pending).iter().map(|rename| rename.from.clone()).collect()
+        lock(&self.pending)
+            .iter()
+            .map(|rename| rename.from.clone())
+            .collect()
     }
 
     pub(crate) fn has_pending(&self) -> bool {
@@ -240,7 +251,10 @@ pub(crate) async fn checkpoint(context: &Context) {
         context.live.bytes_durable.fetch_max(landed, Ordering::AcqRel);
         context.live.files_durable.fetch_max(files, Ordering::AcqRel);
         if let (Some(journal), Some(before)) = (&context.journal, before) {
-            let files = open.iter().map(|(token, _, written)| (*token, *written)).collect();
+            let files = open
+                .iter()
+                .map(|(token, _, written)| (*token, *written))
+                .collect();
             context.journalled(Some(journal.durable(before, files)));
         }
     }
@@ -273,12 +287,17 @@ async fn name_pending(context: &Context, renames: Vec<PendingRename>) {
     for (folder, group) in groups {
         let dir = folder.path();
         for rename in group.iter().filter(|rename| !rename.replace) {
-            let result = context.target.rename(&dir.join(&rename.from), &dir.join(&rename.to), false).await;
+            let result = context
+                .target
+                .rename(&dir.join(&rename.from), &dir.join(&rename.to), false)
+                .await;
             renamed(context, &folder, rename, result).await;
         }
         let replacing: Vec<&PendingRename> = group.iter().filter(|rename| rename.replace).collect();
-        let pairs: Vec<(Name, Name)> =
-            replacing.iter().map(|rename| (rename.from.clone(), rename.to.clone())).collect();
+        let pairs: Vec<(Name, Name)> = replacing
+            .iter()
+            .map(|rename| (rename.from.clone(), rename.to.clone()))
+            .collect();
         if !pairs.is_empty() {
             let results = context.target.rename_in(&dir, &pairs).await;
             for (rename, result) in replacing.into_iter().zip(results) {
@@ -297,7 +316,10 @@ async fn renamed(context: &Context, folder: &Folder, rename: &PendingRename, res
             }
         }
         Err(error) => {
-            context.live.files_done.fetch_sub(u64::from(rename.token.is_some()), Ordering::AcqRel);
+            context
+                .live
+                .files_done
+                .fetch_sub(u64::from(rename.token.is_some()), Ordering::AcqRel);
             context.live.bytes_done.fetch_sub(rename.size, Ordering::AcqRel);
             context.live.files_failed.fetch_add(1, Ordering::Relaxed);
             context.fail(&folder.shown(&rename.to), error, false).await;

@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering;
 use ropeway_plan::resume::{JournalFacts, Trust, trust};
 use ropeway_plan::{Engine, EngineCache};
 use ropeway_vfs::{
-    CacheMode, Create, Error, ErrorKind, File, FileId, Kind, Metadata, MetadataChange, Name, OpenOptions, RelPath,
+    CacheMode, Create, Error, ErrorKind, File, FileId, Kind, Metadata, MetadataChange, Name, OpenOptions,
+    RelPath,
 };
 
 use crate::context::{Context, token_of};
@@ -101,14 +102,25 @@ struct Spot {
 impl Spot {
     fn of(context: &Context, task: &FileTask) -> Self {
         let dir = task.folder.path();
-        let exists = task.existing.as_ref().is_some_and(|existing| existing.kind == Kind::File);
+        let exists = task
+            .existing
+            .as_ref()
+            .is_some_and(|existing| existing.kind == Kind::File);
         let inplace = context.options.inplace && exists;
         let temporary = context.temporary_name(&format!("{:016x}", task.token()));
         match temporary {
-            Some(name) if task.folder.placement() == Placement::Temporary && !inplace => {
-                Self { path: dir.join(&name), name, direct: false, inplace }
-            }
-            _ => Self { path: dir.join(&task.name), name: task.name.clone(), direct: true, inplace },
+            Some(name) if task.folder.placement() == Placement::Temporary && !inplace => Self {
+                path: dir.join(&name),
+                name,
+                direct: false,
+                inplace,
+            },
+            _ => Self {
+                path: dir.join(&task.name),
+                name: task.name.clone(),
+                direct: true,
+                inplace,
+            },
         }
     }
 }
@@ -127,18 +139,28 @@ async fn attempt(context: &Arc<Context>, task: &FileTask) -> Result<(), (Error, 
         let target = open_target(context, task, &spot, start, cache.target).await?;
         let streamed = move_data(context, task, &source, &target, &before, start).await?;
         let after = source.metadata().await.map_err(on_source)?;
-        let changed = after.size != before.size || after.modified != before.modified || streamed.size != before.size;
+        let changed =
+            after.size != before.size || after.modified != before.modified || streamed.size != before.size;
         if changed && rereads > 0 {
             rereads -= 1;
-            context.note(Some(&task.shown()), "changed while it was copied; copied once more");
+            context.note(
+                Some(&task.shown()),
+                "changed while it was copied; copied once more",
+            );
             context.sync.closed(task.token());
-            context.live.bytes_landed.fetch_sub(streamed.size, Ordering::AcqRel);
+            context
+                .live
+                .bytes_landed
+                .fetch_sub(streamed.size, Ordering::AcqRel);
             continue;
         }
         complete(context, &source, &target, &before, streamed.size).await?;
         finish(context, task, &spot, streamed.hash, streamed.size).await?;
         if changed {
-            return Err((Error::new(ropeway_vfs::Op::Read, &task.source_path, ErrorKind::Changed), true));
+            return Err((
+                Error::new(ropeway_vfs::Op::Read, &task.source_path, ErrorKind::Changed),
+                true,
+            ));
         }
         return Ok(());
     }
@@ -157,7 +179,11 @@ pub(crate) fn cache_of(context: &Context, size: u64) -> EngineCache {
     let mut cache = context.options.engine.cache(size, context.options.cache, false);
     for end in [&mut cache.source, &mut cache.target] {
         if *end == CacheMode::Auto {
-            *end = if size >= CACHE_LEAVE_MIN { CacheMode::Leave } else { CacheMode::Keep };
+            *end = if size >= CACHE_LEAVE_MIN {
+                CacheMode::Leave
+            } else {
+                CacheMode::Keep
+            };
         }
     }
     cache
@@ -165,7 +191,10 @@ pub(crate) fn cache_of(context: &Context, size: u64) -> EngineCache {
 
 async fn open_source(task: &FileTask, cache: CacheMode) -> Result<Arc<dyn File>, (Error, bool)> {
     let source = &task.folder.root().root.source;
-    source.open(&task.source_path, OpenOptions::read(cache)).await.map_err(on_source)
+    source
+        .open(&task.source_path, OpenOptions::read(cache))
+        .await
+        .map_err(on_source)
 }
 
 /// Where a copy starts.
@@ -182,16 +211,30 @@ enum Start {
 /// What an earlier run left of this file.
 async fn resume_from(context: &Context, task: &FileTask, spot: &Spot, source: &Metadata) -> Start {
     let exists_direct = spot.direct && task.existing.is_some();
-    if let Some(written) = context.sync.written_of(task.token()).filter(|written| *written > 0) {
+    if let Some(written) = context
+        .sync
+        .written_of(task.token())
+        .filter(|written| *written > 0)
+    {
         // An earlier try of this run.
         return Start::At { written, durable: 0 };
     }
-    let Some(journal) = context.journal.as_ref().filter(|journal| journal.memory().resumed()) else {
-        return Start::Anew { leftover: exists_direct };
+    let Some(journal) = context
+        .journal
+        .as_ref()
+        .filter(|journal| journal.memory().resumed())
+    else {
+        return Start::Anew {
+            leftover: exists_direct,
+        };
     };
-    let Ok(found) = context.target.metadata(&spot.path).await else { return Start::Anew { leftover: false } };
+    let Ok(found) = context.target.metadata(&spot.path).await else {
+        return Start::Anew { leftover: false };
+    };
     let record = journal.memory().file(task.token());
-    let changed = found.changed.filter(|_| context.target.capabilities().time_granularity_ns < 1_000_000_000);
+    let changed = found
+        .changed
+        .filter(|_| context.target.capabilities().time_granularity_ns < 1_000_000_000);
     let epoch = changed.and_then(|changed| journal.memory().epoch_of(changed, journal.boot()));
     let same = |record: &FileRecord| record.size == source.size && record.modified == source.modified;
     let facts = JournalFacts {
@@ -216,7 +259,10 @@ async fn resume_from(context: &Context, task: &FileTask, spot: &Spot, source: &M
         Trust::Whole | Trust::Nothing => Start::Anew { leftover: true },
         Trust::Prefix(upto) => {
             let durable = record.map_or(0, |record| record.durable).min(upto);
-            Start::At { written: upto, durable }
+            Start::At {
+                written: upto,
+                durable,
+            }
         }
     }
 }
@@ -234,20 +280,31 @@ async fn open_target(
         Start::Anew { leftover: true } => Create::Truncate,
         Start::At { .. } | Start::Complete => Create::IfMissing,
     };
-    let opened = context.target.open(&spot.path, OpenOptions::write(create, cache)).await;
+    let opened = context
+        .target
+        .open(&spot.path, OpenOptions::write(create, cache))
+        .await;
     let file = match opened {
         // Of an earlier try, or of an earlier run whose journal is gone; nobody else's: the name or the folder is
         // a temporary one of this job.
         Err(error) if error.kind == ErrorKind::AlreadyExists && !spot.inplace => {
             let options = OpenOptions::write(Create::Truncate, cache);
-            context.target.open(&spot.path, options).await.map_err(on_target)?
+            context
+                .target
+                .open(&spot.path, options)
+                .await
+                .map_err(on_target)?
         }
         opened => opened.map_err(on_target)?,
     };
     if spot.inplace && start == (Start::Anew { leftover: true }) {
         // The old content is overwritten from the start; what is beyond the new end goes first.
         let size = task.metadata.size;
-        if task.existing.as_ref().is_some_and(|existing| existing.size > size) {
+        if task
+            .existing
+            .as_ref()
+            .is_some_and(|existing| existing.size > size)
+        {
             file.set_len(size).await.map_err(on_target)?;
         }
         // Holes of the source must read as zeroes over old data.
@@ -276,10 +333,18 @@ async fn move_data(
     let plain = context.options.engine == Engine::Auto && !hash;
     if plain && written == 0 && before.size > 0 && target.reflink_from(&**source).await.map_err(on_target)? {
         context.live.bytes_landed.fetch_add(before.size, Ordering::AcqRel);
-        return Ok(Streamed { size: before.size, hash: None });
+        return Ok(Streamed {
+            size: before.size,
+            hash: None,
+        });
     }
     if let Some(journal) = context.journal.as_ref().filter(|_| before.size >= JOURNAL_MIN) {
-        context.journalled(Some(journal.file_begun(token, before.size, before.modified, durable)));
+        context.journalled(Some(journal.file_begun(
+            token,
+            before.size,
+            before.modified,
+            durable,
+        )));
         context.journalled(Some(journal.written(token, written)));
     }
     if written > 0 {
@@ -326,7 +391,11 @@ async fn complete(
 ) -> Result<(), (Error, bool)> {
     target.set_len(size).await.map_err(on_target)?;
     let wants_xattrs = context.options.preserve.xattrs && context.target.capabilities().xattrs;
-    let xattrs = if wants_xattrs { Some(source.xattrs().await.map_err(on_source)?) } else { None };
+    let xattrs = if wants_xattrs {
+        Some(source.xattrs().await.map_err(on_source)?)
+    } else {
+        None
+    };
     let mut change = MetadataChange::of(before, &context.options.preserve, xattrs);
     if change.mode.is_none() {
         change.mode = Some(0o644);
@@ -366,11 +435,19 @@ async fn finish(
     } else if !spot.direct {
         if context.wants_durable() && task.link.is_some() {
             let options = OpenOptions::write(Create::No, CacheMode::Keep);
-            let file = context.target.open(&spot.path, options).await.map_err(on_target)?;
+            let file = context
+                .target
+                .open(&spot.path, options)
+                .await
+                .map_err(on_target)?;
             file.sync(false).await.map_err(on_target)?;
         }
         let to = task.folder.path().join(&task.name);
-        context.target.rename(&spot.path, &to, true).await.map_err(on_target)?;
+        context
+            .target
+            .rename(&spot.path, &to, true)
+            .await
+            .map_err(on_target)?;
     }
     context.sync.closed(token);
     if !postponed && let Some(journal) = context.journal.as_ref().filter(|_| size >= JOURNAL_MIN) {
@@ -393,7 +470,9 @@ fn account(context: &Context, task: &FileTask, size: u64) {
 
 /// Keeps what is about to be replaced, if asked to: by one more link to it, so that the name is never empty.
 pub(crate) async fn keep_backup(context: &Context, task: &FileTask) -> Result<(), Error> {
-    let (Some(backup), Some(existing)) = (&context.options.backup, &task.existing) else { return Ok(()) };
+    let (Some(backup), Some(existing)) = (&context.options.backup, &task.existing) else {
+        return Ok(());
+    };
     if existing.is_dir() {
         return Ok(());
     }
@@ -412,7 +491,11 @@ pub(crate) async fn keep_backup(context: &Context, task: &FileTask) -> Result<()
 }
 
 /// The place of a backup; folders of a backup directory are made as needed.
-pub(crate) async fn backup_path(context: &Context, backup: &Backup, path: &RelPath) -> Result<RelPath, Error> {
+pub(crate) async fn backup_path(
+    context: &Context,
+    backup: &Backup,
+    path: &RelPath,
+) -> Result<RelPath, Error> {
     let misnamed = || Error::new(ropeway_vfs::Op::Rename, path, ErrorKind::NameRefused);
     match backup {
         Backup::Suffix(suffix) => {

@@ -56,7 +56,10 @@ pub(crate) struct FolderInner {
 
 impl Folder {
     pub(crate) fn new(inner: FolderInner, finisher: &mpsc::UnboundedSender<FolderInner>) -> Arc<Self> {
-        Arc::new(Self { inner: Some(inner), finisher: finisher.clone() })
+        Arc::new(Self {
+            inner: Some(inner),
+            finisher: finisher.clone(),
+        })
     }
 
     pub(crate) fn inner(&self) -> &FolderInner {
@@ -113,7 +116,10 @@ async fn finish(context: &Arc<Context>, mut folder: FolderInner) {
         if let Some(metadata) = folder.metadata.take() {
             set_attributes(context, &folder, &metadata).await;
         }
-        if context.journal.as_ref().is_some_and(|journal| journal.memory().resumed())
+        if context
+            .journal
+            .as_ref()
+            .is_some_and(|journal| journal.memory().resumed())
             && folder.placement == Placement::Temporary
             && !incomplete
         {
@@ -150,14 +156,23 @@ async fn set_attributes(context: &Context, folder: &FolderInner, metadata: &Meta
 
 /// Gives a filled folder its final name: behind the next checkpoint when durability is wanted.
 async fn name(context: &Arc<Context>, parent: &Arc<Folder>, from: Name, to: Name) {
-    let rename =
-        PendingRename { folder: Arc::clone(parent), from, to, replace: false, token: None, size: 0 };
+    let rename = PendingRename {
+        folder: Arc::clone(parent),
+        from,
+        to,
+        replace: false,
+        token: None,
+        size: 0,
+    };
     if context.wants_durable() {
         context.sync.postpone(rename);
         return;
     }
     let dir = parent.path();
-    let result = context.target.rename(&dir.join(&rename.from), &dir.join(&rename.to), false).await;
+    let result = context
+        .target
+        .rename(&dir.join(&rename.from), &dir.join(&rename.to), false)
+        .await;
     if let Err(error) = result {
         context.fail(&parent.shown(&rename.to), error, false).await;
     }
@@ -165,7 +180,9 @@ async fn name(context: &Arc<Context>, parent: &Arc<Folder>, from: Name, to: Name
 
 /// Removes temporary files that an earlier run of this job left in a folder and nothing needs any more.
 pub(crate) async fn sweep(context: &Context, dir: &RelPath) {
-    let Ok(mut listing) = context.target.list(dir).await else { return };
+    let Ok(mut listing) = context.target.list(dir).await else {
+        return;
+    };
     let pending = context.sync.pending_names();
     while let Ok(entries) = listing.next(1024).await {
         if entries.is_empty() {
@@ -175,8 +192,12 @@ pub(crate) async fn sweep(context: &Context, dir: &RelPath) {
             if !context.is_own_temporary(&entry.name) || pending.contains(&entry.name) {
                 continue;
             }
-            let is_file = entry.metadata.as_ref().is_ok_and(|metadata| metadata.kind != Kind::Directory);
-            if is_file && let Err(error) = context.target.remove_file(&dir.join(&entry.name)).await
+            let is_file = entry
+                .metadata
+                .as_ref()
+                .is_ok_and(|metadata| metadata.kind != Kind::Directory);
+            if is_file
+                && let Err(error) = context.target.remove_file(&dir.join(&entry.name)).await
                 && error.kind != ErrorKind::NotFound
             {
                 context.fail(&dir.join(&entry.name), error, false).await;

@@ -84,12 +84,20 @@ impl Job {
         let blocks = if historic { BLOCKS_HISTORIC } else { BLOCKS_AUTO };
         let pool = Pool::new(spec.options.engine.block_size_max(), blocks);
         let live = Arc::new(Live::new(spec.options.durability != Durability::None));
-        Self { spec, live, cancel: Arc::new(Cancel::default()), pool }
+        Self {
+            spec,
+            live,
+            cancel: Arc::new(Cancel::default()),
+            pool,
+        }
     }
 
     /// A handle to watch and stop it.
     pub fn handle(&self) -> Handle {
-        Handle { live: Arc::clone(&self.live), cancel: Arc::clone(&self.cancel) }
+        Handle {
+            live: Arc::clone(&self.live),
+            cancel: Arc::clone(&self.cancel),
+        }
     }
 
     /// The pool that all of the job's blocks come from, for registration with the kernel.
@@ -115,13 +123,25 @@ impl Job {
     }
 
     fn prepare(self, sink: EventSink) -> Result<(Arc<Context>, Vec<Arc<RootContext>>), Fatal> {
-        let Self { spec, live, cancel, pool } = self;
-        let JobSpec { roots, target, options, journal } = spec;
+        let Self {
+            spec,
+            live,
+            cancel,
+            pool,
+        } = self;
+        let JobSpec {
+            roots,
+            target,
+            options,
+            journal,
+        } = spec;
         let journal = match journal.filter(|_| !options.dry_run) {
             Some(spec) => open_journal(&spec)?,
             None => None,
         };
-        let job_id = journal.as_ref().map_or_else(random_id, |journal| journal.id().to_owned());
+        let job_id = journal
+            .as_ref()
+            .map_or_else(random_id, |journal| journal.id().to_owned());
         let roots: Vec<_> = roots
             .into_iter()
             .zip(0..)
@@ -182,7 +202,12 @@ fn root_context(root: Root, index: u64, target: &dyn Tree, options: &Options) ->
         ..Rules::between(root.source.capabilities(), target.capabilities())
     };
     let names = NameMap::new(root.source.capabilities(), target.capabilities(), options.names);
-    RootContext { index, root, rules, names }
+    RootContext {
+        index,
+        root,
+        rules,
+        names,
+    }
 }
 
 fn open_journal(spec: &JournalSpec) -> Result<Option<Journal>, Fatal> {
@@ -194,8 +219,11 @@ fn open_journal(spec: &JournalSpec) -> Result<Option<Journal>, Fatal> {
         }
         Err(error) => {
             let folder = spec.state_dir.display();
-            Err(Fatal::new(Status::TargetUnwritable, format!("cannot keep a journal in {folder}: {error}"))
-                .hint("set XDG_STATE_HOME to a folder that can be written"))
+            Err(Fatal::new(
+                Status::TargetUnwritable,
+                format!("cannot keep a journal in {folder}: {error}"),
+            )
+            .hint("set XDG_STATE_HOME to a folder that can be written"))
         }
     }
 }
@@ -206,9 +234,12 @@ fn hashes_of(options: &Options, journal: Option<&Journal>, job_id: &str) -> Resu
     }
     let folder = journal.map_or_else(std::env::temp_dir, |journal| journal.folder().to_path_buf());
     let path = folder.join(format!("hashes-{job_id}-{}", std::process::id()));
-    Hashes::create(path)
-        .map(Some)
-        .map_err(|error| Fatal::new(Status::TargetUnwritable, format!("cannot keep the hashes: {error}")))
+    Hashes::create(path).map(Some).map_err(|error| {
+        Fatal::new(
+            Status::TargetUnwritable,
+            format!("cannot keep the hashes: {error}"),
+        )
+    })
 }
 
 /// An id for a job without a journal: unique enough among the runs of this machine.
@@ -246,8 +277,13 @@ async fn phases(context: &Arc<Context>, roots: &[Arc<RootContext>]) -> Times {
     } else {
         None
     };
-    context.emit(Event::Phase { phase: Phase::Copying });
-    let counting = context.options.count.then(|| tokio::spawn(count::run_beside(Arc::clone(context), roots.to_vec())));
+    context.emit(Event::Phase {
+        phase: Phase::Copying,
+    });
+    let counting = context
+        .options
+        .count
+        .then(|| tokio::spawn(count::run_beside(Arc::clone(context), roots.to_vec())));
     let landed = copy_roots(context, roots).await;
     if let Some(counting) = counting {
         counting.abort();
@@ -278,10 +314,15 @@ async fn phases(context: &Arc<Context>, roots: &[Arc<RootContext>]) -> Times {
 }
 
 /// What happens before the first write.
-async fn before(context: &Arc<Context>, roots: &[Arc<RootContext>]) -> Result<Vec<ropeway_plan::DeleteGuard>, Fatal> {
+async fn before(
+    context: &Arc<Context>,
+    roots: &[Arc<RootContext>],
+) -> Result<Vec<ropeway_plan::DeleteGuard>, Fatal> {
     let mut guards = Vec::new();
     if context.options.preflight || context.options.delete.is_some() {
-        context.emit(Event::Phase { phase: Phase::Preflight });
+        context.emit(Event::Phase {
+            phase: Phase::Preflight,
+        });
         count::preflight(context, roots).await?;
     }
     if context.options.delete.is_some() {
@@ -313,7 +354,9 @@ pub(crate) async fn copy_roots(context: &Arc<Context>, roots: &[Arc<RootContext>
     // An aborted checkpoint may have taken renames: it is waited for before the rest is named.
     let _ = checkpoints.await;
     if context.wants_durable() {
-        context.emit(Event::Phase { phase: Phase::Flushing });
+        context.emit(Event::Phase {
+            phase: Phase::Flushing,
+        });
     }
     // Naming one level of folders lets the next finish; each round waits for what the round before let go.
     for mut finished in done {
@@ -352,23 +395,32 @@ async fn settle(context: &Arc<Context>, times: &mut Times) {
 }
 
 async fn verify_phase(context: &Arc<Context>, times: &mut Times) {
-    let (Some(hashes), true) = (&context.hashes, context.options.verify.read_back) else { return };
+    let (Some(hashes), true) = (&context.hashes, context.options.verify.read_back) else {
+        return;
+    };
     if context.stopped() {
         return;
     }
-    context.emit(Event::Phase { phase: Phase::Verifying });
+    context.emit(Event::Phase {
+        phase: Phase::Verifying,
+    });
     let begin = context.live.elapsed();
     match hashes.flush() {
         Ok(spool) => verify::read_back(context, spool).await,
         Err(error) => {
-            context.fatal(Fatal::new(Status::Differs, format!("nothing was verified: {error}")));
+            context.fatal(Fatal::new(
+                Status::Differs,
+                format!("nothing was verified: {error}"),
+            ));
         }
     }
     times.verified = Some(context.live.elapsed().saturating_sub(begin));
 }
 
 fn publish_manifest(context: &Context, roots: &[Arc<RootContext>]) {
-    let (Some(hashes), Some(manifest)) = (&context.hashes, &context.options.verify.manifest) else { return };
+    let (Some(hashes), Some(manifest)) = (&context.hashes, &context.options.verify.manifest) else {
+        return;
+    };
     if context.stopped() {
         return;
     }
@@ -412,7 +464,12 @@ fn conclude(context: Arc<Context>, times: Times) -> Outcome {
         let _ = journal.finish();
     }
     let (fatal, hint) = fatal.map_or((None, None), |fatal| (Some(fatal.message), fatal.hint));
-    Outcome { summary, status, fatal, hint }
+    Outcome {
+        summary,
+        status,
+        fatal,
+        hint,
+    }
 }
 
 /// A watch ends by being interrupted; that is its ordinary end once the first pass is over.

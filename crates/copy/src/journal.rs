@@ -81,11 +81,28 @@ pub(crate) type Token = u64;
 // Externally tagged: an internal tag goes through a buffer that cannot hold 128-bit times.
 #[serde(rename_all = "snake_case")]
 enum Record {
-    Begin { version: u32, boot: String, started: Timestamp },
-    File { token: Token, size: u64, modified: Timestamp, durable: u64 },
-    Written { token: Token, upto: u64 },
-    Durable { before: Timestamp, files: Vec<(Token, u64)> },
-    Closed { token: Token },
+    Begin {
+        version: u32,
+        boot: String,
+        started: Timestamp,
+    },
+    File {
+        token: Token,
+        size: u64,
+        modified: Timestamp,
+        durable: u64,
+    },
+    Written {
+        token: Token,
+        upto: u64,
+    },
+    Durable {
+        before: Timestamp,
+        files: Vec<(Token, u64)>,
+    },
+    Closed {
+        token: Token,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -150,10 +167,25 @@ impl Memory {
         let same_boot = self.epochs.last().is_some_and(|epoch| epoch.boot == boot);
         match record {
             Record::Begin { boot, started, .. } => {
-                self.epochs.push(Epoch { boot, started, durable_before: None });
+                self.epochs.push(Epoch {
+                    boot,
+                    started,
+                    durable_before: None,
+                });
             }
-            Record::File { token, size, modified, durable } => {
-                let record = FileRecord { size, modified, written: durable, durable, same_boot };
+            Record::File {
+                token,
+                size,
+                modified,
+                durable,
+            } => {
+                let record = FileRecord {
+                    size,
+                    modified,
+                    written: durable,
+                    durable,
+                    same_boot,
+                };
                 self.files.insert(token, record);
             }
             Record::Written { token, upto } => {
@@ -217,7 +249,11 @@ impl Journal {
             memory,
             id: spec.key.id(),
         };
-        journal.append(&Record::Begin { version: VERSION, boot: journal.boot.clone(), started: now })?;
+        journal.append(&Record::Begin {
+            version: VERSION,
+            boot: journal.boot.clone(),
+            started: now,
+        })?;
         journal.sync()?;
         Ok(journal)
     }
@@ -246,7 +282,12 @@ impl Journal {
         modified: Timestamp,
         durable: u64,
     ) -> io::Result<()> {
-        self.append(&Record::File { token, size, modified, durable })
+        self.append(&Record::File {
+            token,
+            size,
+            modified,
+            durable,
+        })
     }
 
     pub(crate) fn written(&self, token: Token, upto: u64) -> io::Result<()> {
@@ -344,10 +385,22 @@ mod tests {
         drop(again);
         let other = Journal::open(&spec(dir.path(), "two"), Timestamp(300)).unwrap();
         assert!(!other.memory().file(7).unwrap().same_boot);
-        assert!(other.memory().trust_whole(Some(Timestamp(90)), "two"), "older than the job");
-        assert!(other.memory().trust_whole(Some(Timestamp(140)), "two"), "before the watermark");
-        assert!(!other.memory().trust_whole(Some(Timestamp(160)), "two"), "after the watermark");
-        assert!(!other.memory().trust_whole(Some(Timestamp(250)), "two"), "second run had no watermark");
+        assert!(
+            other.memory().trust_whole(Some(Timestamp(90)), "two"),
+            "older than the job"
+        );
+        assert!(
+            other.memory().trust_whole(Some(Timestamp(140)), "two"),
+            "before the watermark"
+        );
+        assert!(
+            !other.memory().trust_whole(Some(Timestamp(160)), "two"),
+            "after the watermark"
+        );
+        assert!(
+            !other.memory().trust_whole(Some(Timestamp(250)), "two"),
+            "second run had no watermark"
+        );
         other.finish().unwrap();
         assert!(!unfinished(dir.path(), &JobKey::new(&["/a".into()], "/b")));
     }

@@ -26,6 +26,7 @@
 
 mod check;
 mod clock;
+mod compare;
 mod context;
 mod count;
 mod delete;
@@ -50,8 +51,6 @@ pub use clock::RuntimeClock;
 pub use context::EventSink;
 pub use job::{Handle, Job, JobSpec};
 pub use journal::{JobKey, JournalSpec, unfinished};
-pub use options::{
-    Backup, Delete, Durability, Options, Root, TEMPORARY_PREFIX, Verification, is_temporary,
-};
+pub use options::{Backup, Delete, Durability, Options, Root, TEMPORARY_PREFIX, Verification, is_temporary};
 pub use status::{Outcome, Status, hint_for};
 pub use verify::{ManifestEntry, ManifestError, ManifestReader};

@@ -70,7 +70,13 @@ impl Links {
         let mut entries = lock(&self.entries);
         let Some(entry) = entries.get_mut(&id) else {
             let left = task.metadata.links.saturating_sub(1);
-            entries.insert(id, Entry { state: State::Copying { waiters: Vec::new() }, left });
+            entries.insert(
+                id,
+                Entry {
+                    state: State::Copying { waiters: Vec::new() },
+                    left,
+                },
+            );
             return Claim::First(task);
         };
         entry.left = entry.left.saturating_sub(1);
@@ -92,7 +98,9 @@ impl Links {
 
     fn ready(&self, id: FileId, place: &Arc<Place>) -> Vec<LinkTask> {
         let mut entries = lock(&self.entries);
-        let Some(entry) = entries.get_mut(&id) else { return Vec::new() };
+        let Some(entry) = entries.get_mut(&id) else {
+            return Vec::new();
+        };
         let waiters = match std::mem::replace(&mut entry.state, State::Ready(Arc::clone(place))) {
             State::Copying { waiters } => waiters,
             State::Ready(_) => Vec::new(),
@@ -106,7 +114,13 @@ impl Links {
     /// The first name failed: the next waiter takes its place.
     fn next_first(&self, id: FileId) -> Option<LinkTask> {
         let mut entries = lock(&self.entries);
-        let Some(Entry { state: State::Copying { waiters }, .. }) = entries.get_mut(&id) else { return None };
+        let Some(Entry {
+            state: State::Copying { waiters },
+            ..
+        }) = entries.get_mut(&id)
+        else {
+            return None;
+        };
         if let Some(next) = waiters.pop() {
             return Some(next);
         }
@@ -162,7 +176,12 @@ pub(crate) async fn link(context: &Arc<Context>, task: LinkTask, target: Target)
             }
             file::hash_skipped(context, &task).await;
         }
-        Err(error) if matches!(error.kind, ErrorKind::TooManyLinks | ErrorKind::CrossDevice | ErrorKind::Unsupported) => {
+        Err(error)
+            if matches!(
+                error.kind,
+                ErrorKind::TooManyLinks | ErrorKind::CrossDevice | ErrorKind::Unsupported
+            ) =>
+        {
             context.lose(&[Loss::HardLink]);
             let mut task = task;
             task.link = None;
@@ -190,7 +209,11 @@ async fn make(context: &Context, task: &LinkTask, place: &Place) -> Result<bool,
         }
         Err(error) => return Err(error),
     };
-    let existing = if task.folder.inner().fresh { None } else { tree.metadata(&path).await.ok() };
+    let existing = if task.folder.inner().fresh {
+        None
+    } else {
+        tree.metadata(&path).await.ok()
+    };
     if let Some(existing) = &existing {
         if existing.id.is_some() && existing.id == copied.id {
             return Ok(false);
@@ -211,7 +234,9 @@ async fn make(context: &Context, task: &LinkTask, place: &Place) -> Result<bool,
         return Ok(true);
     }
     let token = format!("{:016x}", token_of(task.folder.root().index, &task.source_path));
-    let Some(temporary) = context.temporary_name(&token).map(|name| dir.join(&name)) else { return Ok(false) };
+    let Some(temporary) = context.temporary_name(&token).map(|name| dir.join(&name)) else {
+        return Ok(false);
+    };
     if let Err(error) = tree.make_hard_link(&first, &temporary).await {
         if error.kind != ErrorKind::AlreadyExists {
             return Err(error);

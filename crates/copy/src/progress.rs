@@ -143,16 +143,32 @@ impl Live {
             (landed, counters.files_done)
         };
         // What was skipped took no time worth extrapolating.
-        let (bytes, files) =
-            (bytes.saturating_sub(counters.bytes_skipped), files.saturating_sub(counters.files_skipped));
+        let (bytes, files) = (
+            bytes.saturating_sub(counters.bytes_skipped),
+            files.saturating_sub(counters.files_skipped),
+        );
         let mut derived = lock(&self.derived);
         derived.eta.observe(now, bytes, files);
-        let left_bytes = counters.bytes_total.saturating_sub(counters.bytes_skipped + bytes);
-        let left_files = counters.files_total.saturating_sub(counters.files_skipped + files);
-        let eta = if counters.totals_final { derived.eta.estimate(left_bytes, left_files) } else { None };
+        let left_bytes = counters
+            .bytes_total
+            .saturating_sub(counters.bytes_skipped + bytes);
+        let left_files = counters
+            .files_total
+            .saturating_sub(counters.files_skipped + files);
+        let eta = if counters.totals_final {
+            derived.eta.estimate(left_bytes, left_files)
+        } else {
+            None
+        };
         let rate = derived.rate(now, bytes);
         let limit = derived.limit(&self.waits);
-        Event::Progress { seconds: now.as_secs_f64(), counters, rate, eta, limit }
+        Event::Progress {
+            seconds: now.as_secs_f64(),
+            counters,
+            rate,
+            eta,
+            limit,
+        }
     }
 
     /// What held the job back most of the time.
@@ -173,7 +189,10 @@ impl Waits {
 
 /// Adds a span of time to one of the [`Waits`].
 pub(crate) fn add_wait(counter: &AtomicU64, span: Duration) {
-    counter.fetch_add(u64::try_from(span.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    counter.fetch_add(
+        u64::try_from(span.as_micros()).unwrap_or(u64::MAX),
+        Ordering::Relaxed,
+    );
 }
 
 fn largest((source, target, small): (u64, u64, u64)) -> Option<Limit> {
@@ -191,7 +210,10 @@ impl Derived {
         self.samples.push_back((now, bytes));
         while self.samples.len() > 2
             && (self.samples.len() > RATE_SAMPLES_MAX
-                || self.samples.get(1).is_some_and(|(at, _)| now.saturating_sub(*at) >= RATE_WINDOW))
+                || self
+                    .samples
+                    .get(1)
+                    .is_some_and(|(at, _)| now.saturating_sub(*at) >= RATE_WINDOW))
         {
             self.samples.pop_front();
         }

@@ -50,7 +50,10 @@ pub(crate) async fn copy_batch(context: &Arc<Context>, folder: &Arc<Folder>, tas
 
 fn batch_of(context: &Context, folder: &Folder, tasks: &[FileTask]) -> Option<Batch> {
     let temporary = folder.placement() == Placement::Temporary;
-    let resumed = context.journal.as_ref().is_some_and(|journal| journal.memory().resumed());
+    let resumed = context
+        .journal
+        .as_ref()
+        .is_some_and(|journal| journal.memory().resumed());
     let mut items = Vec::with_capacity(tasks.len());
     for task in tasks {
         let target = if temporary {
@@ -86,7 +89,9 @@ fn batch_of(context: &Context, folder: &Folder, tasks: &[FileTask]) -> Option<Ba
 async fn one_by_one(context: &Arc<Context>, tasks: Vec<FileTask>) {
     let mut running = tokio::task::JoinSet::new();
     for task in tasks {
-        let Ok(permit) = Arc::clone(&context.streams).acquire_owned().await else { return };
+        let Ok(permit) = Arc::clone(&context.streams).acquire_owned().await else {
+            return;
+        };
         let context = Arc::clone(context);
         running.spawn(async move {
             file::copy(&context, task).await;
@@ -105,17 +110,18 @@ async fn finished(context: &Arc<Context>, task: FileTask, done: &BatchDone) {
     live.bytes_done.fetch_add(done.size, Ordering::AcqRel);
     context.lose(&done.losses);
     context.sync.wrote_small(done.size);
-    if task.folder.placement() == Placement::Temporary && context.options.durability == Durability::End {
-        if let Some(from) = context.temporary_name(&format!("{:016x}", task.token())) {
-            context.sync.postpone(PendingRename {
-                folder: Arc::clone(&task.folder),
-                from,
-                to: task.name.clone(),
-                replace: true,
-                token: Some(task.token()),
-                size: done.size,
-            });
-        }
+    if task.folder.placement() == Placement::Temporary
+        && context.options.durability == Durability::End
+        && let Some(from) = context.temporary_name(&format!("{:016x}", task.token()))
+    {
+        context.sync.postpone(PendingRename {
+            folder: Arc::clone(&task.folder),
+            from,
+            to: task.name.clone(),
+            replace: true,
+            token: Some(task.token()),
+            size: done.size,
+        });
     }
     if context.options.report_items {
         let action = if task.existing.is_some() { "update" } else { "copy" };

@@ -37,12 +37,20 @@ pub(crate) async fn copy(context: &Arc<Context>, task: FileTask) {
 async fn make(context: &Context, task: &FileTask) -> Result<bool, (Error, bool)> {
     let source = &task.folder.root().root.source;
     let text = if task.metadata.kind == Kind::Symlink {
-        Some(source.read_link(&task.source_path).await.map_err(|error| (error, true))?)
+        Some(
+            source
+                .read_link(&task.source_path)
+                .await
+                .map_err(|error| (error, true))?,
+        )
     } else {
         None
     };
     let to = task.folder.path().join(&task.name);
-    if is_equal(context, task, text.as_deref(), &to).await.map_err(|error| (error, false))? {
+    if is_equal(context, task, text.as_deref(), &to)
+        .await
+        .map_err(|error| (error, false))?
+    {
         return set_attributes(context, task, &to, true).await.map(|()| false);
     }
     if context.options.dry_run {
@@ -56,28 +64,52 @@ async fn make(context: &Context, task: &FileTask) -> Result<bool, (Error, bool)>
     };
     match create(context, task, text.as_deref(), &spot).await {
         Err(error) if error.kind == ErrorKind::AlreadyExists => {
-            context.target.remove_file(&spot).await.map_err(|error| (error, false))?;
-            create(context, task, text.as_deref(), &spot).await.map_err(|error| (error, false))?;
+            context
+                .target
+                .remove_file(&spot)
+                .await
+                .map_err(|error| (error, false))?;
+            create(context, task, text.as_deref(), &spot)
+                .await
+                .map_err(|error| (error, false))?;
         }
         result => result.map_err(|error| (error, false))?,
     }
     set_attributes(context, task, &spot, false).await?;
     if spot != to {
-        file::keep_backup(context, task).await.map_err(|error| (error, false))?;
-        context.target.rename(&spot, &to, true).await.map_err(|error| (error, false))?;
+        file::keep_backup(context, task)
+            .await
+            .map_err(|error| (error, false))?;
+        context
+            .target
+            .rename(&spot, &to, true)
+            .await
+            .map_err(|error| (error, false))?;
     }
     Ok(true)
 }
 
-async fn create(context: &Context, task: &FileTask, text: Option<&[u8]>, spot: &RelPath) -> Result<(), Error> {
+async fn create(
+    context: &Context,
+    task: &FileTask,
+    text: Option<&[u8]>,
+    spot: &RelPath,
+) -> Result<(), Error> {
     match text {
         Some(text) => context.target.make_symlink(spot, text).await,
         None => context.target.make_special(spot, &task.metadata).await,
     }
 }
 
-async fn is_equal(context: &Context, task: &FileTask, text: Option<&[u8]>, to: &RelPath) -> Result<bool, Error> {
-    let Some(existing) = &task.existing else { return Ok(false) };
+async fn is_equal(
+    context: &Context,
+    task: &FileTask,
+    text: Option<&[u8]>,
+    to: &RelPath,
+) -> Result<bool, Error> {
+    let Some(existing) = &task.existing else {
+        return Ok(false);
+    };
     if existing.kind != task.metadata.kind || context.options.force {
         return Ok(false);
     }
@@ -88,14 +120,21 @@ async fn is_equal(context: &Context, task: &FileTask, text: Option<&[u8]>, to: &
 }
 
 /// Sets a node's attributes from its source. `compare`: only if they differ.
-async fn set_attributes(context: &Context, task: &FileTask, path: &RelPath, compare: bool) -> Result<(), (Error, bool)> {
+async fn set_attributes(
+    context: &Context,
+    task: &FileTask,
+    path: &RelPath,
+    compare: bool,
+) -> Result<(), (Error, bool)> {
     if context.options.dry_run {
         return Ok(());
     }
     if compare && let Some(existing) = &task.existing {
         let capabilities = context.target.capabilities();
         let granularity = task.folder.root().rules.time_granularity_ns;
-        let same_time = existing.modified.equal_within(task.metadata.modified, granularity);
+        let same_time = existing
+            .modified
+            .equal_within(task.metadata.modified, granularity);
         let rules = &task.folder.root().rules;
         let preserve = &context.options.preserve;
         let differ = attributes_differ(&task.metadata, existing, rules, preserve, capabilities);
@@ -106,12 +145,21 @@ async fn set_attributes(context: &Context, task: &FileTask, path: &RelPath, comp
     let source = &task.folder.root().root.source;
     let wants_xattrs = context.options.preserve.xattrs && context.target.capabilities().xattrs;
     let xattrs = if wants_xattrs {
-        Some(source.xattrs(&task.source_path).await.map_err(|error| (error, true))?)
+        Some(
+            source
+                .xattrs(&task.source_path)
+                .await
+                .map_err(|error| (error, true))?,
+        )
     } else {
         None
     };
     let change = MetadataChange::of(&task.metadata, &context.options.preserve, xattrs);
-    let losses = context.target.set_metadata(path, &change).await.map_err(|error| (error, false))?;
+    let losses = context
+        .target
+        .set_metadata(path, &change)
+        .await
+        .map_err(|error| (error, false))?;
     context.lose(&losses);
     context.sync.touched();
     Ok(())

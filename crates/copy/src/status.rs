@@ -82,7 +82,11 @@ pub(crate) struct Fatal {
 
 impl Fatal {
     pub(crate) fn new(status: Status, message: impl Into<String>) -> Self {
-        Self { status, message: message.into(), hint: None }
+        Self {
+            status,
+            message: message.into(),
+            hint: None,
+        }
     }
 
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
@@ -102,15 +106,21 @@ impl Fatal {
 /// What a user can do about an error of this kind.
 pub fn hint_for(kind: ErrorKind, on_source: bool) -> Option<&'static str> {
     Some(match kind {
-        ErrorKind::NoSpace => "make room on the target and run the same command again: it goes on where it stopped",
-        ErrorKind::ReadOnly => "the target is mounted read-only; after an I/O error Linux does that by itself: see dmesg",
+        ErrorKind::NoSpace => {
+            "make room on the target and run the same command again: it goes on where it stopped"
+        }
+        ErrorKind::ReadOnly => {
+            "the target is mounted read-only; after an I/O error Linux does that by itself: see dmesg"
+        }
         ErrorKind::Gone => "reconnect the volume and run the same command again: it goes on where it stopped",
         ErrorKind::PermissionDenied if on_source => "run as a user who may read it, or exclude it",
         ErrorKind::PermissionDenied => "run as a user who may write there",
         ErrorKind::NameRefused => "let it be mapped with --names map, or exclude it",
         ErrorKind::FileTooLarge => "FAT holds files below 4 GiB only; use exFAT, NTFS or ext4 on the target",
         ErrorKind::Exhausted => "raise the limit of open files (ulimit -n) or close other programs",
-        ErrorKind::DeviceError if on_source => "the source device may be failing: see dmesg; copy the rest first",
+        ErrorKind::DeviceError if on_source => {
+            "the source device may be failing: see dmesg; copy the rest first"
+        }
         ErrorKind::DeviceError => "the target device may be failing: see dmesg",
         _ => return None,
     })

@@ -58,10 +58,21 @@ pub(crate) struct Streamed {
 
 /// One finished operation: a failure carries whether it struck on the source's side.
 enum Io {
-    Read { offset: u64, block: Block, span: Duration },
-    Written { offset: u64, length: usize, span: Duration },
+    Read {
+        offset: u64,
+        block: Block,
+        span: Duration,
+    },
+    Written {
+        offset: u64,
+        length: usize,
+        span: Duration,
+    },
     Started,
-    Settled { bytes: u64, span: Duration },
+    Settled {
+        bytes: u64,
+        span: Duration,
+    },
 }
 
 type IoFuture<'a> = Pending<'a, Result<Io, (Error, bool)>>;
@@ -109,7 +120,10 @@ impl Stream<'_> {
         self.journal(&mut state, true);
         if let Err(failed) = result {
             // Whoever tries again counts it again.
-            self.context.live.bytes_landed.fetch_sub(state.landed - self.start, Ordering::AcqRel);
+            self.context
+                .live
+                .bytes_landed
+                .fetch_sub(state.landed - self.start, Ordering::AcqRel);
             return Err(failed);
         }
         let size = state.transfer.size();
@@ -151,7 +165,11 @@ impl Stream<'_> {
 
     fn dirty_bound(&self) -> u64 {
         let shared = self.context.sync.bound() / self.context.streams_max as u64;
-        if self.write_back { shared.max(WINDOW) } else { u64::MAX }
+        if self.write_back {
+            shared.max(WINDOW)
+        } else {
+            u64::MAX
+        }
     }
 
     /// Starts whatever the transfer asks for now; whether it is done.
@@ -159,7 +177,11 @@ impl Stream<'_> {
         loop {
             match state.transfer.poll() {
                 Step::NextExtent { from } => {
-                    let extent = self.source.next_extent(from).await.map_err(|error| (error, true))?;
+                    let extent = self
+                        .source
+                        .next_extent(from)
+                        .await
+                        .map_err(|error| (error, true))?;
                     state.transfer.extent(extent);
                 }
                 Step::Read { offset, length } => {
@@ -168,7 +190,9 @@ impl Stream<'_> {
                 }
                 Step::Write { offset, length } => {
                     let block = state.ready.remove(&offset).expect("written only after its read");
-                    state.in_flight.push(Box::pin(self.write(block.slice(0..length), offset)));
+                    state
+                        .in_flight
+                        .push(Box::pin(self.write(block.slice(0..length), offset)));
                 }
                 Step::Wait => return Ok(false),
                 Step::Done { .. } => return Ok(true),
@@ -181,23 +205,43 @@ impl Stream<'_> {
         let start = Instant::now();
         let (block, result) = self.source.read_at(block, offset, length).await;
         result.map_err(|error| (error, true))?;
-        Ok(Io::Read { offset, block: block.freeze(), span: start.elapsed() })
+        Ok(Io::Read {
+            offset,
+            block: block.freeze(),
+            span: start.elapsed(),
+        })
     }
 
     async fn write(&self, block: Block, offset: u64) -> Result<Io, (Error, bool)> {
         let (start, length) = (Instant::now(), block.len());
-        self.target.write_at(block, offset).await.map_err(|error| (error, false))?;
-        Ok(Io::Written { offset, length, span: start.elapsed() })
+        self.target
+            .write_at(block, offset)
+            .await
+            .map_err(|error| (error, false))?;
+        Ok(Io::Written {
+            offset,
+            length,
+            span: start.elapsed(),
+        })
     }
 
     async fn settle(&self, offset: u64, length: u64, bytes: u64) -> Result<Io, (Error, bool)> {
         let start = Instant::now();
-        self.target.wait_writeback(offset, length).await.map_err(|error| (error, false))?;
-        Ok(Io::Settled { bytes, span: start.elapsed() })
+        self.target
+            .wait_writeback(offset, length)
+            .await
+            .map_err(|error| (error, false))?;
+        Ok(Io::Settled {
+            bytes,
+            span: start.elapsed(),
+        })
     }
 
     async fn start_writeback(&self, offset: u64, length: u64) -> Result<Io, (Error, bool)> {
-        self.target.start_writeback(offset, length).await.map_err(|error| (error, false))?;
+        self.target
+            .start_writeback(offset, length)
+            .await
+            .map_err(|error| (error, false))?;
         Ok(Io::Started)
     }
 
@@ -267,7 +311,8 @@ impl Stream<'_> {
         let contiguous = state.transfer.contiguous().min(self.size);
         let due = contiguous >= state.journalled + JOURNAL_EVERY || (now && contiguous > state.journalled);
         if let (true, Some(journal)) = (due, &self.context.journal) {
-            self.context.journalled(Some(journal.written(self.token, contiguous)));
+            self.context
+                .journalled(Some(journal.written(self.token, contiguous)));
             state.journalled = contiguous;
         }
     }
@@ -277,10 +322,12 @@ impl Stream<'_> {
         if !self.write_back {
             return;
         }
-        while let Some((offset, length)) = state.windows.to_start() {
-            state.in_flight.push(Box::pin(self.start_writeback(offset, length)));
+        while let Some((offset, length)) = state.windows.next_to_start() {
+            state
+                .in_flight
+                .push(Box::pin(self.start_writeback(offset, length)));
         }
-        if let Some((offset, length, bytes)) = state.windows.to_settle(self.dirty_bound()) {
+        if let Some((offset, length, bytes)) = state.windows.next_to_settle(self.dirty_bound()) {
             state.in_flight.push(Box::pin(self.settle(offset, length, bytes)));
         }
     }
@@ -290,7 +337,9 @@ impl Stream<'_> {
         let mut offset = 0;
         while offset < self.start && !self.context.stopped() {
             let block = self.context.pool.get().await;
-            let length = block.capacity().min(usize::try_from(self.start - offset).unwrap_or(usize::MAX));
+            let length = block
+                .capacity()
+                .min(usize::try_from(self.start - offset).unwrap_or(usize::MAX));
             let (block, result) = self.source.read_at(block, offset, length).await;
             result.map_err(|error| (error, true))?;
             if block.is_empty() {
@@ -311,7 +360,9 @@ impl Stream<'_> {
     pub(crate) async fn run_in_kernel(&self) -> Result<Option<Streamed>, (Error, bool)> {
         let mut at = self.start;
         while at < self.size {
-            let Some(extent) = self.source.next_extent(at).await.map_err(|error| (error, true))? else { break };
+            let Some(extent) = self.source.next_extent(at).await.map_err(|error| (error, true))? else {
+                break;
+            };
             let end = (extent.offset + extent.length).min(self.size);
             self.land(extent.offset.max(at) - at);
             at = extent.offset.max(at);
@@ -324,7 +375,10 @@ impl Stream<'_> {
                 let copied = self.target.copy_range_from(&*self.source, at, length).await;
                 add_wait(&self.context.live.waits.target, start.elapsed());
                 let Some(copied) = copied.map_err(|error| (error, false))? else {
-                    self.context.live.bytes_landed.fetch_sub(at - self.start, Ordering::AcqRel);
+                    self.context
+                        .live
+                        .bytes_landed
+                        .fetch_sub(at - self.start, Ordering::AcqRel);
                     return Ok(None);
                 };
                 if copied == 0 {
@@ -335,7 +389,10 @@ impl Stream<'_> {
             }
         }
         self.land(self.size.saturating_sub(at));
-        Ok(Some(Streamed { size: self.size, hash: None }))
+        Ok(Some(Streamed {
+            size: self.size,
+            hash: None,
+        }))
     }
 
     fn account_range(&self, at: u64, copied: u64) {
@@ -390,7 +447,7 @@ impl Windows {
         }
     }
 
-    fn to_start(&mut self) -> Option<(u64, u64)> {
+    fn next_to_start(&mut self) -> Option<(u64, u64)> {
         self.to_start.pop_front()
     }
 
@@ -399,7 +456,7 @@ impl Windows {
     }
 
     /// The oldest window to wait for, when more is dirty than allowed; one at a time.
-    fn to_settle(&mut self, bound: u64) -> Option<(u64, u64, u64)> {
+    fn next_to_settle(&mut self, bound: u64) -> Option<(u64, u64, u64)> {
         if self.settling || self.dirty < bound {
             return None;
         }
@@ -441,9 +498,11 @@ impl Digest {
     }
 
     fn zeroes_to(&mut self, end: u64) {
-        const ZEROES: [u8; 64 << 10] = [0; 64 << 10];
+        static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
         while self.upto < end {
-            let length = usize::try_from(end - self.upto).unwrap_or(usize::MAX).min(ZEROES.len());
+            let length = usize::try_from(end - self.upto)
+                .unwrap_or(usize::MAX)
+                .min(ZEROES.len());
             self.hasher.update(&ZEROES[..length]);
             self.upto += length as u64;
         }
@@ -492,9 +551,9 @@ mod tests {
             windows.wrote(1 << 20, upto);
         }
         assert!(windows.is_over(2 * WINDOW) && !windows.is_over(5 * WINDOW));
-        assert_eq!(windows.to_start(), Some((0, WINDOW)));
-        assert_eq!(windows.to_settle(2 * WINDOW), Some((0, WINDOW, WINDOW)));
-        assert_eq!(windows.to_settle(2 * WINDOW), None, "one at a time");
+        assert_eq!(windows.next_to_start(), Some((0, WINDOW)));
+        assert_eq!(windows.next_to_settle(2 * WINDOW), Some((0, WINDOW, WINDOW)));
+        assert_eq!(windows.next_to_settle(2 * WINDOW), None, "one at a time");
         windows.settled(WINDOW);
         assert_eq!(windows.dirty, 3 * WINDOW);
     }

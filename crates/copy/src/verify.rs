@@ -32,7 +32,11 @@ impl Hashes {
             fs::create_dir_all(parent)?;
         }
         let file = StdFile::create(&path)?;
-        Ok(Self { path, writer: Mutex::new(BufWriter::new(file)), count: AtomicU64::new(0) })
+        Ok(Self {
+            path,
+            writer: Mutex::new(BufWriter::new(file)),
+            count: AtomicU64::new(0),
+        })
     }
 
     pub(crate) fn add(&self, path: &RelPath, hash: &[u8; 32]) -> io::Result<()> {
@@ -82,7 +86,9 @@ pub enum ManifestError {
     #[error("cannot read the manifest: {0}")]
     Io(#[from] io::Error),
     /// A line is not of the format.
-    #[error("line {line} of the manifest is not of the form \"HASH  PATH\" (64 hexadecimal digits, two spaces)")]
+    #[error(
+        "line {line} of the manifest is not of the form \"HASH  PATH\" (64 hexadecimal digits, two spaces)"
+    )]
     Line {
         /// Its number, from 1.
         line: u64,
@@ -153,7 +159,10 @@ fn parse_line(line: &[u8]) -> Option<ManifestEntry> {
     let path = rest.strip_prefix(b"  ")?;
     let path = if escaped { unescape(path)? } else { path.to_vec() };
     let path = path.strip_prefix(b"./").unwrap_or(&path);
-    Some(ManifestEntry { path: RelPath::parse(path).filter(|path| !path.is_root())?, hash })
+    Some(ManifestEntry {
+        path: RelPath::parse(path).filter(|path| !path.is_root())?,
+        hash,
+    })
 }
 
 fn unescape(bytes: &[u8]) -> Option<Vec<u8>> {
@@ -205,8 +214,16 @@ pub(crate) async fn equal_content(
     source: (&dyn Tree, &RelPath),
     target: (&dyn Tree, &RelPath),
 ) -> Result<bool, (Error, bool)> {
-    let left = source.0.open(source.1, OpenOptions::read(CacheMode::Leave)).await.map_err(|error| (error, true))?;
-    let right = target.0.open(target.1, OpenOptions::read(CacheMode::Leave)).await.map_err(|error| (error, false))?;
+    let left = source
+        .0
+        .open(source.1, OpenOptions::read(CacheMode::Leave))
+        .await
+        .map_err(|error| (error, true))?;
+    let right = target
+        .0
+        .open(target.1, OpenOptions::read(CacheMode::Leave))
+        .await
+        .map_err(|error| (error, false))?;
     let mut offset = 0;
     loop {
         // Two blocks are taken one after the other: the pool is larger than twice the callers' number.
@@ -254,7 +271,10 @@ pub(crate) async fn read_back(context: &Context, spool: &Path) {
 const READ_BACK_MAX: usize = 4;
 
 fn unverifiable(context: &Context, error: &ManifestError) {
-    context.fatal(crate::status::Fatal::new(crate::status::Status::Differs, format!("nothing was verified: {error}")));
+    context.fatal(crate::status::Fatal::new(
+        crate::status::Status::Differs,
+        format!("nothing was verified: {error}"),
+    ));
 }
 
 async fn verify_one(context: &Context, entry: ManifestEntry) {
@@ -263,7 +283,9 @@ async fn verify_one(context: &Context, entry: ManifestEntry) {
         Ok(_) => {
             context.failures.difference();
             let mut error = Error::new(Op::Read, &entry.path, ErrorKind::DeviceError);
-            error.source = Some(io::Error::other("what the device returns differs from what was written"));
+            error.source = Some(io::Error::other(
+                "what the device returns differs from what was written",
+            ));
             context.emit(ropeway_vfs::event::Event::ItemError {
                 path: entry.path.to_string(),
                 op: error.op,
@@ -327,6 +349,9 @@ mod tests {
     #[test]
     fn a_path_that_leads_out_is_refused() {
         let line = format!("{}  ../etc/passwd\n", "0".repeat(64));
-        assert!(matches!(ManifestReader::new(line.as_bytes()).next(), Some(Err(ManifestError::Line { line: 1 }))));
+        assert!(matches!(
+            ManifestReader::new(line.as_bytes()).next(),
+            Some(Err(ManifestError::Line { line: 1 }))
+        ));
     }
 }

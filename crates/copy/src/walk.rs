@@ -7,17 +7,15 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use ropeway_plan::decide::{Decision, KeepReason, attributes_differ, decide};
 use ropeway_plan::names::{Collision, FolderNames};
 use ropeway_vfs::{DirEntry, Error, ErrorKind, Kind, Loss, Metadata, Name, Op, RelPath};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::context::{Context, RootContext, token_of};
-use crate::file::{self, FileTask};
+use crate::file::FileTask;
 use crate::folder::{Folder, FolderInner, Placement};
-use crate::links::{self, Claim, Links};
-use crate::small::{self, BATCH_BYTES, BATCH_FILES};
-use crate::special;
+
+mod dispatch;
 
 /// Entries taken from a listing at once.
 const CHUNK: usize = 1024;
@@ -71,7 +69,11 @@ impl Walker<'_> {
     async fn run(&mut self) -> Result<(), (Error, bool)> {
         let root = Arc::clone(&self.root);
         let spec = &root.root;
-        let metadata = spec.source.metadata(&spec.source_path).await.map_err(|error| (error, true))?;
+        let metadata = spec
+            .source
+            .metadata(&spec.source_path)
+            .await
+            .map_err(|error| (error, true))?;
         self.volume = metadata.id.map(|id| id.volume);
         let existing = match self.context.target.metadata(&spec.target_path).await {
             Ok(existing) => Some(existing),
@@ -85,7 +87,13 @@ impl Walker<'_> {
         let holder = self.holder(spec.target_path.parent().unwrap_or_default());
         if metadata.is_dir() {
             let source_path = spec.source_path.clone();
-            self.visits.push(Visit { parent: holder, source_path, name, metadata, existing });
+            self.visits.push(Visit {
+                parent: holder,
+                source_path,
+                name,
+                metadata,
+                existing,
+            });
             self.visit_all().await;
         } else {
             let task = FileTask {
@@ -166,7 +174,13 @@ impl Walker<'_> {
 
     /// Makes sure that a folder exists on the target, under its own or a temporary name.
     async fn enter(&self, visit: Visit) -> Result<Arc<Folder>, Error> {
-        let Visit { parent, source_path, name, metadata, existing } = visit;
+        let Visit {
+            parent,
+            source_path,
+            name,
+            metadata,
+            existing,
+        } = visit;
         let context = self.context;
         let (parent_path, shown) = (parent.path(), parent.shown(&name));
         let direct = parent.placement() == Placement::Direct;
@@ -219,11 +233,16 @@ impl Walker<'_> {
 
     /// A folder of ours that we may not write into is opened up; its mode is set again at the end.
     async fn open_up(&self, path: &RelPath, existing: &Metadata) {
-        let Some(mode) = existing.mode.filter(|mode| mode & 0o700 != 0o700) else { return };
+        let Some(mode) = existing.mode.filter(|mode| mode & 0o700 != 0o700) else {
+            return;
+        };
         if self.context.options.dry_run || !self.context.target.capabilities().modes {
             return;
         }
-        let change = ropeway_vfs::MetadataChange { mode: Some(mode | 0o700), ..Default::default() };
+        let change = ropeway_vfs::MetadataChange {
+            mode: Some(mode | 0o700),
+            ..Default::default()
+        };
         // If that is refused, the first write says so.
         let _ = self.context.target.set_metadata(path, &change).await;
     }
@@ -262,7 +281,13 @@ impl Walker<'_> {
         self.context.fail(&folder.inner().shown, error, true).await;
     }
 
-    async fn chunk(&mut self, folder: &Arc<Folder>, dir: &RelPath, entries: Vec<DirEntry>, seen: &mut FolderNames) {
+    async fn chunk(
+        &mut self,
+        folder: &Arc<Folder>,
+        dir: &RelPath,
+        entries: Vec<DirEntry>,
+        seen: &mut FolderNames,
+    ) {
         let mut nodes = Vec::with_capacity(entries.len());
         for entry in entries {
             if let Some(node) = self.admit(folder, dir, entry, seen).await {
@@ -278,7 +303,14 @@ impl Walker<'_> {
         };
         let mut batch = Vec::new();
         for ((name, source_path, metadata), existing) in nodes.into_iter().zip(existing) {
-            let task = FileTask { folder: Arc::clone(folder), source_path, name, metadata, existing, link: None };
+            let task = FileTask {
+                folder: Arc::clone(folder),
+                source_path,
+                name,
+                metadata,
+                existing,
+                link: None,
+            };
             self.node(task, &mut batch).await;
         }
         self.flush(&mut batch).await;
@@ -305,12 +337,17 @@ impl Walker<'_> {
             }
         };
         let filter = &self.context.options.filter;
-        let taken = if metadata.is_dir() { filter.directory(&below) } else { filter.node(&below, &metadata) };
+        let taken = if metadata.is_dir() {
+            filter.directory(&below)
+        } else {
+            filter.node(&below, &metadata)
+        };
         if !taken {
             return None;
         }
         if metadata.is_dir() && self.is_other_volume(&metadata) {
-            self.context.note(Some(&below), "another file system; not entered (-x)");
+            self.context
+                .note(Some(&below), "another file system; not entered (-x)");
             return None;
         }
         if !metadata.is_dir() {
@@ -324,7 +361,8 @@ impl Walker<'_> {
                 match seen.insert(&mapped.name) {
                     None => return Some((mapped.name, source_path, metadata)),
                     Some(Collision::Normalization) => {
-                        self.context.note(Some(&below), Collision::Normalization.to_string());
+                        self.context
+                            .note(Some(&below), Collision::Normalization.to_string());
                         return Some((mapped.name, source_path, metadata));
                     }
                     Some(collision) => collision.to_string(),
@@ -346,7 +384,10 @@ impl Walker<'_> {
     fn count(&self, metadata: &Metadata) {
         self.context.live.walked_files.fetch_add(1, Ordering::Relaxed);
         if metadata.kind == Kind::File {
-            self.context.live.walked_bytes.fetch_add(metadata.size, Ordering::Relaxed);
+            self.context
+                .live
+                .walked_bytes
+                .fetch_add(metadata.size, Ordering::Relaxed);
         }
     }
 
@@ -362,229 +403,5 @@ impl Walker<'_> {
         let names: Vec<Name> = nodes.iter().map(|(name, ..)| name.clone()).collect();
         let found = self.context.target.lookup(&folder.path(), &names).await?;
         found.into_iter().collect()
-    }
-
-    /// Decides on one node and hands it out, or collects it in the batch.
-    async fn node(&mut self, mut task: FileTask, batch: &mut Vec<FileTask>) {
-        let context = self.context;
-        if task.metadata.is_dir() {
-            return self.folder_node(task).await;
-        }
-        let mut decision = decide(
-            &task.metadata,
-            task.existing.as_ref(),
-            &self.root.rules,
-            &context.options.preserve,
-            context.target.capabilities(),
-        );
-        if matches!(decision, Decision::Skip | Decision::AttributesOnly) && !self.is_trusted(&task) {
-            decision = Decision::Replace;
-        }
-        if task.metadata.kind != Kind::File && !matches!(decision, Decision::Keep(_) | Decision::Conflict) {
-            return self.spawn_special(task).await;
-        }
-        if let Some(id) = Links::concerns(context, &task.metadata).filter(|_| wants_copy(&decision)) {
-            task.link = Some(id);
-            match context.links.claim(id, task) {
-                Claim::First(first) => task = first,
-                Claim::Waits => return,
-                Claim::Link(task, target) => return links::link(context, task, target).await,
-            }
-        }
-        match decision {
-            Decision::Create | Decision::Replace => self.hand_out(task, batch).await,
-            Decision::CompareContent => self.spawn_compare(task).await,
-            Decision::Skip => {
-                context.item(&task.shown(), "skip", task.metadata.size);
-                self.settled(&task).await;
-            }
-            Decision::AttributesOnly => {
-                if context.options.dry_run {
-                    context.item(&task.shown(), "attributes", 0);
-                    return self.settled(&task).await;
-                }
-                let link = task.link;
-                let (folder, name) = (Arc::clone(&task.folder), task.name.clone());
-                special::update_attributes(context, task).await;
-                if let Some(id) = link {
-                    links::complete(context, id, &folder, &name).await;
-                }
-            }
-            Decision::Keep(reason) => self.keep(&task, reason).await,
-            Decision::Conflict => self.conflict(task, batch).await,
-        }
-    }
-
-    async fn folder_node(&mut self, task: FileTask) {
-        let existing = task.existing.clone();
-        if existing.as_ref().is_some_and(|existing| !existing.is_dir()) && self.context.options.delete.is_some() {
-            // A mirror replaces what stands in the way; a rename over it is impossible for a folder.
-            let path = task.folder.path().join(&task.name);
-            if !self.context.options.dry_run
-                && let Err(error) = self.context.target.remove_file(&path).await
-            {
-                return self.context.fail(&task.shown(), error, false).await;
-            }
-            self.context.live.deleted.fetch_add(1, Ordering::Relaxed);
-            self.context.item(&task.shown(), "delete", 0);
-            let FileTask { folder, source_path, name, metadata, .. } = task;
-            self.visits.push(Visit { parent: folder, source_path, name, metadata, existing: None });
-            return;
-        }
-        let FileTask { folder, source_path, name, metadata, existing, .. } = task;
-        self.visits.push(Visit { parent: folder, source_path, name, metadata, existing });
-    }
-
-    /// Whether a file that looks equal is really there (an unfinished run before a power cut may have left holes).
-    fn is_trusted(&self, task: &FileTask) -> bool {
-        let Some(journal) = &self.context.journal else { return true };
-        let (memory, existing) = (journal.memory(), task.existing.as_ref());
-        if !memory.resumed() || task.metadata.kind != Kind::File {
-            return true;
-        }
-        let fine = self.context.target.capabilities().time_granularity_ns < 1_000_000_000;
-        memory.trust_whole(existing.and_then(|existing| existing.changed).filter(|_| fine), journal.boot())
-    }
-
-    async fn settled(&self, task: &FileTask) {
-        special::skipped(self.context, task).await;
-        if let Some(id) = task.link {
-            links::complete(self.context, id, &task.folder, &task.name).await;
-        }
-    }
-
-    async fn keep(&self, task: &FileTask, reason: KeepReason) {
-        match reason {
-            KeepReason::Unsupported => {
-                self.context.note(Some(&task.shown()), "a socket cannot be copied; skipped");
-                self.context.live.files_done.fetch_add(1, Ordering::AcqRel);
-                self.context.live.files_skipped.fetch_add(1, Ordering::Relaxed);
-            }
-            KeepReason::Exists | KeepReason::Newer => {
-                self.context.item(&task.shown(), "skip", task.metadata.size);
-                special::skipped(self.context, task).await;
-            }
-        }
-    }
-
-    /// A folder stands where a file must be.
-    async fn conflict(&mut self, mut task: FileTask, batch: &mut Vec<FileTask>) {
-        let context = self.context;
-        if context.options.delete.is_none() {
-            context.live.files_failed.fetch_add(1, Ordering::Relaxed);
-            let error = Error::new(Op::Create, &task.source_path, ErrorKind::IsADirectory);
-            return context.fail(&task.shown(), error, false).await;
-        }
-        let path = task.folder.path().join(&task.name);
-        if !context.options.dry_run
-            && let Err(error) = crate::delete::remove_all(context, &path).await
-        {
-            return context.fail(&task.shown(), error, false).await;
-        }
-        task.existing = None;
-        if task.metadata.kind == Kind::File {
-            self.hand_out(task, batch).await;
-        } else {
-            self.spawn_special(task).await;
-        }
-    }
-
-    async fn hand_out(&self, task: FileTask, batch: &mut Vec<FileTask>) {
-        if self.context.options.dry_run {
-            let action = if task.existing.is_some() { "update" } else { "copy" };
-            self.context.item(&task.shown(), action, task.metadata.size);
-            self.context.live.files_done.fetch_add(1, Ordering::AcqRel);
-            self.context.live.bytes_done.fetch_add(task.metadata.size, Ordering::AcqRel);
-            return;
-        }
-        if !small::fits(self.context, &task) {
-            return self.spawn_stream(task).await;
-        }
-        batch.push(task);
-        let bytes: u64 = batch.iter().map(|task| task.metadata.size).sum();
-        if batch.len() >= BATCH_FILES || bytes >= BATCH_BYTES {
-            self.flush(batch).await;
-        }
-    }
-
-    async fn flush(&self, batch: &mut Vec<FileTask>) {
-        let Some(folder) = batch.first().map(|task| Arc::clone(&task.folder)) else { return };
-        let tasks = std::mem::take(batch);
-        let Ok(permit) = Arc::clone(&self.context.batches).acquire_owned().await else { return };
-        let context = Arc::clone(self.context);
-        tokio::spawn(async move {
-            small::copy_batch(&context, &folder, tasks).await;
-            drop((folder, permit));
-        });
-    }
-
-    async fn spawn_stream(&self, task: FileTask) {
-        let Ok(permit) = Arc::clone(&self.context.streams).acquire_owned().await else { return };
-        let context = Arc::clone(self.context);
-        tokio::spawn(async move {
-            file::copy(&context, task).await;
-            drop(permit);
-        });
-    }
-
-    async fn spawn_special(&self, task: FileTask) {
-        let Ok(permit) = Arc::clone(&self.context.batches).acquire_owned().await else { return };
-        let context = Arc::clone(self.context);
-        tokio::spawn(async move {
-            special::copy(&context, task).await;
-            drop(permit);
-        });
-    }
-
-    /// `--checksum`: reads both sides and copies if they differ.
-    async fn spawn_compare(&self, task: FileTask) {
-        let Ok(permit) = Arc::clone(&self.context.streams).acquire_owned().await else { return };
-        let context = Arc::clone(self.context);
-        tokio::spawn(async move {
-            compare(&context, task).await;
-            drop(permit);
-        });
-    }
-}
-
-fn wants_copy(decision: &Decision) -> bool {
-    !matches!(decision, Decision::Keep(_) | Decision::Conflict)
-}
-
-async fn compare(context: &Arc<Context>, task: FileTask) {
-    let source = Arc::clone(&task.folder.root().root.source);
-    let target_path = task.folder.path().join(&task.name);
-    let equal =
-        crate::verify::equal_content(&context.pool, (&*source, &task.source_path), (&*context.target, &target_path));
-    match equal.await {
-        Ok(true) => {
-            let capabilities = context.target.capabilities();
-            let rules = &task.folder.root().rules;
-            let granularity = rules.time_granularity_ns;
-            let aged = task
-                .existing
-                .as_ref()
-                .is_some_and(|existing| !existing.modified.equal_within(task.metadata.modified, granularity));
-            let differ = task.existing.as_ref().is_some_and(|existing| {
-                attributes_differ(&task.metadata, existing, rules, &context.options.preserve, capabilities)
-            });
-            let link = task.link;
-            let (folder, name) = (Arc::clone(&task.folder), task.name.clone());
-            if (aged || differ) && !context.options.dry_run {
-                special::update_attributes(context, task).await;
-            } else {
-                context.item(&task.shown(), "skip", task.metadata.size);
-                special::skipped(context, &task).await;
-            }
-            if let Some(id) = link {
-                links::complete(context, id, &folder, &name).await;
-            }
-        }
-        Ok(false) if context.options.dry_run => context.item(&task.shown(), "update", task.metadata.size),
-        Ok(false) => file::copy(context, task).await,
-        Err((error, on_source)) => {
-            context.live.files_failed.fetch_add(1, Ordering::Relaxed);
-            context.fail(&task.shown(), error, on_source).await;
-        }
     }
 }

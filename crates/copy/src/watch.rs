@@ -63,7 +63,9 @@ pub(crate) async fn begin(roots: &[Arc<RootContext>]) -> Result<Watches, ropeway
 
 /// Follows the sources until the job is cancelled.
 pub(crate) async fn follow(context: &Arc<Context>, watches: Watches) {
-    context.emit(Event::Phase { phase: Phase::Watching });
+    context.emit(Event::Phase {
+        phase: Phase::Watching,
+    });
     let mut running = tokio::task::JoinSet::new();
     for (root, watch) in watches.watches {
         running.spawn(follow_one(Arc::clone(context), root, watch));
@@ -107,7 +109,10 @@ async fn apply(context: &Arc<Context>, root: &Arc<RootContext>, changes: Changes
     let mut taken: Option<RelPath> = None;
     for path in changes.paths {
         // A changed folder covers what is below it (the set is ordered).
-        if taken.as_ref().is_some_and(|above| path.strip_prefix(above).is_some()) {
+        if taken
+            .as_ref()
+            .is_some_and(|above| path.strip_prefix(above).is_some())
+        {
             continue;
         }
         if let Some((covered, part)) = part_of(context, root, &path).await {
@@ -138,7 +143,11 @@ async fn part_of(
         }
     };
     let filter = &context.options.filter;
-    let taken = if metadata.is_dir() { filter.directory(&below) } else { filter.node(&below, &metadata) };
+    let taken = if metadata.is_dir() {
+        filter.directory(&below)
+    } else {
+        filter.node(&below, &metadata)
+    };
     if !taken || filter.excluded(&below, metadata.is_dir()) {
         return None;
     }
@@ -146,10 +155,25 @@ async fn part_of(
     loop {
         let target_path = mapped(root, &at)?;
         let parent = target_path.parent().unwrap_or_default();
-        if at.is_root() || context.target.metadata(&parent).await.is_ok_and(|parent| parent.is_dir()) {
+        if at.is_root()
+            || context
+                .target
+                .metadata(&parent)
+                .await
+                .is_ok_and(|parent| parent.is_dir())
+        {
             let source_path = spec.source_path.join_path(&at);
-            let part = Root { source: Arc::clone(&spec.source), source_path: source_path.clone(), target_path };
-            let part = RootContext { index: root.index, root: part, rules: root.rules, names: root.names };
+            let part = Root {
+                source: Arc::clone(&spec.source),
+                source_path: source_path.clone(),
+                target_path,
+            };
+            let part = RootContext {
+                index: root.index,
+                root: part,
+                rules: root.rules,
+                names: root.names,
+            };
             return Some((source_path, Arc::new(part)));
         }
         at = at.parent()?;
@@ -157,9 +181,11 @@ async fn part_of(
 }
 
 fn mapped(root: &RootContext, below: &RelPath) -> Option<RelPath> {
-    below.components().try_fold(root.root.target_path.clone(), |path, name| {
-        root.names.map(&name).ok().map(|mapped| path.join(&mapped.name))
-    })
+    below
+        .components()
+        .try_fold(root.root.target_path.clone(), |path, name| {
+            root.names.map(&name).ok().map(|mapped| path.join(&mapped.name))
+        })
 }
 
 async fn remove_gone(context: &Arc<Context>, root: &RootContext, below: &RelPath) {

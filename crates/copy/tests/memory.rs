@@ -16,14 +16,25 @@ fn path(text: &str) -> RelPath {
 }
 
 fn spec(source: Arc<dyn Tree>, target: Arc<dyn Tree>, to: &str, options: Options) -> JobSpec {
-    let root = Root { source, source_path: RelPath::root(), target_path: path(to) };
-    JobSpec { roots: vec![root], target, options, journal: None }
+    let root = Root {
+        source,
+        source_path: RelPath::root(),
+        target_path: path(to),
+    };
+    JobSpec {
+        roots: vec![root],
+        target,
+        options,
+        journal: None,
+    }
 }
 
 async fn run(spec: JobSpec) -> (Outcome, Vec<Event>) {
     let events = Arc::new(Mutex::new(Vec::new()));
     let sink = Arc::clone(&events);
-    let outcome = Job::new(spec).run(Arc::new(move |event| sink.lock().unwrap().push(event))).await;
+    let outcome = Job::new(spec)
+        .run(Arc::new(move |event| sink.lock().unwrap().push(event)))
+        .await;
     let events = std::mem::take(&mut *events.lock().unwrap());
     (outcome, events)
 }
@@ -53,21 +64,37 @@ fn sample() -> MemoryTree {
 #[tokio::test]
 async fn a_new_folder_appears_whole_and_equal() {
     let source = sample();
-    source.make_hard_link(&path("a.txt"), &path("sub/link")).await.unwrap();
+    source
+        .make_hard_link(&path("a.txt"), &path("sub/link"))
+        .await
+        .unwrap();
     source.make_symlink(&path("sub/sym"), b"../a.txt").await.unwrap();
-    let time = MetadataChange { modified: Some(Timestamp(1_234_567_890_123_456_789)), ..Default::default() };
+    let time = MetadataChange {
+        modified: Some(Timestamp(1_234_567_890_123_456_789)),
+        ..Default::default()
+    };
     source.set_metadata(&path("sub"), &time).await.unwrap();
     let (source, target) = (Arc::new(source), Arc::new(MemoryTree::new()));
     let (outcome, events) = run(spec(source.clone(), target.clone(), "copy", Options::default())).await;
     assert_eq!(outcome.status, Status::Done, "{events:?}");
     assert_eq!(names(&*target, "").await, ["copy"]);
-    assert_eq!(names(&*target, "copy/sub").await, ["b.bin", "deep", "link", "sym"]);
-    assert_eq!(target.content(&path("copy/sub/b.bin")).unwrap(), vec![7; 3_000_000]);
+    assert_eq!(
+        names(&*target, "copy/sub").await,
+        ["b.bin", "deep", "link", "sym"]
+    );
+    assert_eq!(
+        target.content(&path("copy/sub/b.bin")).unwrap(),
+        vec![7; 3_000_000]
+    );
     let first = target.metadata(&path("copy/a.txt")).await.unwrap();
     let second = target.metadata(&path("copy/sub/link")).await.unwrap();
     assert_eq!(first.id, second.id, "hard links stay links");
     let folder = target.metadata(&path("copy/sub")).await.unwrap();
-    assert_eq!(folder.modified, Timestamp(1_234_567_890_123_456_789), "folder times last");
+    assert_eq!(
+        folder.modified,
+        Timestamp(1_234_567_890_123_456_789),
+        "folder times last"
+    );
     let counters = outcome.summary.counters;
     assert_eq!((counters.files_done, counters.files_total), (5, 5));
     assert_eq!(counters.bytes_sent, 3_000_005, "a link sends nothing");
@@ -85,10 +112,20 @@ async fn a_mirror_deletes_only_what_it_may() {
     target.insert_file(&path("m/extra/one"), b"1").unwrap();
     target.insert_file(&path("m/old"), b"2").unwrap();
     target.insert_file(&path("m/a.txt"), b"different").unwrap();
-    let mut options = Options { delete: Some(Delete { max: "1".parse().ok(), excluded: false }), ..Options::default() };
+    let mut options = Options {
+        delete: Some(Delete {
+            max: "1".parse().ok(),
+            excluded: false,
+        }),
+        ..Options::default()
+    };
     let (refused, _) = run(spec(source.clone(), target.clone(), "m", options.clone())).await;
     assert_eq!(refused.status, Status::Refused);
-    assert_eq!(target.content(&path("m/a.txt")).unwrap(), b"different", "nothing was touched");
+    assert_eq!(
+        target.content(&path("m/a.txt")).unwrap(),
+        b"different",
+        "nothing was touched"
+    );
     options.delete = Some(Delete::default());
     let (done, events) = run(spec(source.clone(), target.clone(), "m", options.clone())).await;
     assert_eq!(done.status, Status::Done, "{events:?}");
@@ -127,12 +164,20 @@ async fn every_engine_and_durability_gives_the_same_tree() {
         for durability in [Durability::None, Durability::End, Durability::File] {
             let (source, target) = (Arc::new(sample()), Arc::new(MemoryTree::new()));
             target.insert_file(&path("c/a.txt"), b"old").unwrap();
-            let options = Options { engine, durability, ..Options::default() };
+            let options = Options {
+                engine,
+                durability,
+                ..Options::default()
+            };
             let (outcome, events) = run(spec(source, target.clone(), "c", options)).await;
             assert_eq!(outcome.status, Status::Done, "{engine} {durability:?} {events:?}");
             assert_eq!(target.content(&path("c/sub/b.bin")).unwrap(), vec![7; 3_000_000]);
             assert_eq!(target.content(&path("c/a.txt")).unwrap(), b"alpha");
-            assert_eq!(names(&*target, "c").await, ["a.txt", "sub"], "no temporary name is left");
+            assert_eq!(
+                names(&*target, "c").await,
+                ["a.txt", "sub"],
+                "no temporary name is left"
+            );
         }
     }
 }
@@ -148,7 +193,9 @@ async fn estimate_at_a_tenth(source: Arc<dyn Tree>, device: &str) -> (f64, f64) 
         let start = tokio::time::Instant::now();
         loop {
             tokio::time::sleep(Duration::from_millis(500)).await;
-            let Event::Progress { counters, eta, .. } = handle.progress() else { continue };
+            let Event::Progress { counters, eta, .. } = handle.progress() else {
+                continue;
+            };
             let bytes = counters.bytes_durable as f64 / counters.bytes_total.max(1) as f64;
             if let (true, Some(eta)) = (bytes >= 0.1, eta) {
                 return (start.elapsed().as_secs_f64(), eta.seconds);
@@ -168,7 +215,10 @@ async fn the_estimate_of_a_4_gib_file_is_right_after_a_tenth() {
     let source = MemoryTree::new();
     source.insert_synthetic(&path("big"), 4 << 30, 1).unwrap();
     let (predicted, total) = estimate_at_a_tenth(Arc::new(source), "usb-flash,cache=128M").await;
-    assert!((predicted - total).abs() < total * 0.1, "predicted {predicted} of {total}");
+    assert!(
+        (predicted - total).abs() < total * 0.1,
+        "predicted {predicted} of {total}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -176,27 +226,40 @@ async fn the_estimate_of_a_mixed_tree_is_right_after_a_tenth() {
     let source = MemoryTree::new();
     for i in 0..3000u64 {
         let size = if i % 100 == 0 { 8 << 20 } else { 1000 + i % 50_000 };
-        source.insert_synthetic(&path(&format!("d{}/f{i}", i % 37)), size, i).unwrap();
+        source
+            .insert_synthetic(&path(&format!("d{}/f{i}", i % 37)), size, i)
+            .unwrap();
     }
     let (predicted, total) = estimate_at_a_tenth(Arc::new(source), "usb-flash,cache=64M").await;
-    assert!((predicted - total).abs() < total * 0.1, "predicted {predicted} of {total}");
+    assert!(
+        (predicted - total).abs() < total * 0.1,
+        "predicted {predicted} of {total}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_estimate_of_many_small_files_is_right_after_a_tenth() {
     let source = MemoryTree::new();
     for i in 0..100_000u64 {
-        source.insert_synthetic(&path(&format!("d{}/f{i}", i % 100)), 1024 + i * 7 % 15_000, i).unwrap();
+        source
+            .insert_synthetic(&path(&format!("d{}/f{i}", i % 100)), 1024 + i * 7 % 15_000, i)
+            .unwrap();
     }
     let (predicted, total) = estimate_at_a_tenth(Arc::new(source), "usb-flash,cache=64M").await;
-    assert!((predicted - total).abs() < total * 0.1, "predicted {predicted} of {total}");
+    assert!(
+        (predicted - total).abs() < total * 0.1,
+        "predicted {predicted} of {total}"
+    );
 }
 
 #[tokio::test]
 async fn content_changed_behind_the_copy_is_found_by_verification() {
     let (source, target) = (Arc::new(sample()), Arc::new(MemoryTree::new()));
     let options = Options {
-        verify: ropeway_copy::Verification { read_back: true, manifest: None },
+        verify: ropeway_copy::Verification {
+            read_back: true,
+            manifest: None,
+        },
         ..Options::default()
     };
     let (outcome, events) = run(spec(source, target.clone(), "c", options)).await;
@@ -204,7 +267,10 @@ async fn content_changed_behind_the_copy_is_found_by_verification() {
     assert!(outcome.summary.verified.is_some());
     let pool = Pool::new(4096, 2);
     let file = target
-        .open(&path("c/a.txt"), OpenOptions::write(ropeway_vfs::Create::No, Default::default()))
+        .open(
+            &path("c/a.txt"),
+            OpenOptions::write(ropeway_vfs::Create::No, Default::default()),
+        )
         .await
         .unwrap();
     let mut block = pool.get().await;
@@ -218,7 +284,10 @@ async fn content_changed_behind_the_copy_is_found_by_verification() {
         target,
         target_path: path("c"),
         checksum: true,
-        preserve: ropeway_vfs::Preserve { times: false, ..Default::default() },
+        preserve: ropeway_vfs::Preserve {
+            times: false,
+            ..Default::default()
+        },
         filter: Default::default(),
     };
     let outcome = ropeway_copy::check(spec, sink).await.unwrap();

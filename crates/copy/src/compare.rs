@@ -1,0 +1,59 @@
+//! `--checksum`: reads both sides and copies what differs.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use ropeway_plan::attributes_differ;
+
+use crate::context::Context;
+use crate::file::{self, FileTask};
+use crate::{links, special};
+
+/// Compares a file's content on both ends; copies it if it differs, else sees to its attributes.
+pub(crate) async fn compare(context: &Arc<Context>, task: FileTask) {
+    let source = Arc::clone(&task.folder.root().root.source);
+    let target_path = task.folder.path().join(&task.name);
+    let equal = crate::verify::equal_content(
+        &context.pool,
+        (&*source, &task.source_path),
+        (&*context.target, &target_path),
+    );
+    match equal.await {
+        Ok(true) => {
+            let capabilities = context.target.capabilities();
+            let rules = &task.folder.root().rules;
+            let granularity = rules.time_granularity_ns;
+            let aged = task.existing.as_ref().is_some_and(|existing| {
+                !existing
+                    .modified
+                    .equal_within(task.metadata.modified, granularity)
+            });
+            let differ = task.existing.as_ref().is_some_and(|existing| {
+                attributes_differ(
+                    &task.metadata,
+                    existing,
+                    rules,
+                    &context.options.preserve,
+                    capabilities,
+                )
+            });
+            let link = task.link;
+            let (folder, name) = (Arc::clone(&task.folder), task.name.clone());
+            if (aged || differ) && !context.options.dry_run {
+                special::update_attributes(context, task).await;
+            } else {
+                context.item(&task.shown(), "skip", task.metadata.size);
+                special::skipped(context, &task).await;
+            }
+            if let Some(id) = link {
+                links::complete(context, id, &folder, &name).await;
+            }
+        }
+        Ok(false) if context.options.dry_run => context.item(&task.shown(), "update", task.metadata.size),
+        Ok(false) => file::copy(context, task).await,
+        Err((error, on_source)) => {
+            context.live.files_failed.fetch_add(1, Ordering::Relaxed);
+            context.fail(&task.shown(), error, on_source).await;
+        }
+    }
+}
