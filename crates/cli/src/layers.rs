@@ -192,13 +192,21 @@ fn values_of(arg: &Arg, setting: &Setting) -> Result<Vec<OsString>, Failure> {
         return Err(Failure::usage(format!("{}: a list, where one value belongs", setting.place)));
     }
     // A flag with an optional value, e.g. --backup: true is the flag without its value.
-    if setting.is_bool && !is_lenient(arg) && !arg.get_default_missing_values().is_empty() {
-        if setting.values.iter().any(|value| value == "false") {
-            return Ok(Vec::new());
-        }
-        return Ok(arg.get_default_missing_values().iter().map(|value| OsString::from(value.clone())).collect());
+    let optional = arg.get_num_args().is_some_and(|range| range.min_values() == 0);
+    if setting.is_bool && optional && !is_lenient(arg) {
+        let given = setting.values.iter().any(|value| value == "true");
+        return Ok(if given { values_without_one(arg) } else { Vec::new() });
     }
     Ok(setting.values.clone())
+}
+
+/// The values that clap takes for a flag given without one.
+fn values_without_one(arg: &Arg) -> Vec<OsString> {
+    let flag = format!("--{}", arg.get_long().unwrap_or_default());
+    let alone = Clap::new("ropeway").no_binary_name(true).arg(arg.clone());
+    let matches = alone.try_get_matches_from([flag]).ok();
+    let raw = matches.as_ref().and_then(|matches| matches.get_raw(arg.get_id().as_str()));
+    raw.into_iter().flatten().map(OsStr::to_owned).collect()
 }
 
 /// Checks one setting by itself, so that the message can name its place.

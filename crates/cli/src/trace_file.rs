@@ -345,7 +345,8 @@ mod tests {
         for bad in ["", "\u{0}", "{}", &header.replace(":1,", ":9,")] {
             assert!(TraceReader::new(bad.as_bytes()).is_err(), "{bad}");
         }
-        let mut reader = TraceReader::new(&*Vec::from(format!("{header}\n{{}}\n"))).unwrap();
+        let damaged = format!("{header}\n{{}}\n");
+        let mut reader = TraceReader::new(damaged.as_bytes()).unwrap();
         assert!(matches!(reader.next(), Some(Err(ReadError::Line(2, _)))));
     }
 

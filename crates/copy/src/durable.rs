@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use ropeway_vfs::{Error, ErrorKind, File, Name, Timestamp};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 
 use crate::context::{Context, lock, wall_clock};
 use crate::folder::Folder;
@@ -197,10 +197,11 @@ impl SyncControl {
     }
 }
 
-/// Runs checkpoints until the job's copying is over. Never returns.
-pub(crate) async fn run_checkpoints(context: Arc<Context>) {
+/// Runs checkpoints until the sender of `stop` is dropped; a checkpoint that has begun is finished.
+pub(crate) async fn run_checkpoints(context: Arc<Context>, mut stop: oneshot::Receiver<()>) {
     loop {
         tokio::select! {
+            _ = &mut stop => return,
             () = context.sync.wake.notified() => {}
             () = tokio::time::sleep(CHECKPOINT_EVERY) => {}
         }

@@ -8,7 +8,7 @@ use ropeway_block::Pool;
 use ropeway_plan::{Engine, NameMap, Rules, Tuner};
 use ropeway_vfs::Tree;
 use ropeway_vfs::event::{Counters, Event, Phase};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use crate::context::{Cancel, Context, EventSink, RootContext, summarize, wall_clock};
 use crate::durable::{SyncControl, checkpoint, run_checkpoints};
@@ -338,7 +338,8 @@ async fn before(
 pub(crate) async fn copy_roots(context: &Arc<Context>, roots: &[Arc<RootContext>]) -> Duration {
     let (finisher, folders) = mpsc::unbounded_channel();
     let finishing = tokio::spawn(run_finisher(Arc::clone(context), folders));
-    let checkpoints = tokio::spawn(run_checkpoints(Arc::clone(context)));
+    let (stop, stopped) = oneshot::channel();
+    let checkpoints = tokio::spawn(run_checkpoints(Arc::clone(context), stopped));
     let mut done = Vec::new();
     for root in roots {
         done.extend(walk::walk(context, root, &finisher).await);
@@ -350,8 +351,8 @@ pub(crate) async fn copy_roots(context: &Arc<Context>, roots: &[Arc<RootContext>
     drop(context.batches.acquire_many(batches).await);
     drop(context.streams.acquire_many(context.streams_max as u32).await);
     let landed = context.live.elapsed();
-    checkpoints.abort();
-    // An aborted checkpoint may have taken renames: it is waited for before the rest is named.
+    drop(stop);
+    // A checkpoint under way has taken renames: it is waited for before the rest is named.
     let _ = checkpoints.await;
     if context.wants_durable() {
         context.emit(Event::Phase {

@@ -34,7 +34,10 @@ impl Root {
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = openat(CWD, path, flags, Mode::empty())?;
-        Ok(Self { fd: Arc::new(fd), has_openat2: AtomicBool::new(true) })
+        Ok(Self {
+            fd: Arc::new(fd),
+            has_openat2: AtomicBool::new(true),
+        })
     }
 
     /// The root's descriptor, open for reading since the tree was opened (write-back errors are seen by it).
@@ -92,7 +95,10 @@ impl Root {
         let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(Error::new(op, path, ErrorKind::Misuse));
         };
-        let place = self.place(op, &dir).map_err(|error| Error { path: path.clone(), ..error })?;
+        let place = self.place(op, &dir).map_err(|error| Error {
+            path: path.clone(),
+            ..error
+        })?;
         Ok((place, name))
     }
 
@@ -151,8 +157,14 @@ mod tests {
             }
             assert!(root.open_at(&path("dir/file"), OFlags::RDONLY, 0).is_ok());
             assert!(root.open_at(&path("link/file"), OFlags::RDONLY, 0).is_err());
-            assert!(root.open_at(&path("link"), OFlags::RDONLY | OFlags::DIRECTORY, 0).is_err());
-            assert_eq!(root.open_at(&path("out"), OFlags::RDONLY, 0).unwrap_err(), Errno::LOOP);
+            assert!(
+                root.open_at(&path("link"), OFlags::RDONLY | OFlags::DIRECTORY, 0)
+                    .is_err()
+            );
+            assert_eq!(
+                root.open_at(&path("out"), OFlags::RDONLY, 0).unwrap_err(),
+                Errno::LOOP
+            );
             assert!(root.node(Op::Stat, &path("out")).is_ok());
             assert!(root.node(Op::Stat, &RelPath::root()).is_ok());
         }

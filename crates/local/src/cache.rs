@@ -56,7 +56,10 @@ impl Behind {
     /// Follows `fd`. Read-ahead is turned off: it would fill windows before they were looked at.
     pub(crate) fn new(fd: &Arc<OwnedFd>) -> Self {
         let _ = fadvise(fd, 0, None, Advice::Random);
-        Self { fd: Arc::clone(fd), windows: Mutex::default() }
+        Self {
+            fd: Arc::clone(fd),
+            windows: Mutex::default(),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Windows> {
@@ -66,7 +69,9 @@ impl Behind {
     /// Windows of a range that were not looked at yet; give them to [`examine`](Self::examine) before the access.
     pub(crate) fn unknown(&self, offset: u64, length: u64) -> Vec<u64> {
         let windows = self.lock();
-        covered(offset, length).filter(|index| !windows.known.contains_key(index)).collect()
+        covered(offset, length)
+            .filter(|index| !windows.known.contains_key(index))
+            .collect()
     }
 
     /// Looks whether windows are cached. Blocks.
@@ -75,7 +80,10 @@ impl Behind {
             let cached = sys::cached_bytes(self.fd.as_fd(), index * WINDOW, WINDOW);
             let cold = matches!(cached, Ok(Some(0)));
             // Whoever came first looked before anything was read.
-            self.lock().known.entry(*index).or_insert(Window { cold, ..Window::default() });
+            self.lock().known.entry(*index).or_insert(Window {
+                cold,
+                ..Window::default()
+            });
         }
     }
 
@@ -84,7 +92,9 @@ impl Behind {
         let mut windows = self.lock();
         let mut consumed = Vec::new();
         for index in covered(offset, length) {
-            let Some(window) = windows.known.get_mut(&index) else { continue };
+            let Some(window) = windows.known.get_mut(&index) else {
+                continue;
+            };
             window.read += overlap(index, offset, length);
             let last = ended && index == (offset + length) / WINDOW;
             if (window.read >= WINDOW || last) && window.written == 0 {
@@ -102,7 +112,9 @@ impl Behind {
         let mut windows = self.lock();
         let mut settle = Settle::default();
         for index in covered(offset, length) {
-            let Some(window) = windows.known.get_mut(&index) else { continue };
+            let Some(window) = windows.known.get_mut(&index) else {
+                continue;
+            };
             let before = window.written;
             window.written += overlap(index, offset, length);
             if window.cold && before < WINDOW && window.written >= WINDOW {
@@ -133,7 +145,12 @@ impl Behind {
     /// Drops the clean pages of windows. May block.
     pub(crate) fn drop_windows(&self, indices: &[u64]) {
         for index in indices {
-            let _ = fadvise(&self.fd, index * WINDOW, NonZeroU64::new(WINDOW), Advice::DontNeed);
+            let _ = fadvise(
+                &self.fd,
+                index * WINDOW,
+                NonZeroU64::new(WINDOW),
+                Advice::DontNeed,
+            );
         }
     }
 
@@ -169,7 +186,11 @@ impl Settle {
 }
 
 fn covered(offset: u64, length: u64) -> std::ops::Range<u64> {
-    offset / WINDOW..offset.saturating_add(length).div_ceil(WINDOW).max(offset / WINDOW)
+    offset / WINDOW
+        ..offset
+            .saturating_add(length)
+            .div_ceil(WINDOW)
+            .max(offset / WINDOW)
 }
 
 fn overlap(index: u64, offset: u64, length: u64) -> u64 {
@@ -208,7 +229,13 @@ mod tests {
             behind.examine(&behind.unknown(index * WINDOW, WINDOW));
             let settle = behind.after_write(index * WINDOW, WINDOW);
             let finish = (index == 2).then_some(0);
-            assert_eq!(settle, Settle { start: vec![index], finish });
+            assert_eq!(
+                settle,
+                Settle {
+                    start: vec![index],
+                    finish
+                }
+            );
             behind.settle(&settle);
         }
         assert!(behind.has_rest());

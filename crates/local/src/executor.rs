@@ -92,7 +92,10 @@ pub(crate) fn set_short_threads(count: usize) {
 
 /// Raises the number of threads of the short lane to at least `count`.
 pub(crate) fn ensure_short_threads(count: usize) {
-    Lane::Short.pool().limit.fetch_max(count.min(SHORT_THREADS_MAX), Ordering::Relaxed);
+    Lane::Short
+        .pool()
+        .limit
+        .fetch_max(count.min(SHORT_THREADS_MAX), Ordering::Relaxed);
 }
 
 /// Threads of the short lane.
@@ -227,7 +230,9 @@ mod tests {
     #[test]
     fn a_panicking_job_leaves_its_lane_working() {
         let panicked = run(Lane::Data, || -> u8 { panic!("on purpose") });
-        let waited = catch_unwind(AssertUnwindSafe(|| futures_util::FutureExt::now_or_never(wait(panicked))));
+        let waited = catch_unwind(AssertUnwindSafe(|| {
+            futures_util::FutureExt::now_or_never(wait(panicked))
+        }));
         assert!(waited.is_err());
         for _ in 0..2 * DATA_THREADS {
             assert_eq!(wait(run(Lane::Data, || 7)).now_or_never(), Some(7));

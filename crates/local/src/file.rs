@@ -6,9 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use ropeway_block::{Block, BlockMut};
-use ropeway_vfs::{
-    Error, Extent, File, Loss, Metadata, MetadataChange, Op, Pending, RelPath, Result, Xattr,
-};
+use ropeway_vfs::{Error, Extent, File, Loss, Metadata, MetadataChange, Op, Pending, RelPath, Result, Xattr};
 use rustix::fs::{Advice, fadvise, ftruncate};
 use rustix::io::{Errno, ReadWriteFlags};
 
@@ -41,8 +39,20 @@ struct Held {
 
 impl LocalFile {
     pub(crate) fn new(tree: Arc<Inner>, path: RelPath, opened: Opened) -> Self {
-        let Opened { fd, direct, manner, manner_from } = opened;
-        Self { tree, path, fd, direct, manner, manner_from }
+        let Opened {
+            fd,
+            direct,
+            manner,
+            manner_from,
+        } = opened;
+        Self {
+            tree,
+            path,
+            fd,
+            direct,
+            manner,
+            manner_from,
+        }
     }
 
     fn trace(&self) -> &Trace {
@@ -57,11 +67,16 @@ impl LocalFile {
         range: (u64, u64),
         operation: impl FnOnce(&Held) -> Result<T> + Send + 'static,
     ) -> Pending<'_, Result<T>> {
-        let held =
-            Held { tree: Arc::clone(&self.tree), path: self.path.clone(), fd: Arc::clone(&self.fd) };
+        let held = Held {
+            tree: Arc::clone(&self.tree),
+            path: self.path.clone(),
+            fd: Arc::clone(&self.fd),
+        };
         let count = move |_: &T| range.1;
         Box::pin(executor::run(lane, move || {
-            held.tree.trace.call(kind, &held.path, range, count, || operation(&held))
+            held.tree
+                .trace
+                .call(kind, &held.path, range, count, || operation(&held))
         }))
     }
 
@@ -136,7 +151,11 @@ impl LocalFile {
             return Ok(());
         }
         let offset = offset + done as u64;
-        let block = if done == 0 { block } else { block.slice(done..done + rest) };
+        let block = if done == 0 {
+            block
+        } else {
+            block.slice(done..done + rest)
+        };
         let (flags, behind) = self.manner(offset, rest);
         if let Some(behind) = behind {
             look_before(behind, offset, rest).await;
@@ -176,7 +195,8 @@ impl File for LocalFile {
             let started = self.trace().start();
             let (block, result) = self.read(block, offset, length).await;
             let value = result.as_ref().map_or_else(errno, |()| block.len() as i64);
-            self.trace().end(started, "read", &self.path, (offset, length as u64), value);
+            self.trace()
+                .end(started, "read", &self.path, (offset, length as u64), value);
             (block, result)
         })
     }
@@ -187,7 +207,8 @@ impl File for LocalFile {
             let length = block.len();
             let result = self.write(block, offset).await;
             let value = result.as_ref().map_or_else(errno, |()| length as i64);
-            self.trace().end(started, "write", &self.path, (offset, length as u64), value);
+            self.trace()
+                .end(started, "write", &self.path, (offset, length as u64), value);
             result
         })
     }
@@ -243,23 +264,29 @@ impl File for LocalFile {
     }
 
     fn start_writeback(&self, offset: u64, length: u64) -> Pending<'_, Result<()>> {
-        self.call(Lane::Data, "writeback", (offset, length), move |file| {
-            match sys::sync_file_range(file.fd.as_fd(), offset, length, false) {
+        self.call(
+            Lane::Data,
+            "writeback",
+            (offset, length),
+            move |file| match sys::sync_file_range(file.fd.as_fd(), offset, length, false) {
                 Err(error) if cannot_sync_ranges(&error) => Ok(()),
                 result => result.map_err(|error| file.fault(Op::Sync, error)),
-            }
-        })
+            },
+        )
     }
 
     fn wait_writeback(&self, offset: u64, length: u64) -> Pending<'_, Result<()>> {
-        self.call(Lane::Slow, "writeback", (offset, length), move |file| {
-            match sys::sync_file_range(file.fd.as_fd(), offset, length, true) {
+        self.call(
+            Lane::Slow,
+            "writeback",
+            (offset, length),
+            move |file| match sys::sync_file_range(file.fd.as_fd(), offset, length, true) {
                 Err(error) if cannot_sync_ranges(&error) => {
                     rustix::fs::fdatasync(&file.fd).map_err(|error| file.fault(Op::Sync, error))
                 }
                 result => result.map_err(|error| file.fault(Op::Sync, error)),
-            }
-        })
+            },
+        )
     }
 
     fn sync(&self, data_only: bool) -> Pending<'_, Result<()>> {
@@ -267,7 +294,9 @@ impl File for LocalFile {
             let started = self.trace().start();
             let request = Request::new(&self.fd, 0, 0, Work::Sync { data_only });
             let result = self.tree.io.perform(request).await.1;
-            let result = result.map(drop).map_err(|error| fault(Op::Sync, &self.path, error));
+            let result = result
+                .map(drop)
+                .map_err(|error| fault(Op::Sync, &self.path, error));
             let value = result.as_ref().map_or_else(errno, |()| 0);
             self.trace().end(started, "sync", &self.path, (0, 0), value);
             result
@@ -278,8 +307,7 @@ impl File for LocalFile {
         self.call(Lane::Data, "drop_cache", (offset, length), move |file| {
             // No length means to the end of the file.
             let length = NonZeroU64::new(length).filter(|length| length.get() <= i64::MAX as u64);
-            fadvise(&file.fd, offset, length, Advice::DontNeed)
-                .map_err(|error| file.fault(Op::Sync, error))
+            fadvise(&file.fd, offset, length, Advice::DontNeed).map_err(|error| file.fault(Op::Sync, error))
         })
     }
 
@@ -332,7 +360,11 @@ impl Direct {
     fn write_length(&self, offset: u64, block: &Block) -> usize {
         let aligned = offset.is_multiple_of(self.align as u64)
             && (block.as_ptr() as usize).is_multiple_of(self.memory_align);
-        if aligned { block.len() / self.align * self.align } else { 0 }
+        if aligned {
+            block.len() / self.align * self.align
+        } else {
+            0
+        }
     }
 }
 
@@ -354,5 +386,8 @@ fn block_of(work: Work) -> BlockMut {
 
 fn cannot_sync_ranges(error: &std::io::Error) -> bool {
     // No page cache of its own, or no such call.
-    matches!(error.raw_os_error(), Some(libc::ESPIPE | libc::ENOSYS | libc::EOPNOTSUPP | libc::EINVAL))
+    matches!(
+        error.raw_os_error(),
+        Some(libc::ESPIPE | libc::ENOSYS | libc::EOPNOTSUPP | libc::EINVAL)
+    )
 }

@@ -17,19 +17,31 @@ struct State {
 
 impl Gate {
     pub(crate) fn new(limit: usize) -> Arc<Self> {
-        let state = State { free: limit, waiters: std::collections::VecDeque::new() };
-        Arc::new(Self { state: Mutex::new(state) })
+        let state = State {
+            free: limit,
+            waiters: std::collections::VecDeque::new(),
+        };
+        Arc::new(Self {
+            state: Mutex::new(state),
+        })
     }
 
     /// Waits for a place; the ticket's drop gives it back.
     pub(crate) fn enter(self: &Arc<Self>) -> Enter {
-        Enter { gate: Arc::clone(self), waiting: false }
+        Enter {
+            gate: Arc::clone(self),
+            waiting: false,
+        }
     }
 
     fn wake_one(&self) {
         let waker = {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-            if state.free == 0 { None } else { state.waiters.pop_front() }
+            if state.free == 0 {
+                None
+            } else {
+                state.waiters.pop_front()
+            }
         };
         if let Some(waker) = waker {
             waker.wake();

@@ -40,8 +40,17 @@ struct State {
 
 impl LocalListing {
     pub(crate) fn new(dir: OwnedFd, path: RelPath, trace: Trace) -> Self {
-        let state = State { dir: Arc::new(dir), path: path.clone(), trace, names: Vec::new(), ended: false };
-        Self { state: Some(state), path }
+        let state = State {
+            dir: Arc::new(dir),
+            path: path.clone(),
+            trace,
+            names: Vec::new(),
+            ended: false,
+        };
+        Self {
+            state: Some(state),
+            path,
+        }
     }
 }
 
@@ -77,15 +86,21 @@ impl State {
                     continue;
                 }
                 let keep = self.names.len().saturating_sub(max - entries.len());
-                entries.extend(self.names.split_off(keep).into_iter().rev().filter_map(|(_, name)| {
-                    let metadata = match stat::name(&self.dir, name.as_bytes()) {
-                        Ok(metadata) => Ok(metadata),
-                        // Gone since the folder was read: there is no such entry any more.
-                        Err(Errno::NOENT) => return None,
-                        Err(error) => Err(fault(Op::Stat, &path.join(&name), error)),
-                    };
-                    Some(DirEntry { name, metadata })
-                }));
+                entries.extend(
+                    self.names
+                        .split_off(keep)
+                        .into_iter()
+                        .rev()
+                        .filter_map(|(_, name)| {
+                            let metadata = match stat::name(&self.dir, name.as_bytes()) {
+                                Ok(metadata) => Ok(metadata),
+                                // Gone since the folder was read: there is no such entry any more.
+                                Err(Errno::NOENT) => return None,
+                                Err(error) => Err(fault(Op::Stat, &path.join(&name), error)),
+                            };
+                            Some(DirEntry { name, metadata })
+                        }),
+                );
             }
             Ok(entries)
         })
@@ -113,7 +128,12 @@ impl State {
                 // Only a damaged volume has such a name; a folder listed in part must not look whole.
                 let source = std::io::Error::other("the folder holds an impossible name");
                 let kind = ErrorKind::DeviceError;
-                return Err(Error { op: Op::List, path: self.path.clone(), kind, source: Some(source) });
+                return Err(Error {
+                    op: Op::List,
+                    path: self.path.clone(),
+                    kind,
+                    source: Some(source),
+                });
             };
             self.names.push((entry.ino(), name));
         }

@@ -32,7 +32,12 @@ pub struct MountInfo {
 /// # Errors
 /// When `path` cannot be examined, the table cannot be read, or the mount is not in it (other mount name space).
 pub fn mount_of(path: &Path) -> io::Result<MountInfo> {
-    let node = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, rustix::fs::Mode::empty())?;
+    let node = openat(
+        CWD,
+        path,
+        OFlags::PATH | OFlags::CLOEXEC,
+        rustix::fs::Mode::empty(),
+    )?;
     let id = statx(&node, c"", AtFlags::EMPTY_PATH, MASK)?.stx_mnt_id;
     let table = std::fs::read("/proc/self/mountinfo")?;
     table
@@ -47,14 +52,20 @@ pub fn mount_of(path: &Path) -> io::Result<MountInfo> {
 /// # Errors
 /// When /proc is not there.
 pub fn boot_id() -> io::Result<String> {
-    Ok(std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
+    Ok(std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?
+        .trim()
+        .to_owned())
 }
 
 /// `36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue`
 fn parse(line: &[u8]) -> Option<MountInfo> {
     let fields: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
     let separator = fields.iter().position(|field| *field == b"-")?;
-    let text = |index: usize| fields.get(index).map(|field| String::from_utf8_lossy(&unescape(field)).into_owned());
+    let text = |index: usize| {
+        fields
+            .get(index)
+            .map(|field| String::from_utf8_lossy(&unescape(field)).into_owned())
+    };
     let device = text(2)?;
     let (major, minor) = device.split_once(':')?;
     let read_only = |options: &str| options.split(',').any(|option| option == "ro");
@@ -101,7 +112,10 @@ mod tests {
         let mount = parse(line).unwrap();
         assert_eq!((mount.id, mount.device), (36, (98, 7)));
         assert_eq!(mount.mount_point, Path::new("/mnt/my disk"));
-        assert_eq!((mount.fstype.as_str(), mount.source.as_str()), ("fuse.fusefat", "/dev/sdb1"));
+        assert_eq!(
+            (mount.fstype.as_str(), mount.source.as_str()),
+            ("fuse.fusefat", "/dev/sdb1")
+        );
         assert!(mount.read_only);
         for bad in [&b""[..], b"1 2 3", b"1 2 x:y / / rw - ext4 /dev/x rw", b"- - -"] {
             assert!(parse(bad).is_none());

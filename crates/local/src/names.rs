@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use ropeway_vfs::{Error, ErrorKind, Kind, Metadata, Name, Op, RelPath, Result};
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, RenameFlags, chmodat, linkat, makedev, mkdirat, mknodat, readlinkat, renameat,
-    renameat_with, symlinkat, unlinkat,
+    AtFlags, CWD, FileType, Mode, RenameFlags, chmodat, linkat, makedev, mkdirat, mknodat, readlinkat,
+    renameat, renameat_with, symlinkat, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -33,8 +33,14 @@ pub(crate) fn make_hard_link(root: &Root, existing: &RelPath, new: &RelPath) -> 
     let (from, old_name) = root.parent(Op::Link, existing)?;
     let (to, new_name) = root.parent(Op::Link, new)?;
     // Without AT_SYMLINK_FOLLOW a link to a link is made, nothing is followed.
-    linkat(&from, old_name.as_bytes(), &to, new_name.as_bytes(), AtFlags::empty())
-        .map_err(|error| fault(Op::Link, new, error))
+    linkat(
+        &from,
+        old_name.as_bytes(),
+        &to,
+        new_name.as_bytes(),
+        AtFlags::empty(),
+    )
+    .map_err(|error| fault(Op::Link, new, error))
 }
 
 pub(crate) fn make_special(root: &Root, path: &RelPath, metadata: &Metadata) -> Result<()> {
@@ -50,8 +56,14 @@ pub(crate) fn make_special(root: &Root, path: &RelPath, metadata: &Metadata) -> 
     let (place, name) = root.parent(Op::Link, path)?;
     let (major, minor) = metadata.device.unwrap_or((0, 0));
     let mode = metadata.mode.unwrap_or(PRIVATE);
-    mknodat(&place, name.as_bytes(), kind, Mode::from_raw_mode(mode & 0o7777), makedev(major, minor))
-        .map_err(|error| fault(Op::Link, path, error))?;
+    mknodat(
+        &place,
+        name.as_bytes(),
+        kind,
+        Mode::from_raw_mode(mode & 0o7777),
+        makedev(major, minor),
+    )
+    .map_err(|error| fault(Op::Link, path, error))?;
     restore_masked_mode(root, Op::Link, path, mode)
 }
 
@@ -64,7 +76,11 @@ pub(crate) fn read_link(root: &Root, path: &RelPath) -> Result<Vec<u8>> {
 
 pub(crate) fn remove(root: &Root, path: &RelPath, is_dir: bool) -> Result<()> {
     let (place, name) = root.parent(Op::Remove, path)?;
-    let flags = if is_dir { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+    let flags = if is_dir {
+        AtFlags::REMOVEDIR
+    } else {
+        AtFlags::empty()
+    };
     unlinkat(&place, name.as_bytes(), flags).map_err(|error| fault(Op::Remove, path, error))
 }
 
@@ -77,9 +93,7 @@ pub(crate) fn rename(root: &Root, from: &RelPath, to: &RelPath, replace: bool) -
     } else {
         match renameat_with(&source, old, &target, new, RenameFlags::NOREPLACE) {
             // The volume does not know the flag.
-            Err(Errno::INVAL | Errno::NOSYS) => {
-                link_and_unlink((&source, old), (&target, new))
-            }
+            Err(Errno::INVAL | Errno::NOSYS) => link_and_unlink((&source, old), (&target, new)),
             result => result,
         }
     };
@@ -92,7 +106,12 @@ pub(crate) fn rename(root: &Root, from: &RelPath, to: &RelPath, replace: bool) -
 pub(crate) fn rename_in(tree: &Arc<Inner>, dir: &RelPath, pairs: &[(Name, Name)]) -> Vec<Result<()>> {
     let place = match tree.root.place(Op::Rename, dir) {
         Ok(place) => place,
-        Err(error) => return pairs.iter().map(|(from, _)| Err(again(&error, dir.join(from)))).collect(),
+        Err(error) => {
+            return pairs
+                .iter()
+                .map(|(from, _)| Err(again(&error, dir.join(from))))
+                .collect();
+        }
     };
     let rename = |(from, to): &(Name, Name)| {
         let started = tree.trace.start();
@@ -110,7 +129,12 @@ pub(crate) fn rename_in(tree: &Arc<Inner>, dir: &RelPath, pairs: &[(Name, Name)]
 pub(crate) fn again(error: &Error, path: RelPath) -> Error {
     let code = error.source.as_ref().and_then(std::io::Error::raw_os_error);
     let source = code.map(std::io::Error::from_raw_os_error);
-    Error { op: error.op, path, kind: error.kind, source }
+    Error {
+        op: error.op,
+        path,
+        kind: error.kind,
+        source,
+    }
 }
 
 /// Renames without replacing where the kernel cannot: a link is exclusive, a folder is looked for.

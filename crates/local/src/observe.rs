@@ -38,10 +38,21 @@ impl Trace {
         range: (u64, u64),
         result: i64,
     ) {
-        let (Some((observer, end)), Some(start)) = (&self.0, started.0) else { return };
+        let (Some((observer, end)), Some(start)) = (&self.0, started.0) else {
+            return;
+        };
         let duration = observer.now().saturating_sub(start);
         let (offset, length) = range;
-        observer.record(Record { start, duration, end: *end, kind, path, offset, length, result });
+        observer.record(Record {
+            start,
+            duration,
+            end: *end,
+            kind,
+            path,
+            offset,
+            length,
+            result,
+        });
     }
 
     /// Runs an operation and records it; `count` tells the bytes done.

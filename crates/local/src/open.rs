@@ -54,7 +54,11 @@ pub(crate) enum Manner {
 
 /// Opens (and creates) a regular file; never waits on a FIFO, never follows a link.
 pub(crate) fn open(tree: &Inner, path: &RelPath, options: OpenOptions) -> Result<Opened> {
-    let op = if options.create == Create::No { Op::Open } else { Op::Create };
+    let op = if options.create == Create::No {
+        Op::Open
+    } else {
+        Op::Create
+    };
     let fd = open_regular(tree, op, path, options)?;
     let mask = StatxFlags::BASIC_STATS | StatxFlags::DIOALIGN;
     let stat = stat::raw(&fd, mask).map_err(|error| fault(op, path, error))?;
@@ -76,7 +80,12 @@ pub(crate) fn open(tree: &Inner, path: &RelPath, options: OpenOptions) -> Result
         true if tree.takes_dontcache(&fd, stat::volume(&stat)) => Manner::Flag,
         true => Manner::Behind(Arc::new(Behind::new(&fd))),
     };
-    Ok(Opened { fd, direct, manner, manner_from })
+    Ok(Opened {
+        fd,
+        direct,
+        manner,
+        manner_from,
+    })
 }
 
 /// Whether reads and writes of an open file take `RWF_DONTCACHE`.
@@ -97,12 +106,21 @@ pub(crate) fn require_regular(op: Op, path: &RelPath, mode: u32) -> Result<()> {
 
 fn not_regular(op: Op, path: &RelPath) -> Error {
     let source = Some(std::io::Error::other("not a regular file"));
-    Error { op, path: path.clone(), kind: ErrorKind::Unsupported, source }
+    Error {
+        op,
+        path: path.clone(),
+        kind: ErrorKind::Unsupported,
+        source,
+    }
 }
 
 fn open_regular(tree: &Inner, op: Op, path: &RelPath, options: OpenOptions) -> Result<OwnedFd> {
     let mut flags = OFlags::NONBLOCK;
-    flags |= if options.write { OFlags::RDWR } else { OFlags::RDONLY | OFlags::NOATIME };
+    flags |= if options.write {
+        OFlags::RDWR
+    } else {
+        OFlags::RDONLY | OFlags::NOATIME
+    };
     let (create, mode) = match options.create {
         Create::No => (OFlags::empty(), 0),
         Create::New => (OFlags::CREATE | OFlags::EXCL, options.mode & 0o7777),
@@ -136,7 +154,8 @@ fn open_retrying(tree: &Inner, path: &RelPath, flags: OFlags, mode: u32) -> rust
             tree.root.open_at(path, flags.difference(OFlags::NOATIME), mode)
         }
         Err(Errno::ACCESS) if flags.contains(OFlags::RDWR) => {
-            tree.root.open_at(path, flags.difference(OFlags::RDWR) | OFlags::WRONLY, mode)
+            tree.root
+                .open_at(path, flags.difference(OFlags::RDWR) | OFlags::WRONLY, mode)
         }
         result => result,
     }
@@ -154,7 +173,10 @@ fn open_direct(tree: &Inner, path: &RelPath, write: bool, stat: &Statx) -> Optio
         return None;
     }
     let access = if write { OFlags::RDWR } else { OFlags::RDONLY };
-    let fd = tree.root.open_at(path, access | OFlags::DIRECT | OFlags::NONBLOCK, 0).ok()?;
+    let fd = tree
+        .root
+        .open_at(path, access | OFlags::DIRECT | OFlags::NONBLOCK, 0)
+        .ok()?;
     let again = stat::raw(&fd, StatxFlags::INO).ok()?;
     // Somebody may have put another file in its place meanwhile.
     let same = again.stx_ino == stat.stx_ino && stat::volume(&again) == stat::volume(stat);

@@ -30,7 +30,10 @@ pub(crate) fn next_extent(fd: &OwnedFd, offset: u64) -> rustix::io::Result<Optio
         Err(Errno::NXIO) => return Ok(None),
         Err(error) => return Err(error),
     };
-    Ok((end > start).then(|| Extent { offset: start, length: end - start }))
+    Ok((end > start).then(|| Extent {
+        offset: start,
+        length: end - start,
+    }))
 }
 
 /// Reserves space; only a full volume is an error.
@@ -68,7 +71,13 @@ pub(crate) fn reflink(target: &OwnedFd, source: &OwnedFd) -> rustix::io::Result<
     match retried(|| ioctl_ficlone(target, source)) {
         Ok(()) => Ok(true),
         Err(
-            Errno::OPNOTSUPP | Errno::XDEV | Errno::INVAL | Errno::NOTTY | Errno::NOSYS | Errno::TXTBSY | Errno::PERM,
+            Errno::OPNOTSUPP
+            | Errno::XDEV
+            | Errno::INVAL
+            | Errno::NOTTY
+            | Errno::NOSYS
+            | Errno::TXTBSY
+            | Errno::PERM,
         ) => Ok(false),
         Err(error) => Err(error),
     }

@@ -54,12 +54,18 @@ fn metadata(stat: &Statx) -> Metadata {
         size: stat.stx_size,
         allocated: has(StatxFlags::BLOCKS).then_some(stat.stx_blocks * BLOCK_BYTES),
         mode: Some(mode & 0o7777),
-        owner: Some(Owner { user: stat.stx_uid, group: stat.stx_gid }),
+        owner: Some(Owner {
+            user: stat.stx_uid,
+            group: stat.stx_gid,
+        }),
         modified: time(&stat.stx_mtime),
         accessed: has(StatxFlags::ATIME).then(|| time(&stat.stx_atime)),
         changed: has(StatxFlags::CTIME).then(|| time(&stat.stx_ctime)),
         created: has(StatxFlags::BTIME).then(|| time(&stat.stx_btime)),
-        id: Some(FileId { volume: volume(stat), index: stat.stx_ino }),
+        id: Some(FileId {
+            volume: volume(stat),
+            index: stat.stx_ino,
+        }),
         links: u64::from(stat.stx_nlink),
         device: matches!(kind, Kind::CharDevice | Kind::BlockDevice)
             .then_some((stat.stx_rdev_major, stat.stx_rdev_minor)),

@@ -73,7 +73,9 @@ impl LocalTree {
             trace: Trace::new(options.observer),
             dontcache: Mutex::default(),
         };
-        Ok(Arc::new(Self { inner: Arc::new(inner) }))
+        Ok(Arc::new(Self {
+            inner: Arc::new(inner),
+        }))
     }
 
     /// The engine in use.
@@ -102,7 +104,9 @@ impl LocalTree {
         let inner = Arc::clone(&self.inner);
         let path = path.clone();
         Box::pin(executor::run(lane, move || {
-            inner.trace.call(kind, &path, (0, 0), |_| 0, || operation(&inner, &path))
+            inner
+                .trace
+                .call(kind, &path, (0, 0), |_| 0, || operation(&inner, &path))
         }))
     }
 }
@@ -155,14 +159,17 @@ impl Tree for LocalTree {
     fn list<'a>(&'a self, dir: &'a RelPath) -> Pending<'a, Result<Box<dyn Listing>>> {
         self.call(Lane::Short, "open", dir, |tree, dir| {
             let fd = tree.root.dir(Op::List, dir)?;
-            let listing: Box<dyn Listing> =
-                Box::new(LocalListing::new(fd, dir.clone(), tree.trace.clone()));
+            let listing: Box<dyn Listing> = Box::new(LocalListing::new(fd, dir.clone(), tree.trace.clone()));
             Ok(listing)
         })
     }
 
     fn open<'a>(&'a self, path: &'a RelPath, options: OpenOptions) -> Pending<'a, Result<Arc<dyn File>>> {
-        let kind = if options.create == Create::No { "open" } else { "create" };
+        let kind = if options.create == Create::No {
+            "open"
+        } else {
+            "create"
+        };
         self.call(Lane::Short, kind, path, move |tree, path| {
             let opened = open::open(tree, path, options)?;
             let file: Arc<dyn File> = Arc::new(LocalFile::new(Arc::clone(tree), path.clone(), opened));
@@ -171,12 +178,16 @@ impl Tree for LocalTree {
     }
 
     fn make_dir<'a>(&'a self, path: &'a RelPath, mode: u32) -> Pending<'a, Result<()>> {
-        self.call(Lane::Short, "make_dir", path, move |tree, path| names::make_dir(&tree.root, path, mode))
+        self.call(Lane::Short, "make_dir", path, move |tree, path| {
+            names::make_dir(&tree.root, path, mode)
+        })
     }
 
     fn make_symlink<'a>(&'a self, path: &'a RelPath, text: &'a [u8]) -> Pending<'a, Result<()>> {
         let text = text.to_vec();
-        self.call(Lane::Short, "link", path, move |tree, path| names::make_symlink(&tree.root, path, &text))
+        self.call(Lane::Short, "link", path, move |tree, path| {
+            names::make_symlink(&tree.root, path, &text)
+        })
     }
 
     fn make_hard_link<'a>(&'a self, existing: &'a RelPath, new: &'a RelPath) -> Pending<'a, Result<()>> {
@@ -194,15 +205,21 @@ impl Tree for LocalTree {
     }
 
     fn read_link<'a>(&'a self, path: &'a RelPath) -> Pending<'a, Result<Vec<u8>>> {
-        self.call(Lane::Short, "stat", path, |tree, path| names::read_link(&tree.root, path))
+        self.call(Lane::Short, "stat", path, |tree, path| {
+            names::read_link(&tree.root, path)
+        })
     }
 
     fn remove_file<'a>(&'a self, path: &'a RelPath) -> Pending<'a, Result<()>> {
-        self.call(Lane::Short, "remove", path, |tree, path| names::remove(&tree.root, path, false))
+        self.call(Lane::Short, "remove", path, |tree, path| {
+            names::remove(&tree.root, path, false)
+        })
     }
 
     fn remove_dir<'a>(&'a self, path: &'a RelPath) -> Pending<'a, Result<()>> {
-        self.call(Lane::Short, "remove", path, |tree, path| names::remove(&tree.root, path, true))
+        self.call(Lane::Short, "remove", path, |tree, path| {
+            names::remove(&tree.root, path, true)
+        })
     }
 
     fn rename<'a>(&'a self, from: &'a RelPath, to: &'a RelPath, replace: bool) -> Pending<'a, Result<()>> {
@@ -215,7 +232,9 @@ impl Tree for LocalTree {
     fn rename_in<'a>(&'a self, dir: &'a RelPath, pairs: &'a [(Name, Name)]) -> Pending<'a, Vec<Result<()>>> {
         let inner = Arc::clone(&self.inner);
         let (dir, pairs) = (dir.clone(), pairs.to_vec());
-        Box::pin(executor::run(Lane::Short, move || names::rename_in(&inner, &dir, &pairs)))
+        Box::pin(executor::run(Lane::Short, move || {
+            names::rename_in(&inner, &dir, &pairs)
+        }))
     }
 
     fn set_metadata<'a>(
@@ -270,9 +289,13 @@ impl Tree for LocalTree {
         source: &'a dyn Tree,
         batch: Batch,
     ) -> std::result::Result<Pending<'a, Vec<BatchResult>>, Batch> {
-        let Some(source) = source.as_any().downcast_ref::<LocalTree>() else { return Err(batch) };
+        let Some(source) = source.as_any().downcast_ref::<LocalTree>() else {
+            return Err(batch);
+        };
         let (source, target) = (Arc::clone(&source.inner), Arc::clone(&self.inner));
-        Ok(Box::pin(executor::run(Lane::Short, move || batch::copy(&source, &target, &batch))))
+        Ok(Box::pin(executor::run(Lane::Short, move || {
+            batch::copy(&source, &target, &batch)
+        })))
     }
 
     fn watch(&self) -> Pending<'_, Result<Box<dyn Watch>>> {
@@ -285,7 +308,11 @@ impl Tree for LocalTree {
 
 impl std::fmt::Debug for LocalTree {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "LocalTree({}, {:?})", self.inner.path.display(), self.inner.engine)
+        write!(
+            f,
+            "LocalTree({}, {:?})",
+            self.inner.path.display(),
+            self.inner.engine
+        )
     }
 }
-

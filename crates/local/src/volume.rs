@@ -13,7 +13,6 @@ use crate::attributes::{Node, set_times, xattr};
 use crate::mounts::{MountInfo, mount_of};
 use crate::{executor, stat};
 
-
 /// 4 GiB - 1: the largest file of FAT (Microsoft FAT specification, DIR_FileSize).
 const FAT_FILE_MAX: u64 = u32::MAX as u64;
 
@@ -47,7 +46,9 @@ fn needs_probe(fstype: &str) -> bool {
 }
 
 fn is_remote(fstype: &str) -> bool {
-    fstype.starts_with("nfs") || fstype.starts_with("fuse") || matches!(fstype, "cifs" | "smb3" | "9p" | "ceph")
+    fstype.starts_with("nfs")
+        || fstype.starts_with("fuse")
+        || matches!(fstype, "cifs" | "smb3" | "9p" | "ceph")
 }
 
 fn by_type(root: &OwnedFd, fstype: &str) -> Capabilities {
@@ -121,9 +122,15 @@ fn has_creation_time(root: &OwnedFd) -> bool {
 
 /// Finds out by a probe file in the root. A root that cannot be written leaves the table's word.
 fn try_out(root: &OwnedFd, volume: &mut Capabilities) {
-    let stem = format!(".ropeway-probe-{}-{:x}", rustix::process::getpid(), nanoseconds_now());
+    let stem = format!(
+        ".ropeway-probe-{}-{:x}",
+        rustix::process::getpid(),
+        nanoseconds_now()
+    );
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
-    let Ok(file) = rustix::fs::openat(root, stem.as_str(), flags, Mode::RUSR | Mode::WUSR) else { return };
+    let Ok(file) = rustix::fs::openat(root, stem.as_str(), flags, Mode::RUSR | Mode::WUSR) else {
+        return;
+    };
     volume.time_granularity_ns = time_granularity(&file).unwrap_or(volume.time_granularity_ns);
     volume.modes = keeps_modes(&file);
     volume.owners = keeps_owners(&file);
@@ -142,22 +149,31 @@ fn try_out(root: &OwnedFd, volume: &mut Capabilities) {
     let create = |name: &str| rustix::fs::openat(root, name, flags, Mode::RUSR).map(drop);
     volume.windows_names = !(tried("-a:b", &create) && tried("-a?b", &create) && tried("-a\"b", &create));
     volume.symlinks = tried("-s", &|name| rustix::fs::symlinkat(stem.as_str(), root, name));
-    volume.hard_links =
-        tried("-h", &|name| rustix::fs::linkat(root, stem.as_str(), root, name, AtFlags::empty()));
+    volume.hard_links = tried("-h", &|name| {
+        rustix::fs::linkat(root, stem.as_str(), root, name, AtFlags::empty())
+    });
     volume.special_files = tried("-f", &|name| rustix::fs::mkfifoat(root, name, Mode::RUSR));
     drop(file);
     let _ = rustix::fs::unlinkat(root, stem.as_str(), AtFlags::empty());
 }
 
 fn nanoseconds_now() -> u128 {
-    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |time| time.as_nanos())
+    std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |time| time.as_nanos())
 }
 
 /// Sets an odd time and sees what remains of it.
 fn time_granularity(file: &OwnedFd) -> Option<u64> {
     // An odd second with an odd nanosecond; in 2033, so that the past of the clock does not matter.
     let wanted = Timestamp::from_unix(2_000_000_001, 123_456_789);
-    set_times(&Node::File(file.as_fd()), Some(wanted), Some(wanted), &mut Vec::new()).ok()?;
+    set_times(
+        &Node::File(file.as_fd()),
+        Some(wanted),
+        Some(wanted),
+        &mut Vec::new(),
+    )
+    .ok()?;
     let kept = stat::open(file).ok()?.modified;
     Some(granularity_of(wanted, kept))
 }

@@ -16,8 +16,8 @@ use std::task::{Poll, Waker};
 use inotify::{Event, EventMask, Inotify, WatchDescriptor, WatchMask, Watches};
 use ropeway_vfs::tree::{Change, Watch};
 use ropeway_vfs::{Error, ErrorKind, Name, Op, Pending, RelPath, Result};
-use rustix::event::{EventfdFlags, PollFd, PollFlags};
-use rustix::fs::{Dir, FileType};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
+use rustix::fs::{Dir, FileType, fstat};
 use rustix::io::Errno;
 
 use crate::beneath::fault;
@@ -28,6 +28,12 @@ const CHANGES_MAX: usize = 65_536;
 
 /// Bytes of one read from the kernel: hundreds of events.
 const BUFFER_BYTES: usize = 64 * 1024;
+
+/// How often a quiet watch looks whether its root still exists.
+const ROOT_INTERVAL: Timespec = Timespec {
+    tv_sec: 1,
+    tv_nsec: 0,
+};
 
 /// What is asked of each folder.
 const MASK: WatchMask = WatchMask::CREATE
@@ -69,7 +75,10 @@ impl LocalWatch {
         let inotify = Inotify::init().map_err(failed)?;
         let stop = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| fault(Op::Watch, &top, error))?;
-        let shared = Arc::new(Shared { state: Mutex::default(), stop });
+        let shared = Arc::new(Shared {
+            state: Mutex::default(),
+            stop,
+        });
         let mut watcher = Watcher {
             tree: Arc::clone(tree),
             watches: inotify.watches(),
@@ -177,7 +186,12 @@ impl Watcher {
             }
             let events = match inotify.read_events(&mut buffer) {
                 Ok(events) => events,
-                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                    ) =>
+                {
                     continue;
                 }
                 Err(error) => return Err(fault(Op::Watch, &RelPath::root(), error)),
@@ -188,16 +202,23 @@ impl Watcher {
         }
     }
 
-    /// Waits for events; true when the watch is to end.
+    /// Waits for events; true when the watch is to end. A removed root is an error.
     fn wait(&self, inotify: &Inotify) -> Result<bool> {
         let mut fds = [
             PollFd::from_borrowed_fd(inotify.as_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(self.shared.stop.as_fd(), PollFlags::IN),
         ];
-        match rustix::io::retry_on_intr(|| rustix::event::poll(&mut fds, None)) {
-            Ok(_) => Ok(!fds[1].revents().is_empty()),
-            Err(error) => Err(fault(Op::Watch, &RelPath::root(), error)),
+        let failed = |error| fault(Op::Watch, &RelPath::root(), error);
+        while rustix::io::retry_on_intr(|| rustix::event::poll(&mut fds, Some(&ROOT_INTERVAL)))
+            .map_err(failed)?
+            == 0
+        {
+            // The kernel does not tell the removal of a folder that is open, and the root is.
+            if fstat(self.tree.root.fd()).map_err(failed)?.st_nlink == 0 {
+                return Err(Error::new(Op::Watch, &RelPath::root(), ErrorKind::Gone));
+            }
         }
+        Ok(!fds[1].revents().is_empty())
     }
 
     fn handle(&mut self, event: &Event<&std::ffi::OsStr>) -> Result<()> {
@@ -206,8 +227,13 @@ impl Watcher {
             self.shared.overflow();
             return self.add(&RelPath::root(), false);
         }
-        let Some(dir) = self.paths.get(&event.wd).cloned() else { return Ok(()) };
-        if event.mask.intersects(EventMask::IGNORED | EventMask::UNMOUNT | EventMask::DELETE_SELF) {
+        let Some(dir) = self.paths.get(&event.wd).cloned() else {
+            return Ok(());
+        };
+        if event
+            .mask
+            .intersects(EventMask::IGNORED | EventMask::UNMOUNT | EventMask::DELETE_SELF)
+        {
             self.paths.remove(&event.wd);
             if dir.is_root() {
                 return Err(Error::new(Op::Watch, &dir, ErrorKind::Gone));
@@ -242,7 +268,10 @@ impl Watcher {
             };
             // The magic link leads to the very folder that was opened beneath the root.
             let link = PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()));
-            let watch = self.watches.add(&link, MASK).map_err(|error| limit_error(error, &path))?;
+            let watch = self
+                .watches
+                .add(&link, MASK)
+                .map_err(|error| limit_error(error, &path))?;
             self.paths.insert(watch, path.clone());
             let listed = |error| fault(Op::Watch, &path, error);
             for entry in Dir::new(fd).map_err(listed)? {
@@ -252,7 +281,9 @@ impl Watcher {
                     Err(Errno::NOENT) => break,
                     Err(error) => return Err(listed(error)),
                 };
-                let Some(name) = Name::new(entry.file_name().to_bytes()) else { continue };
+                let Some(name) = Name::new(entry.file_name().to_bytes()) else {
+                    continue;
+                };
                 let child = path.join(&name);
                 if report {
                     self.shared.change(child.clone());
@@ -267,8 +298,11 @@ impl Watcher {
 
     /// Ends the watches of a folder that was moved away, and of all below it.
     fn forget(&mut self, top: &RelPath) {
-        let gone: Vec<_> =
-            self.paths.extract_if(|_, path| path.strip_prefix(top).is_some()).map(|(watch, _)| watch).collect();
+        let gone: Vec<_> = self
+            .paths
+            .extract_if(|_, path| path.strip_prefix(top).is_some())
+            .map(|(watch, _)| watch)
+            .collect();
         for watch in gone {
             // It may have gone by itself.
             let _ = self.watches.remove(watch);
@@ -280,7 +314,10 @@ impl Watcher {
 fn is_passing(error: &Error) -> bool {
     matches!(
         error.kind,
-        ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::SymbolicLink | ErrorKind::PermissionDenied
+        ErrorKind::NotFound
+            | ErrorKind::NotADirectory
+            | ErrorKind::SymbolicLink
+            | ErrorKind::PermissionDenied
     )
 }
 
@@ -292,7 +329,15 @@ fn limit_error(error: io::Error, path: &RelPath) -> Error {
         _ => return fault(Op::Watch, path, error),
     };
     let value = std::fs::read_to_string(format!("/proc/sys/fs/inotify/{knob}")).unwrap_or_default();
-    let message = format!("the limit fs.inotify.{knob} = {} is reached; raise it with sysctl", value.trim());
+    let message = format!(
+        "the limit fs.inotify.{knob} = {} is reached; raise it with sysctl",
+        value.trim()
+    );
     let source = Some(io::Error::other(message));
-    Error { op: Op::Watch, path: path.clone(), kind: ErrorKind::Exhausted, source }
+    Error {
+        op: Op::Watch,
+        path: path.clone(),
+        kind: ErrorKind::Exhausted,
+        source,
+    }
 }

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use common::{Random, block_on, is_root, name, path, tree};
 use ropeway_local::{IoEngine, LocalTree};
 use ropeway_vfs::{
-    Batch, BatchItem, BatchResult, CacheMode, Create, ErrorKind, MetadataChange, Owner, Preserve, RelPath, Tree,
-    Xattr,
+    Batch, BatchItem, BatchResult, CacheMode, Create, ErrorKind, MetadataChange, Owner, Preserve, RelPath,
+    Tree, Xattr,
 };
 
 /// A batch of everything in the source's root, each file under a temporary name first.
@@ -39,7 +39,12 @@ fn copy(target: &LocalTree, source: &LocalTree, batch: Batch) -> Vec<BatchResult
     block_on(target.copy_batch(source, batch).ok().expect("both are local"))
 }
 
-fn trees() -> (tempfile::TempDir, Arc<LocalTree>, tempfile::TempDir, Arc<LocalTree>) {
+fn trees() -> (
+    tempfile::TempDir,
+    Arc<LocalTree>,
+    tempfile::TempDir,
+    Arc<LocalTree>,
+) {
     let (from, source) = tree(IoEngine::Psync, None);
     let (to, target) = tree(IoEngine::Psync, None);
     std::fs::create_dir(to.path().join("to")).unwrap();
@@ -48,20 +53,37 @@ fn trees() -> (tempfile::TempDir, Arc<LocalTree>, tempfile::TempDir, Arc<LocalTr
 
 fn assert_same(from: &Path, to: &Path) {
     let (a, b) = (std::fs::metadata(from).unwrap(), std::fs::metadata(to).unwrap());
-    assert!(std::fs::read(from).unwrap() == std::fs::read(to).unwrap(), "{from:?}");
+    assert!(
+        std::fs::read(from).unwrap() == std::fs::read(to).unwrap(),
+        "{from:?}"
+    );
     assert_eq!(
         (a.mode(), a.uid(), a.gid(), a.mtime(), a.mtime_nsec()),
         (b.mode(), b.uid(), b.gid(), b.mtime(), b.mtime_nsec()),
         "{from:?}"
     );
-    assert_eq!((a.atime(), a.atime_nsec()), (b.atime(), b.atime_nsec()), "{from:?}");
+    assert_eq!(
+        (a.atime(), a.atime_nsec()),
+        (b.atime(), b.atime_nsec()),
+        "{from:?}"
+    );
 }
 
 #[test]
 fn every_size_mode_and_owner_arrives() {
     let (from, source, to, target) = trees();
     let mut random = Random(3);
-    let sizes = [0, 1, 511, 4096, 70_000, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, 3_500_000];
+    let sizes = [
+        0,
+        1,
+        511,
+        4096,
+        70_000,
+        (1 << 20) - 1,
+        1 << 20,
+        (1 << 20) + 1,
+        3_500_000,
+    ];
     let modes = [0o644, 0o600, 0o755, 0o4755, 0o2775, 0o664, 0o400, 0o000, 0o1777];
     for (index, (size, mode)) in sizes.into_iter().zip(modes).enumerate() {
         let file = from.path().join(format!("{index}"));
@@ -80,11 +102,17 @@ fn every_size_mode_and_owner_arrives() {
         let done = result.unwrap();
         assert!(!done.source_changed);
         assert_eq!((done.size, done.sent), (item.metadata.size, item.metadata.size));
+        assert_same(
+            &from.path().join(item.name.as_os_str()),
+            &to.path().join("to").join(item.name.as_os_str()),
+        );
         let bytes = std::fs::read(from.path().join(item.name.as_os_str())).unwrap();
         assert_eq!(done.hash, Some(*blake3::hash(&bytes).as_bytes()));
-        assert_same(&from.path().join(item.name.as_os_str()), &to.path().join("to").join(item.name.as_os_str()));
     }
-    assert_eq!(std::fs::read_dir(to.path().join("to")).unwrap().count(), items.len());
+    assert_eq!(
+        std::fs::read_dir(to.path().join("to")).unwrap().count(),
+        items.len()
+    );
 }
 
 #[test]
@@ -92,14 +120,26 @@ fn attributes_and_acls_arrive_and_inherited_ones_do_not() {
     let (from, source, to, target) = trees();
     // user::rwx user:1:rwx group::r-x mask::rwx other::---
     let mut acl = 2u32.to_le_bytes().to_vec();
-    for (tag, perm, id) in [(1u16, 7u16, u32::MAX), (2, 7, 1), (4, 5, u32::MAX), (16, 7, u32::MAX), (32, 0, u32::MAX)] {
+    for (tag, perm, id) in [
+        (1u16, 7u16, u32::MAX),
+        (2, 7, 1),
+        (4, 5, u32::MAX),
+        (16, 7, u32::MAX),
+        (32, 0, u32::MAX),
+    ] {
         acl.extend(tag.to_le_bytes());
         acl.extend(perm.to_le_bytes());
         acl.extend(id.to_le_bytes());
     }
-    let xattr = |name: &str| Xattr { name: name.as_bytes().to_vec(), value: acl.clone() };
+    let xattr = |name: &str| Xattr {
+        name: name.as_bytes().to_vec(),
+        value: acl.clone(),
+    };
     let set = |tree: &LocalTree, at: &RelPath, xattrs| {
-        let change = MetadataChange { xattrs: Some(xattrs), ..MetadataChange::default() };
+        let change = MetadataChange {
+            xattrs: Some(xattrs),
+            ..MetadataChange::default()
+        };
         assert_eq!(block_on(tree.set_metadata(at, &change)).unwrap(), []);
     };
     set(&target, &path("to"), vec![xattr("system.posix_acl_default")]);
@@ -107,13 +147,23 @@ fn attributes_and_acls_arrive_and_inherited_ones_do_not() {
         std::fs::write(from.path().join(file), file).unwrap();
         std::fs::set_permissions(from.path().join(file), std::fs::Permissions::from_mode(0o664)).unwrap();
     }
-    let own = Xattr { name: b"user.own".to_vec(), value: b"1".to_vec() };
-    set(&source, &path("acl"), vec![xattr("system.posix_acl_access"), own.clone()]);
+    let own = Xattr {
+        name: b"user.own".to_vec(),
+        value: b"1".to_vec(),
+    };
+    set(
+        &source,
+        &path("acl"),
+        vec![xattr("system.posix_acl_access"), own.clone()],
+    );
     for result in copy(&target, &source, batch_of(&source)) {
         result.unwrap();
     }
     assert_eq!(block_on(target.xattrs(&path("to/plain"))).unwrap(), []);
-    assert_eq!(block_on(target.xattrs(&path("to/acl"))).unwrap(), [xattr("system.posix_acl_access"), own]);
+    assert_eq!(
+        block_on(target.xattrs(&path("to/acl"))).unwrap(),
+        [xattr("system.posix_acl_access"), own]
+    );
     assert_same(&from.path().join("plain"), &to.path().join("to/plain"));
     assert_same(&from.path().join("acl"), &to.path().join("to/acl"));
 }
@@ -154,14 +204,21 @@ fn failures_are_told_by_side_and_leave_nothing() {
     std::fs::write(to.path().join("to/t-taken"), "old").unwrap();
     std::fs::create_dir(to.path().join("to/isdir")).unwrap();
     let results = copy(&target, &source, batch);
-    let fault = |index: usize| results[index].as_ref().map(|_| ()).map_err(|(error, side)| (error.kind, *side));
+    let fault = |index: usize| {
+        results[index]
+            .as_ref()
+            .map(|_| ())
+            .map_err(|(error, side)| (error.kind, *side))
+    };
     assert_eq!(fault(0), Err((ErrorKind::Unsupported, true)), "fifo");
     assert_eq!(fault(1), Ok(()), "fine");
     assert_eq!(fault(2), Err((ErrorKind::NotFound, true)), "gone");
     assert_eq!(fault(3), Err((ErrorKind::IsADirectory, false)), "isdir");
     assert_eq!(fault(4), Err((ErrorKind::AlreadyExists, false)), "taken");
-    let mut left: Vec<_> =
-        std::fs::read_dir(to.path().join("to")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let mut left: Vec<_> = std::fs::read_dir(to.path().join("to"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
     left.sort();
     assert_eq!(left, ["fine", "isdir", "t-taken"]);
     assert_eq!(std::fs::read(to.path().join("to/t-taken")).unwrap(), b"old");
@@ -177,12 +234,19 @@ fn a_source_that_changed_since_the_walk_is_noticed_and_copied_as_it_is() {
     std::fs::write(from.path().join("grown"), "some text and more").unwrap();
     std::fs::write(from.path().join("shrunk"), "less").unwrap();
     std::fs::write(from.path().join("emptied"), "").unwrap();
-    std::fs::set_permissions(from.path().join("chmodded"), std::fs::Permissions::from_mode(0o640)).unwrap();
+    std::fs::set_permissions(
+        from.path().join("chmodded"),
+        std::fs::Permissions::from_mode(0o640),
+    )
+    .unwrap();
     let items = batch.items.clone();
     for (item, result) in items.iter().zip(copy(&target, &source, batch)) {
         let changed = result.unwrap().source_changed;
         assert_eq!(changed, item.name != name("chmodded"), "{}", item.name);
-        assert_same(&from.path().join(item.name.as_os_str()), &to.path().join("to").join(item.name.as_os_str()));
+        assert_same(
+            &from.path().join(item.name.as_os_str()),
+            &to.path().join("to").join(item.name.as_os_str()),
+        );
     }
 }
 
@@ -222,7 +286,10 @@ fn cold_sources_are_read_ahead_and_right() {
         result.unwrap();
     }
     for index in 0..200 {
-        assert_same(&from.path().join(format!("{index}")), &to.path().join(format!("to/{index}")));
+        assert_same(
+            &from.path().join(format!("{index}")),
+            &to.path().join(format!("to/{index}")),
+        );
     }
 }
 
@@ -232,11 +299,22 @@ fn what_is_not_kept_is_as_cp_would() {
     std::fs::write(from.path().join("file"), "x").unwrap();
     std::fs::set_permissions(from.path().join("file"), std::fs::Permissions::from_mode(0o4700)).unwrap();
     let mut batch = batch_of(&source);
-    batch.preserve = Preserve { owner: false, mode: false, times: false, xattrs: false };
+    batch.preserve = Preserve {
+        owner: false,
+        mode: false,
+        times: false,
+        xattrs: false,
+    };
     let done = copy(&target, &source, batch).remove(0).unwrap();
     assert_eq!(done.losses, []);
     let copied = block_on(target.metadata(&path("to/file"))).unwrap();
     assert_eq!(copied.mode, Some(0o700));
     let me = std::fs::metadata(to.path()).unwrap();
-    assert_eq!(copied.owner, Some(Owner { user: me.uid(), group: me.gid() }));
+    assert_eq!(
+        copied.owner,
+        Some(Owner {
+            user: me.uid(),
+            group: me.gid()
+        })
+    );
 }

@@ -9,7 +9,12 @@ use common::{Random, block, block_on, engines, path, poll_once, tree};
 use ropeway_block::Pool;
 use ropeway_vfs::{CacheMode, Create, ErrorKind, Extent, File, OpenOptions, Tree};
 
-const MODES: [CacheMode; 4] = [CacheMode::Auto, CacheMode::Keep, CacheMode::Leave, CacheMode::Direct];
+const MODES: [CacheMode; 4] = [
+    CacheMode::Auto,
+    CacheMode::Keep,
+    CacheMode::Leave,
+    CacheMode::Direct,
+];
 
 fn create(tree: &dyn Tree, name: &str, cache: CacheMode) -> Arc<dyn File> {
     block_on(tree.open(&path(name), OpenOptions::write(Create::New, cache))).unwrap()
@@ -41,12 +46,18 @@ fn random_writes_and_reads_agree_with_memory() {
                     let (read, result) = block_on(file.read_at(target, offset as u64, length));
                     result.unwrap();
                     let end = model.len().min(offset + length);
-                    assert!(read[..] == model[offset.min(end)..end], "{io:?} {mode:?} step {step}");
+                    assert!(
+                        read[..] == model[offset.min(end)..end],
+                        "{io:?} {mode:?} step {step}"
+                    );
                 }
             }
             block_on(file.sync(false)).unwrap();
             drop(file);
-            assert!(std::fs::read(base.path().join("file")).unwrap() == model, "{io:?} {mode:?}");
+            assert!(
+                std::fs::read(base.path().join("file")).unwrap() == model,
+                "{io:?} {mode:?}"
+            );
         }
     }
 }
@@ -105,7 +116,10 @@ fn many_operations_at_once_all_complete() {
             result.unwrap();
         }
         let reads = (0..600u64).map(|i| file.read_at(pool.try_get().unwrap(), i * 4096, 4096));
-        for (i, (read, result)) in block_on(futures_util::future::join_all(reads)).into_iter().enumerate() {
+        for (i, (read, result)) in block_on(futures_util::future::join_all(reads))
+            .into_iter()
+            .enumerate()
+        {
             result.unwrap();
             assert!(read.len() == 4096 && read.iter().all(|byte| *byte == i as u8));
         }
@@ -168,9 +182,21 @@ fn extents_holes_and_ranges() {
         block_on(file.write_at(block(&pool, &[1; 65536]), 1 << 20)).unwrap();
         block_on(file.write_at(block(&pool, &[2; 65536]), 1 << 39)).unwrap();
         let first = block_on(file.next_extent(0)).unwrap();
-        assert_eq!(first, Some(Extent { offset: 1 << 20, length: 65536 }));
+        assert_eq!(
+            first,
+            Some(Extent {
+                offset: 1 << 20,
+                length: 65536
+            })
+        );
         let second = block_on(file.next_extent((1 << 20) + 65536)).unwrap();
-        assert_eq!(second, Some(Extent { offset: 1 << 39, length: 65536 }));
+        assert_eq!(
+            second,
+            Some(Extent {
+                offset: 1 << 39,
+                length: 65536
+            })
+        );
         assert_eq!(block_on(file.next_extent((1 << 39) + 65536)).unwrap(), None);
         assert_eq!(block_on(file.next_extent(1 << 41)).unwrap(), None);
         block_on(file.punch_hole(1 << 20, 65536)).unwrap();
@@ -212,7 +238,11 @@ fn only_regular_files_open_and_no_fifo_hangs() {
             let error = block_on(tree.open(&path(node), options)).err().unwrap();
             assert_eq!(error.kind, kind, "{node}: {error}");
             let options = OpenOptions::write(Create::No, CacheMode::Auto);
-            assert_eq!(block_on(tree.open(&path(node), options)).err().unwrap().kind, kind, "{node}");
+            assert_eq!(
+                block_on(tree.open(&path(node), options)).err().unwrap().kind,
+                kind,
+                "{node}"
+            );
         }
     }
 }
@@ -221,6 +251,8 @@ fn only_regular_files_open_and_no_fifo_hangs() {
 fn a_bad_engine_is_named() {
     let base = tempfile::tempdir().unwrap();
     let missing = base.path().join("none");
-    let error = ropeway_local::LocalTree::open(&missing, ropeway_local::LocalOptions::default()).err().unwrap();
+    let error = ropeway_local::LocalTree::open(&missing, ropeway_local::LocalOptions::default())
+        .err()
+        .unwrap();
     assert_eq!(error.kind, ErrorKind::NotFound);
 }

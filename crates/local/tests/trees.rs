@@ -12,8 +12,8 @@ use ropeway_local::{IoEngine, LocalOptions, LocalTree};
 use ropeway_vfs::trace::{End, Observer, Record};
 use ropeway_vfs::tree::Change;
 use ropeway_vfs::{
-    CacheMode, Create, ErrorKind, Kind, Loss, Metadata, MetadataChange, OpenOptions, Owner, RelPath, Timestamp,
-    Tree, Xattr,
+    CacheMode, Create, ErrorKind, Kind, Loss, Metadata, MetadataChange, OpenOptions, Owner, RelPath,
+    Timestamp, Tree, Xattr,
 };
 
 #[test]
@@ -28,7 +28,9 @@ fn nothing_leads_out_of_the_root() {
         let inside = path(format!("{folder}/secret"));
         let read = OpenOptions::read(CacheMode::Auto);
         assert!(block_on(tree.open(&inside, read)).is_err());
-        assert!(block_on(tree.open(&inside, OpenOptions::write(Create::IfMissing, CacheMode::Auto))).is_err());
+        assert!(
+            block_on(tree.open(&inside, OpenOptions::write(Create::IfMissing, CacheMode::Auto))).is_err()
+        );
         assert!(block_on(tree.metadata(&inside)).is_err());
         assert!(block_on(tree.remove_file(&inside)).is_err());
         assert!(block_on(tree.make_dir(&path(format!("{folder}/new")), 0o755)).is_err());
@@ -38,10 +40,19 @@ fn nothing_leads_out_of_the_root() {
         let node = block_on(tree.metadata(&path(folder))).unwrap();
         assert_eq!(node.kind, Kind::Symlink);
     }
-    let change = MetadataChange { mode: Some(0o777), modified: Some(Timestamp(7)), ..MetadataChange::default() };
+    let change = MetadataChange {
+        mode: Some(0o777),
+        modified: Some(Timestamp(7)),
+        ..MetadataChange::default()
+    };
     block_on(tree.set_metadata(&path("out"), &change)).unwrap();
     assert_ne!(std::fs::metadata(outside.path()).unwrap().mtime(), 0);
-    assert_eq!(std::fs::symlink_metadata(base.path().join("out")).unwrap().mtime_nsec(), 7);
+    assert_eq!(
+        std::fs::symlink_metadata(base.path().join("out"))
+            .unwrap()
+            .mtime_nsec(),
+        7
+    );
     assert_eq!(std::fs::read_dir(outside.path()).unwrap().count(), 1);
 }
 
@@ -49,15 +60,30 @@ fn nothing_leads_out_of_the_root() {
 fn odd_names_and_big_folders_are_listed_whole() {
     let (base, tree) = tree(IoEngine::Psync, None);
     block_on(tree.make_dir(&path("d"), 0o751)).unwrap();
-    assert_eq!(std::fs::metadata(base.path().join("d")).unwrap().permissions().mode() & 0o7777, 0o751);
+    assert_eq!(
+        std::fs::metadata(base.path().join("d"))
+            .unwrap()
+            .permissions()
+            .mode()
+            & 0o7777,
+        0o751
+    );
     let mut names: Vec<Vec<u8>> = (0..3000).map(|i| format!("file {i}").into_bytes()).collect();
-    names.extend([b"\xff\xfe\n".to_vec(), vec![b'n'; 255], b" ".to_vec(), b"...".to_vec(), b"-rf".to_vec()]);
+    names.extend([
+        b"\xff\xfe\n".to_vec(),
+        vec![b'n'; 255],
+        b" ".to_vec(),
+        b"...".to_vec(),
+        b"-rf".to_vec(),
+    ]);
     for bytes in &names {
         let file = path("d").join(&name(bytes));
         block_on(tree.open(&file, OpenOptions::write(Create::New, CacheMode::Auto))).unwrap();
     }
     let too_long = path("d").join(&name([b'n'; 256]));
-    let error = block_on(tree.open(&too_long, OpenOptions::write(Create::New, CacheMode::Auto))).err().unwrap();
+    let error = block_on(tree.open(&too_long, OpenOptions::write(Create::New, CacheMode::Auto)))
+        .err()
+        .unwrap();
     assert_eq!(error.kind, ErrorKind::NameRefused);
     for max in [1000, 7] {
         let mut listing = block_on(tree.list(&path("d"))).unwrap();
@@ -84,7 +110,9 @@ fn rename_replaces_only_when_asked() {
     let (base, tree) = tree(IoEngine::Psync, None);
     std::fs::write(base.path().join("a"), "a").unwrap();
     std::fs::write(base.path().join("b"), "b").unwrap();
-    let error = block_on(tree.rename(&path("a"), &path("b"), false)).err().unwrap();
+    let error = block_on(tree.rename(&path("a"), &path("b"), false))
+        .err()
+        .unwrap();
     assert_eq!((error.kind, error.path), (ErrorKind::AlreadyExists, path("b")));
     block_on(tree.rename(&path("a"), &path("b"), true)).unwrap();
     assert_eq!(std::fs::read(base.path().join("b")).unwrap(), b"a");
@@ -95,13 +123,22 @@ fn rename_replaces_only_when_asked() {
 }
 
 fn xattr(name: &str, value: &[u8]) -> Xattr {
-    Xattr { name: name.as_bytes().to_vec(), value: value.to_vec() }
+    Xattr {
+        name: name.as_bytes().to_vec(),
+        value: value.to_vec(),
+    }
 }
 
 /// Version 2, `user::rwx user:1:r-- group::r-- mask::r-- other::---` (linux/posix_acl_xattr.h).
 fn acl() -> Xattr {
     let mut value = 2u32.to_le_bytes().to_vec();
-    for (tag, perm, id) in [(1u16, 7u16, u32::MAX), (2, 4, 1), (4, 4, u32::MAX), (16, 4, u32::MAX), (32, 0, u32::MAX)] {
+    for (tag, perm, id) in [
+        (1u16, 7u16, u32::MAX),
+        (2, 4, 1),
+        (4, 4, u32::MAX),
+        (16, 4, u32::MAX),
+        (32, 0, u32::MAX),
+    ] {
         value.extend(tag.to_le_bytes());
         value.extend(perm.to_le_bytes());
         value.extend(id.to_le_bytes());
@@ -141,7 +178,10 @@ fn attributes_are_set_in_the_order_that_keeps_them() {
     assert_eq!(block_on(tree.xattrs(&path("file"))).unwrap(), xattrs);
     let file = block_on(tree.open(&path("file"), OpenOptions::read(CacheMode::Auto))).unwrap();
     assert_eq!(block_on(file.xattrs()).unwrap(), xattrs);
-    let fewer = MetadataChange { xattrs: Some(vec![xattr("user.z", b"1")]), ..MetadataChange::default() };
+    let fewer = MetadataChange {
+        xattrs: Some(vec![xattr("user.z", b"1")]),
+        ..MetadataChange::default()
+    };
     assert_eq!(block_on(file.set_metadata(&fewer)).unwrap(), []);
     assert_eq!(Some(block_on(tree.xattrs(&path("file"))).unwrap()), fewer.xattrs);
     // What no volume of this kind keeps is told, and is no error.
@@ -153,7 +193,10 @@ fn attributes_are_set_in_the_order_that_keeps_them() {
         ..MetadataChange::default()
     };
     let losses = block_on(tree.set_metadata(&path("dir"), &odd)).unwrap();
-    assert_eq!(losses, [Loss::Xattr, Loss::Times, Loss::CreatedTime, Loss::DosAttributes]);
+    assert_eq!(
+        losses,
+        [Loss::Xattr, Loss::Times, Loss::CreatedTime, Loss::DosAttributes]
+    );
 }
 
 #[test]
@@ -165,12 +208,19 @@ fn links_and_special_nodes() {
     let change = MetadataChange {
         owner: is_root().then_some(Owner { user: 3, group: 4 }),
         modified: Some(Timestamp(1_234_567_890)),
-        xattrs: Some(if is_root() { vec![xattr("trusted.l", b"1")] } else { Vec::new() }),
+        xattrs: Some(if is_root() {
+            vec![xattr("trusted.l", b"1")]
+        } else {
+            Vec::new()
+        }),
         ..MetadataChange::default()
     };
     assert_eq!(block_on(tree.set_metadata(&path("link"), &change)).unwrap(), []);
     let now = block_on(tree.metadata(&path("link"))).unwrap();
-    assert_eq!((now.kind, now.modified.0, now.size), (Kind::Symlink, 1_234_567_890, text.len() as u64));
+    assert_eq!(
+        (now.kind, now.modified.0, now.size),
+        (Kind::Symlink, 1_234_567_890, text.len() as u64)
+    );
     assert_eq!(Some(block_on(tree.xattrs(&path("link"))).unwrap()), change.xattrs);
 
     let mut fifo = Metadata::bare(Kind::Fifo, 0, Timestamp(0));
@@ -181,7 +231,10 @@ fn links_and_special_nodes() {
         let mut null = Metadata::bare(Kind::CharDevice, 0, Timestamp(0));
         null.device = Some((1, 3));
         block_on(tree.make_special(&path("null"), &null)).unwrap();
-        assert_eq!(block_on(tree.metadata(&path("null"))).unwrap().device, Some((1, 3)));
+        assert_eq!(
+            block_on(tree.metadata(&path("null"))).unwrap().device,
+            Some((1, 3))
+        );
     }
     std::fs::write(base.path().join("file"), "x").unwrap();
     block_on(tree.make_hard_link(&path("file"), &path("hard"))).unwrap();
@@ -225,7 +278,10 @@ fn watches_see_new_folders_and_moved_ones() {
 
 fn expect(watch: &mut dyn ropeway_vfs::tree::Watch, wanted: &str) {
     for _ in 0..100 {
-        if block_on(watch.next()).unwrap().contains(&Change::Path(path(wanted))) {
+        if block_on(watch.next())
+            .unwrap()
+            .contains(&Change::Path(path(wanted)))
+        {
             return;
         }
     }
@@ -241,7 +297,12 @@ impl Observer for Recorder {
 
     fn record(&self, record: Record<'_>) {
         assert_eq!(record.end, End::Target);
-        let line = (record.kind.to_owned(), record.path.to_string(), record.length, record.result);
+        let line = (
+            record.kind.to_owned(),
+            record.path.to_string(),
+            record.length,
+            record.result,
+        );
         self.0.lock().unwrap().push(line);
     }
 }

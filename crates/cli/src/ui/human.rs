@@ -262,7 +262,7 @@ fn final_lines(outcome: &Outcome, about: &About, terminal: bool) -> Vec<String> 
         lines.push(format!("   {}", facts(summary)));
     }
     for (loss, number) in &summary.losses {
-        lines.push(format!("   not kept: {} {}", format::count(*number), loss.describe()));
+        lines.push(format!("   note: {} {}", format::count(*number), loss.describe()));
     }
     lines
 }

@@ -92,6 +92,29 @@ impl Volume {
         }
     }
 
+    /// exFAT through FUSE: Windows rules for names, and every character of Unicode (fusefat takes ASCII only).
+    ///
+    /// # Errors
+    /// Why there cannot be one here.
+    pub(crate) fn exfat(size_mib: u64) -> Result<Self, String> {
+        needs(true, &["mkfs.exfat", "mount.exfat-fuse", "losetup"])?;
+        if !Path::new("/dev/fuse").exists() {
+            return Err("there is no /dev/fuse".to_owned());
+        }
+        let mut volume = Self::empty("exfat-fuse")?;
+        let image = volume.image(size_mib)?;
+        tool("mkfs.exfat", &[image.as_os_str()])?;
+        let device = tool(
+            "losetup",
+            &["--find".as_ref(), "--show".as_ref(), image.as_os_str()],
+        )?;
+        volume.device = Some(device.trim().to_owned());
+        let root = volume.root();
+        tool("mount.exfat-fuse", &[device.trim().as_ref(), root.as_os_str()])?;
+        volume.mounted = true;
+        Ok(volume)
+    }
+
     fn on_loop(kind: &'static str, size_mib: u64, maker: &str, options: &[&str]) -> Result<Self, String> {
         needs(true, &[maker, "losetup", "mount", "umount"])?;
         let mut volume = Self::empty(kind)?;

@@ -9,8 +9,8 @@ use std::os::fd::BorrowedFd;
 
 use ropeway_vfs::{Capabilities, Error, Kind, Loss, MetadataChange, Op, Owner, RelPath, Timestamp};
 use rustix::fs::{
-    AtFlags, CWD, Gid, Mode, StatxFlags, Timespec, Timestamps, UTIME_OMIT, Uid, chmodat, chownat, fchmod, fchown,
-    futimens, utimensat,
+    AtFlags, CWD, Gid, Mode, StatxFlags, Timespec, Timestamps, UTIME_OMIT, Uid, chmodat, chownat, fchmod,
+    fchown, futimens, utimensat,
 };
 use rustix::io::Errno;
 
@@ -45,7 +45,10 @@ pub(crate) fn set(
         let now = stat::raw(node.fd(), StatxFlags::BASIC_STATS).map_err(failed)?;
         let mode_now = u32::from(now.stx_mode);
         let is_link = stat::kind(mode_now) == Kind::Symlink;
-        let owner_now = Owner { user: now.stx_uid, group: now.stx_gid };
+        let owner_now = Owner {
+            user: now.stx_uid,
+            group: now.stx_gid,
+        };
         if let Some(owner) = change.owner.filter(|owner| *owner != owner_now) {
             if volume.owners {
                 set_owner(node, owner, owner_now, &mut losses).map_err(failed)?;
@@ -67,7 +70,9 @@ pub(crate) fn set(
         if volume.xattrs {
             xattr::write(node, wanted, &mut losses).map_err(|error| fault(Op::Xattr, path, error))?;
         } else {
-            wanted.iter().for_each(|xattr| lose(&mut losses, xattr::loss(&xattr.name)));
+            wanted
+                .iter()
+                .for_each(|xattr| lose(&mut losses, xattr::loss(&xattr.name)));
         }
     }
     if change.accessed.is_some() || change.modified.is_some() {
@@ -77,7 +82,10 @@ pub(crate) fn set(
         // Linux has no call that sets it.
         lose(&mut losses, Loss::CreatedTime);
     }
-    if change.dos_attributes.is_some_and(|bits| bits & DOS_MEANINGFUL != 0) {
+    if change
+        .dos_attributes
+        .is_some_and(|bits| bits & DOS_MEANINGFUL != 0)
+    {
         lose(&mut losses, Loss::DosAttributes);
     }
     Ok(losses)
@@ -99,7 +107,12 @@ pub(crate) fn set_owner(
 ) -> rustix::io::Result<()> {
     let user = (owner.user != now.user).then(|| Uid::from_raw(owner.user));
     let group = (owner.group != now.group).then(|| Gid::from_raw(owner.group));
-    let refused = |error: Errno| matches!(error, Errno::PERM | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS);
+    let refused = |error: Errno| {
+        matches!(
+            error,
+            Errno::PERM | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS
+        )
+    };
     match node.chown(user, group) {
         Err(error) if refused(error) => lose(losses, Loss::Owner),
         result => return result,
@@ -136,7 +149,10 @@ pub(crate) fn set_times(
     modified: Option<Timestamp>,
     losses: &mut Vec<Loss>,
 ) -> rustix::io::Result<()> {
-    let times = Timestamps { last_access: timespec(accessed), last_modification: timespec(modified) };
+    let times = Timestamps {
+        last_access: timespec(accessed),
+        last_modification: timespec(modified),
+    };
     let result = match node {
         Node::File(fd) => futimens(fd, &times),
         Node::Path(fd) => utimensat(fd, c"", &times, AtFlags::EMPTY_PATH),
@@ -162,9 +178,15 @@ fn timespec(time: Option<Timestamp>) -> Timespec {
     match time {
         Some(time) => {
             let (seconds, nanoseconds) = time.to_unix();
-            Timespec { tv_sec: seconds, tv_nsec: nanoseconds.into() }
+            Timespec {
+                tv_sec: seconds,
+                tv_nsec: nanoseconds.into(),
+            }
         }
-        None => Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+        None => Timespec {
+            tv_sec: 0,
+            tv_nsec: UTIME_OMIT,
+        },
     }
 }
 

@@ -90,7 +90,11 @@ fn names(node: &Node<'_>) -> rustix::io::Result<Vec<Vec<u8>>> {
         Node::Path(fd) => listxattr(proc_path(fd), buffer),
     });
     match list {
-        Ok(list) => Ok(list.split(|byte| *byte == 0).filter(|name| is_managed(name)).map(<[u8]>::to_vec).collect()),
+        Ok(list) => Ok(list
+            .split(|byte| *byte == 0)
+            .filter(|name| is_managed(name))
+            .map(<[u8]>::to_vec)
+            .collect()),
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(Vec::new()),
         Err(error) => Err(error),
     }
@@ -133,8 +137,15 @@ fn is_managed(name: &[u8]) -> bool {
 pub(crate) fn lose(name: &[u8], error: Errno, losses: &mut Vec<Loss>) -> rustix::io::Result<()> {
     match error {
         // NOSPC and DQUOT-like answers of ext4 mean that the attributes do not fit the inode's one extra block.
-        Errno::PERM | Errno::ACCESS | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::RANGE | Errno::TOOBIG
-        | Errno::NOSPC | Errno::NODATA => {
+        Errno::PERM
+        | Errno::ACCESS
+        | Errno::OPNOTSUPP
+        | Errno::NOSYS
+        | Errno::INVAL
+        | Errno::RANGE
+        | Errno::TOOBIG
+        | Errno::NOSPC
+        | Errno::NODATA => {
             super::lose(losses, loss(name));
             Ok(())
         }
@@ -155,4 +166,3 @@ pub(crate) fn loss(name: &[u8]) -> Loss {
 pub(super) fn proc_path(fd: &impl AsRawFd) -> String {
     format!("/proc/self/fd/{}", fd.as_raw_fd())
 }
-

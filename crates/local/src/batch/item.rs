@@ -43,8 +43,14 @@ impl<'a> Copier<'a> {
         batch: &'a Batch,
         buffer: &'a mut [u8],
     ) -> Result<Self, Failure> {
-        let from = source.root.place(Op::Open, &batch.source_dir).map_err(|error| (error, true))?;
-        let to = target.root.place(Op::Create, &batch.target_dir).map_err(|error| (error, false))?;
+        let from = source
+            .root
+            .place(Op::Open, &batch.source_dir)
+            .map_err(|error| (error, true))?;
+        let to = target
+            .root
+            .place(Op::Create, &batch.target_dir)
+            .map_err(|error| (error, false))?;
         let same_volume = match (stat::open(&from), stat::open(&to)) {
             (Ok(from), Ok(to)) => from.id.map(|id| id.volume) == to.id.map(|id| id.volume),
             _ => false,
@@ -62,7 +68,10 @@ impl<'a> Copier<'a> {
 
     /// Copies the file at `index`; a failure leaves nothing behind.
     pub(super) fn copy(&mut self, index: usize, item: &BatchItem) -> BatchResult {
-        debug_assert!(std::ptr::eq(&raw const self.batch.items[index], item), "items come in order");
+        debug_assert!(
+            std::ptr::eq(&raw const self.batch.items[index], item),
+            "items come in order"
+        );
         let mut made = None;
         let result = self.copy_item(item, &mut made);
         if result.is_err() && made.take().is_some() {
@@ -80,20 +89,23 @@ impl<'a> Copier<'a> {
             None
         };
         let content = match &cloned {
-            Some(stat) => Content { length: 0, more: false, stat: *stat, changed: differs(stat, &item.metadata) },
-            None => self.on_source(Op::Read, item, item.metadata.size, |this| {
-                this.sources.read(&from, item, this.buffer)
-            })?,
+            Some(stat) => Content {
+                length: 0,
+                more: false,
+                stat: *stat,
+                changed: differs(stat, &item.metadata),
+            },
+            None => self.read(&from, item)?,
         };
-        require_regular(Op::Read, &item_path(&self.batch.source_dir, item), content.stat.st_mode)
-            .map_err(|error| (error, true))?;
         done.source_changed = content.changed;
         let metadata = self.current(&from, item, &content.stat)?;
         let xattrs = self.xattrs(&from, item)?;
         if made.is_none() {
             *made = Some(self.make(item, &metadata, &xattrs)?);
         }
-        let Some(new) = made.as_ref() else { unreachable!("made just now") };
+        let Some(new) = made.as_ref() else {
+            unreachable!("made just now")
+        };
         if cloned.is_some() {
             done.size = size(&content.stat);
         } else {
@@ -106,6 +118,22 @@ impl<'a> Copier<'a> {
             self.on_target(Op::Rename, item, 0, |this| this.targets.reveal(item))?;
         }
         Ok(done)
+    }
+
+    fn read(&mut self, from: &OwnedFd, item: &BatchItem) -> Result<Content, Failure> {
+        let content = self.on_source(Op::Read, item, item.metadata.size, |this| {
+            this.sources.read(from, item, this.buffer)
+        });
+        // By now something else may stand there: a FIFO or device neither reads nor seeks like a file.
+        let mode = match &content {
+            Ok(content) => Some(content.stat.st_mode),
+            Err(_) => fstat(from).ok().map(|stat| stat.st_mode),
+        };
+        if let Some(mode) = mode {
+            require_regular(Op::Read, &item_path(&self.batch.source_dir, item), mode)
+                .map_err(|error| (error, true))?;
+        }
+        content
     }
 
     /// Shares the source's blocks with a new file. `None` where the volume cannot; the file is made in both cases.
@@ -140,7 +168,10 @@ impl<'a> Copier<'a> {
         }
         match stat::open(from) {
             Ok(fresh) => Ok(Cow::Owned(fresh)),
-            Err(error) => Err((fault(Op::Stat, &item_path(&self.batch.source_dir, item), error), true)),
+            Err(error) => Err((
+                fault(Op::Stat, &item_path(&self.batch.source_dir, item), error),
+                true,
+            )),
         }
     }
 
@@ -148,12 +179,18 @@ impl<'a> Copier<'a> {
         if !(self.batch.preserve.xattrs && self.source.capabilities.xattrs) {
             return Ok(Vec::new());
         }
-        xattr::read(&Node::File(from.as_fd()))
-            .map_err(|error| (fault(Op::Xattr, &item_path(&self.batch.source_dir, item), error), true))
+        xattr::read(&Node::File(from.as_fd())).map_err(|error| {
+            (
+                fault(Op::Xattr, &item_path(&self.batch.source_dir, item), error),
+                true,
+            )
+        })
     }
 
     fn make(&mut self, item: &BatchItem, metadata: &Metadata, xattrs: &[Xattr]) -> Result<Made, Failure> {
-        self.on_target(Op::Create, item, 0, |this| this.targets.make(item, metadata, xattrs))
+        self.on_target(Op::Create, item, 0, |this| {
+            this.targets.make(item, metadata, xattrs)
+        })
     }
 
     /// Writes what was read, and passes on what lies beyond the buffer.
@@ -217,7 +254,9 @@ impl<'a> Copier<'a> {
         if self.source.trace.on() {
             let path = item_path(&self.batch.source_dir, item);
             let value = result.as_ref().map_or_else(errno, |_| length as i64);
-            self.source.trace.end(started, word(op), &path, (0, length), value);
+            self.source
+                .trace
+                .end(started, word(op), &path, (0, length), value);
         }
         result.map_err(|error| (error, true))
     }
@@ -238,7 +277,9 @@ impl<'a> Copier<'a> {
         });
         if let Some(path) = path {
             let value = result.as_ref().map_or_else(errno, |_| length as i64);
-            self.target.trace.end(started, word(op), &path, (0, length), value);
+            self.target
+                .trace
+                .end(started, word(op), &path, (0, length), value);
         }
         result.map_err(|error| (error, false))
     }

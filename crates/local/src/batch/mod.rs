@@ -49,7 +49,11 @@ pub(crate) fn copy(source: &Inner, target: &Inner, batch: &Batch) -> Vec<BatchRe
         for (index, item) in batch.items.iter().enumerate() {
             if let Some((error, on_source)) = &stop {
                 // The volume is full or gone: the others would only fail the same way, slowly.
-                let dir = if *on_source { &batch.source_dir } else { &batch.target_dir };
+                let dir = if *on_source {
+                    &batch.source_dir
+                } else {
+                    &batch.target_dir
+                };
                 results.push(Err((again(error, dir.join(&item.name)), *on_source)));
                 continue;
             }
@@ -67,7 +71,11 @@ pub(crate) fn copy(source: &Inner, target: &Inner, batch: &Batch) -> Vec<BatchRe
 
 fn all_failed(batch: &Batch, error: &Error, on_source: bool) -> Vec<BatchResult> {
     let failed = |item: &ropeway_vfs::BatchItem| {
-        let dir = if on_source { &batch.source_dir } else { &batch.target_dir };
+        let dir = if on_source {
+            &batch.source_dir
+        } else {
+            &batch.target_dir
+        };
         let name = if on_source { &item.name } else { &item.target };
         Err((again(error, dir.join(name)), on_source))
     };

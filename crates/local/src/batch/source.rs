@@ -47,7 +47,15 @@ pub(super) struct Content {
 impl<'a> Sources<'a> {
     pub(super) fn new(dir: Arc<OwnedFd>, items: &'a [BatchItem]) -> Self {
         let user = rustix::process::geteuid().as_raw();
-        Self { dir, items, ahead: VecDeque::new(), next: 0, cold: false, probed: false, user }
+        Self {
+            dir,
+            items,
+            ahead: VecDeque::new(),
+            next: 0,
+            cold: false,
+            probed: false,
+            user,
+        }
     }
 
     /// The next file, opened. Files are taken in the order of the items.
@@ -63,7 +71,12 @@ impl<'a> Sources<'a> {
     }
 
     /// Reads a file whole (as far as the buffer goes), until it stood still.
-    pub(super) fn read(&mut self, fd: &OwnedFd, item: &BatchItem, buffer: &mut [u8]) -> rustix::io::Result<Content> {
+    pub(super) fn read(
+        &mut self,
+        fd: &OwnedFd,
+        item: &BatchItem,
+        buffer: &mut [u8],
+    ) -> rustix::io::Result<Content> {
         let seen = &item.metadata;
         let mut length = self.fill(fd, seen.size, buffer)?;
         let mut stat = fstat(fd)?;
@@ -80,7 +93,12 @@ impl<'a> Sources<'a> {
             }
             changed = differs(&stat, seen) || is_short(length, &stat, buffer);
         }
-        Ok(Content { length, more: length == buffer.len(), stat, changed })
+        Ok(Content {
+            length,
+            more: length == buffer.len(),
+            stat,
+            changed,
+        })
     }
 
     /// Reads until `expected` bytes or the end; to the end where nothing is expected (kernel files say 0).

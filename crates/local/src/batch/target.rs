@@ -49,26 +49,53 @@ impl<'a> Targets<'a> {
         let inherits_acl =
             tree.capabilities.xattrs && xattr::has(&Node::Path(dir.as_fd()), xattr::ACL_DEFAULT);
         let is_root = rustix::process::geteuid().is_root();
-        Self { tree, batch, dir, inherits_acl, creation: None, is_root }
+        Self {
+            tree,
+            batch,
+            dir,
+            inherits_acl,
+            creation: None,
+            is_root,
+        }
     }
 
     /// Makes (or empties) the target file. Until its owner and ACL are right, nobody may open it who may not later.
-    pub(super) fn make(&mut self, item: &BatchItem, metadata: &Metadata, xattrs: &[Xattr]) -> rustix::io::Result<Made> {
-        let guess = Creation { owner: self.own(), mode: 0, exact: false };
+    pub(super) fn make(
+        &mut self,
+        item: &BatchItem,
+        metadata: &Metadata,
+        xattrs: &[Xattr],
+    ) -> rustix::io::Result<Made> {
+        let guess = Creation {
+            owner: self.own(),
+            mode: 0,
+            exact: false,
+        };
         let creation = self.creation.unwrap_or(guess);
         let wanted = self.wanted_mode(metadata);
-        let other_owner = self.wanted_owner(metadata).is_some_and(|owner| owner != creation.owner);
+        let other_owner = self
+            .wanted_owner(metadata)
+            .is_some_and(|owner| owner != creation.owner);
         let has_acl = xattrs.iter().any(|xattr| xattr.name == xattr::ACL_ACCESS);
         // The wrong group may be given no more than everybody.
         let unequal = wanted >> 3 & 7 != wanted & 7;
-        let asked = if has_acl || (other_owner && unequal) { wanted & 0o700 } else { wanted & 0o777 };
+        let asked = if has_acl || (other_owner && unequal) {
+            wanted & 0o700
+        } else {
+            wanted & 0o777
+        };
         let mut flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         flags |= match item.create {
             Create::New => OFlags::CREATE | OFlags::EXCL,
             Create::IfMissing | Create::Truncate => OFlags::CREATE | OFlags::TRUNC,
             Create::No => OFlags::TRUNC,
         };
-        let fd = openat(&self.dir, item.target.as_bytes(), flags, Mode::from_raw_mode(asked))?;
+        let fd = openat(
+            &self.dir,
+            item.target.as_bytes(),
+            flags,
+            Mode::from_raw_mode(asked),
+        )?;
         if item.create != Create::New {
             return existing(fd);
         }
@@ -76,14 +103,26 @@ impl<'a> Targets<'a> {
             Some(creation) => creation,
             None => {
                 let stat = fstat(&fd)?;
-                let owner = Owner { user: stat.st_uid, group: stat.st_gid };
+                let owner = Owner {
+                    user: stat.st_uid,
+                    group: stat.st_gid,
+                };
                 let mode = stat.st_mode & 0o7777;
-                *self.creation.insert(Creation { owner, mode, exact: mode == asked })
+                *self.creation.insert(Creation {
+                    owner,
+                    mode,
+                    exact: mode == asked,
+                })
             }
         };
         let known = creation.exact && !self.inherits_acl && !mode_is_masked(asked);
         let mode = known.then_some(asked);
-        Ok(Made { fd, owner: creation.owner, mode, fixed_mode: creation.mode })
+        Ok(Made {
+            fd,
+            owner: creation.owner,
+            mode,
+            fixed_mode: creation.mode,
+        })
     }
 
     /// Gives a written file its attributes, times last.
@@ -160,7 +199,11 @@ impl<'a> Targets<'a> {
 
     fn wanted_mode(&self, metadata: &Metadata) -> u32 {
         let mode = metadata.mode.unwrap_or(0o644);
-        if self.batch.preserve.mode { mode & 0o7777 } else { mode & 0o777 & !executor::process_umask() }
+        if self.batch.preserve.mode {
+            mode & 0o7777
+        } else {
+            mode & 0o777 & !executor::process_umask()
+        }
     }
 
     fn wanted_owner(&self, metadata: &Metadata) -> Option<Owner> {
@@ -168,7 +211,10 @@ impl<'a> Targets<'a> {
     }
 
     fn own(&self) -> Owner {
-        Owner { user: rustix::process::geteuid().as_raw(), group: rustix::process::getegid().as_raw() }
+        Owner {
+            user: rustix::process::geteuid().as_raw(),
+            group: rustix::process::getegid().as_raw(),
+        }
     }
 }
 
@@ -181,8 +227,16 @@ fn existing(fd: OwnedFd) -> rustix::io::Result<Made> {
         _ => return Err(Errno::OPNOTSUPP),
     }
     let mode = stat.st_mode & 0o7777;
-    let owner = Owner { user: stat.st_uid, group: stat.st_gid };
-    Ok(Made { fd, owner, mode: Some(mode), fixed_mode: mode })
+    let owner = Owner {
+        user: stat.st_uid,
+        group: stat.st_gid,
+    };
+    Ok(Made {
+        fd,
+        owner,
+        mode: Some(mode),
+        fixed_mode: mode,
+    })
 }
 
 /// Writes a piece of content; with `holes`, blocks of zeroes are left out.

@@ -65,14 +65,27 @@ impl Request {
     /// A request for `length` bytes at `offset` with plain flags.
     pub(crate) fn new(fd: &Arc<OwnedFd>, offset: u64, length: usize, work: Work) -> Self {
         let flags = ReadWriteFlags::empty();
-        Self { fd: Arc::clone(fd), offset, length, done: 0, flags, unit: 1, work }
+        Self {
+            fd: Arc::clone(fd),
+            offset,
+            length,
+            done: 0,
+            flags,
+            unit: 1,
+            work,
+        }
     }
 
     /// Takes the result of one system call; `None` if there is more to do, else the outcome: bytes transferred.
     pub(crate) fn advance(&mut self, result: io::Result<usize>) -> Option<io::Result<usize>> {
         let count = match result {
             Ok(count) => count,
-            Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock
+                ) =>
+            {
                 return None;
             }
             Err(error) => return Some(Err(error)),
@@ -166,21 +179,41 @@ mod tests {
     #[test]
     fn short_transfers_go_on_and_the_end_is_seen() {
         let pool = Pool::new(8192, 1);
-        let mut read = request(8000, Work::Read { block: pool.try_get().unwrap(), start: 0 });
+        let mut read = request(
+            8000,
+            Work::Read {
+                block: pool.try_get().unwrap(),
+                start: 0,
+            },
+        );
         assert!(read.advance(Ok(1000)).is_none());
         assert!(read.advance(Err(io::ErrorKind::Interrupted.into())).is_none());
         assert_eq!(read.advance(Ok(0)).unwrap().unwrap(), 1000);
         drop(read);
-        let mut direct = request(8192, Work::Read { block: pool.try_get().unwrap(), start: 0 });
+        let mut direct = request(
+            8192,
+            Work::Read {
+                block: pool.try_get().unwrap(),
+                start: 0,
+            },
+        );
         direct.unit = 4096;
         assert!(direct.advance(Ok(4096)).is_none());
         assert_eq!(direct.advance(Ok(5)).unwrap().unwrap(), 4101);
         drop(direct);
         let mut block = pool.try_get().unwrap();
         block.set_len(10);
-        let mut write = request(10, Work::Write { block: block.freeze() });
+        let mut write = request(
+            10,
+            Work::Write {
+                block: block.freeze(),
+            },
+        );
         assert!(write.advance(Ok(4)).is_none());
-        assert_eq!(write.advance(Ok(0)).unwrap().unwrap_err().kind(), io::ErrorKind::WriteZero);
+        assert_eq!(
+            write.advance(Ok(0)).unwrap().unwrap_err().kind(),
+            io::ErrorKind::WriteZero
+        );
         assert_eq!(write.advance(Ok(6)).unwrap().unwrap(), 10);
     }
 }

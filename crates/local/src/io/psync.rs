@@ -30,11 +30,21 @@ fn once(request: &mut Request) -> io::Result<usize> {
     match &mut request.work {
         Work::Read { block, start } => {
             let part = &mut block.capacity_mut()[*start + request.done..*start + request.length];
-            Ok(rustix::io::preadv2(&request.fd, &mut [IoSliceMut::new(part)], offset, flags)?)
+            Ok(rustix::io::preadv2(
+                &request.fd,
+                &mut [IoSliceMut::new(part)],
+                offset,
+                flags,
+            )?)
         }
         Work::Write { block } => {
             let part = &block[request.done..request.length];
-            Ok(rustix::io::pwritev2(&request.fd, &[IoSlice::new(part)], offset, flags)?)
+            Ok(rustix::io::pwritev2(
+                &request.fd,
+                &[IoSlice::new(part)],
+                offset,
+                flags,
+            )?)
         }
         Work::Sync { data_only: true } => Ok(rustix::fs::fdatasync(&request.fd).map(|()| 0)?),
         Work::Sync { data_only: false } => Ok(rustix::fs::fsync(&request.fd).map(|()| 0)?),

@@ -63,7 +63,13 @@ impl Rings {
         let shared = &self.rings[index].shared;
         let ticket = shared.gate.enter().await;
         let (sender, answer) = oneshot::channel();
-        shared.push(request, Reply { sender, _ticket: ticket });
+        shared.push(
+            request,
+            Reply {
+                sender,
+                _ticket: ticket,
+            },
+        );
         match answer.await {
             Ok(outcome) => outcome,
             Err(oneshot::Canceled) => panic!("an io_uring thread died"),
@@ -134,20 +140,24 @@ impl Handle {
         });
         let (ready, started) = mpsc::channel();
         let of_thread = Arc::clone(&shared);
-        std::thread::Builder::new().name("ropeway-ring".into()).spawn(move || {
-            // The ring must be made by the only thread that will use it.
-            match Ring::new(Arc::clone(&of_thread.wake), pool.as_ref()) {
-                Ok(ring) => {
-                    tracing::debug!(registered = ring.has_registered(), "io_uring thread started");
-                    let _ = ready.send(Ok(()));
-                    serve(ring, &of_thread);
+        std::thread::Builder::new()
+            .name("ropeway-ring".into())
+            .spawn(move || {
+                // The ring must be made by the only thread that will use it.
+                match Ring::new(Arc::clone(&of_thread.wake), pool.as_ref()) {
+                    Ok(ring) => {
+                        tracing::debug!(registered = ring.has_registered(), "io_uring thread started");
+                        let _ = ready.send(Ok(()));
+                        serve(ring, &of_thread);
+                    }
+                    Err(error) => {
+                        let _ = ready.send(Err(error));
+                    }
                 }
-                Err(error) => {
-                    let _ = ready.send(Err(error));
-                }
-            }
-        })?;
-        started.recv().unwrap_or_else(|_| Err(io::Error::other("the io_uring thread died")))?;
+            })?;
+        started
+            .recv()
+            .unwrap_or_else(|_| Err(io::Error::other("the io_uring thread died")))?;
         Ok(Self { shared })
     }
 }

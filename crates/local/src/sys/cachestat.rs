@@ -69,7 +69,12 @@ fn by_mincore(fd: BorrowedFd<'_>, offset: u64, length: u64, page: u64) -> io::Re
         let span = (end - at).min(MAP_BYTES_MAX);
         match resident_pages(fd, at, span as usize, page as usize) {
             Ok(pages) => cached += pages * page,
-            Err(error) if matches!(error.raw_os_error(), Some(libc::ENODEV | libc::EACCES | libc::ENOSYS)) => {
+            Err(error)
+                if matches!(
+                    error.raw_os_error(),
+                    Some(libc::ENODEV | libc::EACCES | libc::ENOSYS)
+                ) =>
+            {
                 return Ok(None);
             }
             Err(error) => return Err(error),

@@ -11,17 +11,14 @@ pub(crate) fn sync_file_range(fd: BorrowedFd<'_>, offset: u64, length: u64, wait
     } else {
         libc::SYNC_FILE_RANGE_WRITE
     };
-    let length = if length > i64::MAX as u64 - offset { 0 } else { length };
+    let length = if length > i64::MAX as u64 - offset {
+        0
+    } else {
+        length
+    };
     loop {
         // SAFETY: a system call on integers; the descriptor is borrowed for the whole call.
-        let result = unsafe {
-            libc::sync_file_range(
-                fd.as_raw_fd(),
-                offset as i64,
-                length as i64,
-                flags,
-            )
-        };
+        let result = unsafe { libc::sync_file_range(fd.as_raw_fd(), offset as i64, length as i64, flags) };
         if result == 0 {
             return Ok(());
         }

@@ -115,7 +115,12 @@ impl<T> Ring<T> {
         match self.uring.submit_and_wait(1) {
             Ok(_) => Ok(()),
             // Interrupted; short of memory; completions must be reaped first: the loop comes again.
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {
+            Err(error)
+                if matches!(
+                    error.raw_os_error(),
+                    Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)
+                ) =>
+            {
                 Ok(())
             }
             Err(error) => Err(error),
@@ -133,7 +138,9 @@ impl<T> Ring<T> {
                 continue;
             }
             let index = entry.user_data() as usize;
-            let (request, tag) = self.requests[index].take().expect("one completion for each request");
+            let (request, tag) = self.requests[index]
+                .take()
+                .expect("one completion for each request");
             self.free.push(index);
             let result = usize::try_from(entry.result())
                 .map_err(|_| io::Error::from_raw_os_error(entry.result().saturating_neg()));
@@ -156,8 +163,14 @@ impl<T> Ring<T> {
         let rest = (request.length - request.done).min(OPERATION_BYTES_MAX);
         match &mut request.work {
             Work::Read { block, start } => {
-                assert!(*start + request.length <= block.capacity(), "the read fits the block");
-                let fixed = self.registered.as_ref().is_some_and(|pool| block.belongs_to(pool));
+                assert!(
+                    *start + request.length <= block.capacity(),
+                    "the read fits the block"
+                );
+                let fixed = self
+                    .registered
+                    .as_ref()
+                    .is_some_and(|pool| block.belongs_to(pool));
                 let pointer = block.as_mut_ptr().wrapping_add(*start + request.done);
                 match fixed.then(|| self.fixed_index(pointer, rest)).flatten() {
                     Some(index) => opcode::ReadFixed::new(fd, pointer, rest as u32, index)
@@ -172,7 +185,10 @@ impl<T> Ring<T> {
             }
             Work::Write { block } => {
                 assert!(request.length <= block.len(), "the write lies in the block");
-                let fixed = self.registered.as_ref().is_some_and(|pool| block.belongs_to(pool));
+                let fixed = self
+                    .registered
+                    .as_ref()
+                    .is_some_and(|pool| block.belongs_to(pool));
                 let pointer = block.as_ptr().wrapping_add(request.done);
                 match fixed.then(|| self.fixed_index(pointer, rest)).flatten() {
                     Some(index) => opcode::WriteFixed::new(fd, pointer, rest as u32, index)
@@ -186,7 +202,11 @@ impl<T> Ring<T> {
                 }
             }
             Work::Sync { data_only } => {
-                let flags = if *data_only { FsyncFlags::DATASYNC } else { FsyncFlags::empty() };
+                let flags = if *data_only {
+                    FsyncFlags::DATASYNC
+                } else {
+                    FsyncFlags::empty()
+                };
                 opcode::Fsync::new(fd).flags(flags).build()
             }
         }

@@ -14,15 +14,31 @@ use ropeway_vfs::{Name, RelPath};
 /// Both engines, as far as this system has them.
 pub(crate) fn engines() -> Vec<IoEngine> {
     let base = tempfile::tempdir().unwrap();
-    let has = |io| LocalTree::open(base.path(), LocalOptions { io: Some(io), ..LocalOptions::default() }).is_ok();
+    let has = |io| {
+        LocalTree::open(
+            base.path(),
+            LocalOptions {
+                io: Some(io),
+                ..LocalOptions::default()
+            },
+        )
+        .is_ok()
+    };
     assert!(has(IoEngine::Psync));
-    [IoEngine::Uring, IoEngine::Psync].into_iter().filter(|io| has(*io)).collect()
+    [IoEngine::Uring, IoEngine::Psync]
+        .into_iter()
+        .filter(|io| has(*io))
+        .collect()
 }
 
 /// A tree in a fresh folder of the system's temporary folder.
 pub(crate) fn tree(io: IoEngine, pool: Option<&Pool>) -> (tempfile::TempDir, Arc<LocalTree>) {
     let base = tempfile::tempdir().unwrap();
-    let options = LocalOptions { io: Some(io), pool: pool.cloned(), ..LocalOptions::default() };
+    let options = LocalOptions {
+        io: Some(io),
+        pool: pool.cloned(),
+        ..LocalOptions::default()
+    };
     let tree = LocalTree::open(base.path(), options).unwrap();
     (base, tree)
 }
