@@ -11,7 +11,11 @@ pub(crate) fn start_diagnostics() {
     };
     // An unusable filter falls back to everything: whoever sets the variable wants to see something.
     let filter = EnvFilter::try_new(&filter).unwrap_or_else(|_| EnvFilter::new("debug"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .init();
 }
 
 /// `$XDG_CONFIG_HOME/ropeway/config.toml`, by default below `~/.config`; `None` without a home.
@@ -26,9 +30,13 @@ pub(crate) fn jobs_folder() -> Option<PathBuf> {
 
 /// XDG base directories: relative values are ignored, as the specification asks.
 fn base(variable: &str, below_home: &str) -> Option<PathBuf> {
-    let given = std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
+    let given = std::env::var_os(variable)
+        .map(PathBuf::from)
+        .filter(|path| path.is_absolute());
     given.or_else(|| {
-        let home = std::env::var_os("HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+        let home = std::env::var_os("HOME")
+            .map(PathBuf::from)
+            .filter(|path| path.is_absolute());
         home.map(|home| home.join(below_home))
     })
 }

@@ -54,11 +54,19 @@ impl Config {
         };
         match std::fs::read_to_string(path) {
             Ok(text) => Self::parse(&path.display().to_string(), &text),
-            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+                ) =>
+            {
                 Ok(Self::default())
             }
-            Err(error) => Err(Failure::usage(format!("cannot read the configuration {}: {error}", path.display()))
-                .hint("make it readable, or point XDG_CONFIG_HOME elsewhere")),
+            Err(error) => Err(Failure::usage(format!(
+                "cannot read the configuration {}: {error}",
+                path.display()
+            ))
+            .hint("make it readable, or point XDG_CONFIG_HOME elsewhere")),
         }
     }
 
@@ -85,7 +93,9 @@ impl Config {
                     config.commands.insert(key.get_ref().to_string(), (at, settings));
                 }
                 other => {
-                    config.common.insert(key.get_ref().to_string(), setting(other, at)?);
+                    config
+                        .common
+                        .insert(key.get_ref().to_string(), setting(other, at)?);
                 }
             }
         }
@@ -94,7 +104,10 @@ impl Config {
 
     /// What the file says of a flag of a command.
     pub(crate) fn setting(&self, command: &str, long: &str) -> Option<&Setting> {
-        let own = self.commands.get(command).and_then(|(_, settings)| settings.get(long));
+        let own = self
+            .commands
+            .get(command)
+            .and_then(|(_, settings)| settings.get(long));
         own.or_else(|| self.common.get(long))
     }
 
@@ -104,7 +117,11 @@ impl Config {
     /// The first unknown name, with its place.
     pub(crate) fn check_keys(&self, cli: &Clap) -> Result<(), Failure> {
         let longs = |command: &Clap| -> Vec<String> {
-            command.get_arguments().filter_map(|arg| arg.get_long()).map(str::to_owned).collect()
+            command
+                .get_arguments()
+                .filter_map(|arg| arg.get_long())
+                .map(str::to_owned)
+                .collect()
         };
         let all: Vec<String> = cli.get_subcommands().flat_map(&longs).collect();
         known(&self.common, &all, "")?;
@@ -124,7 +141,9 @@ fn known(settings: &Settings, flags: &[String], of: &str) -> Result<(), Failure>
     for (key, setting) in settings {
         if !flags.iter().any(|flag| flag == key) {
             let failure = Failure::usage(format!("{}: {key:?} is no flag{of}", setting.place));
-            let alike = flags.iter().find(|flag| flag.replace('-', "") == key.replace(['-', '_'], ""));
+            let alike = flags
+                .iter()
+                .find(|flag| flag.replace('-', "") == key.replace(['-', '_'], ""));
             return Err(match alike {
                 Some(flag) => failure.hint(format!("it is spelled {flag:?}")),
                 None => failure.hint("keys are the long names of flags, without the dashes in front"),
@@ -146,24 +165,36 @@ fn settings(table: &DeTable<'_>, place: &dyn Fn(usize) -> String) -> Result<Sett
 fn setting(value: &DeValue<'_>, place: String) -> Result<Setting, Failure> {
     let one = |value: &DeValue<'_>| {
         scalar(value).map(OsString::from).ok_or_else(|| {
-            Failure::usage(format!("{place}: {} cannot be the value of a flag", value.type_str()))
-                .hint("values are texts, numbers, true or false, or lists of these")
+            Failure::usage(format!(
+                "{place}: {} cannot be the value of a flag",
+                value.type_str()
+            ))
+            .hint("values are texts, numbers, true or false, or lists of these")
         })
     };
     let values = match value {
-        DeValue::Array(list) => list.iter().map(Spanned::get_ref).map(one).collect::<Result<_, _>>()?,
+        DeValue::Array(list) => list
+            .iter()
+            .map(Spanned::get_ref)
+            .map(one)
+            .collect::<Result<_, _>>()?,
         value => vec![one(value)?],
     };
-    Ok(Setting { values, is_list: value.is_array(), is_bool: value.is_bool(), place })
+    Ok(Setting {
+        values,
+        is_list: value.is_array(),
+        is_bool: value.is_bool(),
+        place,
+    })
 }
 
 fn scalar(value: &DeValue<'_>) -> Option<String> {
     Some(match value {
         DeValue::String(text) => text.to_string(),
         DeValue::Integer(number) if number.radix() == 10 => number.as_str().to_owned(),
-        DeValue::Integer(number) => {
-            i128::from_str_radix(number.as_str(), number.radix()).ok()?.to_string()
-        }
+        DeValue::Integer(number) => i128::from_str_radix(number.as_str(), number.radix())
+            .ok()?
+            .to_string(),
         DeValue::Float(number) => number.as_str().to_owned(),
         DeValue::Boolean(truth) => truth.to_string(),
         DeValue::Datetime(date) => date.to_string(),
@@ -179,19 +210,45 @@ mod tests {
 
     fn fault(text: &str) -> Failure {
         let config = Config::parse("c.toml", text);
-        config.and_then(|config| config.check_keys(&Cli::command())).unwrap_err()
+        config
+            .and_then(|config| config.check_keys(&Cli::command()))
+            .unwrap_err()
     }
 
     #[test]
     fn mistakes_name_their_line() {
-        assert!(fault("verify = true\ncolour = 1").message.starts_with("c.toml:2: \"colour\" is no flag"));
-        assert!(fault("\n[paint]\nverify = true").message.starts_with("c.toml:2: [paint] is no command"));
-        assert!(fault("[check]\nchecksum = true\nbwlimit = \"8M\"").message.starts_with("c.toml:3: "));
-        assert!(fault("verify = true\nupdate = yes").message.starts_with("c.toml:2: "), "not TOML");
+        assert!(
+            fault("verify = true\ncolour = 1")
+                .message
+                .starts_with("c.toml:2: \"colour\" is no flag")
+        );
+        assert!(
+            fault("\n[paint]\nverify = true")
+                .message
+                .starts_with("c.toml:2: [paint] is no command")
+        );
+        assert!(
+            fault("[check]\nchecksum = true\nbwlimit = \"8M\"")
+                .message
+                .starts_with("c.toml:3: ")
+        );
+        assert!(
+            fault("verify = true\nupdate = yes")
+                .message
+                .starts_with("c.toml:2: "),
+            "not TOML"
+        );
         assert!(fault("verify = { a = 1 }").message.contains("is no command"));
-        assert!(fault("[copy]\ninclude = [[1]]").message.starts_with("c.toml:2: array cannot be"));
+        assert!(
+            fault("[copy]\ninclude = [[1]]")
+                .message
+                .starts_with("c.toml:2: array cannot be")
+        );
         let failure = fault("dry_run = true");
-        assert_eq!((failure.code, failure.hint.as_deref()), (1, Some("it is spelled \"dry-run\"")));
+        assert_eq!(
+            (failure.code, failure.hint.as_deref()),
+            (1, Some("it is spelled \"dry-run\""))
+        );
     }
 
     #[test]

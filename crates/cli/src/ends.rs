@@ -21,6 +21,9 @@ use rustix::fs::{Access, AtFlags, CWD, accessat};
 
 use crate::failure::{Failure, code};
 
+/// Root of a tree to open, and a node in it.
+pub(crate) type Node = (PathBuf, RelPath);
+
 /// Which rule holds for DST.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Manner {
@@ -54,8 +57,6 @@ pub(crate) struct Ends {
     pub(crate) target_base: RelPath,
     /// Identity of the job.
     pub(crate) key: JobKey,
-    /// Whether something of the copy exists on the target already.
-    pub(crate) target_exists: bool,
 }
 
 /// What `resolve` needs to know beside the paths.
@@ -92,7 +93,10 @@ pub(crate) fn resolve(
     for path in sources.iter().map(PathBuf::as_path).chain([target]) {
         refuse_url(path)?;
     }
-    let found = sources.iter().map(|path| find(path)).collect::<Result<Vec<_>, _>>()?;
+    let found = sources
+        .iter()
+        .map(|path| find(path))
+        .collect::<Result<Vec<_>, _>>()?;
     let target = Target::look(target)?;
     let ends = if let ([only], true) = (found.as_slice(), exact(&found, &target, circumstances)) {
         exactly(only, &target, circumstances)?
@@ -105,16 +109,13 @@ pub(crate) fn resolve(
     Ok(ends)
 }
 
-/// Finds the two trees of a check: SRC's and DST's, as (tree, node) each.
+/// Finds the two trees of a check: SRC's and DST's.
 ///
 /// DST may be missing: everything is different then.
 ///
 /// # Errors
 /// One of them is unreadable, SRC is missing, or they cannot be compared.
-pub(crate) fn resolve_check(
-    source: &Path,
-    target: &Path,
-) -> Result<((PathBuf, RelPath), (PathBuf, RelPath)), Failure> {
+pub(crate) fn resolve_check(source: &Path, target: &Path) -> Result<(Node, Node), Failure> {
     refuse_url(source)?;
     refuse_url(target)?;
     let source = find(source)?;
@@ -122,15 +123,21 @@ pub(crate) fn resolve_check(
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let missing = Target::look(target)?;
             let (Some(parent), Some(name)) = (missing.absolute.parent(), missing.absolute.file_name()) else {
-                return Err(Failure::new(code::TARGET, format!("there is no {}", target.display())));
+                return Err(Failure::new(
+                    code::TARGET,
+                    format!("there is no {}", target.display()),
+                ));
             };
             return Ok((tree_of(&source)?, (parent.to_path_buf(), relative(name)?)));
         }
         _ => find(target)?,
     };
     if source.metadata.is_dir() != target.metadata.is_dir() {
-        let (folder, other) =
-            if source.metadata.is_dir() { (&source, &target) } else { (&target, &source) };
+        let (folder, other) = if source.metadata.is_dir() {
+            (&source, &target)
+        } else {
+            (&target, &source)
+        };
         return Err(Failure::usage(format!(
             "{} is a folder and {} is not",
             folder.given.display(),
@@ -144,8 +151,10 @@ pub(crate) fn resolve_check(
 /// The SMB client is not part of this build.
 fn refuse_url(path: &Path) -> Result<(), Failure> {
     if path.as_os_str().as_bytes().starts_with(b"smb://") {
-        return Err(Failure::usage(format!("{}: the SMB client is not built in yet", path.display()))
-            .hint("mount the share (mount -t cifs) and give its folder"));
+        return Err(
+            Failure::usage(format!("{}: the SMB client is not built in yet", path.display()))
+                .hint("mount the share (mount -t cifs) and give its folder"),
+        );
     }
     Ok(())
 }
@@ -163,7 +172,9 @@ fn find(given: &Path) -> Result<Found, Failure> {
         }
     };
     if given.as_os_str().is_empty() {
-        return Err(Failure::usage("a source is empty").hint("quote variables: an unset one gives an empty name"));
+        return Err(
+            Failure::usage("a source is empty").hint("quote variables: an unset one gives an empty name")
+        );
     }
     let metadata = fs::symlink_metadata(given).map_err(|error| missing(&error))?;
     // `link/` and `link/.` mean the folder behind the link; lstat has followed it already.
@@ -174,13 +185,21 @@ fn find(given: &Path) -> Result<Found, Failure> {
     } else if metadata.is_file() {
         may(given, Access::READ_OK).map_err(|error| missing(&error))?;
     }
-    Ok(Found { given: given.to_path_buf(), absolute, metadata, nameless })
+    Ok(Found {
+        given: given.to_path_buf(),
+        absolute,
+        metadata,
+        nameless,
+    })
 }
 
 /// Whether the last component is `.` or `..`, or there is none. (`Path` hides a `.` at the end.)
 fn is_nameless(path: &Path) -> bool {
     let bytes = path.as_os_str().as_bytes();
-    let trimmed = bytes.iter().rposition(|byte| *byte != b'/').map_or(&b""[..], |last| &bytes[..=last]);
+    let trimmed = bytes
+        .iter()
+        .rposition(|byte| *byte != b'/')
+        .map_or(&b""[..], |last| &bytes[..=last]);
     let last = trimmed.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
     matches!(last, b"" | b"." | b"..")
 }
@@ -214,12 +233,15 @@ struct Target {
 impl Target {
     fn look(given: &Path) -> Result<Self, Failure> {
         if given.as_os_str().is_empty() {
-            return Err(
-                Failure::usage("the target is empty").hint("quote variables: an unset one gives an empty name")
-            );
+            return Err(Failure::usage("the target is empty")
+                .hint("quote variables: an unset one gives an empty name"));
         }
         let fault = |what: &str, error: &io::Error| {
-            Failure::of_end(format!("cannot use the target {}: {what}", given.display()), error, code::TARGET)
+            Failure::of_end(
+                format!("cannot use the target {}: {what}", given.display()),
+                error,
+                code::TARGET,
+            )
         };
         let must_be_folder = given.as_os_str().as_bytes().ends_with(b"/") || is_nameless(given);
         let followed = fs::metadata(given);
@@ -227,14 +249,22 @@ impl Target {
             && metadata.is_dir()
         {
             let absolute = fs::canonicalize(given).map_err(|error| fault(&cause(&error), &error))?;
-            return Ok(Self { given: given.to_path_buf(), absolute, metadata: followed.ok(), must_be_folder });
+            return Ok(Self {
+                given: given.to_path_buf(),
+                absolute,
+                metadata: followed.ok(),
+                must_be_folder,
+            });
         }
         let metadata = match fs::symlink_metadata(given) {
             Ok(metadata) => Some(metadata),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
-                return Err(Failure::usage(format!("{}: a file stands where a folder must be", given.display()))
-                    .hint("give another target, or move that file away"));
+                return Err(Failure::usage(format!(
+                    "{}: a file stands where a folder must be",
+                    given.display()
+                ))
+                .hint("give another target, or move that file away"));
             }
             Err(error) => return Err(fault(&cause(&error), &error)),
         };
@@ -242,8 +272,10 @@ impl Target {
         let parent = match fs::canonicalize(parent) {
             Ok(absolute) if absolute.is_dir() => absolute,
             Ok(_) => {
-                return Err(Failure::usage(format!("{} is a file where a folder must be", parent.display()))
-                    .hint("give another target, or move that file away"));
+                return Err(
+                    Failure::usage(format!("{} is a file where a folder must be", parent.display()))
+                        .hint("give another target, or move that file away"),
+                );
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Err(fault(&format!("there is no folder {}", parent.display()), &error)
@@ -251,10 +283,15 @@ impl Target {
             }
             Err(error) => return Err(fault(&cause(&error), &error)),
         };
-        let name = given.file_name().ok_or_else(|| {
-            Failure::new(code::TARGET, format!("there is no folder {}", given.display()))
-        })?;
-        Ok(Self { given: given.to_path_buf(), absolute: parent.join(name), metadata, must_be_folder })
+        let name = given
+            .file_name()
+            .ok_or_else(|| Failure::new(code::TARGET, format!("there is no folder {}", given.display())))?;
+        Ok(Self {
+            given: given.to_path_buf(),
+            absolute: parent.join(name),
+            metadata,
+            must_be_folder,
+        })
     }
 
     fn is_folder(&self) -> bool {
@@ -279,17 +316,24 @@ fn exactly(source: &Found, target: &Target, circumstances: &Circumstances<'_>) -
     let mirror = circumstances.manner == Manner::Mirror;
     let (source_is_dir, given) = (source.metadata.is_dir(), target.given.display());
     if mirror && !source_is_dir {
-        return Err(Failure::usage(format!("{} is not a folder", source.given.display()))
-            .hint("mirror makes folders equal; for single files use copy"));
+        return Err(
+            Failure::usage(format!("{} is not a folder", source.given.display()))
+                .hint("mirror makes folders equal; for single files use copy"),
+        );
     }
     match &target.metadata {
         Some(metadata) if metadata.is_dir() && !source_is_dir => {
-            return Err(Failure::usage(format!("{given} is a folder and {} is not", source.given.display()))
-                .hint("without -T it is copied into the folder"));
+            return Err(Failure::usage(format!(
+                "{given} is a folder and {} is not",
+                source.given.display()
+            ))
+            .hint("without -T it is copied into the folder"));
         }
         Some(metadata) if !metadata.is_dir() && source_is_dir => {
-            return Err(Failure::usage(format!("{given} is a file where a folder must be"))
-                .hint("give another target, or move that file away"));
+            return Err(
+                Failure::usage(format!("{given} is a file where a folder must be"))
+                    .hint("give another target, or move that file away"),
+            );
         }
         None if target.must_be_folder && !source_is_dir => {
             return Err(Failure::new(code::TARGET, format!("there is no folder {given}"))
@@ -304,13 +348,20 @@ fn exactly(source: &Found, target: &Target, circumstances: &Circumstances<'_>) -
         _ => (target.absolute.clone(), RelPath::root()),
     };
     let (tree, path) = tree_of(source)?;
-    let target_base = if source_is_dir { target_path.clone() } else { parent_path(&target_path) };
+    let target_base = if source_is_dir {
+        target_path.clone()
+    } else {
+        parent_path(&target_path)
+    };
     Ok(Ends {
-        sources: vec![SourceEnd { tree, path, target_path }],
+        sources: vec![SourceEnd {
+            tree,
+            path,
+            target_path,
+        }],
         target_tree,
         target_base,
         key: key(std::slice::from_ref(source), &target.absolute),
-        target_exists: target.metadata.is_some(),
     })
 }
 
@@ -325,19 +376,24 @@ fn into(found: &[Found], target: &Target) -> Result<Ends, Failure> {
         });
     }
     let mut ends = Vec::new();
-    let mut target_exists = false;
     for source in found {
         let name = source.absolute.file_name().filter(|_| !source.nameless);
         let Some(name) = name else {
-            return Err(Failure::usage(format!("{} has no name of its own", source.given.display()))
-                .hint("give it by its name, or alone"));
+            return Err(
+                Failure::usage(format!("{} has no name of its own", source.given.display()))
+                    .hint("give it by its name, or alone"),
+            );
         };
         let place = target.absolute.join(name);
         let metadata = fs::symlink_metadata(&place).ok();
         if let Some(metadata) = &metadata
             && metadata.is_dir() != source.metadata.is_dir()
         {
-            let (is, is_not) = if metadata.is_dir() { ("a folder", "no folder") } else { ("no folder", "a folder") };
+            let (is, is_not) = if metadata.is_dir() {
+                ("a folder", "no folder")
+            } else {
+                ("no folder", "a folder")
+            };
             return Err(Failure::usage(format!(
                 "{} is {is_not}, and {} is {is} already",
                 source.given.display(),
@@ -346,9 +402,11 @@ fn into(found: &[Found], target: &Target) -> Result<Ends, Failure> {
             .hint("move one of them away"));
         }
         keep_apart(source, &place, metadata.as_ref(), false)?;
-        target_exists |= metadata.is_some();
         let target_path = relative(name)?;
-        if let Some(position) = ends.iter().position(|end: &SourceEnd| end.target_path == target_path) {
+        if let Some(position) = ends
+            .iter()
+            .position(|end: &SourceEnd| end.target_path == target_path)
+        {
             return Err(Failure::usage(format!(
                 "{} and {} would both become {}",
                 found[position].given.display(),
@@ -358,7 +416,11 @@ fn into(found: &[Found], target: &Target) -> Result<Ends, Failure> {
             .hint("copy them one after the other to different names with -T"));
         }
         let (tree, path) = tree_of(source)?;
-        ends.push(SourceEnd { tree, path, target_path });
+        ends.push(SourceEnd {
+            tree,
+            path,
+            target_path,
+        });
     }
     // The key of a single source is that of its final place, as with -T.
     let identity = match (found, ends.as_slice()) {
@@ -370,18 +432,26 @@ fn into(found: &[Found], target: &Target) -> Result<Ends, Failure> {
         sources: ends,
         target_tree: target.absolute.clone(),
         target_base: RelPath::root(),
-        target_exists,
     })
 }
 
 /// Refuses a target that is the source, or lies inside it; and a mirror's source inside its target.
-fn keep_apart(source: &Found, target: &Path, existing: Option<&Metadata>, mirror: bool) -> Result<(), Failure> {
+fn keep_apart(
+    source: &Found,
+    target: &Path,
+    existing: Option<&Metadata>,
+    mirror: bool,
+) -> Result<(), Failure> {
     let id = |metadata: &Metadata| (metadata.dev(), metadata.ino());
     let own = id(&source.metadata);
     let same = existing.is_some_and(|metadata| id(metadata) == own);
     if source.absolute == target || (same && (source.metadata.is_dir() || source.metadata.nlink() < 2)) {
-        return Err(Failure::usage(format!("{} and {} are the same", source.given.display(), target.display()))
-            .hint("nothing needs to be copied"));
+        return Err(Failure::usage(format!(
+            "{} and {} are the same",
+            source.given.display(),
+            target.display()
+        ))
+        .hint("nothing needs to be copied"));
     }
     if same {
         return Err(Failure::usage(format!(
@@ -393,7 +463,10 @@ fn keep_apart(source: &Found, target: &Path, existing: Option<&Metadata>, mirror
     }
     // By identity too: bind mounts and links give one folder several paths.
     let is_above = |path: &Path, what: (u64, u64)| {
-        path.ancestors().skip(1).filter_map(|above| fs::metadata(above).ok()).any(|above| id(&above) == what)
+        path.ancestors()
+            .skip(1)
+            .filter_map(|above| fs::metadata(above).ok())
+            .any(|above| id(&above) == what)
     };
     if source.metadata.is_dir() && (target.starts_with(&source.absolute) || is_above(target, own)) {
         return Err(Failure::usage(format!(
@@ -415,7 +488,7 @@ fn keep_apart(source: &Found, target: &Path, existing: Option<&Metadata>, mirror
 }
 
 /// The tree to open for a node, and the node in it.
-fn tree_of(found: &Found) -> Result<(PathBuf, RelPath), Failure> {
+fn tree_of(found: &Found) -> Result<Node, Failure> {
     if found.metadata.is_dir() {
         return Ok((found.absolute.clone(), RelPath::root()));
     }
@@ -427,10 +500,17 @@ fn tree_of(found: &Found) -> Result<(PathBuf, RelPath), Failure> {
 
 /// Checks that what has to be made can be made.
 fn writable(target: &Target, ends: &Ends) -> Result<(), Failure> {
-    let folder = if target.is_folder() { &target.absolute } else { &ends.target_tree };
+    let folder = if target.is_folder() {
+        &target.absolute
+    } else {
+        &ends.target_tree
+    };
     may(folder, Access::WRITE_OK | Access::EXEC_OK).map_err(|error| {
-        let failure =
-            Failure::of_end(format!("cannot write to {}: {}", folder.display(), cause(&error)), &error, code::TARGET);
+        let failure = Failure::of_end(
+            format!("cannot write to {}: {}", folder.display(), cause(&error)),
+            &error,
+            code::TARGET,
+        );
         match failure.code {
             code::PERMISSION => failure.hint("run as a user who may write there"),
             _ => failure.hint("is it mounted read-only?"),
@@ -444,7 +524,9 @@ fn may(path: &Path, access: Access) -> io::Result<()> {
 
 fn is_own_volume(folder: &Path) -> bool {
     let volume = |path: &Path| fs::metadata(path).ok().map(|metadata| metadata.dev());
-    folder.parent().is_none_or(|parent| volume(parent) != volume(folder))
+    folder
+        .parent()
+        .is_none_or(|parent| volume(parent) != volume(folder))
 }
 
 fn relative(name: &OsStr) -> Result<RelPath, Failure> {
@@ -468,7 +550,9 @@ fn identity(path: &Path) -> String {
         Some(text) => text.to_owned(),
         None => {
             let bytes = path.as_os_str().to_owned().into_vec();
-            bytes.iter().fold(String::from("\0"), |text, byte| format!("{text}{byte:02x}"))
+            bytes
+                .iter()
+                .fold(String::from("\0"), |text, byte| format!("{text}{byte:02x}"))
         }
     }
 }

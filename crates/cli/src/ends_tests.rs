@@ -40,7 +40,16 @@ impl Ground {
         unfinished: &dyn Fn(&JobKey) -> bool,
     ) -> Result<Ends, Failure> {
         let sources: Vec<PathBuf> = sources.iter().map(|name| self.path(name)).collect();
-        resolve(&sources, &self.path(target), &Circumstances { manner, writes: true, own_tree: false, unfinished })
+        resolve(
+            &sources,
+            &self.path(target),
+            &Circumstances {
+                manner,
+                writes: true,
+                own_tree: false,
+                unfinished,
+            },
+        )
     }
 
     /// Target tree (relative to the ground), and for each source its tree, path and target path.
@@ -48,7 +57,11 @@ impl Ground {
         let base = self.path("");
         let short = |path: &Path| path.strip_prefix(&base).unwrap_or(path).display().to_string();
         let sources = ends.sources.iter().map(|end| {
-            [short(&end.tree), end.path.to_string(), end.target_path.to_string()]
+            [
+                short(&end.tree),
+                end.path.to_string(),
+                end.target_path.to_string(),
+            ]
         });
         (short(&ends.target_tree), sources.collect())
     }
@@ -69,17 +82,50 @@ fn a_folder_goes_into_a_folder_or_becomes_the_target() {
         ground.shape(&ground.resolve(manner, sources, target).unwrap())
     };
     let one = |tree: &str, path: &str, target: &str| vec![[tree.into(), path.into(), target.into()]];
-    assert_eq!(shape(Manner::Into, &["dir"], "other"), ("other".into(), one("dir", ".", "dir")));
-    assert_eq!(shape(Manner::Into, &["dir"], "new"), (String::new(), one("dir", ".", "new")));
-    assert_eq!(shape(Manner::Into, &["dir/"], "new/"), (String::new(), one("dir", ".", "new")));
-    assert_eq!(shape(Manner::Exact, &["dir"], "other"), (String::new(), one("dir", ".", "other")));
-    assert_eq!(shape(Manner::Mirror, &["dir"], "other"), (String::new(), one("dir", ".", "other")));
-    assert_eq!(shape(Manner::Into, &["file"], "other"), ("other".into(), one("", "file", "file")));
-    assert_eq!(shape(Manner::Into, &["file"], "file2"), (String::new(), one("", "file", "file2")));
-    assert_eq!(shape(Manner::Into, &["link"], "other"), ("other".into(), one("", "link", "link")));
-    assert_eq!(shape(Manner::Into, &["link/"], "other"), ("other".into(), one("dir", ".", "dir")));
-    assert_eq!(shape(Manner::Into, &["dir/."], "other"), (String::new(), one("dir", ".", "other")));
-    assert_eq!(shape(Manner::Into, &["dir/inner/.."], "other"), (String::new(), one("dir", ".", "other")));
+    assert_eq!(
+        shape(Manner::Into, &["dir"], "other"),
+        ("other".into(), one("dir", ".", "dir"))
+    );
+    assert_eq!(
+        shape(Manner::Into, &["dir"], "new"),
+        (String::new(), one("dir", ".", "new"))
+    );
+    assert_eq!(
+        shape(Manner::Into, &["dir/"], "new/"),
+        (String::new(), one("dir", ".", "new"))
+    );
+    assert_eq!(
+        shape(Manner::Exact, &["dir"], "other"),
+        (String::new(), one("dir", ".", "other"))
+    );
+    assert_eq!(
+        shape(Manner::Mirror, &["dir"], "other"),
+        (String::new(), one("dir", ".", "other"))
+    );
+    assert_eq!(
+        shape(Manner::Into, &["file"], "other"),
+        ("other".into(), one("", "file", "file"))
+    );
+    assert_eq!(
+        shape(Manner::Into, &["file"], "file2"),
+        (String::new(), one("", "file", "file2"))
+    );
+    assert_eq!(
+        shape(Manner::Into, &["link"], "other"),
+        ("other".into(), one("", "link", "link"))
+    );
+    assert_eq!(
+        shape(Manner::Into, &["link/"], "other"),
+        ("other".into(), one("dir", ".", "dir"))
+    );
+    assert_eq!(
+        shape(Manner::Into, &["dir/."], "other"),
+        (String::new(), one("dir", ".", "other"))
+    );
+    assert_eq!(
+        shape(Manner::Into, &["dir/inner/.."], "other"),
+        (String::new(), one("dir", ".", "other"))
+    );
     let (tree, sources) = shape(Manner::Into, &["file", "dir"], "other");
     assert_eq!((tree.as_str(), sources.len()), ("other", 2));
 }
@@ -89,12 +135,17 @@ fn an_unfinished_copy_goes_on_instead_of_going_into() {
     let ground = Ground::new();
     let exact = ground.resolve(Manner::Exact, &["dir"], "other").unwrap();
     let key = exact.key.clone();
-    let resumed = ground.resolve_with(Manner::Into, &["dir"], "other", &|asked| *asked == key).unwrap();
+    let resumed = ground
+        .resolve_with(Manner::Into, &["dir"], "other", &|asked| *asked == key)
+        .unwrap();
     assert_eq!(resumed, exact);
     let fresh = ground.resolve(Manner::Into, &["dir"], "other").unwrap();
     assert_ne!(fresh.key, exact.key);
     let inside = ground.resolve(Manner::Exact, &["dir"], "other/dir").unwrap();
-    assert_eq!(fresh.key, inside.key, "the key of a copy into a folder is that of its final place");
+    assert_eq!(
+        fresh.key, inside.key,
+        "the key of a copy into a folder is that of its final place"
+    );
 }
 
 #[test]
@@ -104,7 +155,10 @@ fn the_same_job_has_the_same_key_however_it_is_spelled() {
     assert_eq!(key("dir", "new"), key("dir/inner/../", "other/../new"));
     assert_eq!(key("dir", "new"), key("link/", "new"));
     assert_ne!(key("dir", "new"), key("dir/inner", "new"));
-    assert_ne!(identity(Path::new(OsStr::from_bytes(b"/\xff"))), identity(Path::new(OsStr::from_bytes(b"/\xfe"))));
+    assert_ne!(
+        identity(Path::new(OsStr::from_bytes(b"/\xff"))),
+        identity(Path::new(OsStr::from_bytes(b"/\xfe")))
+    );
 }
 
 #[test]
@@ -117,39 +171,88 @@ fn what_makes_no_sense_is_refused() {
     refused(into(&["dir"], "dir/new"), code::USAGE, "inside the source");
     refused(into(&["dir"], "link/new"), code::USAGE, "inside the source");
     refused(into(&["dir"], "dir"), code::USAGE, "inside the source");
-    refused(ground.resolve(Manner::Exact, &["dir"], "dir"), code::USAGE, "the same");
+    refused(
+        ground.resolve(Manner::Exact, &["dir"], "dir"),
+        code::USAGE,
+        "the same",
+    );
     refused(into(&["file"], "file"), code::USAGE, "the same");
     refused(into(&["file"], ""), code::USAGE, "the same");
-    refused(into(&["dir"], "file"), code::USAGE, "a file where a folder must be");
+    refused(
+        into(&["dir"], "file"),
+        code::USAGE,
+        "a file where a folder must be",
+    );
     refused(into(&["dir"], "file/new"), code::USAGE, "a folder must be");
     refused(into(&["file", "file2"], "dir/a"), code::USAGE, "several sources");
     refused(into(&["file", "file2"], "none"), code::USAGE, "several sources");
-    refused(into(&["dir/a", "other/../dir/a"], "other"), code::USAGE, "would both become");
+    refused(
+        into(&["dir/a", "other/../dir/a"], "other"),
+        code::USAGE,
+        "would both become",
+    );
     refused(into(&["dir"], "none/new"), code::TARGET, "there is no folder");
     refused(into(&["file"], "none/"), code::TARGET, "there is no folder");
     refused(into(&["file2"], "holds"), code::USAGE, "already");
-    refused(ground.resolve(Manner::Exact, &["file"], "other"), code::USAGE, "is a folder");
-    refused(ground.resolve(Manner::Mirror, &["file"], "new"), code::USAGE, "not a folder");
-    refused(ground.resolve(Manner::Mirror, &["dir/inner"], "dir"), code::USAGE, "inside the target");
+    refused(
+        ground.resolve(Manner::Exact, &["file"], "other"),
+        code::USAGE,
+        "is a folder",
+    );
+    refused(
+        ground.resolve(Manner::Mirror, &["file"], "new"),
+        code::USAGE,
+        "not a folder",
+    );
+    refused(
+        ground.resolve(Manner::Mirror, &["dir/inner"], "dir"),
+        code::USAGE,
+        "inside the target",
+    );
     let smb = Path::new("smb://host/share");
-    let circumstances = Circumstances { manner: Manner::Into, writes: true, own_tree: false, unfinished: &|_| false };
-    refused(resolve(&[smb.into()], &ground.path("new"), &circumstances), code::USAGE, "not built in yet");
-    refused(resolve(&[ground.path("dir")], smb, &circumstances), code::USAGE, "not built in yet");
-    refused(resolve(&["".into()], &ground.path("new"), &circumstances), code::USAGE, "empty");
+    let circumstances = Circumstances {
+        manner: Manner::Into,
+        writes: true,
+        own_tree: false,
+        unfinished: &|_| false,
+    };
+    refused(
+        resolve(&[smb.into()], &ground.path("new"), &circumstances),
+        code::USAGE,
+        "not built in yet",
+    );
+    refused(
+        resolve(&[ground.path("dir")], smb, &circumstances),
+        code::USAGE,
+        "not built in yet",
+    );
+    refused(
+        resolve(&["".into()], &ground.path("new"), &circumstances),
+        code::USAGE,
+        "empty",
+    );
 }
 
 #[test]
 fn a_hard_link_to_the_target_is_the_same_file() {
     let ground = Ground::new();
     fs::hard_link(ground.path("file"), ground.path("alias")).unwrap();
-    refused(ground.resolve(Manner::Into, &["file"], "alias"), code::USAGE, "under two names");
+    refused(
+        ground.resolve(Manner::Into, &["file"], "alias"),
+        code::USAGE,
+        "under two names",
+    );
 }
 
 #[test]
 fn relative_paths_of_flags_belong_to_what_dst_names() {
     let ground = Ground::new();
     let base = |manner, source: &str, target: &str| {
-        ground.resolve(manner, &[source], target).unwrap().target_base.to_string()
+        ground
+            .resolve(manner, &[source], target)
+            .unwrap()
+            .target_base
+            .to_string()
     };
     assert_eq!(base(Manner::Into, "dir", "other"), ".");
     assert_eq!(base(Manner::Exact, "dir", "other"), "other");
@@ -159,14 +262,27 @@ fn relative_paths_of_flags_belong_to_what_dst_names() {
 #[test]
 fn another_volume_is_a_tree_of_its_own() {
     let ground = Ground::new();
-    let circumstances =
-        Circumstances { manner: Manner::Exact, writes: false, own_tree: false, unfinished: &|_| false };
+    let circumstances = Circumstances {
+        manner: Manner::Exact,
+        writes: false,
+        own_tree: false,
+        unfinished: &|_| false,
+    };
     // /proc is a volume of its own on every Linux system that runs these tests.
     let ends = resolve(&[ground.path("dir")], Path::new("/proc"), &circumstances).unwrap();
-    assert_eq!((ends.target_tree.as_path(), ends.sources[0].target_path.is_root()), (Path::new("/proc"), true));
-    let circumstances = Circumstances { own_tree: true, ..circumstances };
+    assert_eq!(
+        (ends.target_tree.as_path(), ends.sources[0].target_path.is_root()),
+        (Path::new("/proc"), true)
+    );
+    let circumstances = Circumstances {
+        own_tree: true,
+        ..circumstances
+    };
     let ends = resolve(&[ground.path("dir")], &ground.path("other"), &circumstances).unwrap();
-    assert_eq!((ends.target_tree, ends.target_base.is_root()), (ground.path("other"), true));
+    assert_eq!(
+        (ends.target_tree, ends.target_base.is_root()),
+        (ground.path("other"), true)
+    );
 }
 
 #[test]
@@ -175,8 +291,16 @@ fn checks_compare_like_with_like() {
     let failure = resolve_check(&ground.path("dir"), &ground.path("file")).unwrap_err();
     assert_eq!(failure.code, code::USAGE);
     let ((tree, path), (other, _)) = resolve_check(&ground.path("dir"), &ground.path("other")).unwrap();
-    assert_eq!((tree, path, other), (ground.path("dir"), RelPath::root(), ground.path("other")));
+    assert_eq!(
+        (tree, path, other),
+        (ground.path("dir"), RelPath::root(), ground.path("other"))
+    );
     let (_, (_, missing)) = resolve_check(&ground.path("dir"), &ground.path("none")).unwrap();
     assert_eq!(missing.to_string(), "none");
-    assert_eq!(resolve_check(&ground.path("none"), &ground.path("dir")).unwrap_err().code, code::SOURCE);
+    assert_eq!(
+        resolve_check(&ground.path("none"), &ground.path("dir"))
+            .unwrap_err()
+            .code,
+        code::SOURCE
+    );
 }

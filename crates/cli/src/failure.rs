@@ -38,7 +38,11 @@ pub(crate) struct Failure {
 impl Failure {
     /// A failure with an exit code of [`code`].
     pub(crate) fn new(code: u8, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), hint: None }
+        Self {
+            code,
+            message: message.into(),
+            hint: None,
+        }
     }
 
     /// Wrong use.

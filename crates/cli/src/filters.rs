@@ -27,7 +27,8 @@ pub(crate) fn build(args: &SelectArgs) -> Result<Filter, Failure> {
         files_from: None,
     };
     for path in &args.exclude_from {
-        spec.exclude.extend(patterns(&read("--exclude-from", path)?, path)?);
+        spec.exclude
+            .extend(patterns(&read("--exclude-from", path)?, path)?);
     }
     if let Some(path) = &args.files_from {
         let bytes = read("--files-from", path)?;
@@ -35,33 +36,47 @@ pub(crate) fn build(args: &SelectArgs) -> Result<Filter, Failure> {
             .map_err(|error| Failure::usage(format!("--files-from {}: {error}", path.display())))?;
         spec.files_from = Some(list);
     } else if args.null {
-        return Err(Failure::usage("--null says how --files-from is read, and there is none")
-            .hint("add --files-from FILE, or leave --null out"));
+        return Err(
+            Failure::usage("--null says how --files-from is read, and there is none")
+                .hint("add --files-from FILE, or leave --null out"),
+        );
     }
     Filter::new(&spec).map_err(|error| {
-        Failure::usage(error.to_string()).hint("patterns are those of gitignore; `ropeway copy --help` explains them")
+        Failure::usage(error.to_string())
+            .hint("patterns are those of gitignore; `ropeway copy --help` explains them")
     })
 }
 
 /// Lines that are neither empty nor begin with `#`, as in a `.gitignore`.
 fn patterns(bytes: &[u8], path: &Path) -> Result<Vec<String>, Failure> {
     let text = std::str::from_utf8(bytes).map_err(|error| {
-        let line = bytes[..error.valid_up_to()].iter().filter(|byte| **byte == b'\n').count() + 1;
-        Failure::usage(format!("{}:{line}: not UTF-8", path.display())).hint("patterns are UTF-8; use `?` for other bytes")
+        let line = bytes[..error.valid_up_to()]
+            .iter()
+            .filter(|byte| **byte == b'\n')
+            .count()
+            + 1;
+        Failure::usage(format!("{}:{line}: not UTF-8", path.display()))
+            .hint("patterns are UTF-8; use `?` for other bytes")
     })?;
-    let lines = text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
+    let lines = text
+        .lines()
+        .filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
     Ok(lines.map(str::to_owned).collect())
 }
 
 fn read(flag: &str, path: &Path) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
     let result = if path == Path::new("-") {
-        std::io::stdin().lock().take(LIST_BYTES_MAX).read_to_end(&mut bytes)
+        std::io::stdin()
+            .lock()
+            .take(LIST_BYTES_MAX)
+            .read_to_end(&mut bytes)
     } else {
         std::fs::File::open(path).and_then(|file| file.take(LIST_BYTES_MAX).read_to_end(&mut bytes))
     };
     result.map_err(|error| {
-        Failure::usage(format!("{flag}: cannot read {}: {error}", path.display())).hint("check the file's name")
+        Failure::usage(format!("{flag}: cannot read {}: {error}", path.display()))
+            .hint("check the file's name")
     })?;
     Ok(bytes)
 }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ropeway_copy::{Handle, Job, JobSpec, Outcome, Status};
-use ropeway_vfs::event::Event;
+use ropeway_plan::Schedule;
+use ropeway_vfs::event::{Event, Limit};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval};
@@ -29,9 +30,15 @@ const WORKERS: usize = 2;
 /// # Errors
 /// The system gives no threads.
 pub(crate) fn runtime() -> Result<Runtime, Failure> {
-    Builder::new_multi_thread().worker_threads(WORKERS).enable_all().thread_name("ropeway").build().map_err(|error| {
-        Failure::new(code::TARGET, format!("cannot start threads: {error}")).hint("raise the limit of processes (ulimit -u)")
-    })
+    Builder::new_multi_thread()
+        .worker_threads(WORKERS)
+        .enable_all()
+        .thread_name("ropeway")
+        .build()
+        .map_err(|error| {
+            Failure::new(code::TARGET, format!("cannot start threads: {error}"))
+                .hint("raise the limit of processes (ulimit -u)")
+        })
 }
 
 /// The signals a command answers to, caught from now on.
@@ -48,7 +55,9 @@ impl Signals {
     /// The system refuses.
     pub(crate) fn catch() -> Result<Self, Failure> {
         let catch = |kind| {
-            signal(kind).map_err(|error: io::Error| Failure::new(code::TARGET, format!("cannot catch signals: {error}")))
+            signal(kind).map_err(|error: io::Error| {
+                Failure::new(code::TARGET, format!("cannot catch signals: {error}"))
+            })
         };
         Ok(Self {
             interrupt: catch(SignalKind::interrupt())?,
@@ -75,14 +84,21 @@ pub(crate) async fn until_stopped<T>(signals: &mut Signals, future: impl Future<
 }
 
 /// Runs a job, reporting to `reporter`. The first SIGINT or SIGTERM ends it in order, the second one at once.
-pub(crate) async fn drive(spec: JobSpec, reporter: &Arc<Reporter>, signals: &mut Signals) -> Outcome {
+/// `bandwidth` is the limit put around the source, if any.
+pub(crate) async fn drive(
+    spec: JobSpec,
+    bandwidth: Option<&Schedule>,
+    reporter: &Arc<Reporter>,
+    signals: &mut Signals,
+) -> Outcome {
     let job = Job::new(spec);
     let handle = job.handle();
+    let progress = || blame_progress(handle.progress(), bandwidth);
     let sink = {
         let reporter = Arc::clone(reporter);
         Arc::new(move |event: Event| reporter.event(&event))
     };
-    reporter.progress(&handle.progress(), true);
+    reporter.progress(&progress(), true);
     let mut run = tokio::spawn(job.run(sink));
     let frequent = reporter.wants_frequent_progress();
     let mut ticks = interval(if frequent { FREQUENT } else { SELDOM });
@@ -93,19 +109,64 @@ pub(crate) async fn drive(spec: JobSpec, reporter: &Arc<Reporter>, signals: &mut
             // The job's end first: nothing is to be said after it.
             biased;
             ended = &mut run => match ended {
-                Ok(outcome) => return outcome,
+                Ok(outcome) => return blame_outcome(outcome, bandwidth),
                 Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
                 Err(_) => return lost(&handle),
             },
             _ = signals.interrupt.recv() => stop(&handle, reporter, &mut stopping),
             _ = signals.terminate.recv() => stop(&handle, reporter, &mut stopping),
-            _ = signals.status.recv() => reporter.status(&handle.progress()),
+            _ = signals.status.recv() => reporter.status(&progress()),
             _ = ticks.tick() => {
                 tick += 1;
-                reporter.progress(&handle.progress(), !frequent || tick.is_multiple_of(LINE_EVERY));
+                reporter.progress(&progress(), !frequent || tick.is_multiple_of(LINE_EVERY));
             }
         }
     }
+}
+
+/// Reading at this part of `--bwlimit` or above means that it is the limit (waiting for it looks like a slow source).
+const BANDWIDTH_REACHED: f64 = 0.85;
+
+/// Names `--bwlimit` as the limit where a source seems slow only because of it.
+fn blame(limit: Option<Limit>, seconds: f64, bytes_read: u64, bandwidth: Option<&Schedule>) -> Option<Limit> {
+    let allowed = bandwidth.and_then(|schedule| schedule.rate_at(jiff::Zoned::now().datetime()));
+    match (limit, allowed) {
+        (Some(Limit::Source), Some(allowed))
+            if bytes_read as f64 >= BANDWIDTH_REACHED * allowed as f64 * seconds =>
+        {
+            Some(Limit::Bandwidth)
+        }
+        _ => limit,
+    }
+}
+
+fn blame_progress(progress: Event, bandwidth: Option<&Schedule>) -> Event {
+    match progress {
+        Event::Progress {
+            seconds,
+            counters,
+            rate,
+            eta,
+            limit,
+        } => {
+            let limit = blame(limit, seconds, counters.bytes_read, bandwidth);
+            Event::Progress {
+                seconds,
+                counters,
+                rate,
+                eta,
+                limit,
+            }
+        }
+        other => other,
+    }
+}
+
+fn blame_outcome(mut outcome: Outcome, bandwidth: Option<&Schedule>) -> Outcome {
+    let summary = &mut outcome.summary;
+    let seconds = summary.perceived.as_secs_f64();
+    summary.limit = blame(summary.limit, seconds, summary.counters.bytes_read, bandwidth);
+    outcome
 }
 
 fn stop(handle: &Handle, reporter: &Reporter, stopping: &mut bool) {
@@ -119,6 +180,33 @@ fn stop(handle: &Handle, reporter: &Reporter, stopping: &mut bool) {
 
 /// The task of the job was cancelled, which nothing here does.
 fn lost(handle: &Handle) -> Outcome {
-    let summary = ropeway_vfs::event::Summary { counters: handle.counters(), ..Default::default() };
-    Outcome { summary, status: Status::Interrupted, fatal: Some("the job was cancelled".to_owned()), hint: None }
+    let summary = ropeway_vfs::event::Summary {
+        counters: handle.counters(),
+        ..Default::default()
+    };
+    Outcome {
+        summary,
+        status: Status::Interrupted,
+        fatal: Some("the job was cancelled".to_owned()),
+        hint: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_is_not_blamed_for_the_limit() {
+        let limited = Schedule::constant(Some(1000));
+        let source = Some(Limit::Source);
+        assert_eq!(blame(source, 10.0, 9_900, Some(&limited)), Some(Limit::Bandwidth));
+        assert_eq!(blame(source, 10.0, 5_000, Some(&limited)), source);
+        assert_eq!(blame(source, 10.0, 9_900, None), source);
+        assert_eq!(
+            blame(Some(Limit::Destination), 10.0, 9_900, Some(&limited)),
+            Some(Limit::Destination)
+        );
+        assert_eq!(blame(None, 10.0, 9_900, Some(&limited)), None);
+    }
 }

@@ -56,7 +56,9 @@ pub(crate) fn parse(
         Some((name, matches)) => with_layers(lenient, name, matches, environment, config)?,
         None => lenient,
     };
-    let matches = layered.try_get_matches_from(&arguments).map_err(|error| usage(&error))?;
+    let matches = layered
+        .try_get_matches_from(&arguments)
+        .map_err(|error| usage(&error))?;
     let cli = Cli::from_arg_matches(&matches).map_err(|error| usage(&error))?;
     Ok(Parsed::Command(Box::new(cli.command)))
 }
@@ -78,11 +80,13 @@ fn is_text(kind: ErrorKind) -> bool {
 fn text(plain: Clap, arguments: &[OsString]) -> Result<Parsed, Failure> {
     match plain.try_get_matches_from(arguments) {
         Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            Err(Failure::usage("no command given").hint("`ropeway --help` lists the commands; `ropeway demo` shows one at work"))
+            Err(Failure::usage("no command given")
+                .hint("`ropeway --help` lists the commands; `ropeway demo` shows one at work"))
         }
-        Err(error) if is_text(error.kind()) => {
-            Ok(Parsed::Text { text: error.render().to_string(), code: code::DONE })
-        }
+        Err(error) if is_text(error.kind()) => Ok(Parsed::Text {
+            text: error.render().to_string(),
+            code: code::DONE,
+        }),
         Err(error) => Err(usage(&error)),
         // Only --switch=value before --help can lead here.
         Ok(_) => Err(Failure::usage("no command given")),
@@ -178,24 +182,39 @@ fn from_environment(arg: &Arg, long: &str, environment: Environment<'_>) -> Opti
     let name = variable(long);
     let value = environment(&name).filter(|value| !value.is_empty())?;
     let values = if matches!(arg.get_action(), ArgAction::Append) {
-        let lines = value.as_bytes().split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+        let lines = value
+            .as_bytes()
+            .split(|byte| *byte == b'\n')
+            .filter(|line| !line.is_empty());
         lines.map(|line| OsStr::from_bytes(line).to_owned()).collect()
     } else {
         vec![value]
     };
-    Some(Setting { place: name, values, is_list: false, is_bool: false })
+    Some(Setting {
+        place: name,
+        values,
+        is_list: false,
+        is_bool: false,
+    })
 }
 
 /// The texts that clap is to take for a setting; none if it is the same as not given.
 fn values_of(arg: &Arg, setting: &Setting) -> Result<Vec<OsString>, Failure> {
     if setting.is_list && !matches!(arg.get_action(), ArgAction::Append) {
-        return Err(Failure::usage(format!("{}: a list, where one value belongs", setting.place)));
+        return Err(Failure::usage(format!(
+            "{}: a list, where one value belongs",
+            setting.place
+        )));
     }
     // A flag with an optional value, e.g. --backup: true is the flag without its value.
     let optional = arg.get_num_args().is_some_and(|range| range.min_values() == 0);
     if setting.is_bool && optional && !is_lenient(arg) {
         let given = setting.values.iter().any(|value| value == "true");
-        return Ok(if given { values_without_one(arg) } else { Vec::new() });
+        return Ok(if given {
+            values_without_one(arg)
+        } else {
+            Vec::new()
+        });
     }
     Ok(setting.values.clone())
 }
@@ -205,7 +224,9 @@ fn values_without_one(arg: &Arg) -> Vec<OsString> {
     let flag = format!("--{}", arg.get_long().unwrap_or_default());
     let alone = Clap::new("ropeway").no_binary_name(true).arg(arg.clone());
     let matches = alone.try_get_matches_from([flag]).ok();
-    let raw = matches.as_ref().and_then(|matches| matches.get_raw(arg.get_id().as_str()));
+    let raw = matches
+        .as_ref()
+        .and_then(|matches| matches.get_raw(arg.get_id().as_str()));
     raw.into_iter().flatten().map(OsStr::to_owned).collect()
 }
 
@@ -214,7 +235,9 @@ fn check_alone(arg: &Arg, long: &str, setting: &Setting, values: &[OsString]) ->
     for value in values {
         let mut flag = OsString::from(format!("--{long}="));
         flag.push(value);
-        let alone = Clap::new("ropeway").no_binary_name(true).arg(arg.clone().required(false));
+        let alone = Clap::new("ropeway")
+            .no_binary_name(true)
+            .arg(arg.clone().required(false));
         if let Err(error) = alone.try_get_matches_from([flag]) {
             let failure = usage(&error);
             return Err(Failure::usage(format!("{}: {}", setting.place, failure.message))

@@ -5,9 +5,17 @@ use crate::args::CopyArgs;
 use ropeway_vfs::CacheMode;
 
 fn copy(flags: &[&str], environment: &[(&str, &str)], config: &str) -> Result<CopyArgs, Failure> {
-    let arguments = ["ropeway", "copy"].iter().chain(flags).chain(&["a", "b"]).map(OsString::from).collect();
+    let arguments = ["ropeway", "copy"]
+        .iter()
+        .chain(flags)
+        .chain(&["a", "b"])
+        .map(OsString::from)
+        .collect();
     let lookup = |name: &str| {
-        environment.iter().find(|(variable, _)| *variable == name).map(|(_, value)| OsString::from(value))
+        environment
+            .iter()
+            .find(|(variable, _)| *variable == name)
+            .map(|(_, value)| OsString::from(value))
     };
     let config = Config::parse("config.toml", config)?;
     match parse(arguments, &lookup, &config)? {
@@ -43,8 +51,15 @@ fn switches_can_be_set_and_taken_back() {
     assert!(verify(&[], &[("ROPEWAY_VERIFY", "1")], ""));
     assert!(verify(&[], &[("ROPEWAY_VERIFY", "yes")], "verify = false"));
     assert!(!verify(&[], &[("ROPEWAY_VERIFY", "off")], "verify = true"));
-    assert!(!verify(&["--verify=false"], &[("ROPEWAY_VERIFY", "1")], "verify = true"));
-    assert!(!verify(&[], &[("ROPEWAY_VERIFY", "")], ""), "an empty variable is not set");
+    assert!(!verify(
+        &["--verify=false"],
+        &[("ROPEWAY_VERIFY", "1")],
+        "verify = true"
+    ));
+    assert!(
+        !verify(&[], &[("ROPEWAY_VERIFY", "")], ""),
+        "an empty variable is not set"
+    );
 }
 
 #[test]
@@ -62,16 +77,25 @@ fn lists_come_whole_from_one_layer() {
     };
     let config = "exclude = [\"*.o\", \"a,b\"]";
     assert_eq!(exclude(&[], &[], config), ["*.o", "a,b"]);
-    assert_eq!(exclude(&[], &[("ROPEWAY_EXCLUDE", "x y\n*.c\n")], config), ["x y", "*.c"]);
-    assert_eq!(exclude(&["--exclude", "1", "--exclude=2"], &[("ROPEWAY_EXCLUDE", "x")], config), ["1", "2"]);
+    assert_eq!(
+        exclude(&[], &[("ROPEWAY_EXCLUDE", "x y\n*.c\n")], config),
+        ["x y", "*.c"]
+    );
+    assert_eq!(
+        exclude(
+            &["--exclude", "1", "--exclude=2"],
+            &[("ROPEWAY_EXCLUDE", "x")],
+            config
+        ),
+        ["1", "2"]
+    );
     assert_eq!(exclude(&[], &[], "exclude = \"one\""), ["one"]);
     assert!(copy(&[], &[], "cache = [\"keep\"]").is_err());
 }
 
 #[test]
 fn optional_values_have_both_forms() {
-    let backup =
-        |flags: &[&str], config: &str| copy(flags, &[], config).unwrap().transfer.existing.backup;
+    let backup = |flags: &[&str], config: &str| copy(flags, &[], config).unwrap().transfer.existing.backup;
     assert_eq!(backup(&[], ""), None);
     assert_eq!(backup(&["--backup"], ""), Some("~".into()));
     assert_eq!(backup(&["--backup=.old"], ""), Some(".old".into()));
@@ -83,10 +107,18 @@ fn optional_values_have_both_forms() {
 #[test]
 fn mistakes_name_their_place() {
     let failure = copy(&[], &[("ROPEWAY_CACHE", "warm")], "").unwrap_err();
-    assert!(failure.message.starts_with("ROPEWAY_CACHE: "), "{}", failure.message);
+    assert!(
+        failure.message.starts_with("ROPEWAY_CACHE: "),
+        "{}",
+        failure.message
+    );
     assert!(failure.message.contains("warm"), "{}", failure.message);
     let failure = copy(&[], &[], "\nretries = \"many\"").unwrap_err();
-    assert!(failure.message.starts_with("config.toml:2: "), "{}", failure.message);
+    assert!(
+        failure.message.starts_with("config.toml:2: "),
+        "{}",
+        failure.message
+    );
     let failure = copy(&["--cache", "warm"], &[], "").unwrap_err();
     assert_eq!((failure.code, failure.message.lines().count()), (1, 1));
     let failure = copy(&["--no-such-flag"], &[], "").unwrap_err();
@@ -96,14 +128,27 @@ fn mistakes_name_their_place() {
 
 #[test]
 fn other_commands_settings_do_no_harm() {
-    assert!(copy(&[], &[("ROPEWAY_MAX_DELETE", "?")], "max-delete = 3\n[mirror]\nyes = true").is_ok());
+    assert!(
+        copy(
+            &[],
+            &[("ROPEWAY_MAX_DELETE", "?")],
+            "max-delete = 3\n[mirror]\nyes = true"
+        )
+        .is_ok()
+    );
 }
 
 #[test]
 fn every_flag_has_a_variable_of_its_own() {
     use clap::CommandFactory;
     // Reserved for what is no flag.
-    let reserved = ["ROPEWAY_IO", "ROPEWAY_PASSWORD", "ROPEWAY_DEBUG", "ROPEWAY_FAR", "ROPEWAY_FAR_NETNS"];
+    let reserved = [
+        "ROPEWAY_IO",
+        "ROPEWAY_PASSWORD",
+        "ROPEWAY_DEBUG",
+        "ROPEWAY_FAR",
+        "ROPEWAY_FAR_NETNS",
+    ];
     for sub in Cli::command().get_subcommands() {
         for long in sub.get_arguments().filter_map(|arg| arg.get_long()) {
             assert!(!reserved.contains(&variable(long).as_str()), "{long}");
@@ -122,8 +167,13 @@ fn help_and_version_are_texts() {
         }
     }
     let arguments = vec![OsString::from("ropeway")];
-    assert_eq!(parse(arguments, &|_| None, &Config::default()).unwrap_err().code, 1);
+    assert_eq!(
+        parse(arguments, &|_| None, &Config::default()).unwrap_err().code,
+        1
+    );
     let arguments = ["ropeway", "copy", "--help"].iter().map(OsString::from).collect();
-    let Parsed::Text { text, .. } = parse(arguments, &|_| None, &Config::default()).unwrap() else { panic!() };
+    let Parsed::Text { text, .. } = parse(arguments, &|_| None, &Config::default()).unwrap() else {
+        panic!()
+    };
     assert!(text.contains("--verify\n") && !text.contains("BOOL"), "{text}");
 }

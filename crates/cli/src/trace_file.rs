@@ -106,13 +106,22 @@ impl TraceWriter {
             program: concat!("ropeway ", env!("CARGO_PKG_VERSION")).to_owned(),
             started: jiff::Timestamp::now().to_string(),
             engine: engine.to_owned(),
-            command: std::env::args_os().map(|part| part.to_string_lossy().into_owned()).collect(),
+            command: std::env::args_os()
+                .map(|part| part.to_string_lossy().into_owned())
+                .collect(),
         };
         write_line(&mut out, &Line::Trace(header))?;
         let (sender, receiver) = sync_channel(QUEUE_RECORDS);
-        let thread =
-            std::thread::Builder::new().name("ropeway-trace".into()).spawn(move || write_all(out, &receiver))?;
-        Ok(Self { observer: Arc::new(Sender { zero, queue: Mutex::new(Some(sender)) }), thread })
+        let thread = std::thread::Builder::new()
+            .name("ropeway-trace".into())
+            .spawn(move || write_all(out, &receiver))?;
+        Ok(Self {
+            observer: Arc::new(Sender {
+                zero,
+                queue: Mutex::new(Some(sender)),
+            }),
+            thread,
+        })
     }
 
     /// What trees report to.
@@ -158,7 +167,10 @@ impl Observer for Sender {
         // The clone lets several threads wait for room at once, without the lock.
         let Some(queue) = self.lock().clone() else { return };
         // It fails only when the writer stopped on an error, which `finish` reports.
-        _ = queue.send(Queued { operation, path: record.path.clone() });
+        _ = queue.send(Queued {
+            operation,
+            path: record.path.clone(),
+        });
     }
 }
 
@@ -247,12 +259,17 @@ impl<R: BufRead> TraceReader<R> {
         let no_trace = || ReadError::Line(1, "this is no trace of ropeway".to_owned());
         let first = lines.next().ok_or_else(no_trace)?.map_err(|_| no_trace())?;
         match serde_json::from_str(&first) {
-            Ok(Line::Trace(header)) if header.version == VERSION => {
-                Ok(Self { lines, number: 1, header, operations: 0, whole: false })
-            }
-            Ok(Line::Trace(header)) => {
-                Err(ReadError::Line(1, format!("format version {}, and only {VERSION} is known", header.version)))
-            }
+            Ok(Line::Trace(header)) if header.version == VERSION => Ok(Self {
+                lines,
+                number: 1,
+                header,
+                operations: 0,
+                whole: false,
+            }),
+            Ok(Line::Trace(header)) => Err(ReadError::Line(
+                1,
+                format!("format version {}, and only {VERSION} is known", header.version),
+            )),
             _ => Err(no_trace()),
         }
     }
@@ -289,7 +306,10 @@ impl<R: BufRead> Iterator for TraceReader<R> {
                 self.whole = operations == self.operations;
                 None
             }
-            Ok(Line::Trace(_)) => Some(Err(ReadError::Line(self.number, "a second first line".to_owned()))),
+            Ok(Line::Trace(_)) => Some(Err(ReadError::Line(
+                self.number,
+                "a second first line".to_owned(),
+            ))),
             // A line that was cut off by the end of the file.
             Err(error) if error.is_eof() => None,
             Err(error) => Some(Err(ReadError::Line(self.number, error.to_string()))),
@@ -329,14 +349,18 @@ mod tests {
         assert!(reader.is_whole());
         assert_eq!(read.len() as u64, count);
         let last = read.last().unwrap();
-        assert_eq!((last.offset, last.result, last.end), (count - 1, -28, End::Target));
+        assert_eq!(
+            (last.offset, last.result, last.end),
+            (count - 1, -28, End::Target)
+        );
         assert_eq!(last.path, "a\\\\b/\\xff \"c\"\n");
         assert!(read.windows(2).all(|pair| pair[0].t_ns <= pair[1].t_ns));
     }
 
     #[test]
     fn a_cut_off_trace_is_recognised_and_nonsense_refused() {
-        let header = r#"{"type":"trace","version":1,"program":"p","started":"s","engine":"auto","command":[]}"#;
+        let header =
+            r#"{"type":"trace","version":1,"program":"p","started":"s","engine":"auto","command":[]}"#;
         let op = r#"{"type":"op","t_ns":1,"end":"source","kind":"read","path":"a","offset":0,"length":1,"result":1,"duration_ns":2}"#;
         let cut = format!("{header}\n{op}\n{}", &op[..40]);
         let mut reader = TraceReader::new(cut.as_bytes()).unwrap();

@@ -10,13 +10,13 @@
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
+use ropeway_copy::RuntimeClock;
 use ropeway_local::{IoEngine, LocalOptions, LocalTree};
 use ropeway_plan::Schedule;
 use ropeway_vfs::decorate::faults::{FaultRule, Faults};
 use ropeway_vfs::decorate::limit::Limit;
 use ropeway_vfs::decorate::slow::{DeviceModel, Slow};
 use ropeway_vfs::trace::{End, SharedObserver};
-use ropeway_copy::RuntimeClock;
 use ropeway_vfs::{Clock, Tree};
 
 use crate::args::{ModelArgs, SpeedArgs};
@@ -62,7 +62,11 @@ impl Opener {
             writes,
             slow_source: models.slow_source.clone(),
             slow_target: models.slow_target.clone(),
-            faults: models.fault.iter().flat_map(|rules| rules.0.iter().cloned()).collect(),
+            faults: models
+                .fault
+                .iter()
+                .flat_map(|rules| rules.0.iter().cloned())
+                .collect(),
             limit: speed.bwlimit.clone().filter(Schedule::limits),
             ..Self::plain(observer)
         }
@@ -76,9 +80,11 @@ impl Opener {
         let tree = self.open(path, End::Source)?;
         let tree = self.model(tree, self.slow_source.as_ref(), End::Source);
         Ok(match self.limit.clone() {
-            Some(schedule) => {
-                Limit::new(tree, move || schedule.rate_at(jiff::Zoned::now().datetime()), Arc::clone(&self.clock))
-            }
+            Some(schedule) => Limit::new(
+                tree,
+                move || schedule.rate_at(jiff::Zoned::now().datetime()),
+                Arc::clone(&self.clock),
+            ),
             None => tree,
         })
     }
@@ -111,9 +117,11 @@ impl Opener {
                 });
                 Ok(tree)
             }
-            Err(error) => {
-                Err(Failure::of_tree(&path.display().to_string(), &error, end == End::Source))
-            }
+            Err(error) => Err(Failure::of_tree(
+                &path.display().to_string(),
+                &error,
+                end == End::Source,
+            )),
         }
     }
 
@@ -122,8 +130,17 @@ impl Opener {
             Some(model) => Slow::new(tree, model.clone(), Arc::clone(&self.clock)),
             None => tree,
         };
-        let rules: Vec<FaultRule> = self.faults.iter().filter(|rule| rule.applies_to(end)).cloned().collect();
-        if rules.is_empty() { tree } else { Faults::new(tree, rules, Arc::clone(&self.clock)) }
+        let rules: Vec<FaultRule> = self
+            .faults
+            .iter()
+            .filter(|rule| rule.applies_to(end))
+            .cloned()
+            .collect();
+        if rules.is_empty() {
+            tree
+        } else {
+            Faults::new(tree, rules, Arc::clone(&self.clock))
+        }
     }
 }
 

@@ -9,7 +9,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use ropeway_block::Pool;
 use ropeway_plan::{Engine, NameMap, Rules, Tuner};
 use ropeway_vfs::event::{Event, Summary};
-use ropeway_vfs::{Error, Loss, Name, Op, RelPath, Timestamp, Tree, Verdict};
+use ropeway_vfs::{
+    Error, Loss, Metadata, MetadataChange, Name, Op, RelPath, Timestamp, Tree, Verdict, Xattr,
+};
 use tokio::sync::{Notify, Semaphore};
 
 use crate::durable::SyncControl;
@@ -197,6 +199,16 @@ impl Context {
         name.as_bytes()
             .strip_prefix(TEMPORARY_PREFIX.as_bytes())
             .is_some_and(|rest| rest.starts_with(self.job_id.as_bytes()))
+    }
+
+    /// The attributes that a node gets on the target. A creation time that no node there can be given is not asked for:
+    /// it would be one loss for each file of every local copy.
+    pub(crate) fn change_of(&self, metadata: &Metadata, xattrs: Option<Vec<Xattr>>) -> MetadataChange {
+        let mut change = MetadataChange::of(metadata, &self.options.preserve, xattrs);
+        if !self.target.capabilities().creation_times {
+            change.created = None;
+        }
+        change
     }
 
     /// Whether data is made durable before the job ends.

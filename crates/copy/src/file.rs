@@ -6,8 +6,7 @@ use std::sync::atomic::Ordering;
 use ropeway_plan::resume::{JournalFacts, Trust, trust};
 use ropeway_plan::{Engine, EngineCache};
 use ropeway_vfs::{
-    CacheMode, Create, Error, ErrorKind, File, FileId, Kind, Metadata, MetadataChange, Name, OpenOptions,
-    RelPath,
+    CacheMode, Create, Error, ErrorKind, File, FileId, Kind, Metadata, Name, OpenOptions, RelPath,
 };
 
 use crate::context::{Context, token_of};
@@ -396,7 +395,7 @@ async fn complete(
     } else {
         None
     };
-    let mut change = MetadataChange::of(before, &context.options.preserve, xattrs);
+    let mut change = context.change_of(before, xattrs);
     if change.mode.is_none() {
         change.mode = Some(0o644);
     }

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ropeway_vfs::{ErrorKind, Kind, Metadata, MetadataChange, Name, RelPath};
+use ropeway_vfs::{ErrorKind, Kind, Metadata, Name, RelPath};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::context::{Context, RootContext};
@@ -143,7 +143,7 @@ async fn set_attributes(context: &Context, folder: &FolderInner, metadata: &Meta
     } else {
         None
     };
-    let mut change = MetadataChange::of(metadata, &context.options.preserve, xattrs);
+    let mut change = context.change_of(metadata, xattrs);
     if change.mode.is_none() && folder.existing.is_none() {
         change.mode = Some(0o755);
     }

@@ -33,6 +33,9 @@ const STREAMS: usize = 2;
 /// The same when every file goes that way, for want of a same-side path: most of them are small and latency counts.
 const STREAMS_MANY: usize = 16;
 
+/// How long a stopped job waits for operations in flight.
+const STOP_WAIT_MAX: Duration = Duration::from_secs(5);
+
 /// Everything a job needs.
 pub struct JobSpec {
     /// What to copy.
@@ -43,6 +46,16 @@ pub struct JobSpec {
     pub options: Options,
     /// Where to keep the journal; `None`: an interrupted copy starts over (equal files are still skipped).
     pub journal: Option<JournalSpec>,
+}
+
+/// The pool of a job's blocks: made before the trees are opened, so that they can register it with the kernel.
+pub fn pool_for(engine: Engine) -> Pool {
+    let blocks = if engine == Engine::Auto {
+        BLOCKS_AUTO
+    } else {
+        BLOCKS_HISTORIC
+    };
+    Pool::new(engine.block_size_max(), blocks)
 }
 
 /// A copy job that has not begun.
@@ -80,9 +93,7 @@ impl Handle {
 impl Job {
     /// Prepares a job; nothing is touched before [`run`](Self::run).
     pub fn new(spec: JobSpec) -> Self {
-        let historic = spec.options.engine != Engine::Auto;
-        let blocks = if historic { BLOCKS_HISTORIC } else { BLOCKS_AUTO };
-        let pool = Pool::new(spec.options.engine.block_size_max(), blocks);
+        let pool = pool_for(spec.options.engine);
         let live = Arc::new(Live::new(spec.options.durability != Durability::None));
         Self {
             spec,
@@ -92,17 +103,19 @@ impl Job {
         }
     }
 
+    /// Takes its blocks from `pool` (of [`pool_for`] the same engine), which the trees know already.
+    #[must_use]
+    pub fn with_pool(mut self, pool: Pool) -> Self {
+        self.pool = pool;
+        self
+    }
+
     /// A handle to watch and stop it.
     pub fn handle(&self) -> Handle {
         Handle {
             live: Arc::clone(&self.live),
             cancel: Arc::clone(&self.cancel),
         }
-    }
-
-    /// The pool that all of the job's blocks come from, for registration with the kernel.
-    pub fn pool(&self) -> &Pool {
-        &self.pool
     }
 
     /// Runs the job to its end.
@@ -119,7 +132,7 @@ impl Job {
             }
         };
         let times = phases(&context, &roots).await;
-        conclude(context, times)
+        conclude(&context, &times)
     }
 
     fn prepare(self, sink: EventSink) -> Result<(Arc<Context>, Vec<Arc<RootContext>>), Fatal> {
@@ -284,9 +297,13 @@ async fn phases(context: &Arc<Context>, roots: &[Arc<RootContext>]) -> Times {
         .options
         .count
         .then(|| tokio::spawn(count::run_beside(Arc::clone(context), roots.to_vec())));
+    let watching = context
+        .options
+        .timeout
+        .map(|timeout| tokio::spawn(watch_progress(Arc::clone(context), timeout)));
     let landed = copy_roots(context, roots).await;
-    if let Some(counting) = counting {
-        counting.abort();
+    for beside in [counting, watching].into_iter().flatten() {
+        beside.abort();
     }
     for (root, guard) in roots.iter().zip(guards) {
         if !context.stopped() {
@@ -346,10 +363,10 @@ pub(crate) async fn copy_roots(context: &Arc<Context>, roots: &[Arc<RootContext>
     }
     drop(finisher);
     context.live.walk_final.store(true, Ordering::Release);
-    // All permits: nothing is in flight any more.
-    let batches = u32::try_from(context.target.capabilities().batches_in_flight.max(1)).unwrap_or(u32::MAX);
-    drop(context.batches.acquire_many(batches).await);
-    drop(context.streams.acquire_many(context.streams_max as u32).await);
+    tokio::select! {
+        () = all_landed(context) => {}
+        () = given_up(context) => {}
+    }
     let landed = context.live.elapsed();
     drop(stop);
     // A checkpoint under way has taken renames: it is waited for before the rest is named.
@@ -377,6 +394,47 @@ pub(crate) async fn copy_roots(context: &Arc<Context>, roots: &[Arc<RootContext>
         let _ = finishing.await;
     }
     landed
+}
+
+/// Waits until nothing is in flight any more: for all permits.
+async fn all_landed(context: &Context) {
+    let batches = u32::try_from(context.target.capabilities().batches_in_flight.max(1)).unwrap_or(u32::MAX);
+    drop(context.batches.acquire_many(batches).await);
+    let streams = u32::try_from(context.streams_max).unwrap_or(u32::MAX);
+    drop(context.streams.acquire_many(streams).await);
+}
+
+/// Completes some time after the job was stopped: operations on a volume that is gone may never return.
+async fn given_up(context: &Context) {
+    context.cancel.cancelled().await;
+    tokio::time::sleep(STOP_WAIT_MAX).await;
+}
+
+/// Stops the job when nothing moves for longer than `--timeout`.
+async fn watch_progress(context: Arc<Context>, timeout: Duration) {
+    let live = &context.live;
+    let moved = || {
+        [
+            &live.bytes_read,
+            &live.bytes_sent,
+            &live.bytes_landed,
+            &live.files_done,
+            &live.walked_files,
+            &live.bytes_durable,
+        ]
+        .map(|counter| counter.load(Ordering::Relaxed))
+    };
+    let (mut last, mut since) = (moved(), live.elapsed());
+    while context.sleep(timeout / 8).await {
+        let now = moved();
+        if now != last {
+            (last, since) = (now, live.elapsed());
+        } else if live.elapsed().saturating_sub(since) >= timeout {
+            let message = format!("nothing moved for {} s", timeout.as_secs());
+            let hint = "look whether the source and the target still answer; --timeout sets how long to wait";
+            return context.fatal(Fatal::new(Status::TargetUnwritable, message).hint(hint));
+        }
+    }
 }
 
 /// The last sync.
@@ -442,22 +500,21 @@ fn publish_manifest(context: &Context, roots: &[Arc<RootContext>]) {
 }
 
 /// Removes the journal of a finished job and says how it ended.
-fn conclude(context: Arc<Context>, times: Times) -> Outcome {
-    let mut summary = summarize(&context);
+fn conclude(context: &Context, times: &Times) -> Outcome {
+    let mut summary = summarize(context);
     summary.perceived = times.perceived;
     summary.durable = times.durable;
     summary.verified = times.verified;
     let interrupted = context.cancel.is_cancelled() && !context.failures.is_fatal();
     let status = match context.failures.status(summary.counters.files_done) {
-        Status::Done | Status::SomeFailed if interrupted && !watch_ended(&context) => Status::Interrupted,
+        Status::Done | Status::SomeFailed if interrupted && !watch_ended(context) => Status::Interrupted,
         status => status,
     };
     if let Some(hashes) = &context.hashes {
         hashes.remove();
     }
     let fatal = context.failures.take_fatal();
-    if let Ok(context) = Arc::try_unwrap(context)
-        && let Some(journal) = context.journal
+    if let Some(journal) = &context.journal
         && fatal.is_none()
         && !interrupted
     {

@@ -311,7 +311,7 @@ impl Journal {
     }
 
     /// The job is finished: removes its folder.
-    pub(crate) fn finish(self) -> io::Result<()> {
+    pub(crate) fn finish(&self) -> io::Result<()> {
         fs::remove_dir_all(&self.folder)
     }
 

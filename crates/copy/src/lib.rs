@@ -49,7 +49,7 @@ mod watch;
 pub use check::{CheckOutcome, CheckSpec, check, check_manifest};
 pub use clock::RuntimeClock;
 pub use context::EventSink;
-pub use job::{Handle, Job, JobSpec};
+pub use job::{Handle, Job, JobSpec, pool_for};
 pub use journal::{JobKey, JournalSpec, unfinished};
 pub use options::{Backup, Delete, Durability, Options, Root, TEMPORARY_PREFIX, Verification, is_temporary};
 pub use status::{Outcome, Status, hint_for};

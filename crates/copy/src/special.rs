@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use ropeway_plan::attributes_differ;
-use ropeway_vfs::{Error, ErrorKind, Kind, MetadataChange, RelPath};
+use ropeway_vfs::{Error, ErrorKind, Kind, RelPath};
 
 use crate::context::Context;
 use crate::file::{self, FileTask};
@@ -154,7 +154,7 @@ async fn set_attributes(
     } else {
         None
     };
-    let change = MetadataChange::of(&task.metadata, &context.options.preserve, xattrs);
+    let change = context.change_of(&task.metadata, xattrs);
     let losses = context
         .target
         .set_metadata(path, &change)

@@ -135,6 +135,27 @@ pub(crate) fn fault(op: Op, path: &RelPath, error: impl Into<io::Error>) -> Erro
     Error::from_io(op, path, error.into())
 }
 
+/// An error of opening a regular file. ENXIO is the answer of a socket or of a device without driver in its place; as an
+/// errno it would read as "the volume is gone".
+pub(crate) fn open_fault(op: Op, path: &RelPath, error: Errno) -> Error {
+    if error == Errno::NXIO {
+        not_regular(op, path)
+    } else {
+        fault(op, path, error)
+    }
+}
+
+/// Something other than a regular file stands there.
+pub(crate) fn not_regular(op: Op, path: &RelPath) -> Error {
+    let source = Some(io::Error::other("not a regular file"));
+    Error {
+        op,
+        path: path.clone(),
+        kind: ErrorKind::Unsupported,
+        source,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

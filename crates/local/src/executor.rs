@@ -12,7 +12,6 @@
 
 use std::cell::Cell;
 use std::collections::VecDeque;
-use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -47,7 +46,7 @@ pub(crate) enum Lane {
 
 impl Lane {
     fn pool(self) -> &'static Pool {
-        static SHORT: LazyLock<Pool> = LazyLock::new(|| Pool::new("ropeway-file", cores().max(2)));
+        static SHORT: LazyLock<Pool> = LazyLock::new(|| Pool::new("ropeway-file", short_threads_default()));
         static DATA: LazyLock<Pool> = LazyLock::new(|| Pool::new("ropeway-data", DATA_THREADS));
         static SLOW: LazyLock<Pool> = LazyLock::new(|| Pool::new("ropeway-sync", SLOW_THREADS));
         match self {
@@ -60,21 +59,16 @@ impl Lane {
 
 /// Runs a job on a lane's thread. Nothing happens before the first poll; after it, the job runs even if the future
 /// is dropped.
-pub(crate) fn run<T: Send + 'static>(
-    lane: Lane,
-    job: impl FnOnce() -> T + Send + 'static,
-) -> impl Future<Output = T> + Send + 'static {
-    async move {
-        let pool = lane.pool();
-        let ticket = pool.gate.enter().await;
-        let (reply, answer) = oneshot::channel();
-        pool.push(ticket_job(ticket, move || {
-            let _ = reply.send(job());
-        }));
-        match answer.await {
-            Ok(value) => value,
-            Err(oneshot::Canceled) => panic!("a file job panicked"),
-        }
+pub(crate) async fn run<T: Send + 'static>(lane: Lane, job: impl FnOnce() -> T + Send + 'static) -> T {
+    let pool = lane.pool();
+    let ticket = pool.gate.enter().await;
+    let (reply, answer) = oneshot::channel();
+    pool.push(ticket_job(ticket, move || {
+        let _ = reply.send(job());
+    }));
+    match answer.await {
+        Ok(value) => value,
+        Err(oneshot::Canceled) => panic!("a file job panicked"),
     }
 }
 
@@ -98,9 +92,11 @@ pub(crate) fn ensure_short_threads(count: usize) {
         .fetch_max(count.min(SHORT_THREADS_MAX), Ordering::Relaxed);
 }
 
-/// Threads of the short lane.
-pub(crate) fn short_threads() -> usize {
-    Lane::Short.pool().limit.load(Ordering::Relaxed)
+/// Threads of the short lane unless told otherwise: one a core, at least two.
+pub(crate) fn short_threads_default() -> usize {
+    std::thread::available_parallelism()
+        .map_or(2, std::num::NonZero::get)
+        .max(2)
 }
 
 /// Whether creating a node with `mode` on this worker thread loses bits to the umask.
@@ -125,10 +121,6 @@ pub(crate) fn process_umask() -> u32 {
             // Unknown: assume that every bit may be lost, so that modes are always set again.
             .unwrap_or(0o777)
     })
-}
-
-fn cores() -> usize {
-    std::thread::available_parallelism().map_or(2, std::num::NonZero::get)
 }
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -225,35 +217,20 @@ impl Pool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use futures_util::FutureExt;
+    use crate::testing::block_on;
 
     #[test]
     fn a_panicking_job_leaves_its_lane_working() {
-        let panicked = run(Lane::Data, || -> u8 { panic!("on purpose") });
-        let waited = catch_unwind(AssertUnwindSafe(|| {
-            futures_util::FutureExt::now_or_never(wait(panicked))
-        }));
-        assert!(waited.is_err());
+        let panicked = || block_on(run(Lane::Data, || -> u8 { panic!("on purpose") }));
+        assert!(catch_unwind(panicked).is_err());
         for _ in 0..2 * DATA_THREADS {
-            assert_eq!(wait(run(Lane::Data, || 7)).now_or_never(), Some(7));
-        }
-    }
-
-    /// Polls until done, giving up the processor in between; the result is a finished future.
-    async fn wait<T>(future: impl Future<Output = T>) -> T {
-        let mut future = Box::pin(future);
-        loop {
-            if let Some(value) = future.as_mut().now_or_never() {
-                return value;
-            }
-            std::thread::yield_now();
+            assert_eq!(block_on(run(Lane::Data, || 7)), 7);
         }
     }
 
     #[test]
     fn workers_have_no_umask_or_know_it() {
-        let masked = wait(run(Lane::Short, || mode_is_masked(0o777))).now_or_never();
-        let process = process_umask();
-        assert!(masked == Some(false) || process != 0);
+        let masked = block_on(run(Lane::Short, || mode_is_masked(0o777)));
+        assert!(!masked || process_umask() != 0);
     }
 }

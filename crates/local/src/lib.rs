@@ -32,6 +32,8 @@ mod open;
 mod ranges;
 mod stat;
 mod sys;
+#[cfg(test)]
+mod testing;
 mod tree;
 mod volume;
 mod watch;

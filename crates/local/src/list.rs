@@ -137,7 +137,8 @@ impl State {
             };
             self.names.push((entry.ino(), name));
         }
-        self.names.sort_unstable_by(|a, b| b.0.cmp(&a.0));
+        self.names
+            .sort_unstable_by_key(|(inode, _)| std::cmp::Reverse(*inode));
         Ok(())
     }
 }

@@ -8,7 +8,7 @@ use ropeway_vfs::{CacheMode, Create, Error, ErrorKind, Kind, Op, OpenOptions, Re
 use rustix::fs::{Mode, OFlags, Statx, StatxFlags, fchmod};
 use rustix::io::Errno;
 
-use crate::beneath::fault;
+use crate::beneath::{fault, not_regular, open_fault};
 use crate::cache::{Behind, CACHE_LEAVE_MIN};
 use crate::executor::mode_is_masked;
 use crate::io::DONTCACHE;
@@ -104,16 +104,6 @@ pub(crate) fn require_regular(op: Op, path: &RelPath, mode: u32) -> Result<()> {
     }
 }
 
-fn not_regular(op: Op, path: &RelPath) -> Error {
-    let source = Some(std::io::Error::other("not a regular file"));
-    Error {
-        op,
-        path: path.clone(),
-        kind: ErrorKind::Unsupported,
-        source,
-    }
-}
-
 fn open_regular(tree: &Inner, op: Op, path: &RelPath, options: OpenOptions) -> Result<OwnedFd> {
     let mut flags = OFlags::NONBLOCK;
     flags |= if options.write {
@@ -139,12 +129,9 @@ fn open_regular(tree: &Inner, op: Op, path: &RelPath, options: OpenOptions) -> R
             Err(error) => opened = Some(Err(error)),
         }
     }
-    match opened.unwrap_or_else(|| open_retrying(tree, path, flags | create, mode)) {
-        Ok(fd) => Ok(fd),
-        // A socket, or a device without driver. As an errno it would read as "the volume is gone".
-        Err(Errno::NXIO) => Err(not_regular(op, path)),
-        Err(error) => Err(fault(op, path, error)),
-    }
+    opened
+        .unwrap_or_else(|| open_retrying(tree, path, flags | create, mode))
+        .map_err(|error| open_fault(op, path, error))
 }
 
 /// Opens, giving up what may be forbidden: not touching the access time, and reading what one writes.
@@ -172,11 +159,12 @@ fn open_direct(tree: &Inner, path: &RelPath, write: bool, stat: &Statx) -> Optio
     if align == 0 || align > DIRECT_ALIGN_MAX || memory_align > DIRECT_ALIGN_MAX {
         return None;
     }
-    let access = if write { OFlags::RDWR } else { OFlags::RDONLY };
-    let fd = tree
-        .root
-        .open_at(path, access | OFlags::DIRECT | OFlags::NONBLOCK, 0)
-        .ok()?;
+    let access = if write {
+        OFlags::RDWR
+    } else {
+        OFlags::RDONLY | OFlags::NOATIME
+    };
+    let fd = open_retrying(tree, path, access | OFlags::DIRECT | OFlags::NONBLOCK, 0).ok()?;
     let again = stat::raw(&fd, StatxFlags::INO).ok()?;
     // Somebody may have put another file in its place meanwhile.
     let same = again.stx_ino == stat.stx_ino && stat::volume(&again) == stat::volume(stat);

@@ -50,7 +50,7 @@ impl LocalTree {
     /// asked for and is not to be had (`Unsupported`).
     pub fn open(root: &Path, options: LocalOptions) -> Result<Arc<Self>> {
         let top = RelPath::root();
-        let engine = io::choose(options.io)?;
+        let engine = io::choose(options.io, std::env::var_os("ROPEWAY_IO").as_deref())?;
         if options.create_root {
             std::fs::create_dir_all(root).map_err(|error| fault(Op::MakeDir, &top, error))?;
         }
@@ -58,18 +58,19 @@ impl LocalTree {
         let beneath = Root::open(root).map_err(failed)?;
         let about = stat::raw(beneath.fd(), StatxFlags::INO).map_err(|error| failed(error.into()))?;
         let io = Io::start(engine, options.pool.as_ref()).map_err(failed)?;
-        if let Some(threads) = options.threads {
+        let threads = options.threads.unwrap_or_else(executor::short_threads_default);
+        if options.threads.is_some() {
             executor::set_short_threads(threads);
         }
-        let capabilities = volume::capabilities(beneath.fd(), root, options.probe);
+        let volume = volume::examine(beneath.fd(), root, options.probe, threads);
         let inner = Inner {
             root: beneath,
             path: root.to_owned(),
             engine,
             device: stat::volume(&about),
-            capabilities,
+            capabilities: volume.capabilities,
             io,
-            may_reflink: volume::shares_blocks(root),
+            may_reflink: volume.may_reflink,
             trace: Trace::new(options.observer),
             dontcache: Mutex::default(),
         };
@@ -112,6 +113,12 @@ impl LocalTree {
 }
 
 impl Inner {
+    /// From now on as where the kernel knows no `RWF_DONTCACHE`.
+    #[cfg(test)]
+    fn forget_dontcache(&self) {
+        self.dontcache.lock().unwrap().insert(self.device, false);
+    }
+
     /// Whether `RWF_DONTCACHE` works on the volume of `fd`.
     pub(crate) fn takes_dontcache(&self, fd: &OwnedFd, volume: u64) -> bool {
         let mut known = self.dontcache.lock().unwrap_or_else(PoisonError::into_inner);
@@ -314,5 +321,63 @@ impl std::fmt::Debug for LocalTree {
             self.inner.path.display(),
             self.inner.engine
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::block_on;
+    use ropeway_block::Pool;
+    use ropeway_vfs::CacheMode;
+    use std::os::unix::fs::FileExt;
+
+    const MIB: u64 = 1 << 20;
+
+    /// Bytes cached, once they are few enough; dropping may take a moment.
+    fn cached(file: &dyn File, enough: u64) -> u64 {
+        let mut now = u64::MAX;
+        for _ in 0..200 {
+            now = block_on(file.cached(0, u64::MAX)).unwrap().unwrap();
+            if now <= enough {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        now
+    }
+
+    #[test]
+    fn without_the_kernels_help_the_cache_is_left_as_it_was() {
+        let base = tempfile::tempdir().unwrap();
+        let tree = LocalTree::open(base.path(), LocalOptions::default()).unwrap();
+        tree.inner.forget_dontcache();
+        let pool = Pool::new(1 << 20, 4);
+        let path = RelPath::parse(b"file").unwrap();
+        let open = |options| block_on(tree.open(&path, options)).unwrap();
+        let file = open(OpenOptions::write(Create::New, CacheMode::Leave));
+        for at in 0..36 {
+            let mut block = block_on(pool.get());
+            block.capacity_mut().fill(at as u8);
+            block.set_len(1 << 20);
+            block_on(file.write_at(block.freeze(), at * MIB)).unwrap();
+        }
+        // Three full windows wait, the last is not full; closing the file drops them all.
+        assert!(cached(&*file, 28 * MIB) <= 28 * MIB);
+        drop(file);
+        let reader = open(OpenOptions::read(CacheMode::Leave));
+        assert_eq!(cached(&*reader, 0), 0);
+        // Another's page in the second window keeps that window, and no other.
+        let other = std::fs::File::open(base.path().join("file")).unwrap();
+        rustix::fs::fadvise(&other, 0, None, rustix::fs::Advice::Random).unwrap();
+        other.read_exact_at(&mut [0; 10], 9 * MIB).unwrap();
+        for at in 0..36 {
+            let (block, result) = block_on(reader.read_at(block_on(pool.get()), at * MIB, 1 << 20));
+            result.unwrap();
+            assert!(block.iter().all(|byte| *byte == at as u8));
+        }
+        drop(reader);
+        let file = open(OpenOptions::read(CacheMode::Keep));
+        assert_eq!(cached(&*file, 8 * MIB), 8 * MIB);
     }
 }

@@ -10,7 +10,7 @@ use ropeway_vfs::{Capabilities, Owner, Timestamp};
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, StatxFlags, Uid};
 
 use crate::attributes::{Node, set_times, xattr};
-use crate::mounts::{MountInfo, mount_of};
+use crate::mounts::mount_of;
 use crate::{executor, stat};
 
 /// 4 GiB - 1: the largest file of FAT (Microsoft FAT specification, DIR_FileSize).
@@ -19,25 +19,33 @@ const FAT_FILE_MAX: u64 = u32::MAX as u64;
 /// Jobs in flight for volumes where each call is a round trip to a server or program (a guess).
 const REMOTE_THREADS: usize = 8;
 
-/// The capabilities of the volume under an open root.
-pub(crate) fn capabilities(root: &OwnedFd, path: &Path, probe: bool) -> Capabilities {
-    let mount = mount_of(path).ok();
-    let fstype = mount.as_ref().map_or("", |mount| mount.fstype.as_str());
-    let mut found = by_type(root, fstype);
-    let writable = mount.as_ref().is_none_or(|mount: &MountInfo| !mount.read_only);
-    if probe && writable && needs_probe(fstype) {
-        try_out(root, &mut found);
-    }
-    if is_remote(fstype) {
-        executor::ensure_short_threads(REMOTE_THREADS);
-    }
-    found.batches_in_flight = executor::short_threads();
-    found
+/// What is known of the volume under an open root.
+pub(crate) struct Volume {
+    pub(crate) capabilities: Capabilities,
+    /// Files of this volume can share blocks (FICLONE), by its type.
+    pub(crate) may_reflink: bool,
 }
 
-/// Whether files of this volume can share blocks (FICLONE), by type.
-pub(crate) fn shares_blocks(path: &Path) -> bool {
-    mount_of(path).is_ok_and(|mount| matches!(mount.fstype.as_str(), "btrfs" | "xfs" | "bcachefs" | "ocfs2"))
+/// Looks at the volume under an open root; `threads` work on metadata and small files.
+pub(crate) fn examine(root: &OwnedFd, path: &Path, probe: bool, threads: usize) -> Volume {
+    let mount = mount_of(path).ok();
+    let fstype = mount.as_ref().map_or("", |mount| mount.fstype.as_str());
+    let mut capabilities = by_type(root, fstype);
+    let writable = mount.as_ref().is_none_or(|mount| !mount.read_only);
+    if probe && writable && needs_probe(fstype) {
+        try_out(root, &mut capabilities);
+    }
+    capabilities.batches_in_flight = if is_remote(fstype) {
+        executor::ensure_short_threads(REMOTE_THREADS);
+        threads.max(REMOTE_THREADS)
+    } else {
+        threads
+    };
+    let may_reflink = matches!(fstype, "btrfs" | "xfs" | "bcachefs" | "ocfs2");
+    Volume {
+        capabilities,
+        may_reflink,
+    }
 }
 
 /// Whether the table says too little of this type.
@@ -68,6 +76,7 @@ fn by_type(root: &OwnedFd, fstype: &str) -> Capabilities {
         sparse: true,
         stable_ids: true,
         page_cache: true,
+        creation_times: false,
         batches_in_flight: 2,
     };
     match fstype {
@@ -141,9 +150,8 @@ fn try_out(root: &OwnedFd, volume: &mut Capabilities) {
     let tried = |suffix: &str, make: &dyn Fn(&str) -> rustix::io::Result<()>| {
         let name = format!("{stem}{suffix}");
         let made = make(&name).is_ok();
-        if made {
-            let _ = rustix::fs::unlinkat(root, name.as_str(), AtFlags::empty());
-        }
+        // Even after a refusal: fusefat leaves a file where it refused a FIFO.
+        let _ = rustix::fs::unlinkat(root, name.as_str(), AtFlags::empty());
         made
     };
     let create = |name: &str| rustix::fs::openat(root, name, flags, Mode::RUSR).map(drop);

@@ -1,5 +1,7 @@
 //! Batches of small files between two local trees.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 mod common;
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -36,7 +38,10 @@ fn batch_of(source: &Arc<LocalTree>) -> Batch {
 }
 
 fn copy(target: &LocalTree, source: &LocalTree, batch: Batch) -> Vec<BatchResult> {
-    block_on(target.copy_batch(source, batch).ok().expect("both are local"))
+    match target.copy_batch(source, batch) {
+        Ok(results) => block_on(results),
+        Err(_) => panic!("both are local"),
+    }
 }
 
 fn trees() -> (
@@ -190,7 +195,7 @@ fn setgid_folders_do_not_lend_their_group() {
 #[test]
 fn failures_are_told_by_side_and_leave_nothing() {
     let (from, source, to, target) = trees();
-    for file in ["gone", "taken", "fifo", "fine", "isdir"] {
+    for file in ["gone", "taken", "fifo", "fine", "isdir", "Socket"] {
         std::fs::write(from.path().join(file), file).unwrap();
     }
     let mut batch = batch_of(&source);
@@ -201,6 +206,8 @@ fn failures_are_told_by_side_and_leave_nothing() {
     std::fs::remove_file(from.path().join("gone")).unwrap();
     std::fs::remove_file(from.path().join("fifo")).unwrap();
     rustix::fs::mkfifoat(rustix::fs::CWD, from.path().join("fifo"), rustix::fs::Mode::RUSR).unwrap();
+    std::fs::remove_file(from.path().join("Socket")).unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(from.path().join("Socket")).unwrap();
     std::fs::write(to.path().join("to/t-taken"), "old").unwrap();
     std::fs::create_dir(to.path().join("to/isdir")).unwrap();
     let results = copy(&target, &source, batch);
@@ -210,11 +217,12 @@ fn failures_are_told_by_side_and_leave_nothing() {
             .map(|_| ())
             .map_err(|(error, side)| (error.kind, *side))
     };
-    assert_eq!(fault(0), Err((ErrorKind::Unsupported, true)), "fifo");
-    assert_eq!(fault(1), Ok(()), "fine");
-    assert_eq!(fault(2), Err((ErrorKind::NotFound, true)), "gone");
-    assert_eq!(fault(3), Err((ErrorKind::IsADirectory, false)), "isdir");
-    assert_eq!(fault(4), Err((ErrorKind::AlreadyExists, false)), "taken");
+    assert_eq!(fault(0), Err((ErrorKind::Unsupported, true)), "Socket");
+    assert_eq!(fault(1), Err((ErrorKind::Unsupported, true)), "fifo");
+    assert_eq!(fault(2), Ok(()), "fine");
+    assert_eq!(fault(3), Err((ErrorKind::NotFound, true)), "gone");
+    assert_eq!(fault(4), Err((ErrorKind::IsADirectory, false)), "isdir");
+    assert_eq!(fault(5), Err((ErrorKind::AlreadyExists, false)), "taken");
     let mut left: Vec<_> = std::fs::read_dir(to.path().join("to"))
         .unwrap()
         .map(|entry| entry.unwrap().file_name())

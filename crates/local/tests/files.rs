@@ -1,5 +1,7 @@
 //! Data of open files: both engines against memory, dropped futures, direct I/O, the page cache.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 mod common;
 
 use std::os::unix::fs::FileExt;
@@ -223,7 +225,7 @@ fn extents_holes_and_ranges() {
 fn only_regular_files_open_and_no_fifo_hangs() {
     for io in engines() {
         let (base, tree) = tree(io, None);
-        rustix::fs::mkfifoat(rustix::fs::CWD, base.path().join("fifo"), rustix::fs::Mode::RUSR).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, base.path().join("fifo"), rustix::fs::Mode::RWXU).unwrap();
         std::os::unix::fs::symlink("/etc/hostname", base.path().join("link")).unwrap();
         let _socket = std::os::unix::net::UnixListener::bind(base.path().join("socket")).unwrap();
         std::fs::create_dir(base.path().join("dir")).unwrap();

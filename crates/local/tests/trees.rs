@@ -1,5 +1,7 @@
 //! Names, attributes, escapes, watches and records of local trees.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 mod common;
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};

@@ -277,6 +277,8 @@ pub struct Capabilities {
     pub modes: bool,
     /// Extended attributes can be stored.
     pub xattrs: bool,
+    /// Creation times can be set (Linux file systems cannot; SMB can).
+    pub creation_times: bool,
     /// Symbolic links can be made.
     pub symlinks: bool,
     /// Hard links can be made.

@@ -43,11 +43,11 @@ pub(crate) enum Command {
     /// Make a folder equal to another, deletions included
     Mirror(Box<MirrorArgs>),
     /// Compare two trees, or one with a manifest
-    Check(CheckArgs),
+    Check(Box<CheckArgs>),
     /// Show what a run with --trace did, operation by operation
-    Trace(TraceArgs),
+    Trace(Box<TraceArgs>),
     /// Make a tree, copy it, kill the copy half way, resume, verify
-    Demo(DemoArgs),
+    Demo(Box<DemoArgs>),
 }
 
 /// `ropeway copy`.
@@ -207,7 +207,10 @@ mod tests {
             let sub = command.find_subcommand_mut(name).unwrap();
             let text = sub.clone().term_width(120).render_help().to_string();
             let flags = sub.get_arguments().filter(|arg| !arg.is_positional()).count();
-            let lines = text.lines().filter(|line| line.trim_start().starts_with('-')).count();
+            let lines = text
+                .lines()
+                .filter(|line| line.trim_start().starts_with('-'))
+                .count();
             assert_eq!(lines, flags, "{name}:\n{text}");
             for line in text.lines() {
                 assert!(line.chars().count() <= 120, "{line}");

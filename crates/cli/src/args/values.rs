@@ -7,8 +7,8 @@ use jiff::tz::TimeZone;
 use ropeway_copy::Durability;
 use ropeway_plan::Engine;
 use ropeway_plan::bandwidth::Schedule;
-use ropeway_plan::guard::MaxDelete;
 use ropeway_plan::filter;
+use ropeway_plan::guard::MaxDelete;
 use ropeway_plan::names::NamePolicy;
 use ropeway_vfs::decorate::faults::FaultRule;
 use ropeway_vfs::decorate::slow::DeviceModel;
@@ -25,7 +25,10 @@ fn text(error: impl Display) -> String {
 
 /// Picks the value of a word, or names the words.
 fn word<T: Copy>(given: &str, words: &[(&str, T)]) -> Result<T, String> {
-    let found = words.iter().find(|(word, _)| *word == given).map(|(_, value)| *value);
+    let found = words
+        .iter()
+        .find(|(word, _)| *word == given)
+        .map(|(_, value)| *value);
     found.ok_or_else(|| {
         let names: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
         format!("there are {}", names.join(", "))
@@ -33,7 +36,14 @@ fn word<T: Copy>(given: &str, words: &[(&str, T)]) -> Result<T, String> {
 }
 
 pub(super) fn durability(given: &str) -> Result<Durability, String> {
-    word(given, &[("none", Durability::None), ("end", Durability::End), ("file", Durability::File)])
+    word(
+        given,
+        &[
+            ("none", Durability::None),
+            ("end", Durability::End),
+            ("file", Durability::File),
+        ],
+    )
 }
 
 pub(super) fn cache(given: &str) -> Result<CacheMode, String> {
@@ -47,7 +57,14 @@ pub(super) fn cache(given: &str) -> Result<CacheMode, String> {
 }
 
 pub(super) fn names(given: &str) -> Result<NamePolicy, String> {
-    word(given, &[("auto", NamePolicy::Auto), ("refuse", NamePolicy::Refuse), ("map", NamePolicy::Map)])
+    word(
+        given,
+        &[
+            ("auto", NamePolicy::Auto),
+            ("refuse", NamePolicy::Refuse),
+            ("map", NamePolicy::Map),
+        ],
+    )
 }
 
 pub(super) fn end(given: &str) -> Result<End, String> {
@@ -86,7 +103,10 @@ pub(crate) fn fault(given: &str) -> Result<FaultRules, String> {
         .split(';')
         .map(|rule| {
             let rule = rule.trim();
-            match ["source", "target"].iter().find_map(|end| Some((end, rule.strip_prefix(end)?.strip_prefix(':')?))) {
+            match ["source", "target"]
+                .iter()
+                .find_map(|end| Some((end, rule.strip_prefix(end)?.strip_prefix(':')?)))
+            {
                 Some((end, rest)) => format!("{end}.{rest}"),
                 None => rule.to_owned(),
             }
@@ -103,7 +123,9 @@ pub(crate) fn fault(given: &str) -> Result<FaultRules, String> {
 pub(super) fn duration(given: &str) -> Result<Duration, String> {
     let fault = || format!("{given:?} is not a time such as 10ms, 30s, 5m or 2h");
     let trimmed = given.trim();
-    let split = trimmed.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(trimmed.len());
+    let split = trimmed
+        .find(|c: char| !(c.is_ascii_digit() || c == '.'))
+        .unwrap_or(trimmed.len());
     let (number, unit) = trimmed.split_at(split);
     let seconds = match unit.trim_start() {
         "ns" => 1e-9,
@@ -140,14 +162,23 @@ mod tests {
             assert_eq!(rules.len(), 1);
             assert_eq!(rules[0].end, Some(End::Source));
         }
-        assert_eq!(fault("target:write:nth=2,errno=ENOSPC; any:delay=1ms").unwrap().0.len(), 2);
+        assert_eq!(
+            fault("target:write:nth=2,errno=ENOSPC; any:delay=1ms")
+                .unwrap()
+                .0
+                .len(),
+            2
+        );
         assert!(fault("").is_err());
         assert!(fault("source:boil:errno=EIO").is_err());
     }
 
     #[test]
     fn unknown_words_name_the_known_ones() {
-        assert_eq!(cache("warm"), Err("there are auto, keep, leave, direct".to_owned()));
+        assert_eq!(
+            cache("warm"),
+            Err("there are auto, keep, leave, direct".to_owned())
+        );
         assert!(durability("end").is_ok());
     }
 }

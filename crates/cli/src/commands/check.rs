@@ -10,7 +10,7 @@ use ropeway_vfs::event::Event;
 
 use super::transfer::preserve;
 use crate::args::CheckArgs;
-use crate::ends;
+use crate::ends::{self, Node};
 use crate::failure::{Failure, code};
 use crate::filters;
 use crate::job::{self, Signals};
@@ -43,7 +43,10 @@ pub(crate) fn run(args: &CheckArgs) -> Result<u8, Failure> {
         };
         match job::until_stopped(&mut signals, compare(args, plan, &opener, sink)).await {
             Some(result) => result,
-            None => Err(Failure::new(code::INTERRUPTED, "interrupted before everything was compared")),
+            None => Err(Failure::new(
+                code::INTERRUPTED,
+                "interrupted before everything was compared",
+            )),
         }
     });
     runtime.shutdown_background();
@@ -69,7 +72,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result<u8, Failure> {
 
 /// What is compared with what.
 enum Plan {
-    Trees { source: (PathBuf, RelPath), target: (PathBuf, RelPath) },
+    Trees { source: Node, target: Node },
     Manifest { manifest: PathBuf, folder: PathBuf },
 }
 
@@ -108,7 +111,10 @@ impl Plan {
                 return Err(Failure::of_end(message, &error, code::SOURCE).hint("check the spelling"));
             }
         }
-        Ok(Self::Manifest { manifest: manifest.to_path_buf(), folder: folder.to_path_buf() })
+        Ok(Self::Manifest {
+            manifest: manifest.to_path_buf(),
+            folder: folder.to_path_buf(),
+        })
     }
 }
 
@@ -120,7 +126,8 @@ async fn compare(
 ) -> Result<CheckOutcome, Failure> {
     match plan {
         Plan::Trees { source, target } => {
-            let (source_place, target_place) = (source.0.display().to_string(), target.0.display().to_string());
+            let (source_place, target_place) =
+                (source.0.display().to_string(), target.0.display().to_string());
             let spec = CheckSpec {
                 source: opener.source(&source.0)?,
                 source_path: source.1,
@@ -131,19 +138,25 @@ async fn compare(
                 filter: filters::build(&args.select)?,
             };
             check(spec, sink).await.map_err(|(error, on_source)| {
-                Failure::of_tree(if on_source { &source_place } else { &target_place }, &error, on_source)
+                Failure::of_tree(
+                    if on_source { &source_place } else { &target_place },
+                    &error,
+                    on_source,
+                )
             })
         }
         Plan::Manifest { manifest, folder } => {
             let tree = opener.source(&folder)?;
-            check_manifest(&manifest, tree, &RelPath::root(), sink).await.map_err(|error| {
-                let message = format!("{}: {error}", manifest.display());
-                match &error {
-                    ManifestError::Io(cause) => Failure::of_end(message, cause, code::SOURCE)
-                        .hint("give the file that `copy --manifest` wrote"),
-                    _ => Failure::usage(message).hint("give the file that `copy --manifest` wrote"),
-                }
-            })
+            check_manifest(&manifest, tree, &RelPath::root(), sink)
+                .await
+                .map_err(|error| {
+                    let message = format!("{}: {error}", manifest.display());
+                    match &error {
+                        ManifestError::Io(cause) => Failure::of_end(message, cause, code::SOURCE)
+                            .hint("give the file that `copy --manifest` wrote"),
+                        _ => Failure::usage(message).hint("give the file that `copy --manifest` wrote"),
+                    }
+                })
         }
     }
 }

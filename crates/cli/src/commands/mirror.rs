@@ -17,7 +17,10 @@ pub(crate) fn run(args: &MirrorArgs) -> Result<u8, Failure> {
         target: &args.target,
         manner: Manner::Mirror,
         move_source: false,
-        delete: Some(Delete { max: args.max_delete, excluded: args.delete_excluded }),
+        delete: Some(Delete {
+            max: args.max_delete,
+            excluded: args.delete_excluded,
+        }),
         confirmed: args.yes || args.transfer.dry_run,
         args: &args.transfer,
     })

@@ -39,10 +39,12 @@ pub(crate) fn run(args: &TraceArgs) -> Result<u8, Failure> {
 
 fn failure(args: &TraceArgs, error: ReadError) -> Failure {
     match error {
-        ReadError::Io(error) => {
-            Failure::of_end(format!("cannot read {}: {error}", args.file.display()), &error, code::SOURCE)
-                .hint("give the file that --trace wrote")
-        }
+        ReadError::Io(error) => Failure::of_end(
+            format!("cannot read {}: {error}", args.file.display()),
+            &error,
+            code::SOURCE,
+        )
+        .hint("give the file that --trace wrote"),
         ReadError::Line(number, what) => Failure::usage(format!("{}:{number}: {what}", args.file.display()))
             .hint("give the file that --trace wrote"),
     }
@@ -79,7 +81,11 @@ struct View<'a> {
 
 impl<'a> View<'a> {
     fn new(args: &'a TraceArgs) -> Self {
-        Self { args, shown: 0, kinds: BTreeMap::new() }
+        Self {
+            args,
+            shown: 0,
+            kinds: BTreeMap::new(),
+        }
     }
 
     /// Whether `--limit` is reached.
@@ -95,9 +101,14 @@ impl<'a> View<'a> {
         let args = self.args;
         (args.kind.is_empty() || args.kind.contains(&operation.kind))
             && args.end.is_none_or(|end| end == operation.end)
-            && args.path.as_ref().is_none_or(|part| operation.path.contains(part.as_str()))
+            && args
+                .path
+                .as_ref()
+                .is_none_or(|part| operation.path.contains(part.as_str()))
             && (!args.failed || operation.result < 0)
-            && args.longer_than.is_none_or(|bound| Duration::from_nanos(operation.duration_ns) > bound)
+            && args
+                .longer_than
+                .is_none_or(|bound| Duration::from_nanos(operation.duration_ns) > bound)
     }
 
     fn begin(&mut self, header: &Header, out: &mut impl Write) -> io::Result<()> {
@@ -112,7 +123,11 @@ impl<'a> View<'a> {
         if self.args.json {
             return Ok(());
         }
-        writeln!(out, "# {} · engine {} · began {}", header.program, header.engine, header.started)?;
+        writeln!(
+            out,
+            "# {} · engine {} · began {}",
+            header.program, header.engine, header.started
+        )?;
         writeln!(out, "# {}", one_line(&header.command.join(" ")))?;
         if self.lists() {
             writeln!(
@@ -129,7 +144,10 @@ impl<'a> View<'a> {
             return Ok(());
         }
         self.shown += 1;
-        self.kinds.entry((end_name(operation.end), operation.kind.clone())).or_default().add(operation);
+        self.kinds
+            .entry((end_name(operation.end), operation.kind.clone()))
+            .or_default()
+            .add(operation);
         if !self.lists() {
             return Ok(());
         }
@@ -137,16 +155,31 @@ impl<'a> View<'a> {
             serde_json::to_writer(&mut *out, operation)?;
             return writeln!(out);
         }
-        let Operation { t_ns, end, kind, path, offset, length, result, duration_ns } = operation;
+        let Operation {
+            t_ns,
+            end,
+            kind,
+            path,
+            offset,
+            length,
+            result,
+            duration_ns,
+        } = operation;
         let end = end_name(*end);
         if self.args.csv {
             let (kind, path) = (csv_field(kind), csv_field(path));
-            return writeln!(out, "{t_ns},{end},{kind},{path},{offset},{length},{result},{duration_ns}");
+            return writeln!(
+                out,
+                "{t_ns},{end},{kind},{path},{offset},{length},{result},{duration_ns}"
+            );
         }
         let at = Duration::from_nanos(*t_ns).as_secs_f64();
         let took = short_time(*duration_ns as f64);
         let path = one_line(path);
-        write!(out, "{at:>12.6} {took:>10}  {end:6} {kind:14} {offset:>12} {length:>9} {result:>9}  {path}")?;
+        write!(
+            out,
+            "{at:>12.6} {took:>10}  {end:6} {kind:14} {offset:>12} {length:>9} {result:>9}  {path}"
+        )?;
         match i32::try_from(-result) {
             Ok(errno) if errno > 0 => writeln!(out, "  ({})", cause(errno)),
             _ => writeln!(out),
@@ -157,7 +190,10 @@ impl<'a> View<'a> {
         if (self.args.json || self.args.csv) && self.lists() {
             return Ok(());
         }
-        let rows = self.kinds.iter().map(|((end, kind), statistics)| statistics.row(end, kind));
+        let rows = self
+            .kinds
+            .iter()
+            .map(|((end, kind), statistics)| statistics.row(end, kind));
         if self.args.json {
             for row in rows {
                 serde_json::to_writer(&mut *out, &row)?;
@@ -166,7 +202,19 @@ impl<'a> View<'a> {
             return Ok(());
         }
         if self.args.csv {
-            for Row { end, kind, count, failed, bytes, seconds, mean_us, p50_us, p99_us, max_us } in rows {
+            for Row {
+                end,
+                kind,
+                count,
+                failed,
+                bytes,
+                seconds,
+                mean_us,
+                p50_us,
+                p99_us,
+                max_us,
+            } in rows
+            {
                 let kind = csv_field(kind);
                 writeln!(
                     out,
@@ -234,7 +282,14 @@ struct Row<'a> {
 
 impl Default for Statistics {
     fn default() -> Self {
-        Self { count: 0, failed: 0, bytes: 0, total_ns: 0, max_ns: 0, histogram: Box::new([0; BUCKETS]) }
+        Self {
+            count: 0,
+            failed: 0,
+            bytes: 0,
+            total_ns: 0,
+            max_ns: 0,
+            histogram: Box::new([0; BUCKETS]),
+        }
     }
 }
 
@@ -243,7 +298,12 @@ impl Statistics {
         self.count += 1;
         match u64::try_from(operation.result) {
             // Only of these is the result a number of bytes.
-            Ok(bytes) if matches!(operation.kind.as_str(), "read" | "write" | "copy_range" | "reflink" | "batch") => {
+            Ok(bytes)
+                if matches!(
+                    operation.kind.as_str(),
+                    "read" | "write" | "copy_range" | "reflink" | "batch"
+                ) =>
+            {
                 self.bytes = self.bytes.saturating_add(bytes);
             }
             Ok(_) => {}
@@ -321,7 +381,9 @@ fn csv_field(text: &str) -> String {
 
 /// Control characters of names must not disturb the table or the terminal.
 fn one_line(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    text.chars()
+        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+        .collect()
 }
 
 /// `12.3 us`.

@@ -7,7 +7,7 @@ use clap::Parser;
 fn args(flags: &[&str]) -> TraceArgs {
     let line = ["ropeway", "trace", "file"].iter().chain(flags);
     match Cli::try_parse_from(line).unwrap().command {
-        Command::Trace(args) => args,
+        Command::Trace(args) => *args,
         other => panic!("{other:?}"),
     }
 }
@@ -23,7 +23,9 @@ fn shown(flags: &[&str]) -> String {
     let args = args(flags);
     let mut reader = TraceReader::new(TRACE.as_bytes()).unwrap();
     let mut out = Vec::new();
-    show(&mut reader, &args, &mut View::new(&args), &mut out).unwrap().unwrap();
+    show(&mut reader, &args, &mut View::new(&args), &mut out)
+        .unwrap()
+        .unwrap();
     String::from_utf8(out).unwrap()
 }
 
@@ -33,22 +35,34 @@ fn the_table_names_causes_and_sums_up() {
     assert!(text.contains("No space left on device"), "{text}");
     assert!(!text.contains("x\n\n"), "control characters are taken out");
     let read = text.lines().find(|line| line.starts_with("source read")).unwrap();
-    assert_eq!(read.split_whitespace().collect::<Vec<_>>()[..4], ["source", "read", "2", "0"]);
+    assert_eq!(
+        read.split_whitespace().collect::<Vec<_>>()[..4],
+        ["source", "read", "2", "0"]
+    );
     assert!(read.contains("120 B"), "{read}");
 }
 
 #[test]
 fn csv_and_json_are_for_programs() {
     let csv = shown(&["--csv"]);
-    assert_eq!(csv.lines().next(), Some("t_ns,end,kind,path,offset,length,result,duration_ns"));
-    assert_eq!(csv.lines().nth(1), Some("1000,source,read,\"a,b\",0,100,100,2000"));
+    assert_eq!(
+        csv.lines().next(),
+        Some("t_ns,end,kind,path,offset,length,result,duration_ns")
+    );
+    assert_eq!(
+        csv.lines().nth(1),
+        Some("1000,source,read,\"a,b\",0,100,100,2000")
+    );
     let json = shown(&["--json"]);
     assert_eq!(json.lines().count(), 3);
     let first: Operation = serde_json::from_str(json.lines().next().unwrap()).unwrap();
     assert_eq!((first.t_ns, first.path.as_str()), (1000, "a,b"));
     let summary = shown(&["--json", "--summary"]);
     let row: serde_json::Value = serde_json::from_str(summary.lines().next().unwrap()).unwrap();
-    assert_eq!((&row["count"], &row["bytes"], &row["max_us"]), (&2.into(), &120.into(), &2.0.into()));
+    assert_eq!(
+        (&row["count"], &row["bytes"], &row["max_us"]),
+        (&2.into(), &120.into(), &2.0.into())
+    );
 }
 
 #[test]
@@ -73,6 +87,9 @@ fn buckets_hold_their_durations() {
         let index = bucket(nanoseconds);
         assert!(index < BUCKETS, "{nanoseconds}");
         assert!(upper(index) >= nanoseconds, "{nanoseconds}");
-        assert!(nanoseconds < 8 || upper(index) as f64 <= nanoseconds as f64 * 1.13, "{nanoseconds}");
+        assert!(
+            nanoseconds < 8 || upper(index) as f64 <= nanoseconds as f64 * 1.13,
+            "{nanoseconds}"
+        );
     }
 }

@@ -3,10 +3,12 @@
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use ropeway_copy::{
-    Backup, Delete, Durability, Job, JobSpec, JournalSpec, Options, Outcome, Root, Status, Verification, unfinished,
+    Backup, Delete, Durability, Job, JobSpec, JournalSpec, Options, Outcome, Root, Verification, unfinished,
 };
+use ropeway_plan::guard::MaxDelete;
 use ropeway_plan::retry::Backoff;
 use ropeway_vfs::event::Event;
 use ropeway_vfs::{Preserve, RelPath, Tree};
@@ -53,7 +55,12 @@ pub(super) fn transfer(request: &Request<'_>) -> Result<u8, Failure> {
     )?;
     let options = options(request, &ends)?;
     let reporter = Arc::new(Reporter::new(&args.output, args.dry_run)?);
-    let trace = args.output.trace.as_deref().map(|path| open_trace(path, &options)).transpose()?;
+    let trace = args
+        .output
+        .trace
+        .as_deref()
+        .map(|path| open_trace(path, &options))
+        .transpose()?;
     let journal = journal(state_dir, &ends, args.dry_run, &reporter);
     let runtime = job::runtime()?;
     let outcome = runtime.block_on(async {
@@ -67,11 +74,20 @@ pub(super) fn transfer(request: &Request<'_>) -> Result<u8, Failure> {
             engine: options.engine.as_str(),
             io: opener.io(),
         };
-        let spec = JobSpec { roots, target, options, journal };
-        if !request.confirmed && ends.target_exists {
-            confirm(&spec, request.target, &reporter, &mut signals).await?;
+        let mut spec = JobSpec {
+            roots,
+            target,
+            options,
+            journal,
+        };
+        if !request.confirmed {
+            let agreed = confirm(&spec, request.target, &reporter, &mut signals).await?;
+            // Not one more than was agreed to, whatever happens in between.
+            if let Some(delete) = &mut spec.options.delete {
+                delete.max = Some(MaxDelete::Count(agreed));
+            }
         }
-        let outcome = job::drive(spec, &reporter, &mut signals).await;
+        let outcome = job::drive(spec, args.speed.bwlimit.as_ref(), &reporter, &mut signals).await;
         reporter.finish(&outcome, &about);
         Ok(outcome)
     });
@@ -90,13 +106,29 @@ pub(super) fn transfer(request: &Request<'_>) -> Result<u8, Failure> {
 fn refuse_contradictions(args: &TransferArgs) -> Result<(), Failure> {
     let existing = &args.existing;
     let contradictions = [
-        (existing.backup.is_some() && existing.backup_dir.is_some(), "--backup", "--backup-dir"),
-        (existing.update && existing.ignore_existing, "--update", "--ignore-existing"),
-        (existing.force && existing.ignore_existing, "--force", "--ignore-existing"),
+        (
+            existing.backup.is_some() && existing.backup_dir.is_some(),
+            "--backup",
+            "--backup-dir",
+        ),
+        (
+            existing.update && existing.ignore_existing,
+            "--update",
+            "--ignore-existing",
+        ),
+        (
+            existing.force && existing.ignore_existing,
+            "--force",
+            "--ignore-existing",
+        ),
         (existing.force && existing.update, "--force", "--update"),
         (args.watch && args.dry_run, "--watch", "--dry-run"),
         (args.verify && args.dry_run, "--verify", "--dry-run"),
-        (args.durability == Durability::None && args.verify, "--durability none", "--verify"),
+        (
+            args.durability == Durability::None && args.verify,
+            "--durability none",
+            "--verify",
+        ),
         (args.output.quiet && args.output.verbose, "--quiet", "--verbose"),
     ];
     match contradictions.into_iter().find(|(both, ..)| *both) {
@@ -117,7 +149,10 @@ fn options(request: &Request<'_>, ends: &Ends) -> Result<Options, Failure> {
         engine: args.speed.engine,
         durability: args.durability,
         cache: args.speed.cache,
-        verify: Verification { read_back: args.verify, manifest: args.manifest.clone() },
+        verify: Verification {
+            read_back: args.verify,
+            manifest: args.manifest.clone(),
+        },
         update: existing.update,
         ignore_existing: existing.ignore_existing,
         checksum: existing.checksum,
@@ -144,7 +179,12 @@ fn options(request: &Request<'_>, ends: &Ends) -> Result<Options, Failure> {
 
 /// The attributes that count.
 pub(super) fn preserve(args: &AttributeArgs) -> Preserve {
-    Preserve { owner: !args.no_owner, mode: !args.no_mode, times: !args.no_times, xattrs: !args.no_xattrs }
+    Preserve {
+        owner: !args.no_owner,
+        mode: !args.no_mode,
+        times: !args.no_times,
+        xattrs: !args.no_xattrs,
+    }
 }
 
 fn backup(args: &ExistingArgs, ends: &Ends) -> Result<Option<Backup>, Failure> {
@@ -159,11 +199,17 @@ fn backup(args: &ExistingArgs, ends: &Ends) -> Result<Option<Backup>, Failure> {
         return Ok(None);
     };
     // `Path` takes off `./`, doubled and last slashes.
-    let plain: PathBuf = folder.components().filter(|part| !matches!(part, std::path::Component::CurDir)).collect();
+    let plain: PathBuf = folder
+        .components()
+        .filter(|part| !matches!(part, std::path::Component::CurDir))
+        .collect();
     match RelPath::parse(plain.as_os_str().as_bytes()).filter(|path| !path.is_root()) {
         Some(path) => Ok(Some(Backup::Directory(ends.target_base.join_path(&path)))),
-        None => Err(Failure::usage(format!("--backup-dir {}: not a folder inside DST", folder.display()))
-            .hint("give a path relative to DST, without `..`; e.g. --backup-dir .old")),
+        None => Err(Failure::usage(format!(
+            "--backup-dir {}: not a folder inside DST",
+            folder.display()
+        ))
+        .hint("give a path relative to DST, without `..`; e.g. --backup-dir .old")),
     }
 }
 
@@ -174,17 +220,27 @@ fn open_trace(path: &Path, options: &Options) -> Result<TraceWriter, Failure> {
     })
 }
 
-fn journal(state_dir: Option<PathBuf>, ends: &Ends, dry_run: bool, reporter: &Reporter) -> Option<JournalSpec> {
+fn journal(
+    state_dir: Option<PathBuf>,
+    ends: &Ends,
+    dry_run: bool,
+    reporter: &Reporter,
+) -> Option<JournalSpec> {
     if dry_run {
         return None;
     }
     let Some(state_dir) = state_dir else {
-        reporter.say("note: neither XDG_STATE_HOME nor HOME is set; this copy cannot be resumed inside files");
+        reporter
+            .say("note: neither XDG_STATE_HOME nor HOME is set; this copy cannot be resumed inside files");
         return None;
     };
     // Without an identity of the boot nothing counts as written in this one.
     let boot_id = ropeway_local::boot_id().unwrap_or_default();
-    Some(JournalSpec { state_dir, boot_id, key: ends.key.clone() })
+    Some(JournalSpec {
+        state_dir,
+        boot_id,
+        key: ends.key.clone(),
+    })
 }
 
 type Opened = (Vec<Root>, Arc<dyn Tree>);
@@ -199,18 +255,22 @@ fn open(opener: &Opener, ends: &Ends) -> Result<Opened, Failure> {
             _ => opener.source(&end.tree)?,
         };
         last = Some((&end.tree, Arc::clone(&source)));
-        roots.push(Root { source, source_path: end.path.clone(), target_path: end.target_path.clone() });
+        roots.push(Root {
+            source,
+            source_path: end.path.clone(),
+            target_path: end.target_path.clone(),
+        });
     }
     Ok((roots, opener.target(&ends.target_tree)?))
 }
 
-/// Counts what a mirror would delete, and asks if that is something.
+/// Counts what a mirror would delete by a dry run, and asks if that is something; gives the number agreed to.
 async fn confirm(
     spec: &JobSpec,
     target: &Path,
     reporter: &Arc<Reporter>,
     signals: &mut Signals,
-) -> Result<(), Failure> {
+) -> Result<u64, Failure> {
     let options = Options {
         dry_run: true,
         watch: false,
@@ -224,8 +284,16 @@ async fn confirm(
         options,
         journal: None,
     });
-    let silent = Arc::new(|_: Event| {});
-    let outcome = job::until_stopped(signals, job.run(silent)).await;
+    let counted = Arc::new(AtomicU64::new(0));
+    let sink = {
+        let counted = Arc::clone(&counted);
+        Arc::new(move |event: Event| {
+            if matches!(event, Event::Item { action: "delete", .. }) {
+                counted.fetch_add(1, Ordering::Relaxed);
+            }
+        })
+    };
+    let outcome = job::until_stopped(signals, job.run(sink)).await;
     let interrupted = || Failure::new(code::INTERRUPTED, "interrupted; nothing was touched");
     let outcome = outcome.ok_or_else(interrupted)?;
     if let Some(message) = outcome.fatal {
@@ -235,9 +303,9 @@ async fn confirm(
             None => failure,
         });
     }
-    let deletions = outcome.summary.counters.deleted;
-    if deletions == 0 && outcome.status != Status::Interrupted {
-        return Ok(());
+    let deletions = counted.load(Ordering::Relaxed);
+    if deletions == 0 {
+        return Ok(0);
     }
     let what = format!(
         "{} on {} would be deleted",
@@ -245,14 +313,20 @@ async fn confirm(
         target.display()
     );
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
-        return Err(Failure::new(code::REFUSED, format!("{what}, and there is no terminal to ask; nothing was touched"))
-            .hint("look with --dry-run; --yes if it is meant"));
+        return Err(Failure::new(
+            code::REFUSED,
+            format!("{what}, and there is no terminal to ask; nothing was touched"),
+        )
+        .hint("look with --dry-run; --yes if it is meant"));
     }
     reporter.say(&format!("{what}."));
     let answer = tokio::task::spawn_blocking(ask);
     match job::until_stopped(signals, answer).await {
-        Some(Ok(true)) => Ok(()),
-        Some(_) => Err(Failure::new(code::REFUSED, "nothing was touched").hint("--dry-run lists what would be deleted")),
+        Some(Ok(true)) => Ok(deletions),
+        Some(_) => {
+            Err(Failure::new(code::REFUSED, "nothing was touched")
+                .hint("--dry-run lists what would be deleted"))
+        }
         None => Err(interrupted()),
     }
 }
@@ -286,7 +360,6 @@ mod tests {
             target_tree: "/t".into(),
             target_base: RelPath::parse(b"b").unwrap(),
             key: ropeway_copy::JobKey::new(&[], ""),
-            target_exists: false,
         }
     }
 
@@ -313,13 +386,27 @@ mod tests {
 
     #[test]
     fn flags_reach_the_job() {
-        let flags = ["--retries", "0", "--no-owner", "--dirty-max=8M", "--backup-dir", "./old//x/", "--no-hard-links"];
+        let flags = [
+            "--retries",
+            "0",
+            "--no-owner",
+            "--dirty-max=8M",
+            "--backup-dir",
+            "./old//x/",
+            "--no-hard-links",
+        ];
         let options = job_options(&flags).unwrap();
         assert_eq!(options.retry.tries_max, 1);
         assert!(!options.preserve.owner && options.preserve.mode && !options.hard_links);
         assert_eq!(options.dirty_max, Some(8 << 20));
-        assert_eq!(options.backup, Some(Backup::Directory(RelPath::parse(b"b/old/x").unwrap())));
-        assert_eq!(job_options(&["--backup"]).unwrap().backup, Some(Backup::Suffix(b"~".to_vec())));
+        assert_eq!(
+            options.backup,
+            Some(Backup::Directory(RelPath::parse(b"b/old/x").unwrap()))
+        );
+        assert_eq!(
+            job_options(&["--backup"]).unwrap().backup,
+            Some(Backup::Suffix(b"~".to_vec()))
+        );
     }
 
     #[test]

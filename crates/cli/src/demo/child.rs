@@ -112,7 +112,9 @@ fn follow(child: &mut Child, kill: &mut impl FnMut(&Value) -> bool) -> io::Resul
     };
     let mut killed = false;
     for line in BufReader::new(output).lines() {
-        let Ok(value) = serde_json::from_str::<Value>(&line?) else { continue };
+        let Ok(value) = serde_json::from_str::<Value>(&line?) else {
+            continue;
+        };
         match value.get("type").and_then(Value::as_str) {
             Some("progress" | "summary") => {
                 if !killed && kill(&value) {

@@ -50,7 +50,10 @@ pub(crate) struct Made {
 /// # Errors
 /// The volume refuses something that every volume of Linux can hold.
 pub(crate) fn make(root: &Path, seed: u64) -> io::Result<Made> {
-    let mut maker = Maker { random: Random(seed), made: Made::default() };
+    let mut maker = Maker {
+        random: Random(seed),
+        made: Made::default(),
+    };
     maker.folder(root)?;
     maker.small_files(&root.join("small"))?;
     maker.middle_files(&root.join("middle"))?;
@@ -170,12 +173,24 @@ impl Maker {
         }
         symlink("hard link 1", root.join("symbolic link"))?;
         symlink("nowhere/at all", root.join("dangling link"))?;
-        mknodat(CWD, root.join("fifo"), FileType::Fifo, Mode::from_raw_mode(0o640), 0)?;
+        mknodat(
+            CWD,
+            root.join("fifo"),
+            FileType::Fifo,
+            Mode::from_raw_mode(0o640),
+            0,
+        )?;
         self.made.others += 3;
         let described = root.join("with attributes");
         self.file(&described, 5000)?;
         // Not every volume has them.
-        self.made.xattrs = setxattr(&described, "user.ropeway.demo", b"\0any\xffbytes", XattrFlags::empty()).is_ok();
+        self.made.xattrs = setxattr(
+            &described,
+            "user.ropeway.demo",
+            b"\0any\xffbytes",
+            XattrFlags::empty(),
+        )
+        .is_ok();
         Ok(())
     }
 }
@@ -190,7 +205,11 @@ pub(crate) fn leftovers(root: &Path) -> io::Result<Vec<PathBuf>> {
     while let Some(folder) = stack.pop() {
         for entry in fs::read_dir(folder)? {
             let entry = entry?;
-            if entry.file_name().as_bytes().starts_with(ropeway_copy::TEMPORARY_PREFIX.as_bytes()) {
+            if entry
+                .file_name()
+                .as_bytes()
+                .starts_with(ropeway_copy::TEMPORARY_PREFIX.as_bytes())
+            {
                 found.push(entry.path());
             } else if entry.file_type()?.is_dir() {
                 stack.push(entry.path());
@@ -240,11 +259,17 @@ mod tests {
     fn the_seed_decides_everything() {
         let folder = tempfile::tempdir().unwrap();
         let content = |name: &str, seed| {
-            let mut maker = Maker { random: Random(seed), made: Made::default() };
+            let mut maker = Maker {
+                random: Random(seed),
+                made: Made::default(),
+            };
             let path = folder.path().join(name);
             maker.odd_names(&path).unwrap();
             assert_eq!((maker.made.files, maker.made.folders), (11, 2));
-            (fs::read(path.join("-rf")).unwrap(), fs::metadata(path.join("-rf")).unwrap().modified().unwrap())
+            (
+                fs::read(path.join("-rf")).unwrap(),
+                fs::metadata(path.join("-rf")).unwrap().modified().unwrap(),
+            )
         };
         assert_eq!(content("a", 7), content("b", 7));
         assert_ne!(content("c", 7), content("d", 8));
@@ -253,7 +278,10 @@ mod tests {
     #[test]
     fn special_nodes_are_there_and_leftovers_are_found() {
         let folder = tempfile::tempdir().unwrap();
-        let mut maker = Maker { random: Random(1), made: Made::default() };
+        let mut maker = Maker {
+            random: Random(1),
+            made: Made::default(),
+        };
         maker.special_nodes(&folder.path().join("special")).unwrap();
         assert_eq!((maker.made.files, maker.made.others), (4, 3));
         assert!(leftovers(folder.path()).unwrap().is_empty());

@@ -27,7 +27,10 @@ struct Drawn {
 impl Bar {
     /// A bar that may be drawn if stderr is a terminal.
     pub(super) fn new(wanted: bool) -> Self {
-        Self { wanted: wanted && std::io::stderr().is_terminal(), drawn: Mutex::default() }
+        Self {
+            wanted: wanted && std::io::stderr().is_terminal(),
+            drawn: Mutex::default(),
+        }
     }
 
     /// Whether it may be drawn.
@@ -75,7 +78,8 @@ impl Drawn {
     fn new() -> Self {
         let all = MultiProgress::with_draw_target(ProgressDrawTarget::stderr_with_hz(DRAWS_PER_S));
         // Cannot fail: the template is a constant; the fallback looks much the same.
-        let style = ProgressStyle::with_template("{wide_msg}").unwrap_or_else(|_| ProgressStyle::default_spinner());
+        let style =
+            ProgressStyle::with_template("{wide_msg}").unwrap_or_else(|_| ProgressStyle::default_spinner());
         let lines = [(), ()].map(|()| all.add(ProgressBar::new_spinner().with_style(style.clone())));
         Self { all, lines }
     }

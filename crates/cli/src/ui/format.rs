@@ -70,7 +70,12 @@ pub(crate) fn eta(eta: &Eta) -> String {
         _ => (86_400.0, "d", 1),
     };
     let show = |seconds: f64| format!("{:.decimals$}", seconds.max(0.0) / unit_seconds);
-    format!("{}{unit} ({}-{}{unit})", show(eta.seconds), show(eta.low), show(eta.high))
+    format!(
+        "{}{unit} ({}-{}{unit})",
+        show(eta.seconds),
+        show(eta.low),
+        show(eta.high)
+    )
 }
 
 /// What limits, by name.
@@ -108,7 +113,12 @@ mod tests {
 
     #[test]
     fn counts_have_separators() {
-        let cases = [(0, "0"), (999, "999"), (1204, "1,204"), (18_330_000, "18,330,000")];
+        let cases = [
+            (0, "0"),
+            (999, "999"),
+            (1204, "1,204"),
+            (18_330_000, "18,330,000"),
+        ];
         for (number, text) in cases {
             assert_eq!(count(number), text);
         }

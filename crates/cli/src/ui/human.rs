@@ -26,6 +26,7 @@ pub(super) struct Human {
     bar: Bar,
     quiet: bool,
     items: bool,
+    verbose: bool,
     has_log: bool,
     state: Mutex<State>,
 }
@@ -45,6 +46,7 @@ impl Human {
             bar: Bar::new(!args.quiet && !args.no_progress && !items),
             quiet: args.quiet,
             items: items && !args.quiet,
+            verbose: args.verbose,
             has_log: args.log.is_some(),
             state: Mutex::default(),
         }
@@ -63,6 +65,8 @@ impl Human {
             Event::Phase { phase } => self.lock().phase = Some(*phase),
             Event::ItemError { message, .. } => self.error(message),
             Event::Note { path, message } => self.note(path.as_deref(), message),
+            // A list of what would be done does not list what would not.
+            Event::Item { action: "skip", .. } if !self.verbose => {}
             Event::Item { path, action, bytes } if self.items => print_line(&item_line(action, path, *bytes)),
             _ => {}
         }
@@ -104,10 +108,16 @@ impl Human {
             return;
         }
         let good = summary.exit_code == 0;
-        let mark = if good { paint(Color::Green, "✓", io::stdout().is_terminal()) } else {
+        let mark = if good {
+            paint(Color::Green, "✓", io::stdout().is_terminal())
+        } else {
             paint(Color::Red, "✗", io::stdout().is_terminal())
         };
-        let how = if summary.checksum { "contents compared" } else { "sizes, times and attributes compared" };
+        let how = if summary.checksum {
+            "contents compared"
+        } else {
+            "sizes, times and attributes compared"
+        };
         let mut line = format!(
             " {mark} {} · {} · {how} · {}",
             if summary.differences == 0 {
@@ -119,7 +129,10 @@ impl Human {
             format::duration(Duration::from_secs_f64(summary.seconds.max(0.0))),
         );
         if summary.errors > 0 {
-            line.push_str(&format!(" · {} could not be compared", format::count(summary.errors)));
+            line.push_str(&format!(
+                " · {} could not be compared",
+                format::count(summary.errors)
+            ));
         }
         print_line(&line);
     }
@@ -161,12 +174,22 @@ impl Human {
     /// Says how many errors and notes were not shown.
     fn say_rest(&self) {
         let state = self.lock();
-        let place = if self.has_log { "; the log has all of them" } else { "; --log FILE keeps all of them" };
+        let place = if self.has_log {
+            "; the log has all of them"
+        } else {
+            "; --log FILE keeps all of them"
+        };
         if state.errors > ERRORS_SHOWN_MAX {
-            messages::complain(&format!("… and {} more errors{place}", format::count(state.errors - ERRORS_SHOWN_MAX)));
+            messages::complain(&format!(
+                "… and {} more errors{place}",
+                format::count(state.errors - ERRORS_SHOWN_MAX)
+            ));
         }
         if state.notes > NOTES_SHOWN_MAX {
-            messages::complain(&format!("… and {} more notes{place}", format::count(state.notes - NOTES_SHOWN_MAX)));
+            messages::complain(&format!(
+                "… and {} more notes{place}",
+                format::count(state.notes - NOTES_SHOWN_MAX)
+            ));
         }
     }
 
@@ -177,7 +200,10 @@ impl Human {
 
 /// Messages of items carry their hint in brackets at the end.
 fn split_hint(message: &str) -> (&str, Option<&str>) {
-    match message.rsplit_once(" (hint: ").and_then(|(head, rest)| Some((head, rest.strip_suffix(')')?))) {
+    match message
+        .rsplit_once(" (hint: ")
+        .and_then(|(head, rest)| Some((head, rest.strip_suffix(')')?)))
+    {
         Some((head, hint)) => (head, Some(hint)),
         None => (message, None),
     }
@@ -205,7 +231,14 @@ fn item_line(action: &str, path: &str, bytes: u64) -> String {
 
 /// The two lines of the bar.
 fn bar_lines(progress: &Event, phase: Option<Phase>) -> [String; 2] {
-    let Event::Progress { counters, rate, eta, limit, .. } = progress else {
+    let Event::Progress {
+        counters,
+        rate,
+        eta,
+        limit,
+        ..
+    } = progress
+    else {
         return Default::default();
     };
     let total = format::bytes(counters.bytes_total);
@@ -231,7 +264,11 @@ fn bar_lines(progress: &Event, phase: Option<Phase>) -> [String; 2] {
         }
         Some(phase) => parts.push(phase_name(phase)),
     }
-    parts.push(format!("{}/{}{more} files", format::count(counters.files_done), format::count(counters.files_total)));
+    parts.push(format!(
+        "{}/{}{more} files",
+        format::count(counters.files_done),
+        format::count(counters.files_total)
+    ));
     parts.extend(extras(counters));
     [first, format!(" {}", parts.join(" · "))]
 }
@@ -245,7 +282,9 @@ fn extras(counters: &Counters) -> Vec<String> {
         (counters.retries, "retried"),
     ];
     let worth = named.into_iter().filter(|(number, _)| *number > 0);
-    worth.map(|(number, word)| format!("{} {word}", format::count(number))).collect()
+    worth
+        .map(|(number, word)| format!("{} {word}", format::count(number)))
+        .collect()
 }
 
 /// Everything in one line, for SIGUSR1.
@@ -280,14 +319,24 @@ fn verdict(outcome: &Outcome, about: &About, terminal: bool) -> String {
         Status::Refused => (Color::Red, "✗", "refused"),
         _ => (Color::Red, "✗", "stopped"),
     };
-    let mut parts = vec![format!(" {} {word} {}", paint(color, mark, terminal), format::duration(took))];
+    let mut parts = vec![format!(
+        " {} {word} {}",
+        paint(color, mark, terminal),
+        format::duration(took)
+    )];
     if about.dry_run {
         parts.push(format!(
             "{} of {} would be copied, nothing was changed",
             format::bytes(counters.bytes_done.saturating_sub(counters.bytes_skipped)),
-            format::counted(counters.files_done.saturating_sub(counters.files_skipped), "file", "files"),
+            format::counted(
+                counters.files_done.saturating_sub(counters.files_skipped),
+                "file",
+                "files"
+            ),
         ));
-        parts.extend((counters.deleted > 0).then(|| format!("{} would be deleted", format::count(counters.deleted))));
+        parts.extend(
+            (counters.deleted > 0).then(|| format!("{} would be deleted", format::count(counters.deleted))),
+        );
         return parts.join(" · ");
     }
     let durable = about.durability != Durability::None && summary.durable.is_some();
@@ -310,8 +359,16 @@ fn verdict(outcome: &Outcome, about: &About, terminal: bool) -> String {
 fn facts(summary: &Summary) -> String {
     let counters = &summary.counters;
     let mut parts = vec![format!("seemed done {}", format::duration(summary.perceived))];
-    parts.extend(summary.durable.map(|time| format!("durable {}", format::duration(time))));
-    parts.extend(summary.verified.map(|time| format!("verifying took {}", format::duration(time))));
+    parts.extend(
+        summary
+            .durable
+            .map(|time| format!("durable {}", format::duration(time))),
+    );
+    parts.extend(
+        summary
+            .verified
+            .map(|time| format!("verifying took {}", format::duration(time))),
+    );
     parts.push(format::counted(counters.files_done, "file", "files"));
     parts.push(format!("read {}", format::bytes(counters.bytes_read)));
     parts.push(format!("sent {}", format::bytes(counters.bytes_sent)));
@@ -319,10 +376,17 @@ fn facts(summary: &Summary) -> String {
     if summary.resumed {
         parts.push(match summary.bytes_resumed {
             0 => "went on from an earlier run".to_owned(),
-            bytes => format!("went on from an earlier run ({} inside files)", format::bytes(bytes)),
+            bytes => format!(
+                "went on from an earlier run ({} inside files)",
+                format::bytes(bytes)
+            ),
         });
     }
-    parts.extend(summary.limit.map(|limit| format!("limit: {}", format::limit(limit))));
+    parts.extend(
+        summary
+            .limit
+            .map(|limit| format!("limit: {}", format::limit(limit))),
+    );
     parts.join(" · ")
 }
 

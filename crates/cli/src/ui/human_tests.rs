@@ -7,7 +7,12 @@ use ropeway_vfs::event::{Eta, Limit};
 const GIB: u64 = 1 << 30;
 
 fn about(durability: Durability, dry_run: bool) -> About {
-    About { durability, dry_run, engine: "auto", io: "uring" }
+    About {
+        durability,
+        dry_run,
+        engine: "auto",
+        io: "uring",
+    }
 }
 
 fn done() -> Outcome {
@@ -28,13 +33,21 @@ fn done() -> Outcome {
         limit: Some(Limit::Destination),
         ..Summary::default()
     };
-    Outcome { summary, status: Status::Done, fatal: None, hint: None }
+    Outcome {
+        summary,
+        status: Status::Done,
+        fatal: None,
+        hint: None,
+    }
 }
 
 #[test]
 fn a_good_end_looks_as_promised() {
     let lines = final_lines(&done(), &about(Durability::End, false), false);
-    assert_eq!(lines[0], " ✓ done 43m02s · 96.0 GiB durable · verified from device · SAFE TO UNPLUG");
+    assert_eq!(
+        lines[0],
+        " ✓ done 43m02s · 96.0 GiB durable · verified from device · SAFE TO UNPLUG"
+    );
     assert_eq!(
         lines[1],
         "   seemed done 42m01s · durable 42m40s · verifying took 22.0s · 18,330 files · read 95.0 GiB · \
@@ -49,13 +62,24 @@ fn nothing_is_safe_that_is_not_durable_or_not_whole() {
     outcome.summary.durable = None;
     let verdict_of = |outcome: &Outcome, durability| verdict(outcome, &about(durability, false), false);
     let text = verdict_of(&outcome, Durability::None);
-    assert!(text.contains("not yet durable") && !text.contains("SAFE"), "{text}");
-    for status in [Status::SomeFailed, Status::Differs, Status::TargetUnwritable, Status::Interrupted] {
+    assert!(
+        text.contains("not yet durable") && !text.contains("SAFE"),
+        "{text}"
+    );
+    for status in [
+        Status::SomeFailed,
+        Status::Differs,
+        Status::TargetUnwritable,
+        Status::Interrupted,
+    ] {
         let text = verdict_of(&Outcome { status, ..done() }, Durability::End);
         assert!(text.starts_with(" ✗") && !text.contains("SAFE"), "{text}");
     }
     let text = verdict(&done(), &about(Durability::End, true), false);
-    assert!(text.contains("nothing was changed") && !text.contains("SAFE"), "{text}");
+    assert!(
+        text.contains("nothing was changed") && !text.contains("SAFE"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -79,9 +103,19 @@ fn the_bar_looks_as_promised() {
         bytes_durable: 38 * GIB,
         ..Counters::default()
     };
-    let eta = Some(Eta { seconds: 1500.0, low: 1320.0, high: 1740.0 });
+    let eta = Some(Eta {
+        seconds: 1500.0,
+        low: 1320.0,
+        high: 1740.0,
+    });
     let limit = Some(Limit::Destination);
-    let progress = Event::Progress { seconds: 1.0, counters, rate: 39_950_745.6, eta, limit };
+    let progress = Event::Progress {
+        seconds: 1.0,
+        counters,
+        rate: 39_950_745.6,
+        eta,
+        limit,
+    };
     let [first, second] = bar_lines(&progress, Some(Phase::Copying));
     assert_eq!(
         first,
@@ -95,6 +129,9 @@ fn the_bar_looks_as_promised() {
 
 #[test]
 fn hints_are_taken_off_messages() {
-    assert_eq!(split_hint("cannot read a (b) (hint: see dmesg)"), ("cannot read a (b)", Some("see dmesg")));
+    assert_eq!(
+        split_hint("cannot read a (b) (hint: see dmesg)"),
+        ("cannot read a (b)", Some("see dmesg"))
+    );
     assert_eq!(split_hint("cannot read a (b)"), ("cannot read a (b)", None));
 }

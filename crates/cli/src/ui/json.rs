@@ -130,7 +130,9 @@ impl Lines {
 
     fn line(&self, value: &impl Serialize, flush: bool) {
         // Plain structs with text keys always have a JSON form; a reader that went away is no reason to stop.
-        let Ok(mut text) = serde_json::to_string(value) else { return };
+        let Ok(mut text) = serde_json::to_string(value) else {
+            return;
+        };
         text.push('\n');
         let mut out = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         _ = out.write_all(text.as_bytes());
@@ -168,8 +170,18 @@ mod tests {
             losses: [(Loss::HardLink, 2)].into(),
             ..Done::default()
         };
-        let outcome = Outcome { summary, status: Status::SomeFailed, fatal: None, hint: None };
-        let about = About { durability: Durability::End, dry_run: false, engine: "auto", io: "psync" };
+        let outcome = Outcome {
+            summary,
+            status: Status::SomeFailed,
+            fatal: None,
+            hint: None,
+        };
+        let about = About {
+            durability: Durability::End,
+            dry_run: false,
+            engine: "auto",
+            io: "psync",
+        };
         let line = serde_json::to_value(Summary::new(&outcome, &about)).unwrap();
         assert_eq!(line["type"], "summary");
         assert_eq!(line["files"], 3);
@@ -188,13 +200,22 @@ mod tests {
     fn progress_lines_have_their_counters_flat() {
         let event = Event::Progress {
             seconds: 1.0,
-            counters: Counters { bytes_sent: 7, ..Counters::default() },
+            counters: Counters {
+                bytes_sent: 7,
+                ..Counters::default()
+            },
             rate: 2.0,
             eta: None,
             limit: Some(Limit::SmallFiles),
         };
         let line = serde_json::to_value(&event).unwrap();
-        assert_eq!((&line["type"], &line["bytes_sent"]), (&"progress".into(), &7.into()));
-        assert_eq!((&line["limit"], &line["eta"]), (&"small_files".into(), &serde_json::Value::Null));
+        assert_eq!(
+            (&line["type"], &line["bytes_sent"]),
+            (&"progress".into(), &7.into())
+        );
+        assert_eq!(
+            (&line["limit"], &line["eta"]),
+            (&"small_files".into(), &serde_json::Value::Null)
+        );
     }
 }

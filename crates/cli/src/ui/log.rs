@@ -21,7 +21,9 @@ impl Log {
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new().create(true).append(true).open(path)?;
         let log = Self(Mutex::new(BufWriter::new(file)));
-        let command: Vec<String> = std::env::args_os().map(|part| part.to_string_lossy().into_owned()).collect();
+        let command: Vec<String> = std::env::args_os()
+            .map(|part| part.to_string_lossy().into_owned())
+            .collect();
         log.line("begin", &command.join(" "));
         Ok(log)
     }
@@ -34,7 +36,10 @@ impl Log {
                 self.line("error", message);
                 self.flush();
             }
-            Event::Note { path: Some(path), message } => self.line("note", &format!("{path}: {message}")),
+            Event::Note {
+                path: Some(path),
+                message,
+            } => self.line("note", &format!("{path}: {message}")),
             Event::Note { path: None, message } => self.line("note", message),
             Event::Item { path, action, bytes } => self.line(action, &format!("{bytes} {path}")),
             _ => {}
@@ -70,8 +75,13 @@ impl Log {
     }
 
     fn line(&self, what: &str, text: &str) {
-        let now = jiff::Zoned::now().strftime("%Y-%m-%dT%H:%M:%S%.3f%:z").to_string();
-        let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let now = jiff::Zoned::now()
+            .strftime("%Y-%m-%dT%H:%M:%S%.3f%:z")
+            .to_string();
+        let text: String = text
+            .chars()
+            .map(|c| if c.is_control() { ' ' } else { c })
+            .collect();
         // A full disk must not end the copy; the log then lacks lines.
         _ = writeln!(self.lock(), "{now} {what} {text}");
     }

@@ -106,7 +106,10 @@ impl Reporter {
     pub(crate) fn say(&self, text: &str) {
         match &self.voice {
             Voice::Human(human) => human.say(text),
-            Voice::Json(_) => self.event(&Event::Note { path: None, message: text.to_owned() }),
+            Voice::Json(_) => self.event(&Event::Note {
+                path: None,
+                message: text.to_owned(),
+            }),
         }
     }
 

@@ -16,7 +16,7 @@ use serde_json::Value;
 pub(crate) const NOBODY: u32 = 65_534;
 
 /// A run that takes longer hangs. Generous: two cores may be shared with a whole build.
-const HANG: Duration = Duration::from_secs(150);
+const HANG: Duration = Duration::from_secs(90);
 
 /// A folder of its own with private state and configuration, removed at the end.
 pub(crate) struct Place {
@@ -438,5 +438,5 @@ impl std::fmt::Display for Finished {
 /// The end of a long text.
 fn tail(text: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
-    lines[lines.len().saturating_sub(30)..].join("\n")
+    lines[lines.len().saturating_sub(12)..].join("\n")
 }

@@ -11,7 +11,7 @@ use super::source::{Content, Sources, differs, is_touched, size};
 use super::target::{self, Made, Targets};
 use super::{Failure, word};
 use crate::attributes::{Node, xattr};
-use crate::beneath::fault;
+use crate::beneath::{fault, open_fault};
 use crate::observe::errno;
 use crate::open::require_regular;
 use crate::stat;
@@ -51,10 +51,7 @@ impl<'a> Copier<'a> {
             .root
             .place(Op::Create, &batch.target_dir)
             .map_err(|error| (error, false))?;
-        let same_volume = match (stat::open(&from), stat::open(&to)) {
-            (Ok(from), Ok(to)) => from.id.map(|id| id.volume) == to.id.map(|id| id.volume),
-            _ => false,
-        };
+        let may_reflink = source.may_reflink && !batch.hash && same_volume(&from, &to);
         Ok(Self {
             source,
             target,
@@ -62,7 +59,7 @@ impl<'a> Copier<'a> {
             sources: Sources::new(from, &batch.items),
             targets: Targets::new(target, batch, to),
             buffer,
-            may_reflink: same_volume && !batch.hash && source.may_reflink,
+            may_reflink,
         })
     }
 
@@ -250,7 +247,8 @@ impl<'a> Copier<'a> {
         call: impl FnOnce(&mut Self) -> rustix::io::Result<T>,
     ) -> Result<T, Failure> {
         let started = self.source.trace.start();
-        let result = call(self).map_err(|error| fault(op, &item_path(&self.batch.source_dir, item), error));
+        let result =
+            call(self).map_err(|error| open_fault(op, &item_path(&self.batch.source_dir, item), error));
         if self.source.trace.on() {
             let path = item_path(&self.batch.source_dir, item);
             let value = result.as_ref().map_or_else(errno, |_| length as i64);
@@ -283,6 +281,16 @@ impl<'a> Copier<'a> {
         }
         result.map_err(|error| (error, false))
     }
+}
+
+fn same_volume(from: &OwnedFd, to: &OwnedFd) -> bool {
+    let volume = |fd| {
+        stat::open(fd)
+            .ok()
+            .and_then(|metadata| metadata.id)
+            .map(|id| id.volume)
+    };
+    volume(from).is_some() && volume(from) == volume(to)
 }
 
 fn item_path(dir: &RelPath, item: &BatchItem) -> RelPath {

@@ -181,7 +181,7 @@ pub(super) fn differs(stat: &Stat, seen: &Metadata) -> bool {
 
 /// Whether anything was done to the node since, be it to its attributes only.
 pub(super) fn is_touched(stat: &Stat, seen: &Metadata) -> bool {
-    let changed = Timestamp::from_unix(stat.st_ctime as i64, stat.st_ctime_nsec as u32);
+    let changed = Timestamp::from_unix(stat.st_ctime, stat.st_ctime_nsec as u32);
     differs(stat, seen) || seen.changed.is_some_and(|before| before != changed)
 }
 
@@ -192,5 +192,5 @@ fn same(a: &Stat, b: &Stat) -> bool {
 }
 
 fn modified(stat: &Stat) -> Timestamp {
-    Timestamp::from_unix(stat.st_mtime as i64, stat.st_mtime_nsec as u32)
+    Timestamp::from_unix(stat.st_mtime, stat.st_mtime_nsec as u32)
 }

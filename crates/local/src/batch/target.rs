@@ -23,7 +23,8 @@ pub(super) struct Targets<'a> {
     inherits_acl: bool,
     /// What creation gives, learned from the first file.
     creation: Option<Creation>,
-    is_root: bool,
+    /// Whom new files belong to as a rule.
+    own: Owner,
 }
 
 #[derive(Clone, Copy)]
@@ -48,14 +49,17 @@ impl<'a> Targets<'a> {
     pub(super) fn new(tree: &'a Inner, batch: &'a Batch, dir: Arc<OwnedFd>) -> Self {
         let inherits_acl =
             tree.capabilities.xattrs && xattr::has(&Node::Path(dir.as_fd()), xattr::ACL_DEFAULT);
-        let is_root = rustix::process::geteuid().is_root();
+        let own = Owner {
+            user: rustix::process::geteuid().as_raw(),
+            group: rustix::process::getegid().as_raw(),
+        };
         Self {
             tree,
             batch,
             dir,
             inherits_acl,
             creation: None,
-            is_root,
+            own,
         }
     }
 
@@ -67,7 +71,7 @@ impl<'a> Targets<'a> {
         xattrs: &[Xattr],
     ) -> rustix::io::Result<Made> {
         let guess = Creation {
-            owner: self.own(),
+            owner: self.own,
             mode: 0,
             exact: false,
         };
@@ -138,7 +142,7 @@ impl<'a> Targets<'a> {
         let node = Node::File(made.fd.as_fd());
         let mut chowned = false;
         if let Some(mut owner) = self.wanted_owner(metadata).filter(|owner| *owner != made.owner) {
-            if !self.is_root && owner.user != made.owner.user {
+            if self.own.user != 0 && owner.user != made.owner.user {
                 lose(losses, Loss::Owner);
                 owner.user = made.owner.user;
             }
@@ -171,10 +175,8 @@ impl<'a> Targets<'a> {
             }
         }
         if keep.times {
+            // A creation time cannot be set on Linux, as the capabilities say: no loss of each file's own.
             attributes::set_times(&node, metadata.accessed, Some(metadata.modified), losses)?;
-            if metadata.created.is_some() {
-                lose(losses, Loss::CreatedTime);
-            }
         }
         if self.batch.sync_each {
             rustix::io::retry_on_intr(|| fsync(&made.fd))?;
@@ -208,13 +210,6 @@ impl<'a> Targets<'a> {
 
     fn wanted_owner(&self, metadata: &Metadata) -> Option<Owner> {
         metadata.owner.filter(|_| self.batch.preserve.owner)
-    }
-
-    fn own(&self) -> Owner {
-        Owner {
-            user: rustix::process::geteuid().as_raw(),
-            group: rustix::process::getegid().as_raw(),
-        }
     }
 }
 

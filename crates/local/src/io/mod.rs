@@ -8,6 +8,7 @@
 mod psync;
 mod uring;
 
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -135,8 +136,9 @@ impl Io {
     }
 }
 
-/// The engine to use: the one asked for, else `ROPEWAY_IO`, else io_uring where the system offers it.
-pub(crate) fn choose(asked: Option<IoEngine>) -> Result<IoEngine, Error> {
+/// The engine to use: the one asked for, else the one `wish` (of the environment) names, else io_uring where the
+/// system offers it.
+pub(crate) fn choose(asked: Option<IoEngine>, wish: Option<&OsStr>) -> Result<IoEngine, Error> {
     let refuse = |kind, message: String| Error {
         op: Op::Open,
         path: RelPath::root(),
@@ -145,7 +147,7 @@ pub(crate) fn choose(asked: Option<IoEngine>) -> Result<IoEngine, Error> {
     };
     let asked = match asked {
         Some(engine) => Some(engine),
-        None => match std::env::var_os("ROPEWAY_IO") {
+        None => match wish {
             None => None,
             Some(value) if value.is_empty() => None,
             Some(value) if value == "uring" => Some(IoEngine::Uring),
@@ -174,6 +176,20 @@ mod tests {
     fn request(length: usize, work: Work) -> Request {
         let fd: OwnedFd = std::fs::File::open("/dev/null").unwrap().into();
         Request::new(&Arc::new(fd), 0, length, work)
+    }
+
+    #[test]
+    fn a_bad_wish_is_refused_and_named() {
+        let choose = |wish: &str| choose(None, Some(OsStr::new(wish)));
+        assert_eq!(choose("psync").unwrap(), IoEngine::Psync);
+        assert!(choose("").is_ok());
+        let error = choose("fast").unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Misuse);
+        assert!(
+            error
+                .to_string()
+                .contains("ROPEWAY_IO must be `uring` or `psync`, not \"fast\"")
+        );
     }
 
     #[test]

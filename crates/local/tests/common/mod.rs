@@ -1,5 +1,6 @@
 //! What the tests share: a small executor, trees in temporary folders, both engines.
 #![allow(dead_code, reason = "each test binary uses a part")]
+#![allow(clippy::unwrap_used, reason = "a helper of tests")]
 
 use std::future::Future;
 use std::pin::pin;
@@ -37,6 +38,7 @@ pub(crate) fn tree(io: IoEngine, pool: Option<&Pool>) -> (tempfile::TempDir, Arc
     let options = LocalOptions {
         io: Some(io),
         pool: pool.cloned(),
+        probe: true,
         ..LocalOptions::default()
     };
     let tree = LocalTree::open(base.path(), options).unwrap();

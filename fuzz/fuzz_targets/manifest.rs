@@ -1,0 +1,54 @@
+//! Manifests: any bytes are read to their end; each entry, written as `b3sum` writes it, reads as the same entry.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use ropeway_copy::{ManifestEntry, ManifestError, ManifestReader};
+
+/// The line of an entry in the format of `b3sum`.
+fn render(entry: &ManifestEntry) -> Vec<u8> {
+    let path = entry.path.as_bytes();
+    let mut line = Vec::new();
+    if path.iter().any(|byte| b"\\\n\r".contains(byte)) {
+        line.push(b'\\');
+    }
+    line.extend_from_slice(blake3::Hash::from_bytes(entry.hash).to_hex().as_bytes());
+    line.extend_from_slice(b"  ");
+    for byte in path {
+        match byte {
+            b'\\' => line.extend_from_slice(b"\\\\"),
+            b'\n' => line.extend_from_slice(b"\\n"),
+            b'\r' => line.extend_from_slice(b"\\r"),
+            byte => line.push(*byte),
+        }
+    }
+    line.push(b'\n');
+    line
+}
+
+fuzz_target!(|data: &[u8]| {
+    let lines = data.split(|byte| *byte == b'\n');
+    let lines_filled = lines.clone().filter(|line| !line.is_empty()).count();
+    let lines_all = lines.count() as u64;
+    let (mut results, mut line_last) = (0, 0);
+    for result in ManifestReader::new(data) {
+        results += 1;
+        match result {
+            Ok(entry) => {
+                assert!(!entry.path.is_root());
+                let rendered = render(&entry);
+                let again: Vec<_> = ManifestReader::new(rendered.as_slice()).collect();
+                assert!(
+                    matches!(again.as_slice(), [Ok(same)] if *same == entry),
+                    "{entry:?}"
+                );
+            }
+            Err(ManifestError::Line { line }) => {
+                assert!((line_last + 1..=lines_all).contains(&line), "line {line}");
+                line_last = line;
+            }
+            Err(ManifestError::Io(error)) => panic!("no I/O happens here: {error}"),
+        }
+    }
+    assert_eq!(results, lines_filled, "each line is an entry or a fault");
+});

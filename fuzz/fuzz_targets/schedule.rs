@@ -1,0 +1,56 @@
+//! Bandwidth timetables: the first line picks a moment, the rest is the timetable. The rate changes exactly when
+//! `next_change` says, and never where it says never.
+
+#![no_main]
+
+use jiff::SignedDuration;
+use jiff::civil::{DateTime, date};
+use libfuzzer_sys::fuzz_target;
+use ropeway_plan::Schedule;
+
+const WEEK_SECONDS: u64 = 7 * 24 * 3600;
+
+/// A moment of the week from Monday, 2026-01-05.
+fn moment(seed: &[u8]) -> DateTime {
+    // FNV-1a, to spread what a mutation changes.
+    let hash = seed.iter().fold(0xCBF2_9CE4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01B3)
+    });
+    let nanosecond = if hash >> 63 == 0 {
+        0
+    } else {
+        (hash >> 32) as i32 % 1_000_000_000
+    };
+    let second = SignedDuration::new((hash % WEEK_SECONDS) as i64, nanosecond.max(0));
+    date(2026, 1, 5).at(0, 0, 0, 0) + second
+}
+
+fuzz_target!(|data: &[u8]| {
+    let mut parts = data.splitn(2, |byte| *byte == b'\n');
+    let now = moment(parts.next().unwrap_or_default());
+    let Ok(text) = std::str::from_utf8(parts.next().unwrap_or_default()) else {
+        return;
+    };
+    let schedule = match Schedule::parse(text) {
+        Ok(schedule) => schedule,
+        Err(error) => {
+            assert!(text.contains(&error.entry), "the fault names a part of the input");
+            return;
+        }
+    };
+    let rate = schedule.rate_at(now);
+    assert!(rate != Some(0), "0 is no limit");
+    assert!(schedule.limits() || rate.is_none());
+    match schedule.next_change(now) {
+        Some(span) => {
+            assert!(!span.is_zero() && span.as_secs() <= WEEK_SECONDS);
+            let change = now + SignedDuration::try_from(span).expect("at most a week");
+            assert_ne!(schedule.rate_at(change), rate, "nothing changes at {change}");
+            let before = change - SignedDuration::from_nanos(1);
+            assert_eq!(schedule.rate_at(before), rate, "changed before {change}");
+        }
+        None => (0..WEEK_SECONDS as i64).step_by(15 * 60).for_each(|second| {
+            assert_eq!(schedule.rate_at(now + SignedDuration::from_secs(second)), rate);
+        }),
+    }
+});
