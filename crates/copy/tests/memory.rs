@@ -1,5 +1,6 @@
 //! Jobs between trees in memory: semantics without a disk, and virtual time.
 
+#![allow(clippy::unwrap_used)]
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
