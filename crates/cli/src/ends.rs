@@ -57,6 +57,8 @@ pub(crate) struct Ends {
     pub(crate) target_base: RelPath,
     /// Identity of the job.
     pub(crate) key: JobKey,
+    /// Whether DST is there already.
+    pub(crate) target_exists: bool,
 }
 
 /// What `resolve` needs to know beside the paths.
@@ -362,6 +364,7 @@ fn exactly(source: &Found, target: &Target, circumstances: &Circumstances<'_>) -
         target_tree,
         target_base,
         key: key(std::slice::from_ref(source), &target.absolute),
+        target_exists: target.metadata.is_some(),
     })
 }
 
@@ -429,6 +432,7 @@ fn into(found: &[Found], target: &Target) -> Result<Ends, Failure> {
     };
     Ok(Ends {
         key: key(found, &identity),
+        target_exists: true,
         sources: ends,
         target_tree: target.absolute.clone(),
         target_base: RelPath::root(),

@@ -81,7 +81,10 @@ pub(super) fn transfer(request: &Request<'_>) -> Result<u8, Failure> {
             journal,
         };
         if !request.confirmed {
-            let agreed = confirm(&spec, request.target, &reporter, &mut signals).await?;
+            let agreed = match ends.target_exists {
+                true => confirm(&spec, request.target, &reporter, &mut signals).await?,
+                false => 0,
+            };
             // Not one more than was agreed to, whatever happens in between.
             if let Some(delete) = &mut spec.options.delete {
                 delete.max = Some(MaxDelete::Count(agreed));
@@ -276,6 +279,8 @@ async fn confirm(
         watch: false,
         verify: Verification::default(),
         report_items: false,
+        // Links make no difference to what is deleted.
+        hard_links: false,
         ..spec.options.clone()
     };
     let job = Job::new(JobSpec {
@@ -360,6 +365,7 @@ mod tests {
             target_tree: "/t".into(),
             target_base: RelPath::parse(b"b").unwrap(),
             key: ropeway_copy::JobKey::new(&[], ""),
+            target_exists: false,
         }
     }
 
