@@ -239,11 +239,12 @@ impl Target {
                 .hint("quote variables: an unset one gives an empty name"));
         }
         let fault = |what: &str, error: &io::Error| {
-            Failure::of_end(
-                format!("cannot use the target {}: {what}", given.display()),
-                error,
-                code::TARGET,
-            )
+            let message = format!("cannot use the target {}: {what}", given.display());
+            let failure = Failure::of_end(message, error, code::TARGET);
+            match failure.code {
+                code::PERMISSION => failure.hint("run as a user who may write there"),
+                _ => failure.hint("check the spelling, and that its volume is mounted"),
+            }
         };
         let must_be_folder = given.as_os_str().as_bytes().ends_with(b"/") || is_nameless(given);
         let followed = fs::metadata(given);

@@ -4,6 +4,7 @@ use std::any::Any;
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ropeway_block::{Block, BlockMut};
 use ropeway_vfs::{Error, Extent, File, Loss, Metadata, MetadataChange, Op, Pending, RelPath, Result, Xattr};
@@ -28,6 +29,9 @@ pub struct LocalFile {
     direct: Option<Direct>,
     manner: Manner,
     manner_from: u64,
+    was_empty: bool,
+    /// Something was written with `RWF_DONTCACHE`.
+    has_left: AtomicBool,
 }
 
 /// What a blocking job of a file needs.
@@ -44,6 +48,7 @@ impl LocalFile {
             direct,
             manner,
             manner_from,
+            was_empty,
         } = opened;
         Self {
             tree,
@@ -52,6 +57,8 @@ impl LocalFile {
             direct,
             manner,
             manner_from,
+            was_empty,
+            has_left: AtomicBool::new(false),
         }
     }
 
@@ -132,6 +139,16 @@ impl LocalFile {
         }
     }
 
+    /// What sweeps pages that the kernel could not drop because they were busy at that moment; `None` where pages of
+    /// others may be among them.
+    fn sweep(&self) -> Option<impl FnOnce() + Send + 'static> {
+        let (fd, from) = (Arc::clone(&self.fd), self.manner_from);
+        let sweep = move || {
+            let _ = fadvise(&fd, from, None, Advice::DontNeed);
+        };
+        (self.was_empty && self.has_left.load(Ordering::Relaxed)).then_some(sweep)
+    }
+
     async fn write(&self, block: Block, offset: u64) -> Result<()> {
         let failed = |error: std::io::Error| fault(Op::Write, &self.path, error);
         let mut done = 0;
@@ -163,6 +180,9 @@ impl LocalFile {
         let mut request = Request::new(&self.fd, offset, rest, Work::Write { block });
         request.flags = flags;
         self.tree.io.perform(request).await.1.map_err(failed)?;
+        if flags.contains(DONTCACHE) {
+            self.has_left.store(true, Ordering::Relaxed);
+        }
         if let Some(behind) = behind {
             let settle = behind.after_write(offset, rest as u64);
             if !settle.is_empty() {
@@ -294,6 +314,9 @@ impl File for LocalFile {
             let started = self.trace().start();
             let request = Request::new(&self.fd, 0, 0, Work::Sync { data_only });
             let result = self.tree.io.perform(request).await.1;
+            if let Some(sweep) = self.sweep() {
+                executor::run(Lane::Data, sweep).await;
+            }
             let result = result
                 .map(drop)
                 .map_err(|error| fault(Op::Sync, &self.path, error));
@@ -339,6 +362,9 @@ impl Drop for LocalFile {
         {
             let behind = Arc::clone(behind);
             executor::detach(Lane::Slow, move || behind.finish());
+        }
+        if let Some(sweep) = self.sweep() {
+            executor::detach(Lane::Data, sweep);
         }
     }
 }

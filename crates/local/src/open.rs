@@ -31,6 +31,8 @@ pub(crate) struct Opened {
     pub(crate) manner: Manner,
     /// The manner holds for accesses that reach beyond this offset.
     pub(crate) manner_from: u64,
+    /// It was empty when opened: nothing of it was in the cache.
+    pub(crate) was_empty: bool,
 }
 
 /// A second description of the file that bypasses the page cache.
@@ -85,6 +87,7 @@ pub(crate) fn open(tree: &Inner, path: &RelPath, options: OpenOptions) -> Result
         direct,
         manner,
         manner_from,
+        was_empty: stat.stx_size == 0,
     })
 }
 

@@ -378,6 +378,8 @@ mod tests {
         }
         drop(reader);
         let file = open(OpenOptions::read(CacheMode::Keep));
-        assert_eq!(cached(&*file, 8 * MIB), 8 * MIB);
+        let kept = cached(&*file, 8 * MIB);
+        // The kernel may reclaim a few of its pages at any time.
+        assert!((7 * MIB..=8 * MIB).contains(&kept), "{kept}");
     }
 }

@@ -140,12 +140,12 @@ fn leave_and_direct_put_nothing_into_the_cache_and_take_nothing_out() {
                 block_on(file.write_at(block(&pool, &vec![at as u8; 1 << 20]), at << 20)).unwrap();
             }
             block_on(file.sync(true)).unwrap();
-            assert_cached(&*file, SIZE, |cached| cached <= SIZE / 20);
-            // Another's pages: two megabytes in the middle.
+            assert_cached(&*file, SIZE, |cached| cached == 0);
+            // Another's pages: two megabytes in the middle. The kernel may reclaim a few of them at any time.
             let other = std::fs::File::open(base.path().join("new")).unwrap();
             rustix::fs::fadvise(&other, 0, None, rustix::fs::Advice::Random).unwrap();
             other.read_exact_at(&mut vec![0; 2 << 20], 9 << 20).unwrap();
-            assert_cached(&*file, SIZE, |cached| (2 << 20..4 << 20).contains(&cached));
+            assert_cached(&*file, SIZE, |cached| (1 << 20..4 << 20).contains(&cached));
             let reader = block_on(tree.open(&path("new"), OpenOptions::read(mode))).unwrap();
             for at in 0..20u64 {
                 let (read, result) = block_on(reader.read_at(pool.try_get().unwrap(), at << 20, 1 << 20));
@@ -153,7 +153,7 @@ fn leave_and_direct_put_nothing_into_the_cache_and_take_nothing_out() {
                 assert!(read.iter().all(|byte| *byte == at as u8));
             }
             drop(reader);
-            assert_cached(&*file, SIZE, |cached| (2 << 20..4 << 20).contains(&cached));
+            assert_cached(&*file, SIZE, |cached| (1 << 20..4 << 20).contains(&cached));
             block_on(file.drop_cache(0, u64::MAX)).unwrap();
             assert_cached(&*file, SIZE, |cached| cached == 0);
         }

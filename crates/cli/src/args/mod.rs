@@ -39,21 +39,34 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Copy files and folders; goes on where an earlier run stopped
+    ///
+    /// Copies SRC into DST if DST is a folder, else to DST, like `cp -r`; except that an unfinished copy of the same
+    /// SRC to DST is continued. Ends when the data is durable on the device.
     Copy(Box<CopyArgs>),
     /// Make a folder equal to another, deletions included
+    ///
+    /// What SRC does not have is deleted from DST. The whole source is walked first; an empty source is refused; a
+    /// folder that could not be listed whole deletes nothing; excluded names survive.
     Mirror(Box<MirrorArgs>),
     /// Compare two trees, or one with a manifest
+    ///
+    /// Compares DST with SRC: kinds, sizes, times (at the coarser end's granularity), attributes, and with --checksum
+    /// the content. With --manifest compares files with the hashes that an earlier copy kept. Exit code 7 on
+    /// differences.
     Check(Box<CheckArgs>),
     /// Show what a run with --trace did, operation by operation
+    ///
+    /// As a table, or as JSON Lines or CSV for other tools, with sums by kind of operation. Filters combine.
     Trace(Box<TraceArgs>),
     /// Make a tree, copy it, kill the copy half way, resume, verify
+    ///
+    /// Makes a real mixed tree in a new temporary folder, copies it with a second ropeway process, kills that half way
+    /// (SIGKILL), resumes, verifies from the device, compares independently, and says what was sent twice. Removes
+    /// everything at the end. Exit code 0 only if all of it held.
     Demo(Box<DemoArgs>),
 }
 
 /// `ropeway copy`.
-///
-/// Copies SRC into DST if DST is a folder, else to DST, like `cp -r`; except that an unfinished copy of the same SRC
-/// to DST is continued. Ends when the data is durable on the device.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = AFTER_HELP)]
 pub(crate) struct CopyArgs {
@@ -75,9 +88,6 @@ pub(crate) struct CopyArgs {
 }
 
 /// `ropeway mirror`.
-///
-/// Makes DST equal to SRC: what SRC does not have is deleted from DST. The whole source is walked first; an empty
-/// source is refused; a folder that could not be listed whole deletes nothing; excluded names survive.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = AFTER_HELP)]
 pub(crate) struct MirrorArgs {
@@ -105,9 +115,6 @@ pub(crate) struct MirrorArgs {
 }
 
 /// `ropeway check`.
-///
-/// Compares DST with SRC: kinds, sizes, times (at the coarser end's granularity), attributes, and with --checksum
-/// the content. With --manifest compares files with hashes kept by an earlier copy. Exit code 7 on differences.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = AFTER_HELP)]
 pub(crate) struct CheckArgs {
@@ -132,9 +139,6 @@ pub(crate) struct CheckArgs {
 }
 
 /// `ropeway trace`.
-///
-/// Shows a file written by --trace as a table, or as JSON Lines or CSV for other tools, and sums it up by kind of
-/// operation. Filters combine.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = AFTER_HELP)]
 pub(crate) struct TraceArgs {
@@ -171,10 +175,6 @@ pub(crate) struct TraceArgs {
 }
 
 /// `ropeway demo`.
-///
-/// Makes a real mixed tree in a new temporary folder, copies it with a second ropeway process, kills that half way
-/// (SIGKILL), resumes, verifies from the device, compares independently, and prints what was sent twice: nothing.
-/// Removes everything at the end. Exit code 0 only if all of it held.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = AFTER_HELP)]
 pub(crate) struct DemoArgs {
