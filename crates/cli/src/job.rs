@@ -5,6 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ropeway_block::Pool;
 use ropeway_copy::{Handle, Job, JobSpec, Outcome, Status};
 use ropeway_plan::Schedule;
 use ropeway_vfs::event::{Event, Limit};
@@ -87,11 +88,12 @@ pub(crate) async fn until_stopped<T>(signals: &mut Signals, future: impl Future<
 /// `bandwidth` is the limit put around the source, if any.
 pub(crate) async fn drive(
     spec: JobSpec,
+    pool: Pool,
     bandwidth: Option<&Schedule>,
     reporter: &Arc<Reporter>,
     signals: &mut Signals,
 ) -> Outcome {
-    let job = Job::new(spec);
+    let job = Job::new(spec).with_pool(pool);
     let handle = job.handle();
     let progress = || blame_progress(handle.progress(), bandwidth);
     let sink = {

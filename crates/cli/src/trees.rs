@@ -10,6 +10,7 @@
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
+use ropeway_block::Pool;
 use ropeway_copy::RuntimeClock;
 use ropeway_local::{IoEngine, LocalOptions, LocalTree};
 use ropeway_plan::Schedule;
@@ -30,6 +31,8 @@ pub(crate) struct Opener {
     slow_target: Option<DeviceModel>,
     faults: Vec<FaultRule>,
     limit: Option<Schedule>,
+    /// The job's blocks, for registration with the kernel.
+    pool: Option<Pool>,
     /// Whether the target may be touched (to find out what an unknown volume can hold).
     writes: bool,
     /// Name of the engine, once a tree is open.
@@ -46,6 +49,7 @@ impl Opener {
             slow_target: None,
             faults: Vec::new(),
             limit: None,
+            pool: None,
             writes: false,
             io: OnceLock::new(),
         }
@@ -70,6 +74,12 @@ impl Opener {
             limit: speed.bwlimit.clone().filter(Schedule::limits),
             ..Self::plain(observer)
         }
+    }
+
+    /// The same, with trees that know the job's blocks.
+    pub(crate) fn with_pool(mut self, pool: &Pool) -> Self {
+        self.pool = Some(pool.clone());
+        self
     }
 
     /// Opens a tree to read from.
@@ -106,6 +116,7 @@ impl Opener {
     fn open(&self, path: &Path, end: End) -> Result<Arc<dyn Tree>, Failure> {
         let options = LocalOptions {
             observer: self.observer.clone().map(|observer| (observer, end)),
+            pool: self.pool.clone(),
             probe: self.writes && end == End::Target,
             ..LocalOptions::default()
         };

@@ -52,8 +52,12 @@ pub(crate) async fn compare(context: &Arc<Context>, task: FileTask) {
         Ok(false) if context.options.dry_run => context.item(&task.shown(), "update", task.metadata.size),
         Ok(false) => file::copy(context, task).await,
         Err((error, on_source)) => {
+            let link = task.link;
             context.live.files_failed.fetch_add(1, Ordering::Relaxed);
             context.fail(&task.shown(), error, on_source).await;
+            if let Some(id) = link {
+                links::failed(context, id).await;
+            }
         }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ropeway_block::Pool;
-use ropeway_plan::{Engine, NameMap, Rules, Tuner};
+use ropeway_plan::{DeleteGuard, Engine, NameMap, Rules, Tuner};
 use ropeway_vfs::event::{Event, Summary};
 use ropeway_vfs::{
     Error, Loss, Metadata, MetadataChange, Name, Op, RelPath, Timestamp, Tree, Verdict, Xattr,
@@ -92,6 +92,8 @@ pub(crate) struct Context {
     pub(crate) sync: SyncControl,
     pub(crate) links: Links,
     pub(crate) hashes: Option<Hashes>,
+    /// Bounds the deletions of a mirror while its first pass lasts.
+    pub(crate) guard: Mutex<Option<DeleteGuard>>,
     /// Bounds batches and single small files in flight.
     pub(crate) batches: Arc<Semaphore>,
     /// Bounds files that go through blocks.

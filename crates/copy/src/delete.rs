@@ -1,12 +1,13 @@
 //! Deletions of a mirror: counted before anything is touched, done after everything is copied.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use ropeway_plan::guard::{DeleteGuard, Extra};
 use ropeway_vfs::{Error, ErrorKind, Kind, Metadata, Name, Op, RelPath};
 
-use crate::context::{Context, RootContext};
+use crate::context::{Context, RootContext, lock};
 use crate::options::{Backup, is_temporary};
 use crate::status::{Fatal, Status};
 
@@ -19,31 +20,34 @@ struct Found {
     extras: u64,
 }
 
-/// Counts what the mirror would delete and asks the guard.
+/// Counts what the mirror would delete, asks the guard, and sets it.
 ///
 /// # Errors
 /// The guard refuses; nothing was touched.
-pub(crate) async fn check(context: &Arc<Context>, root: &Arc<RootContext>) -> Result<DeleteGuard, Fatal> {
+pub(crate) async fn check(context: &Arc<Context>, roots: &[Arc<RootContext>]) -> Result<(), Fatal> {
     let delete = context.options.delete.clone().unwrap_or_default();
-    let mut found = Found::default();
-    let mut pass = Pass {
-        context,
-        root,
-        guard: None,
-    };
-    pass.run(&mut found)
-        .await
-        .map_err(|error| Fatal::from_error(&error, false))?;
+    let (mut found, mut source_found) = (Found::default(), 0);
+    for root in roots {
+        let pass = Pass {
+            context,
+            root,
+            count_only: true,
+        };
+        pass.run(&mut found)
+            .await
+            .map_err(|error| Fatal::from_error(&error, false))?;
+        source_found += source_nodes(root)
+            .await
+            .map_err(|error| Fatal::from_error(&error, true))?;
+    }
     let mut guard = DeleteGuard::new(delete.max, found.target_nodes);
     guard.delete_excluded = delete.excluded;
-    let source_nodes = source_nodes(root)
-        .await
-        .map_err(|error| Fatal::from_error(&error, true))?;
-    guard.plan(source_nodes, found.extras).map_err(|refused| {
+    guard.plan(source_found, found.extras).map_err(|refused| {
         Fatal::new(Status::Refused, refused.to_string())
             .hint("look with --dry-run; raise --max-delete if it is meant")
     })?;
-    Ok(guard)
+    *lock(&context.guard) = Some(guard);
+    Ok(())
 }
 
 /// Whether the source holds anything at all: its first entries.
@@ -53,11 +57,14 @@ async fn source_nodes(root: &RootContext) -> Result<u64, Error> {
 }
 
 /// Deletes what is on the target and not in the source.
-pub(crate) async fn run(context: &Arc<Context>, root: &Arc<RootContext>, guard: DeleteGuard) {
-    let mut pass = Pass {
+pub(crate) async fn run(context: &Arc<Context>, root: &Arc<RootContext>) {
+    if context.stopped() {
+        return;
+    }
+    let pass = Pass {
         context,
         root,
-        guard: Some(guard),
+        count_only: false,
     };
     if let Err(error) = pass.run(&mut Found::default()).await {
         context.fail(&root.root.target_path, error, false).await;
@@ -67,12 +74,11 @@ pub(crate) async fn run(context: &Arc<Context>, root: &Arc<RootContext>, guard: 
 struct Pass<'a> {
     context: &'a Arc<Context>,
     root: &'a Arc<RootContext>,
-    /// `None`: count only.
-    guard: Option<DeleteGuard>,
+    count_only: bool,
 }
 
 impl Pass<'_> {
-    async fn run(&mut self, found: &mut Found) -> Result<(), Error> {
+    async fn run(&self, found: &mut Found) -> Result<(), Error> {
         let spec = &self.root.root;
         match self.context.target.metadata(&spec.target_path).await {
             Ok(metadata) if metadata.is_dir() => {}
@@ -92,7 +98,7 @@ impl Pass<'_> {
 
     /// One folder, given relative to the root. Names of the target are those of the source unless mapped.
     async fn folder(
-        &mut self,
+        &self,
         below: &RelPath,
         found: &mut Found,
         folders: &mut Vec<RelPath>,
@@ -111,25 +117,24 @@ impl Pass<'_> {
                 break;
             }
             for entry in entries {
+                let path = below.join(&entry.name);
                 if self.context.is_own_temporary(&entry.name) || self.is_backup(&target_dir.join(&entry.name))
                 {
                     continue;
                 }
                 found.target_nodes += 1;
                 let metadata = entry.metadata?;
-                let path = below.join(&entry.name);
-                let is_extra = match &sources {
-                    Some(sources) => self.is_extra(sources, &path, &entry.name, &metadata),
-                    None => false,
-                };
-                if !is_extra {
-                    if metadata.is_dir() {
-                        folders.push(path);
+                match self.fate(sources.as_ref(), &path, &entry.name, &metadata) {
+                    Fate::Stays if metadata.is_dir() => folders.push(path),
+                    Fate::Stays => {}
+                    // Replaced by the copy, which has done that already when this pass deletes.
+                    Fate::Replaced if !self.count_only => {}
+                    Fate::Replaced | Fate::Extra if self.count_only => {
+                        self.count(&target_dir.join(&entry.name), &metadata, found)
+                            .await?;
                     }
-                    continue;
+                    Fate::Replaced | Fate::Extra => changed |= self.delete(&path).await,
                 }
-                found.extras += 1;
-                changed |= self.delete(&path, &metadata).await;
                 if self.context.stopped() {
                     return Ok(());
                 }
@@ -141,10 +146,37 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Names that belong into a target folder, as hashes; `None` when the source's listing failed: nothing is deleted
+    /// Counts a node that would be deleted, with everything below it.
+    async fn count(&self, path: &RelPath, metadata: &Metadata, found: &mut Found) -> Result<(), Error> {
+        found.extras += 1;
+        let mut folders = if metadata.is_dir() {
+            vec![path.clone()]
+        } else {
+            Vec::new()
+        };
+        while let Some(dir) = folders.pop() {
+            let mut listing = self.context.target.list(&dir).await?;
+            loop {
+                let entries = listing.next(CHUNK).await?;
+                if entries.is_empty() {
+                    break;
+                }
+                for entry in entries {
+                    found.extras += 1;
+                    found.target_nodes += 1;
+                    if entry.metadata.as_ref().is_ok_and(Metadata::is_dir) {
+                        folders.push(dir.join(&entry.name));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Names that belong into a target folder, as hashes, and whether they are folders; `None` when the source's listing failed: nothing is deleted
     /// then.
-    async fn source_names(&self, dir: &RelPath) -> Option<std::collections::HashSet<u64>> {
-        let mut names = std::collections::HashSet::new();
+    async fn source_names(&self, dir: &RelPath) -> Option<HashMap<u64, bool>> {
+        let mut names = HashMap::new();
         let mut listing = self.root.root.source.list(dir).await.ok()?;
         loop {
             let entries = listing.next(CHUNK).await.ok()?;
@@ -152,12 +184,13 @@ impl Pass<'_> {
                 return Some(names);
             }
             for entry in entries {
+                let is_dir = entry.metadata.as_ref().is_ok_and(Metadata::is_dir);
                 let name = self
                     .root
                     .names
                     .map(&entry.name)
                     .map_or(entry.name, |mapped| mapped.name);
-                names.insert(self.name_hash(&name));
+                names.insert(self.name_hash(&name), is_dir);
             }
         }
     }
@@ -182,13 +215,14 @@ impl Pass<'_> {
         }
     }
 
-    fn is_extra(
+    /// What becomes of a node of the target. `sources`: `None` when the source could not be listed whole.
+    fn fate(
         &self,
-        sources: &std::collections::HashSet<u64>,
+        sources: Option<&HashMap<u64, bool>>,
         path: &RelPath,
         name: &Name,
         metadata: &Metadata,
-    ) -> bool {
+    ) -> Fate {
         let excluded = self.context.options.filter.excluded(path, metadata.is_dir());
         let delete_excluded = self
             .context
@@ -198,41 +232,39 @@ impl Pass<'_> {
             .is_some_and(|delete| delete.excluded);
         let mut guard = DeleteGuard::new(None, 0);
         guard.delete_excluded = delete_excluded;
-        let judged = guard.judge(Extra {
-            source_listed_whole: true,
-            excluded,
-        });
-        judged.is_ok() && ((excluded && delete_excluded) || !sources.contains(&self.name_hash(name)))
+        if guard
+            .judge(Extra {
+                source_listed_whole: sources.is_some(),
+                excluded,
+            })
+            .is_err()
+        {
+            return Fate::Stays;
+        }
+        match sources.and_then(|sources| sources.get(&self.name_hash(name))) {
+            _ if excluded => Fate::Extra,
+            None => Fate::Extra,
+            Some(is_dir) if *is_dir != metadata.is_dir() => Fate::Replaced,
+            Some(_) => Fate::Stays,
+        }
     }
 
     /// Deletes one extra node; whether the folder changed.
-    async fn delete(&mut self, below: &RelPath, metadata: &Metadata) -> bool {
-        let Some(guard) = &mut self.guard else {
-            return false;
-        };
+    async fn delete(&self, below: &RelPath) -> bool {
         let path = self.root.root.target_path.join_path(below);
-        if let Err(refused) = guard.admit() {
-            self.context
-                .fatal(Fatal::new(Status::Refused, refused.to_string()));
-            return false;
-        }
-        if self.context.options.dry_run {
-            self.context.item(&path, "delete", metadata.size);
-            return false;
-        }
         let result = match &self.context.options.backup {
-            Some(backup) => self.set_aside(backup, &path).await,
-            None if metadata.kind == Kind::Directory => remove_all(self.context, &path).await,
-            None => remove_one(self.context, &path, metadata).await,
+            Some(backup) if !self.context.options.dry_run => self.set_aside(backup, &path).await,
+            _ => remove_all(self.context, &path).await,
         };
         if let Err(error) = result {
             self.context.fail(&path, error, false).await;
             return false;
         }
-        true
+        !self.context.options.dry_run
     }
 
     async fn set_aside(&self, backup: &Backup, path: &RelPath) -> Result<(), Error> {
+        admit(self.context, path)?;
         let kept = crate::file::backup_path(self.context, backup, path).await?;
         self.context.target.rename(path, &kept, true).await?;
         self.context.live.deleted.fetch_add(1, Ordering::Relaxed);
@@ -260,33 +292,62 @@ impl Pass<'_> {
     }
 }
 
+/// What becomes of a node of the target.
+enum Fate {
+    Stays,
+    /// Its name belongs to a node of another kind: a folder to a file, or the reverse.
+    Replaced,
+    Extra,
+}
+
+/// Asks the mirror's guard for one deletion; a refusal stops the job.
+fn admit(context: &Context, path: &RelPath) -> Result<(), Error> {
+    let refused = match &mut *lock(&context.guard) {
+        Some(guard) => guard.admit().err(),
+        None => None,
+    };
+    match refused {
+        None => Ok(()),
+        Some(refused) => {
+            context.fatal(Fatal::new(Status::Refused, refused.to_string()));
+            Err(Error::new(Op::Remove, path, ErrorKind::Cancelled))
+        }
+    }
+}
+
+/// Removes one node, or in a dry run says so.
 async fn remove_one(context: &Context, path: &RelPath, metadata: &Metadata) -> Result<(), Error> {
-    context.target.remove_file(path).await?;
+    admit(context, path)?;
+    if !context.options.dry_run {
+        if metadata.is_dir() {
+            context.target.remove_dir(path).await?;
+        } else {
+            context.target.remove_file(path).await?;
+        }
+        context.sync.touched();
+    }
     context.live.deleted.fetch_add(1, Ordering::Relaxed);
-    context.sync.touched();
     context.item(path, "delete", metadata.size);
     Ok(())
 }
 
-/// Removes a node of the target and everything below it.
+/// Removes a node of the target and everything below it, each within the guard; a dry run only says so.
 pub(crate) async fn remove_all(context: &Context, path: &RelPath) -> Result<(), Error> {
     let metadata = context.target.metadata(path).await?;
     if !metadata.is_dir() {
         return remove_one(context, path, &metadata).await;
     }
     // Folders are taken twice: first their content, then themselves.
-    let mut stack = vec![(path.clone(), false)];
-    while let Some((dir, emptied)) = stack.pop() {
+    let mut stack = vec![(path.clone(), metadata, false)];
+    while let Some((dir, metadata, emptied)) = stack.pop() {
         if context.stopped() {
             return Err(Error::new(Op::Remove, path, ErrorKind::Cancelled));
         }
         if emptied {
-            context.target.remove_dir(&dir).await?;
-            context.live.deleted.fetch_add(1, Ordering::Relaxed);
-            context.item(&dir, "delete", 0);
+            remove_one(context, &dir, &metadata).await?;
             continue;
         }
-        stack.push((dir.clone(), true));
+        stack.push((dir.clone(), metadata, true));
         let mut listing = context.target.list(&dir).await?;
         loop {
             let entries = listing.next(CHUNK).await?;
@@ -296,14 +357,13 @@ pub(crate) async fn remove_all(context: &Context, path: &RelPath) -> Result<(), 
             for entry in entries {
                 let (child, metadata) = (dir.join(&entry.name), entry.metadata?);
                 if metadata.is_dir() {
-                    stack.push((child, false));
+                    stack.push((child, metadata, false));
                 } else {
                     remove_one(context, &child, &metadata).await?;
                 }
             }
         }
     }
-    context.sync.touched();
     Ok(())
 }
 

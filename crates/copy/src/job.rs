@@ -10,7 +10,7 @@ use ropeway_vfs::Tree;
 use ropeway_vfs::event::{Counters, Event, Phase};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
-use crate::context::{Cancel, Context, EventSink, RootContext, summarize, wall_clock};
+use crate::context::{Cancel, Context, EventSink, RootContext, lock, summarize, wall_clock};
 use crate::durable::{SyncControl, checkpoint, run_checkpoints};
 use crate::folder::run_finisher;
 use crate::journal::{Journal, JournalSpec};
@@ -176,6 +176,7 @@ impl Job {
             failures: Failures::default(),
             losses: Default::default(),
             links: Links::default(),
+            guard: Default::default(),
             target,
             options,
             live,
@@ -272,13 +273,10 @@ struct Times {
 /// All phases of a job.
 async fn phases(context: &Arc<Context>, roots: &[Arc<RootContext>]) -> Times {
     let mut times = Times::default();
-    let guards = match before(context, roots).await {
-        Ok(guards) => guards,
-        Err(fatal) => {
-            context.fatal(fatal);
-            return times;
-        }
-    };
+    if let Err(fatal) = before(context, roots).await {
+        context.fatal(fatal);
+        return times;
+    }
     let watches = if context.options.watch && !context.options.dry_run {
         match watch::begin(roots).await {
             Ok(watches) => Some(watches),
@@ -305,10 +303,12 @@ async fn phases(context: &Arc<Context>, roots: &[Arc<RootContext>]) -> Times {
     for beside in [counting, watching].into_iter().flatten() {
         beside.abort();
     }
-    for (root, guard) in roots.iter().zip(guards) {
-        if !context.stopped() {
-            delete::run(context, root, guard).await;
+    if context.options.delete.is_some() {
+        for root in roots {
+            delete::run(context, root).await;
         }
+        // What a watch removes later follows the source one by one.
+        *lock(&context.guard) = None;
     }
     times.perceived = landed;
     if !context.options.dry_run {
@@ -331,11 +331,7 @@ async fn phases(context: &Arc<Context>, roots: &[Arc<RootContext>]) -> Times {
 }
 
 /// What happens before the first write.
-async fn before(
-    context: &Arc<Context>,
-    roots: &[Arc<RootContext>],
-) -> Result<Vec<ropeway_plan::DeleteGuard>, Fatal> {
-    let mut guards = Vec::new();
+async fn before(context: &Arc<Context>, roots: &[Arc<RootContext>]) -> Result<(), Fatal> {
     if context.options.preflight || context.options.delete.is_some() {
         context.emit(Event::Phase {
             phase: Phase::Preflight,
@@ -343,11 +339,9 @@ async fn before(
         count::preflight(context, roots).await?;
     }
     if context.options.delete.is_some() {
-        for root in roots {
-            guards.push(delete::check(context, root).await?);
-        }
+        delete::check(context, roots).await?;
     }
-    Ok(guards)
+    Ok(())
 }
 
 /// Copies roots and waits until everything below them is finished and named; the time when everything was written,

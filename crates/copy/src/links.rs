@@ -56,7 +56,9 @@ pub(crate) struct Target(Arc<Place>);
 impl Links {
     /// Whether a file takes part in this at all.
     pub(crate) fn concerns(context: &Context, metadata: &Metadata) -> Option<FileId> {
-        if metadata.kind != Kind::File || metadata.links < 2 || !context.options.hard_links {
+        // A dry run makes no first copy that the others could wait for.
+        let off = !context.options.hard_links || context.options.dry_run;
+        if metadata.kind != Kind::File || metadata.links < 2 || off {
             return None;
         }
         if !context.target.capabilities().hard_links {
@@ -224,9 +226,6 @@ async fn make(context: &Context, task: &LinkTask, place: &Place) -> Result<bool,
         if context.options.ignore_existing {
             return Ok(false);
         }
-    }
-    if context.options.dry_run {
-        return Ok(true);
     }
     context.sync.touched();
     if existing.is_none() && task.folder.placement() == Placement::Direct {

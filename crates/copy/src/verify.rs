@@ -141,6 +141,12 @@ impl<R: BufRead> Iterator for ManifestReader<R> {
             self.line += 1;
             if line.last() == Some(&b'\n') {
                 line.pop();
+            } else if line.len() as u64 == LINE_MAX {
+                // Too long for a path: one fault, and on behind its end.
+                return Some(match self.reader.skip_until(b'\n') {
+                    Ok(_) => Err(ManifestError::Line { line: self.line }),
+                    Err(error) => Err(error.into()),
+                });
             }
             if !line.is_empty() {
                 return Some(parse_line(&line).ok_or(ManifestError::Line { line: self.line }));
@@ -343,6 +349,19 @@ mod tests {
                 prop_assert!(!entry.path.is_root());
             }
         }
+    }
+
+    #[test]
+    fn an_endless_line_is_one_fault_and_the_next_line_is_read() {
+        let hash = "0".repeat(64);
+        let text = format!("{hash}  {}\n{hash}  next\n", "a".repeat(70_000));
+        let entries: Vec<_> = ManifestReader::new(text.as_bytes()).collect();
+        assert!(matches!(entries[0], Err(ManifestError::Line { line: 1 })));
+        assert_eq!(
+            entries[1].as_ref().map(|entry| entry.path.to_string()).ok(),
+            Some("next".to_owned())
+        );
+        assert_eq!(entries.len(), 2);
     }
 
     #[test]

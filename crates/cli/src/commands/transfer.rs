@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ropeway_copy::{
-    Backup, Delete, Durability, Job, JobSpec, JournalSpec, Options, Outcome, Root, Verification, unfinished,
+    Backup, Delete, Durability, Job, JobSpec, JournalSpec, Options, Outcome, Root, Verification, pool_for,
+    unfinished,
 };
 use ropeway_plan::guard::MaxDelete;
 use ropeway_plan::retry::Backoff;
@@ -66,7 +67,8 @@ pub(super) fn transfer(request: &Request<'_>) -> Result<u8, Failure> {
     let outcome = runtime.block_on(async {
         let mut signals = Signals::catch()?;
         let observer = trace.as_ref().map(TraceWriter::observer);
-        let opener = Opener::new(&args.speed, &args.models, observer, !args.dry_run);
+        let pool = pool_for(options.engine);
+        let opener = Opener::new(&args.speed, &args.models, observer, !args.dry_run).with_pool(&pool);
         let (roots, target) = open(&opener, &ends)?;
         let about = About {
             durability: options.durability,
@@ -90,7 +92,7 @@ pub(super) fn transfer(request: &Request<'_>) -> Result<u8, Failure> {
                 delete.max = Some(MaxDelete::Count(agreed));
             }
         }
-        let outcome = job::drive(spec, args.speed.bwlimit.as_ref(), &reporter, &mut signals).await;
+        let outcome = job::drive(spec, pool, args.speed.bwlimit.as_ref(), &reporter, &mut signals).await;
         reporter.finish(&outcome, &about);
         Ok(outcome)
     });

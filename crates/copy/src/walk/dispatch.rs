@@ -72,13 +72,9 @@ impl Walker<'_> {
         {
             // A mirror replaces what stands in the way; a rename over it is impossible for a folder.
             let path = task.folder.path().join(&task.name);
-            if !self.context.options.dry_run
-                && let Err(error) = self.context.target.remove_file(&path).await
-            {
+            if let Err(error) = crate::delete::remove_all(self.context, &path).await {
                 return self.context.fail(&task.shown(), error, false).await;
             }
-            self.context.live.deleted.fetch_add(1, Ordering::Relaxed);
-            self.context.item(&task.shown(), "delete", 0);
             let FileTask {
                 folder,
                 source_path,
@@ -159,9 +155,7 @@ impl Walker<'_> {
             return context.fail(&task.shown(), error, false).await;
         }
         let path = task.folder.path().join(&task.name);
-        if !context.options.dry_run
-            && let Err(error) = crate::delete::remove_all(context, &path).await
-        {
+        if let Err(error) = crate::delete::remove_all(context, &path).await {
             return context.fail(&task.shown(), error, false).await;
         }
         task.existing = None;

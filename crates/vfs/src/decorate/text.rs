@@ -41,8 +41,14 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
         _ => return Err(bad()),
     };
     let number: f64 = number.parse().map_err(|_| bad())?;
-    Duration::try_from_secs_f64(number * seconds).map_err(|_| bad())
+    Duration::try_from_secs_f64(number * seconds)
+        .ok()
+        .filter(|span| *span <= DURATION_MAX)
+        .ok_or_else(bad)
 }
+
+/// Longest span that is taken, about 31 years: sums of some of them stay far from overflow.
+const DURATION_MAX: Duration = Duration::from_secs(1_000_000_000);
 
 /// `key=value` of a list separated by commas.
 pub(super) fn pairs(text: &str) -> impl Iterator<Item = Result<(&str, &str), String>> {
