@@ -34,17 +34,26 @@ impl Pool {
         let slots = u32::try_from(count).expect("at most u32::MAX slots");
         let payload = payload.next_multiple_of(ALIGNMENT);
         let stride = payload + HEADROOM;
-        let bytes = stride.checked_mul(count).expect("region fits the address space");
-        let layout = Layout::from_size_align(bytes, ALIGNMENT).expect("region fits the address space");
+        // Asked for with a small alignment and aligned by hand: allocators take large zeroed memory untouched from the
+        // system only then, and would write every page otherwise.
+        let bytes = stride
+            .checked_mul(count)
+            .and_then(|bytes| bytes.checked_add(ALIGNMENT))
+            .expect("region fits the address space");
+        let layout = Layout::from_size_align(bytes, 16).expect("region fits the address space");
         // SAFETY: `layout` has a non-zero size: payload and count are at least 1.
-        let Some(base) = NonNull::new(unsafe { alloc_zeroed(layout) }) else {
+        let Some(allocation) = NonNull::new(unsafe { alloc_zeroed(layout) }) else {
             handle_alloc_error(layout)
         };
+        let skip = allocation.as_ptr().align_offset(ALIGNMENT);
+        // SAFETY: `skip` < ALIGNMENT, which the allocation is larger by.
+        let base = unsafe { allocation.add(skip) };
         let free = (0..slots).rev().collect();
         let references = (0..count).map(|_| AtomicU32::new(0)).collect();
         Self {
             inner: Arc::new(Inner {
                 base,
+                allocation,
                 layout,
                 payload,
                 references,
@@ -85,7 +94,7 @@ impl Pool {
     /// The whole region as address and length in bytes, for registration with the kernel (io_uring fixed
     /// buffers). Every payload of this pool lies inside. Valid as long as a handle on the pool lives.
     pub fn region(&self) -> (*const u8, usize) {
-        (self.inner.base.as_ptr(), self.inner.layout.size())
+        (self.inner.base.as_ptr(), self.slots() * (self.block_size() + HEADROOM))
     }
 }
 
@@ -107,7 +116,10 @@ struct Free {
 }
 
 struct Inner {
+    /// First slot.
     base: NonNull<u8>,
+    /// What to give back.
+    allocation: NonNull<u8>,
     layout: Layout,
     payload: usize,
     references: Box<[AtomicU32]>,
@@ -167,8 +179,8 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // SAFETY: `base` came from `alloc_zeroed` with this very layout; no handle is left, each holds an Arc.
-        unsafe { dealloc(self.base.as_ptr(), self.layout) }
+        // SAFETY: `allocation` came from `alloc_zeroed` with this very layout; no handle is left, each holds an Arc.
+        unsafe { dealloc(self.allocation.as_ptr(), self.layout) }
     }
 }
 
