@@ -13,10 +13,6 @@ use ropeway_vfs::decorate::slow::{DeviceModel, Slow};
 use ropeway_vfs::memory::MemoryTree;
 use ropeway_vfs::{RelPath, Tree};
 
-/// Longest pause that is driven. Known fault: texts take spans up to the largest `Duration`, and adding one to the time
-/// of a clock overflows (seed `long_delay`); without this bound the target fails. It goes when the texts have a limit.
-const PAUSE_MAX: Duration = Duration::from_secs(1 << 40);
-
 fn check_rule(rule: &FaultRule) {
     assert!(
         rule.fault.is_some() || rule.delay.is_some(),
@@ -36,12 +32,8 @@ fn check_model(model: &DeviceModel) {
 
 /// A few operations on a device of this model that fails by these rules.
 fn exercise(rules: Vec<FaultRule>, model: DeviceModel) {
-    let is_long = |rule: &FaultRule| match rule.delay {
-        None => false,
-        Some(Delay::For(pause)) => pause > PAUSE_MAX,
-        Some(Delay::Forever) => true,
-    };
-    if rules.iter().any(is_long) || model.seek.max(model.per_operation) > PAUSE_MAX {
+    // What never completes cannot be driven to its end.
+    if rules.iter().any(|rule| matches!(rule.delay, Some(Delay::Forever))) {
         return;
     }
     let clock = VirtualClock::new();

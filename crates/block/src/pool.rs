@@ -94,7 +94,10 @@ impl Pool {
     /// The whole region as address and length in bytes, for registration with the kernel (io_uring fixed
     /// buffers). Every payload of this pool lies inside. Valid as long as a handle on the pool lives.
     pub fn region(&self) -> (*const u8, usize) {
-        (self.inner.base.as_ptr(), self.slots() * (self.block_size() + HEADROOM))
+        (
+            self.inner.base.as_ptr(),
+            self.slots() * (self.block_size() + HEADROOM),
+        )
     }
 }
 
