@@ -75,6 +75,17 @@ pub(crate) struct RootContext {
     pub(crate) names: NameMap,
 }
 
+impl RootContext {
+    /// The path on the target of a node given relative to the root; `None` if a name cannot be held.
+    pub(crate) fn target_of(&self, below: &RelPath) -> Option<RelPath> {
+        below
+            .components()
+            .try_fold(self.root.target_path.clone(), |path, name| {
+                self.names.map(&name).ok().map(|mapped| path.join(&mapped.name))
+            })
+    }
+}
+
 /// The shared state of a job.
 pub(crate) struct Context {
     pub(crate) target: Arc<dyn Tree>,
@@ -240,8 +251,10 @@ impl Context {
                 Ok(value) => return Ok(value),
                 Err(failed) => failed,
             };
+            // What hung for the whole of --timeout holds its blocks: it is not tried again.
+            let hung = error.kind == ropeway_vfs::ErrorKind::TimedOut && self.options.timeout.is_some();
             let pause = match error.verdict() {
-                Verdict::Retry if !self.stopped() => self.options.retry.delay(attempt, seed),
+                Verdict::Retry if !self.stopped() && !hung => self.options.retry.delay(attempt, seed),
                 _ => None,
             };
             let Some(pause) = pause else {

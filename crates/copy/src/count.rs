@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ropeway_plan::names::{Collision, FolderNames};
-use ropeway_vfs::{Error, ErrorKind, Kind, RelPath};
+use ropeway_vfs::{Error, ErrorKind, Kind, Metadata, Name, RelPath};
 
 use crate::context::{Context, RootContext};
 use crate::status::{Fatal, Status};
@@ -23,8 +23,8 @@ pub(crate) async fn run_beside(context: Arc<Context>, roots: Vec<Arc<RootContext
         let count = Count {
             context: &context,
             root,
-            check_names: false,
-            faults: 0,
+            ahead: false,
+            found: Found::default(),
         };
         if count.run().await.is_err() {
             return;
@@ -39,18 +39,20 @@ pub(crate) async fn run_beside(context: Arc<Context>, roots: Vec<Arc<RootContext
 /// # Errors
 /// What makes the copy impossible; nothing was touched.
 pub(crate) async fn preflight(context: &Arc<Context>, roots: &[Arc<RootContext>]) -> Result<(), Fatal> {
-    let mut faults = 0;
+    let (mut faults, mut needed) = (0, 0);
     for root in roots {
         let count = Count {
             context,
             root,
-            check_names: true,
-            faults: 0,
+            ahead: true,
+            found: Found::default(),
         };
-        faults += count
+        let found = count
             .run()
             .await
             .map_err(|error| Fatal::from_error(&error, true))?;
+        faults += found.faults;
+        needed += found.needed;
     }
     context.live.count_final.store(true, Ordering::Release);
     if faults > 0 {
@@ -60,19 +62,19 @@ pub(crate) async fn preflight(context: &Arc<Context>, roots: &[Arc<RootContext>]
         )
         .hint("rename or exclude them, or let them be mapped with --names map"));
     }
-    let needed = context.live.counted_bytes.load(Ordering::Relaxed);
     let space = context
         .target
         .space()
         .await
         .map_err(|error| Fatal::from_error(&error, false))?;
-    if context.options.preflight && needed > space.available {
+    // A volume that tells no size (some FUSE file systems) tells no room either.
+    if context.options.preflight && space.total > 0 && needed > space.available {
         let message = format!(
-            "the source holds {needed} bytes and the target has room for {}; nothing was copied",
+            "{needed} bytes are to be copied and the target has room for {}; nothing was copied",
             space.available
         );
         return Err(Fatal::new(Status::TargetUnwritable, message)
-            .hint("what is equal already or sparse needs less: run without --preflight to try"));
+            .hint("make room; or run without --preflight to copy what fits"));
     }
     Ok(())
 }
@@ -85,6 +87,7 @@ async fn warn_of_space(context: &Context) {
         .load(Ordering::Relaxed)
         .saturating_sub(live.bytes_landed.load(Ordering::Relaxed));
     if let Ok(space) = context.target.space().await
+        && space.total > 0
         && left > space.available
     {
         let message = format!(
@@ -95,21 +98,32 @@ async fn warn_of_space(context: &Context) {
     }
 }
 
+/// What a count found.
+#[derive(Clone, Copy, Debug, Default)]
+struct Found {
+    /// Names that the target cannot hold.
+    faults: u64,
+    /// Bytes that have to find room on the target: those of files that are not there equal already.
+    needed: u64,
+}
+
 struct Count<'a> {
     context: &'a Context,
     root: &'a RootContext,
-    check_names: bool,
-    faults: u64,
+    /// Before the copy: names are checked, and what is there already needs no room.
+    ahead: bool,
+    found: Found,
 }
 
 impl Count<'_> {
-    /// Counts one root; the number of names that the target cannot hold.
-    async fn run(mut self) -> Result<u64, Error> {
+    /// Counts one root.
+    async fn run(mut self) -> Result<Found, Error> {
         let spec = &self.root.root;
         let metadata = spec.source.metadata(&spec.source_path).await?;
         if !metadata.is_dir() {
-            self.count(metadata.kind, metadata.size);
-            return Ok(0);
+            self.count(&metadata);
+            self.found.needed += room_for(&metadata);
+            return Ok(self.found);
         }
         let volume = metadata.id.map(|id| id.volume);
         let mut folders = vec![spec.source_path.clone()];
@@ -119,7 +133,7 @@ impl Count<'_> {
             }
             self.folder(&dir, volume, &mut folders).await?;
         }
-        Ok(self.faults)
+        Ok(self.found)
     }
 
     async fn folder(
@@ -141,6 +155,7 @@ impl Count<'_> {
                 Err(error) if error.kind == ErrorKind::Gone => return Err(error),
                 Err(_) => return Ok(()),
             };
+            let mut files = Vec::new();
             for entry in entries {
                 let Ok(metadata) = entry.metadata else { continue };
                 let path = dir.join(&entry.name);
@@ -156,19 +171,56 @@ impl Count<'_> {
                 if !taken {
                     continue;
                 }
-                if self.check_names {
+                if self.ahead {
                     self.check_name(&below, &entry.name, &mut names);
                 }
                 if !metadata.is_dir() {
-                    self.count(metadata.kind, metadata.size);
+                    self.count(&metadata);
+                    files.push((entry.name, metadata));
                 } else if !self.context.options.one_file_system || metadata.id.map(|id| id.volume) == volume {
                     folders.push(path);
                 }
             }
+            if self.ahead {
+                self.need(dir, files).await;
+            }
         }
     }
 
-    fn check_name(&mut self, below: &RelPath, name: &ropeway_vfs::Name, names: &mut FolderNames) {
+    /// Adds the room that these files of one folder take.
+    async fn need(&mut self, dir: &RelPath, files: Vec<(Name, Metadata)>) {
+        let target_dir = dir
+            .strip_prefix(&self.root.root.source_path)
+            .and_then(|below| self.root.target_of(&below));
+        let names: Vec<Name> = files
+            .iter()
+            .map(|(name, _)| {
+                self.root
+                    .names
+                    .map(name)
+                    .map_or(name.clone(), |mapped| mapped.name)
+            })
+            .collect();
+        let there = match &target_dir {
+            Some(dir) => self.context.target.lookup(dir, &names).await.unwrap_or_default(),
+            None => Vec::new(),
+        };
+        let mut there = there.into_iter();
+        for (_, metadata) in &files {
+            let found = there.next().and_then(|found| found.ok().flatten());
+            let equal = found.is_some_and(|found| {
+                found.size == metadata.size
+                    && found
+                        .modified
+                        .equal_within(metadata.modified, self.root.rules.time_granularity_ns)
+            });
+            if !equal {
+                self.found.needed += room_for(metadata);
+            }
+        }
+    }
+
+    fn check_name(&mut self, below: &RelPath, name: &Name, names: &mut FolderNames) {
         let fault = match self.root.names.map(name) {
             Ok(mapped) => match names.insert(&mapped.name) {
                 Some(Collision::Normalization) | None => None,
@@ -177,15 +229,26 @@ impl Count<'_> {
             Err(fault) => Some(fault.to_string()),
         };
         if let Some(fault) = fault {
-            self.faults += 1;
+            self.found.faults += 1;
             self.context.note(Some(below), fault);
         }
     }
 
-    fn count(&self, kind: Kind, size: u64) {
-        self.context.live.counted_files.fetch_add(1, Ordering::Relaxed);
-        if kind == Kind::File {
-            self.context.live.counted_bytes.fetch_add(size, Ordering::Relaxed);
+    fn count(&self, metadata: &Metadata) {
+        let live = &self.context.live;
+        live.counted_files.fetch_add(1, Ordering::Relaxed);
+        if metadata.kind == Kind::File {
+            live.counted_bytes.fetch_add(metadata.size, Ordering::Relaxed);
         }
+    }
+}
+
+/// Bytes that a copy takes: holes take none.
+fn room_for(metadata: &Metadata) -> u64 {
+    match metadata.kind {
+        Kind::File => metadata
+            .allocated
+            .map_or(metadata.size, |allocated| allocated.min(metadata.size)),
+        _ => 0,
     }
 }

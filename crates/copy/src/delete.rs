@@ -414,10 +414,10 @@ pub(crate) async fn remove_moved(context: &Arc<Context>, root: &Arc<RootContext>
 
 async fn move_one(context: &Context, root: &RootContext, below: &RelPath, metadata: &Metadata) {
     let spec = &root.root;
-    let (source, mut target) = (spec.source_path.join_path(below), spec.target_path.clone());
-    for name in below.components() {
-        target = target.join(&root.names.map(&name).map_or(name, |mapped| mapped.name));
-    }
+    let source = spec.source_path.join_path(below);
+    let Some(target) = root.target_of(below) else {
+        return;
+    };
     let Ok(copy) = context.target.metadata(&target).await else {
         return;
     };

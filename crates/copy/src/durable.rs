@@ -160,8 +160,9 @@ impl SyncControl {
     }
 
     pub(crate) fn closed(&self, token: Token) {
-        lock(&self.open).remove(&token);
+        // In this order: a checkpoint that does not see the file any more syncs the whole tree.
         self.touched();
+        lock(&self.open).remove(&token);
     }
 
     pub(crate) fn postpone(&self, rename: PendingRename) {

@@ -388,7 +388,7 @@ async fn complete(
     before: &Metadata,
     size: u64,
 ) -> Result<(), (Error, bool)> {
-    target.set_len(size).await.map_err(on_target)?;
+    set_length(context, target, size).await.map_err(on_target)?;
     let wants_xattrs = context.options.preserve.xattrs && context.target.capabilities().xattrs;
     let xattrs = if wants_xattrs {
         Some(source.xattrs().await.map_err(on_source)?)
@@ -407,6 +407,27 @@ async fn complete(
         target.sync(false).await.map_err(on_target)?;
     }
     Ok(())
+}
+
+/// Gives a file its length where the data did not: a hole at the end, or old content beyond it.
+async fn set_length(context: &Context, target: &Arc<dyn File>, size: u64) -> Result<(), Error> {
+    let now = target.metadata().await?.size;
+    if now == size {
+        return Ok(());
+    }
+    match target.set_len(size).await {
+        // fusefat shortens files but does not lengthen them: a last zero does.
+        Err(error)
+            if now < size && matches!(error.kind, ErrorKind::PermissionDenied | ErrorKind::Unsupported) =>
+        {
+            context.lose(&[ropeway_vfs::Loss::Sparse]);
+            let mut block = context.pool.get().await;
+            block.capacity_mut()[0] = 0;
+            block.set_len(1);
+            target.write_at(block.freeze(), size - 1).await
+        }
+        result => result,
+    }
 }
 
 /// Counts a complete file and gives it its name.

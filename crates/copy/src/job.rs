@@ -419,6 +419,8 @@ async fn watch_progress(context: Arc<Context>, timeout: Duration) {
         .map(|counter| counter.load(Ordering::Relaxed))
     };
     let (mut last, mut since) = (moved(), live.elapsed());
+    // Files have their own time-out; this one is for what hangs outside of files (a folder, a whole volume).
+    let timeout = timeout * 4 + STOP_WAIT_MAX;
     while context.sleep(timeout / 8).await {
         let now = moved();
         if now != last {

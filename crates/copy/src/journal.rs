@@ -63,7 +63,8 @@ impl JobKey {
 pub struct JournalSpec {
     /// Folder of all jobs, e.g. `$XDG_STATE_HOME/ropeway/jobs`; made if missing.
     pub state_dir: PathBuf,
-    /// Identity of the running boot (`/proc/sys/kernel/random/boot_id`).
+    /// Identity of the running boot (`/proc/sys/kernel/random/boot_id`) and of the target's mount: what was written but
+    /// not durable is lost with either. Empty: unknown, nothing written is trusted.
     pub boot_id: String,
     /// The job.
     pub key: JobKey,
@@ -112,6 +113,13 @@ struct Epoch {
     durable_before: Option<Timestamp>,
 }
 
+impl Epoch {
+    /// Whether it was in this boot; an unknown boot is none.
+    fn is(&self, boot: &str) -> bool {
+        !boot.is_empty() && self.boot == boot
+    }
+}
+
 /// What an earlier run recorded of one file.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct FileRecord {
@@ -121,6 +129,8 @@ pub(crate) struct FileRecord {
     pub(crate) durable: u64,
     /// Recorded in the running boot.
     pub(crate) same_boot: bool,
+    /// Finished; the number of syncs recorded before.
+    closed: Option<u32>,
 }
 
 /// What earlier runs of a job left behind.
@@ -128,6 +138,7 @@ pub(crate) struct FileRecord {
 pub(crate) struct Memory {
     epochs: Vec<Epoch>,
     files: HashMap<Token, FileRecord>,
+    syncs: u32,
 }
 
 impl Memory {
@@ -144,12 +155,12 @@ impl Memory {
     /// `None`: before the job's first run.
     pub(crate) fn epoch_of(&self, changed: Timestamp, boot: &str) -> Option<(bool, Option<Timestamp>)> {
         let epoch = self.epochs.iter().rev().find(|epoch| epoch.started <= changed)?;
-        Some((epoch.boot == boot, epoch.durable_before))
+        Some((epoch.is(boot), epoch.durable_before))
     }
 
     /// Whether all runs were in this boot.
     pub(crate) fn only_boot(&self, boot: &str) -> bool {
-        self.epochs.iter().all(|epoch| epoch.boot == boot)
+        self.epochs.iter().all(|epoch| epoch.is(boot))
     }
 
     /// Whether a file that looks complete on the target, last changed at `changed`, is really there.
@@ -164,7 +175,7 @@ impl Memory {
     }
 
     fn apply(&mut self, record: Record, boot: &str) {
-        let same_boot = self.epochs.last().is_some_and(|epoch| epoch.boot == boot);
+        let same_boot = self.epochs.last().is_some_and(|epoch| epoch.is(boot));
         match record {
             Record::Begin { boot, started, .. } => {
                 self.epochs.push(Epoch {
@@ -185,6 +196,7 @@ impl Memory {
                     written: durable,
                     durable,
                     same_boot,
+                    closed: None,
                 };
                 self.files.insert(token, record);
             }
@@ -198,6 +210,11 @@ impl Memory {
                 if let Some(epoch) = self.epochs.last_mut() {
                     epoch.durable_before = Some(before);
                 }
+                // The sync after the one that may have been under way when a file was finished covers it.
+                self.syncs += 1;
+                let syncs = self.syncs;
+                self.files
+                    .retain(|_, file| file.closed.is_none_or(|closed| closed + 2 > syncs));
                 for (token, upto) in files {
                     if let Some(file) = self.files.get_mut(&token) {
                         file.durable = file.durable.max(upto);
@@ -205,7 +222,11 @@ impl Memory {
                 }
             }
             Record::Closed { token } => {
-                self.files.remove(&token);
+                // Kept until it is durable: a power cut may undo its name, not what was durable of its data.
+                let syncs = self.syncs;
+                if let Some(file) = self.files.get_mut(&token) {
+                    file.closed = Some(syncs);
+                }
             }
         }
     }

@@ -12,6 +12,7 @@ use ropeway_vfs::{Error, ErrorKind, FileId, Kind, Loss, Metadata, Name, RelPath}
 use crate::context::{Context, lock, token_of};
 use crate::file::{self, FileTask};
 use crate::folder::{Folder, Placement};
+use crate::special;
 
 /// A file to copy or to link.
 pub(crate) type LinkTask = FileTask;
@@ -58,7 +59,7 @@ impl Links {
     pub(crate) fn concerns(context: &Context, metadata: &Metadata) -> Option<FileId> {
         // A dry run makes no first copy that the others could wait for.
         let off = !context.options.hard_links || context.options.dry_run;
-        if metadata.kind != Kind::File || metadata.links < 2 || off {
+        if metadata.kind == Kind::Directory || metadata.links < 2 || off {
             return None;
         }
         if !context.target.capabilities().hard_links {
@@ -149,7 +150,12 @@ pub(crate) async fn failed(context: &Arc<Context>, id: FileId) {
     while let Some(mut next) = context.links.next_first(id) {
         next.link = None;
         let (folder, name) = (Arc::clone(&next.folder), next.name.clone());
-        if Box::pin(file::copy_alone(context, next)).await {
+        let copied = if next.metadata.kind == Kind::File {
+            Box::pin(file::copy_alone(context, next)).await
+        } else {
+            Box::pin(special::copy_alone(context, &next)).await
+        };
+        if copied {
             complete(context, id, &folder, &name).await;
             return;
         }
@@ -161,7 +167,11 @@ pub(crate) async fn link(context: &Arc<Context>, task: LinkTask, target: Target)
     if context.stopped() {
         return;
     }
-    let size = task.metadata.size;
+    let size = if task.metadata.kind == Kind::File {
+        task.metadata.size
+    } else {
+        0
+    };
     let shown = task.folder.shown(&task.name);
     match make(context, &task, &target.0).await {
         Ok(changed) => {
@@ -176,7 +186,9 @@ pub(crate) async fn link(context: &Arc<Context>, task: LinkTask, target: Target)
                 live.bytes_skipped.fetch_add(size, Ordering::Relaxed);
                 context.item(&shown, "skip", size);
             }
-            file::hash_skipped(context, &task).await;
+            if task.metadata.kind == Kind::File {
+                file::hash_skipped(context, &task).await;
+            }
         }
         Err(error)
             if matches!(
@@ -187,7 +199,11 @@ pub(crate) async fn link(context: &Arc<Context>, task: LinkTask, target: Target)
             context.lose(&[Loss::HardLink]);
             let mut task = task;
             task.link = None;
-            Box::pin(file::copy_alone(context, task)).await;
+            if task.metadata.kind == Kind::File {
+                Box::pin(file::copy_alone(context, task)).await;
+            } else {
+                Box::pin(special::copy_alone(context, &task)).await;
+            }
         }
         Err(error) => {
             context.live.files_failed.fetch_add(1, Ordering::Relaxed);

@@ -103,13 +103,14 @@ async fn one_by_one(context: &Arc<Context>, tasks: Vec<FileTask>) {
 
 async fn finished(context: &Arc<Context>, task: FileTask, done: &BatchDone) {
     let live = &context.live;
+    // Before it is counted: a checkpoint that counts it must also sync it.
+    context.sync.wrote_small(done.size);
     live.bytes_read.fetch_add(done.read, Ordering::Relaxed);
     live.bytes_sent.fetch_add(done.sent, Ordering::Relaxed);
     live.bytes_landed.fetch_add(done.size, Ordering::AcqRel);
     live.files_done.fetch_add(1, Ordering::AcqRel);
     live.bytes_done.fetch_add(done.size, Ordering::AcqRel);
     context.lose(&done.losses);
-    context.sync.wrote_small(done.size);
     if task.folder.placement() == Placement::Temporary
         && context.options.durability == Durability::End
         && let Some(from) = context.temporary_name(&format!("{:016x}", task.token()))

@@ -9,14 +9,25 @@ use ropeway_vfs::{Error, ErrorKind, Kind, RelPath};
 use crate::context::Context;
 use crate::file::{self, FileTask};
 use crate::folder::Placement;
+use crate::links;
 
-/// Copies a symbolic link, FIFO or device; an equal one is left alone.
+/// Copies a symbolic link, FIFO or device, and whatever waits to be linked to it; an equal one is left alone.
 pub(crate) async fn copy(context: &Arc<Context>, task: FileTask) {
+    let done = copy_alone(context, &task).await;
+    match task.link {
+        Some(id) if done => links::complete(context, id, &task.folder, &task.name).await,
+        Some(id) => links::failed(context, id).await,
+        None => {}
+    }
+}
+
+/// Copies such a node; whether that succeeded.
+pub(crate) async fn copy_alone(context: &Arc<Context>, task: &FileTask) -> bool {
     if context.stopped() {
-        return;
+        return false;
     }
     let token = task.token();
-    match context.with_retries(token, || make(context, &task)).await {
+    match context.with_retries(token, || make(context, task)).await {
         Ok(changed) => {
             context.live.files_done.fetch_add(1, Ordering::AcqRel);
             if changed {
@@ -26,10 +37,12 @@ pub(crate) async fn copy(context: &Arc<Context>, task: FileTask) {
                 context.live.files_skipped.fetch_add(1, Ordering::Relaxed);
                 context.item(&task.shown(), "skip", 0);
             }
+            true
         }
         Err((error, on_source)) => {
             context.live.files_failed.fetch_add(1, Ordering::Relaxed);
             context.fail(&task.shown(), error, on_source).await;
+            false
         }
     }
 }

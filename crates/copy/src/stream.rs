@@ -16,7 +16,7 @@ use std::time::Duration;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use ropeway_block::Block;
 use ropeway_plan::transfer::{Step, Transfer, TransferLimits};
-use ropeway_vfs::{Error, File, Op, Pending};
+use ropeway_vfs::{Error, ErrorKind, File, Op, Pending};
 use tokio::time::Instant;
 
 use crate::context::{Context, cancelled, lock};
@@ -115,8 +115,9 @@ impl Stream<'_> {
             tune_since: Instant::now(),
         };
         let result = self.drive(&mut state).await;
-        // Orphaned operations would write on while the file is retried or removed.
-        while state.in_flight.next().await.is_some() {}
+        // Orphaned operations would write on while the file is retried or removed; those that hang are left alone.
+        let hangs = matches!(&result, Err((error, _)) if error.kind == ErrorKind::TimedOut);
+        while !hangs && !self.context.stopped() && state.in_flight.next().await.is_some() {}
         self.journal(&mut state, true);
         if let Err(failed) = result {
             // Whoever tries again counts it again.
@@ -155,12 +156,32 @@ impl Stream<'_> {
             let io = tokio::select! {
                 io = state.in_flight.next() => io,
                 () = self.context.cancel.cancelled() => continue,
+                () = self.too_long() => return Err(self.timed_out(state)),
             };
             match io {
                 Some(io) => self.done(state, io?),
                 None => return Err((cancelled(Op::Write, self.target.path()), false)),
             }
         }
+    }
+
+    /// Completes after `--timeout`; never without.
+    async fn too_long(&self) {
+        match self.context.options.timeout {
+            Some(timeout) => tokio::time::sleep(timeout).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// The error of a file of which nothing in flight moved for `--timeout`.
+    fn timed_out(&self, state: &State<'_>) -> (Error, bool) {
+        let on_source = !state.reading.is_empty();
+        let (op, file) = if on_source {
+            (Op::Read, &self.source)
+        } else {
+            (Op::Write, &self.target)
+        };
+        (Error::new(op, file.path(), ErrorKind::TimedOut), on_source)
     }
 
     fn dirty_bound(&self) -> u64 {

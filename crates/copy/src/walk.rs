@@ -163,6 +163,13 @@ impl Walker<'_> {
             }
             let shown = visit.parent.shown(&visit.name);
             match self.enter(visit).await {
+                // A mount point is made, as cp -ax does, and stays empty.
+                Ok(folder)
+                    if folder
+                        .inner()
+                        .metadata
+                        .as_ref()
+                        .is_some_and(|found| self.is_other_volume(found)) => {}
                 Ok(folder) => self.fill(folder).await,
                 Err(error) => {
                     self.context.live.files_failed.fetch_add(1, Ordering::Relaxed);
@@ -209,7 +216,7 @@ impl Walker<'_> {
                 inner.fresh = true;
             }
             None => {
-                if !direct {
+                if !direct && context.target.capabilities().folder_renames {
                     let token = token_of(self.root.index, &inner.source_path);
                     let temporary = context
                         .temporary_name(&format!("{token:016x}"))
@@ -348,7 +355,6 @@ impl Walker<'_> {
         if metadata.is_dir() && self.is_other_volume(&metadata) {
             self.context
                 .note(Some(&below), "another file system; not entered (-x)");
-            return None;
         }
         if !metadata.is_dir() {
             self.count(&metadata);

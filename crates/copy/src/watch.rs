@@ -153,7 +153,7 @@ async fn part_of(
     }
     let mut at = below;
     loop {
-        let target_path = mapped(root, &at)?;
+        let target_path = root.target_of(&at)?;
         let parent = target_path.parent().unwrap_or_default();
         if at.is_root()
             || context
@@ -180,19 +180,11 @@ async fn part_of(
     }
 }
 
-fn mapped(root: &RootContext, below: &RelPath) -> Option<RelPath> {
-    below
-        .components()
-        .try_fold(root.root.target_path.clone(), |path, name| {
-            root.names.map(&name).ok().map(|mapped| path.join(&mapped.name))
-        })
-}
-
 async fn remove_gone(context: &Arc<Context>, root: &RootContext, below: &RelPath) {
     if context.options.delete.is_none() || below.is_root() || context.options.filter.excluded(below, false) {
         return;
     }
-    let Some(path) = mapped(root, below) else { return };
+    let Some(path) = root.target_of(below) else { return };
     match crate::delete::remove_all(context, &path).await {
         Ok(()) => {}
         Err(error) if error.kind == ErrorKind::NotFound => {}

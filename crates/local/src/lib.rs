@@ -40,7 +40,7 @@ mod watch;
 
 pub use cache::CACHE_LEAVE_MIN;
 pub use file::LocalFile;
-pub use mounts::{MountInfo, boot_id, mount_of};
+pub use mounts::{MountInfo, boot_id, mount_identity, mount_of};
 pub use tree::LocalTree;
 
 use ropeway_block::Pool;

@@ -57,6 +57,19 @@ pub fn boot_id() -> io::Result<String> {
         .to_owned())
 }
 
+/// Identity of the mount that holds `path`: another one after every mount, so a volume that was pulled and plugged in
+/// again is not taken for the one before (statx(2), STATX_MNT_ID_UNIQUE from Linux 6.8 on; older kernels give a number
+/// that may be used again).
+///
+/// # Errors
+/// When `path` cannot be examined.
+pub fn mount_identity(path: &Path) -> io::Result<u64> {
+    /// STATX_MNT_ID_UNIQUE of linux/stat.h; rustix does not name it yet.
+    const MNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
+    let flags = MNT_ID_UNIQUE | StatxFlags::MNT_ID;
+    Ok(statx(CWD, path, AtFlags::empty(), flags)?.stx_mnt_id)
+}
+
 /// `36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue`
 fn parse(line: &[u8]) -> Option<MountInfo> {
     let fields: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();

@@ -52,6 +52,7 @@ pub(crate) fn capabilities() -> Capabilities {
         sparse: true,
         stable_ids: true,
         page_cache: true,
+        folder_renames: true,
         creation_times: false,
         batches_in_flight: 2,
     }

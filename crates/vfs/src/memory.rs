@@ -68,6 +68,7 @@ fn capabilities_full() -> Capabilities {
         sparse: true,
         stable_ids: true,
         page_cache: false,
+        folder_renames: true,
         creation_times: true,
         batches_in_flight: 1,
     }

@@ -277,6 +277,8 @@ pub struct Capabilities {
     pub modes: bool,
     /// Extended attributes can be stored.
     pub xattrs: bool,
+    /// A filled folder can be renamed, and keeps its content (fusefat loses it).
+    pub folder_renames: bool,
     /// Creation times can be set (Linux file systems cannot; SMB can).
     pub creation_times: bool,
     /// Symbolic links can be made.

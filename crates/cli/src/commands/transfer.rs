@@ -239,8 +239,14 @@ fn journal(
             .say("note: neither XDG_STATE_HOME nor HOME is set; this copy cannot be resumed inside files");
         return None;
     };
-    // Without an identity of the boot nothing counts as written in this one.
-    let boot_id = ropeway_local::boot_id().unwrap_or_default();
+    // Without both identities nothing counts as written in this boot.
+    let boot_id = match (
+        ropeway_local::boot_id(),
+        ropeway_local::mount_identity(&ends.target_tree),
+    ) {
+        (Ok(boot), Ok(mount)) => format!("{boot}/{mount:x}"),
+        _ => String::new(),
+    };
     Some(JournalSpec {
         state_dir,
         boot_id,

@@ -30,8 +30,8 @@ impl Walker<'_> {
         if matches!(decision, Decision::Skip | Decision::AttributesOnly) && !self.is_trusted(&task) {
             decision = Decision::Replace;
         }
-        if task.metadata.kind != Kind::File && !matches!(decision, Decision::Keep(_) | Decision::Conflict) {
-            return self.spawn_special(task).await;
+        if decision == Decision::Skip && self.attributes_aged(&task) {
+            decision = Decision::AttributesOnly;
         }
         if let Some(id) = Links::concerns(context, &task.metadata).filter(|_| wants_copy(&decision)) {
             task.link = Some(id);
@@ -40,6 +40,9 @@ impl Walker<'_> {
                 Claim::Waits => return,
                 Claim::Link(task, target) => return links::link(context, task, target).await,
             }
+        }
+        if task.metadata.kind != Kind::File && !matches!(decision, Decision::Keep(_) | Decision::Conflict) {
+            return self.spawn_special(task).await;
         }
         match decision {
             Decision::Create | Decision::Replace => self.hand_out(task, batch).await,
@@ -122,6 +125,19 @@ impl Walker<'_> {
             existing.and_then(|existing| existing.changed).filter(|_| fine),
             journal.boot(),
         )
+    }
+
+    /// Whether the source's attributes changed after the copy was made: extended attributes and ACLs show in no other
+    /// field, and reading them of every equal file would cost a call on each side.
+    fn attributes_aged(&self, task: &FileTask) -> bool {
+        let source = task.folder.root().root.source.capabilities();
+        let target = self.context.target.capabilities();
+        let comparable = source.page_cache && target.page_cache && target.xattrs;
+        let copied = task.existing.as_ref().and_then(|existing| existing.changed);
+        comparable
+            && self.context.options.preserve.xattrs
+            && copied.is_some()
+            && task.metadata.changed > copied
     }
 
     async fn settled(&self, task: &FileTask) {
