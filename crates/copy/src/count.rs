@@ -68,7 +68,12 @@ pub(crate) async fn preflight(context: &Arc<Context>, roots: &[Arc<RootContext>]
         .await
         .map_err(|error| Fatal::from_error(&error, false))?;
     // A volume that tells no size (some FUSE file systems) tells no room either.
-    if context.options.preflight && space.total > 0 && needed > space.available {
+    // What an earlier run of this job left under temporary names needs no more room, and is not counted here.
+    let resumed = context
+        .journal
+        .as_ref()
+        .is_some_and(|journal| journal.memory().resumed());
+    if context.options.preflight && !resumed && space.total > 0 && needed > space.available {
         let message = format!(
             "{needed} bytes are to be copied and the target has room for {}; nothing was copied",
             space.available
