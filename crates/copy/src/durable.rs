@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
-use ropeway_vfs::{Error, ErrorKind, File, Name, Timestamp};
+use ropeway_vfs::{Error, ErrorKind, File, Name, RelPath, Timestamp};
 use tokio::sync::{Notify, oneshot};
 
 use crate::context::{Context, lock, wall_clock};
@@ -48,6 +48,8 @@ pub(crate) struct PendingRename {
     /// The journal's file to close.
     pub(crate) token: Option<Token>,
     pub(crate) size: u64,
+    /// The path for messages.
+    pub(crate) shown: RelPath,
 }
 
 /// A file being written through blocks, known to checkpoints.
@@ -293,7 +295,7 @@ async fn name_pending(context: &Context, renames: Vec<PendingRename>) {
                 .target
                 .rename(&dir.join(&rename.from), &dir.join(&rename.to), false)
                 .await;
-            renamed(context, &folder, rename, result).await;
+            renamed(context, rename, result).await;
         }
         let replacing: Vec<&PendingRename> = group.iter().filter(|rename| rename.replace).collect();
         let pairs: Vec<(Name, Name)> = replacing
@@ -303,13 +305,13 @@ async fn name_pending(context: &Context, renames: Vec<PendingRename>) {
         if !pairs.is_empty() {
             let results = context.target.rename_in(&dir, &pairs).await;
             for (rename, result) in replacing.into_iter().zip(results) {
-                renamed(context, &folder, rename, result).await;
+                renamed(context, rename, result).await;
             }
         }
     }
 }
 
-async fn renamed(context: &Context, folder: &Folder, rename: &PendingRename, result: Result<(), Error>) {
+async fn renamed(context: &Context, rename: &PendingRename, result: Result<(), Error>) {
     context.sync.touched();
     match result {
         Ok(()) => {
@@ -324,7 +326,7 @@ async fn renamed(context: &Context, folder: &Folder, rename: &PendingRename, res
                 .fetch_sub(u64::from(rename.token.is_some()), Ordering::AcqRel);
             context.live.bytes_done.fetch_sub(rename.size, Ordering::AcqRel);
             context.live.files_failed.fetch_add(1, Ordering::Relaxed);
-            context.fail(&folder.shown(&rename.to), error, false).await;
+            context.fail(&rename.shown, error, false).await;
         }
     }
 }

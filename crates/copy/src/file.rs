@@ -44,8 +44,16 @@ impl FileTask {
         token_of(self.folder.root().index, &self.source_path)
     }
 
+    /// The path for messages: where it will be, under the name that the user knows if that had to be mapped.
     pub(crate) fn shown(&self) -> RelPath {
-        self.folder.shown(&self.name)
+        let known = self.source_path.file_name().filter(|name| {
+            self.folder
+                .root()
+                .names
+                .map(name)
+                .is_ok_and(|mapped| mapped.changed && mapped.name == self.name)
+        });
+        self.folder.shown(known.as_ref().unwrap_or(&self.name))
     }
 }
 
@@ -451,6 +459,7 @@ async fn finish(
             replace: true,
             token: Some(token),
             size,
+            shown: task.shown(),
         });
     } else if !spot.direct {
         if context.wants_durable() && task.link.is_some() {

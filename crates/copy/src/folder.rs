@@ -156,6 +156,7 @@ async fn set_attributes(context: &Context, folder: &FolderInner, metadata: &Meta
 
 /// Gives a filled folder its final name: behind the next checkpoint when durability is wanted.
 async fn name(context: &Arc<Context>, parent: &Arc<Folder>, from: Name, to: Name) {
+    let shown = parent.shown(&to);
     let rename = PendingRename {
         folder: Arc::clone(parent),
         from,
@@ -163,6 +164,7 @@ async fn name(context: &Arc<Context>, parent: &Arc<Folder>, from: Name, to: Name
         replace: false,
         token: None,
         size: 0,
+        shown,
     };
     if context.wants_durable() {
         context.sync.postpone(rename);
@@ -174,7 +176,7 @@ async fn name(context: &Arc<Context>, parent: &Arc<Folder>, from: Name, to: Name
         .rename(&dir.join(&rename.from), &dir.join(&rename.to), false)
         .await;
     if let Err(error) = result {
-        context.fail(&parent.shown(&rename.to), error, false).await;
+        context.fail(&rename.shown, error, false).await;
     }
 }
 

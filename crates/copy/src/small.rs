@@ -122,6 +122,7 @@ async fn finished(context: &Arc<Context>, task: FileTask, done: &BatchDone) {
             replace: true,
             token: Some(task.token()),
             size: done.size,
+            shown: task.shown(),
         });
     }
     if context.options.report_items {

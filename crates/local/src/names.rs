@@ -1,5 +1,6 @@
 //! Making, removing and renaming names.
 
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use ropeway_vfs::{Error, ErrorKind, Kind, Metadata, Name, Op, RelPath, Result};
@@ -9,6 +10,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
+use crate::attributes;
 use crate::beneath::{Root, fault};
 use crate::executor::mode_is_masked;
 use crate::stat;
@@ -84,10 +86,12 @@ pub(crate) fn remove(root: &Root, path: &RelPath, is_dir: bool) -> Result<()> {
     unlinkat(&place, name.as_bytes(), flags).map_err(|error| fault(Op::Remove, path, error))
 }
 
-pub(crate) fn rename(root: &Root, from: &RelPath, to: &RelPath, replace: bool) -> Result<()> {
+/// Renames one node. `fragile`: the volume may touch its times.
+pub(crate) fn rename(root: &Root, fragile: bool, from: &RelPath, to: &RelPath, replace: bool) -> Result<()> {
     let (source, old_name) = root.parent(Op::Rename, from)?;
     let (target, new_name) = root.parent(Op::Rename, to)?;
     let (old, new) = (old_name.as_bytes(), new_name.as_bytes());
+    let before = fragile.then(|| stat::name(&source, old).ok()).flatten();
     let result = if replace {
         renameat(&source, old, &target, new)
     } else {
@@ -99,7 +103,12 @@ pub(crate) fn rename(root: &Root, from: &RelPath, to: &RelPath, replace: bool) -
     };
     // Of the two names, the new one is what people look for when it stands in the way.
     let blamed = |error| if matches!(error, Errno::NOENT) { from } else { to };
-    result.map_err(|error| fault(Op::Rename, blamed(error), error))
+    result.map_err(|error| fault(Op::Rename, blamed(error), error))?;
+    match before {
+        Some(before) => attributes::restore_times(&target, new, &before)
+            .map_err(|error| fault(Op::SetAttributes, to, error)),
+        None => Ok(()),
+    }
 }
 
 /// Renames inside one folder, replacing; one result for each pair.
@@ -113,9 +122,10 @@ pub(crate) fn rename_in(tree: &Arc<Inner>, dir: &RelPath, pairs: &[(Name, Name)]
                 .collect();
         }
     };
+    let fragile = !tree.capabilities.folder_renames;
     let rename = |(from, to): &(Name, Name)| {
         let started = tree.trace.start();
-        let result = renameat(&place, from.as_bytes(), &place, to.as_bytes());
+        let result = rename_fragile(&place, fragile, from.as_bytes(), to.as_bytes());
         if tree.trace.on() {
             let value = result.map_or_else(|error| -i64::from(error.raw_os_error()), |()| 0);
             tree.trace.end(started, "rename", &dir.join(from), (0, 0), value);
@@ -123,6 +133,22 @@ pub(crate) fn rename_in(tree: &Arc<Inner>, dir: &RelPath, pairs: &[(Name, Name)]
         result.map_err(|error| fault(Op::Rename, &dir.join(from), error))
     };
     pairs.iter().map(rename).collect()
+}
+
+/// Renames inside one folder, replacing. `fragile`: the volume may touch the node's times.
+pub(crate) fn rename_fragile(
+    dir: impl AsFd,
+    fragile: bool,
+    from: &[u8],
+    to: &[u8],
+) -> rustix::io::Result<()> {
+    let before = if fragile {
+        Some(stat::name(&dir, from)?)
+    } else {
+        None
+    };
+    renameat(&dir, from, &dir, to)?;
+    before.map_or(Ok(()), |before| attributes::restore_times(&dir, to, &before))
 }
 
 /// The same error for another node: errors hold system causes, which cannot be cloned.

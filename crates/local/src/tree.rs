@@ -232,7 +232,7 @@ impl Tree for LocalTree {
     fn rename<'a>(&'a self, from: &'a RelPath, to: &'a RelPath, replace: bool) -> Pending<'a, Result<()>> {
         let to = to.clone();
         self.call(Lane::Short, "rename", from, move |tree, from| {
-            names::rename(&tree.root, from, &to, replace)
+            names::rename(&tree.root, !tree.capabilities.folder_renames, from, &to, replace)
         })
     }
 

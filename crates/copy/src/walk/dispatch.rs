@@ -149,6 +149,16 @@ impl Walker<'_> {
 
     async fn keep(&self, task: &FileTask, reason: KeepReason) {
         match reason {
+            KeepReason::Unsupported if task.metadata.kind != Kind::Socket => {
+                self.context.live.files_failed.fetch_add(1, Ordering::Relaxed);
+                let op = if task.metadata.kind == Kind::Symlink {
+                    Op::Link
+                } else {
+                    Op::Create
+                };
+                let error = Error::new(op, &task.source_path, ErrorKind::Unsupported);
+                self.context.fail(&task.shown(), error, false).await;
+            }
             KeepReason::Unsupported => {
                 self.context
                     .note(Some(&task.shown()), "a socket cannot be copied; skipped");

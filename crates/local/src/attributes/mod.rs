@@ -5,9 +5,9 @@
 
 pub(crate) mod xattr;
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
-use ropeway_vfs::{Capabilities, Error, Kind, Loss, MetadataChange, Op, Owner, RelPath, Timestamp};
+use ropeway_vfs::{Capabilities, Error, Kind, Loss, Metadata, MetadataChange, Op, Owner, RelPath, Timestamp};
 use rustix::fs::{
     AtFlags, CWD, Gid, Mode, StatxFlags, Timespec, Timestamps, UTIME_OMIT, Uid, chmodat, chownat, fchmod,
     fchown, futimens, utimensat,
@@ -172,6 +172,18 @@ pub(crate) fn set_times(
         }
     }
     Ok(())
+}
+
+/// Gives a just renamed node the times back that it had before: fusefat sets them to now.
+pub(crate) fn restore_times(dir: impl AsFd, name: &[u8], before: &Metadata) -> rustix::io::Result<()> {
+    if stat::name(&dir, name)?.modified == before.modified {
+        return Ok(());
+    }
+    let times = Timestamps {
+        last_access: timespec(before.accessed),
+        last_modification: timespec(Some(before.modified)),
+    };
+    utimensat(&dir, name, &times, AtFlags::SYMLINK_NOFOLLOW)
 }
 
 fn timespec(time: Option<Timestamp>) -> Timespec {

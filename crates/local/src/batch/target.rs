@@ -4,11 +4,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use ropeway_vfs::{Batch, BatchItem, Create, Loss, Metadata, Owner, Xattr};
-use rustix::fs::{AtFlags, Mode, OFlags, fstat, fsync, ftruncate, openat, renameat, unlinkat};
+use rustix::fs::{AtFlags, Mode, OFlags, fstat, fsync, ftruncate, openat, unlinkat};
 use rustix::io::Errno;
 
 use crate::attributes::{self, Node, lose, xattr};
 use crate::executor::{self, mode_is_masked};
+use crate::names;
 use crate::tree::Inner;
 
 /// Holes are looked for in units of this: the block size of nearly every volume.
@@ -187,7 +188,10 @@ impl<'a> Targets<'a> {
     /// Gives a complete file its final name.
     pub(super) fn reveal(&self, item: &BatchItem) -> rustix::io::Result<()> {
         match &item.rename_to {
-            Some(name) => renameat(&self.dir, item.target.as_bytes(), &self.dir, name.as_bytes()),
+            Some(name) => {
+                let fragile = !self.tree.capabilities.folder_renames;
+                names::rename_fragile(&self.dir, fragile, item.target.as_bytes(), name.as_bytes())
+            }
             None => Ok(()),
         }
     }
