@@ -15,6 +15,7 @@ use crate::folder::{Folder, Placement};
 use crate::journal::{FileRecord, Token};
 use crate::links;
 use crate::options::{Backup, Durability};
+use crate::progress::Landing;
 use crate::stream::{Stream, Streamed};
 
 /// From this size on, `--cache auto` leaves the page cache as it was: smaller copies fit any cache and are often read
@@ -140,11 +141,15 @@ async fn attempt(context: &Arc<Context>, task: &FileTask) -> Result<(), (Error, 
         let source = open_source(task, cache.source).await?;
         let before = source.metadata().await.map_err(on_source)?;
         let start = resume_from(context, task, &spot, &before).await;
+        let landing = Landing::new(&context.live, before.size >= JOURNAL_MIN);
         if let Start::Complete = start {
-            return finish(context, task, &spot, None, before.size).await;
+            finish(context, task, &spot, None, before.size).await?;
+            landing.add(before.size);
+            landing.commit();
+            return Ok(());
         }
         let target = open_target(context, task, &spot, start, cache.target).await?;
-        let streamed = move_data(context, task, &source, &target, &before, start).await?;
+        let streamed = move_data(context, task, (&source, &target), &landing, &before, start).await?;
         let after = source.metadata().await.map_err(on_source)?;
         let changed =
             after.size != before.size || after.modified != before.modified || streamed.size != before.size;
@@ -155,14 +160,11 @@ async fn attempt(context: &Arc<Context>, task: &FileTask) -> Result<(), (Error, 
                 "changed while it was copied; copied once more",
             );
             context.sync.closed(task.token());
-            context
-                .live
-                .bytes_landed
-                .fetch_sub(streamed.size, Ordering::AcqRel);
             continue;
         }
         complete(context, &source, &target, &before, streamed.size).await?;
         finish(context, task, &spot, streamed.hash, streamed.size).await?;
+        landing.commit();
         if changed {
             return Err((
                 Error::new(ropeway_vfs::Op::Read, &task.source_path, ErrorKind::Changed),
@@ -326,8 +328,8 @@ async fn open_target(
 async fn move_data(
     context: &Context,
     task: &FileTask,
-    source: &Arc<dyn File>,
-    target: &Arc<dyn File>,
+    (source, target): (&Arc<dyn File>, &Arc<dyn File>),
+    landing: &Landing<'_>,
     before: &Metadata,
     start: Start,
 ) -> Result<Streamed, (Error, bool)> {
@@ -339,7 +341,7 @@ async fn move_data(
     let hash = context.hashes.is_some();
     let plain = context.options.engine == Engine::Auto && !hash;
     if plain && written == 0 && before.size > 0 && target.reflink_from(&**source).await.map_err(on_target)? {
-        context.live.bytes_landed.fetch_add(before.size, Ordering::AcqRel);
+        landing.add(before.size);
         return Ok(Streamed {
             size: before.size,
             hash: None,
@@ -358,12 +360,13 @@ async fn move_data(
         if context.sync.written_of(token).is_none() {
             context.live.bytes_resumed.fetch_add(written, Ordering::Relaxed);
         }
-        context.live.bytes_landed.fetch_add(written, Ordering::AcqRel);
+        landing.add(written);
     }
     let keep = cache_of(context, before.size).target == CacheMode::Keep;
     let open = context.sync.opened(token, Arc::clone(target), written);
     let stream = Stream {
         context,
+        landing,
         source: Arc::clone(source),
         target: Arc::clone(target),
         open,
@@ -373,19 +376,14 @@ async fn move_data(
         hash,
         write_back: context.wants_durable() || !keep,
     };
-    let streamed = if plain && keep && !stream.write_back {
-        match stream.run_in_kernel().await {
-            Ok(None) => stream.run().await,
-            Ok(Some(streamed)) => Ok(streamed),
-            Err(failed) => Err(failed),
-        }
-    } else {
-        stream.run().await
-    };
-    if streamed.is_err() {
-        context.live.bytes_landed.fetch_sub(written, Ordering::AcqRel);
+    if plain
+        && keep
+        && !stream.write_back
+        && let Some(streamed) = stream.run_in_kernel().await?
+    {
+        return Ok(streamed);
     }
-    streamed
+    stream.run().await
 }
 
 /// Length and attributes, in the order that keeps them: data, length, attributes with times last.

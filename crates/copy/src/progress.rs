@@ -16,6 +16,54 @@ const RATE_WINDOW: Duration = Duration::from_secs(5);
 /// Samples kept for the rate: a bound, two a millisecond are never taken.
 const RATE_SAMPLES_MAX: usize = 256;
 
+/// Bytes of one file on their way to [`Live::bytes_landed`]. A large file, whose parts a later run can trust, counts as it
+/// goes; a small one counts when it is complete, since only then a checkpoint makes it something that need not be sent
+/// again. What is dropped without [`commit`](Self::commit) is taken back.
+pub(crate) struct Landing<'a> {
+    live: &'a Live,
+    early: bool,
+    bytes: AtomicU64,
+}
+
+impl<'a> Landing<'a> {
+    pub(crate) fn new(live: &'a Live, early: bool) -> Self {
+        Self {
+            live,
+            early,
+            bytes: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn add(&self, bytes: u64) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        if self.early {
+            self.live.bytes_landed.fetch_add(bytes, Ordering::AcqRel);
+        }
+    }
+
+    /// Takes back what was added so far.
+    pub(crate) fn reset(&self) {
+        let bytes = self.bytes.swap(0, Ordering::Relaxed);
+        if self.early {
+            self.live.bytes_landed.fetch_sub(bytes, Ordering::AcqRel);
+        }
+    }
+
+    /// The file is complete.
+    pub(crate) fn commit(self) {
+        let bytes = self.bytes.swap(0, Ordering::Relaxed);
+        if !self.early {
+            self.live.bytes_landed.fetch_add(bytes, Ordering::AcqRel);
+        }
+    }
+}
+
+impl Drop for Landing<'_> {
+    fn drop(&mut self) {
+        self.reset();
+    }
+}
+
 /// Where time went, as far as it tells what limits the job; microseconds.
 #[derive(Debug, Default)]
 pub(crate) struct Waits {

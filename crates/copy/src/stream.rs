@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use crate::context::{Context, cancelled, lock};
 use crate::durable::OpenFile;
 use crate::journal::Token;
-use crate::progress::add_wait;
+use crate::progress::{Landing, add_wait};
 
 /// Write-back is started in pieces of this many bytes: large enough for one device request queue, small enough to
 /// start soon.
@@ -37,6 +37,8 @@ const RANGE_CHUNK: u64 = 16 << 20;
 /// One file's data to move.
 pub(crate) struct Stream<'a> {
     pub(crate) context: &'a Context,
+    /// Where the bytes on the target are counted.
+    pub(crate) landing: &'a Landing<'a>,
     pub(crate) source: Arc<dyn File>,
     pub(crate) target: Arc<dyn File>,
     pub(crate) open: Arc<OpenFile>,
@@ -119,14 +121,7 @@ impl Stream<'_> {
         let hangs = matches!(&result, Err((error, _)) if error.kind == ErrorKind::TimedOut);
         while !hangs && !self.context.stopped() && state.in_flight.next().await.is_some() {}
         self.journal(&mut state, true);
-        if let Err(failed) = result {
-            // Whoever tries again counts it again.
-            self.context
-                .live
-                .bytes_landed
-                .fetch_sub(state.landed - self.start, Ordering::AcqRel);
-            return Err(failed);
-        }
+        result?;
         let size = state.transfer.size();
         let hash = match state.digest {
             Some(mut digest) => {
@@ -325,7 +320,7 @@ impl Stream<'_> {
     }
 
     fn land(&self, bytes: u64) {
-        self.context.live.bytes_landed.fetch_add(bytes, Ordering::AcqRel);
+        self.landing.add(bytes);
     }
 
     fn journal(&self, state: &mut State<'_>, now: bool) {
@@ -396,10 +391,8 @@ impl Stream<'_> {
                 let copied = self.target.copy_range_from(&*self.source, at, length).await;
                 add_wait(&self.context.live.waits.target, start.elapsed());
                 let Some(copied) = copied.map_err(|error| (error, false))? else {
-                    self.context
-                        .live
-                        .bytes_landed
-                        .fetch_sub(at - self.start, Ordering::AcqRel);
+                    self.landing.reset();
+                    self.landing.add(self.start);
                     return Ok(None);
                 };
                 if copied == 0 {
