@@ -207,6 +207,11 @@ impl Context {
         Name::new(format!("{TEMPORARY_PREFIX}{}-{token}", self.job_id).as_bytes())
     }
 
+    /// The temporary name of the node with this token.
+    pub(crate) fn temporary_of(&self, token: Token) -> Option<Name> {
+        self.temporary_name(&format!("{token:016x}"))
+    }
+
     /// Whether a name is a temporary one of this job.
     pub(crate) fn is_own_temporary(&self, name: &Name) -> bool {
         name.as_bytes()

@@ -115,7 +115,7 @@ impl Spot {
             .as_ref()
             .is_some_and(|existing| existing.kind == Kind::File);
         let inplace = context.options.inplace && exists;
-        let temporary = context.temporary_name(&format!("{:016x}", task.token()));
+        let temporary = context.temporary_of(task.token());
         match temporary {
             Some(name) if task.folder.placement() == Placement::Temporary && !inplace => Self {
                 path: dir.join(&name),

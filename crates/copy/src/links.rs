@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use ropeway_vfs::{Error, ErrorKind, FileId, Kind, Loss, Metadata, Name, RelPath};
 
-use crate::context::{Context, lock, token_of};
+use crate::context::{Context, lock};
 use crate::file::{self, FileTask};
 use crate::folder::{Folder, Placement};
 use crate::special;
@@ -248,8 +248,7 @@ async fn make(context: &Context, task: &LinkTask, place: &Place) -> Result<bool,
         tree.make_hard_link(&first, &path).await?;
         return Ok(true);
     }
-    let token = format!("{:016x}", token_of(task.folder.root().index, &task.source_path));
-    let Some(temporary) = context.temporary_name(&token).map(|name| dir.join(&name)) else {
+    let Some(temporary) = context.temporary_of(task.token()).map(|name| dir.join(&name)) else {
         return Ok(false);
     };
     if let Err(error) = tree.make_hard_link(&first, &temporary).await {

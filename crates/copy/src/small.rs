@@ -57,7 +57,7 @@ fn batch_of(context: &Context, folder: &Folder, tasks: &[FileTask]) -> Option<Ba
     let mut items = Vec::with_capacity(tasks.len());
     for task in tasks {
         let target = if temporary {
-            context.temporary_name(&format!("{:016x}", task.token()))?
+            context.temporary_of(task.token())?
         } else {
             task.name.clone()
         };
@@ -113,7 +113,7 @@ async fn finished(context: &Arc<Context>, task: FileTask, done: &BatchDone) {
     context.lose(&done.losses);
     if task.folder.placement() == Placement::Temporary
         && context.options.durability == Durability::End
-        && let Some(from) = context.temporary_name(&format!("{:016x}", task.token()))
+        && let Some(from) = context.temporary_of(task.token())
     {
         context.sync.postpone(PendingRename {
             folder: Arc::clone(&task.folder),

@@ -70,7 +70,7 @@ async fn make(context: &Context, task: &FileTask) -> Result<bool, (Error, bool)>
         return Ok(true);
     }
     let direct = task.folder.placement() == Placement::Direct && task.existing.is_none();
-    let temporary = context.temporary_name(&format!("{:016x}", task.token()));
+    let temporary = context.temporary_of(task.token());
     let spot = match temporary {
         Some(name) if !direct => task.folder.path().join(&name),
         _ => to.clone(),

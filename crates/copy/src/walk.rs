@@ -219,7 +219,7 @@ impl Walker<'_> {
                 if !direct && context.target.capabilities().folder_renames {
                     let token = token_of(self.root.index, &inner.source_path);
                     let temporary = context
-                        .temporary_name(&format!("{token:016x}"))
+                        .temporary_of(token)
                         .ok_or_else(|| Error::new(Op::MakeDir, &inner.path, ErrorKind::NameRefused))?;
                     inner.path = parent_path.join(&temporary);
                     inner.staging = Some((temporary, name));

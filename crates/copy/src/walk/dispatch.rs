@@ -6,8 +6,11 @@ use std::sync::atomic::Ordering;
 use ropeway_plan::decide::{Decision, KeepReason, decide};
 use ropeway_vfs::{Error, ErrorKind, Kind, Op};
 
+use tokio::sync::Semaphore;
+
 use super::{Visit, Walker};
 use crate::compare;
+use crate::context::Context;
 use crate::file::{self, FileTask};
 use crate::links::{self, Claim, Links};
 use crate::small::{self, BATCH_BYTES, BATCH_FILES};
@@ -218,46 +221,46 @@ impl Walker<'_> {
             return;
         };
         let tasks = std::mem::take(batch);
-        let Ok(permit) = Arc::clone(&self.context.batches).acquire_owned().await else {
-            return;
-        };
-        let context = Arc::clone(self.context);
-        tokio::spawn(async move {
+        self.spawn(&self.context.batches, move |context| async move {
             small::copy_batch(&context, &folder, tasks).await;
-            drop((folder, permit));
-        });
+        })
+        .await;
     }
 
     async fn spawn_stream(&self, task: FileTask) {
-        let Ok(permit) = Arc::clone(&self.context.streams).acquire_owned().await else {
-            return;
-        };
-        let context = Arc::clone(self.context);
-        tokio::spawn(async move {
-            file::copy(&context, task).await;
-            drop(permit);
-        });
+        self.spawn(&self.context.streams, move |context| async move {
+            file::copy(&context, task).await
+        })
+        .await;
     }
 
     async fn spawn_special(&self, task: FileTask) {
-        let Ok(permit) = Arc::clone(&self.context.batches).acquire_owned().await else {
-            return;
-        };
-        let context = Arc::clone(self.context);
-        tokio::spawn(async move {
-            special::copy(&context, task).await;
-            drop(permit);
-        });
+        self.spawn(&self.context.batches, move |context| async move {
+            special::copy(&context, task).await
+        })
+        .await;
     }
 
     /// `--checksum`: reads both sides and copies if they differ.
     async fn spawn_compare(&self, task: FileTask) {
-        let Ok(permit) = Arc::clone(&self.context.streams).acquire_owned().await else {
+        self.spawn(&self.context.streams, move |context| async move {
+            compare::compare(&context, task).await
+        })
+        .await;
+    }
+
+    /// Waits for one of `permits` and runs `work` with it in a task of its own.
+    async fn spawn<F>(&self, permits: &Arc<Semaphore>, work: impl FnOnce(Arc<Context>) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        // Permits are never closed; if they were, the job would be over.
+        let Ok(permit) = Arc::clone(permits).acquire_owned().await else {
             return;
         };
-        let context = Arc::clone(self.context);
+        let work = work(Arc::clone(self.context));
         tokio::spawn(async move {
-            compare::compare(&context, task).await;
+            work.await;
             drop(permit);
         });
     }
