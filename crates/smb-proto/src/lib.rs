@@ -1,0 +1,7 @@
+//! SMB 2 and 3 without I/O.
+//!
+//! Nothing here opens a socket, starts a thread, asks for the time or draws a random number: bytes, time and
+//! randomness are arguments, so every behaviour is tested by seed. Peers are hostile until parsed: no decoder panics,
+//! none allocates from a length it has not checked, none copies a payload.
+
+pub mod wire;
