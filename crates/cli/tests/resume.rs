@@ -382,12 +382,9 @@ fn many_small_files_fill_the_target() {
     small_files(&source, 3_500, 4);
     let target = volume.join("target");
     place.copy(&source, &target).exits(4);
-    // Half of the source is given up, which makes the rest fit.
+    // Half of the source is given up, which makes the rest fit: what an unfinished run holds of it makes room.
     for number in 15..35 {
         fs::remove_dir_all(source.join(format!("d{number:03}"))).unwrap();
-    }
-    for number in 15..35 {
-        let _ = fs::remove_dir_all(target.join(format!("d{number:03}")));
     }
     let again = place
         .ropeway("mirror")

@@ -183,12 +183,7 @@ impl Check {
             (Err(error), _) => return self.error(&below, &error, true),
             (_, Err(error)) => return self.error(&below, &error, false),
         };
-        let taken = if metadata.is_dir() {
-            self.spec.filter.directory(&below)
-        } else {
-            self.spec.filter.node(&below, &metadata)
-        };
-        if !taken || metadata.kind == Kind::Socket {
+        if !self.spec.filter.node(&below, &metadata) || metadata.kind == Kind::Socket {
             return;
         }
         if self.node(&below, &mirrored, &metadata, found.as_ref()).await && metadata.is_dir() {

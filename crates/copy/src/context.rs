@@ -14,6 +14,7 @@ use ropeway_vfs::{
 };
 use tokio::sync::{Notify, Semaphore};
 
+use crate::ahead::Ahead;
 use crate::durable::SyncControl;
 use crate::journal::{Journal, Token};
 use crate::links::Links;
@@ -105,6 +106,8 @@ pub(crate) struct Context {
     pub(crate) hashes: Option<Hashes>,
     /// Bounds the deletions of a mirror while its first pass lasts.
     pub(crate) guard: Mutex<Option<DeleteGuard>>,
+    /// What the counting walk listed for the copying walk.
+    pub(crate) ahead: Ahead,
     /// Bounds batches and single small files in flight.
     pub(crate) batches: Arc<Semaphore>,
     /// Bounds files that go through blocks.

@@ -2,23 +2,18 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use ropeway_plan::names::{Collision, FolderNames};
-use ropeway_vfs::{Error, ErrorKind, Kind, Metadata, Name, RelPath};
+use ropeway_vfs::{DirEntry, Error, ErrorKind, Kind, Metadata, Name, RelPath};
+use tokio::time::Instant;
 
 use crate::context::{Context, RootContext};
 use crate::status::{Fatal, Status};
 
-/// The counting walk begins after this long: shorter jobs need no estimate.
-const COUNT_AFTER: Duration = Duration::from_millis(300);
 const CHUNK: usize = 2048;
 
 /// Counts all roots beside the copy.
 pub(crate) async fn run_beside(context: Arc<Context>, roots: Vec<Arc<RootContext>>) {
-    if !context.sleep(COUNT_AFTER).await {
-        return;
-    }
     for root in &roots {
         let count = Count {
             context: &context,
@@ -136,7 +131,13 @@ impl Count<'_> {
             if self.context.stopped() || self.context.live.walk_final.load(Ordering::Acquire) {
                 break;
             }
+            if !self.ahead {
+                self.context.ahead.wait_for_room().await;
+            }
+            let first = folders.len();
             self.folder(&dir, volume, &mut folders).await?;
+            // The copying walk's order: it finds what was listed here.
+            folders[first..].reverse();
         }
         Ok(self.found)
     }
@@ -153,43 +154,62 @@ impl Count<'_> {
             return Ok(());
         };
         let mut names = FolderNames::new(self.context.target.capabilities());
+        // For the copying walk; a walk before the copy keeps nothing, for it would be old by then.
+        let began = Instant::now();
+        let mut kept = (!self.ahead).then(Vec::new);
         loop {
             let entries = match listing.next(CHUNK).await {
-                Ok(entries) if entries.is_empty() => return Ok(()),
+                Ok(entries) if entries.is_empty() => break,
                 Ok(entries) => entries,
                 Err(error) if error.kind == ErrorKind::Gone => return Err(error),
                 Err(_) => return Ok(()),
             };
             let mut files = Vec::new();
-            for entry in entries {
-                let Ok(metadata) = entry.metadata else { continue };
-                let path = dir.join(&entry.name);
-                let Some(below) = path.strip_prefix(&spec.source_path) else {
-                    continue;
-                };
-                let filter = &self.context.options.filter;
-                let taken = if metadata.is_dir() {
-                    filter.directory(&below)
-                } else {
-                    filter.node(&below, &metadata)
-                };
-                if !taken {
-                    continue;
-                }
-                if self.ahead {
-                    self.check_name(&below, &entry.name, &mut names);
-                }
-                if !metadata.is_dir() {
-                    self.count(&metadata);
-                    files.push((entry.name, metadata));
-                } else if !self.context.options.one_file_system || metadata.id.map(|id| id.volume) == volume {
-                    folders.push(path);
+            for entry in &entries {
+                if let Some(file) = self.entry(dir, entry, volume, &mut names, folders) {
+                    files.push(file);
                 }
             }
             if self.ahead {
                 self.need(dir, files).await;
             }
+            kept = kept.filter(|kept| self.context.ahead.has_room(kept.len() + entries.len()));
+            if let Some(kept) = &mut kept {
+                kept.extend(entries);
+            }
         }
+        if let Some(kept) = kept {
+            self.context.ahead.put(self.root.index, dir.clone(), began, kept);
+        }
+        Ok(())
+    }
+
+    /// Counts one entry, or notes that it is a folder to visit. A file's name and metadata, where room is asked about.
+    fn entry(
+        &mut self,
+        dir: &RelPath,
+        entry: &DirEntry,
+        volume: Option<u64>,
+        names: &mut FolderNames,
+        folders: &mut Vec<RelPath>,
+    ) -> Option<(Name, Metadata)> {
+        let metadata = entry.metadata.as_ref().ok()?;
+        let path = dir.join(&entry.name);
+        let below = path.strip_prefix(&self.root.root.source_path)?;
+        if !self.context.options.filter.node(&below, metadata) {
+            return None;
+        }
+        if self.ahead {
+            self.check_name(&below, &entry.name, names);
+        }
+        if metadata.is_dir() {
+            if !self.context.options.one_file_system || metadata.id.map(|id| id.volume) == volume {
+                folders.push(path);
+            }
+            return None;
+        }
+        self.count(metadata);
+        self.ahead.then(|| (entry.name.clone(), metadata.clone()))
     }
 
     /// Adds the room that these files of one folder take.

@@ -315,6 +315,49 @@ fn admit(context: &Context, path: &RelPath) -> Result<(), Error> {
     }
 }
 
+/// Empties a folder that an earlier run of this job left half filled of what the source has no more: nobody ever saw
+/// it there, and it takes room that the rest needs. Nothing is removed if the source cannot be listed whole.
+///
+/// # Errors
+/// The target cannot be listed, or something cannot be removed.
+pub(crate) async fn prune(
+    context: &Arc<Context>,
+    root: &Arc<RootContext>,
+    source_dir: &RelPath,
+    target_dir: &RelPath,
+) -> Result<(), Error> {
+    let pass = Pass {
+        context,
+        root,
+        count_only: false,
+    };
+    let Some(names) = pass.source_names(source_dir).await else {
+        return Ok(());
+    };
+    let mut listing = context.target.list(target_dir).await?;
+    loop {
+        let entries = listing.next(CHUNK).await?;
+        if entries.is_empty() {
+            return Ok(());
+        }
+        for entry in entries {
+            if !context.is_own_temporary(&entry.name) && !names.contains_key(&pass.name_hash(&entry.name)) {
+                remove_tree(context, &target_dir.join(&entry.name), remove_unseen).await?;
+            }
+        }
+    }
+}
+
+/// Removes what no user ever saw: not counted, not guarded.
+async fn remove_unseen(context: &Context, path: &RelPath, metadata: &Metadata) -> Result<(), Error> {
+    context.sync.touched();
+    if metadata.is_dir() {
+        context.target.remove_dir(path).await
+    } else {
+        context.target.remove_file(path).await
+    }
+}
+
 /// Removes one node, or in a dry run says so.
 async fn remove_one(context: &Context, path: &RelPath, metadata: &Metadata) -> Result<(), Error> {
     admit(context, path)?;
@@ -333,9 +376,18 @@ async fn remove_one(context: &Context, path: &RelPath, metadata: &Metadata) -> R
 
 /// Removes a node of the target and everything below it, each within the guard; a dry run only says so.
 pub(crate) async fn remove_all(context: &Context, path: &RelPath) -> Result<(), Error> {
+    remove_tree(context, path, remove_one).await
+}
+
+/// Removes a node of the target and everything below it, each by `remove`.
+async fn remove_tree(
+    context: &Context,
+    path: &RelPath,
+    remove: impl AsyncFn(&Context, &RelPath, &Metadata) -> Result<(), Error>,
+) -> Result<(), Error> {
     let metadata = context.target.metadata(path).await?;
     if !metadata.is_dir() {
-        return remove_one(context, path, &metadata).await;
+        return remove(context, path, &metadata).await;
     }
     // Folders are taken twice: first their content, then themselves.
     let mut stack = vec![(path.clone(), metadata, false)];
@@ -344,7 +396,7 @@ pub(crate) async fn remove_all(context: &Context, path: &RelPath) -> Result<(), 
             return Err(Error::new(Op::Remove, path, ErrorKind::Cancelled));
         }
         if emptied {
-            remove_one(context, &dir, &metadata).await?;
+            remove(context, &dir, &metadata).await?;
             continue;
         }
         stack.push((dir.clone(), metadata, true));
@@ -359,7 +411,7 @@ pub(crate) async fn remove_all(context: &Context, path: &RelPath) -> Result<(), 
                 if metadata.is_dir() {
                     stack.push((child, metadata, false));
                 } else {
-                    remove_one(context, &child, &metadata).await?;
+                    remove(context, &child, &metadata).await?;
                 }
             }
         }

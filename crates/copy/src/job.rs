@@ -10,6 +10,7 @@ use ropeway_vfs::Tree;
 use ropeway_vfs::event::{Counters, Event, Phase};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
+use crate::ahead::Ahead;
 use crate::context::{Cancel, Context, EventSink, RootContext, lock, summarize, wall_clock};
 use crate::durable::{SyncControl, checkpoint, run_checkpoints};
 use crate::folder::run_finisher;
@@ -170,6 +171,7 @@ impl Job {
         let context = Context {
             sync: SyncControl::new(options.dirty_max),
             tuner: Tuner::new(options.engine.block_size_max(), DEPTH_MAX).into(),
+            ahead: Ahead::new(),
             batches: Arc::new(Semaphore::new(batches)),
             streams: Arc::new(Semaphore::new(streams)),
             streams_max: streams,
@@ -357,6 +359,7 @@ pub(crate) async fn copy_roots(context: &Arc<Context>, roots: &[Arc<RootContext>
     }
     drop(finisher);
     context.live.walk_final.store(true, Ordering::Release);
+    context.ahead.close();
     tokio::select! {
         () = all_landed(context) => {}
         () = given_up(context) => {}

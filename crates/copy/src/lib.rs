@@ -24,6 +24,7 @@
 //! # Ok(()) }
 //! ```
 
+mod ahead;
 mod check;
 mod clock;
 mod compare;

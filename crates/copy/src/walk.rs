@@ -12,6 +12,7 @@ use ropeway_vfs::{DirEntry, Error, ErrorKind, Kind, Loss, Metadata, Name, Op, Re
 use tokio::sync::{mpsc, oneshot};
 
 use crate::context::{Context, RootContext, token_of};
+use crate::delete;
 use crate::file::FileTask;
 use crate::folder::{Folder, FolderInner, Placement};
 
@@ -258,12 +259,24 @@ impl Walker<'_> {
     async fn fill(&mut self, folder: Arc<Folder>) {
         let source = Arc::clone(&self.root.root.source);
         let dir = folder.inner().source_path.clone();
+        let left_over = folder.placement() == Placement::Direct && !folder.inner().fresh;
+        if left_over
+            && !self.context.options.dry_run
+            && let Err(error) = delete::prune(self.context, &self.root, &dir, &folder.path()).await
+        {
+            self.context.fail(&folder.inner().shown, error, false).await;
+        }
+        let mut names = FolderNames::new(self.context.target.capabilities());
+        let first = self.visits.len();
+        if let Some(entries) = self.context.ahead.take(self.root.index, &dir) {
+            self.listed(&folder, &dir, entries, &mut names).await;
+            self.visits[first..].reverse();
+            return;
+        }
         let mut listing = match source.list(&dir).await {
             Ok(listing) => listing,
             Err(error) => return self.unlisted(&folder, error).await,
         };
-        let mut names = FolderNames::new(self.context.target.capabilities());
-        let first = self.visits.len();
         loop {
             if self.context.stopped() {
                 folder.mark_incomplete();
@@ -280,6 +293,27 @@ impl Walker<'_> {
         }
         // Visited in the order of listing.
         self.visits[first..].reverse();
+    }
+
+    /// Hands out a listing that was made before.
+    async fn listed(
+        &mut self,
+        folder: &Arc<Folder>,
+        dir: &RelPath,
+        entries: Vec<DirEntry>,
+        names: &mut FolderNames,
+    ) {
+        let mut entries = entries.into_iter();
+        loop {
+            let chunk: Vec<DirEntry> = entries.by_ref().take(CHUNK).collect();
+            if chunk.is_empty() {
+                return;
+            }
+            if self.context.stopped() {
+                return folder.mark_incomplete();
+            }
+            self.chunk(folder, dir, chunk, names).await;
+        }
     }
 
     async fn unlisted(&self, folder: &Folder, error: Error) {
@@ -343,13 +377,7 @@ impl Walker<'_> {
                 return None;
             }
         };
-        let filter = &self.context.options.filter;
-        let taken = if metadata.is_dir() {
-            filter.directory(&below)
-        } else {
-            filter.node(&below, &metadata)
-        };
-        if !taken {
+        if !self.context.options.filter.node(&below, &metadata) {
             return None;
         }
         if metadata.is_dir() && self.is_other_volume(&metadata) {

@@ -143,12 +143,7 @@ async fn part_of(
         }
     };
     let filter = &context.options.filter;
-    let taken = if metadata.is_dir() {
-        filter.directory(&below)
-    } else {
-        filter.node(&below, &metadata)
-    };
-    if !taken || filter.excluded(&below, metadata.is_dir()) {
+    if !filter.node(&below, &metadata) || filter.excluded(&below, metadata.is_dir()) {
         return None;
     }
     let mut at = below;

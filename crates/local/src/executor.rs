@@ -5,6 +5,10 @@
 //! * [`Lane::Data`]: big reads and writes of the psync engine, several at once;
 //! * [`Lane::Slow`]: what waits for a device: fsync, syncfs, awaiting write-back.
 //!
+//! Batches wait in a queue of their own behind all other work of the short lane (a listing that waits for a second of
+//! batches would leave the threads idle afterwards), and two threads take batches of the same folder only when there
+//! are no others: both would wait for that folder's lock in the kernel.
+//!
 //! Threads start when needed and are parked when idle. Each lane admits a bounded number of jobs; a
 //! future beyond that waits without blocking its thread, so submitting never deadlocks. A job never
 //! waits for another job. Workers have their own umask of 0 where the system allows that
@@ -69,6 +73,21 @@ pub(crate) async fn run<T: Send + 'static>(lane: Lane, job: impl FnOnce() -> T +
     match answer.await {
         Ok(value) => value,
         Err(oneshot::Canceled) => panic!("a file job panicked"),
+    }
+}
+
+/// Runs a batch in the folder `folder` (any number that tells folders apart) on a thread of the short lane.
+pub(crate) async fn run_batch<T: Send + 'static>(folder: u64, job: impl FnOnce() -> T + Send + 'static) -> T {
+    let pool = Lane::Short.pool();
+    let ticket = pool.gate.enter().await;
+    let (reply, answer) = oneshot::channel();
+    let job = ticket_job(ticket, move || {
+        let _ = reply.send(job());
+    });
+    pool.push_work(Work::Batch { folder, job });
+    match answer.await {
+        Ok(value) => value,
+        Err(oneshot::Canceled) => panic!("a batch panicked"),
     }
 }
 
@@ -140,11 +159,59 @@ struct Pool {
     wake: Condvar,
 }
 
+/// One thing to do.
+enum Work {
+    /// Whenever its turn comes.
+    Any(Job),
+    /// Best while no other thread works in the same folder.
+    Batch {
+        /// Tells folders apart.
+        folder: u64,
+        job: Job,
+    },
+}
+
 #[derive(Default)]
 struct State {
     jobs: VecDeque<Job>,
+    batches: VecDeque<(u64, Job)>,
+    /// Folders that threads work in at this moment: at most one entry a thread.
+    folders: Vec<u64>,
     threads: usize,
     idle: usize,
+}
+
+impl State {
+    fn waiting(&self) -> usize {
+        self.jobs.len() + self.batches.len()
+    }
+
+    fn add(&mut self, work: Work) {
+        match work {
+            Work::Any(job) => self.jobs.push_back(job),
+            Work::Batch { folder, job } => self.batches.push_back((folder, job)),
+        }
+    }
+
+    /// What to do next: other work before batches; of those the oldest in a folder nobody works in, else the oldest.
+    fn take(&mut self) -> Option<Work> {
+        if let Some(job) = self.jobs.pop_front() {
+            return Some(Work::Any(job));
+        }
+        let free = self
+            .batches
+            .iter()
+            .position(|(folder, _)| !self.folders.contains(folder));
+        let (folder, job) = self.batches.remove(free.unwrap_or(0))?;
+        self.folders.push(folder);
+        Some(Work::Batch { folder, job })
+    }
+
+    fn left(&mut self, folder: u64) {
+        if let Some(at) = self.folders.iter().position(|other| *other == folder) {
+            self.folders.swap_remove(at);
+        }
+    }
 }
 
 impl Pool {
@@ -163,9 +230,13 @@ impl Pool {
     }
 
     fn push(&'static self, job: Job) {
+        self.push_work(Work::Any(job));
+    }
+
+    fn push_work(&'static self, work: Work) {
         let mut state = self.lock();
-        state.jobs.push_back(job);
-        if state.jobs.len() <= state.idle || state.threads >= self.limit.load(Ordering::Relaxed) {
+        state.add(work);
+        if state.waiting() <= state.idle || state.threads >= self.limit.load(Ordering::Relaxed) {
             drop(state);
             self.wake.notify_one();
             return;
@@ -179,11 +250,22 @@ impl Pool {
             let mut state = self.lock();
             state.threads -= 1;
             if state.threads == 0
-                && let Some(job) = state.jobs.pop_front()
+                && let Some(work) = state.take()
             {
                 // No thread to be had at all: better late on this thread than never.
                 drop(state);
-                job();
+                self.finish(work);
+            }
+        }
+    }
+
+    /// Does one thing. A panic is reported by the job's dropped reply; the thread goes on.
+    fn finish(&self, work: Work) {
+        match work {
+            Work::Any(job) => drop(catch_unwind(AssertUnwindSafe(job))),
+            Work::Batch { folder, job } => {
+                let _ = catch_unwind(AssertUnwindSafe(job));
+                self.lock().left(folder);
             }
         }
     }
@@ -200,10 +282,9 @@ impl Pool {
                 self.wake.notify_one();
                 return;
             }
-            if let Some(job) = state.jobs.pop_front() {
+            if let Some(work) = state.take() {
                 drop(state);
-                // A panic is reported by the job's dropped reply; the thread goes on.
-                let _ = catch_unwind(AssertUnwindSafe(job));
+                self.finish(work);
                 state = self.lock();
                 continue;
             }

@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -300,7 +301,8 @@ impl Tree for LocalTree {
             return Err(batch);
         };
         let (source, target) = (Arc::clone(&source.inner), Arc::clone(&self.inner));
-        Ok(Box::pin(executor::run(Lane::Short, move || {
+        let folder = folder_key(&batch.target_dir);
+        Ok(Box::pin(executor::run_batch(folder, move || {
             batch::copy(&source, &target, &batch)
         })))
     }
@@ -322,6 +324,13 @@ impl std::fmt::Debug for LocalTree {
             self.inner.engine
         )
     }
+}
+
+/// Tells folders of batches apart; two that fall together only take turns.
+fn folder_key(path: &RelPath) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    path.hash(&mut hasher);
+    hasher.finish()
 }
 
 #[cfg(test)]

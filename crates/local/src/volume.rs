@@ -26,6 +26,10 @@ pub(crate) struct Volume {
     pub(crate) may_reflink: bool,
 }
 
+/// Batches queued or running for each thread: enough to reach over a folder of 1,000 small files into the next one, so
+/// that threads work in different folders (measured: 100,000 files, 1,000 a folder, 10 % faster than with 1).
+const BATCHES_PER_THREAD: usize = 16;
+
 /// Looks at the volume under an open root; `threads` work on metadata and small files.
 pub(crate) fn examine(root: &OwnedFd, path: &Path, probe: bool, threads: usize) -> Volume {
     let mount = mount_of(path).ok();
@@ -39,7 +43,7 @@ pub(crate) fn examine(root: &OwnedFd, path: &Path, probe: bool, threads: usize) 
         executor::ensure_short_threads(REMOTE_THREADS);
         threads.max(REMOTE_THREADS)
     } else {
-        threads
+        threads * BATCHES_PER_THREAD
     };
     let may_reflink = matches!(fstype, "btrfs" | "xfs" | "bcachefs" | "ocfs2");
     Volume {
