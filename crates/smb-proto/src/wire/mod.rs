@@ -6,7 +6,14 @@
 //! Bulk payloads (READ replies, WRITE requests) are never part of an encoded head: the head says where they follow.
 
 mod cursor;
+mod file_attributes;
+pub(crate) mod flags;
+pub mod info;
+pub mod security;
 mod text;
+mod time;
 
 pub use cursor::{Fault, Malformed, Reader, Result, Writer};
+pub use file_attributes::FileAttributes;
 pub use text::Text;
+pub use time::FileTime;
