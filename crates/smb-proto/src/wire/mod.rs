@@ -6,6 +6,9 @@
 //! Bulk payloads (READ replies, WRITE requests) are never part of an encoded head: the head says where they follow.
 
 mod cursor;
+pub mod file_attributes;
+pub(crate) mod flags;
+pub mod ids;
 mod text;
 
 pub use cursor::{Fault, Malformed, Reader, Result, Writer};
