@@ -5,11 +5,33 @@
 //! that begin with their own `StructureSize`; variable parts are borrowed from the message when decoded.
 //! Bulk payloads (READ replies, WRITE requests) are never part of an encoded head: the head says where they follow.
 
+mod body;
+pub mod change_notify;
+pub mod close;
+pub mod create;
+pub mod create_context;
 mod cursor;
-pub mod file_attributes;
-pub(crate) mod flags;
-pub mod ids;
+mod file_attributes;
+mod flags;
+pub mod flush;
+pub mod fsctl;
+mod ids;
+pub mod ioctl;
+pub mod lock;
+pub mod query_directory;
+pub mod query_info;
+pub mod read;
+pub mod set_info;
 mod text;
+mod time;
+pub mod write;
 
+#[cfg(test)]
+mod hostile;
+
+pub use body::Payload;
 pub use cursor::{Fault, Malformed, Reader, Result, Writer};
+pub use file_attributes::FileAttributes;
+pub use ids::{AsyncId, FileId, Guid, LeaseKey, MessageId, SessionId, TreeId};
 pub use text::Text;
+pub use time::FileTime;
