@@ -6,7 +6,10 @@
 //! Bulk payloads (READ replies, WRITE requests) are never part of an encoded head: the head says where they follow.
 
 mod cursor;
+mod flags;
+mod ids;
 mod text;
 
 pub use cursor::{Fault, Malformed, Reader, Result, Writer};
+pub use ids::{AsyncId, FileId, Guid, LeaseKey, MessageId, SessionId, TreeId};
 pub use text::Text;
