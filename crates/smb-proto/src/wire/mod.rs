@@ -7,9 +7,21 @@
 
 mod cursor;
 mod flags;
+pub mod frame;
+pub mod header;
+#[cfg(test)]
+mod hostile;
 mod ids;
+mod lengths;
+pub mod negotiate;
+pub mod negotiate_context;
+pub mod smb1_negotiate;
+pub mod status;
 mod text;
+mod time;
 
 pub use cursor::{Fault, Malformed, Reader, Result, Writer};
 pub use ids::{AsyncId, FileId, Guid, LeaseKey, MessageId, SessionId, TreeId};
+pub use status::NtStatus;
 pub use text::Text;
+pub use time::FileTime;
