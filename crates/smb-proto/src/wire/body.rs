@@ -1,4 +1,4 @@
-//! What several bodies share: where a payload lies, the one output buffer of a query's answer, lengths.
+//! What several bodies share: where a payload lies, the one output buffer of a query's answer.
 //!
 //! A `StructureSize` that is odd counts one byte of the variable part. Some servers insist on that byte even when the
 //! variable part is empty, so [`pad_empty`] writes it; decoders ask only for the fixed part, because Windows itself
@@ -6,10 +6,8 @@
 
 use std::ops::Range;
 
+use super::lengths::{len_u16, len_u32, named, place};
 use super::{Fault, Malformed, Reader, Result, Writer};
-
-/// Bytes of the header in front of every body ([MS-SMB2] 2.2.1).
-pub(super) const HEADER_LEN: usize = 64;
 
 /// Where a bulk payload lies in its message; the payload itself may not have been received yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,11 +74,6 @@ impl Payload {
     }
 }
 
-/// The same place in the same message; faults will name `structure`.
-pub(super) fn named<'a>(reader: &Reader<'a>, structure: &'static str) -> Reader<'a> {
-    Reader::at(reader.message(), reader.position(), structure)
-}
-
 /// A reader of only `length` bytes at `offset` of the message; positions keep counting from the message's start.
 pub(super) fn window<'a>(
     reader: &Reader<'a>,
@@ -95,28 +88,6 @@ pub(super) fn window<'a>(
     let end = offset.checked_add(length).ok_or(bounds)?;
     let message = reader.message().get(..end).ok_or(bounds)?;
     Ok(Reader::at(message, offset, structure))
-}
-
-/// A `u32` from the wire as a length or offset.
-pub(super) fn place(value: u32) -> usize {
-    // Exact on every platform with at least 32-bit addresses; on others no message is that long.
-    usize::try_from(value).unwrap_or(usize::MAX)
-}
-
-/// A length that must fit a 16-bit field.
-///
-/// # Panics
-/// If it does not: callers bound what they send.
-pub(super) fn len_u16(length: usize) -> u16 {
-    u16::try_from(length).expect("the caller keeps 16-bit lengths")
-}
-
-/// A length that must fit a 32-bit field.
-///
-/// # Panics
-/// If it does not: callers bound what they send.
-pub(super) fn len_u32(length: usize) -> u32 {
-    u32::try_from(length).expect("the caller keeps 32-bit lengths")
 }
 
 /// The byte that an odd `StructureSize` counts, where the variable part is empty.
@@ -154,6 +125,7 @@ pub(super) fn encode_output(w: &mut Writer<'_>, output: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::header::HEADER_LEN;
 
     #[test]
     fn a_payload_lies_after_the_fixed_part_and_inside_the_message() {

@@ -1,6 +1,7 @@
 //! SMB2 CHANGE_NOTIFY: what happens in a directory ([MS-SMB2] 2.2.35, 2.2.36; [MS-FSCC] 2.7.1).
 
-use super::body::{decode_output, encode_output, len_u32, named, place};
+use super::body::{decode_output, encode_output};
+use super::lengths::{len_u32, named, place};
 use super::flags::flags;
 use super::{Fault, FileId, Reader, Result, Text, Writer};
 

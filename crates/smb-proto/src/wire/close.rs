@@ -1,6 +1,6 @@
 //! SMB2 CLOSE: an open ends, and may tell the file's last state ([MS-SMB2] 2.2.15, 2.2.16).
 
-use super::body::named;
+use super::lengths::named;
 use super::flags::flags;
 use super::{FileAttributes, FileId, FileTime, Reader, Result, Writer};
 

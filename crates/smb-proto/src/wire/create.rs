@@ -9,7 +9,8 @@ pub use fields::{
     ShareAccess,
 };
 
-use super::body::{len_u16, len_u32, named, pad_empty, place, window};
+use super::body::{pad_empty, window};
+use super::lengths::{len_u16, len_u32, named, place};
 use super::create_context::{RequestContext, ResponseContext, decode_chain, encode_chain};
 use super::{Fault, FileAttributes, FileId, FileTime, Reader, Result, Text, Writer};
 

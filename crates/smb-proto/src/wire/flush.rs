@@ -1,6 +1,6 @@
 //! SMB2 FLUSH: everything written to an open goes to stable storage ([MS-SMB2] 2.2.17, 2.2.18).
 
-use super::body::named;
+use super::lengths::named;
 use super::{FileId, Reader, Result, Writer};
 
 /// SMB2 FLUSH Request ([MS-SMB2] 2.2.17).

@@ -1,6 +1,6 @@
 //! Tests' peers: valid messages, and what a hostile peer makes of them.
 
-use super::body::HEADER_LEN;
+use super::header::HEADER_LEN;
 use super::{Reader, Writer};
 
 /// A message: a header of zeros and the body that `encode` writes.
@@ -24,12 +24,25 @@ pub(super) fn body(message: &[u8]) -> Reader<'_> {
 
 /// Calls `decode` with truncations, single changed bytes and fields, many random changes of `valid`, and noise. Only
 /// bytes from `fixed` on are changed. The test is that nothing panics and nothing takes memory without bound.
-pub(super) fn attack(valid: &[u8], fixed: usize, mut decode: impl FnMut(&[u8]) -> bool) {
+pub(super) fn attack<T>(valid: &[u8], fixed: usize, mut decode: impl FnMut(&[u8]) -> T) {
     for end in 0..=valid.len() {
         decode(&valid[..end]);
     }
     for at in fixed..valid.len() {
-        for value in [0, 1, 2, 4, 8, 16, 0x7F, 0x80, 0xFE, 0xFF, valid[at].wrapping_add(1), valid[at].wrapping_sub(1)] {
+        for value in [
+            0,
+            1,
+            2,
+            4,
+            8,
+            16,
+            0x7F,
+            0x80,
+            0xFE,
+            0xFF,
+            valid[at].wrapping_add(1),
+            valid[at].wrapping_sub(1),
+        ] {
             let mut bytes = valid.to_vec();
             bytes[at] = value;
             decode(&bytes);
@@ -72,7 +85,7 @@ pub(super) fn attack(valid: &[u8], fixed: usize, mut decode: impl FnMut(&[u8]) -
 }
 
 /// [`attack`] on a message's body.
-pub(super) fn attack_body(valid: &[u8], mut decode: impl FnMut(&mut Reader<'_>) -> bool) {
+pub(super) fn attack_body<T>(valid: &[u8], mut decode: impl FnMut(&mut Reader<'_>) -> T) {
     attack(valid, HEADER_LEN, |bytes| decode(&mut body(bytes)));
 }
 

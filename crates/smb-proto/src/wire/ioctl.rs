@@ -1,6 +1,7 @@
 //! SMB2 IOCTL: file system and server controls ([MS-SMB2] 2.2.31, 2.2.32). What goes in and out is in [`super::fsctl`].
 
-use super::body::{len_u32, named, pad_empty, place};
+use super::body::pad_empty;
+use super::lengths::{len_u32, named, place};
 use super::flags::flags;
 use super::fsctl::CtlCode;
 use super::{FileId, Reader, Result, Writer};

@@ -2,7 +2,7 @@
 //!
 //! `StructureSize` is 48: the fixed 24 bytes and one lock, because a request has at least one.
 
-use super::body::{len_u16, named};
+use super::lengths::{len_u16, named};
 use super::flags::flags;
 use super::{Fault, FileId, Reader, Result, Writer};
 

@@ -14,24 +14,31 @@ mod cursor;
 mod file_attributes;
 mod flags;
 pub mod flush;
+pub mod frame;
 pub mod fsctl;
+pub mod header;
+#[cfg(test)]
+mod hostile;
 mod ids;
 pub mod ioctl;
+mod lengths;
 pub mod lock;
+pub mod negotiate;
+pub mod negotiate_context;
 pub mod query_directory;
 pub mod query_info;
 pub mod read;
 pub mod set_info;
+pub mod smb1_negotiate;
+pub mod status;
 mod text;
 mod time;
 pub mod write;
-
-#[cfg(test)]
-mod hostile;
 
 pub use body::Payload;
 pub use cursor::{Fault, Malformed, Reader, Result, Writer};
 pub use file_attributes::FileAttributes;
 pub use ids::{AsyncId, FileId, Guid, LeaseKey, MessageId, SessionId, TreeId};
+pub use status::NtStatus;
 pub use text::Text;
 pub use time::FileTime;

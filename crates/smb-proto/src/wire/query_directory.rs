@@ -1,7 +1,8 @@
 //! SMB2 QUERY_DIRECTORY: names in a directory ([MS-SMB2] 2.2.33, 2.2.34). What the answer holds is a chain of
 //! directory entries of the asked information class.
 
-use super::body::{decode_output, encode_output, len_u16, named, pad_empty};
+use super::body::{decode_output, encode_output, pad_empty};
+use super::lengths::{len_u16, named};
 use super::flags::flags;
 use super::{Fault, FileId, Reader, Result, Text, Writer};
 

@@ -1,6 +1,7 @@
 //! SMB2 QUERY_INFO: metadata of a file, file system, security descriptor or quota ([MS-SMB2] 2.2.37, 2.2.38).
 
-use super::body::{decode_output, encode_output, len_u16, len_u32, named, pad_empty, place};
+use super::body::{decode_output, encode_output, pad_empty};
+use super::lengths::{len_u16, len_u32, named, place};
 use super::flags::flags;
 use super::{Fault, FileId, Reader, Result, Writer};
 

@@ -3,7 +3,9 @@
 //! A reply's payload is not part of what is decoded: [`ReadResponse::decode_head`] needs the header and 16 bytes, and
 //! says where the payload lies, so that it can be received straight into the block that awaits it.
 
-use super::body::{HEADER_LEN, len_u32, named, pad_empty};
+use super::body::pad_empty;
+use super::header::HEADER_LEN;
+use super::lengths::{len_u32, named};
 use super::flags::flags;
 use super::{FileId, Payload, Reader, Result, Writer};
 

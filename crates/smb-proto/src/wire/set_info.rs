@@ -1,6 +1,7 @@
 //! SMB2 SET_INFO: changes metadata ([MS-SMB2] 2.2.39, 2.2.40).
 
-use super::body::{len_u16, len_u32, named, pad_empty, place};
+use super::body::pad_empty;
+use super::lengths::{len_u16, len_u32, named, place};
 use super::query_info::InfoType;
 use super::{Fault, FileId, Reader, Result, Writer};
 

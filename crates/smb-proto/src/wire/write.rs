@@ -4,7 +4,8 @@
 //! directly, and the block is sent after them as it is. A server reads the head and then receives the payload into a
 //! block of its own.
 
-use super::body::{HEADER_LEN, len_u16, len_u32, named};
+use super::header::HEADER_LEN;
+use super::lengths::{len_u16, len_u32, named};
 use super::flags::flags;
 use super::read::Channel;
 use super::{Fault, FileId, Payload, Reader, Result, Writer};

@@ -4,7 +4,7 @@
 //! of the questions, then the answers in the map's order. Other commands than the server query (file id to path) stay
 //! opaque.
 
-use crate::wire::body::{len_u32, place};
+use crate::wire::lengths::{len_u32, place};
 use crate::wire::flags::flags;
 use crate::wire::{Fault, Reader, Result, Text, Writer};
 

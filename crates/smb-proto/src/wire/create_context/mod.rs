@@ -23,7 +23,7 @@ pub use lease::{Lease, LeaseFlags, LeaseState, LeaseV2};
 pub use posix::PosixResponse;
 pub use query::{MaximalAccess, OnDiskId};
 
-use super::body::{len_u16, len_u32, place};
+use super::lengths::{len_u16, len_u32, place};
 use super::{Fault, FileTime, Reader, Result, Writer};
 
 /// Most links of a chain that are followed: a guess, thrice the number of contexts there are.

@@ -1,13 +1,13 @@
 //! Answers to what a CREATE asks along the way ([MS-SMB2] 2.2.14.2.5, 2.2.14.2.9).
 
 use crate::wire::create::AccessMask;
-use crate::wire::{Reader, Result, Writer};
+use crate::wire::{NtStatus, Reader, Result, Writer};
 
 /// `MxAc` of a response: what the user may do ([MS-SMB2] 2.2.14.2.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MaximalAccess {
-    /// NTSTATUS of the question; only with success `maximal_access` holds.
-    pub query_status: u32,
+    /// Outcome of the question; only with success `maximal_access` holds.
+    pub query_status: NtStatus,
     /// All that the user may.
     pub maximal_access: AccessMask,
 }
@@ -16,13 +16,13 @@ impl MaximalAccess {
     pub(super) fn decode(data: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(data, "SMB2_CREATE_QUERY_MAXIMAL_ACCESS_RESPONSE");
         Ok(Self {
-            query_status: reader.u32()?,
+            query_status: NtStatus(reader.u32()?),
             maximal_access: AccessMask(reader.u32()?),
         })
     }
 
     pub(super) fn encode(&self, w: &mut Writer<'_>) {
-        w.u32(self.query_status);
+        w.u32(self.query_status.0);
         w.u32(self.maximal_access.bits());
     }
 }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::wire::create::AccessMask;
 use crate::wire::hostile::{attack, structure};
-use crate::wire::{FileId, Guid, LeaseKey};
+use crate::wire::{FileId, Guid, LeaseKey, NtStatus, Text};
 use proptest::prelude::*;
 
 fn decode_requests(bytes: &[u8]) -> Result<Vec<RequestContext<'_>>> {
@@ -94,7 +94,7 @@ pub(in crate::wire) fn responses(numbers: [u64; 4], bytes: &[u8]) -> Vec<Respons
             flags: DurableHandleV2Flags(numbers[1] as u32),
         }),
         ResponseContext::MaximalAccess(MaximalAccess {
-            query_status: numbers[2] as u32,
+            query_status: NtStatus(numbers[2] as u32),
             maximal_access: AccessMask(numbers[3] as u32),
         }),
         ResponseContext::OnDiskId(OnDiskId {
@@ -123,8 +123,6 @@ pub(in crate::wire) fn responses(numbers: [u64; 4], bytes: &[u8]) -> Vec<Respons
         ResponseContext::Unknown { name: b"", data: bytes },
     ]
 }
-
-use crate::wire::Text;
 
 proptest! {
     #[test]
