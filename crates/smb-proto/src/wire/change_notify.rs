@@ -1,8 +1,8 @@
 //! SMB2 CHANGE_NOTIFY: what happens in a directory ([MS-SMB2] 2.2.35, 2.2.36; [MS-FSCC] 2.7.1).
 
 use super::body::{decode_output, encode_output};
-use super::lengths::{len_u32, named, place};
 use super::flags::flags;
+use super::lengths::{len_u32, named, place};
 use super::{Fault, FileId, Reader, Result, Text, Writer};
 
 flags! {
@@ -239,7 +239,11 @@ mod tests {
         assert_eq!(output[0], 20);
         for wrong in [4, 16, 21] {
             output[0] = wrong;
-            assert_eq!(decode_changes(&output).unwrap_err().fault, Fault::Chain, "{wrong}");
+            assert_eq!(
+                decode_changes(&output).unwrap_err().fault,
+                Fault::Chain,
+                "{wrong}"
+            );
         }
     }
 

@@ -4,9 +4,9 @@
 //! says where the payload lies, so that it can be received straight into the block that awaits it.
 
 use super::body::pad_empty;
+use super::flags::flags;
 use super::header::HEADER_LEN;
 use super::lengths::{len_u32, named};
-use super::flags::flags;
 use super::{FileId, Payload, Reader, Result, Writer};
 
 flags! {
@@ -220,12 +220,17 @@ mod tests {
         assert_eq!(ReadResponse::decode(&mut body(&bytes)).unwrap().1, b"cdef");
         bytes[66] = 79;
         let fault = ReadResponse::decode_head(&mut body(&bytes)).unwrap_err();
-        assert_eq!((fault.fault, fault.structure), (Fault::Bounds, "SMB2 READ Response"));
+        assert_eq!(
+            (fault.fault, fault.structure),
+            (Fault::Bounds, "SMB2 READ Response")
+        );
     }
 
     #[test]
     fn hostile_bytes_never_panic() {
-        attack_body(&message(|w| request().encode(w)), |reader| ReadRequest::decode(reader).is_ok());
+        attack_body(&message(|w| request().encode(w)), |reader| {
+            ReadRequest::decode(reader).is_ok()
+        });
         let bytes = message(|w| ReadResponse::default().encode(w, &[9; 40]));
         attack_body(&bytes, |reader| ReadResponse::decode(reader).is_ok());
     }

@@ -3,61 +3,6 @@
 use crate::wire::flags::flags;
 
 flags! {
-    /// What an open is for ([MS-SMB2] 2.2.13.1). Bits with two names mean the one for files, pipes and printers, or
-    /// the one for directories.
-    pub struct AccessMask(u32) {
-        /// Files: read data.
-        READ_DATA = 0x0000_0001;
-        /// Directories: list.
-        LIST_DIRECTORY = 0x0000_0001;
-        /// Files: write data.
-        WRITE_DATA = 0x0000_0002;
-        /// Directories: make files.
-        ADD_FILE = 0x0000_0002;
-        /// Files: write at the end.
-        APPEND_DATA = 0x0000_0004;
-        /// Directories: make directories.
-        ADD_SUBDIRECTORY = 0x0000_0004;
-        /// Read extended attributes.
-        READ_EA = 0x0000_0008;
-        /// Write extended attributes.
-        WRITE_EA = 0x0000_0010;
-        /// Files: run.
-        EXECUTE = 0x0000_0020;
-        /// Directories: pass through.
-        TRAVERSE = 0x0000_0020;
-        /// Directories: delete entries.
-        DELETE_CHILD = 0x0000_0040;
-        /// Read attributes.
-        READ_ATTRIBUTES = 0x0000_0080;
-        /// Write attributes.
-        WRITE_ATTRIBUTES = 0x0000_0100;
-        /// Delete or rename.
-        DELETE = 0x0001_0000;
-        /// Read the security descriptor except the SACL.
-        READ_CONTROL = 0x0002_0000;
-        /// Write the DACL.
-        WRITE_DAC = 0x0004_0000;
-        /// Write the owner.
-        WRITE_OWNER = 0x0008_0000;
-        /// Wait for the file; ignored by servers.
-        SYNCHRONIZE = 0x0010_0000;
-        /// Read and write the SACL.
-        ACCESS_SYSTEM_SECURITY = 0x0100_0000;
-        /// All that the user may.
-        MAXIMUM_ALLOWED = 0x0200_0000;
-        /// Everything.
-        GENERIC_ALL = 0x1000_0000;
-        /// What running takes.
-        GENERIC_EXECUTE = 0x2000_0000;
-        /// What writing takes.
-        GENERIC_WRITE = 0x4000_0000;
-        /// What reading takes.
-        GENERIC_READ = 0x8000_0000;
-    }
-}
-
-flags! {
     /// What others may do while a file is open ([MS-SMB2] 2.2.13).
     pub struct ShareAccess(u32) {
         /// Open for reading.
@@ -178,9 +123,15 @@ pub enum OplockLevel {
 impl OplockLevel {
     /// From the wire; `None` for values the specification does not have.
     pub fn from_wire(value: u8) -> Option<Self> {
-        [Self::None, Self::LevelII, Self::Exclusive, Self::Batch, Self::Lease]
-            .into_iter()
-            .find(|level| level.to_wire() == value)
+        [
+            Self::None,
+            Self::LevelII,
+            Self::Exclusive,
+            Self::Batch,
+            Self::Lease,
+        ]
+        .into_iter()
+        .find(|level| level.to_wire() == value)
     }
 
     /// To the wire.

@@ -120,7 +120,10 @@ pub(in crate::wire) fn responses(numbers: [u64; 4], bytes: &[u8]) -> Vec<Respons
             owner_sid: &[1, 2, 0, 0, 0, 0, 0, 22, 1, 0, 0, 0, 5, 0, 0, 0],
             group_sid: &[1, 0, 0, 0, 0, 0, 0, 1],
         }),
-        ResponseContext::Unknown { name: b"", data: bytes },
+        ResponseContext::Unknown {
+            name: b"",
+            data: bytes,
+        },
     ]
 }
 
@@ -153,7 +156,10 @@ proptest! {
 /// Layout by [MS-SMB2] 2.2.13.2: a chain of `MxAc` (no data) and `QFid` as Windows sends it.
 #[test]
 fn a_chain_is_laid_out_as_specified() {
-    let bytes = encode_requests(&[RequestContext::QueryMaximalAccess(None), RequestContext::QueryOnDiskId]);
+    let bytes = encode_requests(&[
+        RequestContext::QueryMaximalAccess(None),
+        RequestContext::QueryOnDiskId,
+    ]);
     let link = |next: u8, name: &[u8; 4]| {
         let mut link = vec![next, 0, 0, 0, 16, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0];
         link.extend_from_slice(name);
@@ -165,7 +171,10 @@ fn a_chain_is_laid_out_as_specified() {
 
 #[test]
 fn links_keep_to_themselves_and_move_forward() {
-    let contexts = [RequestContext::AllocationSize(1), RequestContext::AllocationSize(2)];
+    let contexts = [
+        RequestContext::AllocationSize(1),
+        RequestContext::AllocationSize(2),
+    ];
     let good = encode_requests(&contexts);
     assert_eq!(good[0], 32);
     for (at, value, fault) in [
@@ -180,7 +189,11 @@ fn links_keep_to_themselves_and_move_forward() {
     ] {
         let mut bytes = good.clone();
         bytes[at] = value;
-        assert_eq!(decode_requests(&bytes).unwrap_err().fault, fault, "byte {at} = {value}");
+        assert_eq!(
+            decode_requests(&bytes).unwrap_err().fault,
+            fault,
+            "byte {at} = {value}"
+        );
     }
 }
 
@@ -201,16 +214,28 @@ fn a_chain_has_an_end() {
 fn other_apple_commands_stay_opaque() {
     let data = [2, 0, 0, 0, 0, 0, 0, 0, 9, 9, 9, 9, 9, 9, 9, 9];
     let parsed = RequestContext::parse(name::APPLE, &data).unwrap();
-    assert_eq!(parsed, RequestContext::Unknown { name: b"AAPL", data: &data });
+    assert_eq!(
+        parsed,
+        RequestContext::Unknown {
+            name: b"AAPL",
+            data: &data
+        }
+    );
 }
 
 #[test]
 fn hostile_bytes_never_panic() {
     for context in requests([1, 2, 3, 4], b"some bytes") {
-        attack(&encode_requests(&[context]), 0, |bytes| decode_requests(bytes).is_ok());
+        attack(&encode_requests(&[context]), 0, |bytes| {
+            decode_requests(bytes).is_ok()
+        });
     }
     for context in responses([1, 2, 3, 4], b"some bytes") {
-        attack(&encode_responses(&[context]), 0, |bytes| decode_responses(bytes).is_ok());
+        attack(&encode_responses(&[context]), 0, |bytes| {
+            decode_responses(bytes).is_ok()
+        });
     }
-    attack(&encode_requests(&requests([5, 6, 7, 8], b"x")), 0, |bytes| decode_requests(bytes).is_ok());
+    attack(&encode_requests(&requests([5, 6, 7, 8], b"x")), 0, |bytes| {
+        decode_requests(bytes).is_ok()
+    });
 }
