@@ -5,7 +5,10 @@
 //! that begin with their own `StructureSize`; variable parts are borrowed from the message when decoded.
 //! Bulk payloads (READ replies, WRITE requests) are never part of an encoded head: the head says where they follow.
 
+pub mod bare;
+pub mod compression;
 mod cursor;
+pub mod error;
 mod flags;
 pub mod frame;
 pub mod header;
@@ -15,10 +18,14 @@ mod ids;
 mod lengths;
 pub mod negotiate;
 pub mod negotiate_context;
+pub mod oplock_break;
+pub mod session_setup;
 pub mod smb1_negotiate;
 pub mod status;
 mod text;
 mod time;
+pub mod transform;
+pub mod tree_connect;
 
 pub use cursor::{Fault, Malformed, Reader, Result, Writer};
 pub use ids::{AsyncId, FileId, Guid, LeaseKey, MessageId, SessionId, TreeId};
