@@ -24,7 +24,7 @@ pub(super) fn body(message: &[u8]) -> Reader<'_> {
 
 /// Calls `decode` with truncations, single changed bytes and fields, many random changes of `valid`, and noise. Only
 /// bytes from `fixed` on are changed. The test is that nothing panics and nothing takes memory without bound.
-pub(super) fn attack(valid: &[u8], fixed: usize, mut decode: impl FnMut(&[u8])) {
+pub(super) fn attack<T>(valid: &[u8], fixed: usize, mut decode: impl FnMut(&[u8]) -> T) {
     for end in 0..=valid.len() {
         decode(&valid[..end]);
     }
@@ -85,7 +85,7 @@ pub(super) fn attack(valid: &[u8], fixed: usize, mut decode: impl FnMut(&[u8])) 
 }
 
 /// [`attack`] on a message's body.
-pub(super) fn attack_body(valid: &[u8], mut decode: impl FnMut(&mut Reader<'_>)) {
+pub(super) fn attack_body<T>(valid: &[u8], mut decode: impl FnMut(&mut Reader<'_>) -> T) {
     attack(valid, HEADER_LEN, |bytes| decode(&mut body(bytes)));
 }
 
