@@ -6,15 +6,14 @@
 //! Bulk payloads (READ replies, WRITE requests) are never part of an encoded head: the head says where they follow.
 
 pub mod bare;
-pub mod compression;
-mod cursor;
-pub mod error;
 mod body;
 pub mod change_notify;
 pub mod close;
+pub mod compression;
 pub mod create;
 pub mod create_context;
 mod cursor;
+pub mod error;
 mod file_attributes;
 mod flags;
 pub mod flush;
@@ -30,10 +29,10 @@ pub mod lock;
 pub mod negotiate;
 pub mod negotiate_context;
 pub mod oplock_break;
-pub mod session_setup;
 pub mod query_directory;
 pub mod query_info;
 pub mod read;
+pub mod session_setup;
 pub mod set_info;
 pub mod smb1_negotiate;
 pub mod status;
