@@ -61,9 +61,15 @@ mod tests {
         let bytes = hostile::message(|w| EchoRequest.encode(w));
         assert_eq!(bytes[HEADER_LEN..], [4, 0, 0, 0]);
         assert_eq!(EchoRequest::decode(&mut hostile::body(&bytes)), Ok(EchoRequest));
-        assert_eq!(CancelRequest::decode(&mut hostile::body(&bytes)), Ok(CancelRequest));
+        assert_eq!(
+            CancelRequest::decode(&mut hostile::body(&bytes)),
+            Ok(CancelRequest)
+        );
         let fault = LogoffResponse::decode(&mut hostile::body(&bytes[..66])).unwrap_err();
-        assert_eq!((fault.structure, fault.fault), ("SMB2 LOGOFF Response", Fault::Truncated));
+        assert_eq!(
+            (fault.structure, fault.fault),
+            ("SMB2 LOGOFF Response", Fault::Truncated)
+        );
         hostile::attack_body(&bytes, |reader| {
             let _ = TreeDisconnectRequest::decode(reader);
         });

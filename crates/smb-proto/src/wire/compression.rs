@@ -98,7 +98,11 @@ impl<'a> Unchained<'a> {
     /// # Panics
     /// If the algorithm is none.
     pub fn encode_header(&self, w: &mut Writer<'_>) {
-        assert_ne!(self.algorithm, CompressionAlgorithm::NONE, "what is not compressed is sent as it is");
+        assert_ne!(
+            self.algorithm,
+            CompressionAlgorithm::NONE,
+            "what is not compressed is sent as it is"
+        );
         w.bytes(&Protocol::Compression.id());
         w.u32(self.original_size);
         w.u16(self.algorithm.0);
@@ -122,7 +126,10 @@ impl<'a> Chained<'a> {
     /// The payloads in order; after an error there is nothing more.
     pub fn payloads(&self) -> Payloads<'a> {
         Payloads {
-            rest: Some(Reader::new(self.payloads, "SMB2_COMPRESSION_CHAINED_PAYLOAD_HEADER")),
+            rest: Some(Reader::new(
+                self.payloads,
+                "SMB2_COMPRESSION_CHAINED_PAYLOAD_HEADER",
+            )),
             first: true,
         }
     }
@@ -301,7 +308,13 @@ mod tests {
         assert_eq!(sizes, [4, 256, 8]);
         assert_eq!(sizes.iter().sum::<u32>(), message.original_size);
         let pattern = PatternV1::decode(payloads[1].data).unwrap();
-        assert_eq!(pattern, PatternV1 { pattern: 0xAA, repetitions: 256 });
+        assert_eq!(
+            pattern,
+            PatternV1 {
+                pattern: 0xAA,
+                repetitions: 256
+            }
+        );
         assert_eq!(hostile::structure(|w| pattern.encode(w)), payloads[1].data);
         assert_eq!(encoded(message.original_size, &payloads), bytes);
     }
@@ -315,19 +328,29 @@ mod tests {
         };
         let outcomes: Vec<_> = message.payloads().collect();
         assert!(outcomes[0].is_ok());
-        assert_eq!((outcomes.len(), outcomes[1].unwrap_err().fault), (2, Fault::Value));
+        assert_eq!(
+            (outcomes.len(), outcomes[1].unwrap_err().fault),
+            (2, Fault::Value)
+        );
         // A length that does not hold OriginalPayloadSize.
         let bytes = b"\xFCSMB\x02\0\0\0\x02\0\x01\0\x03\0\0\0abcdefg";
         let CompressedMessage::Chained(message) = decode(bytes).unwrap() else {
             panic!("chained")
         };
-        assert_eq!(message.payloads().next().unwrap().unwrap_err().fault, Fault::Bounds);
+        assert_eq!(
+            message.payloads().next().unwrap().unwrap_err().fault,
+            Fault::Bounds
+        );
     }
 
     #[test]
     fn unchained_messages_are_strict() {
         let bytes = b"\xFCSMB\x02\0\0\0\x01\0\0\0\x09\0\0\0abcdefgh";
-        assert_eq!(decode(bytes).unwrap_err().fault, Fault::Bounds, "a plain part past the end");
+        assert_eq!(
+            decode(bytes).unwrap_err().fault,
+            Fault::Bounds,
+            "a plain part past the end"
+        );
         let bytes = b"\xFCSMB\x02\0\0\0\0\0\0\0\0\0\0\0abcdefgh";
         assert_eq!(decode(bytes).unwrap_err().fault, Fault::Value, "no algorithm");
         let bytes = b"\xFCSMB\x02\0\0\0\x01\0\x02\0\0\0\0\0abcdefgh";
@@ -338,9 +361,21 @@ mod tests {
     fn hostile_messages() {
         let pattern = b"\xAA\0\0\0\0\x01\0\0";
         let payloads = [
-            ChainedPayload { algorithm: CompressionAlgorithm::NONE, original_size: 4, data: b"head" },
-            ChainedPayload { algorithm: CompressionAlgorithm::PATTERN_V1, original_size: 256, data: pattern },
-            ChainedPayload { algorithm: CompressionAlgorithm::LZ4, original_size: 99, data: b"compressed" },
+            ChainedPayload {
+                algorithm: CompressionAlgorithm::NONE,
+                original_size: 4,
+                data: b"head",
+            },
+            ChainedPayload {
+                algorithm: CompressionAlgorithm::PATTERN_V1,
+                original_size: 256,
+                data: pattern,
+            },
+            ChainedPayload {
+                algorithm: CompressionAlgorithm::LZ4,
+                original_size: 99,
+                data: b"compressed",
+            },
         ];
         let mut bytes = encoded(359, &payloads);
         for _ in 0..2 {

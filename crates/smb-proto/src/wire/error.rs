@@ -295,7 +295,10 @@ mod tests {
             });
         }
         assert_eq!(both[1].share_redirect(), Some(&b"moved"[..]));
-        assert_eq!(ErrorResponse::Plain(&[0x10, 0x27, 0, 0]).required_len(), Some(10_000));
+        assert_eq!(
+            ErrorResponse::Plain(&[0x10, 0x27, 0, 0]).required_len(),
+            Some(10_000)
+        );
     }
 
     proptest! {

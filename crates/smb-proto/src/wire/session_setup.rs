@@ -147,8 +147,14 @@ mod tests {
         let request = SessionSetupRequest::decode(&mut hostile::body(&bytes)).unwrap();
         assert_eq!(request.security_mode, SecurityMode::SIGNING_ENABLED);
         assert_eq!(request.capabilities, Capabilities::DFS);
-        assert_eq!((request.security_buffer.len(), request.security_buffer[0]), (74, 0x60));
-        assert_eq!(hostile::message(|w| request.encode(w))[HEADER_LEN..], bytes[HEADER_LEN..]);
+        assert_eq!(
+            (request.security_buffer.len(), request.security_buffer[0]),
+            (74, 0x60)
+        );
+        assert_eq!(
+            hostile::message(|w| request.encode(w))[HEADER_LEN..],
+            bytes[HEADER_LEN..]
+        );
 
         let bytes = unhex(
             "FE534D4240000100000000000100800009000000000000000300000000000000FFFE000000000000
@@ -157,12 +163,18 @@ mod tests {
         );
         let mut reader = Reader::new(&bytes, "test");
         let header = Header::decode(&mut reader).unwrap();
-        assert_eq!((header.status, header.session_id), (NtStatus::SUCCESS, SessionId(0x1000_0000_0019)));
+        assert_eq!(
+            (header.status, header.session_id),
+            (NtStatus::SUCCESS, SessionId(0x1000_0000_0019))
+        );
         assert_eq!(header.signature[..2], [0xEB, 0xE1]);
         let response = SessionSetupResponse::decode(&mut reader).unwrap();
         assert_eq!(response.session_flags, SessionFlags::default());
         assert_eq!(response.security_buffer.len(), 29);
-        assert_eq!(hostile::message(|w| response.encode(w))[HEADER_LEN..], bytes[HEADER_LEN..]);
+        assert_eq!(
+            hostile::message(|w| response.encode(w))[HEADER_LEN..],
+            bytes[HEADER_LEN..]
+        );
     }
 
     #[test]

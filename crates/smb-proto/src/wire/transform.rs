@@ -84,7 +84,10 @@ mod tests {
         let header = TransformHeader::decode(&mut Reader::new(&bytes, "test")).unwrap();
         assert_eq!(header.original_message_size, 0x87);
         assert_eq!(header.session_id, SessionId(0x8_E400_1400_0011));
-        assert_eq!((header.signature[0], header.nonce[0], header.nonce[15]), (0x81, 0x66, 0xEE));
+        assert_eq!(
+            (header.signature[0], header.nonce[0], header.nonce[15]),
+            (0x81, 0x66, 0xEE)
+        );
         assert_eq!(hostile::structure(|w| header.encode(w)), bytes);
         assert_eq!(bytes[TransformHeader::AUTHENTICATED_OFFSET], header.nonce[0]);
     }
