@@ -10,9 +10,10 @@ macro_rules! flags {
     }) => {
         $(#[$outer])*
         #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[allow(unreachable_pub, reason = "some are private")]
         $vis struct $name(pub $int);
 
-        #[allow(dead_code, reason = "the whole field is named, whether used or not")]
+        #[allow(dead_code, unreachable_pub, reason = "the whole field is named, whether used or not")]
         impl $name {
             $($(#[$inner])* pub const $flag: Self = Self($value);)*
 
@@ -106,8 +107,10 @@ macro_rules! codes {
     }) => {
         $(#[$outer])*
         #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[allow(unreachable_pub, reason = "some are private")]
         $vis struct $name(pub $int);
 
+        #[allow(dead_code, unreachable_pub, reason = "every number is named, whether used or not")]
         impl $name {
             $($(#[$inner])* pub const $code: Self = Self($value);)*
         }

@@ -5,12 +5,15 @@
 //! that begin with their own `StructureSize`; variable parts are borrowed from the message when decoded.
 //! Bulk payloads (READ replies, WRITE requests) are never part of an encoded head: the head says where they follow.
 
+pub mod bare;
 mod body;
 pub mod change_notify;
 pub mod close;
+pub mod compression;
 pub mod create;
 pub mod create_context;
 mod cursor;
+pub mod error;
 mod file_attributes;
 mod flags;
 pub mod flush;
@@ -25,14 +28,18 @@ mod lengths;
 pub mod lock;
 pub mod negotiate;
 pub mod negotiate_context;
+pub mod oplock_break;
 pub mod query_directory;
 pub mod query_info;
 pub mod read;
+pub mod session_setup;
 pub mod set_info;
 pub mod smb1_negotiate;
 pub mod status;
 mod text;
 mod time;
+pub mod transform;
+pub mod tree_connect;
 pub mod write;
 
 pub use body::Payload;

@@ -314,4 +314,4 @@ impl<'a> NegotiateResponse<'a> {
 
 #[cfg(test)]
 #[path = "negotiate_tests.rs"]
-mod tests;
+pub(super) mod tests;
