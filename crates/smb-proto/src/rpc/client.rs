@@ -40,7 +40,7 @@ pub enum RpcError {
     /// The call did not reach its procedure.
     #[error("the call failed with status {status:#010x}")]
     Fault {
-        /// `nca_*` ([C706] appendix E) or a Win32 code; 5 is ERROR_ACCESS_DENIED.
+        /// `nca_*` (C706 appendix E) or a Win32 code; 5 is ERROR_ACCESS_DENIED.
         status: u32,
     },
     /// The procedure said no.

@@ -1,6 +1,6 @@
 //! Remote procedure calls over named pipes, as far as listing shares needs them.
 //!
-//! DCE/RPC 5.0 ([C706] 12, [MS-RPCE]) over `IPC$`: a client binds to an interface of the pipe, then each call is a
+//! DCE/RPC 5.0 (C706 12, [MS-RPCE]) over `IPC$`: a client binds to an interface of the pipe, then each call is a
 //! request and a response, cut into fragments. Numbers are little-endian, parameters in NDR 2.0; the session protects
 //! the pipe, so there is no authentication of RPC's own.
 //!

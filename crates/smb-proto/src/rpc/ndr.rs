@@ -1,4 +1,4 @@
-//! Network Data Representation 2.0 ([C706] 14), as far as the calls here need it.
+//! Network Data Representation 2.0 (C706 14), as far as the calls here need it.
 //!
 //! Everything is aligned to its size, counted from the stub's start. A pointer is a number, 0 for none; what it points
 //! to follows after the structure or array that holds it, in the same order.

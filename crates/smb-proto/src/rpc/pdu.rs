@@ -1,4 +1,4 @@
-//! Protocol data units of connection-oriented RPC ([C706] 12.6, [MS-RPCE] 2.2.2).
+//! Protocol data units of connection-oriented RPC (C706 12.6, [MS-RPCE] 2.2.2).
 //!
 //! Header of 16 bytes: version 5.0, type, flags, data representation (`10 00 00 00`: little-endian, ASCII, IEEE),
 //! `frag_length`, `auth_length` (0 here), `call_id`. Each is one fragment.
@@ -8,19 +8,19 @@ use crate::wire::{Fault, Malformed, Reader, Result, Writer};
 
 /// Bytes of the common header.
 const HEADER_LEN: usize = 16;
-/// Little-endian integers, ASCII, IEEE ([C706] 14.1).
+/// Little-endian integers, ASCII, IEEE (C706 14.1).
 const DATA_REPRESENTATION: [u8; 4] = [0x10, 0, 0, 0];
 /// Bytes of a request or response before its stub.
 const CALL_HEADER_LEN: usize = HEADER_LEN + 8;
 /// Longest fragment that is sent and taken: what Windows proposes on pipes.
 pub(super) const FRAGMENT_LEN_MAX: u16 = 4280;
-/// [C706] 12.6.3.1: every implementation takes fragments of this length.
+/// C706 12.6.3.1: every implementation takes fragments of this length.
 const FRAGMENT_LEN_MIN: u16 = 1432;
 /// Longest stub put together from fragments, in bytes: a guess, some 20,000 shares.
 pub const STUB_LEN_MAX: usize = 4 << 20;
 
 flags! {
-    /// `pfc_flags` ([C706] 12.6.3.1).
+    /// `pfc_flags` (C706 12.6.3.1).
     pub struct PacketFlags(u8) {
         /// The first fragment of a call.
         FIRST_FRAG = 0x01;
@@ -39,7 +39,7 @@ flags! {
     }
 }
 
-/// An interface or a transfer syntax: UUID and version ([C706] 12.6.3.1, `p_syntax_id_t`).
+/// An interface or a transfer syntax: UUID and version (C706 12.6.3.1, `p_syntax_id_t`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SyntaxId {
     /// As on the wire: the first three fields little-endian.
@@ -118,11 +118,10 @@ pub enum Body<'a> {
     Fault {
         /// Number of the context that bind proposed.
         context_id: u16,
-        /// Why: `nca_*` ([C706] appendix E) or a Win32 code.
+        /// Why: `nca_*` (C706 appendix E) or a Win32 code.
         status: u32,
     },
-    /// Proposes an interface with one transfer syntax (type 11). Of more that a peer proposes, the first of each context
-    /// is told.
+    /// Proposes interfaces and transfer syntaxes for them (type 11).
     Bind {
         /// Longest fragment that the sender sends, in bytes.
         max_xmit_frag: u16,
@@ -148,7 +147,7 @@ pub enum Body<'a> {
     },
     /// Refuses bind (type 13).
     BindNak {
-        /// Why ([C706] 12.6.3.1, `p_reject_reason_t`).
+        /// Why (C706 12.6.3.1, `p_reject_reason_t`).
         reject_reason: u16,
     },
 }

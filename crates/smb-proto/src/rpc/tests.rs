@@ -78,7 +78,7 @@ fn bodies(stub: &[u8]) -> impl Strategy<Value = Body<'_>> {
     ]
 }
 
-/// [C706] 12.6.4.3, laid out by hand; the UUIDs are in the order that captures of any Windows client show.
+/// C706 12.6.4.3, laid out by hand; the UUIDs are in the order that captures of any Windows client show.
 #[test]
 fn a_known_bind() {
     let bind = ShareEnum::new("nas").start();

@@ -1,6 +1,6 @@
 //! Structures of fixed size, written down once for both directions.
 
-use crate::wire::security::AccessMask;
+use crate::wire::create::AccessMask;
 use crate::wire::{FileAttributes, FileTime, Reader, Result, Writer};
 
 /// A field of fixed size.

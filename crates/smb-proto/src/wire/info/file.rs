@@ -1,8 +1,8 @@
 //! Information of fixed size about an open file ([MS-FSCC] 2.4).
 
 use super::field::{flag_fields, information};
+use crate::wire::create::AccessMask;
 use crate::wire::flags::flags;
-use crate::wire::security::AccessMask;
 use crate::wire::{FileAttributes, FileTime};
 
 information! {

@@ -5,7 +5,6 @@
 //! anywhere in the bytes; [`SecurityDescriptor::encode`] puts owner, group, SACL and DACL in this order). Nothing here decides whether access
 //! is allowed.
 
-mod access;
 mod acl;
 mod descriptor;
 mod sddl;
@@ -13,7 +12,7 @@ mod sid;
 #[cfg(test)]
 mod tests;
 
-pub use access::AccessMask;
+use super::create::AccessMask;
 pub use acl::{Ace, AceFlags, AceKind, Acl};
 pub use descriptor::{ControlFlags, SecurityDescriptor};
 pub use sddl::{SddlError, SddlFault};
