@@ -4,4 +4,9 @@
 //! randomness are arguments, so every behaviour is tested by seed. Peers are hostile until parsed: no decoder panics,
 //! none allocates from a length it has not checked, none copies a payload.
 
+pub mod names;
+pub mod rpc;
+pub mod unc;
+pub mod upcase;
+pub mod wildcard;
 pub mod wire;

@@ -1,0 +1,24 @@
+//! Remote procedure calls over named pipes, as far as listing shares needs them.
+//!
+//! DCE/RPC 5.0 (C706 12, [MS-RPCE]) over `IPC$`: a client binds to an interface of the pipe, then each call is a
+//! request and a response, cut into fragments. Numbers are little-endian, parameters in NDR 2.0; the session protects
+//! the pipe, so there is no authentication of RPC's own.
+//!
+//! ```text
+//! client.rs    a call from bind to result, sans I/O
+//! srvsvc.rs    [MS-SRVS]: shares, server        wkssvc.rs   [MS-WKST]: workstation
+//! ndr.rs       parameters                       pdu.rs      bind, bind_ack, request, response, fault
+//! ```
+
+pub mod client;
+mod ndr;
+mod pdu;
+pub mod srvsvc;
+#[cfg(test)]
+mod tests;
+pub mod wkssvc;
+
+pub use pdu::{
+    BindAckResult, Body, Fragments, PacketFlags, Pdu, Reassembly, STUB_LEN_MAX, SyntaxId, request_fragments,
+    response_fragments,
+};

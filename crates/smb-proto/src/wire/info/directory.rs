@@ -1,0 +1,303 @@
+//! Records of a directory: seven layouts of one thing ([MS-FSCC] 2.4).
+//!
+//! ```text
+//! all          NextEntryOffset u32 | FileIndex u32
+//! not Names    4 times u64 | EndOfFile u64 | AllocationSize u64 | FileAttributes u32
+//! all          FileNameLength u32
+//! Full, Both…  EaSize u32
+//! IdExtd       ReparsePointTag u32 | FileId 16 bytes
+//! Both, IdBoth ShortNameLength u8 | reserved u8 | ShortName 24 bytes
+//! IdBoth       reserved u16 | FileId u64           IdFull  reserved u32 | FileId u64
+//! all          FileName
+//! ```
+
+use super::FileInfoClass;
+use super::list::{Chain, Entries};
+use crate::wire::{Fault, FileAttributes, FileTime, Reader, Result, Text, Writer};
+
+/// The layout of a directory's records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DirectoryClass {
+    /// `FileDirectoryInformation` ([MS-FSCC] 2.4.10).
+    Directory,
+    /// `FileFullDirectoryInformation` ([MS-FSCC] 2.4.19): and the size of extended attributes.
+    FullDirectory,
+    /// `FileBothDirectoryInformation` ([MS-FSCC] 2.4.8): and the short name.
+    BothDirectory,
+    /// `FileIdFullDirectoryInformation` ([MS-FSCC] 2.4.23): full, and the file's number.
+    IdFullDirectory,
+    /// `FileIdBothDirectoryInformation` ([MS-FSCC] 2.4.22): both, and the file's number.
+    IdBothDirectory,
+    /// `FileNamesInformation` ([MS-FSCC] 2.4.33): names alone.
+    Names,
+    /// `FileIdExtdDirectoryInformation` ([MS-FSCC] 2.4.21): full, and the reparse tag and a number of 128 bits.
+    IdExtdDirectory,
+}
+
+impl DirectoryClass {
+    /// From the number on the wire; `None` if it is none of these.
+    pub fn from_u8(number: u8) -> Option<Self> {
+        Some(match FileInfoClass::from_u8(number)? {
+            FileInfoClass::Directory => Self::Directory,
+            FileInfoClass::FullDirectory => Self::FullDirectory,
+            FileInfoClass::BothDirectory => Self::BothDirectory,
+            FileInfoClass::IdFullDirectory => Self::IdFullDirectory,
+            FileInfoClass::IdBothDirectory => Self::IdBothDirectory,
+            FileInfoClass::Names => Self::Names,
+            FileInfoClass::IdExtdDirectory => Self::IdExtdDirectory,
+            _ => return None,
+        })
+    }
+
+    /// As a class of information, whose number is on the wire.
+    pub fn info_class(self) -> FileInfoClass {
+        match self {
+            Self::Directory => FileInfoClass::Directory,
+            Self::FullDirectory => FileInfoClass::FullDirectory,
+            Self::BothDirectory => FileInfoClass::BothDirectory,
+            Self::IdFullDirectory => FileInfoClass::IdFullDirectory,
+            Self::IdBothDirectory => FileInfoClass::IdBothDirectory,
+            Self::Names => FileInfoClass::Names,
+            Self::IdExtdDirectory => FileInfoClass::IdExtdDirectory,
+        }
+    }
+
+    /// Bytes of a record before its name.
+    pub fn fixed_len(self) -> usize {
+        match self {
+            Self::Directory => 64,
+            Self::FullDirectory => 68,
+            Self::BothDirectory => 94,
+            Self::IdFullDirectory => 80,
+            Self::IdBothDirectory => 104,
+            Self::Names => 12,
+            Self::IdExtdDirectory => 88,
+        }
+    }
+
+    fn structure(self) -> &'static str {
+        match self {
+            Self::Directory => "FileDirectoryInformation",
+            Self::FullDirectory => "FileFullDirectoryInformation",
+            Self::BothDirectory => "FileBothDirectoryInformation",
+            Self::IdFullDirectory => "FileIdFullDirectoryInformation",
+            Self::IdBothDirectory => "FileIdBothDirectoryInformation",
+            Self::Names => "FileNamesInformation",
+            Self::IdExtdDirectory => "FileIdExtdDirectoryInformation",
+        }
+    }
+
+    fn has_ea_size(self) -> bool {
+        !matches!(self, Self::Directory | Self::Names)
+    }
+
+    fn has_short_name(self) -> bool {
+        matches!(self, Self::BothDirectory | Self::IdBothDirectory)
+    }
+}
+
+/// A file in a directory. What a class does not carry is 0 or empty when decoded and left out when encoded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DirectoryRecord {
+    /// Place in the directory, if the file system has such; most say 0.
+    pub file_index: u32,
+    /// When the file was made.
+    pub creation_time: FileTime,
+    /// When it was last read or written.
+    pub last_access_time: FileTime,
+    /// When its content last changed.
+    pub last_write_time: FileTime,
+    /// When content or metadata last changed.
+    pub change_time: FileTime,
+    /// Bytes of content. May lag behind the file's own word while it is being written.
+    pub end_of_file: u64,
+    /// Bytes allocated on the volume.
+    pub allocation_size: u64,
+    /// Attributes.
+    pub attributes: FileAttributes,
+    /// Bytes of extended attributes; but see [`DirectoryRecord::reparse_tag`].
+    pub ea_size: u32,
+    /// Kind of reparse point; only `IdExtdDirectory` has this field.
+    pub extd_reparse_tag: u32,
+    /// The file's number; 64 bits in all classes but `IdExtdDirectory`. 0: it has none.
+    pub file_id: u128,
+    /// 8.3 name, at most 12 units; empty if there is none.
+    pub short_name: Text,
+    /// Name. `.` and `..` are records too.
+    pub name: Text,
+}
+
+impl DirectoryRecord {
+    /// The reparse tag, if it is a reparse point. [MS-FSCC] 2.4.8 and others: `EaSize` of a reparse point is its tag.
+    pub fn reparse_tag(&self) -> Option<u32> {
+        if !self.attributes.contains(FileAttributes::REPARSE_POINT) {
+            return None;
+        }
+        Some(match self.extd_reparse_tag {
+            0 => self.ea_size,
+            tag => tag,
+        })
+    }
+
+    /// The reader is past `NextEntryOffset`.
+    fn read(reader: &mut Reader<'_>, class: DirectoryClass) -> Result<Self> {
+        let mut record = Self {
+            file_index: reader.u32()?,
+            ..Self::default()
+        };
+        if class != DirectoryClass::Names {
+            record.creation_time = FileTime::read(reader)?;
+            record.last_access_time = FileTime::read(reader)?;
+            record.last_write_time = FileTime::read(reader)?;
+            record.change_time = FileTime::read(reader)?;
+            record.end_of_file = reader.u64()?;
+            record.allocation_size = reader.u64()?;
+            record.attributes = FileAttributes::from_bits(reader.u32()?);
+        }
+        let name_len = usize::try_from(reader.u32()?).unwrap_or(usize::MAX);
+        if class.has_ea_size() {
+            record.ea_size = reader.u32()?;
+        }
+        if class.has_short_name() {
+            record.short_name = read_short_name(reader)?;
+        }
+        match class {
+            DirectoryClass::IdExtdDirectory => {
+                record.extd_reparse_tag = reader.u32()?;
+                record.file_id = u128::from_le_bytes(reader.array()?);
+            }
+            DirectoryClass::IdBothDirectory => {
+                reader.skip(2)?;
+                record.file_id = u128::from(reader.u64()?);
+            }
+            DirectoryClass::IdFullDirectory => {
+                reader.skip(4)?;
+                record.file_id = u128::from(reader.u64()?);
+            }
+            _ => {}
+        }
+        let fault = reader.fault(Fault::Value);
+        record.name = Text::from_le_bytes(reader.bytes(name_len)?).ok_or(fault)?;
+        Ok(record)
+    }
+
+    /// What follows `NextEntryOffset`.
+    fn write(&self, writer: &mut Writer<'_>, class: DirectoryClass) {
+        writer.u32(self.file_index);
+        if class != DirectoryClass::Names {
+            self.creation_time.write(writer);
+            self.last_access_time.write(writer);
+            self.last_write_time.write(writer);
+            self.change_time.write(writer);
+            writer.u64(self.end_of_file);
+            writer.u64(self.allocation_size);
+            writer.u32(self.attributes.bits());
+        }
+        writer.u32(u32::try_from(self.name.wire_len()).expect("names are short"));
+        if class.has_ea_size() {
+            writer.u32(self.ea_size);
+        }
+        if class.has_short_name() {
+            let length = self.short_name.wire_len();
+            assert!(length <= SHORT_NAME_LEN, "a short name has at most 12 units");
+            writer.u8(u8::try_from(length).unwrap_or(0));
+            writer.u8(0);
+            self.short_name.write(writer);
+            writer.zeros(SHORT_NAME_LEN - length);
+        }
+        match class {
+            DirectoryClass::IdExtdDirectory => {
+                writer.u32(self.extd_reparse_tag);
+                writer.bytes(&self.file_id.to_le_bytes());
+            }
+            DirectoryClass::IdBothDirectory => {
+                writer.u16(0);
+                writer.u64(self.file_id_64());
+            }
+            DirectoryClass::IdFullDirectory => {
+                writer.u32(0);
+                writer.u64(self.file_id_64());
+            }
+            _ => {}
+        }
+        self.name.write(writer);
+    }
+
+    /// [MS-FSCC] 2.1.9: a number that does not fit 64 bits is told as -1.
+    fn file_id_64(&self) -> u64 {
+        u64::try_from(self.file_id).unwrap_or(u64::MAX)
+    }
+}
+
+/// Bytes of the short name's field.
+const SHORT_NAME_LEN: usize = 24;
+
+fn read_short_name(reader: &mut Reader<'_>) -> Result<Text> {
+    let fault = reader.fault(Fault::Value);
+    let length = usize::from(reader.u8()?);
+    reader.skip(1)?;
+    let field = reader.bytes(SHORT_NAME_LEN)?;
+    field.get(..length).and_then(Text::from_le_bytes).ok_or(fault)
+}
+
+/// The records in a QUERY_DIRECTORY response's buffer, in the server's order. Ends after the first fault.
+#[derive(Clone, Debug)]
+pub struct DirectoryRecords<'a> {
+    entries: Entries<'a>,
+    class: DirectoryClass,
+}
+
+impl<'a> DirectoryRecords<'a> {
+    /// Records of a class in a buffer.
+    pub fn new(buffer: &'a [u8], class: DirectoryClass) -> Self {
+        Self {
+            entries: Entries::new(buffer, class.fixed_len(), class.structure()),
+            class,
+        }
+    }
+}
+
+impl Iterator for DirectoryRecords<'_> {
+    type Item = Result<DirectoryRecord>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let entry = self.entries.next()?;
+        let record = entry.and_then(|mut reader| DirectoryRecord::read(&mut reader, self.class));
+        if record.is_err() {
+            self.entries.stop();
+        }
+        Some(record)
+    }
+}
+
+/// Fills a QUERY_DIRECTORY response's buffer up to the client's `OutputBufferLength`.
+#[derive(Debug)]
+pub struct DirectoryWriter {
+    class: DirectoryClass,
+    chain: Chain,
+    length_max: usize,
+}
+
+impl DirectoryWriter {
+    /// Begins a list at the writer's position, of at most `length_max` bytes.
+    pub fn new(writer: &Writer<'_>, class: DirectoryClass, length_max: usize) -> Self {
+        Self {
+            class,
+            chain: Chain::new(writer, 8),
+            length_max,
+        }
+    }
+
+    /// Appends a record; `false`, and nothing is written, if it does not fit any more. A first record that does not fit
+    /// is answered with STATUS_BUFFER_OVERFLOW or STATUS_INFO_LENGTH_MISMATCH ([MS-SMB2] 3.3.5.18).
+    #[must_use]
+    pub fn push(&mut self, writer: &mut Writer<'_>, record: &DirectoryRecord) -> bool {
+        let end = self.chain.next_at(writer) + self.class.fixed_len() + record.name.wire_len();
+        if end > self.length_max {
+            return false;
+        }
+        self.chain.begin(writer);
+        record.write(writer, self.class);
+        true
+    }
+}
