@@ -101,7 +101,9 @@ pub struct Guid(pub [u8; 16]);
 impl fmt::Display for Guid {
     /// The usual form: the first three groups are little-endian numbers.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for place in [3, 2, 1, 0, 16, 5, 4, 16, 7, 6, 16, 8, 9, 16, 10, 11, 12, 13, 14, 15] {
+        for place in [
+            3, 2, 1, 0, 16, 5, 4, 16, 7, 6, 16, 8, 9, 16, 10, 11, 12, 13, 14, 15,
+        ] {
             match self.0.get(place) {
                 Some(byte) => write!(f, "{byte:02x}")?,
                 None => f.write_str("-")?,

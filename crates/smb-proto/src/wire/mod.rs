@@ -6,7 +6,7 @@
 //! Bulk payloads (READ replies, WRITE requests) are never part of an encoded head: the head says where they follow.
 
 mod cursor;
-mod flags;
+pub(crate) mod flags;
 mod ids;
 mod text;
 
