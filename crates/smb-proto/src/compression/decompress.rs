@@ -1,7 +1,9 @@
 //! A compressed message, hostile until it has its size.
 
-use super::{Algorithms, FLAG_CHAINED, HEADER_LEN, LZ4, NONE, PATTERN_V1, PAYLOAD_HEADER_LEN, PROTOCOL_ID};
-use crate::wire::{Fault, Reader, Result};
+use super::Algorithms;
+use crate::wire::compression::{Chained, CompressedMessage, PatternV1, Unchained};
+use crate::wire::negotiate_context::CompressionAlgorithm;
+use crate::wire::{Fault, Malformed, Reader, Result};
 
 /// The message that `bytes`, which begin with the transform header, stand for. `algorithms` and `chained` are what the
 /// connection negotiated. `limit` is the longest message allowed, in bytes: 256, a header and the largest transfer
@@ -10,102 +12,68 @@ use crate::wire::{Fault, Reader, Result};
 /// # Errors
 /// Every fault is one for which [MS-SMB2] has the connection closed.
 pub fn decompress(bytes: &[u8], algorithms: Algorithms, chained: bool, limit: usize) -> Result<Vec<u8>> {
-    let mut reader = Reader::new(bytes, "SMB2 COMPRESSION_TRANSFORM_HEADER");
-    if bytes.len() < HEADER_LEN {
-        return Err(reader.fault(Fault::Truncated));
+    let message = CompressedMessage::decode(&mut Reader::new(bytes, NAME))?;
+    let size = message.original_len();
+    if size > limit {
+        return Err(fault(Fault::Bounds));
     }
-    if reader.array()? != PROTOCOL_ID {
-        return Err(reader.fault(Fault::Signature));
+    let mut out = Vec::with_capacity(size);
+    match message {
+        CompressedMessage::Unchained(message) => unchained(&message, algorithms, &mut out)?,
+        CompressedMessage::Chained(message) if chained => chain(&message, algorithms, size, &mut out)?,
+        CompressedMessage::Chained(_) => return Err(fault(Fault::Value)),
     }
-    let original_size = reader.u32()? as usize;
-    if original_size > limit {
-        return Err(reader.fault(Fault::Bounds));
+    if out.len() != size {
+        return Err(fault(Fault::Truncated));
     }
-    // The flags of the first payload are at the same place as those of the unchained header.
-    let mut peek = reader;
-    peek.skip(2)?;
-    match peek.u16()? {
-        FLAG_CHAINED if chained => decompress_chained(reader, algorithms, original_size),
-        0 => decompress_unchained(reader, algorithms, original_size, limit),
-        _ => Err(reader.fault(Fault::Value)),
-    }
+    Ok(out)
 }
 
-fn decompress_unchained(
-    mut reader: Reader<'_>,
-    algorithms: Algorithms,
-    original_size: usize,
-    limit: usize,
-) -> Result<Vec<u8>> {
-    if reader.u16()? != LZ4 || !algorithms.lz4 {
-        return Err(reader.fault(Fault::Value));
-    }
-    reader.skip(2)?;
-    let offset = reader.u32()? as usize;
-    let plain = reader.bytes(offset)?;
-    let size = offset
-        .checked_add(original_size)
-        .filter(|size| *size <= limit)
-        .ok_or(reader.fault(Fault::Bounds))?;
-    let mut message = Vec::with_capacity(size);
-    message.extend_from_slice(plain);
-    lz4(&mut reader, original_size, &mut message)?;
-    Ok(message)
+const NAME: &str = "SMB2 COMPRESSION_TRANSFORM_HEADER";
+
+/// Without a place: what is wrong is found after its bytes were read.
+fn fault(fault: Fault) -> Malformed {
+    Reader::new(&[], NAME).fault(fault)
 }
 
-/// [MS-SMB2] 3.1.5.3.
-fn decompress_chained(mut reader: Reader<'_>, algorithms: Algorithms, size: usize) -> Result<Vec<u8>> {
-    let mut message = Vec::with_capacity(size);
-    // Every link takes at least a header's bytes of the input, so the loop is bound by it.
-    while reader.remaining() > 0 {
-        if reader.remaining() < PAYLOAD_HEADER_LEN {
-            return Err(reader.fault(Fault::Truncated));
+/// [MS-SMB2] 3.1.5.2.
+fn unchained(message: &Unchained<'_>, algorithms: Algorithms, out: &mut Vec<u8>) -> Result<()> {
+    if message.algorithm != CompressionAlgorithm::LZ4 || !algorithms.lz4 {
+        return Err(fault(Fault::Value));
+    }
+    out.extend_from_slice(message.plain);
+    lz4(message.compressed, message.original_size as usize, out)
+}
+
+/// [MS-SMB2] 3.1.5.3; the message never grows past `size`.
+fn chain(message: &Chained<'_>, algorithms: Algorithms, size: usize, out: &mut Vec<u8>) -> Result<()> {
+    for payload in message.payloads() {
+        let payload = payload?;
+        if payload.algorithm != CompressionAlgorithm::NONE && !algorithms.contains(payload.algorithm) {
+            return Err(fault(Fault::Value));
         }
-        let algorithm = reader.u16()?;
-        reader.skip(2)?;
-        let length = reader.u32()? as usize;
-        let left = size - message.len();
-        let at = reader.position();
-        let bytes = reader.bytes(length)?;
-        let mut payload = Reader::at(
-            &reader.message()[..at + length],
-            at,
-            "SMB2_COMPRESSION_CHAINED_PAYLOAD_HEADER",
-        );
-        match algorithm {
-            NONE if length <= left => message.extend_from_slice(bytes),
-            PATTERN_V1 if algorithms.pattern_v1 => {
-                let [byte, _, _, _] = payload.array()?;
-                let repetitions = payload.u32()? as usize;
-                if repetitions > left {
-                    return Err(payload.fault(Fault::Bounds));
-                }
-                message.resize(message.len() + repetitions, byte);
+        let original_size = payload.original_size as usize;
+        if original_size > size - out.len() {
+            return Err(fault(Fault::Bounds));
+        }
+        match payload.algorithm {
+            CompressionAlgorithm::NONE => out.extend_from_slice(payload.data),
+            CompressionAlgorithm::PATTERN_V1 => {
+                let run = PatternV1::decode(payload.data)?;
+                out.resize(out.len() + original_size, run.pattern);
             }
-            LZ4 if algorithms.lz4 => {
-                let original_size = payload.u32()? as usize;
-                if original_size > left {
-                    return Err(payload.fault(Fault::Bounds));
-                }
-                lz4(&mut payload, original_size, &mut message)?;
-            }
-            NONE => return Err(payload.fault(Fault::Bounds)),
-            _ => return Err(payload.fault(Fault::Value)),
+            _ => lz4(payload.data, original_size, out)?,
         }
     }
-    if message.len() != size {
-        return Err(reader.fault(Fault::Truncated));
-    }
-    Ok(message)
+    Ok(())
 }
 
-/// Appends what the rest of `reader` decompresses to, exactly `original_size` bytes.
-fn lz4(reader: &mut Reader<'_>, original_size: usize, message: &mut Vec<u8>) -> Result<()> {
-    let start = message.len();
-    message.resize(start + original_size, 0);
-    let fault = reader.fault(Fault::Value);
-    match lz4_flex::block::decompress_into(reader.rest(), &mut message[start..]) {
+/// Appends what `compressed` stands for, exactly `original_size` bytes.
+fn lz4(compressed: &[u8], original_size: usize, out: &mut Vec<u8>) -> Result<()> {
+    let start = out.len();
+    out.resize(start + original_size, 0);
+    match lz4_flex::block::decompress_into(compressed, &mut out[start..]) {
         Ok(length) if length == original_size => Ok(()),
-        _ => Err(fault),
+        _ => Err(fault(Fault::Value)),
     }
 }

@@ -14,9 +14,13 @@
 
 mod decompress;
 
+use crate::wire::Writer;
+use crate::wire::compression::{Chained, ChainedPayload, PatternV1, Unchained};
+use crate::wire::negotiate_context::CompressionAlgorithm;
+
 pub use decompress::decompress;
 
-/// Algorithms of both ends; the numbers are those of [MS-SMB2] 2.2.3.1.3.
+/// Those of both ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Algorithms {
     /// LZ4, its block format.
@@ -25,14 +29,24 @@ pub struct Algorithms {
     pub pattern_v1: bool,
 }
 
-const PROTOCOL_ID: [u8; 4] = [0xFC, b'S', b'M', b'B'];
-const NONE: u16 = 0;
-const PATTERN_V1: u16 = 4;
-const LZ4: u16 = 5;
-const FLAG_CHAINED: u16 = 1;
-/// Length in bytes of the unchained header, and of the chained one with its first payload header.
-const HEADER_LEN: usize = 16;
-const PAYLOAD_HEADER_LEN: usize = 8;
+impl Algorithms {
+    /// Those of a negotiated list that are here.
+    pub fn from_wire(list: &[CompressionAlgorithm]) -> Self {
+        Self {
+            lz4: list.contains(&CompressionAlgorithm::LZ4),
+            pattern_v1: list.contains(&CompressionAlgorithm::PATTERN_V1),
+        }
+    }
+
+    fn contains(self, algorithm: CompressionAlgorithm) -> bool {
+        match algorithm {
+            CompressionAlgorithm::LZ4 => self.lz4,
+            CompressionAlgorithm::PATTERN_V1 => self.pattern_v1,
+            _ => false,
+        }
+    }
+}
+
 /// Shorter runs of one byte are left to LZ4: a guess, twice what a run costs.
 const RUN_MIN: usize = 32;
 
@@ -41,54 +55,62 @@ const RUN_MIN: usize = 32;
 pub fn compress(algorithms: Algorithms, chained: bool, plain_len: usize, message: &[u8]) -> Option<Vec<u8>> {
     let size = u32::try_from(message.len()).ok()?;
     let (plain, data) = message.split_at_checked(plain_len)?;
-    let mut out = Vec::with_capacity(message.len().min(64 * 1024));
-    out.extend(PROTOCOL_ID);
+    let mut out = Vec::new();
+    let mut writer = Writer::new(&mut out);
     if chained {
-        out.extend(size.to_le_bytes());
-        chain(algorithms, plain, data, &mut out);
+        Chained::encode_header(size, &mut writer);
+        chain(algorithms, plain, data, &mut writer);
     } else {
         if !algorithms.lz4 {
             return None;
         }
-        out.extend((size - plain.len() as u32).to_le_bytes());
-        out.extend(LZ4.to_le_bytes());
-        out.extend(0_u16.to_le_bytes());
-        out.extend((plain.len() as u32).to_le_bytes());
-        out.extend(plain);
-        out.extend(lz4_flex::block::compress(data));
+        let compressed = lz4_flex::block::compress(data);
+        let header = Unchained {
+            // Exact: a part of the message.
+            original_size: data.len() as u32,
+            algorithm: CompressionAlgorithm::LZ4,
+            plain,
+            compressed: &compressed,
+        };
+        header.encode_header(&mut writer);
+        writer.bytes(plain);
+        writer.bytes(&compressed);
     }
     (out.len() < message.len()).then_some(out)
 }
 
 /// [MS-SMB2] 3.1.4.4: what stays plain, a run at the front, what is between, a run at the back.
-fn chain(algorithms: Algorithms, plain: &[u8], data: &[u8], out: &mut Vec<u8>) {
-    let first_at = out.len();
-    payload(out, NONE, None, plain);
-    let (front, rest) = data.split_at(if algorithms.pattern_v1 {
-        run(data.iter())
-    } else {
-        0
-    });
-    let back_len = if algorithms.pattern_v1 {
-        run(rest.iter().rev())
-    } else {
-        0
-    };
+fn chain(algorithms: Algorithms, plain: &[u8], data: &[u8], writer: &mut Writer<'_>) {
+    let (front, rest) = data.split_at(if algorithms.pattern_v1 { run(data.iter()) } else { 0 });
+    let back_len = if algorithms.pattern_v1 { run(rest.iter().rev()) } else { 0 };
     let (middle, back) = rest.split_at(rest.len() - back_len);
-    pattern(out, front);
-    let compressed = if algorithms.lz4 {
-        lz4_flex::block::compress(middle)
+    let (front, back) = (pattern(front), pattern(back));
+    let compressed = if algorithms.lz4 { lz4_flex::block::compress(middle) } else { Vec::new() };
+    // The payload's header is 4 bytes longer.
+    let middle_as = if algorithms.lz4 && compressed.len() + 4 < middle.len() {
+        (CompressionAlgorithm::LZ4, &compressed[..])
     } else {
-        Vec::new()
+        (CompressionAlgorithm::NONE, middle)
     };
-    if algorithms.lz4 && compressed.len() + 4 < middle.len() {
-        payload(out, LZ4, Some(middle.len() as u32), &compressed);
-    } else {
-        payload(out, NONE, None, middle);
-    }
-    pattern(out, back);
-    if let Some(flags) = out.get_mut(first_at + 2..first_at + 4) {
-        flags.copy_from_slice(&FLAG_CHAINED.to_le_bytes());
+    let payloads = [
+        (CompressionAlgorithm::NONE, plain),
+        (CompressionAlgorithm::PATTERN_V1, &front),
+        middle_as,
+        (CompressionAlgorithm::PATTERN_V1, &back),
+    ];
+    let mut first = true;
+    for (algorithm, data) in payloads {
+        if data.is_empty() {
+            continue;
+        }
+        let payload = ChainedPayload {
+            algorithm,
+            // On the wire for the middle only. Exact: a part of the message.
+            original_size: middle.len() as u32,
+            data,
+        };
+        payload.encode_header(std::mem::take(&mut first), writer);
+        writer.bytes(data);
     }
 }
 
@@ -99,26 +121,18 @@ fn run<'a>(mut bytes: impl Iterator<Item = &'a u8>) -> usize {
     if length >= RUN_MIN { length } else { 0 }
 }
 
-/// `SMB2_COMPRESSION_PATTERN_PAYLOAD_V1` ([MS-SMB2] 2.2.42.2.2), if there is a run.
-fn pattern(out: &mut Vec<u8>, run: &[u8]) {
-    if let Some(byte) = run.first() {
-        let mut bytes = [*byte, 0, 0, 0, 0, 0, 0, 0];
-        bytes[4..].copy_from_slice(&(run.len() as u32).to_le_bytes());
-        payload(out, PATTERN_V1, None, &bytes);
+/// A run as payload; nothing for none.
+fn pattern(run: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    if let Some(pattern) = run.first() {
+        let run = PatternV1 {
+            pattern: *pattern,
+            // Exact: a part of the message.
+            repetitions: run.len() as u32,
+        };
+        run.encode(&mut Writer::new(&mut out));
     }
-}
-
-/// `SMB2_COMPRESSION_CHAINED_PAYLOAD_HEADER` ([MS-SMB2] 2.2.42.2.1) and what follows it; nothing if there is nothing.
-fn payload(out: &mut Vec<u8>, algorithm: u16, original_size: Option<u32>, bytes: &[u8]) {
-    if bytes.is_empty() {
-        return;
-    }
-    let length = bytes.len() + if original_size.is_some() { 4 } else { 0 };
-    out.extend(algorithm.to_le_bytes());
-    out.extend(0_u16.to_le_bytes());
-    out.extend((length as u32).to_le_bytes());
-    out.extend(original_size.map(u32::to_le_bytes).iter().flatten());
-    out.extend(bytes);
+    out
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 use super::*;
 use proptest::prelude::*;
 
+const PROTOCOL_ID: [u8; 4] = *b"\xFCSMB";
 const BOTH: Algorithms = Algorithms {
     lz4: true,
     pattern_v1: true,

@@ -19,29 +19,31 @@ use ccm::aead::AeadInOut;
 use ccm::consts::{U11, U16};
 
 use crate::secret::Key;
+use crate::wire::negotiate_context;
+use crate::wire::transform::TransformHeader;
+use crate::wire::{Reader, SessionId, Writer};
 
-/// Ciphers; the values are those of [MS-SMB2] 2.2.3.1.2.
+/// The ciphers of [MS-SMB2] 2.2.3.1.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u16)]
 pub enum Cipher {
     /// SMB 3.0 and 3.0.2 always, 3.1.1 if negotiated.
-    Aes128Ccm = 1,
+    Aes128Ccm,
     /// SMB 3.1.1.
-    Aes128Gcm = 2,
+    Aes128Gcm,
     /// SMB 3.1.1.
-    Aes256Ccm = 3,
+    Aes256Ccm,
     /// SMB 3.1.1.
-    Aes256Gcm = 4,
+    Aes256Gcm,
 }
 
 impl Cipher {
-    /// From its number on the wire.
-    pub fn from_u16(value: u16) -> Option<Self> {
-        match value {
-            1 => Some(Self::Aes128Ccm),
-            2 => Some(Self::Aes128Gcm),
-            3 => Some(Self::Aes256Ccm),
-            4 => Some(Self::Aes256Gcm),
+    /// What was negotiated; `None` for none and for unknown ones.
+    pub fn from_wire(cipher: negotiate_context::Cipher) -> Option<Self> {
+        match cipher {
+            negotiate_context::Cipher::AES_128_CCM => Some(Self::Aes128Ccm),
+            negotiate_context::Cipher::AES_128_GCM => Some(Self::Aes128Gcm),
+            negotiate_context::Cipher::AES_256_CCM => Some(Self::Aes256Ccm),
+            negotiate_context::Cipher::AES_256_GCM => Some(Self::Aes256Gcm),
             _ => None,
         }
     }
@@ -55,16 +57,11 @@ impl Cipher {
     }
 }
 
-/// Length in bytes of SMB2 TRANSFORM_HEADER ([MS-SMB2] 2.2.41).
-pub const TRANSFORM_HEADER_LEN: usize = 52;
-const PROTOCOL_ID: [u8; 4] = [0xFD, b'S', b'M', b'B'];
-const SIGNATURE: std::ops::Range<usize> = 4..20;
-const NONCE: std::ops::Range<usize> = 20..36;
-const ORIGINAL_MESSAGE_SIZE: std::ops::Range<usize> = 36..40;
-const FLAGS: std::ops::Range<usize> = 42..44;
-const SESSION_ID: std::ops::Range<usize> = 44..52;
-/// Encrypted, or in SMB 3.0 AES-128-CCM: the same value ([MS-SMB2] 2.2.41).
-const FLAG_ENCRYPTED: u16 = 1;
+/// Length in bytes of the header that goes before an encrypted message.
+pub const TRANSFORM_HEADER_LEN: usize = TransformHeader::LEN;
+const SIGNATURE: std::ops::Range<usize> =
+    TransformHeader::SIGNATURE_OFFSET..TransformHeader::SIGNATURE_OFFSET + 16;
+const AUTHENTICATED: std::ops::RangeFrom<usize> = TransformHeader::AUTHENTICATED_OFFSET..;
 
 /// Every nonce of the counter has been used: the session needs new keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -123,17 +120,18 @@ pub struct SealTicket {
 impl SealTicket {
     /// Encrypts `message` in place, from its SMB2 header on, padding and further messages of a compound included, and
     /// gives the transform header that goes before it.
-    pub fn seal(self, session_id: u64, message: &mut [u8]) -> [u8; TRANSFORM_HEADER_LEN] {
-        let size = u32::try_from(message.len()).expect("messages are shorter than 16 MiB");
-        let mut header = [0; TRANSFORM_HEADER_LEN];
-        header[..4].copy_from_slice(&PROTOCOL_ID);
-        header[NONCE].copy_from_slice(&self.nonce);
-        header[ORIGINAL_MESSAGE_SIZE].copy_from_slice(&size.to_le_bytes());
-        header[FLAGS].copy_from_slice(&FLAG_ENCRYPTED.to_le_bytes());
-        header[SESSION_ID].copy_from_slice(&session_id.to_le_bytes());
-        let tag = self.key.seal(&self.nonce, &header[NONCE.start..], message);
-        header[SIGNATURE].copy_from_slice(&tag);
-        header
+    pub fn seal(self, session_id: SessionId, message: &mut [u8]) -> [u8; TRANSFORM_HEADER_LEN] {
+        let mut header = TransformHeader {
+            signature: [0; 16],
+            nonce: self.nonce,
+            original_message_size: u32::try_from(message.len()).expect("messages are shorter than 16 MiB"),
+            session_id,
+        };
+        let mut bytes = Vec::with_capacity(TRANSFORM_HEADER_LEN);
+        header.encode(&mut Writer::new(&mut bytes));
+        header.signature = self.key.seal(&self.nonce, &bytes[AUTHENTICATED], message);
+        bytes[SIGNATURE].copy_from_slice(&header.signature);
+        bytes.try_into().expect("a transform header has 52 bytes")
     }
 }
 
@@ -154,17 +152,13 @@ impl Opener {
     /// # Errors
     /// [`Unopenable`]; `message` then holds nothing of use.
     pub fn open(&self, header: &[u8; TRANSFORM_HEADER_LEN], message: &mut [u8]) -> Result<(), Unopenable> {
-        let size = u32::try_from(message.len()).map_err(|_| Unopenable)?;
-        if header[..4] != PROTOCOL_ID
-            || header[ORIGINAL_MESSAGE_SIZE] != size.to_le_bytes()
-            || header[FLAGS] != FLAG_ENCRYPTED.to_le_bytes()
-        {
+        let mut reader = Reader::new(header, "SMB2 TRANSFORM_HEADER");
+        let decoded = TransformHeader::decode(&mut reader).map_err(|_| Unopenable)?;
+        if usize::try_from(decoded.original_message_size) != Ok(message.len()) {
             return Err(Unopenable);
         }
-        let mut nonce = [0; 16];
-        nonce.copy_from_slice(&header[NONCE]);
         self.0
-            .open(&nonce, &header[NONCE.start..], &header[SIGNATURE], message)
+            .open(&decoded.nonce, &header[AUTHENTICATED], &decoded.signature, message)
     }
 }
 

@@ -15,26 +15,26 @@ use aws_lc_rs::{aead, cmac, constant_time, hmac};
 use ghash::universal_hash::UniversalHash;
 
 use crate::secret::Key;
+use crate::wire::negotiate_context;
 
-/// How messages are signed; the values are those of [MS-SMB2] 2.2.3.1.7.
+/// How messages are signed ([MS-SMB2] 2.2.3.1.7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u16)]
 pub enum SigningAlgorithm {
     /// SMB 2.0.2 and 2.1 always, 3.1.1 if negotiated.
-    HmacSha256 = 0,
+    HmacSha256,
     /// SMB 3.0 and 3.0.2 always, 3.1.1 unless something else is negotiated.
-    AesCmac = 1,
+    AesCmac,
     /// SMB 3.1.1 if negotiated.
-    AesGmac = 2,
+    AesGmac,
 }
 
 impl SigningAlgorithm {
-    /// From its number on the wire.
-    pub fn from_u16(value: u16) -> Option<Self> {
-        match value {
-            0 => Some(Self::HmacSha256),
-            1 => Some(Self::AesCmac),
-            2 => Some(Self::AesGmac),
+    /// What was negotiated; `None` for unknown ones.
+    pub fn from_wire(algorithm: negotiate_context::SigningAlgorithm) -> Option<Self> {
+        match algorithm {
+            negotiate_context::SigningAlgorithm::HMAC_SHA256 => Some(Self::HmacSha256),
+            negotiate_context::SigningAlgorithm::AES_CMAC => Some(Self::AesCmac),
+            negotiate_context::SigningAlgorithm::AES_GMAC => Some(Self::AesGmac),
             _ => None,
         }
     }

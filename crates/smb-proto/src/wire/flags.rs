@@ -1,7 +1,7 @@
-//! Bit fields of the wire as named constants.
+//! Bit fields and numbers of the wire as named constants.
 //!
-//! A peer may set bits that nobody knows yet, so a flag type keeps every bit it is given; what to do with unknown ones
-//! is the reader's decision. Debug prints the names.
+//! A peer may set bits or send numbers that nobody knows yet, so these types keep whatever they are given; what to do
+//! with unknown ones is the reader's decision. Debug prints the names.
 
 /// Makes a newtype of named bits: `flags! { /// doc  pub struct Name(u32) { /// doc  CONST = 0x1; } }`.
 macro_rules! flags {
@@ -10,9 +10,10 @@ macro_rules! flags {
     }) => {
         $(#[$outer])*
         #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[allow(unreachable_pub, reason = "some are private")]
         $vis struct $name(pub $int);
 
-        #[allow(dead_code, reason = "the whole field is named, whether used or not")]
+        #[allow(dead_code, unreachable_pub, reason = "the whole field is named, whether used or not")]
         impl $name {
             $($(#[$inner])* pub const $flag: Self = Self($value);)*
 
@@ -98,6 +99,35 @@ macro_rules! flags {
 }
 pub(crate) use flags;
 
+/// Makes a newtype of named numbers, of which peers may send others:
+/// `codes! { /// doc  pub struct Name(u16) { /// doc  CONST = 0x1; } }`.
+macro_rules! codes {
+    ($(#[$outer:meta])* $vis:vis struct $name:ident($int:ty) {
+        $($(#[$inner:meta])* $code:ident = $value:expr;)*
+    }) => {
+        $(#[$outer])*
+        #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[allow(unreachable_pub, reason = "some are private")]
+        $vis struct $name(pub $int);
+
+        #[allow(dead_code, unreachable_pub, reason = "every number is named, whether used or not")]
+        impl $name {
+            $($(#[$inner])* pub const $code: Self = Self($value);)*
+        }
+
+        impl std::fmt::Debug for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                let known: &[(&str, $int)] = &[$((stringify!($code), $value)),*];
+                match known.iter().find(|(_, value)| *value == self.0) {
+                    Some((name, _)) => f.write_str(name),
+                    None => write!(f, concat!(stringify!($name), "({:#x})"), self.0),
+                }
+            }
+        }
+    };
+}
+pub(crate) use codes;
+
 #[cfg(test)]
 mod tests {
     flags! {
@@ -110,6 +140,19 @@ mod tests {
             /// 3.
             BOTH = 0x3;
         }
+    }
+
+    codes! {
+        /// Test.
+        struct Number(u8) {
+            /// 1.
+            ONE = 1;
+        }
+    }
+
+    #[test]
+    fn unknown_numbers_are_kept_and_shown() {
+        assert_eq!(format!("{:?} {:?}", Number::ONE, Number(32)), "ONE Number(0x20)");
     }
 
     #[test]

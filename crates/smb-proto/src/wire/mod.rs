@@ -5,11 +5,47 @@
 //! that begin with their own `StructureSize`; variable parts are borrowed from the message when decoded.
 //! Bulk payloads (READ replies, WRITE requests) are never part of an encoded head: the head says where they follow.
 
+pub mod bare;
+mod body;
+pub mod change_notify;
+pub mod close;
+pub mod compression;
+pub mod create;
+pub mod create_context;
 mod cursor;
+pub mod error;
+mod file_attributes;
 pub(crate) mod flags;
+pub mod flush;
+pub mod frame;
+pub mod fsctl;
+pub mod header;
+#[cfg(test)]
+mod hostile;
 mod ids;
+pub mod ioctl;
+mod lengths;
+pub mod lock;
+pub mod negotiate;
+pub mod negotiate_context;
+pub mod oplock_break;
+pub mod query_directory;
+pub mod query_info;
+pub mod read;
+pub mod session_setup;
+pub mod set_info;
+pub mod smb1_negotiate;
+pub mod status;
 mod text;
+mod time;
+pub mod transform;
+pub mod tree_connect;
+pub mod write;
 
+pub use body::Payload;
 pub use cursor::{Fault, Malformed, Reader, Result, Writer};
+pub use file_attributes::FileAttributes;
 pub use ids::{AsyncId, FileId, Guid, LeaseKey, MessageId, SessionId, TreeId};
+pub use status::NtStatus;
 pub use text::Text;
+pub use time::FileTime;

@@ -7,7 +7,7 @@ use super::message::{Authenticate, Challenge, MIC_AT, Negotiate, NegotiateFlags,
 use super::{AvId, AvPairs, OIDS, check_flags};
 use crate::auth::{AuthError, Established, Mechanism, Oid, Result, Step};
 use crate::secret::{NtHash, Password, SessionKey};
-use crate::wire::Text;
+use crate::wire::{FileTime, Text};
 
 /// Who we say we are, and how we prove it.
 #[derive(Clone, Debug)]
@@ -46,8 +46,8 @@ impl Credentials {
 /// What one authentication needs from outside.
 #[derive(Clone)]
 pub struct NtlmEntropy {
-    /// The present time, 100 ns since 1601-01-01 UTC; used if the server tells none.
-    pub now: u64,
+    /// The present time; used if the server tells none.
+    pub now: FileTime,
     /// Random.
     pub client_challenge: [u8; 8],
     /// Random, and secret: becomes the session key.
@@ -187,7 +187,7 @@ impl NtlmClient {
         } else {
             keys::lm_v2(&ntowf, challenge.server_challenge, self.entropy.client_challenge)
         };
-        let time = timestamp.unwrap_or(self.entropy.now);
+        let time = timestamp.unwrap_or(self.entropy.now.0);
         let part = keys::client_part(time, self.entropy.client_challenge, &pairs.encode());
         let (proof, base_key) = keys::prove(&ntowf, challenge.server_challenge, &part);
         let nt = [&proof[..], &part].concat();

@@ -5,7 +5,7 @@ use super::message::{Authenticate, Challenge, MIC_AT, Negotiate, NegotiateFlags,
 use super::{AvId, AvPairs, OIDS, check_flags};
 use crate::auth::{AuthError, Established, Identity, Mechanism, Oid, Refusal, Result, Step};
 use crate::secret::{NtHash, SessionKey};
-use crate::wire::{Fault, Reader, Text};
+use crate::wire::{Fault, FileTime, Reader, Text};
 
 /// What the server calls itself.
 #[derive(Clone, Debug)]
@@ -61,17 +61,17 @@ const CAPABLE: NegotiateFlags = NegotiateFlags::UNICODE
 const ADDED: NegotiateFlags = NegotiateFlags::TARGET_TYPE_SERVER.union(NegotiateFlags::TARGET_INFO);
 
 impl NtlmServer {
-    /// `now` in 100 ns since 1601-01-01 UTC; `server_challenge` random, and new every time.
+    /// `server_challenge` is random, and new every time.
     pub fn new(
         names: ServerNames,
-        now: u64,
+        now: FileTime,
         server_challenge: [u8; 8],
         anonymous_allowed: bool,
         lookup: NtHashLookup,
     ) -> Self {
         Self {
             names,
-            time: Some(now),
+            time: Some(now.0),
             server_challenge,
             anonymous_allowed,
             lookup,

@@ -3,7 +3,7 @@ use super::*;
 use crate::auth::{Identity, Mechanism, Refusal};
 use crate::secret::Password;
 use crate::testing::{anatomy, hex};
-use crate::wire::Text;
+use crate::wire::{FileTime, Text};
 use proptest::prelude::*;
 
 /// [MS-NLMP] 4.2.4.3.
@@ -26,7 +26,7 @@ fn credentials() -> Credentials {
 
 fn entropy() -> NtlmEntropy {
     NtlmEntropy {
-        now: 0,
+        now: FileTime(0),
         client_challenge: [0xAA; 8],
         session_key: [0x55; 16].into(),
     }
@@ -48,7 +48,7 @@ fn server(anonymous_allowed: bool) -> NtlmServer {
         let known = *user == Text::from("User") && *domain == Text::from("Domain");
         known.then(|| nt_hash(&Password::from("Password")))
     });
-    NtlmServer::new(names, 1 << 56, SERVER_CHALLENGE, anonymous_allowed, lookup)
+    NtlmServer::new(names, FileTime(1 << 56), SERVER_CHALLENGE, anonymous_allowed, lookup)
 }
 
 /// [MS-NLMP] 4.2.4.1 and 4.2.4.2.

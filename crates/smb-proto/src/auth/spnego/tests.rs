@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 fn ntlm_client(credentials: Credentials) -> Box<dyn Mechanism> {
     let entropy = NtlmEntropy {
-        now: 5,
+        now: crate::wire::FileTime(5),
         client_challenge: [1; 8],
         session_key: [2; 16].into(),
     };
@@ -29,7 +29,7 @@ fn ntlm_server() -> Box<dyn Mechanism> {
     let lookup = Box::new(|user: &crate::wire::Text, _: &crate::wire::Text| {
         (*user == "anna".into()).then(|| nt_hash(&Password::from("secret")))
     });
-    Box::new(NtlmServer::new(names, 7, [3; 8], true, lookup))
+    Box::new(NtlmServer::new(names, crate::wire::FileTime(7), [3; 8], true, lookup))
 }
 
 /// A conversation of `messages` messages, each of which is its number.

@@ -38,7 +38,7 @@ fn smb30_ccm_example() {
         3100700017000000000000000000000015010000390000020100000039020000
         00000000000000007000000000000000536D623320656E6372797074696F6E20
         74657374696E67");
-    let header = ticket.seal(0x0008_E400_1400_0011, &mut message);
+    let header = ticket.seal(SessionId(0x0008_E400_1400_0011), &mut message);
     let sealed = hex("
         FD534D4281A286535415445DAE393921E44FA42E66E69A111892584FB5ED524A
         744DA3EE87000000000001001100001400E4080025C8FEE16605A437832D1CD5
@@ -126,7 +126,7 @@ proptest! {
             let opener = Opener::new(cipher, &key(cipher));
             let mut sealer = Sealer::new(cipher, &key(cipher), 3);
             let mut message = plain.clone();
-            let header = sealer.ticket().unwrap().seal(session_id, &mut message);
+            let header = sealer.ticket().unwrap().seal(SessionId(session_id), &mut message);
 
             let mut whole = [&header[..], &message].concat();
             prop_assert_eq!(opener.open(&header, &mut message), Ok(()));

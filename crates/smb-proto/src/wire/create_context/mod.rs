@@ -1,0 +1,344 @@
+//! Create contexts: what extends CREATE ([MS-SMB2] 2.2.13.2, 2.2.14.2).
+//!
+//! A chain of named blobs, 8-byte aligned. Requests and responses use the same names for different contents, so there
+//! are two enums. A name that is not known here stays as it is, in `Unknown`; a known name with contents that do not fit
+//! it is a fault of the whole message, as on Windows.
+//!
+//! Invariant: a context's name and data lie inside its own link of the chain; a chain has at most
+//! [`CONTEXTS_MAX`] links.
+
+mod apple;
+mod durable;
+mod lease;
+mod posix;
+mod query;
+#[cfg(test)]
+pub(super) mod tests;
+
+pub use apple::{AppleReply, AppleReplyMap, AppleServerCaps, AppleServerQuery, AppleVolumeCaps};
+pub use durable::{
+    DurableHandleV2Flags, DurableReconnect, DurableReconnectV2, DurableRequestV2, DurableResponseV2,
+};
+pub use lease::{Lease, LeaseFlags, LeaseState, LeaseV2};
+pub use posix::PosixResponse;
+pub use query::{MaximalAccess, OnDiskId};
+
+use super::lengths::{len_u16, len_u32, place};
+use super::{Fault, FileTime, Reader, Result, Writer};
+
+/// Most links of a chain that are followed: a guess, thrice the number of contexts there are.
+pub const CONTEXTS_MAX: usize = 64;
+
+/// Bytes of a link before its name.
+const LINK_FIXED_LEN: usize = 16;
+
+/// Names, links and data are aligned to this ([MS-SMB2] 2.2.13.2).
+const ALIGNMENT: usize = 8;
+
+/// Names of contexts ([MS-SMB2] 2.2.13.2).
+pub mod name {
+    /// SMB2_CREATE_EA_BUFFER.
+    pub const EA_BUFFER: &[u8] = b"ExtA";
+    /// SMB2_CREATE_SD_BUFFER.
+    pub const SD_BUFFER: &[u8] = b"SecD";
+    /// SMB2_CREATE_DURABLE_HANDLE_REQUEST and its response.
+    pub const DURABLE_HANDLE_REQUEST: &[u8] = b"DHnQ";
+    /// SMB2_CREATE_DURABLE_HANDLE_RECONNECT.
+    pub const DURABLE_HANDLE_RECONNECT: &[u8] = b"DHnC";
+    /// SMB2_CREATE_DURABLE_HANDLE_REQUEST_V2 and its response.
+    pub const DURABLE_HANDLE_REQUEST_V2: &[u8] = b"DH2Q";
+    /// SMB2_CREATE_DURABLE_HANDLE_RECONNECT_V2.
+    pub const DURABLE_HANDLE_RECONNECT_V2: &[u8] = b"DH2C";
+    /// SMB2_CREATE_QUERY_MAXIMAL_ACCESS.
+    pub const QUERY_MAXIMAL_ACCESS: &[u8] = b"MxAc";
+    /// SMB2_CREATE_ALLOCATION_SIZE.
+    pub const ALLOCATION_SIZE: &[u8] = b"AlSi";
+    /// SMB2_CREATE_TIMEWARP_TOKEN.
+    pub const TIMEWARP_TOKEN: &[u8] = b"TWrp";
+    /// SMB2_CREATE_QUERY_ON_DISK_ID.
+    pub const QUERY_ON_DISK_ID: &[u8] = b"QFid";
+    /// SMB2_CREATE_REQUEST_LEASE, both versions.
+    pub const REQUEST_LEASE: &[u8] = b"RqLs";
+    /// Apple's extensions.
+    pub const APPLE: &[u8] = b"AAPL";
+    /// SMB2_CREATE_POSIX: the bytes of 5025AD93-B49C-E711-B423-83DE968BCD7C as the POSIX extensions write them.
+    pub const POSIX: &[u8] = b"\x93\xAD\x25\x50\x9C\xB4\x11\xE7\xB4\x23\x83\xDE\x96\x8B\xCD\x7C";
+}
+
+/// A context of a request ([MS-SMB2] 2.2.13.2).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RequestContext<'a> {
+    /// `ExtA`: extended attributes of a file that is made, a list of FILE_FULL_EA_INFORMATION.
+    EaBuffer(&'a [u8]),
+    /// `SecD`: the security descriptor of a file that is made.
+    SecurityDescriptor(&'a [u8]),
+    /// `DHnQ`: the open is to survive a lost connection.
+    DurableRequest,
+    /// `DHnC`: the open that survived.
+    DurableReconnect(DurableReconnect),
+    /// `DH2Q`: the open is to survive a lost connection (3.x).
+    DurableRequestV2(DurableRequestV2),
+    /// `DH2C`: the open that survived (3.x).
+    DurableReconnectV2(DurableReconnectV2),
+    /// `MxAc`: what the user may do; with a time, only if the file changed since.
+    QueryMaximalAccess(Option<FileTime>),
+    /// `AlSi`: bytes to set aside for a file that is made.
+    AllocationSize(u64),
+    /// `TWrp`: the file as it was then.
+    TimewarpToken(FileTime),
+    /// `QFid`: which file it is.
+    QueryOnDiskId,
+    /// `RqLs` of 32 bytes: a lease (2.1).
+    Lease(Lease),
+    /// `RqLs` of 52 bytes: a lease with a parent (3.x).
+    LeaseV2(LeaseV2),
+    /// `AAPL`: what the server can do for a Mac.
+    Apple(AppleServerQuery),
+    /// The POSIX extensions: permissions of a file that is made.
+    Posix {
+        /// Permission bits.
+        mode: u32,
+    },
+    /// Any other.
+    Unknown {
+        /// Its name, of any length.
+        name: &'a [u8],
+        /// What it holds.
+        data: &'a [u8],
+    },
+}
+
+impl<'a> RequestContext<'a> {
+    /// From name and data.
+    ///
+    /// # Errors
+    /// Data that do not fit a known name.
+    pub fn parse(name: &'a [u8], data: &'a [u8]) -> Result<Self> {
+        Ok(match name {
+            name::EA_BUFFER => Self::EaBuffer(data),
+            name::SD_BUFFER => Self::SecurityDescriptor(data),
+            name::DURABLE_HANDLE_REQUEST => {
+                Reader::new(data, "SMB2_CREATE_DURABLE_HANDLE_REQUEST").skip(16)?;
+                Self::DurableRequest
+            }
+            name::DURABLE_HANDLE_RECONNECT => Self::DurableReconnect(DurableReconnect::decode(data)?),
+            name::DURABLE_HANDLE_REQUEST_V2 => Self::DurableRequestV2(DurableRequestV2::decode(data)?),
+            name::DURABLE_HANDLE_RECONNECT_V2 => Self::DurableReconnectV2(DurableReconnectV2::decode(data)?),
+            name::QUERY_MAXIMAL_ACCESS if data.is_empty() => Self::QueryMaximalAccess(None),
+            name::QUERY_MAXIMAL_ACCESS => Self::QueryMaximalAccess(Some(FileTime(number(data, "SMB2_CREATE_QUERY_MAXIMAL_ACCESS_REQUEST")?))),
+            name::ALLOCATION_SIZE => Self::AllocationSize(number(data, "SMB2_CREATE_ALLOCATION_SIZE")?),
+            name::TIMEWARP_TOKEN => Self::TimewarpToken(FileTime(number(data, "SMB2_CREATE_TIMEWARP_TOKEN")?)),
+            name::QUERY_ON_DISK_ID => Self::QueryOnDiskId,
+            name::REQUEST_LEASE if data.len() < LeaseV2::LEN => Self::Lease(Lease::decode(data)?),
+            name::REQUEST_LEASE => Self::LeaseV2(LeaseV2::decode(data)?),
+            name::APPLE => match AppleServerQuery::decode(data)? {
+                Some(query) => Self::Apple(query),
+                None => Self::Unknown { name, data },
+            },
+            name::POSIX => Self::Posix {
+                mode: Reader::new(data, "SMB2_CREATE_POSIX").u32()?,
+            },
+            _ => Self::Unknown { name, data },
+        })
+    }
+
+    /// The name on the wire.
+    pub fn name(&self) -> &'a [u8] {
+        match self {
+            Self::EaBuffer(_) => name::EA_BUFFER,
+            Self::SecurityDescriptor(_) => name::SD_BUFFER,
+            Self::DurableRequest => name::DURABLE_HANDLE_REQUEST,
+            Self::DurableReconnect(_) => name::DURABLE_HANDLE_RECONNECT,
+            Self::DurableRequestV2(_) => name::DURABLE_HANDLE_REQUEST_V2,
+            Self::DurableReconnectV2(_) => name::DURABLE_HANDLE_RECONNECT_V2,
+            Self::QueryMaximalAccess(_) => name::QUERY_MAXIMAL_ACCESS,
+            Self::AllocationSize(_) => name::ALLOCATION_SIZE,
+            Self::TimewarpToken(_) => name::TIMEWARP_TOKEN,
+            Self::QueryOnDiskId => name::QUERY_ON_DISK_ID,
+            Self::Lease(_) | Self::LeaseV2(_) => name::REQUEST_LEASE,
+            Self::Apple(_) => name::APPLE,
+            Self::Posix { .. } => name::POSIX,
+            Self::Unknown { name, .. } => name,
+        }
+    }
+
+    /// Appends the data.
+    pub fn encode_data(&self, w: &mut Writer<'_>) {
+        match self {
+            Self::EaBuffer(data) | Self::SecurityDescriptor(data) | Self::Unknown { data, .. } => w.bytes(data),
+            Self::DurableRequest => w.zeros(16),
+            Self::DurableReconnect(context) => context.encode(w),
+            Self::DurableRequestV2(context) => context.encode(w),
+            Self::DurableReconnectV2(context) => context.encode(w),
+            Self::QueryMaximalAccess(None) | Self::QueryOnDiskId => {}
+            Self::QueryMaximalAccess(Some(time)) | Self::TimewarpToken(time) => w.u64(time.0),
+            Self::AllocationSize(size) => w.u64(*size),
+            Self::Lease(lease) => lease.encode(w),
+            Self::LeaseV2(lease) => lease.encode(w),
+            Self::Apple(query) => query.encode(w),
+            Self::Posix { mode } => w.u32(*mode),
+        }
+    }
+}
+
+/// A context of a response ([MS-SMB2] 2.2.14.2).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ResponseContext<'a> {
+    /// `DHnQ`: the open will survive a lost connection.
+    Durable,
+    /// `DH2Q`: the open will survive a lost connection (3.x).
+    DurableV2(DurableResponseV2),
+    /// `MxAc`: what the user may do.
+    MaximalAccess(MaximalAccess),
+    /// `QFid`: which file it is.
+    OnDiskId(OnDiskId),
+    /// `RqLs` of 32 bytes: the lease granted.
+    Lease(Lease),
+    /// `RqLs` of 52 bytes: the lease granted.
+    LeaseV2(LeaseV2),
+    /// `AAPL`: what the server can do for a Mac.
+    Apple(AppleReply),
+    /// The POSIX extensions: what the file is.
+    Posix(PosixResponse<'a>),
+    /// Any other.
+    Unknown {
+        /// Its name, of any length.
+        name: &'a [u8],
+        /// What it holds.
+        data: &'a [u8],
+    },
+}
+
+impl<'a> ResponseContext<'a> {
+    /// From name and data.
+    ///
+    /// # Errors
+    /// Data that do not fit a known name.
+    pub fn parse(name: &'a [u8], data: &'a [u8]) -> Result<Self> {
+        Ok(match name {
+            // 8 reserved bytes, of which nothing depends.
+            name::DURABLE_HANDLE_REQUEST => Self::Durable,
+            name::DURABLE_HANDLE_REQUEST_V2 => Self::DurableV2(DurableResponseV2::decode(data)?),
+            name::QUERY_MAXIMAL_ACCESS => Self::MaximalAccess(MaximalAccess::decode(data)?),
+            name::QUERY_ON_DISK_ID => Self::OnDiskId(OnDiskId::decode(data)?),
+            name::REQUEST_LEASE if data.len() < LeaseV2::LEN => Self::Lease(Lease::decode(data)?),
+            name::REQUEST_LEASE => Self::LeaseV2(LeaseV2::decode(data)?),
+            name::APPLE => match AppleReply::decode(data)? {
+                Some(reply) => Self::Apple(reply),
+                None => Self::Unknown { name, data },
+            },
+            name::POSIX => Self::Posix(PosixResponse::decode(data)?),
+            _ => Self::Unknown { name, data },
+        })
+    }
+
+    /// The name on the wire.
+    pub fn name(&self) -> &'a [u8] {
+        match self {
+            Self::Durable => name::DURABLE_HANDLE_REQUEST,
+            Self::DurableV2(_) => name::DURABLE_HANDLE_REQUEST_V2,
+            Self::MaximalAccess(_) => name::QUERY_MAXIMAL_ACCESS,
+            Self::OnDiskId(_) => name::QUERY_ON_DISK_ID,
+            Self::Lease(_) | Self::LeaseV2(_) => name::REQUEST_LEASE,
+            Self::Apple(_) => name::APPLE,
+            Self::Posix(_) => name::POSIX,
+            Self::Unknown { name, .. } => name,
+        }
+    }
+
+    /// Appends the data.
+    pub fn encode_data(&self, w: &mut Writer<'_>) {
+        match self {
+            Self::Durable => w.zeros(8),
+            Self::DurableV2(context) => context.encode(w),
+            Self::MaximalAccess(context) => context.encode(w),
+            Self::OnDiskId(context) => context.encode(w),
+            Self::Lease(lease) => lease.encode(w),
+            Self::LeaseV2(lease) => lease.encode(w),
+            Self::Apple(reply) => reply.encode(w),
+            Self::Posix(context) => context.encode(w),
+            Self::Unknown { data, .. } => w.bytes(data),
+        }
+    }
+}
+
+/// 8 bytes that are all of a context.
+fn number(data: &[u8], structure: &'static str) -> Result<u64> {
+    Reader::new(data, structure).u64()
+}
+
+/// Reads a chain from `reader`'s position to its message's end, `parse` taking name and data of each link.
+///
+/// # Errors
+/// A link that is truncated, misaligned, or does not move forward; a name or data outside its link; more than
+/// [`CONTEXTS_MAX`] links; what `parse` refuses.
+pub fn decode_chain<'a, T>(
+    mut reader: Reader<'a>,
+    parse: impl Fn(&'a [u8], &'a [u8]) -> Result<T>,
+) -> Result<Vec<T>> {
+    let mut contexts = Vec::new();
+    loop {
+        let start = reader.position();
+        let next = place(reader.u32()?);
+        let name_offset = usize::from(reader.u16()?);
+        let name_length = usize::from(reader.u16()?);
+        reader.skip(2)?;
+        let data_offset = usize::from(reader.u16()?);
+        let data_length = place(reader.u32()?);
+        let chain_fault = reader.fault(Fault::Chain);
+        let target = start.checked_add(next).ok_or(chain_fault)?;
+        if next != 0 && (next < LINK_FIXED_LEN || !next.is_multiple_of(ALIGNMENT)) {
+            return Err(chain_fault);
+        }
+        let end = if next == 0 { reader.message().len() } else { target };
+        let message = reader.message().get(..end).ok_or(chain_fault)?;
+        let link = Reader::at(message, reader.position(), "SMB2_CREATE_CONTEXT");
+        // `start` is inside the message and offsets have 16 bits, so the sums cannot overflow.
+        let name = link.slice(start + name_offset, name_length)?;
+        let data = link.slice(start + data_offset, data_length)?;
+        if contexts.len() == CONTEXTS_MAX {
+            return Err(chain_fault);
+        }
+        contexts.push(parse(name, data)?);
+        if next == 0 {
+            return Ok(contexts);
+        }
+        reader.seek(target)?;
+    }
+}
+
+/// Appends a chain; `w`'s position must be a multiple of 8 from the header.
+///
+/// # Panics
+/// If a name is longer than some 65500 bytes, or there are more than [`CONTEXTS_MAX`] contexts.
+pub fn encode_chain<'a, T>(
+    w: &mut Writer<'_>,
+    contexts: impl ExactSizeIterator<Item = (&'a [u8], T)>,
+    encode_data: impl Fn(T, &mut Writer<'_>),
+) {
+    let count = contexts.len();
+    assert!(count <= CONTEXTS_MAX, "the caller keeps the bound");
+    assert!(w.position().is_multiple_of(ALIGNMENT), "a chain is aligned");
+    for (number, (name, context)) in contexts.enumerate() {
+        let start = w.position();
+        w.u32(0);
+        w.u16(len_u16(LINK_FIXED_LEN));
+        w.u16(len_u16(name.len()));
+        w.u16(0);
+        w.u16(0);
+        w.u32(0);
+        w.bytes(name);
+        w.align(ALIGNMENT);
+        let data_start = w.position();
+        encode_data(context, w);
+        let data_length = w.position() - data_start;
+        if data_length > 0 {
+            w.patch_u16(start + 10, len_u16(data_start - start));
+            w.patch_u32(start + 12, len_u32(data_length));
+        }
+        if number + 1 < count {
+            w.align(ALIGNMENT);
+            w.patch_u32(start, len_u32(w.position() - start));
+        }
+    }
+}
