@@ -131,7 +131,10 @@ mod tests {
     fn a_payload_lies_after_the_fixed_part_and_inside_the_message() {
         let message = [7; 100];
         let reader = Reader::at(&message, 80, "test");
-        assert_eq!(Payload::announced(&reader, 79, 1).unwrap_err().fault, Fault::Bounds);
+        assert_eq!(
+            Payload::announced(&reader, 79, 1).unwrap_err().fault,
+            Fault::Bounds
+        );
         assert_eq!(Payload::announced(&reader, 0, 0).unwrap().range(80), Ok(80..80));
         let payload = Payload::announced(&reader, 80, 20).unwrap();
         assert_eq!(payload.range(100), Ok(80..100));
@@ -147,7 +150,10 @@ mod tests {
         for output in [&b""[..], b"x", b"some bytes"] {
             let mut out = vec![0; HEADER_LEN];
             encode_output(&mut Writer::within(&mut out, 0), output);
-            assert_eq!(decode_output(&Reader::at(&out, HEADER_LEN, "test"), "test"), Ok(output));
+            assert_eq!(
+                decode_output(&Reader::at(&out, HEADER_LEN, "test"), "test"),
+                Ok(output)
+            );
         }
     }
 }

@@ -1,7 +1,7 @@
 //! SMB2 CLOSE: an open ends, and may tell the file's last state ([MS-SMB2] 2.2.15, 2.2.16).
 
-use super::lengths::named;
 use super::flags::flags;
+use super::lengths::named;
 use super::{FileAttributes, FileId, FileTime, Reader, Result, Writer};
 
 flags! {

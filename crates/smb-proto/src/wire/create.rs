@@ -1,17 +1,19 @@
 //! SMB2 CREATE: opens a file, directory or pipe, making it if asked ([MS-SMB2] 2.2.13, 2.2.14).
 
+mod access;
 mod fields;
 #[cfg(test)]
 mod tests;
 
+pub use access::AccessMask;
 pub use fields::{
-    AccessMask, CreateAction, CreateDisposition, CreateOptions, CreateResponseFlags, ImpersonationLevel, OplockLevel,
+    CreateAction, CreateDisposition, CreateOptions, CreateResponseFlags, ImpersonationLevel, OplockLevel,
     ShareAccess,
 };
 
 use super::body::{pad_empty, window};
-use super::lengths::{len_u16, len_u32, named, place};
 use super::create_context::{RequestContext, ResponseContext, decode_chain, encode_chain};
+use super::lengths::{len_u16, len_u32, named, place};
 use super::{Fault, FileAttributes, FileId, FileTime, Reader, Result, Text, Writer};
 
 /// Bytes of a request's fixed part.

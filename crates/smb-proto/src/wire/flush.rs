@@ -75,7 +75,12 @@ mod tests {
         let bytes = message(|w| FlushResponse.encode(w));
         assert_eq!(FlushResponse::decode(&mut body(&bytes)), Ok(FlushResponse));
         attack_body(&bytes, |reader| FlushResponse::decode(reader).is_ok());
-        let bytes = message(|w| FlushRequest { file_id: FileId::RELATED }.encode(w));
+        let bytes = message(|w| {
+            FlushRequest {
+                file_id: FileId::RELATED,
+            }
+            .encode(w)
+        });
         attack_body(&bytes, |reader| FlushRequest::decode(reader).is_ok());
     }
 }

@@ -1,9 +1,9 @@
 //! SMB2 IOCTL: file system and server controls ([MS-SMB2] 2.2.31, 2.2.32). What goes in and out is in [`super::fsctl`].
 
 use super::body::pad_empty;
-use super::lengths::{len_u32, named, place};
 use super::flags::flags;
 use super::fsctl::CtlCode;
+use super::lengths::{len_u32, named, place};
 use super::{FileId, Reader, Result, Writer};
 
 flags! {
@@ -151,7 +151,11 @@ impl<'a> IoctlResponse<'a> {
         self.file_id.encode(w);
         w.u32(len_u32(buffer));
         w.u32(len_u32(self.input.len()));
-        w.u32(if self.output.is_empty() { 0 } else { len_u32(output_offset) });
+        w.u32(if self.output.is_empty() {
+            0
+        } else {
+            len_u32(output_offset)
+        });
         w.u32(len_u32(self.output.len()));
         w.zeros(8);
         w.bytes(self.input);
@@ -175,7 +179,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn round_trip(code: u32, persistent: u64, volatile: u64, limits: (u32, u32), input in bytes(), output in bytes()) {
+        fn round_trip(
+            code: u32, persistent: u64, volatile: u64, limits: (u32, u32), input in bytes(), output in bytes(),
+        ) {
             let file_id = FileId { persistent, volatile };
             let mut request = IoctlRequest::fsctl(CtlCode(code), file_id, &input, limits.0);
             request.max_input_response = limits.1;
@@ -191,13 +197,17 @@ mod tests {
     #[test]
     fn hostile_bytes_never_panic() {
         let request = IoctlRequest::fsctl_without_file(CtlCode::VALIDATE_NEGOTIATE_INFO, &[5; 30], 24);
-        attack_body(&message(|w| request.encode(w)), |reader| IoctlRequest::decode(reader).is_ok());
+        attack_body(&message(|w| request.encode(w)), |reader| {
+            IoctlRequest::decode(reader).is_ok()
+        });
         let response = IoctlResponse {
             ctl_code: CtlCode::SRV_COPYCHUNK,
             file_id: FileId::default(),
             input: &[1; 5],
             output: &[2; 12],
         };
-        attack_body(&message(|w| response.encode(w)), |reader| IoctlResponse::decode(reader).is_ok());
+        attack_body(&message(|w| response.encode(w)), |reader| {
+            IoctlResponse::decode(reader).is_ok()
+        });
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! `StructureSize` is 48: the fixed 24 bytes and one lock, because a request has at least one.
 
-use super::lengths::{len_u16, named};
 use super::flags::flags;
+use super::lengths::{len_u16, named};
 use super::{Fault, FileId, Reader, Result, Writer};
 
 flags! {
@@ -193,7 +193,10 @@ mod tests {
         let mut bytes = message(|w| request.encode(w));
         attack_body(&bytes, |reader| LockRequest::decode(reader).is_ok());
         bytes[66] = 0;
-        assert_eq!(LockRequest::decode(&mut body(&bytes)).unwrap_err().fault, Fault::Value);
+        assert_eq!(
+            LockRequest::decode(&mut body(&bytes)).unwrap_err().fault,
+            Fault::Value
+        );
         let bytes = message(|w| LockResponse.encode(w));
         assert_eq!(LockResponse::decode(&mut body(&bytes)), Ok(LockResponse));
         attack_body(&bytes, |reader| LockResponse::decode(reader).is_ok());

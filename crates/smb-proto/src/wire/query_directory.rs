@@ -2,8 +2,8 @@
 //! directory entries of the asked information class.
 
 use super::body::{decode_output, encode_output, pad_empty};
-use super::lengths::{len_u16, named};
 use super::flags::flags;
+use super::lengths::{len_u16, named};
 use super::{Fault, FileId, Reader, Result, Text, Writer};
 
 flags! {
@@ -149,8 +149,12 @@ mod tests {
             pattern: "*.txt".into(),
             output_buffer_length: 65536,
         };
-        attack_body(&message(|w| request.encode(w)), |reader| QueryDirectoryRequest::decode(reader).is_ok());
+        attack_body(&message(|w| request.encode(w)), |reader| {
+            QueryDirectoryRequest::decode(reader).is_ok()
+        });
         let response = QueryDirectoryResponse { output: &[3; 20] };
-        attack_body(&message(|w| response.encode(w)), |reader| QueryDirectoryResponse::decode(reader).is_ok());
+        attack_body(&message(|w| response.encode(w)), |reader| {
+            QueryDirectoryResponse::decode(reader).is_ok()
+        });
     }
 }

@@ -1,8 +1,8 @@
 //! SMB2 QUERY_INFO: metadata of a file, file system, security descriptor or quota ([MS-SMB2] 2.2.37, 2.2.38).
 
 use super::body::{decode_output, encode_output, pad_empty};
-use super::lengths::{len_u16, len_u32, named, place};
 use super::flags::flags;
+use super::lengths::{len_u16, len_u32, named, place};
 use super::{Fault, FileId, Reader, Result, Writer};
 
 /// What kind of information ([MS-SMB2] 2.2.37 `InfoType`).

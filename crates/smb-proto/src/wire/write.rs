@@ -4,9 +4,9 @@
 //! directly, and the block is sent after them as it is. A server reads the head and then receives the payload into a
 //! block of its own.
 
+use super::flags::flags;
 use super::header::HEADER_LEN;
 use super::lengths::{len_u16, len_u32, named};
-use super::flags::flags;
 use super::read::Channel;
 use super::{Fault, FileId, Payload, Reader, Result, Writer};
 
@@ -193,9 +193,15 @@ mod tests {
         bytes[66..68].copy_from_slice(&[0x00, 0x01]);
         assert!(WriteRequest::decode(&mut body(&bytes)).is_ok());
         bytes[66..68].copy_from_slice(&[0x01, 0x01]);
-        assert_eq!(WriteRequest::decode(&mut body(&bytes)).unwrap_err().fault, Fault::Bounds);
+        assert_eq!(
+            WriteRequest::decode(&mut body(&bytes)).unwrap_err().fault,
+            Fault::Bounds
+        );
         bytes[66..68].copy_from_slice(&[111, 0]);
-        assert_eq!(WriteRequest::decode(&mut body(&bytes)).unwrap_err().fault, Fault::Bounds);
+        assert_eq!(
+            WriteRequest::decode(&mut body(&bytes)).unwrap_err().fault,
+            Fault::Bounds
+        );
     }
 
     #[test]

@@ -1,61 +1,6 @@
 //! The fields of CREATE that have names.
 
-use crate::wire::flags::flags;
-
-flags! {
-    /// What an open is for ([MS-SMB2] 2.2.13.1). Bits with two names mean the one for files, pipes and printers, or
-    /// the one for directories.
-    pub struct AccessMask(u32) {
-        /// Files: read data.
-        READ_DATA = 0x0000_0001;
-        /// Directories: list.
-        LIST_DIRECTORY = 0x0000_0001;
-        /// Files: write data.
-        WRITE_DATA = 0x0000_0002;
-        /// Directories: make files.
-        ADD_FILE = 0x0000_0002;
-        /// Files: write at the end.
-        APPEND_DATA = 0x0000_0004;
-        /// Directories: make directories.
-        ADD_SUBDIRECTORY = 0x0000_0004;
-        /// Read extended attributes.
-        READ_EA = 0x0000_0008;
-        /// Write extended attributes.
-        WRITE_EA = 0x0000_0010;
-        /// Files: run.
-        EXECUTE = 0x0000_0020;
-        /// Directories: pass through.
-        TRAVERSE = 0x0000_0020;
-        /// Directories: delete entries.
-        DELETE_CHILD = 0x0000_0040;
-        /// Read attributes.
-        READ_ATTRIBUTES = 0x0000_0080;
-        /// Write attributes.
-        WRITE_ATTRIBUTES = 0x0000_0100;
-        /// Delete or rename.
-        DELETE = 0x0001_0000;
-        /// Read the security descriptor except the SACL.
-        READ_CONTROL = 0x0002_0000;
-        /// Write the DACL.
-        WRITE_DAC = 0x0004_0000;
-        /// Write the owner.
-        WRITE_OWNER = 0x0008_0000;
-        /// Wait for the file; ignored by servers.
-        SYNCHRONIZE = 0x0010_0000;
-        /// Read and write the SACL.
-        ACCESS_SYSTEM_SECURITY = 0x0100_0000;
-        /// All that the user may.
-        MAXIMUM_ALLOWED = 0x0200_0000;
-        /// Everything.
-        GENERIC_ALL = 0x1000_0000;
-        /// What running takes.
-        GENERIC_EXECUTE = 0x2000_0000;
-        /// What writing takes.
-        GENERIC_WRITE = 0x4000_0000;
-        /// What reading takes.
-        GENERIC_READ = 0x8000_0000;
-    }
-}
+use crate::wire::flags::{codes, flags};
 
 flags! {
     /// What others may do while a file is open ([MS-SMB2] 2.2.13).
@@ -178,9 +123,15 @@ pub enum OplockLevel {
 impl OplockLevel {
     /// From the wire; `None` for values the specification does not have.
     pub fn from_wire(value: u8) -> Option<Self> {
-        [Self::None, Self::LevelII, Self::Exclusive, Self::Batch, Self::Lease]
-            .into_iter()
-            .find(|level| level.to_wire() == value)
+        [
+            Self::None,
+            Self::LevelII,
+            Self::Exclusive,
+            Self::Batch,
+            Self::Lease,
+        ]
+        .into_iter()
+        .find(|level| level.to_wire() == value)
     }
 
     /// To the wire.
@@ -189,33 +140,31 @@ impl OplockLevel {
     }
 }
 
-/// How far the server may act as the user ([MS-SMB2] 2.2.13). Others than these four are for the server to refuse with
-/// a status of its own, STATUS_BAD_IMPERSONATION_LEVEL ([MS-SMB2] 3.3.5.9).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ImpersonationLevel(pub u32);
-
-impl ImpersonationLevel {
-    /// Not even know who it is.
-    pub const ANONYMOUS: Self = Self(0);
-    /// Know who it is.
-    pub const IDENTIFICATION: Self = Self(1);
-    /// Act as the user on its own machine; what clients send.
-    pub const IMPERSONATION: Self = Self(2);
-    /// Act as the user on other machines too.
-    pub const DELEGATE: Self = Self(3);
+codes! {
+    /// How far the server may act as the user ([MS-SMB2] 2.2.13). Others than these four are for the server to refuse
+    /// with a status of its own, STATUS_BAD_IMPERSONATION_LEVEL ([MS-SMB2] 3.3.5.9).
+    pub struct ImpersonationLevel(u32) {
+        /// Not even know who it is.
+        ANONYMOUS = 0;
+        /// Know who it is.
+        IDENTIFICATION = 1;
+        /// Act as the user on its own machine; what clients send.
+        IMPERSONATION = 2;
+        /// Act as the user on other machines too.
+        DELEGATE = 3;
+    }
 }
 
-/// What a CREATE did ([MS-SMB2] 2.2.14). Nothing depends on values that are not here, so they are no fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CreateAction(pub u32);
-
-impl CreateAction {
-    /// Replaced a file.
-    pub const SUPERSEDED: Self = Self(0);
-    /// Opened a file.
-    pub const OPENED: Self = Self(1);
-    /// Made a file.
-    pub const CREATED: Self = Self(2);
-    /// Emptied a file.
-    pub const OVERWRITTEN: Self = Self(3);
+codes! {
+    /// What a CREATE did ([MS-SMB2] 2.2.14). Nothing depends on values that are not here, so they are no fault.
+    pub struct CreateAction(u32) {
+        /// Replaced a file.
+        SUPERSEDED = 0;
+        /// Opened a file.
+        OPENED = 1;
+        /// Made a file.
+        CREATED = 2;
+        /// Emptied a file.
+        OVERWRITTEN = 3;
+    }
 }

@@ -19,7 +19,8 @@ fn request<'a>(numbers: [u64; 4], name: Text, contexts: Vec<RequestContext<'a>>)
 
 fn response<'a>(numbers: [u64; 4], contexts: Vec<ResponseContext<'a>>) -> CreateResponse<'a> {
     CreateResponse {
-        oplock_level: [OplockLevel::LevelII, OplockLevel::Exclusive, OplockLevel::Lease][numbers[0] as usize % 3],
+        oplock_level: [OplockLevel::LevelII, OplockLevel::Exclusive, OplockLevel::Lease]
+            [numbers[0] as usize % 3],
         flags: CreateResponseFlags(numbers[1] as u8),
         create_action: CreateAction(numbers[2] as u32),
         creation_time: FileTime(numbers[0]),
@@ -71,20 +72,34 @@ fn a_request_is_laid_out_as_specified() {
 #[test]
 fn values_without_meaning_are_refused() {
     let good = message(|w| request([0, 1, 2, 3], Text::default(), Vec::new()).encode(w));
-    for (at, value, fault) in [(67, 2, Fault::Value), (64 + 36, 6, Fault::Value), (64, 56, Fault::Signature)] {
+    for (at, value, fault) in [
+        (67, 2, Fault::Value),
+        (64 + 36, 6, Fault::Value),
+        (64, 56, Fault::Signature),
+    ] {
         let mut bytes = good.clone();
         bytes[at] = value;
-        assert_eq!(CreateRequest::decode(&mut body(&bytes)).unwrap_err().fault, fault, "byte {at}");
+        assert_eq!(
+            CreateRequest::decode(&mut body(&bytes)).unwrap_err().fault,
+            fault,
+            "byte {at}"
+        );
     }
     // A name with half a unit.
     let mut bytes = message(|w| request([0, 1, 2, 3], "ab".into(), Vec::new()).encode(w));
     bytes[110] = 3;
-    assert_eq!(CreateRequest::decode(&mut body(&bytes)).unwrap_err().fault, Fault::Value);
+    assert_eq!(
+        CreateRequest::decode(&mut body(&bytes)).unwrap_err().fault,
+        Fault::Value
+    );
 }
 
 #[test]
 fn hostile_bytes_never_panic() {
-    let contexts = vec![RequestContext::QueryMaximalAccess(None), RequestContext::AllocationSize(5)];
+    let contexts = vec![
+        RequestContext::QueryMaximalAccess(None),
+        RequestContext::AllocationSize(5),
+    ];
     let bytes = message(|w| request([1, 2, 3, 4], "folder\\file".into(), contexts).encode(w));
     attack_body(&bytes, |reader| CreateRequest::decode(reader).is_ok());
     let contexts = responses([1, 2, 3, 4], b"x");

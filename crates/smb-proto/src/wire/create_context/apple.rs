@@ -4,8 +4,8 @@
 //! of the questions, then the answers in the map's order. Other commands than the server query (file id to path) stay
 //! opaque.
 
-use crate::wire::lengths::{len_u32, place};
 use crate::wire::flags::flags;
+use crate::wire::lengths::{len_u32, place};
 use crate::wire::{Fault, Reader, Result, Text, Writer};
 
 /// `kAAPL_SERVER_QUERY`.

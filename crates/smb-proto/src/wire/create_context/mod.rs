@@ -1,8 +1,8 @@
 //! Create contexts: what extends CREATE ([MS-SMB2] 2.2.13.2, 2.2.14.2).
 //!
 //! A chain of named blobs, 8-byte aligned. Requests and responses use the same names for different contents, so there
-//! are two enums. A name that is not known here stays as it is, in `Unknown`; a known name with contents that do not fit
-//! it is a fault of the whole message, as on Windows.
+//! are two enums. A name that is not known here stays as it is, in `Unknown`; a known name with contents that do not
+//! fit it is a fault of the whole message, as on Windows.
 //!
 //! Invariant: a context's name and data lie inside its own link of the chain; a chain has at most
 //! [`CONTEXTS_MAX`] links.
@@ -125,9 +125,14 @@ impl<'a> RequestContext<'a> {
             name::DURABLE_HANDLE_REQUEST_V2 => Self::DurableRequestV2(DurableRequestV2::decode(data)?),
             name::DURABLE_HANDLE_RECONNECT_V2 => Self::DurableReconnectV2(DurableReconnectV2::decode(data)?),
             name::QUERY_MAXIMAL_ACCESS if data.is_empty() => Self::QueryMaximalAccess(None),
-            name::QUERY_MAXIMAL_ACCESS => Self::QueryMaximalAccess(Some(FileTime(number(data, "SMB2_CREATE_QUERY_MAXIMAL_ACCESS_REQUEST")?))),
+            name::QUERY_MAXIMAL_ACCESS => Self::QueryMaximalAccess(Some(FileTime(number(
+                data,
+                "SMB2_CREATE_QUERY_MAXIMAL_ACCESS_REQUEST",
+            )?))),
             name::ALLOCATION_SIZE => Self::AllocationSize(number(data, "SMB2_CREATE_ALLOCATION_SIZE")?),
-            name::TIMEWARP_TOKEN => Self::TimewarpToken(FileTime(number(data, "SMB2_CREATE_TIMEWARP_TOKEN")?)),
+            name::TIMEWARP_TOKEN => {
+                Self::TimewarpToken(FileTime(number(data, "SMB2_CREATE_TIMEWARP_TOKEN")?))
+            }
             name::QUERY_ON_DISK_ID => Self::QueryOnDiskId,
             name::REQUEST_LEASE if data.len() < LeaseV2::LEN => Self::Lease(Lease::decode(data)?),
             name::REQUEST_LEASE => Self::LeaseV2(LeaseV2::decode(data)?),
@@ -165,7 +170,9 @@ impl<'a> RequestContext<'a> {
     /// Appends the data.
     pub fn encode_data(&self, w: &mut Writer<'_>) {
         match self {
-            Self::EaBuffer(data) | Self::SecurityDescriptor(data) | Self::Unknown { data, .. } => w.bytes(data),
+            Self::EaBuffer(data) | Self::SecurityDescriptor(data) | Self::Unknown { data, .. } => {
+                w.bytes(data)
+            }
             Self::DurableRequest => w.zeros(16),
             Self::DurableReconnect(context) => context.encode(w),
             Self::DurableRequestV2(context) => context.encode(w),

@@ -120,7 +120,10 @@ pub(in crate::wire) fn responses(numbers: [u64; 4], bytes: &[u8]) -> Vec<Respons
             owner_sid: &[1, 2, 0, 0, 0, 0, 0, 22, 1, 0, 0, 0, 5, 0, 0, 0],
             group_sid: &[1, 0, 0, 0, 0, 0, 0, 1],
         }),
-        ResponseContext::Unknown { name: b"", data: bytes },
+        ResponseContext::Unknown {
+            name: b"",
+            data: bytes,
+        },
     ]
 }
 
@@ -142,18 +145,23 @@ proptest! {
     #[test]
     fn unknown_names_and_data_of_any_length_round_trip(
         pairs in proptest::collection::vec(
-            (proptest::collection::vec(any::<u8>(), 20..60), proptest::collection::vec(any::<u8>(), 0..60)), 1..CONTEXTS_MAX,
+            (proptest::collection::vec(any::<u8>(), 20..60), proptest::collection::vec(any::<u8>(), 0..60)),
+            1..CONTEXTS_MAX,
         ),
     ) {
         let sent: Vec<_> = pairs.iter().map(|(name, data)| RequestContext::Unknown { name, data }).collect();
-        prop_assert_eq!(decode_requests(&encode_requests(&sent)), Ok(sent));
+        let chain = encode_requests(&sent);
+        prop_assert_eq!(decode_requests(&chain), Ok(sent));
     }
 }
 
 /// Layout by [MS-SMB2] 2.2.13.2: a chain of `MxAc` (no data) and `QFid` as Windows sends it.
 #[test]
 fn a_chain_is_laid_out_as_specified() {
-    let bytes = encode_requests(&[RequestContext::QueryMaximalAccess(None), RequestContext::QueryOnDiskId]);
+    let bytes = encode_requests(&[
+        RequestContext::QueryMaximalAccess(None),
+        RequestContext::QueryOnDiskId,
+    ]);
     let link = |next: u8, name: &[u8; 4]| {
         let mut link = vec![next, 0, 0, 0, 16, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0];
         link.extend_from_slice(name);
@@ -165,7 +173,10 @@ fn a_chain_is_laid_out_as_specified() {
 
 #[test]
 fn links_keep_to_themselves_and_move_forward() {
-    let contexts = [RequestContext::AllocationSize(1), RequestContext::AllocationSize(2)];
+    let contexts = [
+        RequestContext::AllocationSize(1),
+        RequestContext::AllocationSize(2),
+    ];
     let good = encode_requests(&contexts);
     assert_eq!(good[0], 32);
     for (at, value, fault) in [
@@ -180,7 +191,11 @@ fn links_keep_to_themselves_and_move_forward() {
     ] {
         let mut bytes = good.clone();
         bytes[at] = value;
-        assert_eq!(decode_requests(&bytes).unwrap_err().fault, fault, "byte {at} = {value}");
+        assert_eq!(
+            decode_requests(&bytes).unwrap_err().fault,
+            fault,
+            "byte {at} = {value}"
+        );
     }
 }
 
@@ -201,16 +216,28 @@ fn a_chain_has_an_end() {
 fn other_apple_commands_stay_opaque() {
     let data = [2, 0, 0, 0, 0, 0, 0, 0, 9, 9, 9, 9, 9, 9, 9, 9];
     let parsed = RequestContext::parse(name::APPLE, &data).unwrap();
-    assert_eq!(parsed, RequestContext::Unknown { name: b"AAPL", data: &data });
+    assert_eq!(
+        parsed,
+        RequestContext::Unknown {
+            name: b"AAPL",
+            data: &data
+        }
+    );
 }
 
 #[test]
 fn hostile_bytes_never_panic() {
     for context in requests([1, 2, 3, 4], b"some bytes") {
-        attack(&encode_requests(&[context]), 0, |bytes| decode_requests(bytes).is_ok());
+        attack(&encode_requests(&[context]), 0, |bytes| {
+            decode_requests(bytes).is_ok()
+        });
     }
     for context in responses([1, 2, 3, 4], b"some bytes") {
-        attack(&encode_responses(&[context]), 0, |bytes| decode_responses(bytes).is_ok());
+        attack(&encode_responses(&[context]), 0, |bytes| {
+            decode_responses(bytes).is_ok()
+        });
     }
-    attack(&encode_requests(&requests([5, 6, 7, 8], b"x")), 0, |bytes| decode_requests(bytes).is_ok());
+    attack(&encode_requests(&requests([5, 6, 7, 8], b"x")), 0, |bytes| {
+        decode_requests(bytes).is_ok()
+    });
 }
