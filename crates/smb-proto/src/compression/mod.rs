@@ -81,11 +81,23 @@ pub fn compress(algorithms: Algorithms, chained: bool, plain_len: usize, message
 
 /// [MS-SMB2] 3.1.4.4: what stays plain, a run at the front, what is between, a run at the back.
 fn chain(algorithms: Algorithms, plain: &[u8], data: &[u8], writer: &mut Writer<'_>) {
-    let (front, rest) = data.split_at(if algorithms.pattern_v1 { run(data.iter()) } else { 0 });
-    let back_len = if algorithms.pattern_v1 { run(rest.iter().rev()) } else { 0 };
+    let (front, rest) = data.split_at(if algorithms.pattern_v1 {
+        run(data.iter())
+    } else {
+        0
+    });
+    let back_len = if algorithms.pattern_v1 {
+        run(rest.iter().rev())
+    } else {
+        0
+    };
     let (middle, back) = rest.split_at(rest.len() - back_len);
     let (front, back) = (pattern(front), pattern(back));
-    let compressed = if algorithms.lz4 { lz4_flex::block::compress(middle) } else { Vec::new() };
+    let compressed = if algorithms.lz4 {
+        lz4_flex::block::compress(middle)
+    } else {
+        Vec::new()
+    };
     // The payload's header is 4 bytes longer.
     let middle_as = if algorithms.lz4 && compressed.len() + 4 < middle.len() {
         (CompressionAlgorithm::LZ4, &compressed[..])

@@ -157,8 +157,12 @@ impl Opener {
         if usize::try_from(decoded.original_message_size) != Ok(message.len()) {
             return Err(Unopenable);
         }
-        self.0
-            .open(&decoded.nonce, &header[AUTHENTICATED], &decoded.signature, message)
+        self.0.open(
+            &decoded.nonce,
+            &header[AUTHENTICATED],
+            &decoded.signature,
+            message,
+        )
     }
 }
 

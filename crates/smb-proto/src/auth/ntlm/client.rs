@@ -71,6 +71,9 @@ enum State {
     Failed,
 }
 
+/// Length in bytes that fits NTLM's 16-bit lengths with room to spare; no directory has names as long.
+const NAME_LEN_MAX: usize = 4096;
+
 /// What we can do; also what we say with NEGOTIATE.
 const CAPABLE: NegotiateFlags = NegotiateFlags::UNICODE
     .union(NegotiateFlags::REQUEST_TARGET)
@@ -117,6 +120,18 @@ impl NtlmClient {
         let State::Negotiated(negotiate) = std::mem::replace(&mut self.state, State::Failed) else {
             return Err(AuthError::OutOfOrder("NTLM CHALLENGE"));
         };
+        let names = [
+            &self.credentials.domain,
+            &self.credentials.user,
+            &self.workstation,
+        ];
+        if names
+            .into_iter()
+            .chain(&self.target)
+            .any(|name| name.wire_len() > NAME_LEN_MAX)
+        {
+            return Err(AuthError::Unsupported("room for such long names"));
+        }
         let decoded = Challenge::decode(challenge)?;
         check_flags(decoded.flags)?;
         let flags = CAPABLE & decoded.flags;

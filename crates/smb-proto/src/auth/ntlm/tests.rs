@@ -48,7 +48,13 @@ fn server(anonymous_allowed: bool) -> NtlmServer {
         let known = *user == Text::from("User") && *domain == Text::from("Domain");
         known.then(|| nt_hash(&Password::from("Password")))
     });
-    NtlmServer::new(names, FileTime(1 << 56), SERVER_CHALLENGE, anonymous_allowed, lookup)
+    NtlmServer::new(
+        names,
+        FileTime(1 << 56),
+        SERVER_CHALLENGE,
+        anonymous_allowed,
+        lookup,
+    )
 }
 
 /// [MS-NLMP] 4.2.4.1 and 4.2.4.2.

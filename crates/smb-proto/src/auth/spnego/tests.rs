@@ -29,7 +29,13 @@ fn ntlm_server() -> Box<dyn Mechanism> {
     let lookup = Box::new(|user: &crate::wire::Text, _: &crate::wire::Text| {
         (*user == "anna".into()).then(|| nt_hash(&Password::from("secret")))
     });
-    Box::new(NtlmServer::new(names, crate::wire::FileTime(7), [3; 8], true, lookup))
+    Box::new(NtlmServer::new(
+        names,
+        crate::wire::FileTime(7),
+        [3; 8],
+        true,
+        lookup,
+    ))
 }
 
 /// A conversation of `messages` messages, each of which is its number.
