@@ -4,8 +4,14 @@
 //! randomness are arguments, so every behaviour is tested by seed. Peers are hostile until parsed: no decoder panics,
 //! none allocates from a length it has not checked, none copies a payload.
 
+pub mod auth;
+pub mod compression;
+pub mod crypto;
 pub mod names;
 pub mod rpc;
+pub mod secret;
+#[cfg(test)]
+mod testing;
 pub mod unc;
 pub mod upcase;
 pub mod wildcard;

@@ -1,7 +1,7 @@
 //! SMB2 CHANGE_NOTIFY: what happens in a directory ([MS-SMB2] 2.2.35, 2.2.36; [MS-FSCC] 2.7.1).
 
 use super::body::{decode_output, encode_output};
-use super::flags::flags;
+use super::flags::{codes, flags};
 use super::lengths::{len_u32, named, place};
 use super::{Fault, FileId, Reader, Result, Text, Writer};
 
@@ -112,33 +112,32 @@ impl<'a> ChangeNotifyResponse<'a> {
     }
 }
 
-/// What happened to a name ([MS-FSCC] 2.7.1 `Action`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Action(pub u32);
-
-impl Action {
-    /// It appeared.
-    pub const ADDED: Self = Self(1);
-    /// It went.
-    pub const REMOVED: Self = Self(2);
-    /// Data or attributes changed.
-    pub const MODIFIED: Self = Self(3);
-    /// It was renamed, this is what it was called; the new name follows.
-    pub const RENAMED_OLD_NAME: Self = Self(4);
-    /// It was renamed, this is what it is called now.
-    pub const RENAMED_NEW_NAME: Self = Self(5);
-    /// A named stream appeared.
-    pub const ADDED_STREAM: Self = Self(6);
-    /// A named stream went.
-    pub const REMOVED_STREAM: Self = Self(7);
-    /// A named stream changed.
-    pub const MODIFIED_STREAM: Self = Self(8);
-    /// An object id went because the file was deleted.
-    pub const REMOVED_BY_DELETE: Self = Self(9);
-    /// An object id could not be kept when the file moved.
-    pub const ID_NOT_TUNNELLED: Self = Self(10);
-    /// An object id was kept, but changed hands.
-    pub const TUNNELLED_ID_COLLISION: Self = Self(11);
+codes! {
+    /// What happened to a name ([MS-FSCC] 2.7.1 `Action`).
+    pub struct Action(u32) {
+        /// It appeared.
+        ADDED = 1;
+        /// It went.
+        REMOVED = 2;
+        /// Data or attributes changed.
+        MODIFIED = 3;
+        /// It was renamed, this is what it was called; the new name follows.
+        RENAMED_OLD_NAME = 4;
+        /// It was renamed, this is what it is called now.
+        RENAMED_NEW_NAME = 5;
+        /// A named stream appeared.
+        ADDED_STREAM = 6;
+        /// A named stream went.
+        REMOVED_STREAM = 7;
+        /// A named stream changed.
+        MODIFIED_STREAM = 8;
+        /// An object id went because the file was deleted.
+        REMOVED_BY_DELETE = 9;
+        /// An object id could not be kept when the file moved.
+        ID_NOT_TUNNELLED = 10;
+        /// An object id was kept, but changed hands.
+        TUNNELLED_ID_COLLISION = 11;
+    }
 }
 
 /// FILE_NOTIFY_INFORMATION ([MS-FSCC] 2.7.1).
@@ -207,7 +206,9 @@ mod tests {
         #[test]
         fn round_trip(
             flags: u16, output_buffer_length: u32, ids: (u64, u64), filter: u32,
-            changes in proptest::collection::vec((any::<u32>(), proptest::collection::vec(any::<u16>(), 0..20)), 0..8),
+            changes in proptest::collection::vec(
+                (any::<u32>(), proptest::collection::vec(any::<u16>(), 0..20)), 0..8,
+            ),
         ) {
             let request = ChangeNotifyRequest {
                 flags: ChangeNotifyFlags(flags),
@@ -220,7 +221,10 @@ mod tests {
             prop_assert_eq!(ChangeNotifyRequest::decode(&mut body(&bytes)), Ok(request));
             let changes: Vec<_> = changes
                 .into_iter()
-                .map(|(action, name)| FileNotifyInformation { action: Action(action), file_name: Text::from_units(name) })
+                .map(|(action, name)| FileNotifyInformation {
+                    action: Action(action),
+                    file_name: Text::from_units(name),
+                })
                 .collect();
             let output = structure(|w| encode_changes(&changes, w));
             let bytes = message(|w| ChangeNotifyResponse { output: &output }.encode(w));

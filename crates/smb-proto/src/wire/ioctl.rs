@@ -179,7 +179,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn round_trip(code: u32, persistent: u64, volatile: u64, limits: (u32, u32), input in bytes(), output in bytes()) {
+        fn round_trip(
+            code: u32, persistent: u64, volatile: u64, limits: (u32, u32), input in bytes(), output in bytes(),
+        ) {
             let file_id = FileId { persistent, volatile };
             let mut request = IoctlRequest::fsctl(CtlCode(code), file_id, &input, limits.0);
             request.max_input_response = limits.1;

@@ -3,8 +3,7 @@
 //! A reply's payload is not part of what is decoded: [`ReadResponse::decode_head`] needs the header and 16 bytes, and
 //! says where the payload lies, so that it can be received straight into the block that awaits it.
 
-use super::body::pad_empty;
-use super::flags::flags;
+use super::flags::{codes, flags};
 use super::header::HEADER_LEN;
 use super::lengths::{len_u32, named};
 use super::{FileId, Payload, Reader, Result, Writer};
@@ -19,19 +18,18 @@ flags! {
     }
 }
 
-/// How a payload travels ([MS-SMB2] 2.2.19, 2.2.21 `Channel`); before 3.0 the field is reserved and to be ignored.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Channel(pub u32);
-
-impl Channel {
-    /// Inside the message.
-    pub const NONE: Self = Self(0);
-    /// By RDMA, described by the channel information.
-    pub const RDMA_V1: Self = Self(1);
-    /// By RDMA, and the server invalidates the token (3.0.2).
-    pub const RDMA_V1_INVALIDATE: Self = Self(2);
-    /// By RDMA, transformed (3.1.1).
-    pub const RDMA_TRANSFORM: Self = Self(3);
+codes! {
+    /// How a payload travels ([MS-SMB2] 2.2.19, 2.2.21 `Channel`); before 3.0 the field is reserved and to be ignored.
+    pub struct Channel(u32) {
+        /// Inside the message.
+        NONE = 0;
+        /// By RDMA, described by the channel information.
+        RDMA_V1 = 1;
+        /// By RDMA, and the server invalidates the token (3.0.2).
+        RDMA_V1_INVALIDATE = 2;
+        /// By RDMA, transformed (3.1.1).
+        RDMA_TRANSFORM = 3;
+    }
 }
 
 /// Bytes of a READ response's fixed part.
@@ -99,8 +97,8 @@ impl ReadRequest {
         self.file_id.encode(w);
         w.u32(self.minimum_count);
         w.u32(self.channel.0);
-        w.zeros(8);
-        pad_empty(w, w.position());
+        // RemainingBytes, ReadChannelInfoOffset, ReadChannelInfoLength, and the one byte of buffer.
+        w.zeros(9);
     }
 }
 

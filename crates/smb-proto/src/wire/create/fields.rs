@@ -1,6 +1,6 @@
 //! The fields of CREATE that have names.
 
-use crate::wire::flags::flags;
+use crate::wire::flags::{codes, flags};
 
 flags! {
     /// What others may do while a file is open ([MS-SMB2] 2.2.13).
@@ -140,33 +140,31 @@ impl OplockLevel {
     }
 }
 
-/// How far the server may act as the user ([MS-SMB2] 2.2.13). Others than these four are for the server to refuse with
-/// a status of its own, STATUS_BAD_IMPERSONATION_LEVEL ([MS-SMB2] 3.3.5.9).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ImpersonationLevel(pub u32);
-
-impl ImpersonationLevel {
-    /// Not even know who it is.
-    pub const ANONYMOUS: Self = Self(0);
-    /// Know who it is.
-    pub const IDENTIFICATION: Self = Self(1);
-    /// Act as the user on its own machine; what clients send.
-    pub const IMPERSONATION: Self = Self(2);
-    /// Act as the user on other machines too.
-    pub const DELEGATE: Self = Self(3);
+codes! {
+    /// How far the server may act as the user ([MS-SMB2] 2.2.13). Others than these four are for the server to refuse
+    /// with a status of its own, STATUS_BAD_IMPERSONATION_LEVEL ([MS-SMB2] 3.3.5.9).
+    pub struct ImpersonationLevel(u32) {
+        /// Not even know who it is.
+        ANONYMOUS = 0;
+        /// Know who it is.
+        IDENTIFICATION = 1;
+        /// Act as the user on its own machine; what clients send.
+        IMPERSONATION = 2;
+        /// Act as the user on other machines too.
+        DELEGATE = 3;
+    }
 }
 
-/// What a CREATE did ([MS-SMB2] 2.2.14). Nothing depends on values that are not here, so they are no fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CreateAction(pub u32);
-
-impl CreateAction {
-    /// Replaced a file.
-    pub const SUPERSEDED: Self = Self(0);
-    /// Opened a file.
-    pub const OPENED: Self = Self(1);
-    /// Made a file.
-    pub const CREATED: Self = Self(2);
-    /// Emptied a file.
-    pub const OVERWRITTEN: Self = Self(3);
+codes! {
+    /// What a CREATE did ([MS-SMB2] 2.2.14). Nothing depends on values that are not here, so they are no fault.
+    pub struct CreateAction(u32) {
+        /// Replaced a file.
+        SUPERSEDED = 0;
+        /// Opened a file.
+        OPENED = 1;
+        /// Made a file.
+        CREATED = 2;
+        /// Emptied a file.
+        OVERWRITTEN = 3;
+    }
 }

@@ -1,8 +1,8 @@
 //! Create contexts: what extends CREATE ([MS-SMB2] 2.2.13.2, 2.2.14.2).
 //!
 //! A chain of named blobs, 8-byte aligned. Requests and responses use the same names for different contents, so there
-//! are two enums. A name that is not known here stays as it is, in `Unknown`; a known name with contents that do not fit
-//! it is a fault of the whole message, as on Windows.
+//! are two enums. A name that is not known here stays as it is, in `Unknown`; a known name with contents that do not
+//! fit it is a fault of the whole message, as on Windows.
 //!
 //! Invariant: a context's name and data lie inside its own link of the chain; a chain has at most
 //! [`CONTEXTS_MAX`] links.

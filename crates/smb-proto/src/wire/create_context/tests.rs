@@ -145,7 +145,8 @@ proptest! {
     #[test]
     fn unknown_names_and_data_of_any_length_round_trip(
         pairs in proptest::collection::vec(
-            (proptest::collection::vec(any::<u8>(), 20..60), proptest::collection::vec(any::<u8>(), 0..60)), 1..CONTEXTS_MAX,
+            (proptest::collection::vec(any::<u8>(), 20..60), proptest::collection::vec(any::<u8>(), 0..60)),
+            1..CONTEXTS_MAX,
         ),
     ) {
         let sent: Vec<_> = pairs.iter().map(|(name, data)| RequestContext::Unknown { name, data }).collect();

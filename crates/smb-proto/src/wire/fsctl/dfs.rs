@@ -1,8 +1,8 @@
 //! Where a DFS path leads ([MS-DFSC] 2.2.2, 2.2.4, 2.2.5).
 //!
-//! Entries come one after another, each with its own size; the strings follow them, and entries point at them by offset,
-//! several at the same one. A hostile server could therefore make a small answer into a large one: entries, names and
-//! lengths have bounds.
+//! Entries come one after another, each with its own size; the strings follow them, and entries point at them by
+//! offset, several at the same one. A hostile server could therefore make a small answer into a large one: entries,
+//! names and lengths have bounds.
 
 use super::{terminated, write_terminated};
 use crate::wire::flags::flags;

@@ -1,6 +1,7 @@
 //! The server's network interfaces, for more channels to it ([MS-SMB2] 2.2.32.5).
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+// Addresses are only values: `core`, not the sockets of `std`.
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::wire::flags::flags;
 use crate::wire::lengths::{len_u32, place};

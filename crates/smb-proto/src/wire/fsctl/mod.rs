@@ -13,95 +13,70 @@ pub mod reparse;
 pub mod snapshots;
 pub mod validate_negotiate;
 
+use super::flags::codes;
 use super::{Fault, Reader, Result, Text, Writer};
 
-/// `CtlCode`: what to do ([MS-SMB2] 2.2.31, [MS-FSCC] 2.3).
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct CtlCode(pub u32);
-
-macro_rules! codes {
-    ($($(#[$doc:meta])* $name:ident = $value:expr;)*) => {
-        impl CtlCode {
-            $($(#[$doc])* pub const $name: Self = Self($value);)*
-
-            /// The name, without `FSCTL_`.
-            pub fn name(self) -> Option<&'static str> {
-                match self.0 {
-                    $($value => Some(stringify!($name)),)*
-                    _ => None,
-                }
-            }
-        }
-    };
-}
-
 codes! {
-    /// Where a DFS path leads ([MS-DFSC] 2.2.2).
-    DFS_GET_REFERRALS = 0x0006_0194;
-    /// Where a DFS path leads, for a site ([MS-DFSC] 2.2.3).
-    DFS_GET_REFERRALS_EX = 0x0006_01B0;
-    /// What waits in a pipe.
-    PIPE_PEEK = 0x0011_400C;
-    /// Until a pipe can be opened ([MS-FSCC] 2.3.49).
-    PIPE_WAIT = 0x0011_0018;
-    /// Writes a pipe and reads the answer.
-    PIPE_TRANSCEIVE = 0x0011_C017;
-    /// Copies on the server; the target is open for reading too ([MS-SMB2] 2.2.31.1).
-    SRV_COPYCHUNK = 0x0014_40F2;
-    /// Copies on the server; the target is open for writing only.
-    SRV_COPYCHUNK_WRITE = 0x0014_80F2;
-    /// Which earlier states there are ([MS-SMB2] 2.2.32.2).
-    SRV_ENUMERATE_SNAPSHOTS = 0x0014_4064;
-    /// Names the source of a copy on the server ([MS-SMB2] 2.2.32.3).
-    SRV_REQUEST_RESUME_KEY = 0x0014_0078;
-    /// Hashes of content (BranchCache).
-    SRV_READ_HASH = 0x0014_41BB;
-    /// An open that survives a lost connection (2.1).
-    LMR_REQUEST_RESILIENCY = 0x0014_01D4;
-    /// The server's network interfaces ([MS-SMB2] 2.2.32.5).
-    QUERY_NETWORK_INTERFACE_INFO = 0x0014_01FC;
-    /// Was the negotiation tampered with? ([MS-SMB2] 2.2.31.4)
-    VALIDATE_NEGOTIATE_INFO = 0x0014_0204;
-    /// Makes a reparse point ([MS-FSCC] 2.3.81).
-    SET_REPARSE_POINT = 0x0009_00A4;
-    /// Reads a reparse point ([MS-FSCC] 2.3.29).
-    GET_REPARSE_POINT = 0x0009_00A8;
-    /// Removes a reparse point.
-    DELETE_REPARSE_POINT = 0x0009_00AC;
-    /// Makes a file sparse ([MS-FSCC] 2.3.83).
-    SET_SPARSE = 0x0009_00C4;
-    /// Zeroes a range, deallocating it in a sparse file ([MS-FSCC] 2.3.85).
-    SET_ZERO_DATA = 0x0009_80C8;
-    /// Which ranges are allocated ([MS-FSCC] 2.3.51).
-    QUERY_ALLOCATED_RANGES = 0x0009_40CF;
-    /// Which regions hold valid data ([MS-FSCC] 2.3.55).
-    QUERY_FILE_REGIONS = 0x0009_0284;
-    /// Shares a range between two files ([MS-FSCC] 2.3.7).
-    DUPLICATE_EXTENTS_TO_FILE = 0x0009_8344;
-    /// Shares a range between two files, all or nothing ([MS-FSCC] 2.3.9).
-    DUPLICATE_EXTENTS_TO_FILE_EX = 0x0009_83E8;
-    /// Ranges whose content is no longer needed.
-    FILE_LEVEL_TRIM = 0x0009_8208;
-    /// Whether content is compressed.
-    GET_COMPRESSION = 0x0009_003C;
-    /// Compresses content, or not.
-    SET_COMPRESSION = 0x0009_C040;
-    /// How content is protected (ReFS).
-    GET_INTEGRITY_INFORMATION = 0x0009_027C;
-    /// Protects content, or not (ReFS).
-    SET_INTEGRITY_INFORMATION = 0x0009_C280;
-    /// A token for a copy inside the storage.
-    OFFLOAD_READ = 0x0009_4264;
-    /// A copy inside the storage, by token.
-    OFFLOAD_WRITE = 0x0009_8268;
-}
-
-impl std::fmt::Debug for CtlCode {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.name() {
-            Some(name) => f.write_str(name),
-            None => write!(f, "CtlCode({:#010x})", self.0),
-        }
+    /// `CtlCode`: what to do ([MS-SMB2] 2.2.31, [MS-FSCC] 2.3).
+    pub struct CtlCode(u32) {
+        /// Where a DFS path leads ([MS-DFSC] 2.2.2).
+        DFS_GET_REFERRALS = 0x0006_0194;
+        /// Where a DFS path leads, for a site ([MS-DFSC] 2.2.3).
+        DFS_GET_REFERRALS_EX = 0x0006_01B0;
+        /// What waits in a pipe.
+        PIPE_PEEK = 0x0011_400C;
+        /// Until a pipe can be opened ([MS-FSCC] 2.3.49).
+        PIPE_WAIT = 0x0011_0018;
+        /// Writes a pipe and reads the answer.
+        PIPE_TRANSCEIVE = 0x0011_C017;
+        /// Copies on the server; the target is open for reading too ([MS-SMB2] 2.2.31.1).
+        SRV_COPYCHUNK = 0x0014_40F2;
+        /// Copies on the server; the target is open for writing only.
+        SRV_COPYCHUNK_WRITE = 0x0014_80F2;
+        /// Which earlier states there are ([MS-SMB2] 2.2.32.2).
+        SRV_ENUMERATE_SNAPSHOTS = 0x0014_4064;
+        /// Names the source of a copy on the server ([MS-SMB2] 2.2.32.3).
+        SRV_REQUEST_RESUME_KEY = 0x0014_0078;
+        /// Hashes of content (BranchCache).
+        SRV_READ_HASH = 0x0014_41BB;
+        /// An open that survives a lost connection (2.1).
+        LMR_REQUEST_RESILIENCY = 0x0014_01D4;
+        /// The server's network interfaces ([MS-SMB2] 2.2.32.5).
+        QUERY_NETWORK_INTERFACE_INFO = 0x0014_01FC;
+        /// Was the negotiation tampered with? ([MS-SMB2] 2.2.31.4)
+        VALIDATE_NEGOTIATE_INFO = 0x0014_0204;
+        /// Makes a reparse point ([MS-FSCC] 2.3.81).
+        SET_REPARSE_POINT = 0x0009_00A4;
+        /// Reads a reparse point ([MS-FSCC] 2.3.29).
+        GET_REPARSE_POINT = 0x0009_00A8;
+        /// Removes a reparse point.
+        DELETE_REPARSE_POINT = 0x0009_00AC;
+        /// Makes a file sparse ([MS-FSCC] 2.3.83).
+        SET_SPARSE = 0x0009_00C4;
+        /// Zeroes a range, deallocating it in a sparse file ([MS-FSCC] 2.3.85).
+        SET_ZERO_DATA = 0x0009_80C8;
+        /// Which ranges are allocated ([MS-FSCC] 2.3.51).
+        QUERY_ALLOCATED_RANGES = 0x0009_40CF;
+        /// Which regions hold valid data ([MS-FSCC] 2.3.55).
+        QUERY_FILE_REGIONS = 0x0009_0284;
+        /// Shares a range between two files ([MS-FSCC] 2.3.7).
+        DUPLICATE_EXTENTS_TO_FILE = 0x0009_8344;
+        /// Shares a range between two files, all or nothing ([MS-FSCC] 2.3.9).
+        DUPLICATE_EXTENTS_TO_FILE_EX = 0x0009_83E8;
+        /// Ranges whose content is no longer needed.
+        FILE_LEVEL_TRIM = 0x0009_8208;
+        /// Whether content is compressed.
+        GET_COMPRESSION = 0x0009_003C;
+        /// Compresses content, or not.
+        SET_COMPRESSION = 0x0009_C040;
+        /// How content is protected (ReFS).
+        GET_INTEGRITY_INFORMATION = 0x0009_027C;
+        /// Protects content, or not (ReFS).
+        SET_INTEGRITY_INFORMATION = 0x0009_C280;
+        /// A token for a copy inside the storage.
+        OFFLOAD_READ = 0x0009_4264;
+        /// A copy inside the storage, by token.
+        OFFLOAD_WRITE = 0x0009_8268;
     }
 }
 
@@ -137,7 +112,7 @@ mod tests {
     #[test]
     fn codes_print_their_names() {
         assert_eq!(format!("{:?}", CtlCode::SRV_COPYCHUNK), "SRV_COPYCHUNK");
-        assert_eq!(format!("{:?}", CtlCode(7)), "CtlCode(0x00000007)");
+        assert_eq!(format!("{:?}", CtlCode(7)), "CtlCode(0x7)");
     }
 
     #[test]

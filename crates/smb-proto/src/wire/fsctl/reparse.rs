@@ -1,6 +1,6 @@
 //! Reparse points: symbolic links and other things that are more than a file ([MS-FSCC] 2.1.2).
 
-use crate::wire::flags::flags;
+use crate::wire::flags::{codes, flags};
 use crate::wire::lengths::len_u16;
 use crate::wire::{Fault, Guid, Reader, Result, Text, Writer};
 
@@ -10,32 +10,33 @@ mod tests;
 /// The most bytes of a reparse point, header included ([MS-FSCC] 2.1.2.2, `MAXIMUM_REPARSE_DATA_BUFFER_SIZE`).
 pub const REPARSE_BUFFER_MAX: u32 = 16 * 1024;
 
-/// What kind of reparse point ([MS-FSCC] 2.1.2.1).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct ReparseTag(pub u32);
+codes! {
+    /// What kind of reparse point ([MS-FSCC] 2.1.2.1).
+    pub struct ReparseTag(u32) {
+        /// A mounted volume or a junction.
+        MOUNT_POINT = 0xA000_0003;
+        /// A symbolic link.
+        SYMLINK = 0xA000_000C;
+        /// A deduplicated file.
+        DEDUP = 0x8000_0013;
+        /// A special file of the NFS server.
+        NFS = 0x8000_0014;
+        /// A cloud file; `0x9000_?01A` are its kin.
+        CLOUD = 0x9000_001A;
+        /// A link of the Windows Subsystem for Linux.
+        LX_SYMLINK = 0xA000_001D;
+        /// A Unix socket.
+        AF_UNIX = 0x8000_0023;
+        /// A FIFO of the Windows Subsystem for Linux.
+        LX_FIFO = 0x8000_0024;
+        /// A character device of the Windows Subsystem for Linux.
+        LX_CHR = 0x8000_0025;
+        /// A block device of the Windows Subsystem for Linux.
+        LX_BLK = 0x8000_0026;
+    }
+}
 
 impl ReparseTag {
-    /// A mounted volume or a junction.
-    pub const MOUNT_POINT: Self = Self(0xA000_0003);
-    /// A symbolic link.
-    pub const SYMLINK: Self = Self(0xA000_000C);
-    /// A deduplicated file.
-    pub const DEDUP: Self = Self(0x8000_0013);
-    /// A special file of the NFS server.
-    pub const NFS: Self = Self(0x8000_0014);
-    /// A cloud file; `0x9000_?01A` are its kin.
-    pub const CLOUD: Self = Self(0x9000_001A);
-    /// A link of the Windows Subsystem for Linux.
-    pub const LX_SYMLINK: Self = Self(0xA000_001D);
-    /// A Unix socket.
-    pub const AF_UNIX: Self = Self(0x8000_0023);
-    /// A FIFO of the Windows Subsystem for Linux.
-    pub const LX_FIFO: Self = Self(0x8000_0024);
-    /// A character device of the Windows Subsystem for Linux.
-    pub const LX_CHR: Self = Self(0x8000_0025);
-    /// A block device of the Windows Subsystem for Linux.
-    pub const LX_BLK: Self = Self(0x8000_0026);
-
     /// The high bit: Microsoft's, whose data have no GUID.
     pub const fn is_microsoft(self) -> bool {
         self.0 & 0x8000_0000 != 0

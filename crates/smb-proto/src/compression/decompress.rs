@@ -1,0 +1,79 @@
+//! A compressed message, hostile until it has its size.
+
+use super::Algorithms;
+use crate::wire::compression::{Chained, CompressedMessage, PatternV1, Unchained};
+use crate::wire::negotiate_context::CompressionAlgorithm;
+use crate::wire::{Fault, Malformed, Reader, Result};
+
+/// The message that `bytes`, which begin with the transform header, stand for. `algorithms` and `chained` are what the
+/// connection negotiated. `limit` is the longest message allowed, in bytes: 256, a header and the largest transfer
+/// ([MS-SMB2] 3.2.5.1.10, 3.3.5.2.13).
+///
+/// # Errors
+/// Every fault is one for which [MS-SMB2] has the connection closed.
+pub fn decompress(bytes: &[u8], algorithms: Algorithms, chained: bool, limit: usize) -> Result<Vec<u8>> {
+    let message = CompressedMessage::decode(&mut Reader::new(bytes, NAME))?;
+    let size = message.original_len();
+    if size > limit {
+        return Err(fault(Fault::Bounds));
+    }
+    let mut out = Vec::with_capacity(size);
+    match message {
+        CompressedMessage::Unchained(message) => unchained(&message, algorithms, &mut out)?,
+        CompressedMessage::Chained(message) if chained => chain(&message, algorithms, size, &mut out)?,
+        CompressedMessage::Chained(_) => return Err(fault(Fault::Value)),
+    }
+    if out.len() != size {
+        return Err(fault(Fault::Truncated));
+    }
+    Ok(out)
+}
+
+const NAME: &str = "SMB2 COMPRESSION_TRANSFORM_HEADER";
+
+/// Without a place: what is wrong is found after its bytes were read.
+fn fault(fault: Fault) -> Malformed {
+    Reader::new(&[], NAME).fault(fault)
+}
+
+/// [MS-SMB2] 3.1.5.2.
+fn unchained(message: &Unchained<'_>, algorithms: Algorithms, out: &mut Vec<u8>) -> Result<()> {
+    if message.algorithm != CompressionAlgorithm::LZ4 || !algorithms.lz4 {
+        return Err(fault(Fault::Value));
+    }
+    out.extend_from_slice(message.plain);
+    lz4(message.compressed, message.original_size as usize, out)
+}
+
+/// [MS-SMB2] 3.1.5.3; the message never grows past `size`.
+fn chain(message: &Chained<'_>, algorithms: Algorithms, size: usize, out: &mut Vec<u8>) -> Result<()> {
+    for payload in message.payloads() {
+        let payload = payload?;
+        if payload.algorithm != CompressionAlgorithm::NONE && !algorithms.contains(payload.algorithm) {
+            return Err(fault(Fault::Value));
+        }
+        let original_size = payload.original_size as usize;
+        if original_size > size - out.len() {
+            return Err(fault(Fault::Bounds));
+        }
+        match payload.algorithm {
+            CompressionAlgorithm::NONE => out.extend_from_slice(payload.data),
+            CompressionAlgorithm::PATTERN_V1 => {
+                let run = PatternV1::decode(payload.data)?;
+                out.resize(out.len() + original_size, run.pattern);
+            }
+            _ => lz4(payload.data, original_size, out)?,
+        }
+    }
+    Ok(())
+}
+
+/// Appends what `compressed` stands for, exactly `original_size` bytes.
+fn lz4(compressed: &[u8], original_size: usize, out: &mut Vec<u8>) -> Result<()> {
+    let start = out.len();
+    out.resize(start + original_size, 0);
+    match lz4_flex::block::decompress_into(compressed, &mut out[start..]) {
+        Ok(length) if length == original_size => Ok(()),
+        _ => Err(fault(Fault::Value)),
+    }
+}

@@ -1,0 +1,151 @@
+//! Compressed messages of SMB 3.1.1.
+//!
+//! ```text
+//! unchained  | ProtocolId | OriginalCompressedSegmentSize | Algorithm | Flags 0 | Offset | plain | compressed |
+//! chained    | ProtocolId | OriginalCompressedSegmentSize | payload | payload | ...
+//!   payload  | Algorithm | Flags (1: the first) | Length | [OriginalPayloadSize] | bytes |
+//! ```
+//!
+//! [MS-SMB2] 2.2.42, 3.1.4.4, 3.1.5.3. Of the algorithms LZ4 and Pattern_V1 are here; LZNT1, LZ77 and LZ77+Huffman
+//! ([MS-XCA]) are not, so they must not be offered in NEGOTIATE.
+//!
+//! Invariant: no byte is allocated for a decompressed message before its claimed size is found within the caller's
+//! limit, and the result has exactly that size.
+
+mod decompress;
+
+use crate::wire::Writer;
+use crate::wire::compression::{Chained, ChainedPayload, PatternV1, Unchained};
+use crate::wire::negotiate_context::CompressionAlgorithm;
+
+pub use decompress::decompress;
+
+/// Those of both ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Algorithms {
+    /// LZ4, its block format.
+    pub lz4: bool,
+    /// Runs of one byte; in chained messages only.
+    pub pattern_v1: bool,
+}
+
+impl Algorithms {
+    /// Those of a negotiated list that are here.
+    pub fn from_wire(list: &[CompressionAlgorithm]) -> Self {
+        Self {
+            lz4: list.contains(&CompressionAlgorithm::LZ4),
+            pattern_v1: list.contains(&CompressionAlgorithm::PATTERN_V1),
+        }
+    }
+
+    fn contains(self, algorithm: CompressionAlgorithm) -> bool {
+        match algorithm {
+            CompressionAlgorithm::LZ4 => self.lz4,
+            CompressionAlgorithm::PATTERN_V1 => self.pattern_v1,
+            _ => false,
+        }
+    }
+}
+
+/// Shorter runs of one byte are left to LZ4: a guess, twice what a run costs.
+const RUN_MIN: usize = 32;
+
+/// `message` compressed, with its header; `None` if that would not be shorter. The first `plain_len` bytes stay as they
+/// are (header and fixed part, which hardly compress); `chained` if the connection negotiated it.
+pub fn compress(algorithms: Algorithms, chained: bool, plain_len: usize, message: &[u8]) -> Option<Vec<u8>> {
+    let size = u32::try_from(message.len()).ok()?;
+    let (plain, data) = message.split_at_checked(plain_len)?;
+    let mut out = Vec::new();
+    let mut writer = Writer::new(&mut out);
+    if chained {
+        Chained::encode_header(size, &mut writer);
+        chain(algorithms, plain, data, &mut writer);
+    } else {
+        if !algorithms.lz4 {
+            return None;
+        }
+        let compressed = lz4_flex::block::compress(data);
+        let header = Unchained {
+            // Exact: a part of the message.
+            original_size: data.len() as u32,
+            algorithm: CompressionAlgorithm::LZ4,
+            plain,
+            compressed: &compressed,
+        };
+        header.encode_header(&mut writer);
+        writer.bytes(plain);
+        writer.bytes(&compressed);
+    }
+    (out.len() < message.len()).then_some(out)
+}
+
+/// [MS-SMB2] 3.1.4.4: what stays plain, a run at the front, what is between, a run at the back.
+fn chain(algorithms: Algorithms, plain: &[u8], data: &[u8], writer: &mut Writer<'_>) {
+    let (front, rest) = data.split_at(if algorithms.pattern_v1 {
+        run(data.iter())
+    } else {
+        0
+    });
+    let back_len = if algorithms.pattern_v1 {
+        run(rest.iter().rev())
+    } else {
+        0
+    };
+    let (middle, back) = rest.split_at(rest.len() - back_len);
+    let (front, back) = (pattern(front), pattern(back));
+    let compressed = if algorithms.lz4 {
+        lz4_flex::block::compress(middle)
+    } else {
+        Vec::new()
+    };
+    // The payload's header is 4 bytes longer.
+    let middle_as = if algorithms.lz4 && compressed.len() + 4 < middle.len() {
+        (CompressionAlgorithm::LZ4, &compressed[..])
+    } else {
+        (CompressionAlgorithm::NONE, middle)
+    };
+    let payloads = [
+        (CompressionAlgorithm::NONE, plain),
+        (CompressionAlgorithm::PATTERN_V1, &front),
+        middle_as,
+        (CompressionAlgorithm::PATTERN_V1, &back),
+    ];
+    let mut first = true;
+    for (algorithm, data) in payloads {
+        if data.is_empty() {
+            continue;
+        }
+        let payload = ChainedPayload {
+            algorithm,
+            // On the wire for the middle only. Exact: a part of the message.
+            original_size: middle.len() as u32,
+            data,
+        };
+        payload.encode_header(std::mem::take(&mut first), writer);
+        writer.bytes(data);
+    }
+}
+
+/// How many bytes at the start are the same, if worth a payload of their own.
+fn run<'a>(mut bytes: impl Iterator<Item = &'a u8>) -> usize {
+    let Some(first) = bytes.next() else { return 0 };
+    let length = 1 + bytes.take_while(|byte| *byte == first).count();
+    if length >= RUN_MIN { length } else { 0 }
+}
+
+/// A run as payload; nothing for none.
+fn pattern(run: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    if let Some(pattern) = run.first() {
+        let run = PatternV1 {
+            pattern: *pattern,
+            // Exact: a part of the message.
+            repetitions: run.len() as u32,
+        };
+        run.encode(&mut Writer::new(&mut out));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests;
