@@ -31,6 +31,9 @@ const BLOCKS_HISTORIC: usize = 10;
 const DEPTH_MAX: usize = 12;
 /// Files that go through blocks at once: enough to overlap the opening of one with the data of others.
 const STREAMS: usize = 2;
+/// The same when nothing waits for the device: then the work is processor time and short waits, and more overlap helps
+/// (measured: 3,000 files, 3 GiB, between two caches: 1.7 s with 2, 0.6 s with 8).
+const STREAMS_CACHED: usize = 8;
 /// The same when every file goes that way, for want of a same-side path: most of them are small and latency counts.
 const STREAMS_MANY: usize = 16;
 
@@ -163,7 +166,11 @@ impl Job {
             .collect();
         let hashes = hashes_of(&options, journal.as_ref(), &job_id)?;
         let historic = options.engine != Engine::Auto;
-        let streams_max = if historic { 1 } else { STREAMS };
+        let streams_max = match options.durability {
+            _ if historic => 1,
+            Durability::None if options.cache == CacheMode::Keep => STREAMS_CACHED,
+            _ => STREAMS,
+        };
         // Without a same-side path many small files are in flight through blocks; the pool still bounds memory.
         let many = !historic && !same_side(&*target, &roots);
         let streams = if many { STREAMS_MANY } else { streams_max };
