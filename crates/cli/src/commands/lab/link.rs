@@ -4,8 +4,10 @@ use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus};
+use std::time::{Duration, Instant};
 
 use ropeway_lab::link::{Counters, Link, LinkSpec, Rate, Relay, Side};
+use rustix::process::{WaitOptions, getpid, set_child_subreaper, waitpid};
 
 use super::signals::Caught;
 use crate::args::LinkArgs;
@@ -16,6 +18,8 @@ use crate::ui::messages::complain;
 /// As shells, env(1) and timeout(1) have it.
 const NOT_FOUND: u8 = 127;
 const NOT_EXECUTABLE: u8 = 126;
+/// Time that an ended process has to be gone (a guess).
+const REAP_PATIENCE: Duration = Duration::from_millis(300);
 
 /// Runs the command; gives its exit code.
 ///
@@ -40,6 +44,9 @@ pub(super) fn run(args: &LinkArgs) -> Result<u8, Failure> {
 fn over_packets(args: &LinkArgs, spec: LinkSpec, command: &mut Command) -> Result<u8, Failure> {
     super::get_permission()?;
     let caught = Caught::begin()?;
+    // Daemons of the command become our children, so that their ends can be awaited. Where that is refused they are
+    // the system's, and it awaits them.
+    _ = set_child_subreaper(Some(getpid()));
     let link = Link::start(spec).map_err(|error| super::failure(&error))?;
     if !args.quiet {
         complain(&format!("link: {}", describe(link.spec(), link.congestion())));
@@ -54,7 +61,21 @@ fn over_packets(args: &LinkArgs, spec: LinkSpec, command: &mut Command) -> Resul
         ));
     }
     drop(link);
+    reap();
     Ok(exit_code(status))
+}
+
+/// Takes note of the ends of all processes that the link has ended.
+fn reap() {
+    let patience = Instant::now() + REAP_PATIENCE;
+    loop {
+        match waitpid(None, WaitOptions::NOHANG) {
+            Ok(Some(_)) => {}
+            Ok(None) if Instant::now() < patience => std::thread::sleep(Duration::from_millis(2)),
+            // None is left, or one that went elsewhere and is not ours to end.
+            Ok(None) | Err(_) => return,
+        }
+    }
 }
 
 fn over_relay(args: &LinkArgs, spec: &LinkSpec, command: &mut Command) -> Result<u8, Failure> {
