@@ -53,7 +53,7 @@ pub(crate) struct Arguments {
     /// Further flags for ropeway, separated by spaces
     #[arg(long, value_delimiter = ' ', allow_hyphen_values = true)]
     ropeway_flags: Vec<String>,
-    /// Do not build ropeway or touch docs/benchmarks.md
+    /// Do not touch docs/benchmarks.md
     #[arg(long)]
     no_write: bool,
     /// A twentieth of the work, one round: shows that it works, not how fast
