@@ -99,7 +99,6 @@ pub(super) const FOLDERS: [&str; 7] = ["lock", "state", "cache", "pid", "private
 pub(super) fn text(builder: &SmbdBuilder, folder: &Path, port: u16, user: Option<&str>) -> String {
     let mut text = String::from("[global]\n");
     let at = |name: &str| folder.join(name).display().to_string();
-    let listen: Vec<String> = builder.addresses.iter().map(ToString::to_string).collect();
     let mut set = |key: &str, value: &str| {
         let _ = writeln!(text, "{key} = {value}");
     };
@@ -108,8 +107,12 @@ pub(super) fn text(builder: &SmbdBuilder, folder: &Path, port: u16, user: Option
     set("netbios name", "PEER");
     set("disable netbios", "yes");
     set("smb ports", &port.to_string());
-    set("interfaces", &listen.join(" "));
-    set("bind interfaces only", "yes");
+    if builder.namespace.is_none() {
+        let listen: Vec<String> = builder.addresses.iter().map(ToString::to_string).collect();
+        set("interfaces", &listen.join(" "));
+        set("bind interfaces only", "yes");
+    }
+    // In a namespace of its own it listens everywhere: samba does not take a TUN device for an interface.
     for (key, name) in [
         ("lock directory", "lock"),
         ("state directory", "state"),

@@ -117,6 +117,12 @@ impl Smbd {
         self.session.as_ref().map(Session::pids).unwrap_or_default()
     }
 
+    /// How many connections are served: a process each; several channels of one client share one.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.pids().len().saturating_sub(self.keepers().len())
+    }
+
     /// User and system time since its last start, all processes, ended ones too. A process that serves a connection
     /// counts from its end or while it lives.
     #[must_use]
