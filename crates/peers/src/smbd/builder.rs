@@ -1,0 +1,259 @@
+//! What a private smbd should be, and its start.
+
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ops::RangeInclusive;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use super::accounts::{self, Account, Login};
+use super::conf::{self, Dialect, Encryption, Signing};
+use super::share::Share;
+use super::{Smbd, write};
+use crate::PeerError;
+use crate::port::PortLock;
+use crate::process::{is_root, require};
+
+/// What a private smbd should be; see [`Smbd::builder`].
+#[derive(Clone, Debug)]
+pub struct SmbdBuilder {
+    pub(super) addresses: Vec<IpAddr>,
+    pub(super) port: Option<u16>,
+    pub(super) namespace: Option<PathBuf>,
+    pub(super) parent: Option<PathBuf>,
+    pub(super) dialects: RangeInclusive<Dialect>,
+    pub(super) signing: Signing,
+    pub(super) encryption: Encryption,
+    pub(super) multichannel: bool,
+    pub(super) durable_handles: bool,
+    pub(super) case_sensitive: bool,
+    pub(super) guest: bool,
+    pub(super) log_level: u8,
+    pub(super) logins: Vec<Login>,
+    pub(super) shares: Vec<Share>,
+    pub(super) options: Vec<(String, String)>,
+}
+
+impl SmbdBuilder {
+    pub(super) fn new() -> Self {
+        Self {
+            addresses: vec![Ipv4Addr::LOCALHOST.into()],
+            port: None,
+            namespace: None,
+            parent: None,
+            dialects: Dialect::Smb202..=Dialect::Smb311,
+            signing: Signing::default(),
+            encryption: Encryption::default(),
+            multichannel: true,
+            durable_handles: true,
+            case_sensitive: false,
+            guest: false,
+            log_level: 1,
+            logins: Vec::new(),
+            shares: Vec::new(),
+            options: Vec::new(),
+        }
+    }
+
+    /// Protocol versions, least and most.
+    #[must_use]
+    pub fn dialects(mut self, dialects: RangeInclusive<Dialect>) -> Self {
+        self.dialects = dialects;
+        self
+    }
+
+    /// `server signing`.
+    #[must_use]
+    pub fn signing(mut self, signing: Signing) -> Self {
+        self.signing = signing;
+        self
+    }
+
+    /// `server smb encrypt`.
+    #[must_use]
+    pub fn encryption(mut self, encryption: Encryption) -> Self {
+        self.encryption = encryption;
+        self
+    }
+
+    /// Ciphers in the server's order, as samba names them (`AES-128-GCM`, …).
+    #[must_use]
+    pub fn ciphers(self, names: &[&str]) -> Self {
+        self.option("server smb3 encryption algorithms", &names.join(" "))
+    }
+
+    /// Signing algorithms in the server's order, as samba names them (`AES-128-GMAC`, `AES-128-CMAC`, `HMAC-SHA256`).
+    #[must_use]
+    pub fn signing_algorithms(self, names: &[&str]) -> Self {
+        self.option("server smb3 signing algorithms", &names.join(" "))
+    }
+
+    /// `server multi channel support` (on by default, as in samba).
+    #[must_use]
+    pub fn multichannel(mut self, offered: bool) -> Self {
+        self.multichannel = offered;
+        self
+    }
+
+    /// Whether durable handles are granted (on by default here; samba's own settings keep them off).
+    #[must_use]
+    pub fn durable_handles(mut self, granted: bool) -> Self {
+        self.durable_handles = granted;
+        self
+    }
+
+    /// Whether names that differ in case are different (off by default).
+    #[must_use]
+    pub fn case_sensitive(mut self, sensitive: bool) -> Self {
+        self.case_sensitive = sensitive;
+        self
+    }
+
+    /// Largest READ, WRITE and other payload, in bytes.
+    #[must_use]
+    pub fn sizes_max(self, read: u32, write: u32, transact: u32) -> Self {
+        self.option("smb2 max read", &read.to_string())
+            .option("smb2 max write", &write.to_string())
+            .option("smb2 max trans", &transact.to_string())
+    }
+
+    /// Most credits of a connection.
+    #[must_use]
+    pub fn credits_max(self, credits: u16) -> Self {
+        self.option("smb2 max credits", &credits.to_string())
+    }
+
+    /// A user; the first one acts as who runs smbd. Without root there can be only one.
+    #[must_use]
+    pub fn user(self, name: &str, password: &str) -> Self {
+        self.user_with(name, password, Account::Good)
+    }
+
+    /// A user whose account is in some state.
+    #[must_use]
+    pub fn user_with(mut self, name: &str, password: &str, account: Account) -> Self {
+        self.logins.push(Login::new(name, password, account));
+        self
+    }
+
+    /// Unknown users become guests.
+    #[must_use]
+    pub fn guest(mut self) -> Self {
+        self.guest = true;
+        self
+    }
+
+    /// A share.
+    #[must_use]
+    pub fn share(mut self, share: Share) -> Self {
+        self.shares.push(share);
+        self
+    }
+
+    /// Listens on ::1 too.
+    #[must_use]
+    pub fn ipv6(mut self) -> Self {
+        self.addresses.push(Ipv6Addr::LOCALHOST.into());
+        self
+    }
+
+    /// A certain port instead of a free one; whoever asks for it sees to it that it is free.
+    #[must_use]
+    pub fn port(mut self, port: u16) -> Self {
+        self.port = Some(port);
+        self
+    }
+
+    /// Runs in another network namespace and listens at an address there (as root).
+    #[must_use]
+    pub fn in_namespace(mut self, namespace: &Path, address: IpAddr) -> Self {
+        self.namespace = Some(namespace.to_owned());
+        self.addresses = vec![address];
+        self
+    }
+
+    /// Where its own folder is made; the system's folder for temporary files by default. Sockets are made below, so the
+    /// path must be short.
+    #[must_use]
+    pub fn below(mut self, parent: &Path) -> Self {
+        self.parent = Some(parent.to_owned());
+        self
+    }
+
+    /// `log level`, 1 by default.
+    #[must_use]
+    pub fn log_level(mut self, level: u8) -> Self {
+        self.log_level = level;
+        self
+    }
+
+    /// Any line of the global section.
+    #[must_use]
+    pub fn option(mut self, key: &str, value: &str) -> Self {
+        self.options.push((key.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Starts it; it answers when this returns.
+    ///
+    /// # Errors
+    /// If samba is missing, or it does not start.
+    pub fn start(self) -> Result<Smbd, PeerError> {
+        let server = require("smbd", "samba")?;
+        require("pdbedit", "samba-common-bin")?;
+        if self.namespace.is_some() && !is_root() {
+            return Err(PeerError::needs_root(
+                "smbd cannot be put into a network namespace",
+            ));
+        }
+        let unix = accounts::unix_accounts(self.logins.len())?;
+        let parent = self.parent.clone().unwrap_or_else(std::env::temp_dir);
+        let (folder, reserved) = prepare(&parent, self.port)?;
+        let port = reserved
+            .as_ref()
+            .map_or(self.port.unwrap_or_default(), PortLock::port);
+        let path = folder.path();
+        let configuration = path.join("smb.conf");
+        // An ordinary user's smbd can be nobody else anyway, and may not try.
+        let forced = is_root().then(|| unix.first().map(String::as_str)).flatten();
+        write(&configuration, &conf::text(&self, path, port, forced))?;
+        write(&path.join("users.map"), &accounts::map(&self.logins, &unix))?;
+        accounts::create(&configuration, &self.logins, &unix)?;
+        let mut smbd = Smbd {
+            session: None,
+            server,
+            address: SocketAddr::new(self.addresses[0], port),
+            namespace: self.namespace,
+            logins: self.logins,
+            unix,
+            shares: self.shares,
+            folder,
+            _port: reserved,
+        };
+        smbd.restart()?;
+        Ok(smbd)
+    }
+}
+
+/// The folder with what smbd wants in it, and a port if none was asked for.
+fn prepare(parent: &Path, port: Option<u16>) -> Result<(tempfile::TempDir, Option<PortLock>), PeerError> {
+    let made = || -> std::io::Result<tempfile::TempDir> {
+        let folder = tempfile::Builder::new()
+            .prefix("ropeway-smbd-")
+            .tempdir_in(parent)?;
+        // Users that act as themselves have to get in.
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755))?;
+        for name in conf::FOLDERS {
+            fs::create_dir(folder.path().join(name))?;
+            fs::set_permissions(folder.path().join(name), fs::Permissions::from_mode(0o755))?;
+        }
+        fs::set_permissions(folder.path().join("private"), fs::Permissions::from_mode(0o700))?;
+        Ok(folder)
+    };
+    let folder = made().map_err(|error| PeerError::failed("cannot make a folder for smbd", error))?;
+    let reserved = match port {
+        Some(_) => None,
+        None => Some(PortLock::take()?),
+    };
+    Ok((folder, reserved))
+}
