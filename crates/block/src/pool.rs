@@ -385,7 +385,10 @@ impl Block {
     /// If `head` exceeds [`HEADROOM`], or is not 0 and the view does not start where the payload does.
     pub fn framed(&self, head: usize) -> &[u8] {
         assert!(head <= HEADROOM, "a head of {head} exceeds the headroom");
-        assert!(head == 0 || self.start == 0, "only a view from the start has a head");
+        assert!(
+            head == 0 || self.start == 0,
+            "only a view from the start has a head"
+        );
         // SAFETY: `start` is 0 or `head` is, so the range lies in this slot's headroom and payload, all initialised; nobody
         // writes either while a `Block` lives.
         unsafe {
