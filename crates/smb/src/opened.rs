@@ -230,15 +230,19 @@ impl HandleInner {
         };
         let (found, file_id) = match created(&reply) {
             Err(Error::PeerRefused { status, .. }) if is_gone(status) => {
+                tracing::debug!(path = %self.path, %status, "an open file is gone");
                 return Err(Error::Lost(LostReason::HandleGone));
             }
             other => other?,
         };
         let is_same = match (found.on_disk_id, self.created.on_disk_id) {
             (Some(now), Some(before)) => now == before,
+            // Servers without ids may make up a directory's birth.
+            _ if found.is_directory() && self.created.is_directory() => true,
             _ => found.basic.creation_time == self.created.basic.creation_time,
         };
         if !is_same {
+            tracing::debug!(path = %self.path, ?found, before = ?self.created, "another file has the name");
             session.aside(Side::Close {
                 tree: tree.id,
                 file_id,

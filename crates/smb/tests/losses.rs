@@ -4,7 +4,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{block, bytes, connect, connect_with, options, start, text};
+use common::{block, bytes, connect, connect_with, log, options, start, text};
 use ropeway_block::Pool;
 use ropeway_peers::or_skip;
 use ropeway_smb::{ClientOptions, Encryption, Error, FileAttributes, OpenFile, PutSmall};
@@ -12,6 +12,7 @@ use ropeway_smb_proto::wire::create::CreateDisposition;
 
 /// Writes `len` bytes while `disturb` acts on the server, and looks at the outcome.
 async fn written_through(encryption: Encryption, kill: bool) {
+    log();
     let folder = tempfile::tempdir().unwrap();
     let mut smbd = or_skip!(start(folder.path()));
     let options = ClientOptions {
@@ -78,6 +79,7 @@ async fn sealed_writes_survive_cut_connections() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reads_and_listings_survive_cut_connections() {
+    log();
     let folder = tempfile::tempdir().unwrap();
     let content = bytes(32 << 20, 9);
     std::fs::write(folder.path().join("big"), &content).unwrap();
@@ -123,6 +125,7 @@ async fn reads_and_listings_survive_cut_connections() {
 
 #[tokio::test]
 async fn a_server_that_stays_away_is_an_error_in_time() {
+    log();
     let folder = tempfile::tempdir().unwrap();
     let mut smbd = or_skip!(start(folder.path()));
     let options = ClientOptions {
@@ -149,6 +152,7 @@ async fn a_server_that_stays_away_is_an_error_in_time() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dropped_futures_leave_nothing_behind() {
+    log();
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("big"), bytes(8 << 20, 1)).unwrap();
     let smbd = or_skip!(start(folder.path()));
@@ -190,4 +194,76 @@ async fn dropped_futures_leave_nothing_behind() {
     assert_eq!(pool.available(), 8, "every block came back");
     file.close().await.unwrap();
     client.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn durable_handles_are_reclaimed() {
+    use ropeway_smb_proto::wire::negotiate::Dialect;
+    log();
+    let folder = tempfile::tempdir().unwrap();
+    let smbd = or_skip!(common::server(folder.path()).durable_handles(true).start());
+    for dialect in [Dialect::Smb210, Dialect::Smb302, Dialect::Smb311] {
+        let options = ClientOptions {
+            dialects: dialect..=dialect,
+            ..options()
+        };
+        let client = connect_with(&smbd, options).await.unwrap();
+        let share = client.share("data").await.unwrap();
+        let pool = Pool::new(4096, 4);
+        let path = text(&format!("durable {dialect:?}"));
+        let open = OpenFile::write(CreateDisposition::Create);
+        let file = share.open(&path, &open).await.unwrap();
+        assert!(file.created().durable, "{dialect:?}");
+        file.write_at(0, block(&pool, b"before").await).await.unwrap();
+        smbd.kill_connections();
+        file.write_at(6, block(&pool, b" and after").await).await.unwrap();
+        // Only a reclaimed open is sure of what was written before.
+        file.flush().await.unwrap();
+        file.close().await.unwrap();
+        let (got, outcome) = share.get_small(&path, pool.get().await).await;
+        outcome.unwrap();
+        assert_eq!(&got[..], b"before and after");
+        // A second open of the same file takes the first one's oplock away, which is given at once.
+        let first = share.open(&path, &OpenFile::read()).await.unwrap();
+        let began = std::time::Instant::now();
+        let second = share
+            .open(&path, &OpenFile::write(CreateDisposition::Open))
+            .await
+            .unwrap();
+        assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+        drop((first, second));
+        client.close().await;
+    }
+}
+
+#[tokio::test]
+async fn writes_in_doubt_are_told() {
+    log();
+    let folder = tempfile::tempdir().unwrap();
+    let mut smbd = or_skip!(start(folder.path()));
+    let client = connect(&smbd).await;
+    let share = client.share("data").await.unwrap();
+    let pool = Pool::new(4096, 4);
+    let open = OpenFile::write(CreateDisposition::Create);
+    let file = share.open(&text("f"), &open).await.unwrap();
+    file.write_at(0, block(&pool, b"x").await).await.unwrap();
+    smbd.kill();
+    smbd.restart().unwrap();
+    let told = file.flush().await.unwrap_err();
+    assert!(
+        matches!(told, Error::Lost(ropeway_smb::LostReason::WritesInDoubt)),
+        "{told}"
+    );
+    file.flush().await.unwrap();
+    // Another file of the same name is not taken for it.
+    smbd.kill();
+    std::fs::rename(folder.path().join("f"), folder.path().join("g")).unwrap();
+    std::fs::write(folder.path().join("f"), b"another").unwrap();
+    smbd.restart().unwrap();
+    let gone = file.write_at(0, block(&pool, b"y").await).await.unwrap_err();
+    assert!(
+        matches!(gone, Error::Lost(ropeway_smb::LostReason::HandleGone)),
+        "{gone}"
+    );
+    assert_eq!(std::fs::read(folder.path().join("f")).unwrap(), b"another");
 }

@@ -63,3 +63,12 @@ pub(crate) async fn block(pool: &Pool, bytes: &[u8]) -> Block {
     block.set_len(bytes.len());
     block.freeze()
 }
+
+/// What the client says of itself, with `RUST_LOG`.
+pub(crate) fn log() {
+    let filter = tracing_subscriber::EnvFilter::from_default_env();
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_test_writer()
+        .try_init();
+}
