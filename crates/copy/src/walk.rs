@@ -30,12 +30,23 @@ struct Visit {
     existing: Option<Metadata>,
 }
 
+/// What the walk has still to do.
+enum Stop {
+    /// A folder to make sure of, then to fill.
+    Enter(Visit),
+    /// A folder that was made ahead of its turn, or why not; and its path for messages.
+    Fill(RelPath, Result<Arc<Folder>, Error>),
+}
+
+/// Folders made at once on a target that is far away: a round trip for each level, not for each folder.
+const ENTER_AHEAD: usize = 64;
+
 /// One walk over one root.
 pub(crate) struct Walker<'a> {
     context: &'a Arc<Context>,
     root: Arc<RootContext>,
     finisher: &'a mpsc::UnboundedSender<FolderInner>,
-    visits: Vec<Visit>,
+    visits: Vec<Stop>,
     done: Vec<oneshot::Receiver<()>>,
     volume: Option<u64>,
 }
@@ -88,13 +99,13 @@ impl Walker<'_> {
         let holder = self.holder(spec.target_path.parent().unwrap_or_default());
         if metadata.is_dir() {
             let source_path = spec.source_path.clone();
-            self.visits.push(Visit {
+            self.visits.push(Stop::Enter(Visit {
                 parent: holder,
                 source_path,
                 name,
                 metadata,
                 existing,
-            });
+            }));
             self.visit_all().await;
         } else {
             let task = FileTask {
@@ -158,12 +169,15 @@ impl Walker<'_> {
     }
 
     async fn visit_all(&mut self) {
-        while let Some(visit) = self.visits.pop() {
+        while let Some(stop) = self.visits.pop() {
             if self.context.stopped() {
                 return;
             }
-            let shown = visit.parent.shown(&visit.name);
-            match self.enter(visit).await {
+            let (shown, entered) = match stop {
+                Stop::Fill(shown, entered) => (shown, entered),
+                Stop::Enter(visit) => self.enter_with_next(visit).await,
+            };
+            match entered {
                 // A mount point is made, as cp -ax does, and stays empty.
                 Ok(folder)
                     if folder
@@ -178,6 +192,32 @@ impl Walker<'_> {
                 }
             }
         }
+    }
+
+    /// Enters a folder, and on a target that is far away the next ones of the stack with it.
+    async fn enter_with_next(&mut self, visit: Visit) -> (RelPath, Result<Arc<Folder>, Error>) {
+        let mut visits = vec![visit];
+        if self.context.target.capabilities().is_remote() {
+            while visits.len() < ENTER_AHEAD {
+                match self.visits.pop() {
+                    Some(Stop::Enter(visit)) => visits.push(visit),
+                    Some(filled) => {
+                        self.visits.push(filled);
+                        break;
+                    }
+                    None => break,
+                }
+            }
+        }
+        let entering = visits.into_iter().map(|visit| async {
+            let shown = visit.parent.shown(&visit.name);
+            (shown, self.enter(visit).await)
+        });
+        let mut entered = futures_util::future::join_all(entering).await.into_iter();
+        let first = entered.next().expect("one visit was given");
+        let rest = entered.rev().map(|(shown, entered)| Stop::Fill(shown, entered));
+        self.visits.extend(rest);
+        first
     }
 
     /// Makes sure that a folder exists on the target, under its own or a temporary name.
