@@ -1,0 +1,174 @@
+//! One error for the client, with a verdict.
+
+use std::io;
+
+use ropeway_smb_proto::auth::AuthError;
+use ropeway_smb_proto::wire::{Malformed, NtStatus};
+use ropeway_vfs::Verdict;
+
+/// `Result` with this crate's [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Something did not work.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The server broke the protocol; what it did.
+    #[error("the server broke the protocol: {0}")]
+    PeerMisbehaved(String),
+    /// The server said no. Its status has a [`sentence`](NtStatus::sentence) and perhaps a [`hint`](NtStatus::hint).
+    #[error("{op}: {} ({status})", status.sentence())]
+    PeerRefused {
+        /// What was asked for.
+        op: &'static str,
+        /// Why not.
+        status: NtStatus,
+    },
+    /// This machine failed.
+    #[error("{op}: {source}")]
+    Local {
+        /// What was attempted.
+        op: &'static str,
+        /// Why it failed.
+        source: std::sync::Arc<io::Error>,
+    },
+    /// The connection was lost, and did not come back in time. What was under way may or may not have been done.
+    #[error("the connection was lost: {0}")]
+    Lost(LostReason),
+    /// Wrong use by the caller.
+    #[error("{0}")]
+    Misuse(&'static str),
+    /// The login did not come about.
+    #[error("login: {0}")]
+    Login(#[from] AuthError),
+}
+
+/// Why a connection is gone.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LostReason {
+    /// The server closed it.
+    #[error("the server closed it")]
+    Closed,
+    /// The network failed.
+    #[error("{0}")]
+    Network(io::ErrorKind),
+    /// No answer in time.
+    #[error("no answer in time")]
+    TimedOut,
+    /// The server ended the session.
+    #[error("the server ended the session")]
+    SessionEnded,
+    /// The file that was open is another one now, or cannot be opened again.
+    #[error("the open file could not be taken up again")]
+    HandleGone,
+    /// This client was closed.
+    #[error("the client was closed")]
+    ClientClosed,
+}
+
+impl Error {
+    /// What to do about it.
+    pub fn verdict(&self) -> Verdict {
+        match self {
+            Self::Lost(LostReason::ClientClosed) => Verdict::Abort,
+            Self::Lost(_) => Verdict::Retry,
+            Self::PeerRefused { status, .. } => status_verdict(*status),
+            Self::Login(_) | Self::Local { .. } => Verdict::Abort,
+            Self::PeerMisbehaved(_) | Self::Misuse(_) => Verdict::Skip,
+        }
+    }
+
+    /// The server's status, if it gave one.
+    pub fn status(&self) -> Option<NtStatus> {
+        match self {
+            Self::PeerRefused { status, .. } => Some(*status),
+            _ => None,
+        }
+    }
+
+    /// What would help, if something is known to.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::PeerRefused { status, .. } => status.hint(),
+            Self::Login(_) => Some("check the user, the domain and the password"),
+            Self::Lost(LostReason::TimedOut) => {
+                Some("a longer time-out gives the server more time to come back")
+            }
+            _ => None,
+        }
+    }
+
+    pub(crate) fn refused(op: &'static str, status: NtStatus) -> Self {
+        Self::PeerRefused { op, status }
+    }
+
+    pub(crate) fn local(op: &'static str, source: io::Error) -> Self {
+        Self::Local {
+            op,
+            source: std::sync::Arc::new(source),
+        }
+    }
+}
+
+impl From<Malformed> for Error {
+    fn from(malformed: Malformed) -> Self {
+        Self::PeerMisbehaved(malformed.to_string())
+    }
+}
+
+/// What a status means for a copy that goes on with other files.
+fn status_verdict(status: NtStatus) -> Verdict {
+    match status {
+        // What another client or the server's load does passes.
+        NtStatus::SHARING_VIOLATION
+        | NtStatus::FILE_LOCK_CONFLICT
+        | NtStatus::INSUFFICIENT_RESOURCES
+        | NtStatus::INSUFF_SERVER_RESOURCES
+        | NtStatus::IO_TIMEOUT
+        | NtStatus::DELETE_PENDING
+        | NtStatus::SERVER_UNAVAILABLE
+        | NtStatus::FILE_NOT_AVAILABLE
+        | NtStatus::NETWORK_SESSION_EXPIRED
+        | NtStatus::RETRY => Verdict::Retry,
+        // Nothing else on this share or login can work either.
+        NtStatus::DISK_FULL
+        | NtStatus::LOGON_FAILURE
+        | NtStatus::ACCOUNT_DISABLED
+        | NtStatus::ACCOUNT_LOCKED_OUT
+        | NtStatus::ACCOUNT_EXPIRED
+        | NtStatus::PASSWORD_EXPIRED
+        | NtStatus::BAD_NETWORK_NAME
+        | NtStatus::NETWORK_NAME_DELETED
+        | NtStatus::MEDIA_WRITE_PROTECTED
+        | NtStatus::USER_SESSION_DELETED => Verdict::Abort,
+        _ => Verdict::Skip,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_refusal_is_a_sentence() {
+        let error = Error::refused("open", NtStatus::ACCESS_DENIED);
+        let text = error.to_string();
+        assert!(
+            text.starts_with("open: ") && text.ends_with("(STATUS_ACCESS_DENIED)"),
+            "{text}"
+        );
+        assert_eq!(error.verdict(), Verdict::Skip);
+        let unknown = Error::refused("open", NtStatus(0xC123_4567)).to_string();
+        assert!(unknown.contains("0xC1234567"), "{unknown}");
+    }
+
+    #[test]
+    fn verdicts() {
+        let verdict = |status| Error::refused("write", status).verdict();
+        assert_eq!(verdict(NtStatus::SHARING_VIOLATION), Verdict::Retry);
+        assert_eq!(verdict(NtStatus::DISK_FULL), Verdict::Abort);
+        assert_eq!(verdict(NtStatus::OBJECT_NAME_NOT_FOUND), Verdict::Skip);
+        assert_eq!(Error::Lost(LostReason::TimedOut).verdict(), Verdict::Retry);
+    }
+}
