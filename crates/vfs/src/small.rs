@@ -64,7 +64,7 @@ pub struct GotSmall {
 ///
 /// # Errors
 /// The first failure. What stands under `path` then may be part of a file; the name to rename to is untouched.
-pub(crate) async fn put_by_steps(tree: &(impl Tree + ?Sized), put: PutSmall) -> Result<Vec<Loss>> {
+pub async fn put_by_steps(tree: &(impl Tree + ?Sized), put: PutSmall) -> Result<Vec<Loss>> {
     let file = tree
         .open(&put.path, OpenOptions::write(put.create, put.cache))
         .await?;
@@ -83,7 +83,7 @@ pub(crate) async fn put_by_steps(tree: &(impl Tree + ?Sized), put: PutSmall) -> 
 }
 
 /// Reads a file step by step, up to the block's capacity.
-pub(crate) async fn get_by_steps(
+pub async fn get_by_steps(
     tree: &(impl Tree + ?Sized),
     get: GetSmall,
     mut block: BlockMut,
