@@ -255,16 +255,22 @@ impl Context {
         self.options.durability == Durability::End && !self.flushes_each()
     }
 
-    /// Whether extended attributes are worth reading for the target.
-    pub(crate) fn wants_xattrs(&self) -> bool {
-        self.options.preserve.xattrs && self.target.capabilities().takes_xattrs()
+    /// Whether extended attributes are worth reading: the target takes some, and the source may have some.
+    pub(crate) fn wants_xattrs(&self, source: &dyn Tree) -> bool {
+        let may_have = source.capabilities().takes_xattrs() || !source.capabilities().is_remote();
+        self.options.preserve.xattrs && self.target.capabilities().takes_xattrs() && may_have
+    }
+
+    /// Whether calls cost a round trip on either side, so that many must be under way.
+    pub(crate) fn is_crossing(&self) -> bool {
+        self.crossing.is_some()
     }
 
     /// The attributes that a finished file gets: the modification time always, since equality of later runs and resume
     /// hang on it.
     pub(crate) fn change_of_file(&self, metadata: &Metadata, xattrs: Option<Vec<Xattr>>) -> MetadataChange {
         let mut change = self.change_of(metadata, xattrs);
-        if change.mode.is_none() {
+        if change.mode.is_none() && self.target.capabilities().modes {
             change.mode = Some(0o644);
         }
         change.modified = Some(metadata.modified);

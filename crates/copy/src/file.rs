@@ -168,7 +168,7 @@ async fn attempt(context: &Arc<Context>, task: &FileTask) -> Result<(), (Error, 
                 .await
                 .map_err(on_target)?;
         }
-        complete(context, &source, &target, &before).await?;
+        complete(context, task, (&source, &target), &before).await?;
         finish(context, task, &spot, streamed.hash, streamed.size).await?;
         landing.commit();
         if changed {
@@ -369,6 +369,12 @@ async fn move_data(
         }
         landing.add(written);
     }
+    let can = context.target.capabilities();
+    if can.is_remote() && can.sparse && before.is_sparse() {
+        // Servers keep holes only of files that are told to have them.
+        target.punch_hole(0, 0).await.map_err(on_target)?;
+    }
+    let inside = can.is_remote() && task.folder.root().root.source.capabilities().is_remote();
     let keep = cache_of(context, before.size).target == CacheMode::Keep;
     let open = context.sync.opened(token, Arc::clone(target), written);
     let stream = Stream {
@@ -384,8 +390,7 @@ async fn move_data(
         write_back: context.wants_durable() || !keep,
     };
     if plain
-        && keep
-        && !stream.write_back
+        && (inside || (keep && !stream.write_back))
         && let Some(streamed) = stream.run_in_kernel().await?
     {
         return Ok(streamed);
@@ -396,11 +401,11 @@ async fn move_data(
 /// Attributes, when data and length are there: times last.
 async fn complete(
     context: &Context,
-    source: &Arc<dyn File>,
-    target: &Arc<dyn File>,
+    task: &FileTask,
+    (source, target): (&Arc<dyn File>, &Arc<dyn File>),
     before: &Metadata,
 ) -> Result<(), (Error, bool)> {
-    let xattrs = if context.wants_xattrs() {
+    let xattrs = if context.wants_xattrs(&*task.folder.root().root.source) {
         Some(source.xattrs().await.map_err(on_source)?)
     } else {
         None

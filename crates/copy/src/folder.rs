@@ -101,7 +101,7 @@ impl Drop for Folder {
 /// Finishes folders as they are let go, until every sender is gone. The channel is unbounded, but holds at most the
 /// folders that are being filled.
 pub(crate) async fn run_finisher(context: Arc<Context>, mut folders: mpsc::UnboundedReceiver<FolderInner>) {
-    let at_once = if context.target.capabilities().is_remote() {
+    let at_once = if context.is_crossing() {
         FINISHED_AT_ONCE
     } else {
         1
@@ -148,13 +148,13 @@ async fn finish(context: &Arc<Context>, mut folder: FolderInner) {
 
 /// Sets a folder's own attributes from its source.
 async fn set_attributes(context: &Context, folder: &FolderInner, metadata: &Metadata) {
-    let xattrs = if context.wants_xattrs() {
+    let xattrs = if context.wants_xattrs(&*folder.root.root.source) {
         folder.root.root.source.xattrs(&folder.source_path).await.ok()
     } else {
         None
     };
     let mut change = context.change_of(metadata, xattrs);
-    if change.mode.is_none() && folder.existing.is_none() {
+    if change.mode.is_none() && folder.existing.is_none() && context.target.capabilities().modes {
         change.mode = Some(0o755);
     }
     match context.target.set_metadata(&folder.path, &change).await {

@@ -65,7 +65,10 @@ impl Dirty {
         let mut files = self.lock();
         let forgotten = std::mem::take(&mut files.forgotten);
         let paths = files.paths.iter();
-        (paths.map(|(ticket, path)| (*ticket, path.clone())).collect(), forgotten)
+        (
+            paths.map(|(ticket, path)| (*ticket, path.clone())).collect(),
+            forgotten,
+        )
     }
 }
 

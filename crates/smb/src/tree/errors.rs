@@ -131,8 +131,14 @@ mod tests {
         assert_eq!(kind(NtStatus::DISK_FULL), ErrorKind::NoSpace);
         assert_eq!(kind(NtStatus::SHARING_VIOLATION).verdict(), Verdict::Retry);
         assert_eq!(kind(NtStatus(0xC0FF_EE00)), ErrorKind::Other);
-        assert_eq!(kind_of(&ClientError::Lost(LostReason::TimedOut)).verdict(), Verdict::Retry);
-        assert_eq!(kind_of(&ClientError::Lost(LostReason::ClientClosed)).verdict(), Verdict::Abort);
+        assert_eq!(
+            kind_of(&ClientError::Lost(LostReason::TimedOut)).verdict(),
+            Verdict::Retry
+        );
+        assert_eq!(
+            kind_of(&ClientError::Lost(LostReason::ClientClosed)).verdict(),
+            Verdict::Abort
+        );
     }
 
     #[test]
@@ -143,6 +149,9 @@ mod tests {
         };
         let path = RelPath::parse(b"dir/file").unwrap();
         let text = fault(Op::Open, &path, refused).to_string();
-        assert!(text.contains("dir/file") && text.contains("STATUS_ACCESS_DENIED"), "{text}");
+        assert!(
+            text.contains("dir/file") && text.contains("STATUS_ACCESS_DENIED"),
+            "{text}"
+        );
     }
 }

@@ -45,7 +45,11 @@ pub struct SmbFile {
 
 impl SmbFile {
     pub(super) async fn open(tree: &Arc<Inner>, path: &RelPath, options: OpenOptions) -> Result<Self> {
-        let op = if options.create == Create::No { Op::Open } else { Op::Create };
+        let op = if options.create == Create::No {
+            Op::Open
+        } else {
+            Op::Create
+        };
         let text = tree.base.text(op, path)?;
         let disposition = match options.create {
             Create::No => CreateDisposition::Open,
@@ -69,7 +73,10 @@ impl SmbFile {
             truncate = true;
         }
         let handle = match opened {
-            Err(error) if error.status() == Some(NtStatus::OBJECT_NAME_COLLISION) || options.create == Create::New => {
+            Err(error)
+                if error.status() == Some(NtStatus::OBJECT_NAME_COLLISION)
+                    || options.create == Create::New =>
+            {
                 return Err(tree.refused_new(op, path, error).await);
             }
             opened => tree.refined(op, path, opened).await?,
@@ -111,7 +118,10 @@ impl SmbFile {
 
     /// Notes that something is about to be written.
     pub(super) fn touch(&self) {
-        self.ranges.lock().unwrap_or_else(PoisonError::into_inner).forget();
+        self.ranges
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .forget();
         let mut unflushed = self.unflushed.lock().unwrap_or_else(PoisonError::into_inner);
         if unflushed.is_none() {
             *unflushed = Some(self.tree.dirty.add(&self.path));
@@ -187,14 +197,20 @@ impl SmbFile {
 
     /// Writes back what is not: to the server's disk.
     async fn flush(&self) -> Result<()> {
-        let ticket = self.unflushed.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let ticket = self
+            .unflushed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         let flushed = match self.writable {
             true => self.handle.flush().await,
             false => Ok(()),
         };
         match flushed {
             Ok(()) => {
-                ticket.into_iter().for_each(|ticket| self.tree.dirty.clean(ticket));
+                ticket
+                    .into_iter()
+                    .for_each(|ticket| self.tree.dirty.clean(ticket));
                 Ok(())
             }
             Err(error) => {
@@ -217,7 +233,9 @@ impl SmbFile {
         }
         let mut losses = map::losses(change);
         if let Some(xattrs) = &change.xattrs {
-            self.tree.set_xattrs(&self.path, xattrs, false, &mut losses).await?;
+            self.tree
+                .set_xattrs(&self.path, xattrs, false, &mut losses)
+                .await?;
         }
         if let Some(basic) = map::change(change, false) {
             let set = self.handle.set(&basic).await;

@@ -1,9 +1,9 @@
 //! Reparse points as symbolic links and special nodes ([MS-FSCC] 2.1.2).
 
-use ropeway_smb_proto::wire::Writer;
-use ropeway_smb_proto::wire::fsctl::reparse::{NfsSpecial, ReparseData, Symlink, SymlinkFlags};
 use ropeway_smb_proto::names::{self, NameMapping};
 use ropeway_smb_proto::wire::Text;
+use ropeway_smb_proto::wire::Writer;
+use ropeway_smb_proto::wire::fsctl::reparse::{NfsSpecial, ReparseData, Symlink, SymlinkFlags};
 use ropeway_vfs::Kind;
 
 /// What a reparse point is, and the text if it is a link.
@@ -35,10 +35,9 @@ impl Special {
     pub(super) fn of(data: &ReparseData<'_>) -> Option<Self> {
         Some(match data {
             ReparseData::Symlink(link) => Self::link(link_text(link)),
-            ReparseData::MountPoint(mount) => Self::link(slashes(visible(
-                &mount.print_name,
-                &mount.substitute_name,
-            ))),
+            ReparseData::MountPoint(mount) => {
+                Self::link(slashes(visible(&mount.print_name, &mount.substitute_name)))
+            }
             ReparseData::LxSymlink(text) => Self::link(text.to_vec()),
             ReparseData::Nfs(NfsSpecial::Symlink(text)) => {
                 Self::link(names::from_wire(text, NameMapping::None))

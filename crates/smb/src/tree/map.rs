@@ -1,7 +1,9 @@
 //! What SMB knows of a node and what a tree does, each as the other.
 
 use ropeway_smb_proto::wire::fsctl::reparse::ReparseTag;
-use ropeway_smb_proto::wire::info::{DirectoryRecord, FileAllInformation, FileBasicInformation, FsAttributes};
+use ropeway_smb_proto::wire::info::{
+    DirectoryRecord, FileAllInformation, FileBasicInformation, FsAttributes,
+};
 use ropeway_smb_proto::wire::{FileAttributes, FileTime};
 use ropeway_vfs::{Capabilities, FileId, Kind, Loss, Metadata, MetadataChange, Timestamp, Xattr};
 
@@ -115,7 +117,9 @@ pub(super) fn record(record: &DirectoryRecord, volume: u64) -> Metadata {
         attributes: record.attributes,
     };
     Metadata {
-        id: u64::try_from(record.file_id).ok().and_then(|index| id(volume, index)),
+        id: u64::try_from(record.file_id)
+            .ok()
+            .and_then(|index| id(volume, index)),
         ..basic(&times, record.end_of_file, record.allocation_size)
     }
 }
@@ -167,7 +171,11 @@ pub(super) fn capabilities(volume: &Volume, acls: bool) -> Capabilities {
     Capabilities {
         time_granularity_ns: 100,
         case_sensitive: false,
-        name_max: if name_max == 0 { 255 } else { name_max.min(255) as usize },
+        name_max: if name_max == 0 {
+            255
+        } else {
+            name_max.min(255) as usize
+        },
         windows_names: true,
         file_size_max: i64::MAX as u64,
         owners: false,
@@ -228,15 +236,24 @@ mod tests {
             dos_attributes: Some(0),
             ..MetadataChange::default()
         };
-        assert_eq!(change(&cleared, false).unwrap().attributes, FileAttributes::NORMAL);
-        assert_eq!(change(&cleared, true).unwrap().attributes, FileAttributes::DIRECTORY);
+        assert_eq!(
+            change(&cleared, false).unwrap().attributes,
+            FileAttributes::NORMAL
+        );
+        assert_eq!(
+            change(&cleared, true).unwrap().attributes,
+            FileAttributes::DIRECTORY
+        );
         let epoch = MetadataChange {
             modified: Some(Timestamp::default()),
             ..MetadataChange::default()
         };
         let set = change(&epoch, false).unwrap();
         assert_eq!(set.last_write_time, FileTime(116_444_736_000_000_000));
-        assert_eq!((set.creation_time, set.attributes), (FileTime::KEEP, FileAttributes::default()));
+        assert_eq!(
+            (set.creation_time, set.attributes),
+            (FileTime::KEEP, FileAttributes::default())
+        );
     }
 
     #[test]
@@ -259,7 +276,11 @@ mod tests {
         query.internal.index_number = 77;
         let metadata = record(&entry, 9);
         assert_eq!(metadata, all(&query, 9));
-        assert_eq!(metadata.dos_attributes, Some(0x20), "what the file system did is left out");
+        assert_eq!(
+            metadata.dos_attributes,
+            Some(0x20),
+            "what the file system did is left out"
+        );
         assert_eq!(metadata.id, Some(FileId { volume: 9, index: 77 }));
         assert_eq!((metadata.created.unwrap().0, metadata.accessed), (100, None));
     }

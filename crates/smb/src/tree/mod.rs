@@ -38,11 +38,11 @@ use ropeway_vfs::{
     Pending, PutSmall, RelPath, Result, Space, Tree, Xattr,
 };
 
+use self::dirty::Dirty;
 pub use self::file::SmbFile;
 pub use self::list::SmbListing;
-pub use self::watch::SmbWatch;
-use self::dirty::Dirty;
 use self::paths::Base;
+pub use self::watch::SmbWatch;
 use crate::Share;
 
 /// Blocks for what has none of the caller's: streams, zeroes, pieces of a read larger than the server allows. A guess:
@@ -67,7 +67,7 @@ pub struct SmbTree {
 }
 
 /// What open files share with the tree.
-pub(self) struct Inner {
+struct Inner {
     share: Share,
     base: Base,
     options: SmbTreeOptions,
@@ -97,7 +97,11 @@ impl SmbTree {
         let base_shown = base.trim_matches(['/', '\\']);
         let description = options.description.clone().unwrap_or_else(|| {
             let name = share.name();
-            if base_shown.is_empty() { format!("//{name}") } else { format!("//{name}/{base_shown}") }
+            if base_shown.is_empty() {
+                format!("//{name}")
+            } else {
+                format!("//{name}/{base_shown}")
+            }
         });
         let inner = Inner {
             base: Base::parse(base),
@@ -111,7 +115,9 @@ impl SmbTree {
             share,
             options,
         };
-        Ok(Self { inner: Arc::new(inner) })
+        Ok(Self {
+            inner: Arc::new(inner),
+        })
     }
 
     /// The share.

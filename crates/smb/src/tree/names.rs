@@ -7,13 +7,9 @@ use ropeway_smb_proto::upcase;
 use ropeway_smb_proto::wire::create::{AccessMask, CreateDisposition, CreateOptions};
 use ropeway_smb_proto::wire::fsctl::CtlCode;
 use ropeway_smb_proto::wire::fsctl::reparse::{REPARSE_BUFFER_MAX, ReparseData};
-use ropeway_smb_proto::wire::info::{
-    FileBasicInformation, FileDispositionInformation, FileLinkInformation,
-};
+use ropeway_smb_proto::wire::info::{FileBasicInformation, FileDispositionInformation, FileLinkInformation};
 use ropeway_smb_proto::wire::{FileAttributes, NtStatus, Text};
-use ropeway_vfs::{
-    Error, ErrorKind, Kind, Loss, Metadata, MetadataChange, Name, Op, RelPath, Result, Space,
-};
+use ropeway_vfs::{Error, ErrorKind, Kind, Loss, Metadata, MetadataChange, Name, Op, RelPath, Result, Space};
 
 use super::compound::{self, Compound};
 use super::errors::{fault, found};
@@ -40,7 +36,9 @@ impl Inner {
         }
         let mut at = path.parent();
         while let Some(parent) = at.filter(|parent| !parent.is_root()) {
-            let Ok(text) = self.base.text(op, &parent) else { break };
+            let Ok(text) = self.base.text(op, &parent) else {
+                break;
+            };
             match self.share.stat(&text).await {
                 Ok(all) if !all.standard.directory => {
                     refined.kind = ErrorKind::NotADirectory;
@@ -90,7 +88,11 @@ impl Inner {
         self.refined(op, path, read).await
     }
 
-    pub(super) async fn lookup(&self, dir: &RelPath, names: &[Name]) -> Result<Vec<Result<Option<Metadata>>>> {
+    pub(super) async fn lookup(
+        &self,
+        dir: &RelPath,
+        names: &[Name],
+    ) -> Result<Vec<Result<Option<Metadata>>>> {
         if names.is_empty() {
             return Ok(Vec::new());
         }
@@ -99,13 +101,9 @@ impl Inner {
             false => self.listed(dir).await?,
         };
         let looks = names.iter().map(|name| async {
-            let text = super::paths::name_of(&ropeway_smb_proto::names::to_wire(
-                name.as_bytes(),
-                ropeway_smb_proto::names::NameMapping::None,
-            ));
             // How a server folds other letters, and its short names, are its own affair: those are asked for.
             let is_plain = name.as_bytes().is_ascii() && !name.as_bytes().contains(&b'~');
-            if let (Some(listed), true, Some(_)) = (&listed, is_plain, text) {
+            if let (Some(listed), true) = (&listed, is_plain) {
                 return Ok(listed.get(&self.folded(name)).cloned());
             }
             match self.stat(Op::Stat, &dir.join(name)).await {
@@ -116,12 +114,18 @@ impl Inner {
                 Err(error) => Err(error),
             }
         });
-        let found: Vec<_> = futures_util::stream::iter(looks).buffered(AT_ONCE).collect().await;
+        let found: Vec<_> = futures_util::stream::iter(looks)
+            .buffered(AT_ONCE)
+            .collect()
+            .await;
         if found.iter().all(|one| matches!(one, Ok(None))) && listed.is_none() {
             // Nothing there, or no folder: one more question tells.
             self.stat_folder(dir).await?;
         }
-        match found.iter().position(|one| matches!(one, Err(error) if error.kind == ErrorKind::NotADirectory)) {
+        match found
+            .iter()
+            .position(|one| matches!(one, Err(error) if error.kind == ErrorKind::NotADirectory))
+        {
             Some(_) => Err(Error::new(Op::Stat, dir, ErrorKind::NotADirectory)),
             None => Ok(found),
         }
@@ -135,10 +139,8 @@ impl Inner {
     }
 
     fn folded(&self, name: &Name) -> Text {
-        let text = ropeway_smb_proto::names::to_wire(
-            name.as_bytes(),
-            ropeway_smb_proto::names::NameMapping::None,
-        );
+        let text =
+            ropeway_smb_proto::names::to_wire(name.as_bytes(), ropeway_smb_proto::names::NameMapping::None);
         match self.capabilities.case_sensitive {
             true => text,
             false => upcase::fold(&text),
@@ -148,11 +150,15 @@ impl Inner {
     /// What a folder holds, by folded name.
     async fn listed(&self, dir: &RelPath) -> Result<Option<HashMap<Text, Metadata>>> {
         let text = self.base.text(Op::Stat, dir)?;
-        let mut listing = self.refined(Op::Stat, dir, self.share.list(&text, "*").await).await?;
+        let mut listing = self
+            .refined(Op::Stat, dir, self.share.list(&text, "*").await)
+            .await?;
         let mut found = HashMap::new();
         while let Some(records) = self.refined(Op::Stat, dir, listing.next().await).await? {
             for record in records {
-                let Some(name) = super::paths::name_of(&record.name) else { continue };
+                let Some(name) = super::paths::name_of(&record.name) else {
+                    continue;
+                };
                 let mut metadata = map::record(&record, self.volume);
                 if record.attributes.contains(FileAttributes::REPARSE_POINT) {
                     self.look_into(Op::Stat, &dir.join(&name), &mut metadata).await?;
@@ -168,7 +174,8 @@ impl Inner {
         if path.is_root() {
             return Err(Error::new(Op::MakeDir, path, ErrorKind::AlreadyExists));
         }
-        self.refined(Op::MakeDir, path, self.share.make_directory(&text).await).await
+        self.refined(Op::MakeDir, path, self.share.make_directory(&text).await)
+            .await
     }
 
     pub(super) async fn make_symlink(&self, path: &RelPath, link: &[u8]) -> Result<()> {
@@ -204,7 +211,9 @@ impl Inner {
         let not_a_link = || found(Op::Stat, path, ErrorKind::Misuse, "it is not a symbolic link");
         let special = match self.special(Op::Stat, path).await {
             Ok(special) => special,
-            Err(error) if matches!(error.kind, ErrorKind::NotFound | ErrorKind::NotADirectory) => return Err(error),
+            Err(error) if matches!(error.kind, ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+                return Err(error);
+            }
             Err(error) => {
                 self.stat(Op::Stat, path).await?;
                 return Err(match error.kind.verdict() {
@@ -217,7 +226,10 @@ impl Inner {
     }
 
     pub(super) async fn make_hard_link(&self, existing: &RelPath, new: &RelPath) -> Result<()> {
-        let (from, name) = (self.base.text(Op::Link, existing)?, self.base.text(Op::Link, new)?);
+        let (from, name) = (
+            self.base.text(Op::Link, existing)?,
+            self.base.text(Op::Link, new)?,
+        );
         let open = OpenFile::metadata(AccessMask::WRITE_ATTRIBUTES | AccessMask::READ_ATTRIBUTES);
         let link = FileLinkInformation {
             replace_if_exists: false,
@@ -249,7 +261,10 @@ impl Inner {
             }
             // A link that leads to a folder is a folder to servers.
             Some(NtStatus::FILE_IS_A_DIRECTORY)
-                if self.stat(Op::Remove, path).await.is_ok_and(|found| found.kind == Kind::Symlink) =>
+                if self
+                    .stat(Op::Remove, path)
+                    .await
+                    .is_ok_and(|found| found.kind == Kind::Symlink) =>
             {
                 removed = self.share.remove(&text).await;
             }
@@ -266,7 +281,9 @@ impl Inner {
 
     /// Takes the read-only attribute away; whether it was there.
     async fn make_writable(&self, text: &Text) -> bool {
-        let Ok(all) = self.share.stat(text).await else { return false };
+        let Ok(all) = self.share.stat(text).await else {
+            return false;
+        };
         if !all.basic.attributes.contains(FileAttributes::READONLY) {
             return false;
         }
@@ -304,7 +321,13 @@ impl Inner {
     }
 
     /// Servers replace neither folders nor read-only files; a tree does.
-    async fn rename_anyway(&self, from: &RelPath, to: &RelPath, replace: bool, error: ClientError) -> Result<()> {
+    async fn rename_anyway(
+        &self,
+        from: &RelPath,
+        to: &RelPath,
+        replace: bool,
+        error: ClientError,
+    ) -> Result<()> {
         let (old, new) = (self.base.text(Op::Rename, from)?, self.base.text(Op::Rename, to)?);
         let in_the_way = matches!(
             error.status(),
@@ -314,15 +337,22 @@ impl Inner {
             && replace
             && let Ok(target) = self.share.stat(&new).await
         {
-            let source = self.refined(Op::Rename, from, self.share.stat(&old).await).await?;
+            let source = self
+                .refined(Op::Rename, from, self.share.stat(&old).await)
+                .await?;
             match (source.standard.directory, target.standard.directory) {
-                (true, true) => self.remove(to, true).await.map_err(|error| Error { op: Op::Rename, ..error })?,
+                (true, true) => self.remove(to, true).await.map_err(|error| Error {
+                    op: Op::Rename,
+                    ..error
+                })?,
                 (false, true) => return Err(Error::new(Op::Rename, to, ErrorKind::IsADirectory)),
                 (true, false) => return Err(Error::new(Op::Rename, to, ErrorKind::NotADirectory)),
                 (false, false) if self.make_writable(&new).await => {}
                 (false, false) => return Err(fault(Op::Rename, from, error)),
             }
-            return self.refined(Op::Rename, from, self.share.rename(&old, &new, true).await).await;
+            return self
+                .refined(Op::Rename, from, self.share.rename(&old, &new, true).await)
+                .await;
         }
         self.refined(Op::Rename, from, Err(error)).await
     }
@@ -332,7 +362,10 @@ impl Inner {
             let (from, to) = (dir.join(from), dir.join(to));
             self.rename(&from, &to, true).await
         });
-        futures_util::stream::iter(renames).buffered(AT_ONCE).collect().await
+        futures_util::stream::iter(renames)
+            .buffered(AT_ONCE)
+            .collect()
+            .await
     }
 
     pub(super) async fn set_metadata(&self, path: &RelPath, change: &MetadataChange) -> Result<Vec<Loss>> {

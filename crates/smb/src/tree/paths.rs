@@ -77,7 +77,10 @@ mod tests {
         let base = Base::parse("/some//folder/");
         let text = base.text(Op::Open, &path("a/ä b")).unwrap();
         assert_eq!(text.to_string(), "some\\folder\\a\\ä b");
-        assert_eq!(base.text(Op::Open, &RelPath::root()).unwrap().to_string(), "some\\folder");
+        assert_eq!(
+            base.text(Op::Open, &RelPath::root()).unwrap().to_string(),
+            "some\\folder"
+        );
         let root = Base::parse("");
         assert!(root.text(Op::Open, &RelPath::root()).unwrap().is_empty());
         assert_eq!(root.text(Op::Open, &path("a/b")).unwrap().to_string(), "a\\b");
@@ -95,10 +98,14 @@ mod tests {
     fn lone_surrogates_and_raw_bytes_come_back() {
         let lone = Text::from_units(vec![0x61, 0xD83D, 0x62]);
         let name = name_of(&lone).unwrap();
-        let text = Base::parse("").text(Op::Open, &RelPath::root().join(&name)).unwrap();
+        let text = Base::parse("")
+            .text(Op::Open, &RelPath::root().join(&name))
+            .unwrap();
         assert_eq!(text, lone);
         let raw = Name::new(b"\xff\x80").unwrap();
-        let text = Base::parse("").text(Op::Open, &RelPath::root().join(&raw)).unwrap();
+        let text = Base::parse("")
+            .text(Op::Open, &RelPath::root().join(&raw))
+            .unwrap();
         assert_eq!(name_of(&text), Some(raw));
         assert_eq!(name_of(&Text::from("a/b")), None);
         assert_eq!(name_of(&Text::from("..")), None);

@@ -4,7 +4,9 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use ropeway_smb_proto::wire::fsctl::CtlCode;
-use ropeway_smb_proto::wire::fsctl::copy_chunk::{Chunk, CopyChunkRequest, CopyChunkResponse, ResumeKeyResponse};
+use ropeway_smb_proto::wire::fsctl::copy_chunk::{
+    Chunk, CopyChunkRequest, CopyChunkResponse, ResumeKeyResponse,
+};
 use ropeway_smb_proto::wire::fsctl::ranges::{AllocatedRange, SetSparse, SetZeroData};
 use ropeway_smb_proto::wire::info::FileStandardInformation;
 use ropeway_smb_proto::wire::{NtStatus, Writer};
@@ -221,7 +223,12 @@ impl SmbFile {
     }
 
     /// FSCTL_SRV_COPYCHUNK ([MS-SMB2] 3.3.5.15.6): up to the largest request that every server takes.
-    pub(super) async fn copy_inside(&self, source: &dyn File, offset: u64, length: u64) -> Result<Option<u64>> {
+    pub(super) async fn copy_inside(
+        &self,
+        source: &dyn File,
+        offset: u64,
+        length: u64,
+    ) -> Result<Option<u64>> {
         let Some(source) = self.same_server(source) else {
             return Ok(None);
         };

@@ -80,7 +80,11 @@ async fn by_steps(tree: &SmbTree, put: PutSmall, error: crate::Error) -> Result<
     if put.create == Create::New
         && put.rename_to.is_some()
         && error.kind == ErrorKind::AlreadyExists
-        && tree.inner.stat(Op::Create, &put.path).await.is_ok_and(|found| found.size > 0)
+        && tree
+            .inner
+            .stat(Op::Create, &put.path)
+            .await
+            .is_ok_and(|found| found.size > 0)
     {
         // The name to write under was taken before: nothing of ours.
         error.op = Op::Create;

@@ -167,7 +167,9 @@ impl Inner {
             } else if self.options.acls && xattr.name == SDDL {
                 match self.set_sddl(&text, &xattr.value).await {
                     Ok(()) => {}
-                    Err(ClientError::PeerRefused { .. } | ClientError::PeerMisbehaved(_)) => losses.push(Loss::Acl),
+                    Err(ClientError::PeerRefused { .. } | ClientError::PeerMisbehaved(_)) => {
+                        losses.push(Loss::Acl)
+                    }
                     Err(error) => return self.refined(Op::Xattr, path, Err(error)).await,
                 }
             } else {
@@ -180,7 +182,10 @@ impl Inner {
         let streams = self.refined(Op::Xattr, path, self.streams(&text).await).await?;
         for (name, ..) in streams {
             let fold = ropeway_smb_proto::upcase::fold(&name);
-            if kept.iter().any(|kept| ropeway_smb_proto::upcase::fold(kept) == fold) {
+            if kept
+                .iter()
+                .any(|kept| ropeway_smb_proto::upcase::fold(kept) == fold)
+            {
                 continue;
             }
             let at = paths::stream_of(&text, name.units());
@@ -199,7 +204,9 @@ impl Inner {
             .ok()
             .and_then(|sddl| SecurityDescriptor::from_sddl(sddl).ok());
         let Some(descriptor) = sddl else {
-            return Err(ClientError::PeerMisbehaved("not a security descriptor".to_owned()));
+            return Err(ClientError::PeerMisbehaved(
+                "not a security descriptor".to_owned(),
+            ));
         };
         let access = AccessMask::WRITE_DAC | AccessMask::WRITE_OWNER;
         let bytes = descriptor.to_bytes();
@@ -225,7 +232,11 @@ mod tests {
         assert_eq!(stream_name(&xattr), Some(name));
         assert_eq!(xattr_name(&Text::from("::$DATA")), None, "the content itself");
         assert_eq!(stream_name(b"user.comment"), None);
-        assert_eq!(stream_name(b"user.DosStream.a:b:$DATA"), None, "no name of a stream");
+        assert_eq!(
+            stream_name(b"user.DosStream.a:b:$DATA"),
+            None,
+            "no name of a stream"
+        );
         assert_eq!(stream_name(b"user.DosStream.:$DATA"), None);
     }
 }

@@ -51,7 +51,10 @@ impl SmbWatch {
         for change in told {
             // A stream is named behind its file.
             let units = change.file_name.units();
-            let end = units.iter().position(|unit| *unit == u16::from(b':')).unwrap_or(units.len());
+            let end = units
+                .iter()
+                .position(|unit| *unit == u16::from(b':'))
+                .unwrap_or(units.len());
             let name = ropeway_smb_proto::wire::Text::from_units(units[..end].to_vec());
             match paths::path_of(&name) {
                 Some(path) => changes.push(Change::Path(path)),
