@@ -18,6 +18,10 @@ pub(crate) mod code {
     pub(crate) const TARGET: u8 = 4;
     /// Permission or authentication.
     pub(crate) const PERMISSION: u8 = 5;
+    /// The network or its other end.
+    pub(crate) const NETWORK: u8 = 6;
+    /// What was verified does not hold.
+    pub(crate) const DIFFERS: u8 = 7;
     /// A guard refused.
     pub(crate) const REFUSED: u8 = 8;
     /// Interrupted by a signal (128 + SIGINT, as shells have it).
@@ -109,7 +113,7 @@ mod tests {
         for (status, code) in pairs {
             assert_eq!(status.exit_code(), code, "{status:?}");
         }
-        assert_eq!(Status::Network.exit_code(), 6);
-        assert_eq!(Status::Differs.exit_code(), 7);
+        assert_eq!(Status::Network.exit_code(), code::NETWORK);
+        assert_eq!(Status::Differs.exit_code(), code::DIFFERS);
     }
 }

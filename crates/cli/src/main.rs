@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! main ─ args (clap) ─ layers (flags > environment > config file)
-//!      └ commands::{copy, mirror, check, trace, demo}    one file a command
+//!      └ commands::{copy, mirror, check, trace, demo, lab} one file a command
 //!            ├ ends    what SRC and DST mean, refused before anything is touched
 //!            ├ trees   opens them, with limits and models around them
 //!            ├ job     runs a job: signals, progress, exit code
@@ -33,7 +33,9 @@ use failure::Failure;
 
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
-    let json = arguments.iter().skip(1).any(|argument| argument == "--json");
+    // What stands behind `--` is not for us.
+    let own = arguments.iter().skip(1).take_while(|argument| *argument != "--");
+    let json = own.into_iter().any(|argument| argument == "--json");
     ExitCode::from(match run(arguments) {
         Ok(code) => code,
         Err(failure) => {
@@ -59,5 +61,6 @@ fn run(arguments: Vec<OsString>) -> Result<u8, Failure> {
         Command::Check(args) => commands::check::run(&args),
         Command::Trace(args) => commands::trace::run(&args),
         Command::Demo(args) => commands::demo::run(&args),
+        Command::Lab(args) => commands::lab::run(&args),
     }
 }
