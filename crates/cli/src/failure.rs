@@ -18,6 +18,8 @@ pub(crate) mod code {
     pub(crate) const TARGET: u8 = 4;
     /// Permission or authentication.
     pub(crate) const PERMISSION: u8 = 5;
+    /// Network or peer.
+    pub(crate) const NETWORK: u8 = 6;
     /// A guard refused.
     pub(crate) const REFUSED: u8 = 8;
     /// Interrupted by a signal (128 + SIGINT, as shells have it).
@@ -62,20 +64,28 @@ impl Failure {
         Self::new(if denied { code::PERMISSION } else { otherwise }, message)
     }
 
-    /// A failure of a tree operation on one end.
+    /// A failure to open a tree on one end.
     pub(crate) fn of_tree(place: &str, error: &Error, on_source: bool) -> Self {
+        Self::of_node(&format!("cannot open {place}"), error, on_source)
+    }
+
+    /// A failure of a tree operation on one end; `what` could not be done.
+    pub(crate) fn of_node(what: &str, error: &Error, on_source: bool) -> Self {
         let code = match error.kind {
             ErrorKind::PermissionDenied | ErrorKind::Authentication => code::PERMISSION,
+            ErrorKind::Network | ErrorKind::PeerMisbehaved | ErrorKind::TimedOut => code::NETWORK,
+            ErrorKind::Cancelled => code::INTERRUPTED,
             _ if on_source => code::SOURCE,
             _ => code::TARGET,
         };
         let cause = match &error.source {
-            Some(source) => source.to_string(),
+            Some(source) => crate::ends::cause(source),
             None => error.kind.describe().to_owned(),
         };
-        let failure = Self::new(code, format!("cannot open {place}: {cause}"));
+        let failure = Self::new(code, format!("{what}: {cause}"));
         match ropeway_copy::hint_for(error.kind, on_source) {
             Some(hint) => failure.hint(hint),
+            None if code == code::NETWORK => failure.hint("check the server and the line; then run it again"),
             None => failure,
         }
     }
@@ -103,13 +113,13 @@ mod tests {
             (Status::SourceUnreadable, code::SOURCE),
             (Status::TargetUnwritable, code::TARGET),
             (Status::Permission, code::PERMISSION),
+            (Status::Network, code::NETWORK),
             (Status::Refused, code::REFUSED),
             (Status::Interrupted, code::INTERRUPTED),
         ];
         for (status, code) in pairs {
             assert_eq!(status.exit_code(), code, "{status:?}");
         }
-        assert_eq!(Status::Network.exit_code(), 6);
         assert_eq!(Status::Differs.exit_code(), 7);
     }
 }

@@ -3,6 +3,12 @@
 pub(crate) mod check;
 pub(crate) mod copy;
 pub(crate) mod demo;
+pub(crate) mod ls;
 pub(crate) mod mirror;
+pub(crate) mod mkdir;
+pub(crate) mod mv;
+mod nodes;
+pub(crate) mod rm;
+pub(crate) mod stat;
 pub(crate) mod trace;
 mod transfer;
