@@ -6,6 +6,9 @@
 //!
 //! [mirror]                            # for one command; wins over the above
 //! max-delete = "10%"
+//!
+//! [lab.link]                          # for a command of a command
+//! rtt = "75ms"
 //! ```
 //!
 //! Whatever is wrong is one line with file and line number; nothing is done with half a configuration.
@@ -40,6 +43,7 @@ type Settings = BTreeMap<String, Setting>;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Config {
     common: Settings,
+    /// By the command's name, dotted if it is one of a command: `lab.link`.
     commands: BTreeMap<String, (String, Settings)>,
 }
 
@@ -88,10 +92,7 @@ impl Config {
         for (key, value) in table.get_ref() {
             let at = place(key.span().start);
             match value.get_ref() {
-                DeValue::Table(inner) => {
-                    let settings = settings(inner, &place)?;
-                    config.commands.insert(key.get_ref().to_string(), (at, settings));
-                }
+                DeValue::Table(inner) => config.read_command(key.get_ref(), at, inner, &place)?,
                 other => {
                     config
                         .common
@@ -102,7 +103,31 @@ impl Config {
         Ok(config)
     }
 
-    /// What the file says of a flag of a command.
+    /// Reads the table of a command, and those of its commands.
+    fn read_command(
+        &mut self,
+        name: &str,
+        at: String,
+        table: &DeTable<'_>,
+        place: &dyn Fn(usize) -> String,
+    ) -> Result<(), Failure> {
+        let mut settings = Settings::new();
+        for (key, value) in table {
+            let at = place(key.span().start);
+            match value.get_ref() {
+                DeValue::Table(inner) => {
+                    self.read_command(&format!("{name}.{}", key.get_ref()), at, inner, place)?;
+                }
+                other => {
+                    settings.insert(key.get_ref().to_string(), setting(other, at)?);
+                }
+            }
+        }
+        self.commands.insert(name.to_owned(), (at, settings));
+        Ok(())
+    }
+
+    /// What the file says of a flag of a command (`copy`, `lab.link`).
     pub(crate) fn setting(&self, command: &str, long: &str) -> Option<&Setting> {
         let own = self
             .commands
@@ -123,14 +148,27 @@ impl Config {
                 .map(str::to_owned)
                 .collect()
         };
-        let all: Vec<String> = cli.get_subcommands().flat_map(&longs).collect();
+        let mut all = Vec::new();
+        let mut below: Vec<&Clap> = cli.get_subcommands().collect();
+        while let Some(command) = below.pop() {
+            all.extend(longs(command));
+            below.extend(command.get_subcommands());
+        }
         known(&self.common, &all, "")?;
         for (name, (place, settings)) in &self.commands {
-            let Some(command) = cli.find_subcommand(name) else {
-                let names: Vec<&str> = cli.get_subcommands().map(Clap::get_name).collect();
-                return Err(Failure::usage(format!("{place}: [{name}] is no command"))
-                    .hint(format!("there are {}", names.join(", "))));
-            };
+            let mut command = cli;
+            for part in name.split('.') {
+                let Some(found) = command.find_subcommand(part) else {
+                    let names: Vec<&str> = command.get_subcommands().map(Clap::get_name).collect();
+                    let failure = Failure::usage(format!("{place}: [{name}] is no command"));
+                    return Err(if names.is_empty() {
+                        failure.hint("values of flags are no tables")
+                    } else {
+                        failure.hint(format!("there are {}", names.join(", ")))
+                    });
+                };
+                command = found;
+            }
             known(settings, &longs(command), &format!(" of {name}"))?;
         }
         Ok(())
@@ -151,15 +189,6 @@ fn known(settings: &Settings, flags: &[String], of: &str) -> Result<(), Failure>
         }
     }
     Ok(())
-}
-
-fn settings(table: &DeTable<'_>, place: &dyn Fn(usize) -> String) -> Result<Settings, Failure> {
-    let mut settings = Settings::new();
-    for (key, value) in table {
-        let at = place(key.span().start);
-        settings.insert(key.get_ref().to_string(), setting(value.get_ref(), at)?);
-    }
-    Ok(settings)
 }
 
 fn setting(value: &DeValue<'_>, place: String) -> Result<Setting, Failure> {

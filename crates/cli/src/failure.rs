@@ -4,6 +4,8 @@ use std::io;
 
 use ropeway_vfs::{Error, ErrorKind};
 
+use crate::servers;
+
 /// Exit codes of the product that a command gives by itself; those of jobs come from `ropeway_copy::Status`.
 pub(crate) mod code {
     /// All done.
@@ -18,8 +20,10 @@ pub(crate) mod code {
     pub(crate) const TARGET: u8 = 4;
     /// Permission or authentication.
     pub(crate) const PERMISSION: u8 = 5;
-    /// Network or peer.
+    /// The network or its other end.
     pub(crate) const NETWORK: u8 = 6;
+    /// What was verified does not hold.
+    pub(crate) const DIFFERS: u8 = 7;
     /// A guard refused.
     pub(crate) const REFUSED: u8 = 8;
     /// Interrupted by a signal (128 + SIGINT, as shells have it).
@@ -78,12 +82,12 @@ impl Failure {
             _ if on_source => code::SOURCE,
             _ => code::TARGET,
         };
-        let cause = match &error.source {
-            Some(source) => crate::ends::cause(source),
-            None => error.kind.describe().to_owned(),
+        let (cause, server_hint) = match &error.source {
+            Some(source) => servers::inside(source).unwrap_or_else(|| (crate::ends::cause(source), None)),
+            None => (error.kind.describe().to_owned(), None),
         };
         let failure = Self::new(code, format!("{what}: {cause}"));
-        match ropeway_copy::hint_for(error.kind, on_source) {
+        match server_hint.or(ropeway_copy::hint_for(error.kind, on_source)) {
             Some(hint) => failure.hint(hint),
             None if code == code::NETWORK => failure.hint("check the server and the line; then run it again"),
             None => failure,
@@ -120,6 +124,7 @@ mod tests {
         for (status, code) in pairs {
             assert_eq!(status.exit_code(), code, "{status:?}");
         }
-        assert_eq!(Status::Differs.exit_code(), 7);
+        assert_eq!(Status::Network.exit_code(), code::NETWORK);
+        assert_eq!(Status::Differs.exit_code(), code::DIFFERS);
     }
 }

@@ -52,10 +52,7 @@ pub(crate) fn parse(
         Err(error) if is_text(error.kind()) => return text(plain, &arguments),
         Err(error) => return Err(usage(&error)),
     };
-    let layered = match given.subcommand() {
-        Some((name, matches)) => with_layers(lenient, name, matches, environment, config)?,
-        None => lenient,
-    };
+    let layered = with_layers(lenient, "", &given, environment, config)?;
     let matches = layered
         .try_get_matches_from(&arguments)
         .map_err(|error| usage(&error))?;
@@ -98,12 +95,14 @@ fn usage(error: &clap::Error) -> Failure {
     let text = error.render().to_string();
     let mut message = String::new();
     let mut hints = Vec::new();
+    let mut in_usage = false;
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
         if let Some(tip) = line.strip_prefix("tip: ") {
             hints.push(tip.to_owned());
         } else if let Some(usage) = line.strip_prefix("Usage: ") {
             hints.push(format!("usage: {usage}"));
-        } else if !line.starts_with("For more information") {
+            in_usage = true;
+        } else if !in_usage && !line.starts_with("For more information") {
             if !message.is_empty() {
                 message.push(' ');
             }
@@ -121,7 +120,7 @@ fn is_switch(arg: &Arg) -> bool {
 /// Lets every switch take `=true` or `=false`.
 fn with_lenient_switches(command: Clap) -> Clap {
     command.mut_subcommands(|sub| {
-        sub.mut_args(|arg| {
+        with_lenient_switches(sub).mut_args(|arg| {
             if !is_switch(&arg) {
                 return arg;
             }
@@ -142,23 +141,29 @@ fn is_lenient(arg: &Arg) -> bool {
     arg.get_value_hint() == ValueHint::Other
 }
 
+/// Gives the flags of the commands that were named, each below the other, their defaults. `above` is the dotted name
+/// of the command whose matches these are, with a dot at its end, or empty.
 fn with_layers(
     command: Clap,
-    name: &str,
+    above: &str,
     matches: &ArgMatches,
     environment: Environment<'_>,
     config: &Config,
 ) -> Result<Clap, Failure> {
+    let Some((name, matches)) = matches.subcommand() else {
+        return Ok(command);
+    };
     let Some(sub) = command.find_subcommand(name) else {
         return Ok(command);
     };
+    let path = format!("{above}{name}");
     let mut defaults = Vec::new();
     for arg in sub.get_arguments() {
         let Some(long) = arg.get_long() else { continue };
         if matches.value_source(arg.get_id().as_str()) == Some(ValueSource::CommandLine) {
             continue;
         }
-        let found = from_environment(arg, long, environment).or_else(|| config.setting(name, long).cloned());
+        let found = from_environment(arg, long, environment).or_else(|| config.setting(&path, long).cloned());
         let Some(setting) = found else { continue };
         let values = values_of(arg, &setting)?;
         if values.is_empty() {
@@ -167,8 +172,9 @@ fn with_layers(
         check_alone(arg, long, &setting, &values)?;
         defaults.push((arg.get_id().clone(), values));
     }
-    Ok(command.mut_subcommand(name, |sub| {
-        defaults.into_iter().fold(sub, |sub, (id, values)| {
+    let below = with_layers(sub.clone(), &format!("{path}."), matches, environment, config)?;
+    Ok(command.mut_subcommand(name, |_| {
+        defaults.into_iter().fold(below, |sub, (id, values)| {
             sub.mut_arg(id, |arg| {
                 // Several values of a repeatable flag come as if at once.
                 let arg = if values.len() > 1 { arg.num_args(1..) } else { arg };

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! main ─ args (clap) ─ layers (flags > environment > config file)
-//!      └ commands::{copy, mirror, check, ls, stat, mkdir, rm, mv, trace, demo}    one file a command
+//!      └ commands::{copy, mirror, check, ls, stat, mkdir, rm, mv, trace, demo, lab} one file a command
 //!            ├ place, url   what an argument names: a path, or something on a share
 //!            ├ servers, secrets   connections to servers, and who logs in
 //!            ├ ends    what SRC and DST mean, refused before anything is touched
@@ -40,7 +40,9 @@ use failure::Failure;
 
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
-    let json = arguments.iter().skip(1).any(|argument| argument == "--json");
+    // What stands behind `--` is not for us.
+    let own = arguments.iter().skip(1).take_while(|argument| *argument != "--");
+    let json = own.into_iter().any(|argument| argument == "--json");
     ExitCode::from(match run(arguments) {
         Ok(code) => code,
         Err(failure) => {
@@ -71,5 +73,6 @@ fn run(arguments: Vec<OsString>) -> Result<u8, Failure> {
         Command::Mv(args) => commands::mv::run(&args),
         Command::Trace(args) => commands::trace::run(&args),
         Command::Demo(args) => commands::demo::run(&args),
+        Command::Lab(args) => commands::lab::run(&args),
     }
 }

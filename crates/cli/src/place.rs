@@ -1,9 +1,10 @@
 //! A place that an argument names: a path of this machine, or something on a share.
 
 use std::fmt;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use ropeway_smb_proto::names::{NameMapping, to_wire};
 use ropeway_vfs::{Name, RelPath};
 
 use crate::failure::Failure;
@@ -80,6 +81,30 @@ impl Place {
         }
     }
 
+    /// The tree to open for a folder, and its path in it. Names that are no plain text on the server's side cannot be part
+    /// of a tree's root: such a folder is reached from the deepest one above it that can.
+    pub(crate) fn rooted(&self) -> (Self, RelPath) {
+        let Self::Remote(url) = self else {
+            return (self.clone(), RelPath::root());
+        };
+        let is_plain = |name: &Name| {
+            std::str::from_utf8(name.as_bytes()).is_ok_and(|text| {
+                let units = to_wire(name.as_bytes(), NameMapping::None);
+                !text.contains('\\') && text.encode_utf16().eq(units.units().iter().copied())
+            })
+        };
+        let (mut root, mut rest, mut is_below) = (RelPath::root(), RelPath::root(), false);
+        for name in url.path.components() {
+            is_below |= !is_plain(&name);
+            if is_below {
+                rest = rest.join(&name);
+            } else {
+                root = root.join(&name);
+            }
+        }
+        (Self::Remote(url.with_path(root)), rest)
+    }
+
     /// Whether it is `above` or lies below it, by its spelling.
     pub(crate) fn starts_with(&self, above: &Self) -> bool {
         match (self, above) {
@@ -137,12 +162,6 @@ impl From<PathBuf> for Place {
     }
 }
 
-impl From<&RelPath> for Place {
-    fn from(path: &RelPath) -> Self {
-        Self::Local(PathBuf::from(std::ffi::OsString::from_vec(path.as_bytes().to_vec())))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -173,6 +192,18 @@ mod tests {
         let local = |bytes: &[u8]| Place::Local(OsStr::from_bytes(bytes).into()).identity();
         assert_ne!(local(b"/\xff"), local(b"/\xfe"));
         assert_eq!(local(b"/a"), "/a");
+    }
+
+    #[test]
+    fn odd_names_are_no_part_of_a_root() {
+        let rooted = |text: &str| {
+            let (root, rest) = place(text).rooted();
+            (root.to_string(), rest.as_bytes().to_vec())
+        };
+        assert_eq!(rooted("smb://nas/s/a/é b"), ("smb://nas/s/a/é b".to_owned(), b"".to_vec()));
+        assert_eq!(rooted("smb://nas/s/a/%ff/b"), ("smb://nas/s/a".to_owned(), b"\xff/b".to_vec()));
+        assert_eq!(rooted("smb://nas/s/a%5Cb"), ("smb://nas/s".to_owned(), b"a\\b".to_vec()));
+        assert_eq!(rooted("/a/b").1, b"");
     }
 
     #[test]

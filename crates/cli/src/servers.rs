@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::fmt;
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use tokio::sync::Mutex;
 
 use crate::args::ShareArgs;
 use crate::failure::{Failure, code};
-use crate::interim::SmbTreeOptions;
+use crate::interim::{SmbTree, SmbTreeOptions};
 use crate::secrets::Secrets;
 use crate::url::{Address, Server, SmbUrl};
 
@@ -93,10 +93,12 @@ impl Servers {
     ///
     /// # Errors
     /// It cannot be reached.
-    pub(crate) async fn tree(&self, url: &SmbUrl, options: SmbTreeOptions) -> Result<Arc<dyn Tree>, Trouble> {
-        let (share, _) = self.share(url).await?;
-        let tree = open_tree(share, &url.path, options).await?;
-        Ok(tree)
+    pub(crate) async fn tree(&self, url: &SmbUrl) -> Result<Arc<dyn Tree>, Trouble> {
+        let (share, top) = self.share(url).await?;
+        if url.path.is_root() {
+            return Ok(top);
+        }
+        open_tree(share, url).await
     }
 
     async fn share(&self, url: &SmbUrl) -> Result<(Share, Arc<dyn Tree>), Trouble> {
@@ -113,7 +115,7 @@ impl Servers {
             Entry::Occupied(share) => Ok(share.get().clone()),
             Entry::Vacant(vacant) => {
                 let share = client.share(name).await.map_err(Trouble::Smb)?;
-                let top = open_tree(share.clone(), &RelPath::root(), SmbTreeOptions::default()).await?;
+                let top = open_tree(share.clone(), &url.with_path(RelPath::root())).await?;
                 Ok(vacant.insert((share, top)).clone())
             }
         }
@@ -141,9 +143,16 @@ impl Servers {
     }
 }
 
-async fn open_tree(share: Share, path: &RelPath, options: SmbTreeOptions) -> Result<Arc<dyn Tree>, Trouble> {
-    let _ = (share, path, options);
-    Err(Trouble::Smb(SmbError::Misuse("not yet")))
+/// A folder of a share, whose names are plain text.
+async fn open_tree(share: Share, url: &SmbUrl) -> Result<Arc<dyn Tree>, Trouble> {
+    let base = std::str::from_utf8(url.path.as_bytes());
+    let base = base.map_err(|_| Trouble::Smb(SmbError::Misuse("a tree's root is UTF-8")))?;
+    let options = SmbTreeOptions {
+        description: Some(url.to_string()),
+        ..SmbTreeOptions::default()
+    };
+    let tree = SmbTree::open(share, base, options).await.map_err(Trouble::Smb)?;
+    Ok(Arc::new(tree))
 }
 
 /// Why something on a server cannot be had.
@@ -221,7 +230,7 @@ fn with_hint(failure: Failure, error: &SmbError) -> Failure {
 }
 
 /// The server's sentence without the name of the request, which people do not know.
-fn clause(error: &SmbError) -> impl fmt::Display {
+fn clause(error: &SmbError) -> String {
     match error {
         SmbError::PeerRefused { status, .. } => format!("{} ({status})", status.sentence()),
         SmbError::Local { source, .. } => crate::ends::cause(source),
@@ -255,4 +264,10 @@ fn code_of(error: &SmbError, on_source: bool) -> u8 {
         SmbError::Misuse(_) => code::USAGE,
         _ => code::NETWORK,
     }
+}
+
+/// The client's error in a tree's error: its clause and hint.
+pub(crate) fn inside(error: &io::Error) -> Option<(String, Option<&'static str>)> {
+    let error: &SmbError = error.get_ref()?.downcast_ref()?;
+    Some((clause(error), error.hint()))
 }

@@ -13,10 +13,10 @@ use ropeway_block::Pool;
 use ropeway_copy::RuntimeClock;
 use ropeway_local::{IoEngine, LocalOptions, LocalTree};
 use ropeway_plan::Schedule;
-use crate::interim::SmbTreeOptions;
 use ropeway_vfs::decorate::faults::{FaultRule, Faults};
 use ropeway_vfs::decorate::limit::Limit;
 use ropeway_vfs::decorate::slow::{DeviceModel, Slow};
+use ropeway_vfs::decorate::trace::Traced;
 use ropeway_vfs::trace::{End, SharedObserver};
 use ropeway_vfs::{Clock, Tree};
 
@@ -113,27 +113,27 @@ impl<'a> Opener<'a> {
         Ok(self.model(tree, self.slow_target.as_ref(), End::Target))
     }
 
-    /// How blocks of a tree that this opener opened reach the kernel.
+    /// How blocks of a tree that this opener opened reach the kernel; `smb` if all of them are shares.
     pub(crate) fn io(&self) -> &'static str {
-        self.io.get().copied().unwrap_or("none")
+        self.io.get().copied().unwrap_or("smb")
     }
 
     async fn open(&self, place: &Place, end: End) -> Result<Arc<dyn Tree>, Failure> {
-        let observer = self.observer.clone().map(|observer| (observer, end));
         let is_source = end == End::Source;
         let path = match place {
             Place::Local(path) => path,
             Place::Remote(url) => {
-                let options = SmbTreeOptions {
-                    observer,
-                    ..SmbTreeOptions::default()
-                };
-                let tree = self.servers.tree(url, options).await;
-                return tree.map_err(|trouble| trouble.failure(&format!("cannot open {url}"), is_source));
+                let tree = self.servers.tree(url).await;
+                let tree =
+                    tree.map_err(|trouble| trouble.failure(&format!("cannot open {url}"), is_source))?;
+                return Ok(match self.observer.clone() {
+                    Some(observer) => Traced::new(tree, observer, end),
+                    None => tree,
+                });
             }
         };
         let options = LocalOptions {
-            observer,
+            observer: self.observer.clone().map(|observer| (observer, end)),
             pool: self.pool.clone(),
             probe: self.writes && end == End::Target,
             ..LocalOptions::default()

@@ -3,6 +3,7 @@
 //! `-h` shows the first line of each flag, `--help` everything. Flags never name conflicts to clap: a flag may also
 //! come from the environment or the configuration ([`crate::layers`]), and commands judge combinations themselves.
 
+mod lab;
 mod nodes;
 mod share;
 mod transfer;
@@ -13,6 +14,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+pub(crate) use lab::{LabArgs, LabCommand, LinkAction, LinkArgs, LinkCheckArgs, LinkFloorArgs, LinkShape};
 pub(crate) use nodes::{LsArgs, MkdirArgs, MvArgs, RmArgs, StatArgs};
 pub(crate) use share::ShareArgs;
 pub(crate) use transfer::{
@@ -87,6 +89,11 @@ pub(crate) enum Command {
     /// (SIGKILL), resumes, verifies from the device, compares independently, and says what was sent twice. Removes
     /// everything at the end. Exit code 0 only if all of it held.
     Demo(Box<DemoArgs>),
+    /// Laboratory: emulated links between real TCP stacks
+    ///
+    /// `lab link` runs a command over a link with a round trip, rate, loss and queue of your choice, `lab link check`
+    /// proves the emulator, `lab link floor` says what bare TCP needs.
+    Lab(Box<LabArgs>),
 }
 
 /// `ropeway copy`.
@@ -227,11 +234,26 @@ mod tests {
 
     #[test]
     fn short_help_has_one_line_for_each_flag() {
-        let mut command = Cli::command();
-        command.build();
-        let names: Vec<String> = command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
-        for name in names.iter().filter(|name| *name != "help") {
-            let sub = command.find_subcommand_mut(name).unwrap();
+        for name in [
+            "copy",
+            "mirror",
+            "check",
+            "trace",
+            "demo",
+            "ls",
+            "stat",
+            "mkdir",
+            "rm",
+            "mv",
+            "lab link",
+            "lab link check",
+            "lab link floor",
+        ] {
+            let mut command = Cli::command();
+            command.build();
+            let sub = name.split(' ').fold(&mut command, |command, part| {
+                command.find_subcommand_mut(part).unwrap()
+            });
             let text = sub.clone().term_width(120).render_help().to_string();
             let flags = sub.get_arguments().filter(|arg| !arg.is_positional()).count();
             let lines = text

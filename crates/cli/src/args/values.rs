@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use jiff::tz::TimeZone;
 use ropeway_copy::Durability;
+use ropeway_lab::link::Congestion;
 use ropeway_plan::Engine;
 use ropeway_plan::bandwidth::Schedule;
 use ropeway_plan::filter;
@@ -17,6 +18,8 @@ use ropeway_vfs::decorate::faults::FaultRule;
 use ropeway_vfs::decorate::slow::DeviceModel;
 use ropeway_vfs::trace::End;
 use ropeway_vfs::{CacheMode, Timestamp};
+
+use super::lab::{LinkRate, RelayPorts};
 
 /// The rules of one `--fault`.
 #[derive(Clone, Debug)]
@@ -144,6 +147,31 @@ pub(super) fn bwlimit(given: &str) -> Result<Schedule, String> {
 
 pub(super) fn model(given: &str) -> Result<DeviceModel, String> {
     DeviceModel::parse(given).map_err(text)
+}
+
+/// `622mbit`; `none` for a line without a rate.
+pub(super) fn link_rate(given: &str) -> Result<LinkRate, String> {
+    if given.eq_ignore_ascii_case("none") {
+        return Ok(LinkRate(None));
+    }
+    given.parse().map(|rate| LinkRate(Some(rate)))
+}
+
+pub(super) fn loss(given: &str) -> Result<f64, String> {
+    ropeway_lab::link::parse_loss(given)
+}
+
+pub(super) fn congestion(given: &str) -> Result<Congestion, String> {
+    given.parse()
+}
+
+/// `NEAR:FAR`, two ports.
+pub(super) fn ports(given: &str) -> Result<RelayPorts, String> {
+    let both = given.split_once(':').and_then(|(near, far)| {
+        let (near, far): (u16, u16) = (near.parse().ok()?, far.parse().ok()?);
+        (near > 0 && far > 0).then_some(RelayPorts { near, far })
+    });
+    both.ok_or_else(|| format!("{given:?} is not two ports such as 8445:445"))
 }
 
 /// Rules separated by `;`; `source:` before a rule is taken for `source.`.

@@ -4,6 +4,7 @@ pub(crate) mod check;
 pub(crate) mod copy;
 pub(crate) mod demo;
 pub(crate) mod ls;
+pub(crate) mod lab;
 pub(crate) mod mirror;
 pub(crate) mod mkdir;
 pub(crate) mod mv;

@@ -15,7 +15,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use ropeway_copy::JobKey;
-use ropeway_vfs::{Name, RelPath};
+use ropeway_vfs::RelPath;
 
 use crate::failure::{Failure, code};
 use crate::place::Place;
@@ -140,7 +140,8 @@ pub(crate) async fn resolve_check(
                 format!("there is no {}", target.display()),
             ));
         };
-        return Ok((tree_of(&source)?, (parent, relative(&name))));
+        let (tree, folder) = parent.rooted();
+        return Ok((tree_of(&source)?, (tree, folder.join(&name))));
     }
     let target = find(target, servers).await?;
     if source.node.is_dir != target.node.is_dir {
@@ -214,8 +215,11 @@ impl Resolver<'_> {
             .await?;
         let own_tree = target.is_folder() && (self.circumstances.own_tree || self.is_own_volume().await);
         let (target_tree, target_path) = match (own_tree, target.absolute.parent(), target.absolute.name()) {
-            (false, Some(parent), Some(name)) => (parent, relative(&name)),
-            _ => (target.absolute.clone(), RelPath::root()),
+            (false, Some(parent), Some(name)) => {
+                let (tree, folder) = parent.rooted();
+                (tree, folder.join(&name))
+            }
+            _ => target.absolute.rooted(),
         };
         let (tree, path) = tree_of(source)?;
         let target_base = if source_is_dir {
@@ -246,6 +250,7 @@ impl Resolver<'_> {
                     .hint(format!("make it first: ropeway mkdir -p {given}")),
             });
         }
+        let (target_tree, target_base) = target.absolute.rooted();
         let mut ends: Vec<SourceEnd> = Vec::new();
         for source in found {
             let name = source.absolute.name().filter(|_| !source.nameless);
@@ -253,8 +258,8 @@ impl Resolver<'_> {
                 return Err(Failure::usage(format!("{} has no name of its own", source.given))
                     .hint("give it by its name, or alone"));
             };
-            let target_path = relative(&name);
-            let place = target.absolute.join(&target_path);
+            let target_path = target_base.join(&name);
+            let place = target.absolute.join(&RelPath::root().join(&name));
             if let Some(earlier) = ends.iter().position(|end| end.target_path == target_path) {
                 return Err(Failure::usage(format!(
                     "{} and {} would both become {place}",
@@ -271,16 +276,16 @@ impl Resolver<'_> {
             });
         }
         // The key of a single source is that of its final place, as with -T.
-        let identity = match (found, ends.as_slice()) {
-            ([_], [end]) => target.absolute.join(&end.target_path),
+        let identity = match found.iter().map(|source| source.absolute.name()).collect::<Vec<_>>().as_slice() {
+            [Some(name)] => target.absolute.join(&RelPath::root().join(name)),
             _ => target.absolute.clone(),
         };
         Ok(Ends {
             key: self.key(found, &identity),
             target_exists: true,
             sources: ends,
-            target_tree: target.absolute.clone(),
-            target_base: RelPath::root(),
+            target_tree,
+            target_base,
         })
     }
 
@@ -384,16 +389,15 @@ impl Resolver<'_> {
 /// The tree to open for a node, and the node in it.
 fn tree_of(found: &Found) -> Result<Node, Failure> {
     if found.node.is_dir {
-        return Ok((found.absolute.clone(), RelPath::root()));
+        return Ok(found.absolute.rooted());
     }
     match (found.absolute.parent(), found.absolute.name()) {
-        (Some(parent), Some(name)) => Ok((parent, relative(&name))),
+        (Some(parent), Some(name)) => {
+            let (tree, folder) = parent.rooted();
+            Ok((tree, folder.join(&name)))
+        }
         _ => Err(Failure::usage(format!("{} has no name", found.given))),
     }
-}
-
-fn relative(name: &Name) -> RelPath {
-    RelPath::root().join(name)
 }
 
 #[cfg(test)]

@@ -1,0 +1,81 @@
+//! `ropeway lab`: the laboratory.
+
+mod link;
+mod measure;
+mod signals;
+
+use std::time::Duration;
+
+use ropeway_lab::link::{self as wan, Cut, LinkError, LinkSpec, TcpSpec};
+
+use crate::args::{LabArgs, LabCommand, LinkAction, LinkShape};
+use crate::failure::{Failure, code};
+
+/// Runs the command; gives its exit code.
+///
+/// # Errors
+/// The link makes no sense or cannot be made.
+pub(crate) fn run(args: &LabArgs) -> Result<u8, Failure> {
+    let LabCommand::Link(args) = &args.command;
+    match &args.action {
+        None => link::run(args),
+        Some(LinkAction::Check(args)) => measure::check(args),
+        Some(LinkAction::Floor(args)) => measure::floor(args),
+    }
+}
+
+/// The link that flags ask for; round trip and rate must be among them.
+fn spec(shape: &LinkShape) -> Result<LinkSpec, Failure> {
+    let (Some(rtt), Some(rate)) = (shape.rtt, shape.rate) else {
+        return Err(Failure::usage("a link needs --rtt and --rate")
+            .hint("for example: ropeway lab link --rtt 75ms --rate 622mbit -- COMMAND"));
+    };
+    let spec = LinkSpec {
+        jitter: shape.jitter.unwrap_or(Duration::ZERO),
+        loss: shape.loss.unwrap_or(0.0),
+        down: shape.down_rate.unwrap_or(rate).0,
+        queue: shape.queue,
+        mtu: shape.mtu,
+        seed: shape.seed,
+        tcp: TcpSpec {
+            congestion: shape.congestion.clone(),
+            buffer_max_bytes: shape.tcp_max,
+            window_max_bytes: shape.window,
+            initial_window: shape.initcwnd,
+            ecn: shape.ecn,
+        },
+        ..LinkSpec::new(rtt, rate.0)
+    };
+    spec.check().map_err(|error| failure(&error))?;
+    Ok(spec)
+}
+
+/// The cut that flags ask for.
+fn cut(at: Option<Duration>, length: Option<Duration>) -> Result<Vec<Cut>, Failure> {
+    match (at, length) {
+        (None, None) => Ok(Vec::new()),
+        (None, Some(_)) => Err(Failure::usage("--cut-for needs --cut-at").hint("say when the link is cut")),
+        (Some(at), length) => Ok(vec![Cut {
+            at,
+            // A hundred years: never restored, and no sum of times overflows.
+            length: length.unwrap_or(Duration::from_secs(100 * 365 * 86_400)),
+        }]),
+    }
+}
+
+/// Sees to it that this process may make links. Before any thread is started.
+fn get_permission() -> Result<(), Failure> {
+    if wan::can_make_namespaces() {
+        return Ok(());
+    }
+    wan::enter_user_namespace().map_err(|error| failure(&error))
+}
+
+fn failure(error: &LinkError) -> Failure {
+    let code = match error {
+        LinkError::Spec(_) | LinkError::Missing { .. } => code::USAGE,
+        LinkError::Forbidden { .. } => code::PERMISSION,
+        LinkError::Io { .. } => code::NETWORK,
+    };
+    Failure::new(code, error.to_string()).hint(error.hint())
+}

@@ -1,0 +1,177 @@
+//! `ropeway lab link` as people run it. Links need root, or user namespaces and an open TUN device.
+
+#![allow(clippy::unwrap_used, reason = "a failed set-up fails the test")]
+
+mod support;
+
+use std::fs;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use support::{Finished, Place, Run, or_skip, text};
+
+const LINK: [&str; 5] = ["link", "--rtt", "20ms", "--rate", "100mbit"];
+/// What no other process says of itself.
+const MARK: &str = "987.654321";
+
+/// The end of a run over a link, or why there can be none here.
+fn linked(run: Run, code: i32) -> Result<Finished, String> {
+    let finished = run.run();
+    if finished.mentions("not permitted") || finished.mentions("is missing") {
+        return Err(format!("no link: {}", finished.err.trim()));
+    }
+    finished.assert_code(&[code]);
+    Ok(finished)
+}
+
+/// Processes that sleep for [`MARK`] seconds.
+fn marked() -> usize {
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    let lines = entries.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
+    lines
+        .filter(|line| {
+            line.starts_with(b"sleep\0") && line.windows(MARK.len()).any(|part| part == MARK.as_bytes())
+        })
+        .count()
+}
+
+#[test]
+fn a_command_runs_on_the_near_side_and_its_exit_code_is_ours() {
+    let place = Place::new();
+    let script =
+        "cat /proc/net/route; echo far=$ROPEWAY_FAR; test -e $ROPEWAY_FAR_NETNS && echo \"$1\"; exit 42";
+    let run = place
+        .ropeway("lab")
+        .args(LINK)
+        .args(["--", "sh", "-c", script, "sh", "--json"]);
+    let finished = or_skip!(linked(run, 42));
+    for part in ["ropeway0", "far=198.18.0.2", "--json"] {
+        assert!(finished.out.contains(part), "{finished}");
+    }
+    assert!(
+        finished.err.contains("queue 244.1 KiB"),
+        "the queue is stated: {finished}"
+    );
+    let run = place
+        .ropeway("lab")
+        .args(LINK)
+        .args(["-q", "--", "sh", "-c", "kill -9 $$"]);
+    let finished = or_skip!(linked(run, 137));
+    assert!(finished.err.is_empty(), "{finished}");
+    or_skip!(linked(
+        place.ropeway("lab").args(LINK).args(["--", "./nothing"]),
+        127
+    ));
+}
+
+#[test]
+fn nothing_is_left_by_a_command_that_is_told_to_end() {
+    let place = Place::new();
+    or_skip!(linked(place.ropeway("lab").args(LINK).args(["--", "true"]), 0));
+    let script = format!(
+        "nsenter --net=$ROPEWAY_FAR_NETNS sleep {MARK} & sleep {MARK} & touch ready; wait; sleep {MARK}"
+    );
+    let running = place
+        .ropeway("lab")
+        .args(LINK)
+        .args(["--", "sh", "-c", &script])
+        .start();
+    for _ in 0..500 {
+        if place.join("ready").exists() && marked() >= 2 {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(marked() >= 2);
+    running.signal(Signal::TERM);
+    let finished = running.wait();
+    finished.assert_code(&[143]);
+    assert_eq!(marked(), 0, "{finished}");
+}
+
+#[test]
+fn links_that_make_no_sense_are_one_line_and_a_hint() {
+    let place = Place::new();
+    for (code, arguments) in [
+        (1, &["link", "--rtt", "1ms", "--", "true"][..]),
+        (1, &["link", "--rtt", "1ms", "--rate", "10M", "--", "true"]),
+        (1, &["link", "--rtt", "1ms", "--rate", "1mbit"]),
+        (
+            1,
+            &[
+                "link",
+                "--rtt",
+                "1ms",
+                "--rate",
+                "1mbit",
+                "--cut-for",
+                "1s",
+                "--",
+                "true",
+            ],
+        ),
+        (
+            1,
+            &[
+                "link", "--rtt", "1ms", "--rate", "1mbit", "--queue", "5", "--", "true",
+            ],
+        ),
+        (
+            1,
+            &[
+                "link", "--rtt", "1ms", "--rate", "1mbit", "--jitter", "1s", "--", "true",
+            ],
+        ),
+        (
+            1,
+            &[
+                "link", "--rtt", "1ms", "--rate", "1mbit", "--loss", "1%", "--relay", "9:10", "--", "true",
+            ],
+        ),
+        (1, &["link", "--rtt", "1ms", "--rate", "1mbit", "check"]),
+        (1, &["link", "floor"]),
+        (1, &["frobnicate"]),
+    ] {
+        let finished = place.ropeway("lab").args(arguments).exits(code);
+        let lines: Vec<&str> = finished.err.lines().collect();
+        assert!(
+            lines.len() == 2 && lines[1].trim_start().starts_with("hint:"),
+            "{finished}"
+        );
+    }
+}
+
+#[test]
+fn tables_of_commands_of_commands() {
+    let place = Place::new();
+    text(&place.config_file(), "[lab.link]\nrtt = \"30ms\"\nmtu = 70\n");
+    let run = || {
+        place
+            .ropeway("lab")
+            .args(["link", "--rate", "1mbit", "--", "true"])
+    };
+    let finished = run().exits(1);
+    assert!(finished.mentions("MTU"), "{finished}");
+    let finished = run().env("ROPEWAY_MTU", "many").exits(1);
+    assert!(finished.mentions("ROPEWAY_MTU"), "{finished}");
+    text(&place.config_file(), "[lab.lonk]\nrtt = \"30ms\"\n");
+    let finished = run().exits(1);
+    assert!(finished.mentions("[lab.lonk] is no command"), "{finished}");
+}
+
+#[test]
+fn bare_tcp_is_measured() {
+    let place = Place::new();
+    let run = place
+        .ropeway("lab")
+        .args(["link", "floor", "--json", "--rtt", "10ms", "--rate", "200mbit"]);
+    let finished = or_skip!(linked(run.args(["--bytes", "2MB", "--congestion", "reno"]), 0));
+    let last = finished.json().pop().unwrap();
+    let (line, best) = (
+        last["line_seconds"].as_f64().unwrap(),
+        last["best"]["seconds"].as_f64().unwrap(),
+    );
+    assert!((0.0849..0.0851).contains(&line), "{last}");
+    // Six round trips besides.
+    assert!(best > line + 0.06 && best < 1.0, "{last}");
+}

@@ -1,0 +1,185 @@
+//! An emulated WAN link.
+//!
+//! ```text
+//!   near namespace                  this process                     far namespace
+//!   198.18.0.1  ── TUN ──▶ [queue | rate | loss | delay] ──▶ TUN ──  198.18.0.2
+//!               ◀── TUN ── [delay | loss | rate | queue] ◀── TUN
+//! ```
+//!
+//! Two network namespaces each have one TUN device; one [`line`](Line) for each direction lies between. The packets are
+//! those of the kernel's TCP, so windows, congestion control and ECN behave. Segmentation offload stays on: packets of
+//! up to 64 KiB pass whole, and are charged, lost and dropped as the segments that they stand for.
+//!
+//! Invariants: namespaces have no name and no holder process, only descriptors of this process; whatever ends the
+//! process ends them. [`Link`]'s drop ends every process that is left in them.
+
+mod arena;
+mod check;
+mod driver;
+mod error;
+mod floor;
+mod line;
+mod namespace;
+mod packet;
+mod probe;
+mod random;
+mod relay;
+mod setup;
+mod spec;
+mod sys;
+mod user;
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+use std::process::{Child, Command};
+use std::sync::Arc;
+
+pub use check::{Check, CheckPlan, Measured, check};
+pub use error::LinkError;
+pub use floor::{Flow, floor, line_time};
+pub use line::{Counters, Line, LineConfig, Load, Run};
+pub use probe::{loss, ping, tcp_rate, udp_rate};
+pub use relay::Relay;
+pub use spec::{Congestion, Cut, FRAMING_BYTES, LinkSpec, Rate, TcpSpec, parse_loss, payload_on_wire};
+pub use user::{can_make_namespaces, enter_user_namespace};
+
+use driver::Driver;
+use namespace::Namespace;
+use sys::Tun;
+
+/// Near end of the link; [RFC 2544] gave the network to such measurements.
+///
+/// [RFC 2544]: https://www.rfc-editor.org/rfc/rfc2544#appendix-C.2.2
+pub const NEAR: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
+/// Far end of the link.
+pub const FAR: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
+
+/// One of the two ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Where the command runs.
+    Near,
+    /// Where the server runs.
+    Far,
+}
+
+/// What the link did so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Stats {
+    /// From near to far.
+    pub up: Counters,
+    /// From far to near.
+    pub down: Counters,
+}
+
+/// A running link.
+#[derive(Debug)]
+pub struct Link {
+    // Dropped in this order: the devices go with the driver, the namespaces with their last descriptor.
+    driver: Driver,
+    near: Namespace,
+    far: Namespace,
+    spec: LinkSpec,
+    congestion: String,
+}
+
+impl Link {
+    /// Makes both namespaces and starts the line. The clock of [`LinkSpec::cuts`] begins now.
+    ///
+    /// # Errors
+    /// The specification makes no sense; namespaces or TUN are not permitted (see [`enter_user_namespace`]); a tool or
+    /// a congestion control is missing.
+    pub fn start(spec: LinkSpec) -> Result<Self, LinkError> {
+        spec.check()?;
+        let near = Namespace::create()?;
+        let far = Namespace::create()?;
+        let (near_tun, congestion) = setup::end(&near, NEAR, FAR, &spec, spec.up)?;
+        let (far_tun, _) = setup::end(&far, FAR, NEAR, &spec, spec.down)?;
+        let (near_tun, far_tun): (Arc<Tun>, Arc<Tun>) = (Arc::new(near_tun), Arc::new(far_tun));
+        let driver = Driver::start(&spec, &near_tun, &far_tun)?;
+        Ok(Self {
+            driver,
+            near,
+            far,
+            spec,
+            congestion,
+        })
+    }
+
+    /// How it was asked for.
+    pub fn spec(&self) -> &LinkSpec {
+        &self.spec
+    }
+
+    /// Congestion control of both ends.
+    pub fn congestion(&self) -> &str {
+        &self.congestion
+    }
+
+    /// Address of an end.
+    pub fn address(&self, side: Side) -> IpAddr {
+        IpAddr::V4(match side {
+            Side::Near => NEAR,
+            Side::Far => FAR,
+        })
+    }
+
+    /// Address of the far end.
+    pub fn far_addr(&self) -> IpAddr {
+        self.address(Side::Far)
+    }
+
+    /// A path for `nsenter --net=PATH`, good as long as this link.
+    pub fn netns_path(&self, side: Side) -> PathBuf {
+        self.namespace(side).path()
+    }
+
+    /// The path of the far namespace.
+    pub fn far_netns_path(&self) -> PathBuf {
+        self.netns_path(Side::Far)
+    }
+
+    /// Starts a process on one side, with `ROPEWAY_FAR` and `ROPEWAY_FAR_NETNS` set. It must not outlive the link: the
+    /// link ends it.
+    ///
+    /// # Errors
+    /// As `Command::spawn`.
+    pub fn spawn(&self, side: Side, command: &mut Command) -> std::io::Result<Child> {
+        command.env("ROPEWAY_FAR", self.far_addr().to_string());
+        command.env("ROPEWAY_FAR_NETNS", self.far_netns_path());
+        command.env("ROPEWAY_LINK", "packets");
+        self.namespace(side).run(|| command.spawn())?
+    }
+
+    /// Runs a closure on a thread of its own on one side: sockets that it makes belong there, for ever.
+    ///
+    /// # Errors
+    /// The thread cannot be made or enter the namespace.
+    pub fn run<R: Send>(&self, side: Side, work: impl FnOnce() -> R + Send) -> std::io::Result<R> {
+        self.namespace(side).run(work)
+    }
+
+    /// Cuts or restores the link, beside what [`LinkSpec::cuts`] says. What is on the way when it is cut is lost.
+    pub fn cut(&self, cut: bool) {
+        self.driver.cut(cut);
+    }
+
+    /// What it did so far, right to a few milliseconds.
+    pub fn stats(&self) -> Stats {
+        self.driver.stats()
+    }
+
+    fn namespace(&self, side: Side) -> &Namespace {
+        match side {
+            Side::Near => &self.near,
+            Side::Far => &self.far,
+        }
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        // While packets still flow, so that processes can part in peace.
+        namespace::end_members(&[&self.near, &self.far]);
+    }
+}

@@ -1,0 +1,30 @@
+//! Seeded random numbers: the same seed gives the same losses.
+
+/// SplitMix64 (Steele, Lea, Flood 2014): one word of state, passes BigCrush.
+#[derive(Clone, Debug)]
+pub(super) struct Random(u64);
+
+impl Random {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut word = self.0;
+        word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        word ^ (word >> 31)
+    }
+
+    /// From 0 to `max`, both included; the bias is below 2^-32 for spans of seconds in nanoseconds.
+    pub(super) fn up_to(&mut self, max: u64) -> u64 {
+        ((u128::from(self.next()) * (u128::from(max) + 1)) >> 64) as u64
+    }
+
+    /// True with a probability.
+    pub(super) fn happens(&mut self, probability: f64) -> bool {
+        // 53 bits are what an f64 holds exactly.
+        ((self.next() >> 11) as f64) < probability * (1_u64 << 53) as f64
+    }
+}

@@ -1,0 +1,163 @@
+//! Makes one end: the device, its address and route, and TCP's settings.
+
+use std::fs;
+use std::io::{self, Write};
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use super::error::LinkError;
+use super::namespace::Namespace;
+use super::spec::{LinkSpec, Rate, TcpSpec};
+use super::sys::Tun;
+
+/// Name of the device at both ends.
+const DEVICE: &str = "ropeway0";
+/// Packets that may wait for us in the kernel. Our queue is the line's; this one must not drop (the default is 500).
+const DEVICE_QUEUE: u32 = 20_000;
+/// Most time on the wire of one offloaded packet, about what TCP's pacing makes by itself: it comes out whole, so it
+/// would come late by this.
+const PACKET_TIME: Duration = Duration::from_millis(1);
+/// What packets of segmentation offload may be at most.
+const OFFLOAD_MAX_BYTES: u64 = 65_536;
+
+/// Makes the device inside a namespace and sets everything up; gives also the name of the congestion control.
+pub(super) fn end(
+    namespace: &Namespace,
+    own: Ipv4Addr,
+    other: Ipv4Addr,
+    spec: &LinkSpec,
+    rate: Option<Rate>,
+) -> Result<(Tun, String), LinkError> {
+    let made = namespace.run(|| {
+        // Address discovery would only add packets that nobody asked for.
+        _ = fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
+        settings(&spec.tcp)?;
+        let tun = device()?;
+        ip(&commands(own, other, spec, rate))?;
+        let congestion = match &spec.tcp.congestion {
+            Some(congestion) => congestion.name().to_owned(),
+            None => sysctl_read("tcp_congestion_control")?,
+        };
+        Ok((tun, congestion))
+    });
+    made.map_err(|error| LinkError::of("enter a network namespace", error))?
+}
+
+fn device() -> Result<Tun, LinkError> {
+    Tun::make(DEVICE).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => LinkError::Missing {
+            what: "/dev/net/tun".to_owned(),
+            hint: "load the module tun, or make the node: mknod /dev/net/tun c 10 200",
+        },
+        _ => LinkError::of("make a TUN device", error),
+    })
+}
+
+fn settings(tcp: &TcpSpec) -> Result<(), LinkError> {
+    // Else the second run would begin with what the first one learnt.
+    sysctl("tcp_no_metrics_save", "1")?;
+    if tcp.ecn {
+        sysctl("tcp_ecn", "1")?;
+    }
+    if let Some(bytes) = tcp.buffer_max_bytes {
+        for name in ["tcp_rmem", "tcp_wmem"] {
+            let before = sysctl_read(name)?;
+            let mut numbers: Vec<u64> = before.split_whitespace().filter_map(|n| n.parse().ok()).collect();
+            if let [least, default, most] = numbers.as_mut_slice() {
+                *most = bytes;
+                *default = bytes.min(*default);
+                *least = bytes.min(*least);
+            }
+            let text: Vec<String> = numbers.iter().map(u64::to_string).collect();
+            sysctl(name, &text.join(" "))?;
+        }
+    }
+    Ok(())
+}
+
+fn sysctl(name: &str, value: &str) -> Result<(), LinkError> {
+    let path = Path::new("/proc/sys/net/ipv4").join(name);
+    fs::write(path, value).map_err(|error| LinkError::of("change a setting of TCP", error))
+}
+
+fn sysctl_read(name: &str) -> Result<String, LinkError> {
+    let path = Path::new("/proc/sys/net/ipv4").join(name);
+    let text = fs::read_to_string(path).map_err(|error| LinkError::of("read a setting of TCP", error))?;
+    Ok(text.trim().to_owned())
+}
+
+/// What `ip -batch` is to do.
+fn commands(own: Ipv4Addr, other: Ipv4Addr, spec: &LinkSpec, rate: Option<Rate>) -> String {
+    let offload = match rate {
+        Some(rate) => rate
+            .bytes_in(PACKET_TIME)
+            .clamp(2 * u64::from(spec.mtu), OFFLOAD_MAX_BYTES)
+            .min(OFFLOAD_MAX_BYTES),
+        None => OFFLOAD_MAX_BYTES,
+    };
+    let mut route = format!("route replace {other}/32 dev {DEVICE} src {own}");
+    if let Some(congestion) = &spec.tcp.congestion {
+        route.push_str(&format!(" congctl {}", congestion.name()));
+    }
+    if let Some(window) = spec.tcp.window_max_bytes {
+        route.push_str(&format!(" window {window}"));
+    }
+    if let Some(segments) = spec.tcp.initial_window {
+        route.push_str(&format!(" initcwnd {segments}"));
+    }
+    format!(
+        "link set lo up\n\
+         link set {DEVICE} mtu {} txqueuelen {DEVICE_QUEUE} gso_max_size {offload} up\n\
+         address add {own}/32 dev {DEVICE}\n\
+         {route}\n",
+        spec.mtu
+    )
+}
+
+/// Runs iproute2's `ip` inside; called on a thread of the namespace.
+fn ip(batch: &str) -> Result<(), LinkError> {
+    let places = ["/usr/sbin/ip", "/sbin/ip", "/usr/bin/ip", "/bin/ip"];
+    let program = places
+        .iter()
+        .find(|place| Path::new(place).exists())
+        .unwrap_or(&"ip");
+    let run = || -> io::Result<std::process::Output> {
+        let mut child = Command::new(program)
+            .args(["-batch", "-"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        if let Some(mut input) = child.stdin.take() {
+            // If it ends early, its own message says why.
+            _ = input.write_all(batch.as_bytes());
+        }
+        child.wait_with_output()
+    };
+    let output = run().map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied => LinkError::Missing {
+            what: "the program ip".to_owned(),
+            hint: "install iproute2 (apt install iproute2)",
+        },
+        _ => LinkError::of("run ip", error),
+    })?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let line = said.lines().next().unwrap_or("ip failed").trim();
+    let line = line.strip_prefix("Error: ").unwrap_or(line).to_owned();
+    // iproute2 ends with the place of the fault, and the fourth line is the route with what the user chose.
+    if said.contains("Command failed -:4") {
+        let known = sysctl_read("tcp_available_congestion_control").unwrap_or_default();
+        return Err(LinkError::Spec(format!(
+            "the kernel refuses these settings of TCP: {line} (congestion controls here: {known})"
+        )));
+    }
+    Err(LinkError::Io {
+        what: "set up the link".to_owned(),
+        source: io::Error::other(line),
+    })
+}

@@ -1,0 +1,313 @@
+//! What a link is like, and how people write it.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::error::LinkError;
+
+/// Ethernet around each segment: preamble 8, header 14, check sequence 4, gap 12.
+pub const FRAMING_BYTES: u32 = 38;
+/// IPv4 and TCP headers with time stamps.
+const TCP_HEADERS: u32 = 52;
+/// Most memory for the packets of one direction (a guess: 1 Gbit/s for four seconds is half of it).
+const FLIGHT_MAX_BYTES: u64 = 1 << 30;
+/// Bytes that a direction without a rate may hold (a guess).
+const UNLIMITED_QUEUE_BYTES: u64 = 256 << 20;
+/// Least default queue (a guess: one packet of segmentation offload).
+const QUEUE_MIN_BYTES: u64 = 64 << 10;
+
+/// Bits a second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(transparent)]
+pub struct Rate(pub u64);
+
+impl Rate {
+    /// Time that bytes take at this rate.
+    pub fn time_of(self, bytes: u64) -> Duration {
+        Duration::from_secs_f64(bytes as f64 * 8.0 / self.0 as f64)
+    }
+
+    /// Bytes that pass in a time.
+    pub fn bytes_in(self, span: Duration) -> u64 {
+        u64::try_from(u128::from(self.0) * span.as_nanos() / 8_000_000_000).unwrap_or(u64::MAX)
+    }
+}
+
+impl FromStr for Rate {
+    type Err = String;
+
+    /// `622mbit`, `155.52Mbit/s`, `1gbit`: powers of 1000. Bits are asked for by name, since elsewhere sizes are bytes.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let fault = || format!("{text:?} is not a rate such as 64kbit, 155.52mbit or 1gbit");
+        let lower = text.trim().to_ascii_lowercase();
+        let plain = lower.strip_suffix("/s").unwrap_or(&lower);
+        let number_end = plain
+            .find(|c: char| !(c.is_ascii_digit() || c == '.'))
+            .unwrap_or(plain.len());
+        let (number, unit) = plain.split_at(number_end);
+        let factor = match unit.trim_start() {
+            "bit" => 1.0,
+            "kbit" => 1e3,
+            "mbit" => 1e6,
+            "gbit" => 1e9,
+            _ => return Err(fault()),
+        };
+        let number: f64 = number.parse().map_err(|_| fault())?;
+        let bits = (number * factor).round();
+        // Above 1 Tbit/s the line's arithmetic has no meaning on any machine.
+        if (1000.0..=1e12).contains(&bits) {
+            Ok(Self(bits as u64))
+        } else {
+            Err(format!("{text:?} is not between 1kbit and 1000gbit"))
+        }
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (value, unit) = match self.0 {
+            bits if bits >= 1_000_000_000 => (bits as f64 / 1e9, "Gbit/s"),
+            bits if bits >= 1_000_000 => (bits as f64 / 1e6, "Mbit/s"),
+            bits => (bits as f64 / 1e3, "kbit/s"),
+        };
+        write!(f, "{value} {unit}")
+    }
+}
+
+/// A probability: `0.01` or `1%`.
+///
+/// # Errors
+/// It is no number, or not from 0 up to, but not including, 1.
+pub fn parse_loss(text: &str) -> Result<f64, String> {
+    let trimmed = text.trim();
+    let (number, factor) = match trimmed.strip_suffix('%') {
+        Some(number) => (number, 0.01),
+        None => (trimmed, 1.0),
+    };
+    let loss = number.trim_end().parse::<f64>().map(|number| number * factor);
+    match loss {
+        Ok(loss) if (0.0..1.0).contains(&loss) => Ok(loss),
+        _ => Err(format!("{text:?} is not a loss such as 0.1% or 0.001, below 1")),
+    }
+}
+
+/// Congestion control, by the kernel's name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct Congestion(String);
+
+impl Congestion {
+    /// The name.
+    pub fn name(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for Congestion {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        // TCP_CA_NAME_MAX of the kernel is 16, its end included. What exists is the kernel's to say.
+        let word =
+            (1..16).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+        if word {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(format!(
+                "{text:?} is not a congestion control such as bbr, cubic or reno"
+            ))
+        }
+    }
+}
+
+/// Settings of TCP in both namespaces.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct TcpSpec {
+    /// Pinned on the route; `None`: the namespace's own, which [`super::Link::congestion`] names.
+    pub congestion: Option<Congestion>,
+    /// Most bytes of a socket's receive and send buffer (`tcp_rmem`, `tcp_wmem`).
+    pub buffer_max_bytes: Option<u64>,
+    /// Most bytes of window that either end announces, e.g. 17,520 or 65,535 as old systems did.
+    pub window_max_bytes: Option<u32>,
+    /// Initial congestion window in segments.
+    pub initial_window: Option<u32>,
+    /// Both ends ask for ECN.
+    pub ecn: bool,
+}
+
+/// A time without a link, counted from its start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Cut {
+    /// Begins.
+    pub at: Duration,
+    /// Lasts.
+    pub length: Duration,
+}
+
+/// What a link is like.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LinkSpec {
+    /// Round trip: half of it each way.
+    pub rtt: Duration,
+    /// Each packet's delay is up to this much shorter or longer, evenly spread; the order is kept.
+    pub jitter: Duration,
+    /// Probability that a segment is lost on its way, each for itself. Lost ones have used the line.
+    pub loss: f64,
+    /// From near to far; `None`: as fast as this machine can.
+    pub up: Option<Rate>,
+    /// From far to near.
+    pub down: Option<Rate>,
+    /// Bytes that may wait for the line, framing included; what does not fit is dropped (tail drop). `None`:
+    /// [`LinkSpec::queue_bytes`].
+    pub queue: Option<u64>,
+    /// Most bytes of an IP packet.
+    pub mtu: u16,
+    /// Of losses and jitter.
+    pub seed: u64,
+    /// When it is cut.
+    pub cuts: Vec<Cut>,
+    /// TCP's settings.
+    pub tcp: TcpSpec,
+}
+
+impl LinkSpec {
+    /// A link with this round trip and rate both ways, and nothing odd.
+    pub fn new(rtt: Duration, rate: Option<Rate>) -> Self {
+        Self {
+            rtt,
+            jitter: Duration::ZERO,
+            loss: 0.0,
+            up: rate,
+            down: rate,
+            queue: None,
+            mtu: 1500,
+            seed: 1,
+            cuts: Vec::new(),
+            tcp: TcpSpec::default(),
+        }
+    }
+
+    /// Queue of a direction in bytes: as asked for, else what the line carries in a round trip, at least 64 KiB. Without
+    /// a rate nothing waits, and this bounds what is on the way: 256 MiB.
+    pub fn queue_bytes(&self, rate: Option<Rate>) -> u64 {
+        self.queue.unwrap_or_else(|| match rate {
+            Some(rate) => rate.bytes_in(self.rtt).max(QUEUE_MIN_BYTES),
+            None => UNLIMITED_QUEUE_BYTES,
+        })
+    }
+
+    /// Bytes of a full segment on the wire.
+    pub fn wire_mtu(&self) -> u64 {
+        u64::from(self.mtu) + u64::from(FRAMING_BYTES)
+    }
+
+    /// Refuses what makes no sense.
+    ///
+    /// # Errors
+    /// One line that names it.
+    pub fn check(&self) -> Result<(), LinkError> {
+        let fault = |text: String| Err(LinkError::Spec(text));
+        if self.rtt > Duration::from_secs(60) {
+            return fault("a round trip of more than a minute is surely a mistake".to_owned());
+        }
+        if self.jitter > self.rtt / 2 {
+            return fault(format!(
+                "a jitter of {:?} is more than the delay each way, {:?}",
+                self.jitter,
+                self.rtt / 2
+            ));
+        }
+        if !(0.0..1.0).contains(&self.loss) {
+            return fault("loss must be from 0 up to, but not including, 1".to_owned());
+        }
+        // [RFC 791]: every host takes packets of 576 bytes; above 65,521 the TUN device refuses.
+        if !(576..=65_521).contains(&self.mtu) {
+            return fault("the MTU must be between 576 and 65,521".to_owned());
+        }
+        for rate in [self.up, self.down] {
+            let queue = self.queue_bytes(rate);
+            if queue < self.wire_mtu() {
+                return fault(format!(
+                    "a queue of {queue} bytes does not hold one segment: {} are needed",
+                    self.wire_mtu()
+                ));
+            }
+            let flight = rate.map_or(0, |rate| rate.bytes_in(self.rtt / 2 + self.jitter));
+            if queue.saturating_add(flight) > FLIGHT_MAX_BYTES {
+                return fault("queue and line together would hold more than 1 GiB".to_owned());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Bytes on the wire for a payload of TCP with time stamps: 1448 become 1538 at an MTU of 1500.
+pub fn payload_on_wire(payload: u64, mtu: u16) -> u64 {
+    let segment = u64::from(mtu) - u64::from(TCP_HEADERS);
+    payload + payload.div_ceil(segment) * u64::from(TCP_HEADERS + FRAMING_BYTES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_bits_by_name() {
+        assert_eq!("622mbit".parse(), Ok(Rate(622_000_000)));
+        assert_eq!("155.52 Mbit/s".parse(), Ok(Rate(155_520_000)));
+        assert_eq!("1gbit".parse(), Ok(Rate(1_000_000_000)));
+        for bad in [
+            "", "10", "10M", "10MB", "mbit", "-1mbit", "0mbit", "1e9gbit", "2000gbit",
+        ] {
+            assert!(bad.parse::<Rate>().is_err(), "{bad}");
+        }
+        assert_eq!(Rate(622_000_000).to_string(), "622 Mbit/s");
+        assert_eq!(Rate(64_000).to_string(), "64 kbit/s");
+    }
+
+    #[test]
+    fn losses_are_parts_or_percent() {
+        assert_eq!(parse_loss("1%"), Ok(0.01));
+        assert_eq!(parse_loss("0.25"), Ok(0.25));
+        assert_eq!(parse_loss("0"), Ok(0.0));
+        for bad in ["", "1", "100%", "-1%", "NaN", "five"] {
+            assert!(parse_loss(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_default_queue_is_what_a_round_trip_carries() {
+        let spec = LinkSpec::new(Duration::from_millis(75), Some(Rate(622_000_000)));
+        assert_eq!(spec.queue_bytes(spec.up), 5_831_250);
+        let short = LinkSpec::new(Duration::from_millis(1), Some(Rate(1_000_000)));
+        assert_eq!(short.queue_bytes(short.up), 65_536);
+    }
+
+    #[test]
+    fn links_that_make_no_sense_are_refused() {
+        let good = || LinkSpec::new(Duration::from_millis(75), Some(Rate(622_000_000)));
+        good().check().unwrap();
+        let spoil: [fn(&mut LinkSpec); 6] = [
+            |spec| spec.rtt = Duration::from_secs(3600),
+            |spec| spec.jitter = Duration::from_millis(38),
+            |spec| spec.loss = 1.0,
+            |spec| spec.mtu = 68,
+            |spec| spec.queue = Some(1000),
+            |spec| spec.queue = Some(1 << 30),
+        ];
+        for spoil in spoil {
+            let mut spec = good();
+            spoil(&mut spec);
+            assert!(matches!(spec.check(), Err(LinkError::Spec(_))), "{spec:?}");
+        }
+    }
+
+    #[test]
+    fn a_full_segment_is_1538_on_the_wire() {
+        assert_eq!(payload_on_wire(1448, 1500), 1538);
+        assert_eq!(payload_on_wire(1449, 1500), 1449 + 180);
+    }
+}

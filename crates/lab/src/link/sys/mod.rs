@@ -1,0 +1,22 @@
+//! System calls that rustix lacks or calls unsafe: the only unsafe code of this crate. Everything here has a safe
+//! interface.
+
+mod tun;
+
+use std::io;
+
+use rustix::thread::{UnshareFlags, unshare_unsafe};
+
+pub(super) use tun::Tun;
+
+/// Gives the calling thread a network namespace of its own.
+pub(super) fn new_network_namespace() -> io::Result<()> {
+    // SAFETY: CLONE_NEWNET separates neither memory nor descriptors; only later sockets of this thread are concerned.
+    unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.map_err(Into::into)
+}
+
+/// Gives the process, which must have one thread, a user namespace of its own.
+pub(super) fn new_user_namespace() -> io::Result<()> {
+    // SAFETY: CLONE_NEWUSER separates neither memory nor descriptors; the kernel refuses it with several threads.
+    unsafe { unshare_unsafe(UnshareFlags::NEWUSER) }.map_err(Into::into)
+}

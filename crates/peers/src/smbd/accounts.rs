@@ -1,0 +1,172 @@
+//! Users of a private smbd.
+//!
+//! Samba takes only users that the system knows. So each user gets a unix account that exists everywhere and that
+//! nobody logs in to, through `username map`: the first is who smbd runs as, the others are `daemon`, `bin`, …
+//! Password and state are those of that account in a passdb of its own.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::PeerError;
+use crate::process::{is_root, require};
+
+/// Accounts of Debian and most others that services share; each one's password is this instance's alone.
+const UNIX_ACCOUNTS: [&str; 13] = [
+    "root", "daemon", "bin", "sys", "games", "man", "lp", "mail", "news", "uucp", "proxy", "backup", "list",
+];
+
+/// State of an account.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Account {
+    /// Usable.
+    #[default]
+    Good,
+    /// STATUS_ACCOUNT_DISABLED.
+    Disabled,
+    /// STATUS_ACCOUNT_LOCKED_OUT.
+    Locked,
+    /// STATUS_ACCOUNT_EXPIRED.
+    Expired,
+    /// STATUS_PASSWORD_MUST_CHANGE.
+    PasswordMustChange,
+}
+
+/// A user with a password.
+#[derive(Clone, Debug)]
+pub struct Login {
+    /// As the client names it.
+    pub user: String,
+    /// Its password.
+    pub password: String,
+    pub(super) account: Account,
+}
+
+impl Login {
+    pub(super) fn new(user: &str, password: &str, account: Account) -> Self {
+        Self {
+            user: user.to_owned(),
+            password: password.to_owned(),
+            account,
+        }
+    }
+}
+
+/// The unix accounts for that many users.
+pub(super) fn unix_accounts(count: usize) -> Result<Vec<String>, PeerError> {
+    let known = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    if !is_root() {
+        if count > 1 {
+            return Err(PeerError::needs_root("an ordinary user's smbd can have only one user"));
+        }
+        let own = rustix::process::getuid().as_raw().to_string();
+        let name = known
+            .lines()
+            .find(|line| line.split(':').nth(2) == Some(&own))
+            .and_then(|line| line.split(':').next())
+            .ok_or_else(|| PeerError::needs_root("this user has no name in /etc/passwd"))?;
+        return Ok(vec![name.to_owned()]);
+    }
+    let is_known = |name: &&str| known.lines().any(|line| line.split(':').next() == Some(name));
+    let found: Vec<String> = UNIX_ACCOUNTS
+        .into_iter()
+        .filter(is_known)
+        .take(count.max(1))
+        .map(str::to_owned)
+        .collect();
+    if found.len() < count {
+        return Err(PeerError::Missing {
+            what: format!("the system has too few accounts for {count} users"),
+            hint: "use fewer".to_owned(),
+        });
+    }
+    Ok(found)
+}
+
+/// `username map`: each user's unix account. `!` ends the search, since an account may be called like a user.
+pub(super) fn map(logins: &[Login], unix: &[String]) -> String {
+    let mut text = String::new();
+    for (login, account) in logins.iter().zip(unix) {
+        let _ = writeln!(text, "!{account} = \"{}\"", login.user);
+    }
+    text
+}
+
+/// Puts the users into the passdb that the configuration names.
+pub(super) fn create(configuration: &Path, logins: &[Login], unix: &[String]) -> Result<(), PeerError> {
+    for (login, account) in logins.iter().zip(unix) {
+        let twice = format!("{0}\n{0}\n", login.password);
+        pdbedit(configuration, &["-a", "-t", "-u", account], &twice)?;
+        match login.account {
+            Account::Good => {}
+            Account::Disabled => pdbedit(configuration, &["-r", "-c", "[D]", "-u", account], "")?,
+            Account::Locked => pdbedit(configuration, &["-r", "-c", "[L]", "-u", account], "")?,
+            Account::Expired => pdbedit(configuration, &["-r", "-K", "1", "-u", account], "")?,
+            Account::PasswordMustChange => {
+                let arguments = ["sam", "set", "pwdmustchangenow", account, "yes"];
+                feed("net", configuration, &arguments, "")?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Sets a user's password anew, while smbd runs too.
+pub(super) fn set_password(configuration: &Path, account: &str, password: &str) -> Result<(), PeerError> {
+    // Added again: pdbedit cannot change a password without a terminal.
+    pdbedit(configuration, &["-x", "-u", account], "")?;
+    pdbedit(
+        configuration,
+        &["-a", "-t", "-u", account],
+        &format!("{password}\n{password}\n"),
+    )
+}
+
+fn pdbedit(configuration: &Path, arguments: &[&str], input: &str) -> Result<(), PeerError> {
+    feed("pdbedit", configuration, arguments, input)
+}
+
+/// Runs one of samba's tools with words at its standard input: a password is no argument.
+fn feed(tool: &str, configuration: &Path, arguments: &[&str], input: &str) -> Result<(), PeerError> {
+    let mut command = Command::new(require(tool, "samba-common-bin")?);
+    command.arg("-s").arg(configuration).args(arguments);
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let run = || -> std::io::Result<_> {
+        let mut child = command.spawn()?;
+        if let Some(mut stdin) = child.stdin.take() {
+            // A tool that fails early does not read it.
+            let _ = stdin.write_all(input.as_bytes());
+        }
+        child.wait_with_output()
+    };
+    let mut run = run;
+    let output = run().map_err(|error| PeerError::failed(tool, error))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = [output.stdout, output.stderr].concat();
+    Err(PeerError::failed(
+        format_args!("{tool} {}", arguments.join(" ")),
+        String::from_utf8_lossy(&said).trim(),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_user_has_an_account_of_its_own() {
+        let logins = [
+            Login::new("alice", "a", Account::Good),
+            Login::new("zoé smith", "b", Account::Good),
+        ];
+        let unix = ["root".to_owned(), "daemon".to_owned()];
+        assert_eq!(map(&logins, &unix), "!root = \"alice\"\n!daemon = \"zoé smith\"\n");
+    }
+}
