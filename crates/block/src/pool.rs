@@ -289,6 +289,21 @@ impl BlockMut {
         unsafe { std::slice::from_raw_parts_mut(self.pool.payload_ptr(self.slot).sub(HEADROOM), HEADROOM) }
     }
 
+    /// The last `head` bytes of the headroom and the valid payload after them, in one piece: a protocol header and what it
+    /// announces.
+    ///
+    /// # Panics
+    /// If `head` exceeds [`HEADROOM`].
+    pub fn framed_mut(&mut self, head: usize) -> &mut [u8] {
+        assert!(head <= HEADROOM, "a head of {head} exceeds the headroom");
+        // SAFETY: HEADROOM >= head bytes in front of the payload and `len` <= payload bytes from there on belong to this
+        // slot and are initialised; `&mut self` is its only handle.
+        unsafe {
+            let start = self.pool.payload_ptr(self.slot).sub(head);
+            std::slice::from_raw_parts_mut(start, head + self.len)
+        }
+    }
+
     /// Address of the payload, stable for the life of the slot's handles; for the kernel's use.
     pub fn as_mut_ptr(&mut self) -> *mut u8 {
         self.pool.payload_ptr(self.slot)
@@ -362,6 +377,41 @@ impl Block {
         part.start += range.start;
         part.len = range.len();
         part
+    }
+
+    /// The last `head` bytes of the headroom and this view's bytes after them, in one piece.
+    ///
+    /// # Panics
+    /// If `head` exceeds [`HEADROOM`], or is not 0 and the view does not start where the payload does.
+    pub fn framed(&self, head: usize) -> &[u8] {
+        assert!(head <= HEADROOM, "a head of {head} exceeds the headroom");
+        assert!(
+            head == 0 || self.start == 0,
+            "only a view from the start has a head"
+        );
+        // SAFETY: `start` is 0 or `head` is, so the range lies in this slot's headroom and payload, all initialised; nobody
+        // writes either while a `Block` lives.
+        unsafe {
+            let start = self.pool.payload_ptr(self.slot).add(self.start).sub(head);
+            std::slice::from_raw_parts(start, head + self.len)
+        }
+    }
+
+    /// The slot for writing again, with this view's length.
+    ///
+    /// # Errors
+    /// Gives the view back if it is not the slot's only handle, or does not start where the payload does.
+    pub fn try_into_mut(self) -> Result<BlockMut, Block> {
+        // Acquire: what the other handles did before they went has happened. Only this handle could make new ones.
+        if self.start != 0 || self.pool.references[self.slot as usize].load(Ordering::Acquire) != 1 {
+            return Err(self);
+        }
+        self.pool.retain(self.slot);
+        Ok(BlockMut {
+            pool: Arc::clone(&self.pool),
+            slot: self.slot,
+            len: self.len,
+        })
     }
 
     /// Whether this block lies in `pool`'s region.
@@ -446,6 +496,54 @@ mod tests {
         assert_eq!(pool.available(), 0);
         assert_eq!(part.len(), 2);
         drop(part);
+        assert_eq!(pool.available(), 1);
+    }
+
+    #[test]
+    fn head_and_payload_are_one_piece() {
+        let pool = Pool::new(10, 2);
+        let mut block = pool.try_get().unwrap();
+        block.capacity_mut()[..3].copy_from_slice(b"abc");
+        block.set_len(3);
+        block.framed_mut(2).copy_from_slice(b"xyABC");
+        assert_eq!(&block.headroom_mut()[HEADROOM - 2..], b"xy");
+        assert_eq!(block.framed_mut(HEADROOM).len(), HEADROOM + 3);
+        let block = block.freeze();
+        assert_eq!(block.framed(2), b"xyABC");
+        assert_eq!(block.slice(1..3).framed(0), b"BC");
+        assert_eq!(block.slice(0..1).framed(1), b"yA");
+    }
+
+    #[test]
+    #[should_panic(expected = "only a view from the start")]
+    fn a_view_from_the_middle_has_no_head() {
+        let pool = Pool::new(10, 1);
+        let mut block = pool.try_get().unwrap();
+        block.set_len(3);
+        let _ = block.freeze().slice(1..2).framed(1);
+    }
+
+    #[test]
+    fn only_the_last_handle_writes_again() {
+        let pool = Pool::new(10, 1);
+        let mut block = pool.try_get().unwrap();
+        block.set_len(5);
+        let block = block.freeze();
+        let other = block.slice(1..3);
+        let block = block.try_into_mut().unwrap_err();
+        drop(block);
+        let other = other.try_into_mut().unwrap_err();
+        assert_eq!((other.len(), pool.available()), (2, 0));
+        drop(other);
+        let mut block = pool.try_get().unwrap();
+        block.set_len(5);
+        let part = {
+            let whole = block.freeze();
+            whole.slice(0..4)
+        };
+        let block = part.try_into_mut().unwrap();
+        assert_eq!(block.len(), 4);
+        drop(block);
         assert_eq!(pool.available(), 1);
     }
 

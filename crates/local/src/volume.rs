@@ -84,6 +84,8 @@ fn by_type(root: &OwnedFd, fstype: &str) -> Capabilities {
         folder_renames: !fstype.starts_with("fuse") && !fstype.is_empty(),
         creation_times: false,
         batches_in_flight: 2,
+        small_in_flight: 1,
+        named_streams: false,
     };
     match fstype {
         // Inodes of 128 bytes have neither a creation time nor parts of seconds.

@@ -55,5 +55,7 @@ pub(crate) fn capabilities() -> Capabilities {
         folder_renames: true,
         creation_times: false,
         batches_in_flight: 2,
+        small_in_flight: 1,
+        named_streams: false,
     }
 }

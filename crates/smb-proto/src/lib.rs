@@ -5,6 +5,7 @@
 //! none allocates from a length it has not checked, none copies a payload.
 
 pub mod auth;
+pub mod client;
 pub mod compression;
 pub mod crypto;
 pub mod names;

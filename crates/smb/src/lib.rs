@@ -29,7 +29,8 @@
 //!         └─ Share (one tree; connects again)      share.rs, reconnect.rs
 //!              ├─ Handle                           handle.rs
 //!              ├─ Directory                        directory.rs
-//!              └─ put_small, get_small             small.rs
+//!              ├─ put_small, get_small             small.rs
+//!              └─ SmbTree: a folder as vfs::Tree   tree/
 //! ```
 //! One task owns one connection and its socket; everything else sends it chains of requests over a bounded queue.
 //! Every future here may be dropped at any time: the request is cancelled, and its blocks are kept until the server
@@ -46,6 +47,7 @@ mod open;
 mod options;
 mod share;
 mod small;
+mod tree;
 
 pub use client::{Client, ConnectionInfo};
 pub use directory::Directory;
@@ -62,3 +64,4 @@ pub use ropeway_smb_proto::wire::{FileAttributes, FileTime, NtStatus, Text};
 pub use ropeway_vfs::Verdict;
 pub use share::{Limits, Share, Volume};
 pub use small::{GotSmall, PutDone, PutSmall};
+pub use tree::{SmbFile, SmbListing, SmbTree, SmbTreeOptions, SmbWatch};

@@ -71,6 +71,8 @@ fn capabilities_full() -> Capabilities {
         folder_renames: true,
         creation_times: true,
         batches_in_flight: 1,
+        small_in_flight: 1,
+        named_streams: false,
     }
 }
 

@@ -1,0 +1,148 @@
+//! What a client asks for, and what the two ends agreed on.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use crate::compression::Algorithms;
+use crate::crypto::{Cipher, SigningAlgorithm};
+use crate::wire::negotiate::{Capabilities, Dialect, SecurityMode};
+use crate::wire::{Guid, SessionId, Text};
+
+/// Whether requests are signed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signing {
+    /// Always, and unsigned replies are refused.
+    Required,
+    /// When the server requires it.
+    Offered,
+}
+
+/// Whether requests are sealed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Encryption {
+    /// Only what the server demands: the session's flag, or a chain's own ([`super::Chain::encrypt`]).
+    Off,
+    /// Everything, when the server can.
+    Desired,
+    /// Everything, or there is no session.
+    Required,
+}
+
+/// What one connection asks for; checked by nobody but the peer.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Dialects offered, oldest to newest.
+    pub dialects: RangeInclusive<Dialect>,
+    /// Signing.
+    pub signing: Signing,
+    /// Encryption.
+    pub encryption: Encryption,
+    /// Ciphers for 3.1.1, the preferred first; 3.0 and 3.0.2 have one of their own. None: encryption is not offered.
+    pub ciphers: Vec<Cipher>,
+    /// Signing algorithms for 3.1.1, the preferred first.
+    pub signing_algorithms: Vec<SigningAlgorithm>,
+    /// Whether compression is offered (3.1.1).
+    pub compression: bool,
+    /// The client; the same on all its connections.
+    pub client_guid: Guid,
+    /// The server's name as the user wrote it.
+    pub host: Text,
+    /// The most bytes of one READ, WRITE or query, whatever the server allows.
+    pub io_max: u32,
+    /// The most credits to ask for.
+    pub credits_target: u16,
+    /// How long the server may be silent while it owes an answer; long operations do not count once it said so.
+    pub silence_max: Duration,
+    /// Whether a session without keys (guest, anonymous) is taken: nothing on it is signed or sealed.
+    pub unprotected_allowed: bool,
+    /// A session of this client, lost with its connection, that the server is to end; 0 for none.
+    pub previous_session: SessionId,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            dialects: Dialect::Smb202..=Dialect::Smb311,
+            signing: Signing::Required,
+            encryption: Encryption::Off,
+            // By speed, measured: issue of the client, "Crypto".
+            ciphers: vec![
+                Cipher::Aes128Gcm,
+                Cipher::Aes256Gcm,
+                Cipher::Aes128Ccm,
+                Cipher::Aes256Ccm,
+            ],
+            signing_algorithms: vec![
+                SigningAlgorithm::AesGmac,
+                SigningAlgorithm::AesCmac,
+                SigningAlgorithm::HmacSha256,
+            ],
+            compression: false,
+            client_guid: Guid::default(),
+            host: Text::default(),
+            io_max: 8 << 20,
+            credits_target: 8192,
+            silence_max: Duration::from_secs(60),
+            unprotected_allowed: false,
+            previous_session: SessionId(0),
+        }
+    }
+}
+
+/// What NEGOTIATE came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Negotiated {
+    /// The dialect.
+    pub dialect: Dialect,
+    /// How the server signs.
+    pub security_mode: SecurityMode,
+    /// What the server can do.
+    pub capabilities: Capabilities,
+    /// The server.
+    pub server_guid: Guid,
+    /// The most bytes of a READ: the server's and ours, and 64 KiB without [`Self::multi_credit`].
+    pub max_read: u32,
+    /// The same of a WRITE.
+    pub max_write: u32,
+    /// The same of a query, a change, or a control.
+    pub max_transact: u32,
+    /// Requests may cost several credits (2.1 on).
+    pub multi_credit: bool,
+    /// How messages are sealed, if they can be.
+    pub cipher: Option<Cipher>,
+    /// How messages are signed.
+    pub signing: SigningAlgorithm,
+    /// Compression in common.
+    pub compression: Compression,
+    /// The server's first token.
+    pub(super) hint: Vec<u8>,
+}
+
+/// Compression that both ends have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Compression {
+    /// Algorithms.
+    pub algorithms: Algorithms,
+    /// Whether payloads may be chained.
+    pub chained: bool,
+}
+
+impl Compression {
+    /// Whether anything can be compressed.
+    pub fn is_some(self) -> bool {
+        self.algorithms != Algorithms::default()
+    }
+}
+
+/// The account's standing and the numbers behind [`super::Connection::credits`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CreditState {
+    /// Credits that can be spent now.
+    pub available: u32,
+    /// Credits spent on requests without an answer.
+    pub in_use: u32,
+    /// Credits asked for by requests without an answer.
+    pub asked: u32,
+    /// Credits that waiting chains need.
+    pub wanted: u32,
+}
