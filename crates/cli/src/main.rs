@@ -21,7 +21,6 @@ mod demo;
 mod ends;
 mod failure;
 mod filters;
-mod interim;
 mod job;
 mod layers;
 mod place;

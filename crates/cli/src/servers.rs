@@ -6,13 +6,12 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ropeway_smb::{Client, ClientOptions, Endpoint, Error as SmbError, NtStatus, Share, ShareInfo};
+use ropeway_smb::{Client, ClientOptions, Endpoint, Error as SmbError, NtStatus, Share, ShareInfo, SmbTree, SmbTreeOptions};
 use ropeway_vfs::{ErrorKind, Metadata, RelPath, Tree};
 use tokio::sync::Mutex;
 
 use crate::args::ShareArgs;
 use crate::failure::{Failure, code};
-use crate::interim::{SmbTree, SmbTreeOptions};
 use crate::secrets::Secrets;
 use crate::url::{Address, Server, SmbUrl};
 
@@ -24,6 +23,7 @@ pub(crate) struct Servers {
     options: ClientOptions,
     credentials: Vec<PathBuf>,
     anonymous: bool,
+    acls: bool,
     connected: Mutex<Connected>,
 }
 
@@ -45,6 +45,7 @@ impl Servers {
             options: args.options()?,
             credentials: args.credentials.clone(),
             anonymous: args.anonymous,
+            acls: args.acls,
             connected: Mutex::default(),
         })
     }
@@ -56,6 +57,7 @@ impl Servers {
             options: ClientOptions::default(),
             credentials: Vec::new(),
             anonymous: true,
+            acls: false,
             connected: Mutex::default(),
         }
     }
@@ -98,7 +100,7 @@ impl Servers {
         if url.path.is_root() {
             return Ok(top);
         }
-        open_tree(share, url).await
+        self.open_tree(share, url).await
     }
 
     async fn share(&self, url: &SmbUrl) -> Result<(Share, Arc<dyn Tree>), Trouble> {
@@ -115,10 +117,23 @@ impl Servers {
             Entry::Occupied(share) => Ok(share.get().clone()),
             Entry::Vacant(vacant) => {
                 let share = client.share(name).await.map_err(Trouble::Smb)?;
-                let top = open_tree(share.clone(), &url.with_path(RelPath::root())).await?;
+                let top = self.open_tree(share.clone(), &url.with_path(RelPath::root())).await?;
                 Ok(vacant.insert((share, top)).clone())
             }
         }
+    }
+
+    /// A folder of a share, whose names are plain text.
+    async fn open_tree(&self, share: Share, url: &SmbUrl) -> Result<Arc<dyn Tree>, Trouble> {
+        let base = std::str::from_utf8(url.path.as_bytes());
+        let base = base.map_err(|_| Trouble::Smb(SmbError::Misuse("a tree's root is UTF-8")))?;
+        let options = SmbTreeOptions {
+            acls: self.acls,
+            description: Some(url.to_string()),
+            ..SmbTreeOptions::default()
+        };
+        let tree = SmbTree::open(share, base, options).await.map_err(Trouble::Smb)?;
+        Ok(Arc::new(tree))
     }
 
     async fn client(&self, connected: &mut Connected, server: &Server) -> Result<Client, Trouble> {
@@ -141,18 +156,6 @@ impl Servers {
         connected.clients.insert(server.clone(), client.clone());
         Ok(client)
     }
-}
-
-/// A folder of a share, whose names are plain text.
-async fn open_tree(share: Share, url: &SmbUrl) -> Result<Arc<dyn Tree>, Trouble> {
-    let base = std::str::from_utf8(url.path.as_bytes());
-    let base = base.map_err(|_| Trouble::Smb(SmbError::Misuse("a tree's root is UTF-8")))?;
-    let options = SmbTreeOptions {
-        description: Some(url.to_string()),
-        ..SmbTreeOptions::default()
-    };
-    let tree = SmbTree::open(share, base, options).await.map_err(Trouble::Smb)?;
-    Ok(Arc::new(tree))
 }
 
 /// Why something on a server cannot be had.

@@ -24,6 +24,12 @@ pub(crate) struct ShareArgs {
     /// Log in as nobody where a URL names no user
     #[arg(long)]
     pub(crate) anonymous: bool,
+    /// Keep owners and access lists of shares too
+    ///
+    /// Owner, group and DACL go from share to share; on this machine they are kept as the extended attribute
+    /// user.ropeway.sddl.
+    #[arg(long)]
+    pub(crate) acls: bool,
     /// Signatures: required (default), offered
     ///
     /// `offered` takes what the server wants; a server that wants none can then be impersonated.
