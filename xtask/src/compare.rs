@@ -13,16 +13,7 @@ use crate::process::{capture, find_program};
 /// # Errors
 /// Shows the first differences.
 pub(crate) fn trees_equal(source: &Path, target: &Path) -> Result<Option<&'static str>> {
-    let mut diff = Command::new("diff");
-    diff.args(["-r", "--no-dereference"]).arg(source).arg(target);
-    let output = diff.output().context("cannot start diff")?;
-    if !output.status.success() {
-        let said = [output.stdout, output.stderr].concat();
-        bail!(
-            "the trees differ, says diff:\n{}",
-            head(&String::from_utf8_lossy(&said))
-        );
-    }
+    same_content(source, target)?;
     if find_program("rsync").is_none() {
         return Ok(Some("rsync is missing: attributes were not compared"));
     }
@@ -34,6 +25,24 @@ pub(crate) fn trees_equal(source: &Path, target: &Path) -> Result<Option<&'stati
         bail!("the trees differ, says rsync:\n{}", head(&said));
     }
     Ok(None)
+}
+
+/// Compares contents by `diff -r --no-dereference`.
+///
+/// # Errors
+/// Shows the first differences.
+pub(crate) fn same_content(source: &Path, target: &Path) -> Result<()> {
+    let mut diff = Command::new("diff");
+    diff.args(["-r", "--no-dereference"]).arg(source).arg(target);
+    let output = diff.output().context("cannot start diff")?;
+    if !output.status.success() {
+        let said = [output.stdout, output.stderr].concat();
+        bail!(
+            "the trees differ, says diff:\n{}",
+            head(&String::from_utf8_lossy(&said))
+        );
+    }
+    Ok(())
 }
 
 /// A path with a slash at its end: rsync then means the content of the folder.

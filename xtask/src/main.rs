@@ -6,8 +6,8 @@
 //! * `killtest`: kill -9 at random moments, then resume;
 //! * `probe-reads`: the other process of `bench responsiveness`.
 //!
-//! Nothing here is part of the product, and nothing here uses the product's crates: the binary is
-//! run as a user runs it.
+//! Nothing here is part of the product. What is checked or measured is the binary, run as a user runs it; of the
+//! product's crates only the lab's link is used, to put the binary and its peers at the ends of it.
 
 mod bench;
 mod ci;

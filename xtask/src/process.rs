@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::thread;
@@ -144,6 +144,18 @@ pub(crate) struct Usage {
 /// # Errors
 /// If it cannot start, fails (the end of the log is in the message), or this process is interrupted.
 pub(crate) fn measure(command: &Command, log: &Path) -> Result<Usage> {
+    measure_by(command, log, Command::spawn)
+}
+
+/// [`measure`] with another way to start the process: in a network namespace, for one.
+///
+/// # Errors
+/// As [`measure`].
+pub(crate) fn measure_by(
+    command: &Command,
+    log: &Path,
+    spawn: impl FnOnce(&mut Command) -> std::io::Result<Child>,
+) -> Result<Usage> {
     check_interrupt()?;
     let time = find_program("time").context("GNU time is missing: `apt-get install time`")?;
     let report = log.with_extension("time");
@@ -166,9 +178,7 @@ pub(crate) fn measure(command: &Command, log: &Path) -> Result<Usage> {
         .stdout(output);
     timed.process_group(0);
     let start = Instant::now();
-    let mut child = timed
-        .spawn()
-        .with_context(|| format!("cannot start {}", shown(command)))?;
+    let mut child = spawn(&mut timed).with_context(|| format!("cannot start {}", shown(command)))?;
     CHILD.store(child.id().cast_signed(), Ordering::SeqCst);
     let status = child.wait();
     let wall = start.elapsed();

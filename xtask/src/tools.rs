@@ -4,6 +4,7 @@
 //! program is no failure: what needs it says that it was left out. Only a compiler, rustfmt and clippy must be
 //! there.
 
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Result, bail};
@@ -37,11 +38,30 @@ const TOOLS: &[Tool] = &[
     tool("mkfs.btrfs", "btrfs-progs", "loop file systems, reflinks"),
     tool("mkfs.vfat", "dosfstools", "FAT images"),
     tool("fusefat", "fusefat", "FAT semantics without a kernel driver"),
+    tool(
+        "mount.exfat-fuse",
+        "exfat-fuse",
+        "exFAT semantics without a kernel driver",
+    ),
+    tool("mkfs.exfat", "exfatprogs", "exFAT images"),
     tool("fusermount3", "fuse3", "FUSE mounts"),
     tool("losetup", "mount", "loop devices"),
     tool("unshare", "util-linux", "namespaces"),
+    tool("ip", "iproute2", "the emulated link"),
+    tool("smbd", "samba", "private SMB servers of the tests"),
+    tool("pdbedit", "samba-common-bin", "their users"),
+    tool(
+        "smbclient",
+        "smbclient",
+        "independent SMB client: tests, benchmark",
+    ),
+    tool("rclone", "rclone", "benchmark over the emulated link"),
     tool("time", "time", "CPU and memory of benchmarked programs"),
 ];
+
+/// One of the VFS modules that tests load, and where Debian has them.
+const SAMBA_MODULE: &str = "shadow_copy2.so";
+const SAMBA_MODULES: &str = "samba-vfs-modules";
 
 /// Looks for everything, installs what may be installed.
 ///
@@ -50,7 +70,7 @@ const TOOLS: &[Tool] = &[
 pub(crate) fn run(workspace: &Workspace) -> Result<Outcome> {
     require_compilers(workspace)?;
     let missing = missing();
-    if !missing.is_empty() {
+    if !missing.is_empty() || samba_modules_there() == Some(false) {
         install(&missing);
     }
     let left_out: Vec<String> = self::missing()
@@ -58,6 +78,8 @@ pub(crate) fn run(workspace: &Workspace) -> Result<Outcome> {
         .map(|tool| format!("{} (package {}): {}", tool.program, tool.package, tool.used_for))
         .collect();
     let there = TOOLS.len() - left_out.len();
+    let mut left_out = left_out;
+    left_out.extend(missing_samba_modules());
     Ok(Outcome {
         note: format!("{there} of {} programs", TOOLS.len()),
         skipped: false,
@@ -72,8 +94,29 @@ fn missing() -> Vec<&'static Tool> {
         .collect()
 }
 
+/// Samba's VFS modules are no programs; Debian has most of them in a package of their own.
+fn samba_modules_there() -> Option<bool> {
+    let build = capture(Command::new(find_program("smbd")?).arg("-b")).ok()?;
+    let folder = build
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("MODULESDIR:"))?;
+    Some(Path::new(folder.trim()).join("vfs").join(SAMBA_MODULE).is_file())
+}
+
+fn missing_samba_modules() -> Option<String> {
+    (samba_modules_there() == Some(false)).then(|| {
+        format!(
+            "{SAMBA_MODULE} (package {SAMBA_MODULES}): streams, ACLs and snapshots of the private SMB servers"
+        )
+    })
+}
+
 fn install(missing: &[&Tool]) {
     let mut packages: Vec<&str> = missing.iter().map(|tool| tool.package).collect();
+    if packages.contains(&"samba") || samba_modules_there() == Some(false) {
+        packages.push(SAMBA_MODULES);
+    }
+    packages.sort_unstable();
     packages.dedup();
     let by_hand = format!("apt-get install {}", packages.join(" "));
     if find_program("apt-get").is_none() {

@@ -56,6 +56,61 @@ impl Work {
     }
 }
 
+/// What is sent over networks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Cargo {
+    /// One file of 100 MB
+    One,
+    /// 1 GB in 300 files as in offices, 14 folders
+    Office,
+    /// 3,000 files of 1 to 64 KB, 98 MB in all, 30 folders
+    Small,
+    /// One file of 1 GiB
+    Bulk,
+}
+
+impl Cargo {
+    /// Its name on the command line.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::One => "one",
+            Self::Office => "office",
+            Self::Small => "small",
+            Self::Bulk => "bulk",
+        }
+    }
+
+    /// What it is, for headings.
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Self::One => "one file of 100 MB",
+            Self::Office => "1 GB in 300 files as in offices",
+            Self::Small => "3,000 files of 1 to 64 KB",
+            Self::Bulk => "one file of 1 GiB",
+        }
+    }
+
+    /// Makes the tree in a new folder. `scale` multiplies the bytes, of `Small` the number of files.
+    ///
+    /// # Errors
+    /// If something cannot be written.
+    pub(crate) fn generate(self, root: &Path, scale: f64) -> Result<Content> {
+        let mut maker = Maker::new(root)?;
+        match self {
+            Self::One => maker.file("one.bin", scaled(100_000_000, scale))?,
+            Self::Bulk => maker.file("bulk.bin", scaled(1 << 30, scale))?,
+            Self::Office => maker.office(300, scaled(1_000_000_000, scale))?,
+            Self::Small => {
+                for index in 0..scaled(3_000, scale) {
+                    let size = 1_000 + maker.rng.below(63_001);
+                    maker.file(&format!("d{:02}/f{index:04}", index % 30), size)?;
+                }
+            }
+        }
+        Ok(maker.content)
+    }
+}
+
 /// The tree of the kill test: two big files and many small ones; `scale` multiplies both.
 ///
 /// # Errors
@@ -116,6 +171,29 @@ impl<'a> Maker<'a> {
                 let link = self.root.join(format!("part {outer}/link{index:05}"));
                 std::os::unix::fs::symlink(format!("sub{inner}/file {index:05}.dat"), link)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Sizes spread over three decades, as documents are, which make exactly `bytes` together.
+    fn office(&mut self, files: u64, bytes: u64) -> Result<()> {
+        const KINDS: [&str; 5] = ["docx", "xlsx", "pptx", "pdf", "jpg"];
+        let weights: Vec<f64> = (0..files)
+            .map(|_| self.rng.log_uniform(20_000, 20_000_000) as f64)
+            .collect();
+        let total: f64 = weights.iter().sum();
+        let mut left = bytes;
+        for (index, weight) in (0..files).zip(weights) {
+            let size = match index + 1 == files {
+                true => left,
+                false => ((weight / total * bytes as f64) as u64).min(left),
+            };
+            left -= size;
+            let kind = KINDS[index as usize % KINDS.len()];
+            self.file(
+                &format!("folder {:02}/report {index:03}.{kind}", index % 14),
+                size,
+            )?;
         }
         Ok(())
     }
@@ -195,6 +273,17 @@ mod tests {
     #[test]
     fn a_work_set_is_what_it_says_and_repeats() {
         let folder = tempfile::tempdir().unwrap();
+        for (cargo, scale, files) in [
+            (Cargo::One, 0.0001, 1),
+            (Cargo::Bulk, 0.00001, 1),
+            (Cargo::Office, 0.001, 300),
+            (Cargo::Small, 0.01, 30),
+        ] {
+            let root = folder.path().join(cargo.name());
+            let content = cargo.generate(&root, scale).unwrap();
+            assert_eq!((content.files, content), (files, count(&root).unwrap()));
+            assert!(cargo != Cargo::Office || content.bytes == 1_000_000);
+        }
         for (work, scale, files) in [
             (Work::Small, 0.0005, 50),
             (Work::Big, 0.00001, 1),

@@ -33,7 +33,7 @@ struct Visit {
 /// What the walk has still to do.
 enum Stop {
     /// A folder to make sure of, then to fill.
-    Enter(Visit),
+    Enter(Box<Visit>),
     /// A folder that was entered ahead of its turn.
     Fill(Entered),
 }
@@ -114,13 +114,13 @@ impl Walker<'_> {
         let holder = self.holder(spec.target_path.parent().unwrap_or_default());
         if metadata.is_dir() {
             let source_path = spec.source_path.clone();
-            self.visits.push(Stop::Enter(Visit {
+            self.visits.push(Stop::Enter(Box::new(Visit {
                 parent: holder,
                 source_path,
                 name,
                 metadata,
                 existing,
-            }));
+            })));
             self.visit_all().await;
         } else {
             let task = FileTask {
@@ -194,7 +194,7 @@ impl Walker<'_> {
                 listing,
             } = match stop {
                 Stop::Fill(entered) => entered,
-                Stop::Enter(visit) => self.enter_with_next(visit).await,
+                Stop::Enter(visit) => self.enter_with_next(*visit).await,
             };
             match folder {
                 // A mount point is made, as cp -ax does, and stays empty.
@@ -225,7 +225,7 @@ impl Walker<'_> {
         let mut visits = vec![visit];
         while visits.len() < at_once {
             match self.visits.pop() {
-                Some(Stop::Enter(visit)) => visits.push(visit),
+                Some(Stop::Enter(visit)) => visits.push(*visit),
                 Some(entered) => {
                     self.visits.push(entered);
                     break;

@@ -66,7 +66,12 @@ impl ClosedPort {
     /// If there is no socket to be had.
     pub fn new() -> Result<Self, PeerError> {
         let made = || -> rustix::io::Result<_> {
-            let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+            let socket = socket_with(
+                AddressFamily::INET,
+                SocketType::STREAM,
+                SocketFlags::CLOEXEC,
+                None,
+            )?;
             bind(&socket, &SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
             let address = SocketAddr::try_from(getsockname(&socket)?)?;
             Ok((socket, address))

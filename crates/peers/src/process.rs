@@ -56,15 +56,9 @@ impl Session {
             command.arg(option);
         }
         command.arg(server).args(arguments);
-        let started = || -> std::io::Result<Child> {
-            let out = File::options().create(true).append(true).open(output)?;
-            command.env("LC_ALL", "C.UTF-8").current_dir("/");
-            command.stdin(Stdio::piped()).stdout(out.try_clone()?).stderr(out);
-            command.spawn()
-        };
-        let mut started = started;
-        let leader =
-            started().map_err(|error| PeerError::failed(format_args!("cannot start {}", server.display()), error))?;
+        command.env("LC_ALL", "C.UTF-8").current_dir("/");
+        let leader = spawn(command, output)
+            .map_err(|error| PeerError::failed(format_args!("cannot start {}", server.display()), error))?;
         Ok(Self {
             leader,
             configuration: configuration.to_owned(),
@@ -128,8 +122,7 @@ impl Session {
         }
     }
 
-    /// SIGKILL to what serves connections and SIGTERM's polite way for none: children of the leader that are younger
-    /// than `known`.
+    /// SIGKILL to all living processes but these.
     pub(crate) fn kill_all_but(&self, known: &[u32]) {
         for id in self.pids() {
             if !known.contains(&id) {
@@ -143,6 +136,12 @@ impl Drop for Session {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+fn spawn(mut command: Command, output: &Path) -> std::io::Result<Child> {
+    let out = File::options().create(true).append(true).open(output)?;
+    command.stdin(Stdio::piped()).stdout(out.try_clone()?).stderr(out);
+    command.spawn()
 }
 
 fn kill_id(id: u32) {

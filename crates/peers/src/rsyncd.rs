@@ -48,7 +48,9 @@ impl RsyncdBuilder {
     pub fn start(self) -> Result<Rsyncd, PeerError> {
         let server = require("rsync", "rsync")?;
         if self.namespace.is_some() && !is_root() {
-            return Err(PeerError::needs_root("rsync cannot be put into a network namespace"));
+            return Err(PeerError::needs_root(
+                "rsync cannot be put into a network namespace",
+            ));
         }
         let failed = |error| PeerError::failed("cannot make a folder for rsync", error);
         let folder = tempfile::Builder::new()

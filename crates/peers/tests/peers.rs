@@ -1,5 +1,7 @@
 //! The peers do what tests rely on; judged by smbclient and rsync.
 
+#![allow(clippy::unwrap_used, reason = "tests")]
+
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -16,7 +18,10 @@ fn smbclient(smbd: &Smbd, share: &str, commands: &str) -> (bool, String) {
 fn run(command: &mut Command) -> (bool, String) {
     let output = command.stdin(Stdio::null()).output().unwrap();
     let said = [output.stdout, output.stderr].concat();
-    (output.status.success(), String::from_utf8_lossy(&said).into_owned())
+    (
+        output.status.success(),
+        String::from_utf8_lossy(&said).into_owned(),
+    )
 }
 
 fn has_smbclient() -> bool {
@@ -79,7 +84,12 @@ fn options_reach_the_server() {
             .encryption(Encryption::Required)
             .user("alice", "secret")
             .share(Share::new("fixed", folder.path()).read_only().hidden())
-            .share(Share::new("rich", folder.path()).streams().dos_attributes(true).case_sensitive(true))
+            .share(
+                Share::new("rich", folder.path())
+                    .streams()
+                    .dos_attributes(true)
+                    .case_sensitive(true)
+            )
             .share(Share::new("old", folder.path()).snapshots())
             .share(Share::new("root", folder.path()).dfs_root())
             .start()
@@ -92,10 +102,16 @@ fn options_reach_the_server() {
     fs::write(then.join("relic"), "old").unwrap();
     fs::write(folder.path().join("relic"), "newer").unwrap();
     let (ok, said) = smbclient(&smbd, "fixed", "mkdir x");
-    assert!(said.contains("NT_STATUS_MEDIA_WRITE_PROTECTED") || said.contains("ACCESS_DENIED"), "{ok} {said}");
+    assert!(
+        said.contains("NT_STATUS_MEDIA_WRITE_PROTECTED") || said.contains("ACCESS_DENIED"),
+        "{ok} {said}"
+    );
     let (ok, said) = smbclient(&smbd, "old", "allinfo relic");
     assert!(ok && said.contains("@GMT-2020.01.02-03.04.05"), "{said}");
-    let (_, said) = run(smbd.smbclient("rich").unwrap().args(["-m", "SMB3_02", "-c", "ls"]));
+    let (_, said) = run(smbd
+        .smbclient("rich")
+        .unwrap()
+        .args(["-m", "SMB3_02", "-c", "ls"]));
     assert!(said.contains("NT_STATUS"), "an older dialect is taken: {said}");
     smbd.dfs_link("root", "away", r"127.0.0.1\rich").unwrap();
     let (_, said) = smbclient(&smbd, "root", "ls");
@@ -110,7 +126,11 @@ fn accounts_have_their_states() {
         ("disabled", Account::Disabled, Some("NT_STATUS_ACCOUNT_DISABLED")),
         ("locked", Account::Locked, Some("NT_STATUS_ACCOUNT_LOCKED_OUT")),
         ("expired", Account::Expired, Some("NT_STATUS_ACCOUNT_EXPIRED")),
-        ("change", Account::PasswordMustChange, Some("NT_STATUS_PASSWORD_MUST_CHANGE")),
+        (
+            "change",
+            Account::PasswordMustChange,
+            Some("NT_STATUS_PASSWORD_MUST_CHANGE"),
+        ),
     ];
     let mut builder = Smbd::builder()
         .guest()
@@ -155,7 +175,11 @@ fn the_server_outlives_its_connections() {
     let idle = smbd.pids().len();
     let mut command = smbd.smbclient("data").unwrap();
     command.args(["-c", "ls; !sleep 60; ls"]);
-    let mut client = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+    let mut client = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
     for _ in 0..1000 {
         if smbd.pids().len() > idle {
             break;
@@ -174,7 +198,10 @@ fn an_rsync_daemon_serves_its_module() {
     let rsyncd = or_skip!(Rsyncd::builder().module("data", target.path()).start());
     fs::write(source.path().join("file"), "content").unwrap();
     let mut command = Command::new(program("rsync").unwrap());
-    let (ok, said) = run(command.arg("-a").arg(slashed(source.path())).arg(rsyncd.url("data/")));
+    let (ok, said) = run(command
+        .arg("-a")
+        .arg(slashed(source.path()))
+        .arg(rsyncd.url("data/")));
     assert!(ok, "{said}\n{}", rsyncd.log());
     assert_eq!(fs::read(target.path().join("file")).unwrap(), b"content");
 }

@@ -30,7 +30,7 @@
 //!              ├─ Handle                           handle.rs
 //!              ├─ Directory                        directory.rs
 //!              ├─ put_small, get_small             small.rs
-//!              └─ SmbTree: a folder as vfs::Tree   tree/
+//!              └─ SmbTree: a folder as vfs::Tree   smb_tree/
 //! ```
 //! One task owns one connection and its socket; everything else sends it chains of requests over a bounded queue.
 //! Every future here may be dropped at any time: the request is cancelled, and its blocks are kept until the server
@@ -47,7 +47,7 @@ mod open;
 mod options;
 mod share;
 mod small;
-mod tree;
+mod smb_tree;
 
 pub use client::{Client, ConnectionInfo};
 pub use directory::Directory;
@@ -64,4 +64,4 @@ pub use ropeway_smb_proto::wire::{FileAttributes, FileTime, NtStatus, Text};
 pub use ropeway_vfs::Verdict;
 pub use share::{Limits, Share, Volume};
 pub use small::{GotSmall, PutDone, PutSmall};
-pub use tree::{SmbFile, SmbListing, SmbTree, SmbTreeOptions, SmbWatch};
+pub use smb_tree::{SmbFile, SmbListing, SmbTree, SmbTreeOptions, SmbWatch};

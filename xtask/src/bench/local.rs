@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::client::{Client, Installed, Purpose, Sample};
 use super::ground::{FileSystem, Ground, Volume, drop_caches, settle};
-use super::report::{self, Machine, Row, Table};
+use super::report::{self, Machine, Row, Table, rotated};
 use crate::compare::trees_equal;
 use crate::worksets::{Content, Work, count, read_all};
 use crate::workspace::Workspace;
@@ -226,28 +226,7 @@ impl Rounds<'_> {
     }
 }
 
-fn rotated<T: Copy>(turns: &[T], round: usize) -> Vec<T> {
-    let mut order = turns.to_vec();
-    if !order.is_empty() {
-        let by = round % order.len();
-        order.rotate_left(by);
-    }
-    order
-}
-
 fn first_line(error: &anyhow::Error) -> String {
     let text = format!("{error:#}");
     text.lines().next().unwrap_or_default().to_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn everyone_goes_first_once() {
-        let firsts: Vec<i32> = (0..3).map(|round| rotated(&[1, 2, 3], round)[0]).collect();
-        assert_eq!(firsts, [1, 2, 3]);
-        assert!(rotated::<i32>(&[], 5).is_empty());
-    }
 }

@@ -1,10 +1,15 @@
 //! `cargo xtask bench`: ropeway beside other tools, on fresh file systems, interleaved.
 
 mod client;
+mod course;
 mod ground;
 mod local;
+mod remote;
+mod remote_report;
 mod report;
 mod responsiveness;
+mod smb;
+mod wan;
 
 use std::fs;
 
@@ -20,6 +25,10 @@ pub(crate) enum Task {
     Local(local::Arguments),
     /// Another process's reads while a big file is copied
     Responsiveness(responsiveness::Arguments),
+    /// Copies to and from a server over the emulated link, beside smbclient, rclone, rsync and bare TCP
+    Wan(wan::Arguments),
+    /// Copies to and from a server on this machine, signed and sealed, beside smbclient
+    Smb(smb::Arguments),
 }
 
 /// Runs one benchmark.
@@ -36,5 +45,7 @@ pub(crate) fn run(workspace: &Workspace, task: &Task) -> Result<()> {
     match task {
         Task::Local(arguments) => local::run(workspace, &folder, arguments),
         Task::Responsiveness(arguments) => responsiveness::run(workspace, &folder, arguments),
+        Task::Wan(arguments) => wan::run(workspace, &folder, arguments),
+        Task::Smb(arguments) => smb::run(workspace, &folder, arguments),
     }
 }

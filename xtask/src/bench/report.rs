@@ -14,7 +14,7 @@ use crate::worksets::Content;
 use crate::workspace::Workspace;
 
 /// Spread (max - min over the median) above which a result is called noisy.
-const SPREAD_MAX: f64 = 0.20;
+pub(super) const SPREAD_MAX: f64 = 0.20;
 
 /// Load average above which the machine is called busy: a guess; half a core is taken by someone else.
 const LOAD_MAX: f64 = 0.5;
@@ -73,7 +73,8 @@ impl Machine {
         })
     }
 
-    fn describe(&self) -> String {
+    /// Processor, memory, kernel and day.
+    pub(super) fn describe(&self) -> String {
         format!(
             "{}, {} cores, {} GiB, Linux {}, {}",
             self.processor, self.cores, self.memory_gib, self.kernel, self.date
@@ -84,7 +85,7 @@ impl Machine {
 /// Median and range of some measurements.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Stats {
-    median: f64,
+    pub(super) median: f64,
     min: f64,
     max: f64,
 }
@@ -103,7 +104,8 @@ impl Stats {
         Some(Self { median, min, max })
     }
 
-    fn spread(self) -> f64 {
+    /// Range over the median.
+    pub(super) fn spread(self) -> f64 {
         (self.max - self.min) / self.median.max(f64::MIN_POSITIVE)
     }
 }
@@ -168,12 +170,23 @@ pub(super) struct Table {
     pub(super) rows: Vec<Row>,
 }
 
+/// The turns of a round: everyone begins once.
+pub(super) fn rotated<T: Copy>(turns: &[T], round: usize) -> Vec<T> {
+    let mut order = turns.to_vec();
+    if !order.is_empty() {
+        let by = round % order.len();
+        order.rotate_left(by);
+    }
+    order
+}
+
 /// A time for the terminal.
 pub(super) fn seconds(time: Option<f64>) -> String {
     time.map_or_else(|| "      -".to_owned(), |time| format!("{time:7.2}"))
 }
 
-fn cell(values: &[f64], decimals: usize) -> String {
+/// Median and range as a cell of a table.
+pub(super) fn cell(values: &[f64], decimals: usize) -> String {
     match Stats::of(values) {
         None => "-".to_owned(),
         Some(Stats { median, min, max }) if values.len() > 1 => {
@@ -184,7 +197,7 @@ fn cell(values: &[f64], decimals: usize) -> String {
 }
 
 /// The arguments this process was called with.
-fn own_command() -> String {
+pub(super) fn own_command() -> String {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     format!("cargo xtask {}", arguments.join(" "))
 }
@@ -378,6 +391,13 @@ mod tests {
             three,
             "# Head\n\n<!-- a begin -->\nthird\n<!-- a end -->\n\n<!-- b begin -->\nsecond\n<!-- b end -->\n"
         );
+    }
+
+    #[test]
+    fn everyone_goes_first_once() {
+        let firsts: Vec<i32> = (0..3).map(|round| rotated(&[1, 2, 3], round)[0]).collect();
+        assert_eq!(firsts, [1, 2, 3]);
+        assert!(rotated::<i32>(&[], 5).is_empty());
     }
 
     #[test]

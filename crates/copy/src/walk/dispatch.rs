@@ -89,13 +89,13 @@ impl Walker<'_> {
                 metadata,
                 ..
             } = task;
-            self.visits.push(Stop::Enter(Visit {
+            self.visits.push(Stop::Enter(Box::new(Visit {
                 parent: folder,
                 source_path,
                 name,
                 metadata,
                 existing: None,
-            }));
+            })));
             return;
         }
         let FileTask {
@@ -106,13 +106,13 @@ impl Walker<'_> {
             existing,
             ..
         } = task;
-        self.visits.push(Stop::Enter(Visit {
+        self.visits.push(Stop::Enter(Box::new(Visit {
             parent: folder,
             source_path,
             name,
             metadata,
             existing,
-        }));
+        })));
     }
 
     /// Whether a file that looks equal is really there (an unfinished run before a power cut may have left holes).

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::io::Write as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use crate::PeerError;
 use crate::process::{is_root, require};
@@ -59,7 +59,9 @@ pub(super) fn unix_accounts(count: usize) -> Result<Vec<String>, PeerError> {
     let known = fs::read_to_string("/etc/passwd").unwrap_or_default();
     if !is_root() {
         if count > 1 {
-            return Err(PeerError::needs_root("an ordinary user's smbd can have only one user"));
+            return Err(PeerError::needs_root(
+                "an ordinary user's smbd can have only one user",
+            ));
         }
         let own = rustix::process::getuid().as_raw().to_string();
         let name = known
@@ -136,16 +138,7 @@ fn feed(tool: &str, configuration: &Path, arguments: &[&str], input: &str) -> Re
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    let run = || -> std::io::Result<_> {
-        let mut child = command.spawn()?;
-        if let Some(mut stdin) = child.stdin.take() {
-            // A tool that fails early does not read it.
-            let _ = stdin.write_all(input.as_bytes());
-        }
-        child.wait_with_output()
-    };
-    let mut run = run;
-    let output = run().map_err(|error| PeerError::failed(tool, error))?;
+    let output = run(command, input).map_err(|error| PeerError::failed(tool, error))?;
     if output.status.success() {
         return Ok(());
     }
@@ -154,6 +147,15 @@ fn feed(tool: &str, configuration: &Path, arguments: &[&str], input: &str) -> Re
         format_args!("{tool} {}", arguments.join(" ")),
         String::from_utf8_lossy(&said).trim(),
     ))
+}
+
+fn run(mut command: Command, input: &str) -> std::io::Result<Output> {
+    let mut child = command.spawn()?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // A tool that fails early does not read it.
+        let _ = stdin.write_all(input.as_bytes());
+    }
+    child.wait_with_output()
 }
 
 #[cfg(test)]
@@ -167,6 +169,9 @@ mod tests {
             Login::new("zoé smith", "b", Account::Good),
         ];
         let unix = ["root".to_owned(), "daemon".to_owned()];
-        assert_eq!(map(&logins, &unix), "!root = \"alice\"\n!daemon = \"zoé smith\"\n");
+        assert_eq!(
+            map(&logins, &unix),
+            "!root = \"alice\"\n!daemon = \"zoé smith\"\n"
+        );
     }
 }

@@ -23,7 +23,13 @@ pub enum Dialect {
 
 impl Dialect {
     /// All, oldest first.
-    pub const ALL: [Self; 5] = [Self::Smb202, Self::Smb210, Self::Smb300, Self::Smb302, Self::Smb311];
+    pub const ALL: [Self; 5] = [
+        Self::Smb202,
+        Self::Smb210,
+        Self::Smb300,
+        Self::Smb302,
+        Self::Smb311,
+    ];
 
     /// As in `smb.conf`.
     #[must_use]
@@ -186,7 +192,12 @@ mod tests {
             .signing(Signing::Mandatory)
             .encryption(Encryption::Required)
             .option("smb2 max read", "65536")
-            .share(Share::new("a b", Path::new("/x y")).read_only().hidden().snapshots())
+            .share(
+                Share::new("a b", Path::new("/x y"))
+                    .read_only()
+                    .hidden()
+                    .snapshots(),
+            )
             .share(Share::new("plain", Path::new("/p")).as_themselves());
         let text = text(&builder, Path::new("/f"), 20_445, Some("root"));
         for line in [

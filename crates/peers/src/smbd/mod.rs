@@ -193,7 +193,9 @@ impl SmbdBuilder {
         let server = require("smbd", "samba")?;
         require("pdbedit", "samba-common-bin")?;
         if self.namespace.is_some() && !is_root() {
-            return Err(PeerError::needs_root("smbd cannot be put into a network namespace"));
+            return Err(PeerError::needs_root(
+                "smbd cannot be put into a network namespace",
+            ));
         }
         let unix = accounts::unix_accounts(self.logins.len())?;
         let parent = self.parent.clone().unwrap_or_else(std::env::temp_dir);
@@ -248,7 +250,8 @@ fn prepare(parent: &Path, port: Option<u16>) -> Result<(tempfile::TempDir, Optio
 }
 
 fn write(path: &Path, text: &str) -> Result<(), PeerError> {
-    fs::write(path, text).map_err(|error| PeerError::failed(format_args!("cannot write {}", path.display()), error))
+    fs::write(path, text)
+        .map_err(|error| PeerError::failed(format_args!("cannot write {}", path.display()), error))
 }
 
 /// A running smbd; ended with all its processes, and its folder removed, when dropped.
@@ -370,9 +373,7 @@ impl Smbd {
         self.session = None;
     }
 
-    /// SIGKILL to the processes that serve connections; the server itself stays and takes new ones.
-    ///
-    /// Whoever has started since the server answered is killed.
+    /// SIGKILL to the processes that serve connections; the server itself stays and takes new ones at once.
     pub fn kill_connections(&self) {
         if let Some(session) = &self.session {
             session.kill_all_but(&self.keepers());
@@ -437,7 +438,8 @@ impl Smbd {
     /// If the file cannot be written.
     pub fn reconfigure(&self, section: &str, lines: &[(&str, &str)]) -> Result<(), PeerError> {
         let path = self.configuration();
-        let mut text = fs::read_to_string(&path).map_err(|error| PeerError::failed("cannot read smb.conf", error))?;
+        let mut text =
+            fs::read_to_string(&path).map_err(|error| PeerError::failed("cannot read smb.conf", error))?;
         text.push_str(&format!("\n[{section}]\n"));
         for (key, value) in lines {
             text.push_str(&format!("{key} = {value}\n"));
@@ -465,7 +467,10 @@ impl Smbd {
 
     fn control_with(&self, message: &str, arguments: &[&str]) -> Result<(), PeerError> {
         let mut command = Command::new(require("smbcontrol", "samba-common-bin")?);
-        command.arg("-s").arg(self.configuration()).args(["smbd", message]);
+        command
+            .arg("-s")
+            .arg(self.configuration())
+            .args(["smbd", message]);
         let output = command
             .args(arguments)
             .output()

@@ -93,7 +93,10 @@ impl Share {
     /// Snapshots: folders `.snapshots/@GMT-YYYY.MM.DD-HH.MM.SS` in the share appear as previous versions.
     #[must_use]
     pub fn snapshots(self) -> Self {
+        // The folder of snapshots is looked for at the mount point, unless told that it is here.
+        let here = self.path.display().to_string();
         self.module("shadow_copy2")
+            .option("shadow:mountpoint", &here)
             .option("shadow:snapdir", ".snapshots")
             .option("shadow:format", "@GMT-%Y.%m.%d-%H.%M.%S")
             .option("shadow:sort", "desc")

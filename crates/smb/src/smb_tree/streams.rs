@@ -109,7 +109,8 @@ impl Inner {
         let open = OpenFile::metadata(AccessMask::READ_CONTROL);
         let handle = self.share.open(text, &open).await?;
         let bytes = handle.query_security(PARTS).await?;
-        Ok(SecurityDescriptor::decode(&bytes)?.to_sddl()?)
+        let sddl = SecurityDescriptor::decode(&bytes)?.to_sddl();
+        sddl.map_err(|error| ClientError::PeerMisbehaved(error.to_string()))
     }
 
     async fn read_whole(&self, text: &Text, size: u64) -> crate::Result<Vec<u8>> {

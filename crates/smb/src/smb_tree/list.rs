@@ -49,7 +49,7 @@ impl SmbListing {
         let count = max.min(self.ready.len());
         let records: Vec<DirectoryRecord> = self.ready.drain(..count).collect();
         let this = &*self;
-        let entries = records.iter().map(|record| this.entry(record));
+        let entries = records.into_iter().map(|record| this.entry(record));
         let mut entries = futures_util::stream::iter(entries).buffered(AT_ONCE);
         let mut chunk = Vec::with_capacity(count);
         while let Some(entry) = entries.next().await {
@@ -59,7 +59,7 @@ impl SmbListing {
     }
 
     /// One entry; `None` for `.` and `..`. Only links cost a question: their size is that of their text.
-    async fn entry(&self, record: &DirectoryRecord) -> Result<Option<DirEntry>> {
+    async fn entry(&self, record: DirectoryRecord) -> Result<Option<DirEntry>> {
         if matches!(record.name.to_string_lossy().as_str(), "." | "..") {
             return Ok(None);
         }
@@ -67,7 +67,7 @@ impl SmbListing {
             let sentence = "the server lists a name that cannot be one";
             return Err(found(Op::List, &self.dir, ErrorKind::PeerMisbehaved, sentence));
         };
-        let metadata = self.metadata(record, &self.dir.join(&name)).await;
+        let metadata = self.metadata(&record, &self.dir.join(&name)).await;
         Ok(Some(DirEntry { name, metadata }))
     }
 

@@ -100,13 +100,14 @@ impl Inner {
             true => None,
             false => self.listed(dir).await?,
         };
-        let looks = names.iter().map(|name| async {
+        let listed = &listed;
+        let looks = names.to_vec().into_iter().map(|name| async move {
             // How a server folds other letters, and its short names, are its own affair: those are asked for.
             let is_plain = name.as_bytes().is_ascii() && !name.as_bytes().contains(&b'~');
-            if let (Some(listed), true) = (&listed, is_plain) {
-                return Ok(listed.get(&self.folded(name)).cloned());
+            if let (Some(listed), true) = (listed, is_plain) {
+                return Ok(listed.get(&self.folded(&name)).cloned());
             }
-            match self.stat(Op::Stat, &dir.join(name)).await {
+            match self.stat(Op::Stat, &dir.join(&name)).await {
                 Ok(metadata) => Ok(Some(metadata)),
                 Err(error) if error.kind == ErrorKind::NotFound => Ok(None),
                 // What the server cannot hold is not there.
@@ -358,8 +359,8 @@ impl Inner {
     }
 
     pub(super) async fn rename_in(&self, dir: &RelPath, pairs: &[(Name, Name)]) -> Vec<Result<()>> {
-        let renames = pairs.iter().map(|(from, to)| async move {
-            let (from, to) = (dir.join(from), dir.join(to));
+        let renames = pairs.to_vec().into_iter().map(|(from, to)| async move {
+            let (from, to) = (dir.join(&from), dir.join(&to));
             self.rename(&from, &to, true).await
         });
         futures_util::stream::iter(renames)
