@@ -1,18 +1,33 @@
 //! A server, logged in to.
 
+use std::collections::HashMap;
+use std::fmt;
 use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use ropeway_smb_proto::client::Encryption;
+use ropeway_smb_proto::crypto::{Cipher, SigningAlgorithm};
 use ropeway_smb_proto::rpc::srvsvc::ShareInfo;
 use ropeway_smb_proto::wire::Guid;
 use ropeway_smb_proto::wire::negotiate::Dialect;
-use ropeway_smb_proto::wire::negotiate_context::{Cipher, SigningAlgorithm};
+use ropeway_smb_proto::wire::session_setup::SessionFlags;
 
-use crate::{ClientOptions, Endpoint, Error, Login, Result, Share};
+use crate::link::Link;
+use crate::tree::ShareInner;
+use crate::{ClientOptions, Endpoint, Login, Result, Share};
 
 /// A server, logged in to. Clones share its connections.
-#[derive(Clone, Debug)]
-pub struct Client {}
+#[derive(Clone)]
+pub struct Client {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    link: Arc<Link>,
+    /// Servers that DFS led to, by host.
+    elsewhere: Mutex<HashMap<String, Client>>,
+}
 
 /// What was agreed with the server, and how it goes.
 #[derive(Clone, Debug)]
@@ -22,9 +37,9 @@ pub struct ConnectionInfo {
     pub address: SocketAddr,
     /// Dialect agreed.
     pub dialect: Dialect,
-    /// How messages are signed; `None`: they are not.
+    /// How messages are signed; `None`: they are not (sealed messages need no signature).
     pub signing: Option<SigningAlgorithm>,
-    /// How messages are sealed; `None`: they are not, or only on shares that ask for it.
+    /// How messages are sealed; `None`: they are not, or only on shares that demand it.
     pub cipher: Option<Cipher>,
     /// Whether compression was agreed.
     pub compression: bool,
@@ -36,7 +51,7 @@ pub struct ConnectionInfo {
     pub channels: usize,
     /// Shortest round trip seen.
     pub round_trip: Option<Duration>,
-    /// Bytes of READ and WRITE that the governor allows in flight now.
+    /// Bytes of READ and WRITE that the governors allow in flight now.
     pub window: u64,
     /// Times a lost connection was re-established.
     pub reconnects: u64,
@@ -46,21 +61,24 @@ impl Client {
     /// Connects and logs in.
     ///
     /// # Errors
-    /// The server is not there ([`Error::Local`]), refuses ([`Error::PeerRefused`], [`Error::Login`]) or breaks the
-    /// protocol.
+    /// The server is not there ([`Error::Local`](crate::Error::Local)), refuses
+    /// ([`Error::PeerRefused`](crate::Error::PeerRefused), [`Error::Login`](crate::Error::Login)) or breaks the protocol.
     pub async fn connect(endpoint: &Endpoint, login: Login, options: ClientOptions) -> Result<Self> {
-        options.validate()?;
-        let _ = (endpoint, login);
-        Err(Error::Misuse("not yet"))
+        let link = Link::connect(endpoint, login, options).await?;
+        Ok(Self {
+            inner: Arc::new(Inner {
+                link,
+                elsewhere: Mutex::new(HashMap::new()),
+            }),
+        })
     }
 
-    /// Connects to a share (TREE_CONNECT); DFS namespaces are followed when paths lead out of the share.
+    /// Connects to a share (TREE_CONNECT). Where its DFS leads elsewhere, paths are followed.
     ///
     /// # Errors
-    /// [`Error::PeerRefused`] if there is no such share or the user may not.
+    /// [`Error::PeerRefused`](crate::Error::PeerRefused) if there is no such share or the user may not.
     pub async fn share(&self, name: &str) -> Result<Share> {
-        let _ = name;
-        Err(Error::Misuse("not yet"))
+        Ok(Share::new(ShareInner::connect(self, name).await?))
     }
 
     /// The server's shares, by NetrShareEnum over IPC$.
@@ -68,14 +86,79 @@ impl Client {
     /// # Errors
     /// The server refuses to tell.
     pub async fn shares(&self) -> Result<Vec<ShareInfo>> {
-        Err(Error::Misuse("not yet"))
+        crate::shares::list(self).await
+    }
+
+    /// Where the server is, as given.
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.inner.link.endpoint
     }
 
     /// What was agreed, and how it goes.
     pub fn info(&self) -> ConnectionInfo {
-        unreachable!("no client is made yet")
+        let link = &self.inner.link;
+        let session = link.last();
+        let negotiated = &session.negotiated;
+        let unprotected = SessionFlags::IS_GUEST | SessionFlags::IS_NULL;
+        let guest = session.flags.intersects(unprotected);
+        let is_sealed = !guest
+            && (link.options.encryption != Encryption::Off
+                || session.flags.intersects(SessionFlags::ENCRYPT_DATA));
+        let cipher = negotiated.cipher.filter(|_| is_sealed);
+        ConnectionInfo {
+            address: session.address,
+            dialect: negotiated.dialect,
+            signing: (!guest && cipher.is_none()).then_some(negotiated.signing),
+            cipher,
+            compression: negotiated.compression.is_some(),
+            server_guid: negotiated.server_guid,
+            guest,
+            channels: session.channels(),
+            round_trip: session.round_trip(),
+            window: session.window(),
+            reconnects: link.reconnects(),
+        }
     }
 
-    /// Logs off and closes the connections. What is under way fails with [`Error::Lost`].
-    pub async fn close(self) {}
+    /// Closes the connections, those that DFS led to as well. What is under way fails with
+    /// [`Error::Lost`](crate::Error::Lost).
+    pub async fn close(self) {
+        let elsewhere: Vec<_> = {
+            let mut clients = self.inner.elsewhere.lock().unwrap_or_else(PoisonError::into_inner);
+            clients.drain().collect()
+        };
+        for (_, client) in elsewhere {
+            client.inner.link.close().await;
+        }
+        self.inner.link.close().await;
+    }
+
+    pub(crate) fn link(&self) -> &Arc<Link> {
+        &self.inner.link
+    }
+
+    /// The same login at another server, where DFS leads.
+    pub(crate) async fn at(&self, host: &str) -> Result<Self> {
+        let own = &self.inner.link.endpoint;
+        if host.eq_ignore_ascii_case(&own.host) || host.eq_ignore_ascii_case(&own.unc_host()) {
+            return Ok(self.clone());
+        }
+        let key = host.to_ascii_lowercase();
+        let known = |clients: &HashMap<String, Client>| clients.get(&key).cloned();
+        if let Some(client) = known(&self.inner.elsewhere.lock().unwrap_or_else(PoisonError::into_inner)) {
+            return Ok(client);
+        }
+        let link = &self.inner.link;
+        // Referrals have no ports: one that is not the usual is used for all servers of the namespace.
+        let endpoint = Endpoint::new(host, own.port);
+        let client = Box::pin(Self::connect(&endpoint, link.login.clone(), link.options.clone())).await?;
+        let mut clients = self.inner.elsewhere.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(clients.entry(key).or_insert(client).clone())
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Client({})", self.inner.link.endpoint)
+    }
 }

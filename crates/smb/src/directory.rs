@@ -1,24 +1,240 @@
 //! Listings.
 
-use ropeway_smb_proto::wire::info::DirectoryRecord;
+use std::collections::hash_map::RandomState;
+use std::collections::{HashSet, VecDeque};
+use std::hash::BuildHasher;
+use std::sync::Arc;
 
-use crate::{Error, Handle, Result};
+use ropeway_smb_proto::client::Reply;
+use ropeway_smb_proto::wire::info::{DirectoryClass, DirectoryRecord, DirectoryRecords};
+use ropeway_smb_proto::wire::query_directory::QueryDirectoryResponse;
+use ropeway_smb_proto::wire::{FileId, NtStatus, Text};
+use tokio::task::JoinHandle;
+
+use crate::link::Outcome;
+use crate::opened::HandleInner;
+use crate::share::{Refusal, check_path, refusal};
+use crate::tree::{ATTEMPTS, Replay, Ran, check};
+use crate::{Error, Handle, LostReason, OpenFile, Result, Share, ops};
+
+/// Bytes of the two answers that come with the open: some 400 names each, so that small directories end with the second.
+const FIRST_MAX: u32 = 64 << 10;
+/// Bytes of the later ones.
+const NEXT_MAX: u32 = 1 << 20;
 
 /// A directory being listed. The next batch is asked for before the last one is taken.
-#[derive(Debug)]
-pub struct Directory {}
+pub struct Directory {
+    handle: Handle,
+    pattern: Text,
+    /// Batches that came with the open.
+    ready: VecDeque<Vec<DirectoryRecord>>,
+    ahead: Option<JoinHandle<Result<Batch>>>,
+    is_at_end: bool,
+    /// The session whose server knows how far the listing is.
+    session: u64,
+    /// Names given so far, as hashes: a listing that had to begin again passes over them.
+    seen: HashSet<u64>,
+    hasher: RandomState,
+    is_again: bool,
+}
+
+/// One answer: `None` at the end.
+struct Batch {
+    session: u64,
+    is_again: bool,
+    records: Option<Vec<DirectoryRecord>>,
+}
 
 impl Directory {
+    pub(crate) async fn open(share: &Share, path: &Text, pattern: &str) -> Result<Self> {
+        use std::sync::atomic::Ordering;
+        check_path(path)?;
+        let pattern = Text::from(pattern);
+        let open = OpenFile::directory();
+        let link = share.client().link();
+        let mut directory = None;
+        if link.compounds.load(Ordering::Relaxed) {
+            let first_max = FIRST_MAX.min(share.limits().transact_max);
+            let build = |tree| {
+                let related = FileId::RELATED;
+                vec![
+                    ops::create(tree, path, &open, Default::default(), Vec::new()),
+                    ops::list(tree, related, &pattern, false, first_max),
+                    ops::list(tree, related, &pattern, false, first_max),
+                ]
+            };
+            let ran = share.inner().run(Replay::Safe, 0, build).await?;
+            let is_open = ran.replies.first().is_some_and(|reply| reply.status().is_success());
+            if matches!(refusal(&ran.replies), Refusal::Request) || !is_open {
+                let mut opened = Self::new(share, path, &pattern, &open, &ran)?;
+                opened.take_first(&ran.replies)?;
+                directory = Some(opened);
+            } else {
+                share.close_left_open(&ran);
+            }
+        }
+        let mut directory = match directory {
+            Some(directory) => directory,
+            None => {
+                let handle = share.open_here(path, &open).await?;
+                let session = handle.inner.opened().await?.session.number;
+                Self::of(handle, &pattern, session)
+            }
+        };
+        directory.look_ahead();
+        Ok(directory)
+    }
+
+    fn new(share: &Share, path: &Text, pattern: &Text, open: &OpenFile, ran: &Ran) -> Result<Self> {
+        let inner = Arc::new(HandleInner::new(share, path, open, None, ran)?);
+        Ok(Self::of(Handle { inner }, pattern, ran.session.number))
+    }
+
+    fn of(handle: Handle, pattern: &Text, session: u64) -> Self {
+        Self {
+            handle,
+            pattern: pattern.clone(),
+            ready: VecDeque::new(),
+            ahead: None,
+            is_at_end: false,
+            session,
+            seen: HashSet::new(),
+            hasher: RandomState::new(),
+            is_again: false,
+        }
+    }
+
+    /// The answers that came with the open.
+    fn take_first(&mut self, replies: &[Reply]) -> Result<()> {
+        for (index, reply) in replies.iter().skip(1).enumerate() {
+            match records(reply) {
+                Ok(Some(records)) => self.ready.push_back(records),
+                Ok(None) => {
+                    self.is_at_end = true;
+                    break;
+                }
+                // A server that runs only one listing of a compound: the next request tells.
+                Err(_) if index > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
     /// The next names, in the server's order, without `.` and `..`; `None` at the end.
     ///
     /// # Errors
     /// What any request may meet.
     pub async fn next(&mut self) -> Result<Option<Vec<DirectoryRecord>>> {
-        Err(Error::Misuse("not yet"))
+        loop {
+            let mut records = match self.ready.pop_front() {
+                Some(records) => records,
+                None => match self.await_batch().await? {
+                    Some(records) => records,
+                    None => return Ok(None),
+                },
+            };
+            records.retain(|record| !is_dots(&record.name) && self.is_new(&record.name));
+            if !records.is_empty() {
+                return Ok(Some(records));
+            }
+        }
+    }
+
+    async fn await_batch(&mut self) -> Result<Option<Vec<DirectoryRecord>>> {
+        if self.is_at_end && self.ahead.is_none() {
+            return Ok(None);
+        }
+        self.look_ahead();
+        let Some(ahead) = self.ahead.as_mut() else {
+            return Ok(None);
+        };
+        // Awaited in place: a dropped future leaves the task to the next call.
+        let batch = ahead.await;
+        self.ahead = None;
+        let batch = batch.map_err(|_| Error::Lost(LostReason::ClientClosed))??;
+        self.session = batch.session;
+        self.is_again |= batch.is_again;
+        self.is_at_end = batch.records.is_none();
+        self.look_ahead();
+        Ok(batch.records)
+    }
+
+    /// Asks for the next batch.
+    fn look_ahead(&mut self) {
+        if self.is_at_end || self.ahead.is_some() {
+            return;
+        }
+        let inner = Arc::clone(&self.handle.inner);
+        let (pattern, session) = (self.pattern.clone(), self.session);
+        self.ahead = Some(tokio::spawn(ask(inner, pattern, session)));
+    }
+
+    fn is_new(&mut self, name: &Text) -> bool {
+        self.seen.insert(self.hasher.hash_one(name.units())) || !self.is_again
     }
 
     /// The open directory.
     pub fn handle(&self) -> &Handle {
-        unreachable!("no directory is made yet")
+        &self.handle
     }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        if let Some(ahead) = &self.ahead {
+            ahead.abort();
+        }
+    }
+}
+
+impl std::fmt::Debug for Directory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Directory({})", self.handle.inner.path)
+    }
+}
+
+/// Asks for a batch; from the start again if the server that knew how far the listing was is gone.
+async fn ask(handle: Arc<HandleInner>, pattern: Text, known_to: u64) -> Result<Batch> {
+    let output_max = NEXT_MAX.min(handle.share.limits().transact_max);
+    for _ in 0..ATTEMPTS {
+        let at = handle.opened().await?;
+        let is_again = at.session.number != known_to;
+        let operation = ops::list(at.tree.id, at.file_id, &pattern, is_again, output_max);
+        match at.session.exchange(at.tree.chain(vec![operation]), 0).await {
+            Outcome::Replied(replies) => {
+                let reply = crate::tree::first(&replies)?;
+                if reply.status() == NtStatus::NETWORK_SESSION_EXPIRED {
+                    continue;
+                }
+                return Ok(Batch {
+                    session: at.session.number,
+                    is_again,
+                    records: records(reply)?,
+                });
+            }
+            Outcome::Lost { .. } => {}
+            Outcome::Failed { error, .. } => return Err(error),
+        }
+    }
+    Err(Error::Lost(LostReason::Closed))
+}
+
+/// The records of an answer; `None` at the end.
+fn records(reply: &Reply) -> Result<Option<Vec<DirectoryRecord>>> {
+    match reply.status() {
+        // NO_SUCH_FILE: no name matches.
+        NtStatus::NO_MORE_FILES | NtStatus::NO_SUCH_FILE => return Ok(None),
+        // A record larger than the rest of the buffer; what fits is there.
+        NtStatus::BUFFER_OVERFLOW => {}
+        _ => check("list", reply)?,
+    }
+    let output = QueryDirectoryResponse::decode(&mut reply.body())?.output;
+    let records = DirectoryRecords::new(output, DirectoryClass::IdBothDirectory);
+    Ok(Some(records.collect::<Result<_, _>>()?))
+}
+
+fn is_dots(name: &Text) -> bool {
+    const DOT: u16 = b'.' as u16;
+    matches!(name.units(), [DOT] | [DOT, DOT])
 }

@@ -3,6 +3,7 @@
 use std::io;
 
 use ropeway_smb_proto::auth::AuthError;
+use ropeway_smb_proto::client::PeerMisbehaved;
 use ropeway_smb_proto::wire::{Malformed, NtStatus};
 use ropeway_vfs::Verdict;
 
@@ -62,6 +63,15 @@ pub enum LostReason {
     /// The file that was open is another one now, or cannot be opened again.
     #[error("the open file could not be taken up again")]
     HandleGone,
+    /// The server broke the protocol, or somebody between changed its messages.
+    #[error("{0}")]
+    Misbehaved(PeerMisbehaved),
+    /// It was lost after the request had been sent: nobody knows whether it was done.
+    #[error("the request may or may not have been done")]
+    OutcomeUnknown,
+    /// The server came back, perhaps without what was written before and not flushed.
+    #[error("the server came back, and may have lost what was not flushed")]
+    WritesInDoubt,
     /// This client was closed.
     #[error("the client was closed")]
     ClientClosed,

@@ -1,41 +1,157 @@
 //! An open file, directory or pipe.
 
-use ropeway_block::{Block, BlockMut};
-use ropeway_smb_proto::wire::change_notify::{CompletionFilter, FileNotifyInformation};
-use ropeway_smb_proto::wire::fsctl::CtlCode;
-use ropeway_smb_proto::wire::info::FileInformation;
-use ropeway_smb_proto::wire::query_info::SecurityInformation;
+use std::fmt;
+use std::sync::Arc;
 
-use crate::{Created, Error, Result};
+use ropeway_block::{Block, BlockMut};
+use ropeway_smb_proto::wire::NtStatus;
+use ropeway_smb_proto::wire::change_notify::{
+    ChangeNotifyResponse, CompletionFilter, FileNotifyInformation, decode_changes,
+};
+use ropeway_smb_proto::wire::fsctl::CtlCode;
+use ropeway_smb_proto::wire::info::{FileInfoClass, FileInformation};
+use ropeway_smb_proto::wire::ioctl::IoctlResponse;
+use ropeway_smb_proto::wire::query_info::{QueryInfoResponse, SecurityInformation};
+use ropeway_smb_proto::wire::write::WriteResponse;
+
+use crate::link::Outcome;
+use crate::opened::{HandleInner, is_stale};
+use crate::tree::{ATTEMPTS, Replay, check, first};
+use crate::{Created, Error, LostReason, Result, Share, ops};
+
+/// Bytes for an answer of variable length that is small in all likelihood.
+const QUERY_MAX: u32 = 64 << 10;
 
 /// An open file, directory or pipe. Its requests may be under way at the same time, from several tasks. Dropping it
 /// closes it in the background; [`close`](Self::close) waits and tells.
-#[derive(Debug)]
-pub struct Handle {}
+pub struct Handle {
+    pub(crate) inner: Arc<HandleInner>,
+}
 
 impl Handle {
     /// Reads up to `length` bytes at `offset` into the block, whose `len` is then what was read: less at the end of
-    /// the file, 0 behind it. `length` may not exceed [`Limits::read_max`](crate::Limits) nor the block.
-    pub async fn read_at(&self, offset: u64, block: BlockMut, length: usize) -> (BlockMut, Result<()>) {
-        let _ = (offset, length);
-        (block, Err(Error::Misuse("not yet")))
+    /// the file, 0 behind it. `length` may not exceed [`Limits::read_max`](crate::Limits) nor the block. The block
+    /// that comes back may be another one than the one that went in, no smaller than `length`.
+    pub async fn read_at(&self, offset: u64, mut block: BlockMut, length: usize) -> (BlockMut, Result<()>) {
+        let handle = &self.inner;
+        let fits = length <= block.capacity() && length <= handle.share.limits().read_max as usize;
+        let Some(length) = u32::try_from(length).ok().filter(|_| fits) else {
+            return (block, Err(Error::Misuse("a read is longer than its block or the server allows")));
+        };
+        if length == 0 {
+            block.set_len(0);
+            return (block, Ok(()));
+        }
+        let _permit = handle.share.client().link().budget.acquire(u64::from(length)).await;
+        self.read_without_permit(offset, block, length as usize).await
     }
 
-    /// Writes the whole block at `offset`, at most [`Limits::write_max`](crate::Limits).
+    /// The same, for a caller that has the budget's permit.
+    pub(crate) async fn read_without_permit(
+        &self,
+        offset: u64,
+        mut block: BlockMut,
+        length: usize,
+    ) -> (BlockMut, Result<()>) {
+        let handle = &self.inner;
+        let link = handle.share.client().link();
+        // The callers keep to `Limits::read_max`.
+        let length = u32::try_from(length).unwrap_or(u32::MAX);
+        let mut is_reopened = false;
+        for _ in 0..ATTEMPTS {
+            let at = match handle.opened().await {
+                Ok(at) => at,
+                Err(error) => return (block, Err(error)),
+            };
+            let operation = ops::read(at.tree.id, at.file_id, offset, length, block);
+            let chain = at.tree.chain(vec![operation]);
+            block = match at.session.exchange(chain, u64::from(length)).await {
+                Outcome::Replied(replies) => {
+                    link.consider_channels(&at.session);
+                    let reply = replies.into_iter().next().expect("a chain has an answer to each operation");
+                    let status = reply.status();
+                    let mut block = reply.payload.expect("a READ's answer has its block");
+                    match status {
+                        // A pipe's message that is longer than what was asked for.
+                        status if status.is_success() || status == NtStatus::BUFFER_OVERFLOW => {
+                            return (block, Ok(()));
+                        }
+                        NtStatus::END_OF_FILE => {
+                            block.set_len(0);
+                            return (block, Ok(()));
+                        }
+                        NtStatus::NETWORK_SESSION_EXPIRED => {}
+                        status if is_stale(status) && !is_reopened => {
+                            is_reopened = true;
+                            handle.make_stale(&at, status);
+                        }
+                        status => return (block, Err(Error::refused("read", status))),
+                    }
+                    block
+                }
+                Outcome::Lost { operations, .. } => taken_back(operations),
+                Outcome::Failed { operations, error } => return (taken_back(operations), Err(error)),
+            };
+        }
+        (block, Err(Error::Lost(LostReason::Closed)))
+    }
+
+    /// Writes the whole block at `offset`, at most [`Limits::write_max`](crate::Limits). When the block is the only handle
+    /// on its slot and no slice of it, header and data leave in one piece.
     ///
     /// # Errors
     /// [`Error::PeerRefused`] and what any request may meet; a short write is one.
-    pub async fn write_at(&self, offset: u64, block: Block) -> Result<()> {
-        let _ = (offset, block);
-        Err(Error::Misuse("not yet"))
+    pub async fn write_at(&self, offset: u64, mut block: Block) -> Result<()> {
+        let handle = &self.inner;
+        let length = block.len();
+        if length > handle.share.limits().write_max as usize {
+            return Err(Error::Misuse("a write is longer than the server allows"));
+        }
+        if length == 0 {
+            return Ok(());
+        }
+        let link = handle.share.client().link();
+        let _permit = link.budget.acquire(length as u64).await;
+        for _ in 0..ATTEMPTS {
+            let at = handle.opened().await?;
+            let operation = ops::write(at.tree.id, at.file_id, offset, block);
+            match at.session.exchange(at.tree.chain(vec![operation]), length as u64).await {
+                Outcome::Replied(replies) => {
+                    link.consider_channels(&at.session);
+                    let reply = first(&replies)?;
+                    if is_stale(reply.status()) {
+                        // The block is gone; the caller's next attempt finds the file opened again.
+                        handle.make_stale(&at, reply.status());
+                    }
+                    check("write", reply)?;
+                    let count = WriteResponse::decode(&mut reply.body())?.count;
+                    if count as usize != length {
+                        return Err(Error::refused("write", NtStatus::DISK_FULL));
+                    }
+                    handle.wrote();
+                    return Ok(());
+                }
+                Outcome::Lost { mut operations, .. } => {
+                    let payload = operations.pop().and_then(|operation| operation.payload);
+                    // Sealed in place, and the ciphertext is all there is.
+                    block = payload.ok_or(Error::Lost(LostReason::OutcomeUnknown))?;
+                }
+                Outcome::Failed { error, .. } => return Err(error),
+            }
+        }
+        Err(Error::Lost(LostReason::Closed))
     }
 
     /// Waits until the server has the file on its disk.
     ///
     /// # Errors
-    /// What any request may meet.
+    /// What any request may meet; [`LostReason::WritesInDoubt`] if the server came back meanwhile without this open, so
+    /// that what was written before is perhaps not what it flushed.
     pub async fn flush(&self) -> Result<()> {
-        Err(Error::Misuse("not yet"))
+        let handle = &self.inner;
+        let replies = handle.run(Replay::Safe, |tree, file| ops::flush(tree, file)).await?;
+        check("flush", first(&replies)?)?;
+        handle.flushed()
     }
 
     /// Asks for information, for instance `query::<FileAllInformation>()`.
@@ -43,7 +159,12 @@ impl Handle {
     /// # Errors
     /// What any request may meet.
     pub async fn query<I: FileInformation>(&self) -> Result<I> {
-        Err(Error::Misuse("not yet"))
+        let output_max = QUERY_MAX.min(self.inner.share.limits().transact_max);
+        let build = |tree, file| ops::query_file::<I>(tree, file, output_max);
+        let replies = self.inner.run(Replay::Safe, build).await?;
+        let reply = first(&replies)?;
+        check("query", reply)?;
+        Ok(I::decode(QueryInfoResponse::decode(&mut reply.body())?.output)?)
     }
 
     /// Sets information, for instance `FileBasicInformation`, `FileEndOfFileInformation`, `FileRenameInformation`.
@@ -51,8 +172,14 @@ impl Handle {
     /// # Errors
     /// What any request may meet.
     pub async fn set<I: FileInformation>(&self, information: &I) -> Result<()> {
-        let _ = information;
-        Err(Error::Misuse("not yet"))
+        // To rename or link twice is an error the second time.
+        let replay = match I::CLASS {
+            FileInfoClass::Rename | FileInfoClass::RenameEx | FileInfoClass::Link => Replay::Once,
+            _ => Replay::Safe,
+        };
+        let build = |tree, file| ops::set_file(tree, file, information);
+        let replies = self.inner.run(replay, build).await?;
+        check("set", first(&replies)?)
     }
 
     /// A security descriptor, self-relative ([MS-DTYP] 2.4.6).
@@ -60,8 +187,12 @@ impl Handle {
     /// # Errors
     /// What any request may meet.
     pub async fn query_security(&self, what: SecurityInformation) -> Result<Vec<u8>> {
-        let _ = what;
-        Err(Error::Misuse("not yet"))
+        let output_max = QUERY_MAX.min(self.inner.share.limits().transact_max);
+        let build = |tree, file| ops::query_security(tree, file, what, output_max);
+        let replies = self.inner.run(Replay::Safe, build).await?;
+        let reply = first(&replies)?;
+        check("query the security descriptor", reply)?;
+        Ok(QueryInfoResponse::decode(&mut reply.body())?.output.to_vec())
     }
 
     /// Sets a security descriptor, self-relative.
@@ -69,17 +200,38 @@ impl Handle {
     /// # Errors
     /// What any request may meet.
     pub async fn set_security(&self, what: SecurityInformation, descriptor: &[u8]) -> Result<()> {
-        let _ = (what, descriptor);
-        Err(Error::Misuse("not yet"))
+        let build = |tree, file| ops::set_security(tree, file, what, descriptor);
+        let replies = self.inner.run(Replay::Safe, build).await?;
+        check("set the security descriptor", first(&replies)?)
     }
 
-    /// FSCTL on this open; what it answers.
+    /// FSCTL on this open; what it answers. An answer that did not fit (`STATUS_BUFFER_OVERFLOW`) is given as far as it
+    /// came.
     ///
     /// # Errors
     /// What any request may meet.
     pub async fn ioctl(&self, code: CtlCode, input: &[u8], output_max: u32) -> Result<Vec<u8>> {
-        let _ = (code, input, output_max);
-        Err(Error::Misuse("not yet"))
+        Ok(self.ioctl_with_status(code, input, output_max).await?.1)
+    }
+
+    pub(crate) async fn ioctl_with_status(
+        &self,
+        code: CtlCode,
+        input: &[u8],
+        output_max: u32,
+    ) -> Result<(NtStatus, Vec<u8>)> {
+        let replay = match code {
+            CtlCode::PIPE_TRANSCEIVE => Replay::Once,
+            _ => Replay::Safe,
+        };
+        let build = |tree, file| ops::ioctl(tree, file, code, input, output_max);
+        let replies = self.inner.run(replay, build).await?;
+        let reply = first(&replies)?;
+        if reply.status() != NtStatus::BUFFER_OVERFLOW {
+            check("control", reply)?;
+        }
+        let output = IoctlResponse::decode(&mut reply.body())?.output.to_vec();
+        Ok((reply.status(), output))
     }
 
     /// Waits for changes in this directory. An empty list: too many to tell, look for yourself.
@@ -91,20 +243,48 @@ impl Handle {
         filter: CompletionFilter,
         recursive: bool,
     ) -> Result<Vec<FileNotifyInformation>> {
-        let _ = (filter, recursive);
-        Err(Error::Misuse("not yet"))
+        let output_max = QUERY_MAX.min(self.inner.share.limits().transact_max);
+        let build = |tree, file| ops::watch(tree, file, filter, recursive, output_max);
+        let replies = self.inner.run(Replay::Safe, build).await?;
+        let reply = first(&replies)?;
+        check("watch", reply)?;
+        if reply.status() == NtStatus::NOTIFY_ENUM_DIR {
+            return Ok(Vec::new());
+        }
+        Ok(decode_changes(ChangeNotifyResponse::decode(&mut reply.body())?.output)?)
     }
 
-    /// Closes it and waits for the server's word.
+    /// Closes it and waits for the server's word. A file whose connection is lost is closed by the server itself.
     ///
     /// # Errors
-    /// What any request may meet.
+    /// [`Error::PeerRefused`].
     pub async fn close(self) -> Result<()> {
-        Err(Error::Misuse("not yet"))
+        self.inner.close().await
     }
 
     /// What CREATE answered.
     pub fn created(&self) -> &Created {
-        unreachable!("no handle is made yet")
+        &self.inner.created
+    }
+
+    /// Its path in [`share`](Self::share), which DFS may have made another one than was opened.
+    pub fn path(&self) -> &crate::Text {
+        &self.inner.path
+    }
+
+    /// The share it lies in, which DFS may have made another one than it was opened on.
+    pub fn share(&self) -> &Share {
+        &self.inner.share
+    }
+}
+
+fn taken_back(mut operations: Vec<crate::Operation>) -> BlockMut {
+    let operation = operations.pop().expect("an operation comes back");
+    operation.receive.expect("a READ comes back with its block")
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Handle({})", self.inner.path)
     }
 }

@@ -36,25 +36,36 @@
 //! Every future here may be dropped at any time: the request is cancelled, and its blocks are kept until the server
 //! has answered. Nothing holds a lock over an await.
 
+mod budget;
+mod channel;
+mod channels;
 mod client;
+mod depth;
+mod dfs;
 mod directory;
+mod driver;
 mod endpoint;
 mod error;
 mod handle;
-mod interim;
+mod link;
 mod login;
 mod open;
+mod opened;
+mod ops;
 mod options;
 mod share;
+mod shares;
 mod small;
 mod smb_tree;
+mod socket;
+mod tree;
 
 pub use client::{Client, ConnectionInfo};
 pub use directory::Directory;
-pub use endpoint::{Endpoint, EndpointFault};
+pub use endpoint::{Endpoint, EndpointFault, PORT};
 pub use error::{Error, LostReason, Result};
 pub use handle::Handle;
-pub use interim::{Encryption, Operation, Reply, Signing};
+pub use ropeway_smb_proto::client::{Encryption, Operation, Reply, Signing};
 pub use login::Login;
 pub use open::{Created, OpenFile};
 pub use options::{ClientOptions, TcpOptions};

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use crate::interim::{Encryption, Signing};
+use ropeway_smb_proto::client::{Encryption, Signing};
 use ropeway_smb_proto::wire::negotiate::Dialect;
 
 use crate::{Error, Result};

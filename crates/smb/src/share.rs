@@ -1,17 +1,31 @@
 //! A share, connected to.
 
-use ropeway_smb_proto::wire::Text;
+use std::fmt;
+use std::sync::Arc;
+
+use ropeway_smb_proto::wire::create::{AccessMask, CreateDisposition, CreateResponse};
 use ropeway_smb_proto::wire::info::{
-    FileAllInformation, FileFsAttributeInformation, FileFsFullSizeInformation, FileFsVolumeInformation,
+    FileAllInformation, FileDispositionInformation, FileFsAttributeInformation, FileFsFullSizeInformation,
+    FileFsVolumeInformation, FileRenameInformation, FsInformation, Information,
 };
 use ropeway_smb_proto::wire::negotiate::Dialect;
+use ropeway_smb_proto::wire::query_info::QueryInfoResponse;
 use ropeway_smb_proto::wire::tree_connect::{ShareCapabilities, ShareFlags, ShareType};
+use ropeway_smb_proto::wire::{FileId, NtStatus, Text, TreeId};
 
-use crate::{Client, Directory, Error, Handle, OpenFile, Operation, Reply, Result};
+use crate::dfs::routed;
+use crate::link::Outcome;
+use crate::opened::{Durability, HandleInner};
+use crate::tree::{Ran, Replay, ShareInner, check, first, nth};
+use crate::{
+    Client, Created, Directory, Error, Handle, LostReason, OpenFile, Operation, Reply, Result, ops,
+};
 
 /// A share, connected to. Clones are the same share. A lost connection is made again, and the share with it.
-#[derive(Clone, Debug)]
-pub struct Share {}
+#[derive(Clone)]
+pub struct Share {
+    inner: Arc<ShareInner>,
+}
 
 /// What one request may carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,29 +54,51 @@ pub struct Volume {
 }
 
 impl Share {
+    pub(crate) fn new(inner: ShareInner) -> Self {
+        Self {
+            inner: Arc::new(inner),
+        }
+    }
+
+    pub(crate) fn inner(&self) -> &ShareInner {
+        &self.inner
+    }
+
     /// Its name, as given.
     pub fn name(&self) -> &str {
-        ""
+        &self.inner.name
     }
 
     /// The client it belongs to.
     pub fn client(&self) -> &Client {
-        unreachable!("no share is made yet")
+        &self.inner.client
     }
 
     /// Disk, pipe or printer.
     pub fn share_type(&self) -> ShareType {
-        unreachable!("no share is made yet")
+        self.inner.last().share_type
     }
 
     /// How it is to be cached, and whether it is in DFS or sealed.
     pub fn flags(&self) -> ShareFlags {
-        unreachable!("no share is made yet")
+        self.inner.last().flags
     }
 
     /// What it is capable of.
     pub fn capabilities(&self) -> ShareCapabilities {
-        unreachable!("no share is made yet")
+        self.inner.last().capabilities
+    }
+
+    /// What one request may carry.
+    pub fn limits(&self) -> Limits {
+        let session = self.client().link().last();
+        let negotiated = &session.negotiated;
+        Limits {
+            read_max: negotiated.max_read,
+            write_max: negotiated.max_write,
+            transact_max: negotiated.max_transact,
+            dialect: negotiated.dialect,
+        }
     }
 
     /// Opens or makes a file or directory. `path` has backslashes between names and none at either end; empty is the
@@ -71,26 +107,49 @@ impl Share {
     /// # Errors
     /// [`Error::PeerRefused`] and what any request may meet.
     pub async fn open(&self, path: &Text, open: &OpenFile) -> Result<Handle> {
-        let _ = (path, open);
-        Err(Error::Misuse("not yet"))
+        routed!(self, path, |share, path| share.open_here(path, open).await)
     }
 
-    /// Sends requests of the caller's own making, as one compound. The tree of each operation is filled in.
+    pub(crate) async fn open_here(&self, path: &Text, open: &OpenFile) -> Result<Handle> {
+        check_path(path)?;
+        let durability = Durability::of(self, open)?;
+        let build = |tree| {
+            let contexts = durability.contexts();
+            vec![ops::create(tree, path, open, durability.oplock, contexts)]
+        };
+        let ran = self.inner.run(replay_of(open), 0, build).await?;
+        let inner = HandleInner::new(self, path, open, durability.create_guid, &ran)?;
+        Ok(Handle {
+            inner: Arc::new(inner),
+        })
+    }
+
+    /// Sends requests of the caller's own making, as one compound. The tree of each operation is filled in. They are sent
+    /// once; what a lost connection did to them, the caller has to find out.
     ///
     /// # Errors
     /// The requests did not get there or back; what the server says to each is in its [`Reply`].
-    pub async fn chain(&self, operations: Vec<Operation>, related: bool) -> Result<Vec<Reply>> {
-        let _ = (operations, related);
-        Err(Error::Misuse("not yet"))
+    pub async fn chain(&self, mut operations: Vec<Operation>, related: bool) -> Result<Vec<Reply>> {
+        let (session, tree) = self.inner.tree().await?;
+        for operation in &mut operations {
+            operation.tree = tree.id;
+        }
+        let mut chain = tree.chain(operations);
+        chain.related = related;
+        match session.exchange(chain, 0).await {
+            Outcome::Replied(replies) => Ok(replies),
+            Outcome::Lost { sent: false, .. } => Err(Error::Lost(LostReason::Closed)),
+            Outcome::Lost { sent: true, .. } => Err(Error::Lost(LostReason::OutcomeUnknown)),
+            Outcome::Failed { error, .. } => Err(error),
+        }
     }
 
-    /// Lists a directory, `*` for all.
+    /// Lists a directory, `*` for all. A small one takes one round trip.
     ///
     /// # Errors
     /// The directory cannot be opened or listed. One without a matching name is an empty list.
     pub async fn list(&self, path: &Text, pattern: &str) -> Result<Directory> {
-        let _ = (path, pattern);
-        Err(Error::Misuse("not yet"))
+        routed!(self, path, |share, path| Directory::open(share, path, pattern).await)
     }
 
     /// All about a file or directory, in one round trip; a reparse point is not followed.
@@ -98,8 +157,18 @@ impl Share {
     /// # Errors
     /// It is not there, or the user may not.
     pub async fn stat(&self, path: &Text) -> Result<FileAllInformation> {
-        let _ = path;
-        Err(Error::Misuse("not yet"))
+        routed!(self, path, |share, path| share.stat_here(path).await)
+    }
+
+    async fn stat_here(&self, path: &Text) -> Result<FileAllInformation> {
+        let open = OpenFile::metadata(AccessMask::READ_ATTRIBUTES);
+        // The fixed part, and the name, which servers give from the root on.
+        let output_max = ops::query_all_len(path);
+        let steps = |tree, file| vec![ops::query_file::<FileAllInformation>(tree, file, output_max)];
+        let done = self.compound(path, &open, Replay::Safe, steps).await?;
+        let reply = nth(&done.replies, 0)?;
+        check("query", reply)?;
+        Ok(FileAllInformation::decode(QueryInfoResponse::decode(&mut reply.body())?.output)?)
     }
 
     /// Makes a directory, in one round trip.
@@ -107,8 +176,10 @@ impl Share {
     /// # Errors
     /// The name is taken, or the user may not.
     pub async fn make_directory(&self, path: &Text) -> Result<()> {
-        let _ = path;
-        Err(Error::Misuse("not yet"))
+        routed!(self, path, |share, path| {
+            let open = OpenFile::make_directory();
+            share.compound(path, &open, Replay::Once, |_, _| Vec::new()).await.map(drop)
+        })
     }
 
     /// Removes a file or an empty directory, in one round trip; a reparse point itself, not what it leads to.
@@ -116,17 +187,33 @@ impl Share {
     /// # Errors
     /// It is not there, not empty, in use, or the user may not.
     pub async fn remove(&self, path: &Text) -> Result<()> {
-        let _ = path;
-        Err(Error::Misuse("not yet"))
+        let information = FileDispositionInformation { delete_pending: true };
+        routed!(self, path, |share, path| {
+            let steps = |tree, file| vec![ops::set_file(tree, file, &information)];
+            share.remove_here(path, steps).await
+        })
     }
 
-    /// Renames, in one round trip.
+    async fn remove_here(&self, path: &Text, steps: impl FnMut(TreeId, FileId) -> Vec<Operation>) -> Result<()> {
+        let open = OpenFile::delete();
+        let done = self.compound(path, &open, Replay::Once, steps).await?;
+        check("remove", nth(&done.replies, 0)?)
+    }
+
+    /// Renames, in one round trip. Both paths lie in this share.
     ///
     /// # Errors
     /// The new name is taken and `replace` is not set, or the user may not.
     pub async fn rename(&self, from: &Text, to: &Text, replace: bool) -> Result<()> {
-        let _ = (from, to, replace);
-        Err(Error::Misuse("not yet"))
+        let information = FileRenameInformation {
+            replace_if_exists: replace,
+            name: to.clone(),
+        };
+        check_path(to)?;
+        let open = OpenFile::delete();
+        let steps = |tree, file| vec![ops::set_file(tree, file, &information)];
+        let done = self.compound(from, &open, Replay::Once, steps).await?;
+        check("rename", nth(&done.replies, 0)?)
     }
 
     /// What the volume is, and its space, in one round trip.
@@ -134,11 +221,148 @@ impl Share {
     /// # Errors
     /// What any request may meet.
     pub async fn volume(&self) -> Result<Volume> {
-        Err(Error::Misuse("not yet"))
+        let open = OpenFile::metadata(AccessMask::READ_ATTRIBUTES);
+        let steps = |tree, file| {
+            vec![
+                ops::query_volume::<FileFsVolumeInformation>(tree, file),
+                ops::query_volume::<FileFsAttributeInformation>(tree, file),
+                ops::query_volume::<FileFsFullSizeInformation>(tree, file),
+            ]
+        };
+        let done = self.compound(&Text::default(), &open, Replay::Safe, steps).await?;
+        Ok(Volume {
+            volume: fs(&done.replies, 0)?,
+            attributes: fs(&done.replies, 1)?,
+            size: fs(&done.replies, 2)?,
+        })
     }
 
-    /// What one request may carry.
-    pub fn limits(&self) -> Limits {
-        unreachable!("no share is made yet")
+    /// CREATE, steps on what it opened, and CLOSE, in one round trip; the answers to the steps. A server that refuses the
+    /// compound gets the plain sequence, and from then on nothing else. The steps' own failures are for the caller.
+    pub(crate) async fn compound(
+        &self,
+        path: &Text,
+        open: &OpenFile,
+        replay: Replay,
+        mut steps: impl FnMut(TreeId, FileId) -> Vec<Operation>,
+    ) -> Result<Done> {
+        use std::sync::atomic::Ordering;
+        check_path(path)?;
+        let link = self.client().link();
+        if link.compounds.load(Ordering::Relaxed) {
+            let build = |tree| {
+                let mut operations = vec![ops::create(tree, path, open, Default::default(), Vec::new())];
+                operations.extend(steps(tree, FileId::RELATED));
+                operations.push(ops::close(tree, FileId::RELATED, false));
+                operations
+            };
+            let ran = self.inner.run(replay, 0, build).await?;
+            let Refusal::Compound = refusal(&ran.replies) else {
+                return done(ran);
+            };
+            self.close_left_open(&ran);
+        }
+        let handle = self.open_here(path, open).await?;
+        let mut replies = Vec::new();
+        for index in 0.. {
+            // One step at a time, each made anew for the file's own name.
+            let build = |tree, file| steps(tree, file).into_iter().nth(index);
+            let Some(reply) = handle.inner.step(replay, build).await? else {
+                break;
+            };
+            let is_success = reply.status().is_success();
+            replies.push(reply);
+            if !is_success {
+                break;
+            }
+        }
+        let created = handle.created().clone();
+        handle.close().await?;
+        if link.compounds.swap(false, Ordering::Relaxed) {
+            tracing::info!("the server refuses compounds; requests go one by one");
+        }
+        Ok(Done { created, replies })
+    }
+
+    /// Closes what a compound opened and, refused in its middle, did not close.
+    pub(crate) fn close_left_open(&self, ran: &Ran) {
+        if let Some(file_id) = crate::driver::left_open(&ran.replies) {
+            ran.session.aside(crate::channel::Side::Close {
+                tree: ran.tree.id,
+                file_id,
+                encrypt: ran.tree.is_sealed(),
+            });
+        }
+    }
+}
+
+/// What a compound came to: the CREATE succeeded.
+pub(crate) struct Done {
+    pub(crate) created: Created,
+    /// The answers to the steps.
+    pub(crate) replies: Vec<Reply>,
+}
+
+fn done(ran: Ran) -> Result<Done> {
+    let mut replies = ran.replies;
+    let created = {
+        let reply = first(&replies)?;
+        check("open", reply)?;
+        Created::from_wire(&CreateResponse::decode(&mut reply.body())?)
+    };
+    replies.remove(0);
+    // CLOSE: its failure says nothing that a step's did not say.
+    replies.pop();
+    Ok(Done { created, replies })
+}
+
+/// What a server means by refusing.
+pub(crate) enum Refusal {
+    /// One of the requests, or none.
+    Request,
+    /// That they came together.
+    Compound,
+}
+
+/// Whether the compound itself was refused: the first request went well and its relations did not find what it opened, or
+/// all were refused in the same breath as invalid. Only servers that never did compounds answer so.
+pub(crate) fn refusal(replies: &[Reply]) -> Refusal {
+    let is_refused = |reply: &Reply| {
+        matches!(
+            reply.status(),
+            NtStatus::INVALID_PARAMETER | NtStatus::FILE_CLOSED | NtStatus::NOT_IMPLEMENTED
+        )
+    };
+    match replies {
+        [_, related @ ..] if !related.is_empty() && related.iter().all(is_refused) => Refusal::Compound,
+        _ => Refusal::Request,
+    }
+}
+
+fn fs<I: FsInformation>(replies: &[Reply], index: usize) -> Result<I> {
+    let reply = nth(replies, index)?;
+    check("query the volume", reply)?;
+    Ok(I::decode(QueryInfoResponse::decode(&mut reply.body())?.output)?)
+}
+
+/// A path that a CREATE can carry.
+pub(crate) fn check_path(path: &Text) -> Result<()> {
+    if path.units().len() <= ops::PATH_UNITS_MAX {
+        return Ok(());
+    }
+    Err(Error::refused("open", NtStatus::NAME_TOO_LONG))
+}
+
+/// Whether CREATE may be sent again when nobody knows whether it was done.
+pub(crate) fn replay_of(open: &OpenFile) -> Replay {
+    match open.disposition {
+        CreateDisposition::Create => Replay::Once,
+        _ => Replay::Safe,
+    }
+}
+
+impl fmt::Debug for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Share({}/{})", self.client().endpoint(), self.name())
     }
 }

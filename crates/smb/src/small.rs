@@ -1,11 +1,18 @@
 //! Small files: one related compound, one round trip.
 
-use ropeway_block::{Block, BlockMut};
-use ropeway_smb_proto::wire::create::CreateDisposition;
-use ropeway_smb_proto::wire::info::FileBasicInformation;
-use ropeway_smb_proto::wire::{FileAttributes, Text};
+use std::sync::atomic::Ordering;
 
-use crate::{Created, Error, Result, Share};
+use ropeway_block::{Block, BlockMut};
+use ropeway_smb_proto::wire::create::{CreateDisposition, CreateResponse, OplockLevel};
+use ropeway_smb_proto::wire::info::{FileBasicInformation, FileRenameInformation};
+use ropeway_smb_proto::wire::write::WriteResponse;
+use ropeway_smb_proto::wire::{FileAttributes, FileId, NtStatus, Text, TreeId};
+
+use crate::dfs::routed;
+use crate::link::Outcome;
+use crate::share::{Refusal, check_path, refusal};
+use crate::tree::{ATTEMPTS, Ran, Replay, check, first, nth};
+use crate::{Created, Error, LostReason, OpenFile, Operation, Result, Share, ops};
 
 /// A small file to write.
 #[derive(Clone, Debug)]
@@ -46,20 +53,203 @@ pub struct GotSmall {
     pub created: Created,
 }
 
+/// Where each step's answer stands.
+#[derive(Default)]
+struct Steps {
+    write: Option<usize>,
+    basic: Option<usize>,
+    flush: Option<usize>,
+    rename: Option<usize>,
+}
+
+impl PutSmall {
+    fn steps(&self) -> Steps {
+        let mut count = 0;
+        let mut place = |is_there: bool| {
+            is_there.then(|| {
+                count += 1;
+                count - 1
+            })
+        };
+        Steps {
+            write: place(self.content.is_some()),
+            basic: place(self.basic.is_some()),
+            flush: place(self.flush),
+            rename: place(self.temporary.is_some()),
+        }
+    }
+
+    fn operations(&self, tree: TreeId, file: FileId) -> Vec<Operation> {
+        let mut operations = Vec::with_capacity(6);
+        operations.extend(self.content.iter().map(|block| ops::write(tree, file, 0, block.clone())));
+        operations.extend(self.basic.iter().map(|basic| ops::set_file(tree, file, basic)));
+        if self.flush {
+            operations.push(ops::flush(tree, file));
+        }
+        if self.temporary.is_some() {
+            let rename = FileRenameInformation {
+                replace_if_exists: self.replace,
+                name: self.path.clone(),
+            };
+            operations.push(ops::set_file(tree, file, &rename));
+        }
+        operations
+    }
+}
+
 impl Share {
     /// Writes a small file in one round trip. A server that refuses the compound gets the plain sequence.
     ///
     /// # Errors
     /// The first step that failed. If it was not the first, a file may be left, at `temporary` where there is one.
     pub async fn put_small(&self, put: PutSmall) -> Result<PutDone> {
-        let _ = put;
-        Err(Error::Misuse("not yet"))
+        routed!(self, &put.path, |share, path| share.put_here(&put, path).await)
+    }
+
+    async fn put_here(&self, put: &PutSmall, path: &Text) -> Result<PutDone> {
+        if put.path.units() != path.units() && put.temporary.is_some() {
+            // DFS leads elsewhere, where the temporary name is another one too.
+            return Err(Error::refused("write", NtStatus::PATH_NOT_COVERED));
+        }
+        let length = put.content.as_ref().map_or(0, |block| block.len() as u64);
+        if length > u64::from(self.limits().write_max) {
+            return Err(Error::Misuse("a write is longer than the server allows"));
+        }
+        let open = OpenFile {
+            attributes: put.attributes,
+            durable: false,
+            query_on_disk_id: false,
+            // Servers go on after a failed WRITE, and would replace a whole file by a part of one: a full disk has to
+            // show at CREATE.
+            allocation: (put.temporary.is_some() && put.replace && length > 0).then_some(length),
+            ..OpenFile::write(put.disposition)
+        };
+        // Done twice, each of these ends the same; exclusive creation and renaming do not.
+        let replay = match put.temporary.is_some() || put.disposition == CreateDisposition::Create {
+            true => Replay::Once,
+            false => Replay::Safe,
+        };
+        let _permit = self.client().link().budget.acquire(length.max(1)).await;
+        let first = put.temporary.as_ref().unwrap_or(path);
+        let steps = put.steps();
+        let done = self
+            .compound(first, &open, replay, |tree, file| put.operations(tree, file))
+            .await?;
+        let step = |op: &'static str, index: Option<usize>| match index {
+            Some(index) => check(op, nth(&done.replies, index)?),
+            None => Ok(()),
+        };
+        if let Some(index) = steps.write {
+            let reply = nth(&done.replies, index)?;
+            check("write", reply)?;
+            let count = WriteResponse::decode(&mut reply.body())?.count;
+            if u64::from(count) != length {
+                return Err(Error::refused("write", NtStatus::DISK_FULL));
+            }
+        }
+        step("flush", steps.flush)?;
+        step("rename", steps.rename)?;
+        let basic = step("set times and attributes", steps.basic);
+        Ok(PutDone {
+            created: done.created,
+            basic,
+        })
     }
 
     /// Reads a small file in one round trip, as much as the block holds (and [`Limits::read_max`](crate::Limits)
     /// allows).
     pub async fn get_small(&self, path: &Text, block: BlockMut) -> (BlockMut, Result<GotSmall>) {
-        let _ = path;
-        (block, Err(Error::Misuse("not yet")))
+        let mut slot = Some(block);
+        let outcome = async { routed!(self, path, |share, path| share.get_here(path, &mut slot).await) }.await;
+        (slot.expect("the block is put back"), outcome)
+    }
+
+    async fn get_here(&self, path: &Text, slot: &mut Option<BlockMut>) -> Result<GotSmall> {
+        check_path(path)?;
+        let room = slot.as_ref().map_or(0, BlockMut::capacity);
+        let length = u32::try_from(room).unwrap_or(u32::MAX).min(self.limits().read_max);
+        let open = OpenFile {
+            durable: false,
+            query_on_disk_id: false,
+            ..OpenFile::read()
+        };
+        let link = self.client().link();
+        let _permit = link.budget.acquire(u64::from(length)).await;
+        for _ in 0..ATTEMPTS {
+            if !link.compounds.load(Ordering::Relaxed) {
+                return self.get_plainly(path, &open, slot, length).await;
+            }
+            let (session, tree) = self.inner().tree().await?;
+            let block = slot.take().expect("the block is put back after each attempt");
+            let operations = vec![
+                ops::create(tree.id, path, &open, OplockLevel::None, Vec::new()),
+                ops::read(tree.id, FileId::RELATED, 0, length, block),
+                ops::close(tree.id, FileId::RELATED, false),
+            ];
+            let mut replies = match session.exchange(tree.chain(operations), u64::from(length)).await {
+                Outcome::Replied(replies) => replies,
+                Outcome::Lost { mut operations, .. } => {
+                    *slot = operations.get_mut(1).and_then(|operation| operation.receive.take());
+                    continue;
+                }
+                Outcome::Failed { mut operations, error } => {
+                    *slot = operations.get_mut(1).and_then(|operation| operation.receive.take());
+                    return Err(error);
+                }
+            };
+            *slot = replies.get_mut(1).and_then(|reply| reply.payload.take());
+            match first(&replies)?.status() {
+                NtStatus::NETWORK_SESSION_EXPIRED => continue,
+                NtStatus::NETWORK_NAME_DELETED => {
+                    self.inner().forget(tree);
+                    continue;
+                }
+                _ => {}
+            }
+            let ran = Ran {
+                session,
+                tree,
+                replies,
+            };
+            if let Refusal::Compound = refusal(&ran.replies) {
+                self.close_left_open(&ran);
+                let got = self.get_plainly(path, &open, slot, length).await?;
+                link.compounds.store(false, Ordering::Relaxed);
+                return Ok(got);
+            }
+            check("open", first(&ran.replies)?)?;
+            let created = CreateResponse::decode(&mut first(&ran.replies)?.body())?;
+            let reply = nth(&ran.replies, 1)?;
+            match reply.status() {
+                NtStatus::END_OF_FILE => {
+                    if let Some(block) = slot {
+                        block.set_len(0);
+                    }
+                }
+                _ => check("read", reply)?,
+            }
+            return Ok(GotSmall {
+                created: Created::from_wire(&created),
+            });
+        }
+        Err(Error::Lost(LostReason::Closed))
+    }
+
+    async fn get_plainly(
+        &self,
+        path: &Text,
+        open: &OpenFile,
+        slot: &mut Option<BlockMut>,
+        length: u32,
+    ) -> Result<GotSmall> {
+        let handle = self.open_here(path, open).await?;
+        let block = slot.take().expect("the block is put back after each attempt");
+        // The permit for these bytes is held already; a second one could wait for the first.
+        let (block, outcome) = handle.read_without_permit(0, block, length as usize).await;
+        *slot = Some(block);
+        outcome?;
+        let created = handle.created().clone();
+        handle.close().await?;
+        Ok(GotSmall { created })
     }
 }

@@ -120,6 +120,8 @@ pub enum DropReason {
     Cancelled,
     /// The server does not grant enough credits for it; a smaller one may pass.
     CreditsShort,
+    /// Encryption was asked for and the session has none.
+    NoEncryption,
     /// The connection ended.
     Ended,
 }

@@ -1,81 +1,376 @@
-//! The connection.
+//! The connection: its state and what its owner calls.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
+use super::credits::Credits;
+use super::frame::Compressor;
+use super::receive::Input;
+use super::session::{Login, Session};
+use super::table::{Table, read_length};
+use super::transmit::Control;
 use super::{
-    Chain, Config, CreditState, EndReason, Event, Misuse, Negotiated, PeerMisbehaved, Receive, SessionSecret,
-    Ticket, Transmit,
+    CHAINS_MAX, Chain, Config, CreditState, DropReason, EndReason, Event, Misuse, Negotiated, OPERATIONS_MAX,
+    PeerMisbehaved, Reply, SessionSecret, Ticket,
 };
-use crate::auth::spnego::SpnegoClient;
+use crate::crypto::Preauth;
+use crate::wire::frame::FRAME_LEN_MAX;
+use crate::wire::header::{Command, HEADER_LEN, HeaderFlags};
+use crate::wire::session_setup::SessionFlags;
+
+/// Events nobody has taken yet: chains are bounded, notifications are bounded by this.
+const EVENTS_MAX: usize = 2 * CHAINS_MAX;
 
 /// One TCP connection to a server; owned by one task. Times are since the connection's start.
+///
+/// ```text
+/// submit, log_in, cancel -> queue -> poll_transmit -> socket -> receive/received -> poll_event
+/// ```
+///
+/// After [`received`](Self::received) or anything that asks for something, poll events and transmits until there are
+/// none. After [`Event::Ended`] there is nothing more to do with it.
 pub struct Connection {
-    config: Config,
+    pub(super) config: Config,
+    pub(super) salt: [u8; 32],
+    pub(super) negotiated: Option<Negotiated>,
+    /// Over NEGOTIATE ([MS-SMB2] 3.2.1.2, `Connection.PreauthIntegrityHashValue`).
+    pub(super) preauth: Preauth,
+    pub(super) login: Login,
+    pub(super) session: Option<Session>,
+    pub(super) credits: Credits,
+    pub(super) table: Table,
+    /// Chains not sent yet, in order.
+    pub(super) queue: VecDeque<(Ticket, Chain)>,
+    /// Our own requests; they go first.
+    pub(super) controls: VecDeque<Control>,
+    /// Tickets whose requests are to be cancelled.
+    pub(super) cancels: VecDeque<Ticket>,
+    /// Answers that wait for the negotiation to be validated.
+    pub(super) held: Vec<(Ticket, Vec<Reply>)>,
+    /// The question is out.
+    pub(super) validating: bool,
+    pub(super) input: Input,
+    pub(super) compressor: Compressor,
+    pub(super) events: VecDeque<Event>,
+    pub(super) ended: Option<EndReason>,
+    pub(super) expired: bool,
+    /// ECHOs sent for want of credits since there were more.
+    pub(super) nudges: u32,
+    pub(super) copied: u64,
+    tickets: u64,
+    now: Duration,
+    /// Since when the server owes us something, or when it last sent something; none: not asked the time yet.
+    owing_since: Option<Duration>,
 }
 
-#[allow(unused_variables, missing_docs, reason = "the shape comes first")]
 impl Connection {
-    /// Queues NEGOTIATE.
+    /// Queues NEGOTIATE. `salt` is random.
     pub fn new(config: Config, salt: [u8; 32]) -> Self {
-        Self { config }
-    }
-    /// Logs in as soon as the negotiation is done. Again on a standing session: re-authentication.
-    pub fn log_in(&mut self, mechanisms: SpnegoClient) -> Result<(), Misuse> {
-        Ok(())
-    }
-    /// Makes this connection a further channel of a session.
-    pub fn bind(&mut self, session: &SessionSecret, mechanisms: SpnegoClient) -> Result<(), Misuse> {
-        Ok(())
-    }
-    pub fn submit(&mut self, chain: Chain) -> Result<Ticket, (Misuse, Chain)> {
-        Err((Misuse::Ended, chain))
-    }
-    pub fn cancel(&mut self, ticket: Ticket) {}
-    pub fn receive(&mut self) -> Receive<'_> {
-        Receive {
-            first: &mut [],
-            second: &mut [],
+        let target = config.credits_target;
+        Self {
+            config,
+            salt,
+            negotiated: None,
+            preauth: Preauth::new(),
+            login: Login::None,
+            session: None,
+            credits: Credits::new(target),
+            table: Table::default(),
+            queue: VecDeque::new(),
+            controls: VecDeque::from([Control::Negotiate]),
+            cancels: VecDeque::new(),
+            held: Vec::new(),
+            validating: false,
+            input: Input::new(),
+            compressor: Compressor::default(),
+            events: VecDeque::new(),
+            ended: None,
+            expired: false,
+            nudges: 0,
+            copied: 0,
+            tickets: 0,
+            now: Duration::ZERO,
+            owing_since: None,
         }
     }
-    pub fn received(&mut self, now: Duration, count: usize) -> Result<(), PeerMisbehaved> {
+
+    /// Queues a chain; it is sent when there is a session and credits suffice, after those submitted before.
+    ///
+    /// # Errors
+    /// [`Misuse`], with the chain.
+    #[allow(clippy::result_large_err, reason = "the caller gets its blocks back")]
+    pub fn submit(&mut self, chain: Chain) -> Result<Ticket, (Misuse, Chain)> {
+        if let Err(misuse) = self.check_chain(&chain) {
+            return Err((misuse, chain));
+        }
+        let ticket = Ticket(self.tickets);
+        self.tickets += 1;
+        let charge = self.chain_charge(&chain);
+        self.credits.want(charge);
+        self.queue.push_back((ticket, chain));
+        Ok(ticket)
+    }
+
+    fn check_chain(&self, chain: &Chain) -> Result<(), Misuse> {
+        if self.ended.is_some() {
+            return Err(Misuse::Ended);
+        }
+        if self.queue.len() + self.table.chains() + self.held.len() >= CHAINS_MAX {
+            return Err(Misuse::TooMany);
+        }
+        if chain.operations.is_empty() || chain.operations.len() > OPERATIONS_MAX {
+            return Err(Misuse::ChainLength);
+        }
+        if chain.encrypt && self.session.as_ref().is_some_and(|session| !session.seals()) {
+            return Err(Misuse::NoEncryption);
+        }
+        let limits = self.negotiated.as_ref();
+        let mut total = 0;
+        for operation in &chain.operations {
+            if let Command::Negotiate | Command::SessionSetup | Command::Cancel = operation.command {
+                return Err(Misuse::Command(operation.command));
+            }
+            let payload = operation.payload.as_ref().map_or(0, |payload| payload.len());
+            total += HEADER_LEN + operation.body.len() + payload + 8;
+            if limits.is_some_and(|limits| payload > limits.max_write as usize) {
+                return Err(Misuse::TooLong);
+            }
+            if let Some(block) = &operation.receive {
+                let asked = read_length(operation).ok_or(Misuse::Block)?;
+                if asked > block.capacity() {
+                    return Err(Misuse::Block);
+                }
+                if limits.is_some_and(|limits| asked > limits.max_read as usize) {
+                    return Err(Misuse::TooLong);
+                }
+            }
+        }
+        // Room for what goes before the messages.
+        if total > FRAME_LEN_MAX - 4096 {
+            return Err(Misuse::TooLong);
+        }
         Ok(())
     }
-    pub fn closed(&mut self) {}
-    pub fn poll_transmit(&mut self) -> Option<Transmit> {
-        None
+
+    /// Withdraws a chain: at once if it was not sent ([`Event::Dropped`]), else by asking the server, which answers in
+    /// any case ([`Event::Replied`]).
+    pub fn cancel(&mut self, ticket: Ticket) {
+        if let Some(place) = self.queue.iter().position(|(queued, _)| *queued == ticket) {
+            if let Some((_, chain)) = self.queue.remove(place) {
+                self.drop_queued(ticket, chain, DropReason::Cancelled);
+            }
+        } else if self.table.chain_mut(ticket).is_some() && !self.cancels.contains(&ticket) {
+            self.cancels.push_back(ticket);
+        }
     }
+
+    pub(super) fn drop_queued(&mut self, ticket: Ticket, chain: Chain, reason: DropReason) {
+        let charge = self.chain_charge(&chain);
+        self.credits.unwant(charge);
+        self.events.push_back(Event::Dropped {
+            ticket,
+            operations: chain.operations,
+            sent: false,
+            reason,
+        });
+    }
+
+    /// What a chain costs; before the negotiation as if every request cost one credit.
+    pub(super) fn chain_charge(&self, chain: &Chain) -> u32 {
+        chain
+            .operations
+            .iter()
+            .map(|operation| u32::from(self.charge(operation)))
+            .sum()
+    }
+
+    pub(super) fn charge(&self, operation: &super::Operation) -> u16 {
+        let multi_credit = self.negotiated.as_ref().is_some_and(|limits| limits.multi_credit);
+        let sent = match &operation.payload {
+            Some(payload) => payload.len(),
+            None => operation.body.len(),
+        };
+        let expected = (operation.response_max as usize).max(read_length(operation).unwrap_or(0));
+        Credits::charge(multi_credit, sent, expected)
+    }
+
+    /// The socket has no more to give, or failed.
+    pub fn closed(&mut self) {
+        self.end(EndReason::Closed);
+    }
+
+    /// Ends the connection: whatever is under way is given back.
+    pub(super) fn end(&mut self, reason: EndReason) {
+        if self.ended.is_some() {
+            return;
+        }
+        self.ended = Some(reason);
+        self.give_target_back();
+        for (ticket, replies) in std::mem::take(&mut self.held) {
+            // The answers came, but through a negotiation that was not validated.
+            drop(replies);
+            self.events.push_back(Event::Dropped {
+                ticket,
+                operations: Vec::new(),
+                sent: true,
+                reason: DropReason::Ended,
+            });
+        }
+        for (ticket, sent) in self.table.drain() {
+            let operations = self.recover(sent);
+            self.events.push_back(Event::Dropped {
+                ticket,
+                operations,
+                sent: true,
+                reason: DropReason::Ended,
+            });
+        }
+        while let Some((ticket, chain)) = self.queue.pop_front() {
+            self.drop_queued(ticket, chain, DropReason::Ended);
+        }
+        self.controls.clear();
+        self.cancels.clear();
+        self.login = Login::None;
+        self.events.push_back(Event::Ended(reason));
+    }
+
+    /// The operations of a chain that was sent, as they were submitted.
+    fn recover(&self, sent: super::table::Sent) -> Vec<super::Operation> {
+        let mut slots = sent.slots;
+        if let Some((index, before, after)) = sent.sealed_in_place {
+            let payload = &mut slots[index].operation.payload;
+            *payload = payload.take().and_then(|payload| {
+                let session = self.session.as_ref()?;
+                session.unseal(payload, before, after)
+            });
+        }
+        slots
+            .into_iter()
+            .map(|slot| {
+                let mut operation = slot.operation;
+                if operation.receive.is_none() {
+                    operation.receive = slot.reply.and_then(|reply| reply.payload);
+                }
+                operation
+            })
+            .collect()
+    }
+
+    /// What happened; none: nothing more.
     pub fn poll_event(&mut self) -> Option<Event> {
-        None
+        self.events.pop_front()
     }
+
+    pub(super) fn notify(&mut self, event: Event) -> Result<(), PeerMisbehaved> {
+        if self.events.len() >= EVENTS_MAX {
+            return Err(PeerMisbehaved::Flood);
+        }
+        self.events.push_back(event);
+        Ok(())
+    }
+
+    /// When to call [`handle_deadline`](Self::handle_deadline); perhaps at once, since not every call is told the time.
     pub fn deadline(&self) -> Option<Duration> {
-        None
+        if self.ended.is_some() || self.table.owed() == 0 {
+            return None;
+        }
+        Some(match self.owing_since {
+            Some(since) => since.saturating_add(self.config.silence_max),
+            None => self.now,
+        })
     }
-    pub fn handle_deadline(&mut self, now: Duration) {}
+
+    /// Time has passed.
+    pub fn handle_deadline(&mut self, now: Duration) {
+        self.now = self.now.max(now);
+        if self.table.owed() == 0 {
+            self.owing_since = None;
+            return;
+        }
+        match self.owing_since {
+            None => self.owing_since = Some(self.now),
+            Some(since) if self.now >= since.saturating_add(self.config.silence_max) => {
+                self.end(EndReason::Silent);
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// The server sent something.
+    pub(super) fn heard(&mut self, now: Duration) {
+        self.now = self.now.max(now);
+        self.owing_since = (self.table.owed() > 0).then_some(self.now);
+    }
+
+    /// What NEGOTIATE came to.
     pub fn negotiated(&self) -> Option<&Negotiated> {
-        None
+        self.negotiated.as_ref()
     }
+
+    /// The standing session's keys, to bind further channels ([`bind`](Self::bind)); none without session or keys.
     pub fn session(&self) -> Option<SessionSecret> {
-        None
+        self.session.as_ref().and_then(Session::secret)
     }
-    pub fn session_flags(&self) -> Option<crate::wire::session_setup::SessionFlags> {
-        None
+
+    /// The standing session's flags.
+    pub fn session_flags(&self) -> Option<SessionFlags> {
+        self.session.as_ref().map(|session| session.flags)
     }
+
+    /// Whether every request of the session is sealed.
+    pub fn is_encrypted(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| session.seal_all)
+    }
+
+    /// Whether every request of the session is signed, or sealed.
+    pub fn is_signed(&self) -> bool {
+        self.session
+            .as_ref()
+            .is_some_and(|session| session.seal_all || session.sign_all)
+    }
+
+    /// The credit account.
     pub fn credits(&self) -> CreditState {
-        CreditState::default()
+        self.credits.state()
     }
+
     /// Chains sent and not answered.
     pub fn in_flight(&self) -> usize {
-        0
+        self.table.chains()
     }
-    /// Chains waiting for credits.
+
+    /// Chains not sent.
     pub fn queued(&self) -> usize {
-        0
+        self.queue.len()
     }
+
+    /// Why it ended.
     pub fn ended(&self) -> Option<EndReason> {
-        None
+        self.ended
     }
+
     /// Payload bytes that had to be copied in user space, both ways.
     pub fn bytes_copied(&self) -> u64 {
-        0
+        self.copied
     }
 }
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connection")
+            .field("negotiated", &self.negotiated)
+            .field("credits", &self.credits.state())
+            .field("in_flight", &self.table.chains())
+            .field("queued", &self.queue.len())
+            .field("ended", &self.ended)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Whether a chain's operation goes with the one before.
+pub(super) fn is_related(chain: &Chain, index: usize) -> bool {
+    chain.related && index > 0
+}
+
+/// Flags that callers may set.
+pub(super) const CALLER_FLAGS: HeaderFlags = HeaderFlags::DFS_OPERATIONS.union(HeaderFlags::REPLAY_OPERATION);

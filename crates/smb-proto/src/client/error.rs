@@ -37,6 +37,9 @@ pub enum PeerMisbehaved {
     /// Encrypted wrongly, or for another session.
     #[error("an encrypted message does not open")]
     Unopenable,
+    /// The answer names another session.
+    #[error("a reply for another session")]
+    WrongSession,
     /// The negotiation was refused.
     #[error("the server refuses to negotiate: {0}")]
     NegotiationRefused(NtStatus),

@@ -1,10 +1,34 @@
 //! The client's end of one connection, without I/O.
+//!
+//! ```text
+//!                 +-------------------------- Connection --------------------------+
+//! Chain  -------> | queue -> credits -> frame (sign | compress | seal) -> Transmit | -----> socket
+//! Event  <------- | table <- dispatch <- (open | decompress | verify) <- Receive   | <----- socket
+//!                 +----------------------------------------------------------------+
+//!                    negotiate, login, validate: the connection's own requests
+//! ```
+//!
+//! A chain is one request or a compound. Its ticket is answered once ([`Event::Replied`]) or dropped once
+//! ([`Event::Dropped`]), and its blocks come back with that. Payloads are not copied: a READ's data is received into its
+//! block, a WRITE's block is sent with its head in the headroom; signing and sealing work in place.
+//!
+//! Invariants: credits are never overdrawn, message ids never used twice ([`credits`]); a message that is not protected
+//! as it must be changes nothing; whatever the server sends, there is an error and no panic.
 
 mod chain;
 mod config;
 mod connection;
+mod credits;
+mod dispatch;
 mod error;
+mod frame;
+mod login;
+mod negotiate;
+mod receive;
 mod session;
+mod table;
+mod transmit;
+mod validate;
 
 pub use chain::{Chain, DropReason, Event, Operation, Part, Receive, Reply, Ticket, Transmit};
 pub use config::{Compression, Config, CreditState, Encryption, Negotiated, Signing};

@@ -1,0 +1,364 @@
+//! Messages from the server: opened, decompressed, checked, and given to whoever awaits them.
+
+use ropeway_block::BlockMut;
+
+use super::connection::Connection;
+use super::table::{Flight, Owner};
+use super::transmit::Control;
+use super::{EndReason, Event, PeerMisbehaved, Reply, Ticket};
+use crate::compression::decompress;
+use crate::crypto::TRANSFORM_HEADER_LEN;
+use crate::wire::frame::Protocol;
+use crate::wire::header::{self, Command, HEADER_LEN, Header, HeaderFlags, Target};
+use crate::wire::oplock_break::BreakNotification;
+use crate::wire::read::{READ_DATA_OFFSET, ReadResponse};
+use crate::wire::transform::TransformHeader;
+use crate::wire::{MessageId, NtStatus, Reader, SessionId, TreeId};
+
+impl Connection {
+    /// A message without its frame header; `sealed` by whose keys, if it was.
+    pub(super) fn take_message(
+        &mut self,
+        bytes: &mut [u8],
+        sealed: Option<SessionId>,
+    ) -> Result<(), PeerMisbehaved> {
+        match Protocol::of(bytes)? {
+            Protocol::Smb2 => self.take_chain(bytes, sealed),
+            Protocol::Transform if sealed.is_none() => {
+                let (session, message) = self.open(bytes)?;
+                self.take_message(message, Some(session))
+            }
+            Protocol::Compression => {
+                let compression = self.compressor.compression;
+                if !compression.is_some() {
+                    return Err(PeerMisbehaved::NotAReply);
+                }
+                let limit = self.input.frame_max();
+                let mut message = decompress(bytes, compression.algorithms, compression.chained, limit)?;
+                if Protocol::of(&message)? != Protocol::Smb2 {
+                    return Err(PeerMisbehaved::NotAReply);
+                }
+                self.take_chain(&mut message, sealed)
+            }
+            _ => Err(PeerMisbehaved::NotAReply),
+        }
+    }
+
+    /// Opens a sealed message in place ([MS-SMB2] 3.2.5.1.1).
+    pub(super) fn open<'a>(&self, bytes: &'a mut [u8]) -> Result<(SessionId, &'a mut [u8]), PeerMisbehaved> {
+        let unopenable = PeerMisbehaved::Unopenable;
+        let (head, message) = bytes
+            .split_first_chunk_mut::<TRANSFORM_HEADER_LEN>()
+            .ok_or(unopenable)?;
+        let transform = TransformHeader::decode(&mut Reader::new(head, "SMB2 TRANSFORM_HEADER"))?;
+        let session = self
+            .session
+            .as_ref()
+            .filter(|session| session.id == transform.session_id)
+            .ok_or(unopenable)?;
+        session.open(head, message).map_err(|_| unopenable)?;
+        Ok((transform.session_id, message))
+    }
+
+    fn take_chain(&mut self, bytes: &mut [u8], sealed: Option<SessionId>) -> Result<(), PeerMisbehaved> {
+        let mut rest = bytes;
+        // Each message takes at least its header off.
+        while !rest.is_empty() && self.ended.is_none() {
+            let length = match header::Chain::new(rest).next() {
+                Some(message) => message?.len(),
+                None => return Ok(()),
+            };
+            let (message, after) = rest.split_at_mut(length);
+            self.take_one(message, sealed)?;
+            rest = after;
+        }
+        Ok(())
+    }
+
+    fn take_one(&mut self, message: &mut [u8], sealed: Option<SessionId>) -> Result<(), PeerMisbehaved> {
+        let header = Header::decode(&mut Reader::new(message, "SMB2 header"))?;
+        if !header.is_response() {
+            return Err(PeerMisbehaved::NotAReply);
+        }
+        if header.message_id == MessageId::UNSOLICITED {
+            return self.take_notification(&header, message, sealed);
+        }
+        let flight = self.awaited(&header)?;
+        if !self.check(&header, flight, message, sealed)? {
+            return Ok(());
+        }
+        if header.status == NtStatus::PENDING {
+            self.take_interim(&header, flight);
+            return Ok(());
+        }
+        self.check_length(&header, message)?;
+        self.answered(&header, flight)?;
+        match flight.owner {
+            Owner::Negotiate if header.status != NtStatus::SUCCESS => {
+                Err(PeerMisbehaved::NegotiationRefused(header.status))
+            }
+            Owner::Negotiate => self.handle_negotiate(message),
+            Owner::SessionSetup => self.handle_session_setup(&header, message),
+            Owner::Validate => self.handle_validation(&header, message),
+            Owner::Echo => Ok(()),
+            Owner::Chain(ticket, index) => {
+                let block = self
+                    .table
+                    .chain_mut(ticket)
+                    .and_then(|sent| sent.slots[index].operation.receive.take());
+                let reply = self.reply(&header, message, block)?;
+                self.reply_to(ticket, index, reply)
+            }
+        }
+    }
+
+    /// A READ's answer that lies in its block, its head in the headroom; length and head were checked.
+    pub(super) fn take_read(
+        &mut self,
+        id: MessageId,
+        mut block: BlockMut,
+        sealed: Option<SessionId>,
+    ) -> Result<(), PeerMisbehaved> {
+        let outcome = self.check_read(id, &mut block, sealed);
+        let (ticket, index, header) = match outcome {
+            Ok(Some(answered)) => answered,
+            Ok(None) | Err(_) => {
+                block.set_len(0);
+                if let Some(operation) = self.table.operation_mut(id) {
+                    operation.receive = Some(block);
+                }
+                return outcome.map(|_| ());
+            }
+        };
+        let reply = Reply {
+            header,
+            message: block.framed_mut(READ_DATA_OFFSET)[..READ_DATA_OFFSET].to_vec(),
+            payload: Some(block),
+        };
+        self.reply_to(ticket, index, reply)
+    }
+
+    fn check_read(
+        &mut self,
+        id: MessageId,
+        block: &mut BlockMut,
+        sealed: Option<SessionId>,
+    ) -> Result<Option<(Ticket, usize, Header)>, PeerMisbehaved> {
+        let message = block.framed_mut(READ_DATA_OFFSET);
+        let header = Header::decode(&mut Reader::new(message, "SMB2 header"))?;
+        let flight = self.awaited(&header)?;
+        let Owner::Chain(ticket, index) = flight.owner else {
+            return Err(PeerMisbehaved::Unasked(id));
+        };
+        if !self.check(&header, flight, message, sealed)? {
+            return Ok(None);
+        }
+        self.answered(&header, flight)?;
+        Ok(Some((ticket, index, header)))
+    }
+
+    /// Who awaits this message.
+    fn awaited(&self, header: &Header) -> Result<Flight, PeerMisbehaved> {
+        let flight = self
+            .table
+            .flight(header.message_id)
+            .ok_or(PeerMisbehaved::Unasked(header.message_id))?;
+        if flight.command != header.command {
+            return Err(PeerMisbehaved::WrongCommand(header.command));
+        }
+        Ok(flight)
+    }
+
+    /// Whether a message is protected as it has to be ([MS-SMB2] 3.2.5.1.1, 3.2.5.1.3). False: the connection has ended.
+    fn check(
+        &mut self,
+        header: &Header,
+        flight: Flight,
+        message: &mut [u8],
+        sealed: Option<SessionId>,
+    ) -> Result<bool, PeerMisbehaved> {
+        if let Some(session) = sealed {
+            let same =
+                header.session_id == session || (flight.related && header.session_id == SessionId::RELATED);
+            return if same {
+                Ok(true)
+            } else {
+                Err(PeerMisbehaved::WrongSession)
+            };
+        }
+        if flight.sealed {
+            return self.session_deleted_or(header, PeerMisbehaved::Unencrypted);
+        }
+        // A login checks its own answers.
+        let Some(session) = self
+            .session
+            .as_ref()
+            .filter(|_| flight.owner != Owner::SessionSetup)
+        else {
+            return Ok(true);
+        };
+        let interim = header.status == NtStatus::PENDING;
+        if header.flags.contains(HeaderFlags::SIGNED) && !interim {
+            return if session.verify(message) {
+                Ok(true)
+            } else {
+                Err(PeerMisbehaved::BadSignature)
+            };
+        }
+        let required = session.signs() && (session.sign_all || flight.signed);
+        if required && !(interim && matches!(header.target, Target::Async(_))) {
+            return self.session_deleted_or(header, PeerMisbehaved::Unsigned);
+        }
+        Ok(true)
+    }
+
+    /// A server that knows nothing of the session cannot protect its saying so; believing it is no worse than the loss of
+    /// the connection, which anybody on the way could bring about.
+    fn session_deleted_or(
+        &mut self,
+        header: &Header,
+        misbehaved: PeerMisbehaved,
+    ) -> Result<bool, PeerMisbehaved> {
+        if header.status == NtStatus::USER_SESSION_DELETED {
+            self.end(EndReason::SessionDeleted);
+            return Ok(false);
+        }
+        Err(misbehaved)
+    }
+
+    /// [MS-SMB2] 3.2.5.1.5: the answer comes later.
+    fn take_interim(&mut self, header: &Header, flight: Flight) {
+        self.credits.grant(header.credits);
+        if !flight.interim {
+            self.credits.heard(flight.ask);
+        }
+        let async_id = match header.target {
+            Target::Async(async_id) => Some(async_id),
+            Target::Sync(_) => None,
+        };
+        self.table.note_interim(header.message_id, async_id);
+    }
+
+    /// Settles a request's account.
+    fn answered(&mut self, header: &Header, flight: Flight) -> Result<(), PeerMisbehaved> {
+        self.table.remove(header.message_id);
+        if !flight.interim {
+            self.credits.heard(flight.ask);
+        }
+        self.credits.done(flight.charge);
+        self.credits.grant(header.credits);
+        if header.status == NtStatus::NETWORK_SESSION_EXPIRED && !self.expired {
+            self.expired = true;
+            self.notify(Event::SessionExpired)?;
+        }
+        Ok(())
+    }
+
+    /// An answer that lies in memory that is not its own; a READ's data is copied to its block.
+    fn reply(
+        &mut self,
+        header: &Header,
+        message: &[u8],
+        block: Option<BlockMut>,
+    ) -> Result<Reply, PeerMisbehaved> {
+        let mut reply = Reply {
+            header: *header,
+            message: Vec::new(),
+            payload: None,
+        };
+        let mut kept = message.len();
+        if let Some(mut block) = block {
+            block.set_len(0);
+            let full = matches!(header.status, NtStatus::SUCCESS | NtStatus::BUFFER_OVERFLOW);
+            if header.command == Command::Read && full {
+                let mut reader = Reader::at(message, HEADER_LEN, "SMB2 READ Response");
+                let (_, payload) = ReadResponse::decode_head(&mut reader)?;
+                let data = &message[payload.range(message.len())?];
+                block.capacity_mut()[..data.len()].copy_from_slice(data);
+                block.set_len(data.len());
+                self.copied += data.len() as u64;
+                kept = payload.offset.min(message.len());
+            }
+            reply.payload = Some(block);
+        }
+        reply.message = message[..kept].to_vec();
+        Ok(reply)
+    }
+
+    /// Checks the length of a READ's data before anything is done with it.
+    fn check_length(&mut self, header: &Header, message: &[u8]) -> Result<(), PeerMisbehaved> {
+        let full = matches!(header.status, NtStatus::SUCCESS | NtStatus::BUFFER_OVERFLOW);
+        if header.command != Command::Read || !full {
+            return Ok(());
+        }
+        let (_, payload) =
+            ReadResponse::decode_head(&mut Reader::at(message, HEADER_LEN, "SMB2 READ Response"))?;
+        payload.range(message.len())?;
+        match self.table.read_target(header.message_id) {
+            Some((_, asked)) if payload.length as usize > asked => Err(PeerMisbehaved::ReadTooLong),
+            _ => Ok(()),
+        }
+    }
+
+    /// One answer of a chain; after the last the chain is answered.
+    fn reply_to(&mut self, ticket: Ticket, index: usize, reply: Reply) -> Result<(), PeerMisbehaved> {
+        let Some(sent) = self.table.chain_mut(ticket) else {
+            return Err(PeerMisbehaved::Unasked(reply.header.message_id));
+        };
+        let entered = match (reply.header.command, reply.header.status) {
+            (Command::TreeConnect, NtStatus::SUCCESS) => reply.header.tree_id(),
+            _ => None,
+        };
+        sent.slots[index].reply = Some(reply);
+        sent.open -= 1;
+        let done = sent.open == 0;
+        if let Some(tree) = entered {
+            self.entered(tree);
+        }
+        if !done {
+            return Ok(());
+        }
+        let Some(sent) = self.table.remove_chain(ticket) else {
+            return Ok(());
+        };
+        let mut trees = false;
+        let mut replies = Vec::with_capacity(sent.slots.len());
+        for slot in sent.slots {
+            trees |= slot.operation.command == Command::TreeConnect;
+            replies.extend(slot.reply);
+        }
+        if trees && self.validating {
+            self.held.push((ticket, replies));
+            return Ok(());
+        }
+        self.notify(Event::Replied { ticket, replies })
+    }
+
+    /// A share was entered: the first one is the occasion to validate the negotiation.
+    fn entered(&mut self, tree: TreeId) {
+        let due = self.session.as_ref().is_some_and(|session| !session.validated);
+        if due && !self.validating {
+            self.validating = true;
+            self.controls.push_back(Control::Validate(tree));
+        }
+    }
+
+    /// What nobody asked for ([MS-SMB2] 3.2.5.19); never signed, but sealed where everything is.
+    fn take_notification(
+        &mut self,
+        header: &Header,
+        message: &[u8],
+        sealed: Option<SessionId>,
+    ) -> Result<(), PeerMisbehaved> {
+        if sealed.is_none() && self.session.as_ref().is_some_and(|session| session.seal_all) {
+            return Err(PeerMisbehaved::Unencrypted);
+        }
+        if header.command != Command::OplockBreak {
+            // [MS-SMB2] 2.2.44.1: that a session was closed; the next answer says so too.
+            return Ok(());
+        }
+        let mut reader = Reader::at(message, HEADER_LEN, "SMB2 OPLOCK_BREAK Notification");
+        let notification = BreakNotification::decode(&mut reader)?;
+        self.notify(Event::Broke(notification))
+    }
+}

@@ -1,0 +1,337 @@
+//! Frames on their way out: messages behind one another, signed, perhaps compressed, perhaps sealed.
+//!
+//! ```text
+//! one piece    | 4 | transform | messages, the payload's head | payload | messages |   in the payload's block
+//! in parts     [ 4 | messages, the payload's head ] [ payload ] [ messages ]
+//! ```
+//!
+//! The first form is taken whenever the block is ours alone and has room; signing is fastest over one piece and sealing
+//! works on nothing else. What has to be sealed in parts is copied, and counted.
+
+use std::ops::Range;
+
+use ropeway_block::{Block, BlockMut, HEADROOM};
+
+use super::{Compression, Operation, Part};
+use crate::compression::compress;
+use crate::crypto::{SealTicket, Sender, Signer, TRANSFORM_HEADER_LEN};
+use crate::wire::frame::{FRAME_HEADER_LEN, frame_header};
+use crate::wire::header::{CHAIN_ALIGNMENT, Header, NEXT_COMMAND_OFFSET, SIGNATURE_LEN, SIGNATURE_OFFSET};
+use crate::wire::{SessionId, Writer};
+
+/// Shorter payloads are not compressed. A guess: what a page takes is no matter on any line.
+const COMPRESS_MIN: usize = 4096;
+/// Payloads sent as they are after one that did not become an eighth shorter. A guess.
+const COMPRESS_PAUSE: u32 = 16;
+
+/// Messages being put one after the other.
+pub(super) struct Frame {
+    /// Up to the payload.
+    front: Vec<u8>,
+    /// Length of the payload that stays in its block.
+    payload_len: Option<usize>,
+    /// What follows the payload.
+    back: Vec<u8>,
+    /// Where the messages are, as if all lay in one piece.
+    messages: Vec<Range<usize>>,
+    prefix: usize,
+    copied: usize,
+}
+
+/// What is done to a frame before it is sent.
+pub(super) struct Finish<'a> {
+    pub(super) signer: Option<&'a Signer>,
+    pub(super) seal: Option<(SealTicket, SessionId)>,
+    pub(super) compressor: &'a mut Compressor,
+}
+
+/// A frame to send.
+pub(super) struct Finished {
+    pub(super) parts: Vec<Part>,
+    /// The payload, for its owner.
+    pub(super) payload: Option<Block>,
+    /// The payload was sealed in its block, with so many bytes before and after it.
+    pub(super) sealed_in_place: Option<(usize, usize)>,
+    pub(super) copied: usize,
+}
+
+impl Frame {
+    pub(super) fn new(sealed: bool) -> Self {
+        let prefix = FRAME_HEADER_LEN + if sealed { TRANSFORM_HEADER_LEN } else { 0 };
+        let mut front = Vec::with_capacity(256);
+        front.resize(prefix, 0);
+        Self {
+            front,
+            payload_len: None,
+            back: Vec::new(),
+            messages: Vec::new(),
+            prefix,
+            copied: 0,
+        }
+    }
+
+    fn end(&self) -> usize {
+        self.front.len() + self.payload_len.unwrap_or(0) + self.back.len()
+    }
+
+    /// Appends a message.
+    pub(super) fn push(&mut self, header: &Header, operation: &Operation) {
+        self.begin(header, &operation.body);
+        if let Some(payload) = &operation.payload {
+            if self.payload_len.is_none() {
+                self.payload_len = Some(payload.len());
+            } else {
+                // A second payload in one compound: nobody sends that in bulk.
+                self.back.extend_from_slice(payload);
+                self.copied += payload.len();
+            }
+        }
+        self.close();
+    }
+
+    /// Appends a message without payload.
+    pub(super) fn push_bytes(&mut self, header: &Header, body: &[u8]) {
+        self.begin(header, body);
+        self.close();
+    }
+
+    fn begin(&mut self, header: &Header, body: &[u8]) {
+        self.align();
+        let start = self.end();
+        self.messages.push(start..start);
+        let out = self.tail();
+        header.encode(&mut Writer::new(out));
+        out.extend_from_slice(body);
+    }
+
+    fn close(&mut self) {
+        let end = self.end();
+        if let Some(last) = self.messages.last_mut() {
+            last.end = end;
+        }
+    }
+
+    /// Where the frame goes on.
+    fn tail(&mut self) -> &mut Vec<u8> {
+        if self.payload_len.is_some() {
+            &mut self.back
+        } else {
+            &mut self.front
+        }
+    }
+
+    /// Pads the last message and makes it point to the next.
+    fn align(&mut self) {
+        let Some(last) = self.messages.last().cloned() else {
+            return;
+        };
+        let length = last.len().next_multiple_of(CHAIN_ALIGNMENT);
+        let padding = length - last.len();
+        let tail = self.tail();
+        tail.resize(tail.len() + padding, 0);
+        self.close();
+        // Exact: frames have 24-bit lengths.
+        let next = (length as u32).to_le_bytes();
+        self.head_mut(last.start + NEXT_COMMAND_OFFSET, next.len())
+            .copy_from_slice(&next);
+    }
+
+    /// Bytes of a header, which is in the front or in the back.
+    fn head_mut(&mut self, at: usize, length: usize) -> &mut [u8] {
+        let back_at = self.front.len() + self.payload_len.unwrap_or(0);
+        if at >= back_at && self.payload_len.is_some() {
+            &mut self.back[at - back_at..][..length]
+        } else {
+            &mut self.front[at..][..length]
+        }
+    }
+
+    /// Signs, compresses and seals. `payload` is that of the operation which has one.
+    pub(super) fn finish(mut self, payload: Option<Block>, finish: Finish<'_>) -> Finished {
+        let length = self.end() - FRAME_HEADER_LEN;
+        self.front[..FRAME_HEADER_LEN].copy_from_slice(&frame_header(length));
+        let Some(payload) = payload else {
+            let mut bytes = self.front;
+            sign(finish.signer, &mut bytes, &self.messages);
+            if let Some((ticket, session)) = finish.seal {
+                seal(ticket, session, &mut bytes);
+            }
+            return Finished {
+                parts: vec![Part::Bytes(bytes)],
+                payload: None,
+                sealed_in_place: None,
+                copied: self.copied,
+            };
+        };
+        let fits = self.front.len() <= HEADROOM;
+        let payload = if fits {
+            match payload.try_into_mut() {
+                Ok(block) if block.capacity() - block.len() >= self.back.len() => {
+                    return self.finish_in_block(block, finish);
+                }
+                Ok(block) => block.freeze(),
+                Err(payload) => payload,
+            }
+        } else {
+            payload
+        };
+        if finish.seal.is_some() || finish.compressor.tries(self.messages.len(), payload.len()) {
+            return self.finish_copied(payload, finish);
+        }
+        self.finish_in_parts(payload, finish.signer)
+    }
+
+    /// Everything around the payload, in its own block.
+    fn finish_in_block(self, mut block: BlockMut, finish: Finish<'_>) -> Finished {
+        let (before, length, after) = (self.front.len(), block.len(), self.back.len());
+        block.set_len(length + after);
+        let bytes = block.framed_mut(before);
+        bytes[..before].copy_from_slice(&self.front);
+        bytes[before + length..].copy_from_slice(&self.back);
+        sign(finish.signer, bytes, &self.messages);
+        let compressed = finish
+            .compressor
+            .run(bytes, self.prefix, before, self.messages.len(), length);
+        if let Some(mut compressed) = compressed {
+            if let Some((ticket, session)) = finish.seal {
+                seal(ticket, session, &mut compressed);
+            }
+            return Finished {
+                parts: vec![Part::Bytes(compressed)],
+                payload: Some(block.freeze().slice(0..length)),
+                sealed_in_place: None,
+                copied: self.copied,
+            };
+        }
+        let sealed = finish.seal.is_some();
+        if let Some((ticket, session)) = finish.seal {
+            seal(ticket, session, bytes);
+        }
+        let block = block.freeze();
+        Finished {
+            payload: Some(block.slice(0..length)),
+            parts: vec![Part::Framed(block, before)],
+            sealed_in_place: sealed.then_some((before, after)),
+            copied: self.copied,
+        }
+    }
+
+    fn finish_copied(self, payload: Block, finish: Finish<'_>) -> Finished {
+        let before = self.front.len();
+        let mut bytes = self.front;
+        bytes.extend_from_slice(&payload);
+        bytes.extend_from_slice(&self.back);
+        sign(finish.signer, &mut bytes, &self.messages);
+        let compressed =
+            finish
+                .compressor
+                .run(&bytes, self.prefix, before, self.messages.len(), payload.len());
+        let mut bytes = compressed.unwrap_or(bytes);
+        if let Some((ticket, session)) = finish.seal {
+            seal(ticket, session, &mut bytes);
+        }
+        Finished {
+            parts: vec![Part::Bytes(bytes)],
+            copied: self.copied + payload.len(),
+            payload: Some(payload),
+            sealed_in_place: None,
+        }
+    }
+
+    fn finish_in_parts(mut self, payload: Block, signer: Option<&Signer>) -> Finished {
+        for message in self.messages.clone() {
+            let Some(signer) = signer else { break };
+            let signature = signer.sign(Sender::Client, &self.pieces(&payload, &message));
+            self.head_mut(message.start + SIGNATURE_OFFSET, SIGNATURE_LEN)
+                .copy_from_slice(&signature);
+        }
+        let mut parts = vec![Part::Bytes(self.front), Part::Framed(payload.clone(), 0)];
+        if !self.back.is_empty() {
+            parts.push(Part::Bytes(self.back));
+        }
+        Finished {
+            parts,
+            payload: Some(payload),
+            sealed_in_place: None,
+            copied: self.copied,
+        }
+    }
+
+    /// A message's pieces; the first holds its header, others may be empty.
+    fn pieces<'a>(&'a self, payload: &'a [u8], message: &Range<usize>) -> Vec<&'a [u8]> {
+        let mut at = 0;
+        let mut pieces = Vec::with_capacity(3);
+        for piece in [&self.front[..], payload, &self.back[..]] {
+            let start = message.start.clamp(at, at + piece.len()) - at;
+            let end = message.end.clamp(at, at + piece.len()) - at;
+            if start < end {
+                pieces.push(&piece[start..end]);
+            }
+            at += piece.len();
+        }
+        pieces
+    }
+}
+
+/// Signs messages that lie in one piece.
+fn sign(signer: Option<&Signer>, bytes: &mut [u8], messages: &[Range<usize>]) {
+    let Some(signer) = signer else { return };
+    for message in messages {
+        let message = &mut bytes[message.clone()];
+        let signature = signer.sign(Sender::Client, &[message]);
+        message[SIGNATURE_OFFSET..][..SIGNATURE_LEN].copy_from_slice(&signature);
+    }
+}
+
+/// Seals a frame that has room for the transform header.
+fn seal(ticket: SealTicket, session: SessionId, bytes: &mut [u8]) {
+    let (head, message) = bytes.split_at_mut(FRAME_HEADER_LEN + TRANSFORM_HEADER_LEN);
+    let header = ticket.seal(session, message);
+    head[FRAME_HEADER_LEN..].copy_from_slice(&header);
+}
+
+/// Compresses what pays.
+#[derive(Debug, Default)]
+pub(super) struct Compressor {
+    pub(super) compression: Compression,
+    /// Payloads yet to be left alone.
+    pause: u32,
+}
+
+impl Compressor {
+    fn tries(&self, messages: usize, payload_len: usize) -> bool {
+        self.compression.is_some() && messages == 1 && payload_len >= COMPRESS_MIN && self.pause == 0
+    }
+
+    /// The frame with its message compressed, the prefix as long as before.
+    fn run(
+        &mut self,
+        bytes: &[u8],
+        prefix: usize,
+        plain: usize,
+        messages: usize,
+        payload_len: usize,
+    ) -> Option<Vec<u8>> {
+        if !self.tries(messages, payload_len) {
+            self.pause = self.pause.saturating_sub(1);
+            return None;
+        }
+        let message = &bytes[prefix..];
+        let compressed = compress(
+            self.compression.algorithms,
+            self.compression.chained,
+            plain - prefix,
+            message,
+        )
+        .filter(|compressed| compressed.len() <= message.len() - message.len() / 8);
+        let Some(compressed) = compressed else {
+            self.pause = COMPRESS_PAUSE;
+            return None;
+        };
+        let mut out = vec![0; prefix];
+        out.extend_from_slice(&compressed);
+        let length = out.len() - FRAME_HEADER_LEN;
+        out[..FRAME_HEADER_LEN].copy_from_slice(&frame_header(length));
+        Some(out)
+    }
+}

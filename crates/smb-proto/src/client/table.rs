@@ -1,0 +1,204 @@
+//! What was sent and awaits its answer.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
+
+use ropeway_block::BlockMut;
+
+use super::{Operation, Reply, Ticket};
+use crate::wire::header::Command;
+use crate::wire::{AsyncId, MessageId};
+
+/// Hashes numbers that we chose ourselves: a multiplication spreads them.
+#[derive(Default)]
+pub(super) struct Spread(u64);
+
+impl Hasher for Spread {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        // The golden ratio's bits (Knuth, volume 3, 6.4).
+        self.0 = (self.0.rotate_left(5) ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
+}
+
+pub(super) type Numbered<T> = HashMap<u64, T, BuildHasherDefault<Spread>>;
+
+/// Whose request it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Owner {
+    Negotiate,
+    SessionSetup,
+    Validate,
+    Echo,
+    Chain(Ticket, usize),
+}
+
+/// A request without its final answer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Flight {
+    pub(super) owner: Owner,
+    pub(super) command: Command,
+    pub(super) charge: u16,
+    pub(super) ask: u16,
+    pub(super) signed: bool,
+    pub(super) sealed: bool,
+    pub(super) related: bool,
+    /// An interim reply came: the answer may take for ever.
+    pub(super) interim: bool,
+    pub(super) async_id: Option<AsyncId>,
+}
+
+/// An operation that was sent.
+#[derive(Debug)]
+pub(super) struct Slot {
+    pub(super) id: MessageId,
+    pub(super) operation: Operation,
+    pub(super) reply: Option<Reply>,
+}
+
+/// A chain that was sent.
+#[derive(Debug)]
+pub(super) struct Sent {
+    pub(super) slots: Vec<Slot>,
+    /// Slots without reply.
+    pub(super) open: usize,
+    /// The payload of this slot was sealed in place, with so many bytes before and after it.
+    pub(super) sealed_in_place: Option<(usize, usize, usize)>,
+}
+
+#[derive(Default)]
+pub(super) struct Table {
+    flights: Numbered<Flight>,
+    chains: Numbered<Sent>,
+    /// READs that are alone in their chain and have a block, by age.
+    reads: VecDeque<MessageId>,
+    /// Flights without interim reply.
+    owed: usize,
+}
+
+impl Table {
+    pub(super) fn insert(&mut self, id: MessageId, flight: Flight) {
+        let before = self.flights.insert(id.0, flight);
+        assert!(before.is_none(), "message ids are not used twice");
+        self.owed += 1;
+    }
+
+    pub(super) fn insert_chain(&mut self, ticket: Ticket, sent: Sent) {
+        if let [slot] = &sent.slots[..]
+            && slot.operation.receive.is_some()
+        {
+            self.reads.push_back(slot.id);
+        }
+        self.chains.insert(ticket.0, sent);
+    }
+
+    pub(super) fn flight(&self, id: MessageId) -> Option<Flight> {
+        self.flights.get(&id.0).copied()
+    }
+
+    /// Notes an interim reply.
+    pub(super) fn note_interim(&mut self, id: MessageId, async_id: Option<AsyncId>) {
+        if let Some(flight) = self.flights.get_mut(&id.0) {
+            self.owed -= usize::from(!flight.interim);
+            flight.interim = true;
+            flight.async_id = async_id;
+        }
+    }
+
+    pub(super) fn remove(&mut self, id: MessageId) -> Option<Flight> {
+        let flight = self.flights.remove(&id.0)?;
+        self.owed -= usize::from(!flight.interim);
+        if flight.command == Command::Read
+            && let Some(place) = self.reads.iter().position(|read| *read == id)
+        {
+            self.reads.remove(place);
+        }
+        Some(flight)
+    }
+
+    pub(super) fn chain_mut(&mut self, ticket: Ticket) -> Option<&mut Sent> {
+        self.chains.get_mut(&ticket.0)
+    }
+
+    pub(super) fn remove_chain(&mut self, ticket: Ticket) -> Option<Sent> {
+        self.chains.remove(&ticket.0)
+    }
+
+    /// All chains, by ticket; the table is empty afterwards.
+    pub(super) fn drain(&mut self) -> Vec<(Ticket, Sent)> {
+        self.flights.clear();
+        self.reads.clear();
+        self.owed = 0;
+        let mut chains: Vec<_> = self
+            .chains
+            .drain()
+            .map(|(number, sent)| (Ticket(number), sent))
+            .collect();
+        chains.sort_unstable_by_key(|(ticket, _)| *ticket);
+        chains
+    }
+
+    /// The operation behind a message id.
+    pub(super) fn operation_mut(&mut self, id: MessageId) -> Option<&mut Operation> {
+        let Owner::Chain(ticket, index) = self.flights.get(&id.0)?.owner else {
+            return None;
+        };
+        let sent = self.chains.get_mut(&ticket.0)?;
+        sent.slots.get_mut(index).map(|slot| &mut slot.operation)
+    }
+
+    /// A READ's block, if it has one that is not taken, and how much was asked for.
+    pub(super) fn read_target(&mut self, id: MessageId) -> Option<(&mut Option<BlockMut>, usize)> {
+        let operation = self.operation_mut(id)?;
+        let asked = read_length(operation)?;
+        Some((&mut operation.receive, asked))
+    }
+
+    /// The oldest READ whose block holds `length` bytes; 64 are looked at.
+    pub(super) fn landing(&mut self, length: usize) -> Option<MessageId> {
+        for place in 0..self.reads.len().min(64) {
+            let id = self.reads[place];
+            if let Some((Some(block), _)) = self.read_target(id)
+                && block.capacity() >= length
+            {
+                return Some(id);
+            }
+        }
+        None
+    }
+
+    /// READs whose replies are received straight into their blocks.
+    pub(super) fn reads(&self) -> usize {
+        self.reads.len()
+    }
+
+    pub(super) fn chains(&self) -> usize {
+        self.chains.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.flights.is_empty()
+    }
+
+    pub(super) fn owed(&self) -> usize {
+        self.owed
+    }
+}
+
+/// `Length` of a READ's encoded body ([MS-SMB2] 2.2.19).
+pub(super) fn read_length(operation: &Operation) -> Option<usize> {
+    if operation.command != Command::Read {
+        return None;
+    }
+    let bytes = operation.body.get(4..8)?.first_chunk()?;
+    usize::try_from(u32::from_le_bytes(*bytes)).ok()
+}

@@ -1,0 +1,386 @@
+//! From queues to frames.
+
+use super::connection::{CALLER_FLAGS, Connection, is_related};
+use super::credits::Bought;
+use super::frame::{Finish, Finished, Frame};
+use super::table::{Flight, Owner, Sent, Slot};
+use super::{Chain, DropReason, EndReason, Part, PeerMisbehaved, Ticket, Transmit};
+use crate::crypto::NoncesExhausted;
+use crate::wire::header::{Command, Header, HeaderFlags, Target};
+use crate::wire::negotiate::Dialect;
+use crate::wire::{MessageId, SessionId, TreeId, Writer, bare};
+
+/// Bytes after which a transmit is not made longer: enough for one `writev` to fill any socket buffer. A guess.
+const COALESCE_MAX: usize = 1 << 20;
+/// Parts after which a transmit is not made longer; `writev` takes 1024.
+const PARTS_MAX: usize = 256;
+/// ECHOs in vain before a chain that costs too much is dropped. A guess.
+const NUDGES_MAX: u32 = 8;
+
+/// A request of the connection's own.
+#[derive(Debug)]
+pub(super) enum Control {
+    Negotiate,
+    /// A round of the login, with its token.
+    SessionSetup(Vec<u8>),
+    /// In which tree.
+    Validate(TreeId),
+    /// Asks for credits.
+    Echo,
+}
+
+/// How a frame is protected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Protection {
+    None,
+    Signed,
+    Sealed,
+}
+
+impl Connection {
+    /// What to send now; none until something changes. The parts hold blocks: drop them once they are sent.
+    pub fn poll_transmit(&mut self) -> Option<Transmit> {
+        let mut out = Transmit::default();
+        let mut length = 0;
+        while self.ended.is_none() && length < COALESCE_MAX && out.parts.len() < PARTS_MAX {
+            match self.next_frame() {
+                Ok(Some(finished)) => {
+                    self.copied += finished.copied as u64;
+                    for part in finished.parts {
+                        length += part.as_slice().len();
+                        append(&mut out, part);
+                    }
+                }
+                Ok(None) => break,
+                Err(reason) => self.end(reason),
+            }
+        }
+        (!out.is_empty()).then_some(out)
+    }
+
+    fn next_frame(&mut self) -> Result<Option<Finished>, EndReason> {
+        if let Some(finished) = self.next_cancel()? {
+            return Ok(Some(finished));
+        }
+        loop {
+            if !self.controls.is_empty() {
+                if !self.credits.affords(1) {
+                    return self.stuck();
+                }
+                if let Some(control) = self.controls.pop_front() {
+                    return self.send_control(control).map(Some);
+                }
+            }
+            if self.session.is_none() {
+                return Ok(None);
+            }
+            let Some((_, chain)) = self.queue.front() else {
+                return Ok(None);
+            };
+            if chain.encrypt && !self.session.as_ref().is_some_and(|session| session.seals()) {
+                if let Some((ticket, chain)) = self.queue.pop_front() {
+                    self.drop_queued(ticket, chain, DropReason::NoEncryption);
+                }
+                continue;
+            }
+            let charge = self.chain_charge(chain);
+            if self.credits.affords(charge) {
+                let Some((ticket, chain)) = self.queue.pop_front() else {
+                    return Ok(None);
+                };
+                self.nudges = 0;
+                self.credits.unwant(charge);
+                return self.send_chain(ticket, chain).map(Some);
+            }
+            // Answers will bring credits; if none is owed, only asking does.
+            if self.table.owed() > 0 {
+                return Ok(None);
+            }
+            if !self.credits.affords(1) {
+                return self.stuck();
+            }
+            if self.nudges < NUDGES_MAX {
+                self.nudges += 1;
+                self.controls.push_back(Control::Echo);
+            } else if let Some((ticket, chain)) = self.queue.pop_front() {
+                self.nudges = 0;
+                self.drop_queued(ticket, chain, DropReason::CreditsShort);
+            }
+        }
+    }
+
+    /// Without a credit: an answer may bring one.
+    fn stuck(&self) -> Result<Option<Finished>, EndReason> {
+        if self.table.is_empty() {
+            return Err(PeerMisbehaved::NoCredits.into());
+        }
+        Ok(None)
+    }
+
+    fn send_control(&mut self, control: Control) -> Result<Finished, EndReason> {
+        let (owner, command) = match control {
+            Control::Negotiate => (Owner::Negotiate, Command::Negotiate),
+            Control::SessionSetup(_) => (Owner::SessionSetup, Command::SessionSetup),
+            Control::Validate(_) => (Owner::Validate, Command::Ioctl),
+            Control::Echo => (Owner::Echo, Command::Echo),
+        };
+        let eager = owner != Owner::Validate;
+        let bought = self.credits.buy(1, eager);
+        let mut header = self.header(command, bought);
+        let mut body = vec![0; crate::wire::header::HEADER_LEN];
+        let mut w = Writer::within(&mut body, 0);
+        let protection = match &control {
+            Control::Negotiate => {
+                self.offer().encode(&mut w, &self.config, &self.salt);
+                Protection::None
+            }
+            Control::SessionSetup(token) => {
+                header.session_id = self.login.session_id();
+                self.login.encode(&self.config, token, &mut w);
+                if self.login.signs() {
+                    Protection::Signed
+                } else {
+                    Protection::None
+                }
+            }
+            Control::Validate(tree) => {
+                header.target = Target::Sync(*tree);
+                self.encode_validation(&mut w);
+                self.protection(false, true)
+            }
+            Control::Echo => {
+                bare::EchoRequest.encode(&mut w);
+                self.protection(false, false)
+            }
+        };
+        let body = &body[crate::wire::header::HEADER_LEN..];
+        if protection == Protection::Signed {
+            header.flags |= HeaderFlags::SIGNED;
+        }
+        self.fly(bought, owner, command, protection, false);
+        let mut frame = Frame::new(protection == Protection::Sealed);
+        frame.push_bytes(&header, body);
+        let finished = match (&self.login, owner) {
+            (_, Owner::SessionSetup) => {
+                let signer = self.login.signer(self.session.as_ref());
+                frame.finish(
+                    None,
+                    Finish {
+                        signer: signer.filter(|_| protection == Protection::Signed),
+                        seal: None,
+                        compressor: &mut self.compressor,
+                    },
+                )
+            }
+            _ => self.finish(frame, None, protection)?,
+        };
+        if let [Part::Bytes(bytes)] = &finished.parts[..] {
+            let message = &bytes[crate::wire::frame::FRAME_HEADER_LEN..];
+            match owner {
+                Owner::Negotiate => self.preauth.update(&[message]),
+                Owner::SessionSetup => self.login.hash(message),
+                _ => {}
+            }
+        }
+        Ok(finished)
+    }
+
+    fn send_chain(&mut self, ticket: Ticket, chain: Chain) -> Result<Finished, EndReason> {
+        let signs = chain
+            .operations
+            .iter()
+            .any(|operation| self.must_sign(operation.command));
+        let protection = self.protection(chain.encrypt, signs);
+        let mut frame = Frame::new(protection == Protection::Sealed);
+        let count = chain.operations.len();
+        let related: Vec<bool> = (0..count).map(|index| is_related(&chain, index)).collect();
+        let mut slots = Vec::with_capacity(count);
+        let mut payload = None;
+        for (index, mut operation) in chain.operations.into_iter().enumerate() {
+            let bought = self.credits.buy(self.charge(&operation), false);
+            let mut header = self.header(operation.command, bought);
+            header.flags |= operation.flags & CALLER_FLAGS;
+            if protection == Protection::Signed {
+                header.flags |= HeaderFlags::SIGNED;
+            }
+            header.target = Target::Sync(operation.tree);
+            if related[index] {
+                // [MS-SMB2] 3.2.4.1.4
+                header.flags |= HeaderFlags::RELATED_OPERATIONS;
+                header.target = Target::Sync(TreeId::RELATED);
+                header.session_id = SessionId::RELATED;
+            }
+            frame.push(&header, &operation);
+            self.fly(
+                bought,
+                Owner::Chain(ticket, index),
+                operation.command,
+                protection,
+                related[index],
+            );
+            if payload.is_none() {
+                payload = operation.payload.take().map(|block| (index, block));
+            }
+            slots.push(Slot {
+                id: bought.id,
+                operation,
+                reply: None,
+            });
+        }
+        let (place, payload) = payload.map_or((None, None), |(index, block)| (Some(index), Some(block)));
+        let finished = self.finish(frame, payload, protection);
+        let mut sent = Sent {
+            open: count,
+            slots,
+            sealed_in_place: None,
+        };
+        let finished = finished.map(|mut finished| {
+            if let Some(index) = place {
+                sent.slots[index].operation.payload = finished.payload.take();
+                sent.sealed_in_place = finished
+                    .sealed_in_place
+                    .map(|(before, after)| (index, before, after));
+            }
+            finished
+        });
+        self.table.insert_chain(ticket, sent);
+        finished
+    }
+
+    /// The next CANCEL: it costs nothing and has the id of what it cancels ([MS-SMB2] 3.2.4.24).
+    fn next_cancel(&mut self) -> Result<Option<Finished>, EndReason> {
+        while let Some(ticket) = self.cancels.pop_front() {
+            let Some(sent) = self.table.chain_mut(ticket) else {
+                continue;
+            };
+            let open: Vec<MessageId> = sent
+                .slots
+                .iter()
+                .filter(|slot| slot.reply.is_none())
+                .map(|slot| slot.id)
+                .collect();
+            let mut all: Option<Finished> = None;
+            for id in open {
+                let Some(flight) = self.table.flight(id) else {
+                    continue;
+                };
+                let finished = self.send_cancel(id, flight)?;
+                match &mut all {
+                    None => all = Some(finished),
+                    Some(all) => all.parts.extend(finished.parts),
+                }
+            }
+            if all.is_some() {
+                return Ok(all);
+            }
+        }
+        Ok(None)
+    }
+
+    fn send_cancel(&mut self, id: MessageId, flight: Flight) -> Result<Finished, EndReason> {
+        let protection = match (flight.sealed, flight.signed) {
+            (true, _) => Protection::Sealed,
+            (false, true) => Protection::Signed,
+            (false, false) => Protection::None,
+        };
+        let mut header = self.header(
+            Command::Cancel,
+            Bought {
+                id,
+                charge: 0,
+                ask: 0,
+            },
+        );
+        if protection == Protection::Signed {
+            header.flags |= HeaderFlags::SIGNED;
+        }
+        if let Some(async_id) = flight.async_id {
+            header.flags |= HeaderFlags::ASYNC_COMMAND;
+            header.target = Target::Async(async_id);
+        }
+        let mut frame = Frame::new(protection == Protection::Sealed);
+        frame.push_bytes(&header, &[4, 0, 0, 0]);
+        self.finish(frame, None, protection)
+    }
+
+    /// A request's header.
+    fn header(&self, command: Command, bought: Bought) -> Header {
+        let mut header = Header::request(command, bought.id);
+        header.credits = bought.ask;
+        // [MS-SMB2] 2.2.1.2: reserved where requests cannot cost more than one.
+        let counts = self
+            .negotiated
+            .as_ref()
+            .is_some_and(|negotiated| negotiated.multi_credit);
+        header.credit_charge = if counts { bought.charge } else { 0 };
+        header.session_id = self.session.as_ref().map_or(SessionId(0), |session| session.id);
+        header
+    }
+
+    /// [MS-SMB2] 3.2.4.1.1: TREE_CONNECT is signed in 3.1.1 in any case; we do so in all of 3.x.
+    fn must_sign(&self, command: Command) -> bool {
+        command == Command::TreeConnect
+            && self
+                .negotiated
+                .as_ref()
+                .is_some_and(|negotiated| negotiated.dialect >= Dialect::Smb300)
+    }
+
+    fn protection(&self, seal: bool, sign: bool) -> Protection {
+        match &self.session {
+            Some(session) if session.seals() && (seal || session.seal_all) => Protection::Sealed,
+            Some(session) if session.signs() && (sign || session.sign_all) => Protection::Signed,
+            _ => Protection::None,
+        }
+    }
+
+    fn fly(&mut self, bought: Bought, owner: Owner, command: Command, protection: Protection, related: bool) {
+        let flight = Flight {
+            owner,
+            command,
+            charge: bought.charge,
+            ask: bought.ask,
+            signed: protection == Protection::Signed,
+            sealed: protection == Protection::Sealed,
+            related,
+            interim: false,
+            async_id: None,
+        };
+        self.table.insert(bought.id, flight);
+    }
+
+    fn finish(
+        &mut self,
+        frame: Frame,
+        payload: Option<ropeway_block::Block>,
+        protection: Protection,
+    ) -> Result<Finished, EndReason> {
+        let session = self.session.as_mut();
+        let (signer, seal) = match (protection, session) {
+            (Protection::Signed, Some(session)) => (session.signer(), None),
+            (Protection::Sealed, Some(session)) => {
+                let ticket = session
+                    .ticket()
+                    .map_err(|NoncesExhausted| EndReason::KeysUsedUp)?;
+                (None, Some((ticket, session.id)))
+            }
+            _ => (None, None),
+        };
+        Ok(frame.finish(
+            payload,
+            Finish {
+                signer,
+                seal,
+                compressor: &mut self.compressor,
+            },
+        ))
+    }
+}
+
+/// Small pieces are joined.
+fn append(out: &mut Transmit, part: Part) {
+    match (out.parts.last_mut(), part) {
+        (Some(Part::Bytes(last)), Part::Bytes(bytes)) if bytes.len() < 4096 => last.extend_from_slice(&bytes),
+        (_, part) => out.parts.push(part),
+    }
+}

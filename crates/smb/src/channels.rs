@@ -1,0 +1,143 @@
+//! Whether a further connection would carry more. Pure: time is an argument.
+//!
+//! ```text
+//! Watch   the line is in use and its governor steady: measure, then open one more
+//! Trial   measure again; a tenth more keeps it and tries another, else it is closed and that was it
+//! ```
+//! More connections are no cure where one fills the line, and under loss-based congestion control they may even do
+//! harm, so each has to prove itself. On a short line nothing is tried.
+
+use std::time::Duration;
+
+/// Below this round trip one connection's window cannot be the limit: 64 KiB in 2 ms is 32 MB/s, and windows are larger.
+const ROUND_TRIP_MIN: Duration = Duration::from_millis(2);
+/// A measurement lasts as long, and as many round trips. Guesses: TCP's growth shows within them.
+const MEASURE_MIN: Duration = Duration::from_secs(2);
+const MEASURE_ROUND_TRIPS: u32 = 20;
+
+/// How things are now.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Load {
+    pub(crate) channels: usize,
+    /// Bytes delivered by all connections.
+    pub(crate) delivered: u64,
+    pub(crate) round_trip: Duration,
+    /// The governors are steady and all depth is in use.
+    pub(crate) is_full: bool,
+}
+
+/// What to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Advice {
+    Open,
+    CloseNewest,
+}
+
+/// The policy.
+#[derive(Debug)]
+pub(crate) struct Channels {
+    channels_max: usize,
+    measure: Option<(Duration, u64)>,
+    /// Bytes each second before the newest connection.
+    rate_before: Option<u64>,
+    is_settled: bool,
+}
+
+impl Channels {
+    pub(crate) fn new(channels_max: usize) -> Self {
+        Self {
+            channels_max,
+            measure: None,
+            rate_before: None,
+            is_settled: channels_max < 2,
+        }
+    }
+
+    /// No more connections: the server has none to give.
+    pub(crate) fn settle(&mut self) {
+        self.is_settled = true;
+    }
+
+    pub(crate) fn is_settled(&self) -> bool {
+        self.is_settled
+    }
+
+    pub(crate) fn advise(&mut self, now: Duration, load: Load) -> Option<Advice> {
+        if self.is_settled || load.round_trip < ROUND_TRIP_MIN {
+            return None;
+        }
+        if !load.is_full {
+            self.measure = None;
+            return None;
+        }
+        let (since, delivered) = *self.measure.get_or_insert((now, load.delivered));
+        let took = now.saturating_sub(since);
+        if took < MEASURE_MIN.max(load.round_trip * MEASURE_ROUND_TRIPS) {
+            return None;
+        }
+        self.measure = None;
+        let rate = (load.delivered.saturating_sub(delivered) as f64 / took.as_secs_f64()) as u64;
+        match self.rate_before.replace(rate) {
+            Some(before) if rate < before + before / 10 => {
+                self.is_settled = true;
+                (load.channels > 1).then_some(Advice::CloseNewest)
+            }
+            _ if load.channels >= self.channels_max => {
+                self.is_settled = true;
+                None
+            }
+            _ => Some(Advice::Open),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Connections that carry `each`, on a line that carries `line`, bytes a second.
+    fn run(each: u64, line: u64, channels_max: usize, round_trip: Duration) -> usize {
+        let mut policy = Channels::new(channels_max);
+        let (mut channels, mut delivered) = (1, 0);
+        for step in 0..3000_u64 {
+            delivered += (each * channels as u64).min(line) / 100;
+            let load = Load {
+                channels,
+                delivered,
+                round_trip,
+                is_full: true,
+            };
+            match policy.advise(Duration::from_millis(10 * step), load) {
+                Some(Advice::Open) => channels += 1,
+                Some(Advice::CloseNewest) => channels -= 1,
+                None => {}
+            }
+        }
+        channels
+    }
+
+    #[test]
+    fn connections_are_opened_while_they_help() {
+        let round_trip = Duration::from_millis(75);
+        assert_eq!(run(10, 1000, 8, round_trip), 8);
+        assert_eq!(run(1_000_000, 3_000_000, 8, round_trip), 3);
+        assert_eq!(run(1_000_000, 1_000_000, 8, round_trip), 1);
+        assert_eq!(run(1_000_000, 9_000_000, 1, round_trip), 1);
+        assert_eq!(run(1_000_000, 9_000_000, 8, Duration::from_micros(100)), 1);
+    }
+
+    #[test]
+    fn a_pause_starts_the_measurement_over() {
+        let mut policy = Channels::new(4);
+        let load = |is_full| Load {
+            channels: 1,
+            delivered: 0,
+            round_trip: Duration::from_millis(50),
+            is_full,
+        };
+        assert_eq!(policy.advise(Duration::ZERO, load(true)), None);
+        assert_eq!(policy.advise(Duration::from_secs(1), load(false)), None);
+        assert_eq!(policy.advise(Duration::from_secs(3), load(true)), None);
+        assert_eq!(policy.advise(Duration::from_secs(6), load(true)), Some(Advice::Open));
+    }
+}

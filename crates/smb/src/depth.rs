@@ -1,0 +1,264 @@
+//! How many bytes of READ and WRITE are kept under way on one connection: twice the measured bandwidth-delay product,
+//! and head-room for the server's disk. Pure: time is an argument.
+//!
+//! ```text
+//! Startup   the window doubles each round trip while the delivery rate grows by a quarter
+//! Steady    window = 2 x best rate of the last rounds x shortest round trip + head-room
+//! ```
+//! The estimate is that of BBR (Cardwell et al., "BBR: congestion-based congestion control", ACM Queue 2016), one level
+//! up: TCP decides what is on the line, this decides how much the two ends are asked to hold ready for it. When only a
+//! queue grows, round trips get longer and the rate does not grow, so the window stays. The shortest round trip is kept
+//! for a connection's life: a queue that stands forever must not pass for distance.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// The smallest window. A guess: four requests of 1 MiB keep a disk busy.
+pub(crate) const WINDOW_MIN: u64 = 4 << 20;
+/// Where it starts: 622 Mbit/s x 75 ms is 5.8 MB. What lies between this and the line's need waits in the socket.
+const WINDOW_START: u64 = 8 << 20;
+/// For the server's disk, on top of what the line holds. A guess.
+const HEADROOM: u64 = 4 << 20;
+/// Rounds whose best rate counts; BBR takes as many.
+const ROUNDS: usize = 10;
+/// Rounds without growth that end the start, as in BBR.
+const FLAT_ROUNDS: u32 = 3;
+
+/// State when a request was sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stamp {
+    sent_at: Duration,
+    delivered: u64,
+    delivered_at: Duration,
+    /// The window was not full, so a low rate says nothing about the line.
+    idle: bool,
+}
+
+/// The governor of one connection.
+#[derive(Debug)]
+pub(crate) struct Depth {
+    window: u64,
+    window_max: u64,
+    in_flight: u64,
+    delivered: u64,
+    delivered_at: Duration,
+    round_trip: Option<Duration>,
+    /// Best rate of each of the last rounds, in bytes each second.
+    rates: VecDeque<u64>,
+    round_ends_at: u64,
+    /// The window was full at some time of this round.
+    was_full: bool,
+    start: Option<Start>,
+}
+
+#[derive(Debug, Default)]
+struct Start {
+    best_rate: u64,
+    flat_rounds: u32,
+}
+
+impl Depth {
+    pub(crate) fn new(window_max: u64) -> Self {
+        let window_max = window_max.max(WINDOW_MIN);
+        Self {
+            window: WINDOW_START.min(window_max),
+            window_max,
+            in_flight: 0,
+            delivered: 0,
+            delivered_at: Duration::ZERO,
+            round_trip: None,
+            rates: VecDeque::from([0]),
+            round_ends_at: 0,
+            was_full: false,
+            start: Some(Start::default()),
+        }
+    }
+
+    /// Bytes that may be under way.
+    pub(crate) fn window(&self) -> u64 {
+        self.window
+    }
+
+    /// The shortest round trip seen.
+    pub(crate) fn round_trip(&self) -> Option<Duration> {
+        self.round_trip
+    }
+
+    /// Bytes delivered since the start.
+    pub(crate) fn total(&self) -> u64 {
+        self.delivered
+    }
+
+    /// Bytes each second, the best of the last rounds.
+    pub(crate) fn rate(&self) -> u64 {
+        self.rates.iter().copied().max().unwrap_or(0)
+    }
+
+    /// Whether more bytes under way brought no more rate.
+    pub(crate) fn is_steady(&self) -> bool {
+        self.start.is_none()
+    }
+
+    /// A request with `bytes` of data goes out.
+    pub(crate) fn sent(&mut self, now: Duration, bytes: u64) -> Stamp {
+        if self.in_flight == 0 {
+            self.delivered_at = now;
+        }
+        self.in_flight += bytes;
+        // One more request of the same size would not fit: full.
+        let idle = self.in_flight + bytes <= self.window;
+        self.was_full |= !idle;
+        Stamp {
+            sent_at: now,
+            delivered: self.delivered,
+            delivered_at: self.delivered_at,
+            idle,
+        }
+    }
+
+    /// A request without data was answered, so the way is no longer than this.
+    pub(crate) fn answered(&mut self, took: Duration) {
+        let took = took.max(Duration::from_micros(1));
+        self.round_trip = Some(self.round_trip.map_or(took, |best| best.min(took)));
+    }
+
+    /// A request went down with its connection or was cancelled.
+    pub(crate) fn lost(&mut self, bytes: u64) {
+        self.in_flight = self.in_flight.saturating_sub(bytes);
+    }
+
+    /// The answer to a request with `bytes` of data.
+    pub(crate) fn delivered(&mut self, now: Duration, stamp: Stamp, bytes: u64) {
+        self.in_flight = self.in_flight.saturating_sub(bytes);
+        self.delivered += bytes;
+        self.delivered_at = now;
+        self.answered(now.saturating_sub(stamp.sent_at));
+        let took = now.saturating_sub(stamp.delivered_at).max(Duration::from_micros(1));
+        let rate = (self.delivered - stamp.delivered) as f64 / took.as_secs_f64();
+        // Saturates: a float cast does.
+        let rate = rate as u64;
+        if (!stamp.idle || rate > self.rate())
+            && let Some(best) = self.rates.back_mut()
+        {
+            *best = rate.max(*best);
+        }
+        if stamp.delivered >= self.round_ends_at {
+            self.end_round();
+        }
+    }
+
+    fn end_round(&mut self) {
+        self.round_ends_at = self.delivered;
+        let was_full = std::mem::take(&mut self.was_full);
+        let best = self.rate();
+        // A round in which the caller had less to do is no round: it proves neither growth nor a limit.
+        if was_full {
+            if self.rates.len() == ROUNDS {
+                self.rates.pop_front();
+            }
+            self.rates.push_back(0);
+        }
+        match &mut self.start {
+            Some(start) if was_full => {
+                // BBR's threshold.
+                if best >= start.best_rate + start.best_rate / 4 {
+                    start.best_rate = best;
+                    start.flat_rounds = 0;
+                    self.window = (self.window * 2).min(self.window_max);
+                } else {
+                    start.flat_rounds += 1;
+                }
+                if start.flat_rounds >= FLAT_ROUNDS {
+                    self.start = None;
+                    self.settle();
+                }
+            }
+            Some(_) => {}
+            None => self.settle(),
+        }
+    }
+
+    fn settle(&mut self) {
+        let Some(round_trip) = self.round_trip else { return };
+        let product = self.rate() as f64 * round_trip.as_secs_f64();
+        let target = (2.0 * product) as u64 + HEADROOM;
+        self.window = target.clamp(WINDOW_MIN.min(self.window_max), self.window_max);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A line that carries `rate` bytes a second, `delay` there and back, and a sender with more to do than fits.
+    fn run(depth: &mut Depth, rate: f64, delay: Duration, block: u64, seconds: u64) -> Duration {
+        let (mut now, mut free_at) = (Duration::ZERO, Duration::ZERO);
+        let mut under_way: VecDeque<(Duration, Stamp)> = VecDeque::new();
+        let mut longest = Duration::ZERO;
+        while now < Duration::from_secs(seconds) {
+            while depth.in_flight + block <= depth.window() {
+                let stamp = depth.sent(now, block);
+                free_at = free_at.max(now) + Duration::from_secs_f64(block as f64 / rate);
+                under_way.push_back((free_at + delay, stamp));
+            }
+            let (at, stamp) = under_way.pop_front().unwrap();
+            now = at;
+            longest = longest.max(now - stamp.sent_at);
+            depth.delivered(now, stamp, block);
+        }
+        longest
+    }
+
+    #[test]
+    fn a_long_line_is_filled() {
+        for (rate, delay_ms) in [(77.75e6, 75), (19.4e6, 32), (125e6, 200), (1e9, 1)] {
+            let mut depth = Depth::new(64 << 20);
+            depth.answered(Duration::from_millis(delay_ms));
+            run(&mut depth, rate, Duration::from_millis(delay_ms), 1 << 20, 20);
+            let product = rate * delay_ms as f64 / 1000.0;
+            assert!(depth.is_steady());
+            assert!(depth.rate() as f64 > 0.95 * rate, "{} of {rate}", depth.rate());
+            assert!(depth.window() as f64 >= 1.5 * product, "{} for {product}", depth.window());
+            assert!(depth.window() as f64 <= 2.5 * product + 5e6, "{} for {product}", depth.window());
+        }
+    }
+
+    #[test]
+    fn the_start_takes_few_rounds() {
+        // 125 MB/s x 200 ms needs 25 MB: two doublings of 8 MiB.
+        let mut depth = Depth::new(64 << 20);
+        depth.answered(Duration::from_millis(200));
+        run(&mut depth, 125e6, Duration::from_millis(200), 1 << 20, 1);
+        assert!(depth.window() >= 25_000_000, "{}", depth.window());
+    }
+
+    #[test]
+    fn a_slow_disk_grows_a_queue_but_not_the_window() {
+        let mut depth = Depth::new(64 << 20);
+        depth.answered(Duration::from_millis(1));
+        let longest = run(&mut depth, 10e6, Duration::from_millis(1), 1 << 20, 60);
+        assert!(depth.window() <= 5 << 20, "{}", depth.window());
+        assert!(longest < Duration::from_secs(7), "{longest:?}");
+    }
+
+    #[test]
+    fn little_to_do_teaches_nothing() {
+        let mut depth = Depth::new(64 << 20);
+        let before = depth.window();
+        for step in 0..1000 {
+            let now = Duration::from_millis(100 * step);
+            let stamp = depth.sent(now, 4096);
+            depth.delivered(now + Duration::from_millis(50), stamp, 4096);
+        }
+        assert_eq!(depth.window(), before);
+        assert!(!depth.is_steady());
+    }
+
+    #[test]
+    fn the_callers_bound_holds() {
+        let mut depth = Depth::new(16 << 20);
+        depth.answered(Duration::from_millis(500));
+        run(&mut depth, 1e9, Duration::from_millis(500), 1 << 20, 10);
+        assert!(depth.window() <= 16 << 20);
+    }
+}

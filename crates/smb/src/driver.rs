@@ -1,0 +1,557 @@
+//! The task that owns one connection and its socket.
+//!
+//! ```text
+//!  requests (bounded) ─┐                         ┌─ readv: READ data straight into its block
+//!  side: cancel, close ┼─> Connection (sans-I/O) ┤
+//!  deadline ───────────┘                         └─ writev: heads and blocks as they are
+//! ```
+//! Every request that reaches the task gets one [`Answer`], also when the connection ends. A request whose future was
+//! dropped is cancelled; the connection keeps its blocks until the server has answered; what such a request opened is
+//! closed.
+
+use std::collections::{HashMap, VecDeque};
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ropeway_smb_proto::client::{
+    Chain, Connection, EndReason, Event, LoginError, Misuse, Part, Reply, Ticket,
+};
+use ropeway_smb_proto::wire::create::{CreateResponse, OplockLevel};
+use ropeway_smb_proto::wire::header::Command;
+use ropeway_smb_proto::wire::oplock_break::{BreakAcknowledgment, BreakNotification};
+use ropeway_smb_proto::wire::{FileId, TreeId};
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::channel::{Answer, Request, Shared, Side};
+use crate::depth::{Depth, Stamp};
+use crate::login::Authenticator;
+use crate::{Error, LostReason, Operation, Result};
+
+/// Slices of one writev. A guess: 32 small messages and 32 blocks; the kernel takes 1024.
+const SLICES: usize = 64;
+/// Bytes taken from the connection before the socket has taken them. A guess: what a socket buffer swallows at once.
+const STAGED_MAX: usize = 4 << 20;
+/// Reads before others get their turn. A guess.
+const READS_MAX: usize = 32;
+/// Requests taken from the queue at once.
+const BATCH: usize = 64;
+/// Chains under way, half of what the connection allows, so that CLOSE and acknowledgments always fit.
+const CHAINS_MAX: usize = ropeway_smb_proto::client::CHAINS_MAX / 2;
+/// How long the end of a client waits for answers that are owed. A guess.
+const PARTING: Duration = Duration::from_secs(2);
+
+/// What a driver starts with.
+pub(crate) struct Driver {
+    stream: TcpStream,
+    connection: Connection,
+    started: Instant,
+    authenticator: Arc<Authenticator>,
+    shared: Arc<Shared>,
+    requests: mpsc::Receiver<Request>,
+    side: mpsc::UnboundedReceiver<Side>,
+    ready: Option<oneshot::Sender<Result<Ready>>>,
+    depth: Depth,
+    window: u64,
+    pending: HashMap<Ticket, Pending>,
+    tickets: HashMap<u64, Ticket>,
+    staged: VecDeque<Part>,
+    staged_bytes: usize,
+    /// Bytes of the first staged part that are gone already.
+    skip: usize,
+    first_sent: Option<Duration>,
+    parting: Option<Duration>,
+    ended: Option<LostReason>,
+}
+
+/// What a new connection agreed on.
+pub(crate) struct Ready {
+    pub(crate) negotiated: ropeway_smb_proto::client::Negotiated,
+    pub(crate) session: Option<ropeway_smb_proto::client::SessionSecret>,
+    pub(crate) flags: ropeway_smb_proto::wire::session_setup::SessionFlags,
+}
+
+struct Pending {
+    id: u64,
+    answer: Option<oneshot::Sender<Answer>>,
+    tree: TreeId,
+    encrypt: bool,
+    bytes: u64,
+    sent_at: Duration,
+    stamp: Option<Stamp>,
+    is_plain: bool,
+}
+
+/// The ends of the queues that lead to a driver.
+pub(crate) struct Queues {
+    pub(crate) requests: mpsc::Receiver<Request>,
+    pub(crate) side: mpsc::UnboundedReceiver<Side>,
+}
+
+impl Driver {
+    pub(crate) fn new(
+        stream: TcpStream,
+        connection: Connection,
+        authenticator: Arc<Authenticator>,
+        shared: Arc<Shared>,
+        queues: Queues,
+        ready: oneshot::Sender<Result<Ready>>,
+    ) -> Self {
+        let depth = Depth::new(shared.window_max());
+        Self {
+            stream,
+            connection,
+            started: Instant::now(),
+            authenticator,
+            shared,
+            requests: queues.requests,
+            side: queues.side,
+            ready: Some(ready),
+            depth,
+            window: 0,
+            pending: HashMap::new(),
+            tickets: HashMap::new(),
+            staged: VecDeque::with_capacity(SLICES),
+            staged_bytes: 0,
+            skip: 0,
+            first_sent: None,
+            parting: None,
+            ended: None,
+        }
+    }
+
+    /// Runs until the connection ends.
+    pub(crate) async fn run(mut self) {
+        let mut batch = Vec::with_capacity(BATCH);
+        let timer = tokio::time::sleep(Duration::ZERO);
+        tokio::pin!(timer);
+        loop {
+            self.turn();
+            if self.ended.is_some() || self.is_parted() {
+                break;
+            }
+            let deadline = self.deadline();
+            if let Some(at) = deadline {
+                let at = tokio::time::Instant::from_std(self.started + at);
+                if timer.deadline() != at {
+                    timer.as_mut().reset(at);
+                }
+            }
+            let interest = match self.staged.is_empty() {
+                true => Interest::READABLE,
+                false => Interest::READABLE | Interest::WRITABLE,
+            };
+            let takes = self.parting.is_none() && self.pending.len() < CHAINS_MAX && self.ready.is_none();
+            tokio::select! {
+                ready = self.stream.ready(interest) => match ready {
+                    Ok(ready) if ready.is_readable() || ready.is_read_closed() => self.read(),
+                    Ok(_) => {}
+                    Err(fault) => self.fail(&fault),
+                },
+                count = self.requests.recv_many(&mut batch, BATCH), if takes => {
+                    if count == 0 {
+                        self.part();
+                    }
+                    for request in batch.drain(..) {
+                        self.take(request);
+                    }
+                }
+                side = self.side.recv(), if self.ready.is_none() && self.parting.is_none() => self.aside(side),
+                () = timer.as_mut(), if deadline.is_some() => {
+                    let now = self.now();
+                    self.connection.handle_deadline(now);
+                }
+            }
+            tokio::task::consume_budget().await;
+        }
+        self.finish();
+    }
+
+    fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    fn deadline(&self) -> Option<Duration> {
+        [self.connection.deadline(), self.parting].into_iter().flatten().min()
+    }
+
+    /// Events, and what is to be sent.
+    fn turn(&mut self) {
+        self.events();
+        self.transmit();
+        // Sending may have ended the connection.
+        self.events();
+    }
+
+    fn events(&mut self) {
+        while let Some(event) = self.connection.poll_event() {
+            match event {
+                Event::Negotiated => {
+                    if let Some(sent) = self.first_sent {
+                        let took = self.now() - sent;
+                        self.depth.answered(took);
+                    }
+                }
+                Event::Authenticated { flags } => self.authenticated(flags),
+                Event::LoginFailed(fault) => self.login_failed(fault),
+                Event::SessionExpired => {
+                    tracing::debug!("the session expired; logging in again");
+                    let again = self.authenticator.mechanisms().map(|it| self.connection.log_in(it));
+                    if !matches!(again, Ok(Ok(()))) {
+                        self.ended = Some(LostReason::SessionEnded);
+                    }
+                }
+                Event::Replied { ticket, replies } => self.replied(ticket, replies),
+                Event::Dropped {
+                    ticket,
+                    operations,
+                    sent,
+                    reason,
+                } => {
+                    if let Some(pending) = self.forget(ticket) {
+                        self.depth.lost(pending.bytes);
+                        let answer = Answer::Dropped {
+                            operations,
+                            sent,
+                            reason,
+                        };
+                        if let Some(sender) = pending.answer {
+                            let _ = sender.send(answer);
+                        }
+                    }
+                }
+                Event::Broke(notification) => self.acknowledge(notification),
+                Event::Ended(reason) => self.ended = Some(lost_reason(&reason, self.ended.take())),
+            }
+        }
+    }
+
+    fn authenticated(&mut self, flags: ropeway_smb_proto::wire::session_setup::SessionFlags) {
+        let Some(ready) = self.ready.take() else { return };
+        let Some(negotiated) = self.connection.negotiated().cloned() else {
+            return;
+        };
+        let session = self.connection.session();
+        self.publish_window();
+        let _ = ready.send(Ok(Ready {
+            negotiated,
+            session,
+            flags,
+        }));
+    }
+
+    fn login_failed(&mut self, fault: LoginError) {
+        let error = match fault {
+            LoginError::Refused(status) => Error::refused("log in", status),
+            LoginError::Auth(fault) => Error::Login(fault),
+            LoginError::Unprotected => {
+                Error::Misuse("the server offers only a guest's session, which is neither signed nor sealed")
+            }
+            LoginError::NoEncryption => Error::Misuse("the server cannot encrypt, and encryption is required"),
+            _ => Error::PeerMisbehaved(fault.to_string()),
+        };
+        if let Some(ready) = self.ready.take() {
+            let _ = ready.send(Err(error));
+        }
+        self.ended = Some(LostReason::SessionEnded);
+    }
+
+    fn take(&mut self, request: Request) {
+        let Request {
+            id,
+            chain,
+            bytes,
+            answer,
+        } = request;
+        if answer.is_closed() {
+            return;
+        }
+        let first = chain.operations.first();
+        let tree = first.map_or(TreeId(0), |operation| operation.tree);
+        let encrypt = chain.encrypt;
+        let is_plain = bytes == 0 && first.is_some_and(|operation| operation.command != Command::ChangeNotify);
+        match self.connection.submit(chain) {
+            Ok(ticket) => {
+                let now = self.now();
+                let stamp = (bytes > 0).then(|| self.depth.sent(now, bytes));
+                self.tickets.insert(id, ticket);
+                self.pending.insert(
+                    ticket,
+                    Pending {
+                        id,
+                        answer: Some(answer),
+                        tree,
+                        encrypt,
+                        bytes,
+                        sent_at: now,
+                        stamp,
+                        is_plain,
+                    },
+                );
+            }
+            Err((fault, chain)) => {
+                let _ = answer.send(Answer::Refused(fault, chain.operations));
+            }
+        }
+    }
+
+    fn forget(&mut self, ticket: Ticket) -> Option<Pending> {
+        let pending = self.pending.remove(&ticket)?;
+        self.tickets.remove(&pending.id);
+        Some(pending)
+    }
+
+    fn replied(&mut self, ticket: Ticket, replies: Vec<Reply>) {
+        let Some(pending) = self.forget(ticket) else { return };
+        let now = self.now();
+        match pending.stamp {
+            Some(stamp) => {
+                self.depth.delivered(now, stamp, pending.bytes);
+                self.publish_window();
+            }
+            None if pending.is_plain => self.depth.answered(now - pending.sent_at),
+            None => {}
+        }
+        for reply in &replies {
+            self.keep_oplock(reply, pending.tree, pending.encrypt);
+        }
+        let unheard = match pending.answer {
+            Some(sender) => sender.send(Answer::Replied(replies)).err(),
+            None => Some(Answer::Replied(replies)),
+        };
+        if let Some(Answer::Replied(replies)) = unheard
+            && let Some(file_id) = left_open(&replies)
+        {
+            self.close(pending.tree, file_id, pending.encrypt);
+        }
+    }
+
+    /// Notes an oplock before anybody hears of its file: its break may be the next message.
+    fn keep_oplock(&self, reply: &Reply, tree: TreeId, encrypt: bool) {
+        if reply.header.command == Command::Create
+            && reply.status().is_success()
+            && let Ok(created) = CreateResponse::decode(&mut reply.body())
+            && created.oplock_level != OplockLevel::None
+        {
+            self.shared.oplocks.insert(created.file_id, tree, encrypt);
+        }
+    }
+
+    fn aside(&mut self, side: Option<Side>) {
+        match side {
+            Some(Side::Cancel(id)) => {
+                // Not there: answered already, or still in the queue, where `take` sees that nobody waits.
+                if let Some(ticket) = self.tickets.get(&id).copied() {
+                    if let Some(pending) = self.pending.get_mut(&ticket) {
+                        pending.answer = None;
+                    }
+                    self.connection.cancel(ticket);
+                }
+            }
+            Some(Side::Close {
+                tree,
+                file_id,
+                encrypt,
+            }) => self.close(tree, file_id, encrypt),
+            Some(Side::Shut) | None => self.part(),
+        }
+    }
+
+    fn close(&mut self, tree: TreeId, file_id: FileId, encrypt: bool) {
+        self.shared.oplocks.remove(file_id);
+        self.submit_aside(crate::ops::close(tree, file_id, false), encrypt);
+    }
+
+    /// Sends what nobody waits for.
+    fn submit_aside(&mut self, operation: Operation, encrypt: bool) {
+        let tree = operation.tree;
+        let mut chain = Chain::one(operation);
+        chain.encrypt = encrypt;
+        if let Ok(ticket) = self.connection.submit(chain) {
+            let pending = Pending {
+                id: 0,
+                answer: None,
+                tree,
+                encrypt,
+                bytes: 0,
+                sent_at: self.now(),
+                stamp: None,
+                is_plain: true,
+            };
+            self.pending.insert(ticket, pending);
+        }
+    }
+
+    /// Rights to cache are only held for the sake of durable opens, so they are given back at once.
+    fn acknowledge(&mut self, notification: BreakNotification) {
+        let BreakNotification::Oplock(oplock) = notification else {
+            return;
+        };
+        let Some((tree, encrypt)) = self.shared.oplocks.remove(oplock.file_id) else {
+            return;
+        };
+        let answer = BreakAcknowledgment::Oplock(oplock);
+        let operation = Operation::encoded(Command::OplockBreak, tree, |w| answer.encode(w));
+        self.submit_aside(operation, encrypt);
+    }
+
+    fn publish_window(&mut self) {
+        let window = self.depth.window();
+        self.shared.publish(self.window, &self.depth);
+        self.window = window;
+    }
+
+    fn read(&mut self) {
+        for _ in 0..READS_MAX {
+            let target = self.connection.receive();
+            let mut slices = [IoSliceMut::new(target.first), IoSliceMut::new(target.second)];
+            let filled = match slices[0].is_empty() {
+                true => &mut slices[1..],
+                false => &mut slices[..],
+            };
+            match self.stream.try_read_vectored(filled) {
+                Ok(0) => {
+                    self.ended = Some(LostReason::Closed);
+                    self.connection.closed();
+                    return;
+                }
+                Ok(count) => {
+                    let now = self.now();
+                    if let Err(fault) = self.connection.received(now, count) {
+                        tracing::warn!(%fault, "the server broke the protocol");
+                        self.ended = Some(LostReason::Misbehaved(fault));
+                        return;
+                    }
+                    // Answers free blocks and depth: let them go before reading on.
+                    self.events();
+                }
+                Err(fault) if fault.kind() == ErrorKind::WouldBlock => return,
+                Err(fault) if fault.kind() == ErrorKind::Interrupted => {}
+                Err(fault) => return self.fail(&fault),
+            }
+        }
+    }
+
+    fn fail(&mut self, fault: &io::Error) {
+        self.ended = Some(match fault.kind() {
+            ErrorKind::TimedOut => LostReason::TimedOut,
+            kind => LostReason::Network(kind),
+        });
+        self.connection.closed();
+    }
+
+    fn transmit(&mut self) {
+        loop {
+            while self.staged_bytes < STAGED_MAX {
+                let Some(transmit) = self.connection.poll_transmit() else {
+                    break;
+                };
+                self.first_sent.get_or_insert_with(|| self.started.elapsed());
+                for part in transmit.parts {
+                    self.staged_bytes += part.as_slice().len();
+                    self.staged.push_back(part);
+                }
+            }
+            if self.staged.is_empty() {
+                return;
+            }
+            let mut slices = [IoSlice::new(&[]); SLICES];
+            let mut count = 0;
+            for (slice, part) in slices.iter_mut().zip(&self.staged) {
+                let bytes = part.as_slice();
+                *slice = IoSlice::new(if count == 0 { &bytes[self.skip..] } else { bytes });
+                count += 1;
+            }
+            match self.stream.try_write_vectored(&slices[..count]) {
+                Ok(written) => self.gone(written),
+                Err(fault) if fault.kind() == ErrorKind::WouldBlock => return,
+                Err(fault) if fault.kind() == ErrorKind::Interrupted => {}
+                Err(fault) => return self.fail(&fault),
+            }
+        }
+    }
+
+    /// The socket has taken `written` bytes.
+    fn gone(&mut self, written: usize) {
+        let mut left = written + self.skip;
+        while let Some(part) = self.staged.front() {
+            let len = part.as_slice().len();
+            if left < len {
+                break;
+            }
+            left -= len;
+            self.staged_bytes -= len;
+            self.staged.pop_front();
+        }
+        self.skip = left;
+    }
+
+    /// No more requests: what is owed may still come.
+    fn part(&mut self) {
+        // Handles dropped together with the client are in the queue.
+        while let Ok(side) = self.side.try_recv() {
+            if let Side::Close {
+                tree,
+                file_id,
+                encrypt,
+            } = side
+            {
+                self.close(tree, file_id, encrypt);
+            }
+        }
+        self.parting.get_or_insert(self.started.elapsed() + PARTING);
+    }
+
+    fn is_parted(&self) -> bool {
+        self.parting
+            .is_some_and(|until| (self.pending.is_empty() && self.staged.is_empty()) || self.now() >= until)
+    }
+
+    /// Gives everything back.
+    fn finish(mut self) {
+        let reason = self.ended.clone().unwrap_or(LostReason::ClientClosed);
+        tracing::debug!(%reason, "the connection ended");
+        self.shared.end(self.window, reason.clone());
+        // Parts hold handles on blocks that `Dropped` may want to give back.
+        self.staged.clear();
+        self.connection.closed();
+        self.events();
+        if let Some(ready) = self.ready.take() {
+            let _ = ready.send(Err(match reason {
+                LostReason::Misbehaved(fault) => Error::PeerMisbehaved(fault.to_string()),
+                reason => Error::Lost(reason),
+            }));
+        }
+        self.requests.close();
+        while let Ok(request) = self.requests.try_recv() {
+            let _ = request.answer.send(Answer::Refused(Misuse::Ended, request.chain.operations));
+        }
+    }
+}
+
+/// The file that a chain opened and did not close.
+pub(crate) fn left_open(replies: &[Reply]) -> Option<FileId> {
+    let is_success = |reply: &&Reply| reply.status().is_success();
+    let mut file_id = None;
+    for reply in replies.iter().filter(is_success) {
+        match reply.header.command {
+            Command::Create => {
+                file_id = CreateResponse::decode(&mut reply.body()).ok().map(|created| created.file_id);
+            }
+            Command::Close => file_id = None,
+            _ => {}
+        }
+    }
+    file_id
+}
+
+fn lost_reason(reason: &EndReason, known: Option<LostReason>) -> LostReason {
+    match reason {
+        EndReason::Closed => known.unwrap_or(LostReason::Closed),
+        EndReason::Misbehaved(fault) => LostReason::Misbehaved(*fault),
+        EndReason::Silent => LostReason::TimedOut,
+        EndReason::SessionDeleted | EndReason::KeysUsedUp => LostReason::SessionEnded,
+    }
+}

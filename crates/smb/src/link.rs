@@ -1,0 +1,405 @@
+//! One server and one login: the session that stands now, and how it comes back when it is lost.
+//!
+//! A request that finds no session makes one; others that come meanwhile wait for the same attempt and share its
+//! outcome. So nothing runs in the background while nobody asks for anything.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
+
+use ropeway_smb_proto::client::{Chain, Config, Connection, DropReason, Misuse, Negotiated, Reply, SessionSecret};
+use ropeway_smb_proto::wire::negotiate::Capabilities;
+use ropeway_smb_proto::wire::session_setup::SessionFlags;
+use ropeway_smb_proto::wire::{Guid, SessionId, Text};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use crate::budget::Budget;
+use crate::channel::{Answer, Channel, Oplocks, Shared, Side};
+use crate::channels::{Advice, Channels, Load};
+use crate::driver::{Driver, Ready};
+use crate::login::{Authenticator, random};
+use crate::{ClientOptions, Endpoint, Error, Login, LostReason, Operation, Result, socket};
+
+/// Pauses between attempts to reconnect: doubled from the first to the last. Guesses: a restarted service is back
+/// within the first, a restarted machine does not mind the last.
+const PAUSE_FIRST: Duration = Duration::from_millis(50);
+const PAUSE_LAST: Duration = Duration::from_secs(3);
+
+/// One server and one login.
+pub(crate) struct Link {
+    pub(crate) endpoint: Endpoint,
+    pub(crate) options: ClientOptions,
+    pub(crate) login: Login,
+    authenticator: Arc<Authenticator>,
+    client_guid: Guid,
+    pub(crate) budget: Arc<Budget>,
+    current: Mutex<Option<Arc<Session>>>,
+    /// Held while a session is made; whoever waits for it then looks at `current` and `failure`.
+    connecting: tokio::sync::Mutex<()>,
+    failure: Mutex<Option<(Instant, Error)>>,
+    is_closed: AtomicBool,
+    sessions_made: AtomicU64,
+    /// A server that refused a compound gets single requests from then on.
+    pub(crate) compounds: AtomicBool,
+}
+
+/// A login that stands, with its connections.
+pub(crate) struct Session {
+    /// Counts the sessions of a link: what was opened in another one is gone.
+    pub(crate) number: u64,
+    pub(crate) negotiated: Negotiated,
+    pub(crate) flags: SessionFlags,
+    pub(crate) address: SocketAddr,
+    pub(crate) oplocks: Arc<Oplocks>,
+    secret: Option<SessionSecret>,
+    channels: RwLock<Vec<Arc<Channel>>>,
+    policy: Mutex<Channels>,
+    started: Instant,
+}
+
+/// What became of a chain.
+pub(crate) enum Outcome {
+    Replied(Vec<Reply>),
+    /// The connection went down; another attempt may be made if the request bears it.
+    Lost { operations: Vec<Operation>, sent: bool },
+    Failed { operations: Vec<Operation>, error: Error },
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Link {
+    /// Connects for the first time: one attempt, so that a wrong address is known at once.
+    pub(crate) async fn connect(endpoint: &Endpoint, login: Login, options: ClientOptions) -> Result<Arc<Self>> {
+        options.validate()?;
+        let link = Arc::new(Self {
+            authenticator: Arc::new(Authenticator::new(&login, &endpoint.host)),
+            endpoint: endpoint.clone(),
+            client_guid: Guid(random()?),
+            budget: Arc::new(Budget::new(options.bytes_in_flight_max)),
+            current: Mutex::new(None),
+            connecting: tokio::sync::Mutex::new(()),
+            failure: Mutex::new(None),
+            is_closed: AtomicBool::new(false),
+            sessions_made: AtomicU64::new(0),
+            compounds: AtomicBool::new(true),
+            options,
+            login,
+        });
+        let session = link.attempt(SessionId(0)).await?;
+        *lock(&link.current) = Some(session);
+        Ok(link)
+    }
+
+    /// The session, made again if it was lost.
+    pub(crate) async fn session(&self) -> Result<Arc<Session>> {
+        let asked_at = Instant::now();
+        if let Some(session) = self.standing()? {
+            return Ok(session);
+        }
+        let _guard = self.connecting.lock().await;
+        if let Some(session) = self.standing()? {
+            return Ok(session);
+        }
+        if let Some((at, error)) = lock(&self.failure).clone()
+            && at >= asked_at
+        {
+            return Err(error);
+        }
+        match self.reconnect(asked_at + self.options.timeout).await {
+            Ok(session) => {
+                *lock(&self.current) = Some(Arc::clone(&session));
+                Ok(session)
+            }
+            Err(error) => {
+                *lock(&self.failure) = Some((Instant::now(), error.clone()));
+                Err(error)
+            }
+        }
+    }
+
+    /// The last session, standing or not.
+    pub(crate) fn last(&self) -> Arc<Session> {
+        let current = lock(&self.current).clone();
+        current.expect("a link has had a session since it was made")
+    }
+
+    fn standing(&self) -> Result<Option<Arc<Session>>> {
+        if self.is_closed.load(Ordering::Acquire) {
+            return Err(Error::Lost(LostReason::ClientClosed));
+        }
+        Ok(lock(&self.current).clone().filter(|session| session.is_standing()))
+    }
+
+    async fn reconnect(&self, deadline: Instant) -> Result<Arc<Session>> {
+        let previous = self.last();
+        if let Some(reason @ LostReason::Misbehaved(_)) = previous.ended() {
+            // Whoever changes messages on their way would do it again; one more attempt tells.
+            tracing::warn!(%reason, "connecting again");
+        }
+        let previous_id = previous.secret.as_ref().map_or(SessionId(0), SessionSecret::id);
+        let mut pause = PAUSE_FIRST;
+        loop {
+            let error = match tokio::time::timeout_at(deadline, self.attempt(previous_id)).await {
+                Ok(Ok(session)) => {
+                    tracing::info!(server = %self.endpoint, "connected again");
+                    return Ok(session);
+                }
+                Ok(Err(error)) if !is_passing(&error) => return Err(error),
+                Ok(Err(error)) => error,
+                Err(_) => return Err(Error::Lost(LostReason::TimedOut)),
+            };
+            tracing::debug!(server = %self.endpoint, %error, "no connection yet");
+            if Instant::now() + pause >= deadline {
+                return Err(Error::Lost(LostReason::TimedOut));
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(PAUSE_LAST);
+        }
+    }
+
+    fn config(&self, previous_session: SessionId) -> Config {
+        Config {
+            dialects: self.options.dialects.clone(),
+            signing: self.options.signing,
+            encryption: self.options.encryption,
+            compression: self.options.compression,
+            client_guid: self.client_guid,
+            host: Text::from(self.endpoint.host.as_str()),
+            io_max: self.options.io_max,
+            silence_max: self.options.timeout,
+            unprotected_allowed: self.login.accepts_guest(),
+            previous_session,
+            ..Config::default()
+        }
+    }
+
+    async fn attempt(&self, previous: SessionId) -> Result<Arc<Session>> {
+        let oplocks = Arc::new(Oplocks::default());
+        let (channel, address, ready) = self.open_channel(&oplocks, previous, None).await?;
+        let number = self.sessions_made.fetch_add(1, Ordering::Relaxed);
+        let can_bind = ready
+            .negotiated
+            .capabilities
+            .contains(Capabilities::MULTI_CHANNEL)
+            && ready.session.is_some();
+        let channels_max = if can_bind { usize::from(self.options.channels_max) } else { 1 };
+        Ok(Arc::new(Session {
+            number,
+            negotiated: ready.negotiated,
+            flags: ready.flags,
+            address,
+            oplocks,
+            secret: ready.session,
+            channels: RwLock::new(vec![Arc::new(channel)]),
+            policy: Mutex::new(Channels::new(channels_max)),
+            started: Instant::now(),
+        }))
+    }
+
+    /// A connection, logged in or bound to a session.
+    async fn open_channel(
+        &self,
+        oplocks: &Arc<Oplocks>,
+        previous: SessionId,
+        bind: Option<(SocketAddr, &SessionSecret)>,
+    ) -> Result<(Channel, SocketAddr, Ready)> {
+        let timeout = self.options.timeout;
+        let (stream, address) = match bind {
+            None => socket::connect(&self.endpoint, &self.options.tcp, timeout).await?,
+            Some((address, _)) => {
+                let stream = socket::connect_to(address, &self.options.tcp, timeout).await;
+                let stream = stream.map_err(|source| Error::local("open a further connection", source))?;
+                (stream, address)
+            }
+        };
+        let mut connection = Connection::new(self.config(previous), random()?);
+        let mechanisms = self.authenticator.mechanisms()?;
+        let begun = match bind {
+            None => connection.log_in(mechanisms),
+            Some((_, secret)) => connection.bind(secret, mechanisms),
+        };
+        begun.map_err(|fault| Error::PeerMisbehaved(fault.to_string()))?;
+        let window_max = self.options.bytes_in_flight_max;
+        let shared = Arc::new(Shared::new(Arc::clone(&self.budget), window_max, Arc::clone(oplocks)));
+        let (channel, queues) = Channel::new(Arc::clone(&shared));
+        let (sender, ready) = oneshot::channel();
+        let authenticator = Arc::clone(&self.authenticator);
+        let driver = Driver::new(stream, connection, authenticator, shared, queues, sender);
+        tokio::spawn(driver.run());
+        // Dropping `channel` ends the driver if this gives up.
+        match tokio::time::timeout(timeout, ready).await {
+            Ok(Ok(ready)) => Ok((channel, address, ready?)),
+            Ok(Err(_)) => Err(Error::Lost(LostReason::Closed)),
+            Err(_) => Err(Error::Lost(LostReason::TimedOut)),
+        }
+    }
+
+    /// Asks the policy whether more connections would help; called after each transfer.
+    pub(crate) fn consider_channels(self: &Arc<Self>, session: &Arc<Session>) {
+        let Some(advice) = session.advice(&self.budget) else {
+            return;
+        };
+        match advice {
+            Advice::CloseNewest => {
+                let newest = session.write_channels().pop();
+                if let Some(channel) = newest {
+                    tracing::debug!("a further connection carried nothing more; closing it");
+                    channel.aside(Side::Shut);
+                }
+            }
+            Advice::Open => {
+                let (link, session) = (Arc::clone(self), Arc::clone(session));
+                tokio::spawn(async move { link.add_channel(&session).await });
+            }
+        }
+    }
+
+    async fn add_channel(&self, session: &Arc<Session>) {
+        let Some(secret) = &session.secret else { return };
+        let bind = Some((session.address, secret));
+        match self.open_channel(&session.oplocks, SessionId(0), bind).await {
+            Ok((channel, ..)) => {
+                tracing::debug!("a further connection is open");
+                session.write_channels().push(Arc::new(channel));
+            }
+            Err(error) => {
+                tracing::debug!(%error, "the server takes no further connection");
+                lock(&session.policy).settle();
+            }
+        }
+    }
+
+    pub(crate) fn reconnects(&self) -> u64 {
+        self.sessions_made.load(Ordering::Relaxed).saturating_sub(1)
+    }
+
+    /// Ends all connections and waits until they are gone.
+    pub(crate) async fn close(&self) {
+        self.is_closed.store(true, Ordering::Release);
+        let channels: Vec<_> = self.last().write_channels().drain(..).collect();
+        for channel in &channels {
+            channel.aside(Side::Shut);
+        }
+        for channel in channels {
+            channel.gone().await;
+        }
+    }
+}
+
+/// Whether another attempt may go better.
+fn is_passing(error: &Error) -> bool {
+    match error {
+        Error::Local { .. } | Error::Lost(_) => true,
+        // A server that starts or stops says such things.
+        Error::PeerRefused { .. } => error.verdict() == crate::Verdict::Retry,
+        _ => false,
+    }
+}
+
+impl Session {
+    pub(crate) fn is_standing(&self) -> bool {
+        self.read_channels().iter().any(|channel| channel.ended().is_none())
+    }
+
+    /// Why the first connection ended.
+    fn ended(&self) -> Option<LostReason> {
+        self.read_channels().first().and_then(|channel| channel.ended())
+    }
+
+    fn read_channels(&self) -> std::sync::RwLockReadGuard<'_, Vec<Arc<Channel>>> {
+        self.channels.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write_channels(&self) -> std::sync::RwLockWriteGuard<'_, Vec<Arc<Channel>>> {
+        self.channels.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn channels(&self) -> usize {
+        self.read_channels().iter().filter(|channel| channel.ended().is_none()).count()
+    }
+
+    pub(crate) fn window(&self) -> u64 {
+        self.read_channels().iter().map(|channel| channel.window()).sum()
+    }
+
+    pub(crate) fn round_trip(&self) -> Option<Duration> {
+        self.read_channels().iter().filter_map(|channel| channel.round_trip()).min()
+    }
+
+    /// The connection with the least to do.
+    fn pick(&self) -> Option<Arc<Channel>> {
+        let channels = self.read_channels();
+        let standing = channels.iter().filter(|channel| channel.ended().is_none());
+        standing.min_by_key(|channel| channel.load()).cloned()
+    }
+
+    /// Sends a chain on the connection with the least to do and waits for the answers. `bytes` is the data that it carries
+    /// or asks for.
+    pub(crate) async fn exchange(&self, chain: Chain, bytes: u64) -> Outcome {
+        let Some(channel) = self.pick() else {
+            return Outcome::Lost {
+                operations: chain.operations,
+                sent: false,
+            };
+        };
+        match channel.exchange(chain, bytes).await {
+            Answer::Replied(replies) => Outcome::Replied(replies),
+            Answer::Refused(Misuse::Ended, operations) => Outcome::Lost {
+                operations,
+                sent: false,
+            },
+            Answer::Refused(fault, operations) => Outcome::Failed {
+                operations,
+                error: Error::Misuse(misuse(fault)),
+            },
+            Answer::Dropped {
+                operations,
+                reason: DropReason::CreditsShort,
+                ..
+            } => Outcome::Failed {
+                operations,
+                error: Error::PeerMisbehaved("it grants too few credits for a request of this size".into()),
+            },
+            Answer::Dropped { operations, sent, .. } => Outcome::Lost { operations, sent },
+        }
+    }
+
+    /// Sends what nobody waits for.
+    pub(crate) fn aside(&self, side: Side) {
+        if let Some(channel) = self.pick() {
+            channel.aside(side);
+        }
+    }
+
+    fn advice(&self, budget: &Budget) -> Option<Advice> {
+        // Whoever holds it asks already.
+        let mut policy = self.policy.try_lock().ok()?;
+        if policy.is_settled() {
+            return None;
+        }
+        let channels = self.read_channels();
+        let load = Load {
+            channels: channels.len(),
+            delivered: channels.iter().map(|channel| channel.delivered()).sum(),
+            round_trip: channels.iter().filter_map(|channel| channel.round_trip()).min()?,
+            is_full: budget.is_used_up() && channels.iter().all(|channel| channel.is_steady()),
+        };
+        policy.advise(self.started.elapsed(), load)
+    }
+}
+
+/// What the caller did wrong.
+fn misuse(fault: Misuse) -> &'static str {
+    match fault {
+        Misuse::TooMany => "too many requests at once",
+        Misuse::ChainLength => "a chain has 1 to 64 operations",
+        Misuse::TooLong => "a request is longer than the server allows",
+        Misuse::Block => "a block does not fit its request",
+        Misuse::NoEncryption => "the share demands encryption and the connection has none",
+        _ => "the request cannot be sent",
+    }
+}

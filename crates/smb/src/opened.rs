@@ -1,0 +1,388 @@
+//! What an open file is on the server now, and how it is opened again when that is lost.
+//!
+//! ```text
+//! standing ── connection lost ──> durable handle reclaimed ─────────────────────────> standing
+//!                             └─> opened by path ── the same file (QFid, birth) ────> standing, writes in doubt
+//!                                                └─ another ── `HandleGone`
+//! ```
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ropeway_smb_proto::client::Reply;
+use ropeway_smb_proto::wire::create::{CreateDisposition, CreateOptions, CreateResponse, OplockLevel};
+use ropeway_smb_proto::wire::create_context::{
+    DurableHandleV2Flags, DurableReconnect, DurableReconnectV2, DurableRequestV2, RequestContext,
+};
+use ropeway_smb_proto::wire::negotiate::Dialect;
+use ropeway_smb_proto::wire::tree_connect::ShareType;
+use ropeway_smb_proto::wire::{FileId, Guid, NtStatus, Text, TreeId};
+
+use crate::channel::Side;
+use crate::link::{Outcome, Session};
+use crate::tree::{ATTEMPTS, Ran, Replay, Tree, check, first};
+use crate::{Created, Error, LostReason, OpenFile, Operation, Result, Share, login, ops};
+
+/// An open, and how to have it again.
+pub(crate) struct HandleInner {
+    pub(crate) share: Share,
+    pub(crate) path: Text,
+    open: OpenFile,
+    pub(crate) created: Created,
+    create_guid: Option<Guid>,
+    state: Mutex<State>,
+    reopening: tokio::sync::Mutex<()>,
+    /// Something was written and not flushed.
+    is_dirty: AtomicBool,
+    /// Something was written and not flushed when the server lost this open.
+    is_doubtful: AtomicBool,
+}
+
+struct State {
+    at: Opened,
+    is_stale: bool,
+    is_durable: bool,
+    is_closed: bool,
+}
+
+/// Where a file is open.
+#[derive(Clone)]
+pub(crate) struct Opened {
+    pub(crate) session: Arc<Session>,
+    pub(crate) tree: Tree,
+    pub(crate) file_id: FileId,
+}
+
+/// How to ask for a durable open.
+pub(crate) struct Durability {
+    pub(crate) oplock: OplockLevel,
+    pub(crate) create_guid: Option<Guid>,
+    is_wanted: bool,
+}
+
+impl Durability {
+    /// For an open of `open` on `share`: the second version where it is spoken, the first else.
+    pub(crate) fn of(share: &Share, open: &OpenFile) -> Result<Self> {
+        let limits = share.limits();
+        let is_wanted = open.durable
+            && share.client().link().options.durable
+            && share.share_type() == ShareType::Disk
+            && !open.options.contains(CreateOptions::DIRECTORY_FILE);
+        let create_guid = match is_wanted && limits.dialect >= Dialect::Smb300 {
+            true => Some(Guid(login::random()?)),
+            false => None,
+        };
+        // [MS-SMB2] 3.3.5.9.6: durable opens need a batch oplock (or a lease).
+        let oplock = if is_wanted { OplockLevel::Batch } else { OplockLevel::None };
+        Ok(Self {
+            oplock,
+            create_guid,
+            is_wanted,
+        })
+    }
+
+    pub(crate) fn contexts(&self) -> Vec<RequestContext<'static>> {
+        match (self.is_wanted, self.create_guid) {
+            (false, _) => Vec::new(),
+            (true, None) => vec![RequestContext::DurableRequest],
+            (true, Some(create_guid)) => vec![RequestContext::DurableRequestV2(DurableRequestV2 {
+                timeout_ms: 0,
+                flags: DurableHandleV2Flags::default(),
+                create_guid,
+            })],
+        }
+    }
+}
+
+/// Whether the server does not know the open any more, though the connection stands.
+pub(crate) fn is_stale(status: NtStatus) -> bool {
+    matches!(status, NtStatus::FILE_CLOSED | NtStatus::NETWORK_NAME_DELETED)
+}
+
+/// What the reply to CREATE says.
+fn created(reply: &Reply) -> Result<(Created, FileId)> {
+    check("open", reply)?;
+    let response = CreateResponse::decode(&mut reply.body())?;
+    Ok((Created::from_wire(&response), response.file_id))
+}
+
+impl HandleInner {
+    /// From the answer to a CREATE, the first of `ran`.
+    pub(crate) fn new(
+        share: &Share,
+        path: &Text,
+        open: &OpenFile,
+        create_guid: Option<Guid>,
+        ran: &Ran,
+    ) -> Result<Self> {
+        let (created, file_id) = created(first(&ran.replies)?)?;
+        let at = Opened {
+            session: Arc::clone(&ran.session),
+            tree: ran.tree,
+            file_id,
+        };
+        Ok(Self {
+            share: share.clone(),
+            path: path.clone(),
+            open: open.clone(),
+            create_guid,
+            state: Mutex::new(State {
+                at,
+                is_stale: false,
+                is_durable: created.durable,
+                is_closed: false,
+            }),
+            created,
+            reopening: tokio::sync::Mutex::new(()),
+            is_dirty: AtomicBool::new(false),
+            is_doubtful: AtomicBool::new(false),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn wrote(&self) {
+        self.is_dirty.store(true, Ordering::Release);
+    }
+
+    /// The server has flushed: whether that covers all that was written.
+    pub(crate) fn flushed(&self) -> Result<()> {
+        if self.is_doubtful.swap(false, Ordering::AcqRel) {
+            return Err(Error::Lost(LostReason::WritesInDoubt));
+        }
+        self.is_dirty.store(false, Ordering::Release);
+        Ok(())
+    }
+
+    /// Where it is open, opened again if that was lost.
+    pub(crate) async fn opened(&self) -> Result<Opened> {
+        let (session, _) = self.share.inner().tree().await?;
+        if let Some(at) = self.standing(&session) {
+            return Ok(at);
+        }
+        let _guard = self.reopening.lock().await;
+        for _ in 0..ATTEMPTS {
+            let (session, tree) = self.share.inner().tree().await?;
+            if let Some(at) = self.standing(&session) {
+                return Ok(at);
+            }
+            match self.reopen(&session, tree).await {
+                Ok(Some(at)) => return Ok(at),
+                Ok(None) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(Error::Lost(LostReason::HandleGone))
+    }
+
+    fn standing(&self, session: &Session) -> Option<Opened> {
+        let state = self.lock();
+        (!state.is_stale && state.at.session.number == session.number).then(|| state.at.clone())
+    }
+
+    /// The server does not know this open any more.
+    pub(crate) fn make_stale(&self, at: &Opened, status: NtStatus) {
+        if status == NtStatus::NETWORK_NAME_DELETED {
+            self.share.inner().forget(at.tree);
+        }
+        let mut state = self.lock();
+        if state.at.file_id == at.file_id && state.at.session.number == at.session.number {
+            state.is_stale = true;
+        }
+    }
+
+    /// Opens it again; `None` if the connection was lost once more.
+    async fn reopen(&self, session: &Arc<Session>, tree: Tree) -> Result<Option<Opened>> {
+        if tree.share_type != ShareType::Disk {
+            return Err(Error::Lost(LostReason::HandleGone));
+        }
+        let (before, is_durable) = {
+            let state = self.lock();
+            (state.at.file_id, state.is_durable && !state.is_stale)
+        };
+        if is_durable {
+            let operation = self.reclaim(tree.id, before);
+            let Some(reply) = self.ask(session, tree, operation).await? else {
+                return Ok(None);
+            };
+            if let Ok((_, file_id)) = created(&reply) {
+                tracing::debug!(path = %self.path, "durable handle reclaimed");
+                return Ok(Some(self.install(session, tree, file_id, true)));
+            }
+        }
+        // The guid names the first open, which is lost; durable or not, this one is not asked to be, as a second guid
+        // would have to be kept. A further cut opens by path again.
+        let open = OpenFile {
+            disposition: CreateDisposition::Open,
+            allocation: None,
+            security: None,
+            ..self.open.clone()
+        };
+        let operation = ops::create(tree.id, &self.path, &open, OplockLevel::None, Vec::new());
+        let Some(reply) = self.ask(session, tree, operation).await? else {
+            return Ok(None);
+        };
+        let (found, file_id) = match created(&reply) {
+            Err(Error::PeerRefused { status, .. }) if is_gone(status) => {
+                return Err(Error::Lost(LostReason::HandleGone));
+            }
+            other => other?,
+        };
+        let is_same = match (found.on_disk_id, self.created.on_disk_id) {
+            (Some(now), Some(before)) => now == before,
+            _ => found.basic.creation_time == self.created.basic.creation_time,
+        };
+        if !is_same {
+            session.aside(Side::Close {
+                tree: tree.id,
+                file_id,
+                encrypt: tree.is_sealed(),
+            });
+            return Err(Error::Lost(LostReason::HandleGone));
+        }
+        tracing::debug!(path = %self.path, "opened again by path");
+        if self.is_dirty.load(Ordering::Acquire) {
+            self.is_doubtful.store(true, Ordering::Release);
+        }
+        Ok(Some(self.install(session, tree, file_id, false)))
+    }
+
+    /// CREATE that reclaims a durable open ([MS-SMB2] 3.2.4.4).
+    fn reclaim(&self, tree: TreeId, file_id: FileId) -> Operation {
+        let context = match self.create_guid {
+            Some(create_guid) => RequestContext::DurableReconnectV2(DurableReconnectV2 {
+                file_id,
+                create_guid,
+                flags: DurableHandleV2Flags::default(),
+            }),
+            None => RequestContext::DurableReconnect(DurableReconnect { file_id }),
+        };
+        let open = OpenFile {
+            allocation: None,
+            security: None,
+            query_on_disk_id: false,
+            query_maximal_access: false,
+            ..self.open.clone()
+        };
+        ops::create(tree, &self.path, &open, OplockLevel::Batch, vec![context])
+    }
+
+    async fn ask(&self, session: &Session, tree: Tree, operation: Operation) -> Result<Option<Reply>> {
+        match session.exchange(tree.chain(vec![operation]), 0).await {
+            Outcome::Replied(replies) => Ok(replies.into_iter().next()),
+            Outcome::Lost { .. } => Ok(None),
+            Outcome::Failed { error, .. } => Err(error),
+        }
+    }
+
+    fn install(&self, session: &Arc<Session>, tree: Tree, file_id: FileId, is_durable: bool) -> Opened {
+        let at = Opened {
+            session: Arc::clone(session),
+            tree,
+            file_id,
+        };
+        let mut state = self.lock();
+        state.at = at.clone();
+        state.is_stale = false;
+        state.is_durable = is_durable;
+        at
+    }
+
+    /// Sends one request on this open until there is an answer.
+    pub(crate) async fn run(
+        &self,
+        replay: Replay,
+        mut build: impl FnMut(TreeId, FileId) -> Operation,
+    ) -> Result<Vec<Reply>> {
+        let mut is_reopened = false;
+        for _ in 0..ATTEMPTS {
+            let at = self.opened().await?;
+            let operation = build(at.tree.id, at.file_id);
+            match at.session.exchange(at.tree.chain(vec![operation]), 0).await {
+                Outcome::Replied(replies) => match first(&replies)?.status() {
+                    NtStatus::NETWORK_SESSION_EXPIRED => {}
+                    status if is_stale(status) && !is_reopened => {
+                        is_reopened = true;
+                        self.make_stale(&at, status);
+                    }
+                    _ => return Ok(replies),
+                },
+                Outcome::Lost { sent: true, .. } if replay == Replay::Once => {
+                    return Err(Error::Lost(LostReason::OutcomeUnknown));
+                }
+                Outcome::Lost { .. } => {}
+                Outcome::Failed { error, .. } => return Err(error),
+            }
+        }
+        Err(Error::Lost(LostReason::Closed))
+    }
+
+    /// One step of a plain sequence; `None` if there is none.
+    pub(crate) async fn step(
+        &self,
+        replay: Replay,
+        mut build: impl FnMut(TreeId, FileId) -> Option<Operation>,
+    ) -> Result<Option<Reply>> {
+        let at = self.opened().await?;
+        let Some(operation) = build(at.tree.id, at.file_id) else {
+            return Ok(None);
+        };
+        match at.session.exchange(at.tree.chain(vec![operation]), 0).await {
+            Outcome::Replied(replies) => Ok(replies.into_iter().next()),
+            Outcome::Lost { sent, .. } if sent && replay == Replay::Once => {
+                Err(Error::Lost(LostReason::OutcomeUnknown))
+            }
+            Outcome::Lost { .. } => Err(Error::Lost(LostReason::Closed)),
+            Outcome::Failed { error, .. } => Err(error),
+        }
+    }
+
+    /// Closes it on the server and waits.
+    pub(crate) async fn close(&self) -> Result<()> {
+        let at = {
+            let mut state = self.lock();
+            state.is_closed = true;
+            state.at.clone()
+        };
+        at.session.oplocks.remove(at.file_id);
+        let operation = ops::close(at.tree.id, at.file_id, false);
+        match at.session.exchange(at.tree.chain(vec![operation]), 0).await {
+            Outcome::Replied(replies) => match first(&replies)?.status() {
+                status if is_stale(status) => Ok(()),
+                _ => check("close", first(&replies)?),
+            },
+            Outcome::Lost { .. } => Ok(()),
+            Outcome::Failed { error, .. } => Err(error),
+        }
+    }
+}
+
+/// Whether the file is not there any more.
+fn is_gone(status: NtStatus) -> bool {
+    matches!(
+        status,
+        NtStatus::OBJECT_NAME_NOT_FOUND | NtStatus::OBJECT_PATH_NOT_FOUND | NtStatus::DELETE_PENDING
+    )
+}
+
+impl Drop for HandleInner {
+    fn drop(&mut self) {
+        let state = self.lock();
+        if state.is_closed {
+            return;
+        }
+        let Opened {
+            session,
+            tree,
+            file_id,
+        } = state.at.clone();
+        drop(state);
+        session.aside(Side::Close {
+            tree: tree.id,
+            file_id,
+            encrypt: tree.is_sealed(),
+        });
+    }
+}

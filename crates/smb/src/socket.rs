@@ -1,0 +1,91 @@
+//! Sockets: reaching a server, and the options that matter.
+
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use rustix::net::sockopt;
+use tokio::net::{TcpSocket, TcpStream, lookup_host};
+use tokio::time::{Instant, timeout_at};
+
+use crate::{Endpoint, Error, Result, TcpOptions};
+
+/// Idle time before the kernel asks whether the server is still there. A guess: below what firewalls keep state for.
+const KEEPALIVE: Duration = Duration::from_secs(30);
+/// How long one of several addresses may take. A guess: three lost SYNs (1 + 2 + 4 s) and the fourth's round trip.
+const ADDRESS_TIMEOUT: Duration = Duration::from_secs(8);
+
+/// Connects to the first address of `endpoint` that answers before the time-out.
+pub(crate) async fn connect(
+    endpoint: &Endpoint,
+    options: &TcpOptions,
+    timeout: Duration,
+) -> Result<(TcpStream, SocketAddr)> {
+    check_ecn(options)?;
+    let deadline = Instant::now() + timeout;
+    let host = (endpoint.host.as_str(), endpoint.port);
+    let found = timeout_at(deadline, lookup_host(host)).await;
+    let addresses: Vec<SocketAddr> = found
+        .map_err(|_| Error::local("look the server up", ErrorKind::TimedOut.into()))?
+        .map_err(|source| Error::local("look the server up", source))?
+        .collect();
+    let mut fault = io::Error::from(ErrorKind::NotFound);
+    for (index, address) in addresses.iter().enumerate() {
+        let is_last = index + 1 == addresses.len();
+        let until = if is_last {
+            deadline
+        } else {
+            deadline.min(Instant::now() + ADDRESS_TIMEOUT)
+        };
+        match timeout_at(until, connect_to(*address, options, timeout)).await {
+            Ok(Ok(stream)) => return Ok((stream, *address)),
+            Ok(Err(source)) => fault = source,
+            Err(_) => fault = ErrorKind::TimedOut.into(),
+        }
+        tracing::debug!(%address, %fault, "no connection");
+    }
+    Err(Error::local("connect to the server", fault))
+}
+
+/// Connects to one address.
+pub(crate) async fn connect_to(
+    address: SocketAddr,
+    options: &TcpOptions,
+    timeout: Duration,
+) -> io::Result<TcpStream> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    // Before the handshake: the window scale is agreed there, and the congestion control counts its round trip.
+    if let Some(window) = options.window {
+        socket.set_recv_buffer_size(window)?;
+        socket.set_send_buffer_size(window)?;
+    }
+    if let Some(name) = &options.congestion {
+        sockopt::set_tcp_congestion(&socket, name)?;
+    }
+    sockopt::set_tcp_nodelay(&socket, true)?;
+    let idle = options.keepalive.unwrap_or(KEEPALIVE);
+    sockopt::set_socket_keepalive(&socket, true)?;
+    sockopt::set_tcp_keepidle(&socket, idle)?;
+    sockopt::set_tcp_keepintvl(&socket, (idle / 3).max(Duration::from_secs(1)))?;
+    let unanswered = options.user_timeout.unwrap_or(timeout).as_millis();
+    sockopt::set_tcp_user_timeout(&socket, u32::try_from(unanswered).unwrap_or(u32::MAX))?;
+    socket.connect(address).await
+}
+
+/// Linux has no option of a socket for ECN; the system either asks for it (`1`) or does not (`0`, `2`).
+fn check_ecn(options: &TcpOptions) -> Result<()> {
+    let Some(wanted) = options.ecn else { return Ok(()) };
+    let setting = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_ecn");
+    let is_on = setting.is_ok_and(|setting| setting.trim() == "1");
+    if is_on == wanted {
+        return Ok(());
+    }
+    Err(Error::Misuse(if wanted {
+        "ECN is a setting of the system: set net.ipv4.tcp_ecn to 1"
+    } else {
+        "ECN is a setting of the system: set net.ipv4.tcp_ecn to 0"
+    }))
+}

@@ -1,0 +1,222 @@
+//! A share's tree connection, and requests that outlive a lost one.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ropeway_smb_proto::client::{Chain, Reply};
+use ropeway_smb_proto::unc::SharePath;
+use ropeway_smb_proto::wire::header::Command;
+use ropeway_smb_proto::wire::tree_connect::{
+    ShareCapabilities, ShareFlags, ShareType, TreeConnectFlags, TreeConnectRequest, TreeConnectResponse,
+};
+use ropeway_smb_proto::wire::{NtStatus, TreeId};
+
+use crate::dfs::Redirects;
+use crate::link::{Outcome, Session};
+use crate::{Client, Error, LostReason, Operation, Result};
+
+/// Attempts at one request, each on a session of its own. A guess: a server restarted as often during one request has
+/// other troubles.
+pub(crate) const ATTEMPTS: u32 = 16;
+
+/// Whether a request may be sent again when nobody knows whether it was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Replay {
+    /// Twice is as good as once.
+    Safe,
+    /// Twice is something else.
+    Once,
+}
+
+/// A share, connected to.
+pub(crate) struct ShareInner {
+    pub(crate) client: Client,
+    pub(crate) name: String,
+    path: SharePath,
+    connected: Mutex<Option<Tree>>,
+    connecting: tokio::sync::Mutex<()>,
+    pub(crate) redirects: Redirects,
+}
+
+/// A tree connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tree {
+    session: u64,
+    pub(crate) id: TreeId,
+    pub(crate) share_type: ShareType,
+    pub(crate) flags: ShareFlags,
+    pub(crate) capabilities: ShareCapabilities,
+}
+
+impl Tree {
+    /// A chain in this tree.
+    pub(crate) fn chain(&self, operations: Vec<Operation>) -> Chain {
+        let related = operations.len() > 1;
+        Chain {
+            operations,
+            related,
+            encrypt: self.is_sealed(),
+        }
+    }
+
+    /// Whether the share demands encryption ([MS-SMB2] 3.2.5.5).
+    pub(crate) fn is_sealed(&self) -> bool {
+        self.flags.contains(ShareFlags::ENCRYPT_DATA)
+    }
+}
+
+/// Answers, and where they came from.
+pub(crate) struct Ran {
+    pub(crate) session: Arc<Session>,
+    pub(crate) tree: Tree,
+    pub(crate) replies: Vec<Reply>,
+}
+
+impl ShareInner {
+    pub(crate) async fn connect(client: &Client, name: &str) -> Result<Self> {
+        let host = client.link().endpoint.unc_host();
+        let path = SharePath::new(&host, name).map_err(|_| Error::Misuse("not the name of a share"))?;
+        let share = Self {
+            client: client.clone(),
+            name: name.to_owned(),
+            path,
+            connected: Mutex::new(None),
+            connecting: tokio::sync::Mutex::new(()),
+            redirects: Redirects::default(),
+        };
+        share.tree().await?;
+        Ok(share)
+    }
+
+    /// The session and the tree in it, both made again if they were lost.
+    pub(crate) async fn tree(&self) -> Result<(Arc<Session>, Tree)> {
+        let mut error = Error::Lost(LostReason::Closed);
+        for _ in 0..ATTEMPTS {
+            let session = self.client.link().session().await?;
+            if let Some(tree) = self.tree_in(&session) {
+                return Ok((session, tree));
+            }
+            let _guard = self.connecting.lock().await;
+            if let Some(tree) = self.tree_in(&session) {
+                return Ok((session, tree));
+            }
+            match self.connect_tree(&session).await {
+                Ok(tree) => {
+                    *self.lock() = Some(tree);
+                    return Ok((session, tree));
+                }
+                Err(lost @ Error::Lost(_)) => error = lost,
+                Err(error) => return Err(error),
+            }
+        }
+        Err(error)
+    }
+
+    /// The last tree connection, standing or not.
+    pub(crate) fn last(&self) -> Tree {
+        self.lock().expect("a share was connected to when it was made")
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Tree>> {
+        self.connected.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tree_in(&self, session: &Session) -> Option<Tree> {
+        self.lock().filter(|tree| tree.session == session.number)
+    }
+
+    /// The server says that the tree is gone.
+    pub(crate) fn forget(&self, tree: Tree) {
+        if let Some(connected) = &mut *self.lock()
+            && connected.id == tree.id
+            && connected.session == tree.session
+        {
+            // No session has this number.
+            connected.session = u64::MAX;
+        }
+    }
+
+    async fn connect_tree(&self, session: &Session) -> Result<Tree> {
+        let request = TreeConnectRequest {
+            flags: TreeConnectFlags::default(),
+            path: self.path.to_text(),
+        };
+        let operation = Operation::encoded(Command::TreeConnect, TreeId(0), |w| request.encode(w));
+        let replies = match session.exchange(Chain::one(operation), 0).await {
+            Outcome::Replied(replies) => replies,
+            Outcome::Lost { .. } => return Err(Error::Lost(LostReason::Closed)),
+            Outcome::Failed { error, .. } => return Err(error),
+        };
+        let reply = first(&replies)?;
+        check("connect to the share", reply)?;
+        let response = TreeConnectResponse::decode(&mut reply.body())?;
+        let id = reply.header.tree_id().ok_or_else(|| {
+            Error::PeerMisbehaved("an asynchronous answer to a connection with a share".to_owned())
+        })?;
+        Ok(Tree {
+            session: session.number,
+            id,
+            share_type: response.share_type,
+            flags: response.share_flags,
+            capabilities: response.capabilities,
+        })
+    }
+
+    /// Sends what `build` makes, related if it is several, until there are answers.
+    pub(crate) async fn run(
+        &self,
+        replay: Replay,
+        bytes: u64,
+        mut build: impl FnMut(TreeId) -> Vec<Operation>,
+    ) -> Result<Ran> {
+        let mut is_new_tree = false;
+        for _ in 0..ATTEMPTS {
+            let (session, tree) = self.tree().await?;
+            match session.exchange(tree.chain(build(tree.id)), bytes).await {
+                Outcome::Replied(replies) => {
+                    let status = first(&replies)?.status();
+                    match status {
+                        // The driver logs in again meanwhile, and keeps what is sent until then.
+                        NtStatus::NETWORK_SESSION_EXPIRED => {}
+                        NtStatus::NETWORK_NAME_DELETED if !is_new_tree => {
+                            is_new_tree = true;
+                            self.forget(tree);
+                        }
+                        _ => {
+                            return Ok(Ran {
+                                session,
+                                tree,
+                                replies,
+                            });
+                        }
+                    }
+                }
+                Outcome::Lost { sent: true, .. } if replay == Replay::Once => {
+                    return Err(Error::Lost(LostReason::OutcomeUnknown));
+                }
+                Outcome::Lost { .. } => {}
+                Outcome::Failed { error, .. } => return Err(error),
+            }
+        }
+        Err(Error::Lost(LostReason::Closed))
+    }
+}
+
+/// The first answer; a chain has as many answers as operations.
+pub(crate) fn first(replies: &[Reply]) -> Result<&Reply> {
+    nth(replies, 0)
+}
+
+/// The answer to operation `index`.
+pub(crate) fn nth(replies: &[Reply], index: usize) -> Result<&Reply> {
+    replies
+        .get(index)
+        .ok_or_else(|| Error::PeerMisbehaved("an answer is missing".to_owned()))
+}
+
+/// Whether the server did `op`.
+pub(crate) fn check(op: &'static str, reply: &Reply) -> Result<()> {
+    match reply.status().is_success() {
+        true => Ok(()),
+        false => Err(Error::refused(op, reply.status())),
+    }
+}
