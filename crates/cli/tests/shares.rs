@@ -171,13 +171,13 @@ fn shares_and_folders_are_listed() {
     assert!(kinds.contains(&"disk".into()) && kinds.contains(&"pipes".into()), "{shares}");
     assert_eq!(ground.run("ls").arg(ground.url("data")).ok().out, "sub\ntop\n");
     let all = ground.run("ls").arg("-R").arg(ground.url("data")).ok();
-    assert_eq!(all.out, "sub\nsub/a file\ntop\n");
+    assert_eq!(all.out, "sub\ntop\nsub/a file\n", "folder by folder");
     let long = ground.run("ls").arg("-l").arg(ground.url("data/sub")).ok();
     assert!(long.out.contains(" 5000 ") && long.out.ends_with("a file\n"), "{long}");
     let json = ground.run("ls").args(["--json", "-R"]).arg(ground.url("data")).ok();
     let entries = json.of_type("entry");
     assert_eq!(entries.len(), 3, "{json}");
-    assert_eq!((entries[1]["path"].as_str(), entries[1]["size"].as_u64()), (Some("sub/a file"), Some(5000)));
+    assert_eq!((entries[2]["path"].as_str(), entries[2]["size"].as_u64()), (Some("sub/a file"), Some(5000)));
     assert_eq!(json.summary()["nodes"], 3);
     ground.run("ls").arg(ground.url("data/none")).exits(3);
 }

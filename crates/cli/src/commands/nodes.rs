@@ -62,11 +62,7 @@ impl Spot {
 
     /// A failure of something done to it.
     pub(super) fn fault(&self, verb: &str, error: &Error, on_source: bool) -> Failure {
-        let failure = Failure::of_node(&format!("cannot {verb} {}", self.shown), error, on_source);
-        match failure.hint {
-            None if error.kind == ropeway_vfs::ErrorKind::NotFound => failure.hint("check the spelling"),
-            _ => failure,
-        }
+        Failure::of_node(&format!("cannot {verb} {}", self.shown), error, on_source)
     }
 }
 
