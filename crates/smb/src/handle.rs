@@ -149,7 +149,7 @@ impl Handle {
     /// that what was written before is perhaps not what it flushed.
     pub async fn flush(&self) -> Result<()> {
         let handle = &self.inner;
-        let replies = handle.run(Replay::Safe, |tree, file| ops::flush(tree, file)).await?;
+        let replies = handle.run(Replay::Safe, ops::flush).await?;
         check("flush", first(&replies)?)?;
         handle.flushed()
     }
