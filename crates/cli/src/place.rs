@@ -48,10 +48,10 @@ impl Place {
     pub(crate) fn parse_end(argument: &Path) -> Result<Self, Failure> {
         let place = Self::parse(argument)?;
         match &place {
-            Self::Remote(url) if url.share.is_none() => Err(Failure::usage(format!(
-                "{url} names a server and no share"
-            ))
-            .hint(format!("`ropeway ls {url}` lists its shares"))),
+            Self::Remote(url) if url.share.is_none() => {
+                Err(Failure::usage(format!("{url} names a server and no share"))
+                    .hint(format!("`ropeway ls {url}` lists its shares")))
+            }
             _ => Ok(place),
         }
     }
@@ -174,10 +174,18 @@ mod tests {
     #[test]
     fn faults_say_what_was_given_but_no_password() {
         let failure = Place::parse(Path::new("smb://nas:x/s")).unwrap_err();
-        assert!(failure.message.starts_with("smb://nas:x/s: ") && failure.hint.is_some(), "{failure:?}");
+        assert!(
+            failure.message.starts_with("smb://nas:x/s: ") && failure.hint.is_some(),
+            "{failure:?}"
+        );
         let failure = Place::parse(Path::new("smb://ann:hunter2@nas/s")).unwrap_err();
         assert!(!format!("{failure:?}").contains("hunter2"), "{failure:?}");
-        assert!(Place::parse_end(Path::new("smb://nas/")).unwrap_err().message.contains("no share"));
+        assert!(
+            Place::parse_end(Path::new("smb://nas/"))
+                .unwrap_err()
+                .message
+                .contains("no share")
+        );
         assert!(Place::parse(Path::new("cifs://nas/s")).is_err());
     }
 
@@ -200,9 +208,18 @@ mod tests {
             let (root, rest) = place(text).rooted();
             (root.to_string(), rest.as_bytes().to_vec())
         };
-        assert_eq!(rooted("smb://nas/s/a/é b"), ("smb://nas/s/a/é b".to_owned(), b"".to_vec()));
-        assert_eq!(rooted("smb://nas/s/a/%ff/b"), ("smb://nas/s/a".to_owned(), b"\xff/b".to_vec()));
-        assert_eq!(rooted("smb://nas/s/a%5Cb"), ("smb://nas/s".to_owned(), b"a\\b".to_vec()));
+        assert_eq!(
+            rooted("smb://nas/s/a/é b"),
+            ("smb://nas/s/a/é b".to_owned(), b"".to_vec())
+        );
+        assert_eq!(
+            rooted("smb://nas/s/a/%ff/b"),
+            ("smb://nas/s/a".to_owned(), b"\xff/b".to_vec())
+        );
+        assert_eq!(
+            rooted("smb://nas/s/a%5Cb"),
+            ("smb://nas/s".to_owned(), b"a\\b".to_vec())
+        );
         assert_eq!(rooted("/a/b").1, b"");
     }
 

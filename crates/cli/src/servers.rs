@@ -6,7 +6,9 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ropeway_smb::{Client, ClientOptions, Endpoint, Error as SmbError, NtStatus, Share, ShareInfo, SmbTree, SmbTreeOptions};
+use ropeway_smb::{
+    Client, ClientOptions, Endpoint, Error as SmbError, NtStatus, Share, ShareInfo, SmbTree, SmbTreeOptions,
+};
 use ropeway_vfs::{ErrorKind, Metadata, RelPath, Tree};
 use tokio::sync::Mutex;
 
@@ -117,7 +119,9 @@ impl Servers {
             Entry::Occupied(share) => Ok(share.get().clone()),
             Entry::Vacant(vacant) => {
                 let share = client.share(name).await.map_err(Trouble::Smb)?;
-                let top = self.open_tree(share.clone(), &url.with_path(RelPath::root())).await?;
+                let top = self
+                    .open_tree(share.clone(), &url.with_path(RelPath::root()))
+                    .await?;
                 Ok(vacant.insert((share, top)).clone())
             }
         }
@@ -176,7 +180,11 @@ impl Trouble {
             Self::Said(_) => false,
             Self::Smb(error) => matches!(
                 error.status(),
-                Some(NtStatus::OBJECT_NAME_NOT_FOUND | NtStatus::OBJECT_PATH_NOT_FOUND | NtStatus::NO_SUCH_FILE)
+                Some(
+                    NtStatus::OBJECT_NAME_NOT_FOUND
+                        | NtStatus::OBJECT_PATH_NOT_FOUND
+                        | NtStatus::NO_SUCH_FILE
+                )
             ),
             Self::Tree(error) => error.kind == ErrorKind::NotFound,
         }
@@ -227,7 +235,9 @@ fn of_connect(server: &Server, error: &SmbError) -> Failure {
 fn with_hint(failure: Failure, error: &SmbError) -> Failure {
     match error.hint() {
         Some(hint) => failure.hint(hint),
-        None if failure.code == code::NETWORK => failure.hint("check the server and the line; then run it again"),
+        None if failure.code == code::NETWORK => {
+            failure.hint("check the server and the line; then run it again")
+        }
         None => failure,
     }
 }

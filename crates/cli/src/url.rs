@@ -205,7 +205,8 @@ type Login = (Option<String>, Option<String>);
 fn parse_login(login: &[u8]) -> Result<Login, UrlFault> {
     if login.contains(&b':') {
         return Err(UrlFault {
-            message: "a URL holds no password: others see it in the list of processes and in histories".to_owned(),
+            message: "a URL holds no password: others see it in the list of processes and in histories"
+                .to_owned(),
             hint: "leave it out: it is asked for, or comes from ROPEWAY_PASSWORD or --credentials FILE; a colon in a name \
                    is %3A",
             is_quotable: false,

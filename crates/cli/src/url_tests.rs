@@ -31,7 +31,14 @@ fn parts(text: &str) -> (String, String, String, u16, String, String) {
 
 fn expect(text: &str, expected: (&str, &str, &str, u16, &str, &str)) {
     let (domain, user, host, port, share, path) = expected;
-    let expected = (domain.into(), user.into(), host.into(), port, share.into(), path.into());
+    let expected = (
+        domain.into(),
+        user.into(),
+        host.into(),
+        port,
+        share.into(),
+        path.into(),
+    );
     assert_eq!(parts(text), expected, "{text}");
 }
 
@@ -49,12 +56,24 @@ fn every_part_is_found() {
     expect("smb://host/", ("", "", "host", 445, "", ""));
     expect("smb://NAS.Local/Share", ("", "", "nas.local", 445, "Share", ""));
     expect("smb://ann@nas/s/a/b", ("", "ann", "nas", 445, "s", "a/b"));
-    expect("smb://WORK;ann@nas:1445/s/a//b/", ("WORK", "ann", "nas", 1445, "s", "a/b"));
+    expect(
+        "smb://WORK;ann@nas:1445/s/a//b/",
+        ("WORK", "ann", "nas", 1445, "s", "a/b"),
+    );
     expect("smb://;ann@nas:/s", ("", "ann", "nas", 445, "s", ""));
-    expect("smb://ann@example.org@nas/s", ("", "ann@example.org", "nas", 445, "s", ""));
+    expect(
+        "smb://ann@example.org@nas/s",
+        ("", "ann@example.org", "nas", 445, "s", ""),
+    );
     expect("smb://a%3Ab%40c%3b@nas/s", ("", "a:b@c;", "nas", 445, "s", ""));
-    expect("smb://ann@nas/s/a@b:c;d?e#f", ("", "ann", "nas", 445, "s", "a@b:c;d?e#f"));
-    expect("smb://nas/my%20share/100%25 é", ("", "", "nas", 445, "my share", "100% é"));
+    expect(
+        "smb://ann@nas/s/a@b:c;d?e#f",
+        ("", "ann", "nas", 445, "s", "a@b:c;d?e#f"),
+    );
+    expect(
+        "smb://nas/my%20share/100%25 é",
+        ("", "", "nas", 445, "my share", "100% é"),
+    );
     expect("smb://nas/s/a/./b/../c", ("", "", "nas", 445, "s", "a/c"));
     expect(
         "smb://nas/s/@GMT-2026.01.31-12.00.00/f",
@@ -69,7 +88,10 @@ fn addresses() {
     expect("smb://u@[FD00::7]:1445/s", ("", "u", "fd00::7", 1445, "s", ""));
     expect("smb://[fe80::1%25eth0]/s", ("", "", "fe80::1%eth0", 445, "s", ""));
     expect("smb://[fe80::1%eth0]/s", ("", "", "fe80::1%eth0", 445, "s", ""));
-    assert_eq!(url("smb://[fd00:0::7]:1445/s").to_string(), "smb://[fd00::7]:1445/s");
+    assert_eq!(
+        url("smb://[fd00:0::7]:1445/s").to_string(),
+        "smb://[fd00::7]:1445/s"
+    );
     for (text, part) in [
         ("smb://", "no host"),
         ("smb:///share", "no host"),
@@ -98,7 +120,10 @@ fn a_password_is_refused_and_not_repeated() {
         "smb://ann:hun@ter2@nas",
     ] {
         let fault = fault(text);
-        assert!(fault.message.contains("no password") && !fault.is_quotable, "{text}");
+        assert!(
+            fault.message.contains("no password") && !fault.is_quotable,
+            "{text}"
+        );
         assert!(!format!("{fault:?}").contains("hun"), "{fault:?}");
     }
     assert!(fault("smb://@nas/s").message.contains("empty"));
@@ -122,7 +147,11 @@ fn names_that_no_share_has_are_refused() {
     ] {
         assert!(fault(text).message.contains(part), "{text}: {:?}", fault(text));
     }
-    assert!(fault(&format!("smb://nas/{}", "x".repeat(81))).message.contains("too long"));
+    assert!(
+        fault(&format!("smb://nas/{}", "x".repeat(81)))
+            .message
+            .contains("too long")
+    );
     assert_eq!(url("smb://nas/s/a%5Cb").path.as_bytes(), b"a\\b");
     assert_eq!(url("smb://nas/s/%ff").path.as_bytes(), b"\xff");
 }
@@ -131,7 +160,11 @@ fn names_that_no_share_has_are_refused() {
 fn the_end_says_whether_it_has_a_name() {
     let end = |text: &str| {
         let url = url(text);
-        (url.must_be_folder, url.nameless, url.file_name().map(|name| name.to_string()))
+        (
+            url.must_be_folder,
+            url.nameless,
+            url.file_name().map(|name| name.to_string()),
+        )
     };
     assert_eq!(end("smb://nas/s/a"), (false, false, Some("a".into())));
     assert_eq!(end("smb://nas/s/a/"), (true, false, Some("a".into())));

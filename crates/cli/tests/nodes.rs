@@ -48,12 +48,20 @@ fn stat() {
     let place = ground();
     fs::set_permissions(place.join("file"), fs::Permissions::from_mode(0o640)).unwrap();
     let shown = place.ropeway("stat").args(["file", "link"]).ok();
-    for part in ["kind        file", "0640 -rw-r-----", "symbolic link", "leads to    dir"] {
+    for part in [
+        "kind        file",
+        "0640 -rw-r-----",
+        "symbolic link",
+        "leads to    dir",
+    ] {
         assert!(shown.out.contains(part), "{part}: {shown}");
     }
     let json = place.ropeway("stat").args(["--json", "file"]).ok();
     let node = &json.of_type("node")[0];
-    assert_eq!((node["mode"].as_str(), node["size"].as_u64()), (Some("0640"), Some(7)));
+    assert_eq!(
+        (node["mode"].as_str(), node["size"].as_u64()),
+        (Some("0640"), Some(7))
+    );
     place.ropeway("stat").arg("none").exits(3);
 }
 
@@ -63,8 +71,14 @@ fn mkdir() {
     place.ropeway("mkdir").arg("new").ok();
     place.ropeway("mkdir").arg("new").exits(4);
     let finished = place.ropeway("mkdir").arg("a/b/c").exits(4);
-    assert!(finished.mentions("ropeway mkdir -p") || finished.mentions("hint:"), "{finished}");
-    place.ropeway("mkdir").args(["-p", "a/b/./c", "link/made", "new"]).ok();
+    assert!(
+        finished.mentions("ropeway mkdir -p") || finished.mentions("hint:"),
+        "{finished}"
+    );
+    place
+        .ropeway("mkdir")
+        .args(["-p", "a/b/./c", "link/made", "new"])
+        .ok();
     assert!(place.join("a/b/c").is_dir() && place.join("dir/made").is_dir());
     place.ropeway("mkdir").args(["-p", "file/x"]).exits(4);
     place.ropeway("mkdir").args(["-p", "none/../x"]).exits(1);
@@ -77,7 +91,10 @@ fn rm() {
     place.ropeway("rm").arg("dir").exits(1);
     place.ropeway("rm").args(["-r", "dir"]).exits(8);
     let listed = place.ropeway("rm").args(["-rn", "dir"]).ok();
-    assert!(listed.out.contains("would remove") && place.join("dir/inner/deep").exists(), "{listed}");
+    assert!(
+        listed.out.contains("would remove") && place.join("dir/inner/deep").exists(),
+        "{listed}"
+    );
     for guarded in [".", "..", "/", "dir/.."] {
         place.ropeway("rm").args(["-ry", guarded]).exits(8);
     }

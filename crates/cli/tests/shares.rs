@@ -49,8 +49,15 @@ impl Ground {
 /// One line that says what is wrong, one that begins with `hint:`, and nothing secret.
 #[track_caller]
 fn one_line_and_a_hint(finished: &Finished) {
-    let lines: Vec<&str> = finished.err.lines().filter(|line| !line.trim().is_empty()).collect();
-    assert!(lines.len() == 2 && lines[1].trim_start().starts_with("hint:"), "{finished}");
+    let lines: Vec<&str> = finished
+        .err
+        .lines()
+        .filter(|line| !line.trim().is_empty())
+        .collect();
+    assert!(
+        lines.len() == 2 && lines[1].trim_start().starts_with("hint:"),
+        "{finished}"
+    );
     assert!(finished.out.is_empty(), "{finished}");
     for secret in ["hunter2", PASSWORD] {
         assert!(!finished.mentions(secret), "{finished}");
@@ -77,15 +84,34 @@ fn urls_that_make_no_sense() {
         &["mv", "smb://ann@nas/one/file", "smb://ann@nas/other/"],
         &["mv", "smb://ann@nas/share/file", "smb://ann@other/share/"],
         &["copy", "--dialect", "1.0", "file", "smb://ann@nas/share"],
-        &["copy", "--dialect", "..2.1", "--max-dialect", "3.0", "file", "smb://ann@nas/share"],
-        &["copy", "--encrypt", "required", "--max-dialect", "2.1", "file", "smb://ann@nas/share"],
+        &[
+            "copy",
+            "--dialect",
+            "..2.1",
+            "--max-dialect",
+            "3.0",
+            "file",
+            "smb://ann@nas/share",
+        ],
+        &[
+            "copy",
+            "--encrypt",
+            "required",
+            "--max-dialect",
+            "2.1",
+            "file",
+            "smb://ann@nas/share",
+        ],
         &["copy", "--sign", "off", "file", "smb://ann@nas/share"],
         &["copy", "--channels", "0", "file", "smb://ann@nas/share"],
     ] {
         let finished = place.ropeway(arguments[0]).args(&arguments[1..]).exits(1);
         one_line_and_a_hint(&finished);
     }
-    let finished = place.ropeway("mv").args(["file", "smb://ann@nas/share/"]).exits(1);
+    let finished = place
+        .ropeway("mv")
+        .args(["file", "smb://ann@nas/share/"])
+        .exits(1);
     assert!(finished.mentions("copy --move"), "{finished}");
     assert!(!place.join("copied").exists());
 }
@@ -122,7 +148,10 @@ fn nobody_is_home() {
         .env("ROPEWAY_PASSWORD", "x")
         .exits(6);
     let last = finished.json().pop().unwrap();
-    assert_eq!((last["type"].as_str(), last["exit_code"].as_u64()), (Some("error"), Some(6)));
+    assert_eq!(
+        (last["type"].as_str(), last["exit_code"].as_u64()),
+        (Some("error"), Some(6))
+    );
 }
 
 #[test]
@@ -167,17 +196,34 @@ fn shares_and_folders_are_listed() {
         assert!(shares.out.lines().any(|line| line == name), "{shares}");
     }
     let shares = ground.run("ls").arg("--json").arg(ground.url("")).ok();
-    let kinds: Vec<_> = shares.of_type("share").iter().map(|share| share["kind"].clone()).collect();
-    assert!(kinds.contains(&"disk".into()) && kinds.contains(&"pipes".into()), "{shares}");
+    let kinds: Vec<_> = shares
+        .of_type("share")
+        .iter()
+        .map(|share| share["kind"].clone())
+        .collect();
+    assert!(
+        kinds.contains(&"disk".into()) && kinds.contains(&"pipes".into()),
+        "{shares}"
+    );
     assert_eq!(ground.run("ls").arg(ground.url("data")).ok().out, "sub\ntop\n");
     let all = ground.run("ls").arg("-R").arg(ground.url("data")).ok();
     assert_eq!(all.out, "sub\ntop\nsub/a file\n", "folder by folder");
     let long = ground.run("ls").arg("-l").arg(ground.url("data/sub")).ok();
-    assert!(long.out.contains(" 5000 ") && long.out.ends_with("a file\n"), "{long}");
-    let json = ground.run("ls").args(["--json", "-R"]).arg(ground.url("data")).ok();
+    assert!(
+        long.out.contains(" 5000 ") && long.out.ends_with("a file\n"),
+        "{long}"
+    );
+    let json = ground
+        .run("ls")
+        .args(["--json", "-R"])
+        .arg(ground.url("data"))
+        .ok();
     let entries = json.of_type("entry");
     assert_eq!(entries.len(), 3, "{json}");
-    assert_eq!((entries[2]["path"].as_str(), entries[2]["size"].as_u64()), (Some("sub/a file"), Some(5000)));
+    assert_eq!(
+        (entries[2]["path"].as_str(), entries[2]["size"].as_u64()),
+        (Some("sub/a file"), Some(5000))
+    );
     assert_eq!(json.summary()["nodes"], 3);
     ground.run("ls").arg(ground.url("data/none")).exits(3);
 }
@@ -188,7 +234,11 @@ fn nodes_are_examined_made_moved_and_removed() {
     text(&ground.behind("data/file"), "content");
     let stat = ground.run("stat").arg("--json").arg(ground.url("data/file")).ok();
     let node = &stat.of_type("node")[0];
-    assert_eq!((node["kind"].as_str(), node["size"].as_u64()), (Some("file"), Some(7)), "{stat}");
+    assert_eq!(
+        (node["kind"].as_str(), node["size"].as_u64()),
+        (Some("file"), Some(7)),
+        "{stat}"
+    );
     assert!(ground.run("stat").arg(ground.url("data")).ok().mentions("folder"));
     ground.run("stat").arg(ground.url("data/none")).exits(3);
 
@@ -198,14 +248,30 @@ fn nodes_are_examined_made_moved_and_removed() {
     ground.run("mkdir").arg("-p").arg(ground.url("data/a/b c")).ok();
     ground.run("mkdir").arg(ground.url("data/a")).exits(4);
 
-    ground.run("mv").args([ground.url("data/file"), ground.url("data/a")]).ok();
+    ground
+        .run("mv")
+        .args([ground.url("data/file"), ground.url("data/a")])
+        .ok();
     assert!(ground.behind("data/a/file").is_file());
-    ground.run("mv").args([ground.url("data/a/file"), ground.url("data/named")]).ok();
+    ground
+        .run("mv")
+        .args([ground.url("data/a/file"), ground.url("data/named")])
+        .ok();
     text(&ground.behind("data/other"), "other");
-    ground.run("mv").args([ground.url("data/named"), ground.url("data/other")]).exits(8);
-    ground.run("mv").arg("-f").args([ground.url("data/named"), ground.url("data/other")]).ok();
+    ground
+        .run("mv")
+        .args([ground.url("data/named"), ground.url("data/other")])
+        .exits(8);
+    ground
+        .run("mv")
+        .arg("-f")
+        .args([ground.url("data/named"), ground.url("data/other")])
+        .ok();
     assert_eq!(fs::read(ground.behind("data/other")).unwrap(), b"content");
-    let finished = ground.run("mv").args([ground.url("data/other"), ground.url("more/")]).exits(1);
+    let finished = ground
+        .run("mv")
+        .args([ground.url("data/other"), ground.url("more/")])
+        .exits(1);
     assert!(finished.mentions("copy --move"), "{finished}");
 
     ground.run("rm").arg(ground.url("data/a")).exits(1);
@@ -238,19 +304,39 @@ fn trees_go_both_ways() {
     // Into the share, which exists; there it has the folder's name.
     copy(source.to_str().unwrap(), &ground.url("data"));
     no_temporaries(&ground.behind("data"));
-    copy(&ground.url("data/tree"), ground.place.join("back").to_str().unwrap());
+    copy(
+        &ground.url("data/tree"),
+        ground.place.join("back").to_str().unwrap(),
+    );
     content_same(&source, &ground.place.join("back"));
     // From share to share, and again: nothing is sent.
     copy(&ground.url("data/tree"), &ground.url("more/tree"));
     let again = ground.run("copy").args(["--json", "-T"]);
-    let again = again.arg(ground.url("data/tree")).arg(ground.url("more/tree")).ok();
+    let again = again
+        .arg(ground.url("data/tree"))
+        .arg(ground.url("more/tree"))
+        .ok();
     assert_eq!(again.number("bytes_sent"), 0, "{again}");
-    ground.run("check").arg("--checksum").args([ground.url("data/tree"), ground.url("more/tree")]).ok();
+    ground
+        .run("check")
+        .arg("--checksum")
+        .args([ground.url("data/tree"), ground.url("more/tree")])
+        .ok();
     text(&ground.behind("more/tree/extra"), "extra");
-    ground.run("check").args([ground.url("data/tree"), ground.url("more/tree")]).exits(7);
-    ground.run("mirror").arg("--yes").args([ground.url("data/tree"), ground.url("more/tree")]).ok();
+    ground
+        .run("check")
+        .args([ground.url("data/tree"), ground.url("more/tree")])
+        .exits(7);
+    ground
+        .run("mirror")
+        .arg("--yes")
+        .args([ground.url("data/tree"), ground.url("more/tree")])
+        .ok();
     assert!(!ground.behind("more/tree/extra").exists());
-    ground.run("check").args([ground.url("data/tree"), ground.url("more/tree")]).ok();
+    ground
+        .run("check")
+        .args([ground.url("data/tree"), ground.url("more/tree")])
+        .ok();
     // One file, to a name.
     text(&ground.place.join("file"), "content");
     ground.run("copy").arg("file").arg(ground.url("data/named")).ok();
@@ -293,13 +379,22 @@ fn who_may_not_is_told_so() {
     wrong(ground.place.ropeway("ls").arg(ground.url("")));
     wrong(ground.place.ropeway("copy").arg(ground.url("data")).arg("copied"));
     wrong(ground.place.ropeway("copy").arg("local").arg(ground.url("data")));
-    wrong(ground.place.ropeway("stat").arg(ground.smbd.url_as(Some("nobody-here"), "data")));
+    wrong(
+        ground
+            .place
+            .ropeway("stat")
+            .arg(ground.smbd.url_as(Some("nobody-here"), "data")),
+    );
     let finished = ground.place.ropeway("ls").arg(ground.url("data")).exits(5);
     one_line_and_a_hint(&finished);
     // A share that may only be read.
     let finished = ground.run("copy").arg("local").arg(ground.url("fixed")).run();
     finished.assert_code(&[4, 5]);
-    ground.run("mkdir").arg(ground.url("fixed/new")).run().assert_code(&[4, 5]);
+    ground
+        .run("mkdir")
+        .arg(ground.url("fixed/new"))
+        .run()
+        .assert_code(&[4, 5]);
     assert_eq!(fs::read_dir(ground.behind("fixed")).unwrap().count(), 0);
 }
 

@@ -152,14 +152,27 @@ mod tests {
     #[test]
     fn flags_reach_the_client() {
         let flags = [
-            "--sign=offered", "--encrypt=off", "--dialect=2.1..3.0.2", "--channels=2", "--tcp-window=4M",
-            "--congestion=bbr", "--ecn", "--compress", "--timeout=5m",
+            "--sign=offered",
+            "--encrypt=off",
+            "--dialect=2.1..3.0.2",
+            "--channels=2",
+            "--tcp-window=4M",
+            "--congestion=bbr",
+            "--ecn",
+            "--compress",
+            "--timeout=5m",
         ];
         let options = options(&flags).unwrap();
-        assert_eq!((options.signing, options.encryption), (Signing::Offered, Encryption::Off));
+        assert_eq!(
+            (options.signing, options.encryption),
+            (Signing::Offered, Encryption::Off)
+        );
         assert_eq!(options.dialects, Dialect::Smb210..=Dialect::Smb302);
         assert_eq!((options.channels_max, options.tcp.window), (2, Some(4 << 20)));
-        assert_eq!((options.tcp.congestion.as_deref(), options.tcp.ecn), (Some("bbr"), Some(true)));
+        assert_eq!(
+            (options.tcp.congestion.as_deref(), options.tcp.ecn),
+            (Some("bbr"), Some(true))
+        );
         assert!(options.compression);
         assert_eq!(options.timeout, Duration::from_secs(300));
     }
@@ -168,7 +181,10 @@ mod tests {
     fn dialects_agree_or_are_refused() {
         let range = |flags: &[&str]| options(flags).unwrap().dialects;
         assert_eq!(range(&["--max-dialect=3.0"]), Dialect::Smb202..=Dialect::Smb300);
-        assert_eq!(range(&["--dialect=3.0..", "--max-dialect=3.0.2"]), Dialect::Smb300..=Dialect::Smb302);
+        assert_eq!(
+            range(&["--dialect=3.0..", "--max-dialect=3.0.2"]),
+            Dialect::Smb300..=Dialect::Smb302
+        );
         assert_eq!(range(&["--dialect=3.1.1"]), Dialect::Smb311..=Dialect::Smb311);
         for bad in [
             &["--dialect=3.0.2..", "--max-dialect=2.1"][..],

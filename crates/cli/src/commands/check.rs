@@ -136,8 +136,7 @@ async fn compare(
 ) -> Result<CheckOutcome, Failure> {
     match plan {
         Plan::Trees { source, target } => {
-            let (source_place, target_place) =
-                (source.0.to_string(), target.0.to_string());
+            let (source_place, target_place) = (source.0.to_string(), target.0.to_string());
             let spec = CheckSpec {
                 source: opener.source(&source.0).await?,
                 source_path: source.1,

@@ -66,8 +66,8 @@ impl View<'_> {
             && url.share.is_none()
         {
             let shares = servers.shares(&url.server).await;
-            let mut shares =
-                shares.map_err(|trouble| trouble.failure(&format!("cannot list the shares of {url}"), true))?;
+            let mut shares = shares
+                .map_err(|trouble| trouble.failure(&format!("cannot list the shares of {url}"), true))?;
             shares.sort_by_key(|share| share.name.to_string().to_lowercase());
             self.shares(&url.server, &shares);
             return Ok(());
@@ -94,7 +94,9 @@ impl View<'_> {
             let listed = match folder.listing {
                 Some(listing) => {
                     ahead -= 1;
-                    listing.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
+                    listing
+                        .await
+                        .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
                 }
                 None => entries(&*spot.tree, &folder.path).await,
             };
@@ -154,7 +156,8 @@ impl View<'_> {
         };
         let link = link.map(|bytes| printable(&String::from_utf8_lossy(&bytes)));
         if self.args.json {
-            self.voice.object("entry", fields(shown, metadata, link.as_deref()));
+            self.voice
+                .object("entry", fields(shown, metadata, link.as_deref()));
             return;
         }
         let arrow = link.map(|text| format!(" -> {text}")).unwrap_or_default();
@@ -182,9 +185,15 @@ impl View<'_> {
                 let mut fields = Map::new();
                 fields.insert("name".to_owned(), json!(name));
                 fields.insert("kind".to_owned(), json!(kind));
-                fields.insert("hidden".to_owned(), json!(share.kind.is_special() || name.ends_with('$')));
+                fields.insert(
+                    "hidden".to_owned(),
+                    json!(share.kind.is_special() || name.ends_with('$')),
+                );
                 fields.insert("remark".to_owned(), json!(remark));
-                fields.insert("url".to_owned(), json!(SmbUrl::of_share(server, &name).to_string()));
+                fields.insert(
+                    "url".to_owned(),
+                    json!(SmbUrl::of_share(server, &name).to_string()),
+                );
                 self.voice.object("share", fields);
             } else if self.args.long {
                 let line = format!("{kind:<8} {:<24} {}", printable(&name), printable(&remark));
@@ -198,5 +207,7 @@ impl View<'_> {
 
 /// What a server says, without control characters: it may not write to our terminal.
 pub(super) fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+    text.chars()
+        .map(|c| if c.is_control() { '?' } else { c })
+        .collect()
 }

@@ -43,12 +43,17 @@ async fn make(
 ) -> Result<(), Failure> {
     let spot = match Place::parse_end(path)? {
         Place::Local(path) if parents => below_existing(&path)?,
-        Place::Local(_) | Place::Remote(_) => nodes::find(path, true, servers).await.map_err(|failure| {
-            match failure.code {
-                code::SOURCE => Failure { code: code::TARGET, ..failure },
-                _ => failure,
-            }
-        })?,
+        Place::Local(_) | Place::Remote(_) => {
+            nodes::find(path, true, servers)
+                .await
+                .map_err(|failure| match failure.code {
+                    code::SOURCE => Failure {
+                        code: code::TARGET,
+                        ..failure
+                    },
+                    _ => failure,
+                })?
+        }
     };
     let made = if spot.path.is_root() && parents {
         Vec::new()
@@ -119,12 +124,20 @@ fn below_existing(path: &Path) -> Result<Spot, Failure> {
         existing = parent_of(existing);
     }
     let fault = |error: std::io::Error| {
-        let message = format!("cannot make folder {}: {}", path.display(), crate::ends::cause(&error));
+        let message = format!(
+            "cannot make folder {}: {}",
+            path.display(),
+            crate::ends::cause(&error)
+        );
         Failure::of_end(message, &error, code::TARGET).hint("check the spelling")
     };
     let root = std::fs::canonicalize(existing).map_err(fault)?;
     if !root.is_dir() {
-        let message = format!("cannot make folder {}: {} is a file", path.display(), existing.display());
+        let message = format!(
+            "cannot make folder {}: {} is a file",
+            path.display(),
+            existing.display()
+        );
         return Err(Failure::new(code::TARGET, message).hint("give another name, or move that file away"));
     }
     let rest = path.strip_prefix(existing).unwrap_or(path);
@@ -133,8 +146,11 @@ fn below_existing(path: &Path) -> Result<Spot, Failure> {
         .filter(|part| !matches!(part, std::path::Component::CurDir))
         .collect();
     let rest = RelPath::parse(plain.as_os_str().as_bytes()).ok_or_else(|| {
-        Failure::usage(format!("{}: `..` after a folder that does not exist", path.display()))
-            .hint("give the path without `..`")
+        Failure::usage(format!(
+            "{}: `..` after a folder that does not exist",
+            path.display()
+        ))
+        .hint("give the path without `..`")
     })?;
     Ok(Spot {
         tree: nodes::open(&root)?,

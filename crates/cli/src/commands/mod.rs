@@ -3,8 +3,8 @@
 pub(crate) mod check;
 pub(crate) mod copy;
 pub(crate) mod demo;
-pub(crate) mod ls;
 pub(crate) mod lab;
+pub(crate) mod ls;
 pub(crate) mod mirror;
 pub(crate) mod mkdir;
 pub(crate) mod mv;

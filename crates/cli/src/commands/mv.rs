@@ -24,8 +24,9 @@ pub(crate) fn run(args: &MvArgs) -> Result<u8, Failure> {
         let source = nodes::find(&args.source, false, &servers).await?;
         let metadata = source.metadata(true).await?;
         if source.path.is_root() {
-            return Err(Failure::usage(format!("{} has no name to change", source.shown))
-                .hint("give it by its name"));
+            return Err(
+                Failure::usage(format!("{} has no name to change", source.shown)).hint("give it by its name")
+            );
         }
         let target = target(args, &source, &servers).await?;
         let (tree, from, to) = one_tree(&source, &target)?;
@@ -61,10 +62,15 @@ fn elsewhere(source: &Path, target: &Path) -> Failure {
 /// Where it is to go: into DST if that is a folder, else DST.
 async fn target(args: &MvArgs, source: &Spot, servers: &Servers) -> Result<Spot, Failure> {
     let follow = !args.no_target_directory;
-    let named = nodes::find(&args.target, follow, servers).await.map_err(|failure| match failure.code {
-        code::SOURCE => Failure { code: code::TARGET, ..failure },
-        _ => failure,
-    })?;
+    let named = nodes::find(&args.target, follow, servers)
+        .await
+        .map_err(|failure| match failure.code {
+            code::SOURCE => Failure {
+                code: code::TARGET,
+                ..failure
+            },
+            _ => failure,
+        })?;
     if args.no_target_directory {
         return Ok(named);
     }
@@ -79,8 +85,10 @@ async fn target(args: &MvArgs, source: &Spot, servers: &Servers) -> Result<Spot,
     let name = RelPath::root().join(&name);
     // A folder's other spelling, as `mv Photos photos`, is a new name for it and not a place inside it.
     if named.place == source.place {
-        return Err(Failure::usage(format!("{} and {} are the same", source.shown, named.shown))
-            .hint("nothing needs to be moved"));
+        return Err(
+            Failure::usage(format!("{} and {} are the same", source.shown, named.shown))
+                .hint("nothing needs to be moved"),
+        );
     }
     Ok(Spot {
         tree: Arc::clone(&named.tree),
@@ -141,6 +149,10 @@ async fn rename(
             let message = format!("cannot move {} to {}: no such folder", source.shown, target.shown);
             Failure::new(code::TARGET, message).hint("make it first with `ropeway mkdir -p`")
         }
-        _ => Failure::of_node(&format!("cannot move {} to {}", source.shown, target.shown), &error, false),
+        _ => Failure::of_node(
+            &format!("cannot move {} to {}", source.shown, target.shown),
+            &error,
+            false,
+        ),
     })
 }

@@ -96,8 +96,13 @@ fn of_url(url: &SmbUrl, tree: Arc<dyn Tree>) -> Spot {
 fn local(argument: &Path, follow: bool) -> Result<Spot, Failure> {
     use std::os::unix::ffi::OsStrExt;
     let fault = |error: io::Error| {
-        let message = format!("cannot examine {}: {}", argument.display(), crate::ends::cause(&error));
-        Failure::of_end(message, &error, code::SOURCE).hint("check the spelling, and that its volume is mounted")
+        let message = format!(
+            "cannot examine {}: {}",
+            argument.display(),
+            crate::ends::cause(&error)
+        );
+        Failure::of_end(message, &error, code::SOURCE)
+            .hint("check the spelling, and that its volume is mounted")
     };
     let is_folder = is_nameless(argument)
         || argument.as_os_str().as_bytes().ends_with(b"/")
@@ -270,7 +275,10 @@ pub(super) fn fields(path: &str, metadata: &Metadata, link: Option<&str>) -> Map
         ("links", Some(json!(metadata.links))),
         ("volume", metadata.id.map(|id| json!(id.volume))),
         ("index", metadata.id.map(|id| json!(id.index))),
-        ("device", metadata.device.map(|(major, minor)| json!([major, minor]))),
+        (
+            "device",
+            metadata.device.map(|(major, minor)| json!([major, minor])),
+        ),
         ("dos_attributes", metadata.dos_attributes.map(Value::from)),
         ("target", link.map(Value::from)),
     ];
@@ -290,7 +298,11 @@ fn moment(time: Timestamp) -> String {
 
 /// A time as people here read it.
 pub(super) fn local_time(time: Timestamp, precise: bool) -> String {
-    let format = if precise { "%Y-%m-%d %H:%M:%S%.f %:z" } else { "%Y-%m-%d %H:%M:%S" };
+    let format = if precise {
+        "%Y-%m-%d %H:%M:%S%.f %:z"
+    } else {
+        "%Y-%m-%d %H:%M:%S"
+    };
     match jiff::Timestamp::from_nanosecond(time.0) {
         Ok(moment) => moment
             .to_zoned(jiff::tz::TimeZone::system())
@@ -377,7 +389,10 @@ mod tests {
         let metadata = Metadata::bare(Kind::File, 7, Timestamp(1_500_000_000));
         let fields = fields("a/b", &metadata, None);
         assert_eq!(fields["modified"], "1970-01-01T00:00:01.5Z");
-        assert_eq!((fields["kind"].as_str(), fields["size"].as_u64()), (Some("file"), Some(7)));
+        assert_eq!(
+            (fields["kind"].as_str(), fields["size"].as_u64()),
+            (Some("file"), Some(7))
+        );
         assert!(!fields.contains_key("mode") && !fields.contains_key("target"));
     }
 }

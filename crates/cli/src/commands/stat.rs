@@ -71,14 +71,32 @@ fn rows(metadata: &Metadata, link: Option<String>) -> Vec<(&'static str, String)
         ("created", metadata.created.map(time)),
         ("changed", metadata.changed.map(time)),
         ("accessed", metadata.accessed.map(time)),
-        ("mode", metadata.mode.map(|mode| format!("{mode:04o} {}", marks(metadata)))),
-        ("owner", metadata.owner.map(|owner| format!("user {}, group {}", owner.user, owner.group))),
+        (
+            "mode",
+            metadata
+                .mode
+                .map(|mode| format!("{mode:04o} {}", marks(metadata))),
+        ),
+        (
+            "owner",
+            metadata
+                .owner
+                .map(|owner| format!("user {}, group {}", owner.user, owner.group)),
+        ),
         ("attributes", metadata.dos_attributes.map(attributes)),
         ("links", (metadata.links > 1).then(|| metadata.links.to_string())),
-        ("device", metadata.device.map(|(major, minor)| format!("{major}:{minor}"))),
-        ("identity", metadata.id.map(|id| format!("{:x}:{:x}", id.volume, id.index))),
+        (
+            "device",
+            metadata.device.map(|(major, minor)| format!("{major}:{minor}")),
+        ),
+        (
+            "identity",
+            metadata.id.map(|id| format!("{:x}:{:x}", id.volume, id.index)),
+        ),
     ];
-    rows.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+    rows.into_iter()
+        .filter_map(|(name, value)| Some((name, value?)))
+        .collect()
 }
 
 fn attributes(bits: u32) -> String {
@@ -101,13 +119,21 @@ mod tests {
     #[test]
     fn only_what_is_known_is_shown() {
         let mut metadata = Metadata::bare(Kind::File, 2048, Timestamp(0));
-        let names = |metadata: &Metadata| rows(metadata, None).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+        let names = |metadata: &Metadata| {
+            rows(metadata, None)
+                .into_iter()
+                .map(|(name, _)| name)
+                .collect::<Vec<_>>()
+        };
         assert_eq!(names(&metadata), ["kind", "size", "modified"]);
         metadata.dos_attributes = Some(0x22);
         metadata.links = 2;
         let rows = rows(&metadata, None);
         assert!(rows.contains(&("size", "2.0 KiB (2,048)".to_owned())), "{rows:?}");
-        assert!(rows.contains(&("attributes", "hidden, archive".to_owned())), "{rows:?}");
+        assert!(
+            rows.contains(&("attributes", "hidden, archive".to_owned())),
+            "{rows:?}"
+        );
         assert_eq!(attributes(0), "none");
     }
 }

@@ -53,7 +53,9 @@ impl Node {
 
     /// The volume that it lies on.
     pub(super) fn volume(&self) -> Option<(&str, u64)> {
-        self.id.as_ref().map(|(server, volume, _)| (server.as_str(), *volume))
+        self.id
+            .as_ref()
+            .map(|(server, volume, _)| (server.as_str(), *volume))
     }
 }
 
@@ -61,7 +63,11 @@ impl Node {
 pub(super) async fn node_at(place: &Place, follow: bool, servers: &Servers) -> Option<Node> {
     match place {
         Place::Local(path) => {
-            let metadata = if follow { fs::metadata(path) } else { fs::symlink_metadata(path) };
+            let metadata = if follow {
+                fs::metadata(path)
+            } else {
+                fs::symlink_metadata(path)
+            };
             metadata.ok().as_ref().map(Node::local)
         }
         Place::Remote(url) => servers
@@ -101,10 +107,11 @@ async fn find_remote(url: SmbUrl, servers: &Servers) -> Result<Found, Failure> {
         .await
         .map_err(|trouble| trouble.failure(&format!("cannot read the source {url}"), true))?;
     if url.must_be_folder && !metadata.is_dir() {
-        return Err(
-            Failure::new(code::SOURCE, format!("cannot read the source {url}/: not a folder"))
-                .hint("leave the slash at the end out"),
-        );
+        return Err(Failure::new(
+            code::SOURCE,
+            format!("cannot read the source {url}/: not a folder"),
+        )
+        .hint("leave the slash at the end out"));
     }
     Ok(Found {
         given: url.to_string(),
@@ -197,9 +204,8 @@ impl Target {
     }
 
     async fn look_remote(url: SmbUrl, servers: &Servers) -> Result<Self, Failure> {
-        let of = |url: &SmbUrl, trouble: &Trouble| {
-            trouble.failure(&format!("cannot use the target {url}"), false)
-        };
+        let of =
+            |url: &SmbUrl, trouble: &Trouble| trouble.failure(&format!("cannot use the target {url}"), false);
         let node = match servers.metadata(&url).await {
             Ok(metadata) => Some(Node::remote(&url, &metadata)),
             Err(trouble) if trouble.is_missing() => None,
@@ -215,10 +221,8 @@ impl Target {
                 Ok(metadata) if metadata.is_dir() => {}
                 Ok(_) => return Err(file_where_folder(&parent.to_string())),
                 Err(trouble) if trouble.is_missing() => {
-                    return Err(
-                        Failure::new(code::TARGET, format!("there is no folder {parent}"))
-                            .hint(format!("make it first: ropeway mkdir -p {parent}")),
-                    );
+                    return Err(Failure::new(code::TARGET, format!("there is no folder {parent}"))
+                        .hint(format!("make it first: ropeway mkdir -p {parent}")));
                 }
                 Err(trouble) => return Err(of(&parent, &trouble)),
             }

@@ -20,8 +20,8 @@ use ropeway_vfs::RelPath;
 use crate::failure::{Failure, code};
 use crate::place::Place;
 use crate::servers::Servers;
-pub(crate) use find::{cause, is_nameless, parent_of};
 use find::{Found, Node as Seen, Target, file_where_folder, find, node_at, writable};
+pub(crate) use find::{cause, is_nameless, parent_of};
 
 /// Root of a tree to open, and a node in it.
 pub(crate) type Node = (Place, RelPath);
@@ -105,7 +105,11 @@ pub(crate) async fn resolve(
         _ => resolver.into_folder(&found).await?,
     };
     if circumstances.writes {
-        let folder = if target.is_folder() { &target.absolute } else { &ends.target_tree };
+        let folder = if target.is_folder() {
+            &target.absolute
+        } else {
+            &ends.target_tree
+        };
         writable(folder)?;
     }
     Ok(ends)
@@ -145,12 +149,15 @@ pub(crate) async fn resolve_check(
     }
     let target = find(target, servers).await?;
     if source.node.is_dir != target.node.is_dir {
-        let (folder, other) = if source.node.is_dir { (&source, &target) } else { (&target, &source) };
-        return Err(Failure::usage(format!(
-            "{} is a folder and {} is not",
-            folder.given, other.given
-        ))
-        .hint("compare two folders or two files"));
+        let (folder, other) = if source.node.is_dir {
+            (&source, &target)
+        } else {
+            (&target, &source)
+        };
+        return Err(
+            Failure::usage(format!("{} is a folder and {} is not", folder.given, other.given))
+                .hint("compare two folders or two files"),
+        );
     }
     Ok((tree_of(&source)?, tree_of(&target)?))
 }
@@ -276,7 +283,12 @@ impl Resolver<'_> {
             });
         }
         // The key of a single source is that of its final place, as with -T.
-        let identity = match found.iter().map(|source| source.absolute.name()).collect::<Vec<_>>().as_slice() {
+        let identity = match found
+            .iter()
+            .map(|source| source.absolute.name())
+            .collect::<Vec<_>>()
+            .as_slice()
+        {
             [Some(name)] => target.absolute.join(&RelPath::root().join(name)),
             _ => target.absolute.clone(),
         };
@@ -295,7 +307,11 @@ impl Resolver<'_> {
         if let Some(node) = &node
             && node.is_dir != source.node.is_dir
         {
-            let (is, is_not) = if node.is_dir { ("a folder", "no folder") } else { ("no folder", "a folder") };
+            let (is, is_not) = if node.is_dir {
+                ("a folder", "no folder")
+            } else {
+                ("no folder", "a folder")
+            };
             return Err(Failure::usage(format!(
                 "{} is {is_not}, and {place} is {is} already",
                 source.given
@@ -315,8 +331,10 @@ impl Resolver<'_> {
     ) -> Result<(), Failure> {
         let same = existing.is_some_and(|node| node.is_same(&source.node));
         if source.absolute == *target || (same && (source.node.is_dir || source.node.links < 2)) {
-            return Err(Failure::usage(format!("{} and {target} are the same", source.given))
-                .hint("nothing needs to be copied"));
+            return Err(
+                Failure::usage(format!("{} and {target} are the same", source.given))
+                    .hint("nothing needs to be copied"),
+            );
         }
         if same {
             return Err(Failure::usage(format!(
@@ -326,7 +344,8 @@ impl Resolver<'_> {
             .hint("nothing needs to be copied"));
         }
         let is_inside = source.node.is_dir
-            && (target.starts_with(&source.absolute) || self.is_above(target, &source.absolute, &source.node).await);
+            && (target.starts_with(&source.absolute)
+                || self.is_above(target, &source.absolute, &source.node).await);
         if is_inside {
             return Err(Failure::usage(format!(
                 "the target {target} lies inside the source {}",

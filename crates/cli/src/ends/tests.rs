@@ -7,7 +7,10 @@ use std::os::unix::fs::symlink;
 
 /// Paths of this machine never wait.
 fn now<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+    tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap()
+        .block_on(future)
 }
 
 /// The same for the whole of `resolve`.
@@ -235,7 +238,11 @@ fn what_makes_no_sense_is_refused() {
         "no share",
     );
     refused(
-        resolved(&["none".into()], Path::new("smb://a:b@host/share"), &circumstances),
+        resolved(
+            &["none".into()],
+            Path::new("smb://a:b@host/share"),
+            &circumstances,
+        ),
         code::USAGE,
         "no password",
     );
@@ -309,7 +316,11 @@ fn checks_compare_like_with_like() {
     let ((tree, path), (other, _)) = resolve_check(&ground.path("dir"), &ground.path("other")).unwrap();
     assert_eq!(
         (tree, path, other),
-        (ground.path("dir").into(), RelPath::root(), ground.path("other").into())
+        (
+            ground.path("dir").into(),
+            RelPath::root(),
+            ground.path("other").into()
+        )
     );
     let (_, (_, missing)) = resolve_check(&ground.path("dir"), &ground.path("none")).unwrap();
     assert_eq!(missing.to_string(), "none");

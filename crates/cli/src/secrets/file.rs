@@ -54,14 +54,19 @@ pub(super) fn read(path: &Path) -> Result<Credentials, Failure> {
             code::PERMISSION,
             format!("others may read the credentials {place}, or own them"),
         )
-        .hint(format!("chmod 600 {place}; and change the password if it was seen")));
+        .hint(format!(
+            "chmod 600 {place}; and change the password if it was seen"
+        )));
     }
     let mut text = Vec::new();
     let read = file.take(BYTES_MAX).read_to_end(&mut text);
-    let text = read.map(|_| String::from_utf8(text)).map_err(|error| fault(&error))?;
+    let text = read
+        .map(|_| String::from_utf8(text))
+        .map_err(|error| fault(&error))?;
     let Ok(text) = text else {
-        return Err(Failure::usage(format!("the credentials {place} are not UTF-8"))
-            .hint("write them as UTF-8 text"));
+        return Err(
+            Failure::usage(format!("the credentials {place} are not UTF-8")).hint("write them as UTF-8 text")
+        );
     };
     // The whole text is a secret, and wiped as one.
     let text = Password::new(text);

@@ -183,7 +183,11 @@ mod tests {
         expect(&all, "smb://bob@nas/s", ["", "bob", "variable"]);
         let typed = secrets(files(), None, Some("typed"));
         expect(&typed, "smb://carl@nas/s", ["", "carl", "typed"]);
-        expect(&secrets(Vec::new(), None, Some("t")), "smb://nas/s", ["", "me", "t"]);
+        expect(
+            &secrets(Vec::new(), None, Some("t")),
+            "smb://nas/s",
+            ["", "me", "t"],
+        );
     }
 
     #[test]
@@ -195,7 +199,10 @@ mod tests {
         assert!(failure.message.contains("ann at [fd00::7]"), "{failure:?}");
         let mut nobody = secrets(Vec::new(), Some("x"), None);
         nobody.local_user = None;
-        assert_eq!(nobody.login(&server("smb://nas/s")).unwrap_err().code, code::USAGE);
+        assert_eq!(
+            nobody.login(&server("smb://nas/s")).unwrap_err().code,
+            code::USAGE
+        );
     }
 
     #[test]

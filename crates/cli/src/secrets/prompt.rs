@@ -8,9 +8,7 @@ use std::io::{self, IsTerminal, Read, Write};
 use std::os::fd::AsFd;
 
 use ropeway_smb::Password;
-use rustix::termios::{
-    LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr,
-};
+use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr};
 
 use crate::failure::{Failure, code};
 
