@@ -176,11 +176,12 @@ impl Removal<'_> {
                 continue;
             }
             let Some(mut emptied) = open.pop() else { break };
-            if !emptied.stays && !self.dry_run {
-                if let Err(error) = self.spot.tree.remove_dir(&emptied.path).await {
-                    emptied.stays = true;
-                    self.failed(&emptied.path, &error);
-                }
+            if !emptied.stays
+                && !self.dry_run
+                && let Err(error) = self.spot.tree.remove_dir(&emptied.path).await
+            {
+                emptied.stays = true;
+                self.failed(&emptied.path, &error);
             }
             if !emptied.stays {
                 self.removed(&emptied.path);

@@ -102,7 +102,7 @@ pub(crate) async fn resolve(
     };
     let ends = match found.as_slice() {
         [only] if resolver.is_exact(&found) => resolver.exactly(only).await?,
-        _ => resolver.into_folder(&found).await?,
+        _ => resolver.inside(&found).await?,
     };
     if circumstances.writes {
         let folder = if target.is_folder() {
@@ -247,7 +247,7 @@ impl Resolver<'_> {
         })
     }
 
-    async fn into_folder(&self, found: &[Found]) -> Result<Ends, Failure> {
+    async fn inside(&self, found: &[Found]) -> Result<Ends, Failure> {
         let (target, given) = (self.target, &self.target.given);
         if !target.is_folder() {
             return Err(match &target.node {
