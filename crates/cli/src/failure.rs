@@ -4,6 +4,8 @@ use std::io;
 
 use ropeway_vfs::{Error, ErrorKind};
 
+use crate::servers;
+
 /// Exit codes of the product that a command gives by itself; those of jobs come from `ropeway_copy::Status`.
 pub(crate) mod code {
     /// All done.
@@ -66,20 +68,31 @@ impl Failure {
         Self::new(if denied { code::PERMISSION } else { otherwise }, message)
     }
 
-    /// A failure of a tree operation on one end.
+    /// A failure to open a tree on one end.
     pub(crate) fn of_tree(place: &str, error: &Error, on_source: bool) -> Self {
+        Self::of_node(&format!("cannot open {place}"), error, on_source)
+    }
+
+    /// A failure of a tree operation on one end; `what` could not be done.
+    pub(crate) fn of_node(what: &str, error: &Error, on_source: bool) -> Self {
         let code = match error.kind {
             ErrorKind::PermissionDenied | ErrorKind::Authentication => code::PERMISSION,
+            ErrorKind::Network | ErrorKind::PeerMisbehaved | ErrorKind::TimedOut => code::NETWORK,
+            ErrorKind::Cancelled => code::INTERRUPTED,
             _ if on_source => code::SOURCE,
             _ => code::TARGET,
         };
-        let cause = match &error.source {
-            Some(source) => source.to_string(),
-            None => error.kind.describe().to_owned(),
+        let (cause, server_hint) = match &error.source {
+            Some(source) => servers::inside(source).unwrap_or_else(|| (crate::ends::cause(source), None)),
+            None => (error.kind.describe().to_owned(), None),
         };
-        let failure = Self::new(code, format!("cannot open {place}: {cause}"));
-        match ropeway_copy::hint_for(error.kind, on_source) {
+        let failure = Self::new(code, format!("{what}: {cause}"));
+        match server_hint.or(ropeway_copy::hint_for(error.kind, on_source)) {
             Some(hint) => failure.hint(hint),
+            None if code == code::NETWORK => failure.hint("check the server and the line; then run it again"),
+            None if matches!(error.kind, ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+                failure.hint("check the spelling")
+            }
             None => failure,
         }
     }
@@ -107,6 +120,7 @@ mod tests {
             (Status::SourceUnreadable, code::SOURCE),
             (Status::TargetUnwritable, code::TARGET),
             (Status::Permission, code::PERMISSION),
+            (Status::Network, code::NETWORK),
             (Status::Refused, code::REFUSED),
             (Status::Interrupted, code::INTERRUPTED),
         ];

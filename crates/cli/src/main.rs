@@ -2,7 +2,9 @@
 //!
 //! ```text
 //! main ─ args (clap) ─ layers (flags > environment > config file)
-//!      └ commands::{copy, mirror, check, trace, demo, lab} one file a command
+//!      └ commands::{copy, mirror, check, ls, stat, mkdir, rm, mv, trace, demo, lab} one file a command
+//!            ├ place, url   what an argument names: a path, or something on a share
+//!            ├ servers, secrets   connections to servers, and who logs in
 //!            ├ ends    what SRC and DST mean, refused before anything is touched
 //!            ├ trees   opens them, with limits and models around them
 //!            ├ job     runs a job: signals, progress, exit code
@@ -21,9 +23,13 @@ mod failure;
 mod filters;
 mod job;
 mod layers;
+mod place;
+mod secrets;
+mod servers;
 mod trace_file;
 mod trees;
 mod ui;
+mod url;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -59,6 +65,11 @@ fn run(arguments: Vec<OsString>) -> Result<u8, Failure> {
         Command::Copy(args) => commands::copy::run(&args),
         Command::Mirror(args) => commands::mirror::run(&args),
         Command::Check(args) => commands::check::run(&args),
+        Command::Ls(args) => commands::ls::run(&args),
+        Command::Stat(args) => commands::stat::run(&args),
+        Command::Mkdir(args) => commands::mkdir::run(&args),
+        Command::Rm(args) => commands::rm::run(&args),
+        Command::Mv(args) => commands::mv::run(&args),
         Command::Trace(args) => commands::trace::run(&args),
         Command::Demo(args) => commands::demo::run(&args),
         Command::Lab(args) => commands::lab::run(&args),

@@ -1,13 +1,12 @@
 //! Opens the trees of a job and puts limits and models around them.
 //!
 //! ```text
-//!   source:  Limit( Faults( Slow( local ) ) )        target:  Faults( Slow( local ) )
+//!   source:  Limit( Faults( Slow( local or share ) ) )        target:  Faults( Slow( local or share ) )
 //! ```
 //!
 //! Models are innermost, so that everything else sees the device they pretend to be. Without such flags the trees are
 //! bare and take every fast path.
 
-use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use ropeway_block::Pool;
@@ -17,14 +16,18 @@ use ropeway_plan::Schedule;
 use ropeway_vfs::decorate::faults::{FaultRule, Faults};
 use ropeway_vfs::decorate::limit::Limit;
 use ropeway_vfs::decorate::slow::{DeviceModel, Slow};
+use ropeway_vfs::decorate::trace::Traced;
 use ropeway_vfs::trace::{End, SharedObserver};
 use ropeway_vfs::{Clock, Tree};
 
 use crate::args::{ModelArgs, SpeedArgs};
 use crate::failure::Failure;
+use crate::place::Place;
+use crate::servers::Servers;
 
 /// Opens trees for one job.
-pub(crate) struct Opener {
+pub(crate) struct Opener<'a> {
+    servers: &'a Servers,
     clock: Arc<dyn Clock>,
     observer: Option<SharedObserver>,
     slow_source: Option<DeviceModel>,
@@ -39,10 +42,11 @@ pub(crate) struct Opener {
     io: OnceLock<&'static str>,
 }
 
-impl Opener {
+impl<'a> Opener<'a> {
     /// An opener without limits or models.
-    pub(crate) fn plain(observer: Option<SharedObserver>) -> Self {
+    pub(crate) fn plain(servers: &'a Servers, observer: Option<SharedObserver>) -> Self {
         Self {
+            servers,
             clock: Arc::new(RuntimeClock::new()),
             observer,
             slow_source: None,
@@ -59,6 +63,7 @@ impl Opener {
     pub(crate) fn new(
         speed: &SpeedArgs,
         models: &ModelArgs,
+        servers: &'a Servers,
         observer: Option<SharedObserver>,
         writes: bool,
     ) -> Self {
@@ -72,7 +77,7 @@ impl Opener {
                 .flat_map(|rules| rules.0.iter().cloned())
                 .collect(),
             limit: speed.bwlimit.clone().filter(Schedule::limits),
-            ..Self::plain(observer)
+            ..Self::plain(servers, observer)
         }
     }
 
@@ -86,8 +91,8 @@ impl Opener {
     ///
     /// # Errors
     /// It cannot be opened.
-    pub(crate) fn source(&self, path: &Path) -> Result<Arc<dyn Tree>, Failure> {
-        let tree = self.open(path, End::Source)?;
+    pub(crate) async fn source(&self, place: &Place) -> Result<Arc<dyn Tree>, Failure> {
+        let tree = self.open(place, End::Source).await?;
         let tree = self.model(tree, self.slow_source.as_ref(), End::Source);
         Ok(match self.limit.clone() {
             Some(schedule) => Limit::new(
@@ -103,17 +108,30 @@ impl Opener {
     ///
     /// # Errors
     /// It cannot be opened.
-    pub(crate) fn target(&self, path: &Path) -> Result<Arc<dyn Tree>, Failure> {
-        let tree = self.open(path, End::Target)?;
+    pub(crate) async fn target(&self, place: &Place) -> Result<Arc<dyn Tree>, Failure> {
+        let tree = self.open(place, End::Target).await?;
         Ok(self.model(tree, self.slow_target.as_ref(), End::Target))
     }
 
-    /// How blocks of a tree that this opener opened reach the kernel.
+    /// How blocks of a tree that this opener opened reach the kernel; `smb` if all of them are shares.
     pub(crate) fn io(&self) -> &'static str {
-        self.io.get().copied().unwrap_or("none")
+        self.io.get().copied().unwrap_or("smb")
     }
 
-    fn open(&self, path: &Path, end: End) -> Result<Arc<dyn Tree>, Failure> {
+    async fn open(&self, place: &Place, end: End) -> Result<Arc<dyn Tree>, Failure> {
+        let is_source = end == End::Source;
+        let path = match place {
+            Place::Local(path) => path,
+            Place::Remote(url) => {
+                let tree = self.servers.tree(url).await;
+                let tree =
+                    tree.map_err(|trouble| trouble.failure(&format!("cannot open {url}"), is_source))?;
+                return Ok(match self.observer.clone() {
+                    Some(observer) => Traced::new(tree, observer, end),
+                    None => tree,
+                });
+            }
+        };
         let options = LocalOptions {
             observer: self.observer.clone().map(|observer| (observer, end)),
             pool: self.pool.clone(),
@@ -128,11 +146,7 @@ impl Opener {
                 });
                 Ok(tree)
             }
-            Err(error) => Err(Failure::of_tree(
-                &path.display().to_string(),
-                &error,
-                end == End::Source,
-            )),
+            Err(error) => Err(Failure::of_tree(&place.to_string(), &error, is_source)),
         }
     }
 
@@ -163,15 +177,20 @@ mod tests {
     #[test]
     fn only_what_is_asked_for_stands_before_the_files() {
         let folder = tempfile::tempdir().unwrap();
-        let mut opener = Opener::plain(None);
-        let bare = |opener: &Opener| opener.source(folder.path()).unwrap().as_any().is::<LocalTree>();
-        assert!(bare(&opener));
+        let place = Place::Local(folder.path().to_path_buf());
+        let servers = Servers::none();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let mut opener = Opener::plain(&servers, None);
+        let source = |opener: &Opener<'_>| runtime.block_on(opener.source(&place)).unwrap();
+        assert!(source(&opener).as_any().is::<LocalTree>());
         opener.faults = values::fault("target:write:errno=EIO").unwrap().0;
-        assert!(bare(&opener));
-        assert!(opener.target(folder.path()).unwrap().as_any().is::<Faults>());
+        assert!(source(&opener).as_any().is::<LocalTree>());
+        let target = runtime.block_on(opener.target(&place)).unwrap();
+        assert!(target.as_any().is::<Faults>());
         opener.limit = Some(Schedule::constant(Some(1)));
-        assert!(opener.source(folder.path()).unwrap().as_any().is::<Limit>());
-        let failure = opener.source(&folder.path().join("none")).err().unwrap();
+        assert!(source(&opener).as_any().is::<Limit>());
+        let none = Place::Local(folder.path().join("none"));
+        let failure = runtime.block_on(opener.source(&none)).err().unwrap();
         assert_eq!(failure.code, crate::failure::code::SOURCE);
     }
 }

@@ -4,6 +4,8 @@
 //! come from the environment or the configuration ([`crate::layers`]), and commands judge combinations themselves.
 
 mod lab;
+mod nodes;
+mod share;
 mod transfer;
 pub(crate) mod values;
 
@@ -13,6 +15,8 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 pub(crate) use lab::{LabArgs, LabCommand, LinkAction, LinkArgs, LinkCheckArgs, LinkFloorArgs, LinkShape};
+pub(crate) use nodes::{LsArgs, MkdirArgs, MvArgs, RmArgs, StatArgs};
+pub(crate) use share::ShareArgs;
 pub(crate) use transfer::{
     AttributeArgs, ExistingArgs, ModelArgs, OutputArgs, SelectArgs, SpeedArgs, TransferArgs,
 };
@@ -56,6 +60,25 @@ pub(crate) enum Command {
     /// the content. With --manifest compares files with the hashes that an earlier copy kept. Exit code 7 on
     /// differences.
     Check(Box<CheckArgs>),
+    /// List a folder, or the shares of a server
+    ///
+    /// `ropeway ls smb://user@host/` lists the shares. Entries come sorted by name; -l adds kind, size and time, -R goes
+    /// into folders. Links are not followed, except a link given as the argument.
+    Ls(Box<LsArgs>),
+    /// Show everything that is known of files and folders
+    Stat(Box<StatArgs>),
+    /// Make folders
+    Mkdir(Box<MkdirArgs>),
+    /// Remove files, and with -r folders
+    ///
+    /// Links are removed, not followed. A folder that is not empty is counted first and asked about (-y: not asked);
+    /// without a terminal that is refused (exit 8). The top of a volume or share is never removed.
+    Rm(Box<RmArgs>),
+    /// Rename or move within one volume or share
+    ///
+    /// Nothing is copied: between volumes, shares or servers use `copy --move`, which removes each file once its copy is
+    /// durable.
+    Mv(Box<MvArgs>),
     /// Show what a run with --trace did, operation by operation
     ///
     /// As a table, or as JSON Lines or CSV for other tools, with sums by kind of operation. Filters combine.
@@ -140,6 +163,9 @@ pub(crate) struct CheckArgs {
     /// What to look at.
     #[command(flatten)]
     pub(crate) select: SelectArgs,
+    /// How to speak with servers.
+    #[command(flatten)]
+    pub(crate) share: ShareArgs,
     /// How to speak.
     #[command(flatten)]
     pub(crate) output: OutputArgs,
@@ -214,6 +240,11 @@ mod tests {
             "check",
             "trace",
             "demo",
+            "ls",
+            "stat",
+            "mkdir",
+            "rm",
+            "mv",
             "lab link",
             "lab link check",
             "lab link floor",

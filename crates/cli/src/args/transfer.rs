@@ -1,7 +1,6 @@
 //! Flags that commands share.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::Args;
 use ropeway_copy::Durability;
@@ -11,7 +10,7 @@ use ropeway_plan::names::NamePolicy;
 use ropeway_vfs::decorate::slow::DeviceModel;
 use ropeway_vfs::{CacheMode, Timestamp};
 
-use super::values;
+use super::{ShareArgs, values};
 
 /// Flags of every command that copies.
 #[derive(Args, Clone, Debug)]
@@ -53,6 +52,9 @@ pub(crate) struct TransferArgs {
     /// How to move it.
     #[command(flatten)]
     pub(crate) speed: SpeedArgs,
+    /// How to speak with servers.
+    #[command(flatten)]
+    pub(crate) share: ShareArgs,
     /// How to speak.
     #[command(flatten)]
     pub(crate) output: OutputArgs,
@@ -182,9 +184,6 @@ pub(crate) struct SpeedArgs {
     /// Tries again after a passing error (default 4)
     #[arg(long, value_name = "N")]
     pub(crate) retries: Option<u32>,
-    /// Give up an item that makes no progress, e.g. 5m
-    #[arg(long, value_name = "TIME", value_parser = values::duration)]
-    pub(crate) timeout: Option<Duration>,
     /// Finish the counting walk before the first write
     #[arg(long)]
     pub(crate) preflight: bool,

@@ -1,6 +1,7 @@
 //! Values of flags: each parser gives the value or one clause that says what is wrong.
 
 use std::fmt::Display;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use jiff::tz::TimeZone;
@@ -11,6 +12,8 @@ use ropeway_plan::bandwidth::Schedule;
 use ropeway_plan::filter;
 use ropeway_plan::guard::MaxDelete;
 use ropeway_plan::names::NamePolicy;
+use ropeway_smb::{Encryption, Signing};
+use ropeway_smb_proto::wire::negotiate::Dialect;
 use ropeway_vfs::decorate::faults::FaultRule;
 use ropeway_vfs::decorate::slow::DeviceModel;
 use ropeway_vfs::trace::End;
@@ -68,6 +71,52 @@ pub(super) fn names(given: &str) -> Result<NamePolicy, String> {
             ("map", NamePolicy::Map),
         ],
     )
+}
+
+pub(super) fn sign(given: &str) -> Result<Signing, String> {
+    word(
+        given,
+        &[("required", Signing::Required), ("offered", Signing::Offered)],
+    )
+}
+
+pub(super) fn encrypt(given: &str) -> Result<Encryption, String> {
+    let words = [
+        ("off", Encryption::Off),
+        ("desired", Encryption::Desired),
+        ("required", Encryption::Required),
+    ];
+    word(given, &words)
+}
+
+pub(super) fn dialect(given: &str) -> Result<Dialect, String> {
+    let words = [
+        ("2.0.2", Dialect::Smb202),
+        ("2.1", Dialect::Smb210),
+        ("3.0", Dialect::Smb300),
+        ("3.0.2", Dialect::Smb302),
+        ("3.1.1", Dialect::Smb311),
+    ];
+    // SMB 2.1 is also spelled 2.1.0, 3.0 also 3.0.0.
+    let plain = match given.strip_suffix(".0") {
+        Some(rest) if rest.contains('.') => rest,
+        _ => given,
+    };
+    word(plain, &words)
+}
+
+/// One dialect, or `MIN..MAX` with either end left out.
+pub(super) fn dialects(given: &str) -> Result<RangeInclusive<Dialect>, String> {
+    let Some((min, max)) = given.split_once("..") else {
+        return dialect(given).map(|only| only..=only);
+    };
+    let max = max.strip_prefix('=').unwrap_or(max);
+    let end = |text: &str, open: Dialect| if text.is_empty() { Ok(open) } else { dialect(text) };
+    let (min, max) = (end(min, Dialect::Smb202)?, end(max, Dialect::Smb311)?);
+    if min > max {
+        return Err("the older dialect comes first".to_owned());
+    }
+    Ok(min..=max)
 }
 
 pub(super) fn end(given: &str) -> Result<End, String> {
@@ -199,6 +248,17 @@ mod tests {
         );
         assert!(fault("").is_err());
         assert!(fault("source:boil:errno=EIO").is_err());
+    }
+
+    #[test]
+    fn dialects_are_one_or_a_range() {
+        assert_eq!(dialects("3.1.1"), Ok(Dialect::Smb311..=Dialect::Smb311));
+        assert_eq!(dialects("2.1.0..3.0.0"), Ok(Dialect::Smb210..=Dialect::Smb300));
+        assert_eq!(dialects("3.0.."), Ok(Dialect::Smb300..=Dialect::Smb311));
+        assert_eq!(dialects(".."), Ok(Dialect::Smb202..=Dialect::Smb311));
+        for bad in ["", "1.0", "3", "3.1.1..3.0", "3.0...", "2.0.2-3.0"] {
+            assert!(dialects(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -14,6 +14,8 @@ use crate::ends::{self, Node};
 use crate::failure::{Failure, code};
 use crate::filters;
 use crate::job::{self, Signals};
+use crate::place::Place;
+use crate::servers::Servers;
 use crate::trace_file::TraceWriter;
 use crate::trees::Opener;
 use crate::ui::{CheckSummary, Reporter};
@@ -23,7 +25,9 @@ use crate::ui::{CheckSummary, Reporter};
 /// # Errors
 /// Nothing could be compared.
 pub(crate) fn run(args: &CheckArgs) -> Result<u8, Failure> {
-    let plan = Plan::new(args)?;
+    let servers = Servers::new(&args.share)?;
+    let runtime = job::runtime()?;
+    let plan = runtime.block_on(Plan::new(args, &servers))?;
     let trace = match &args.output.trace {
         Some(path) => Some(TraceWriter::create(path, "none").map_err(|error| {
             Failure::usage(format!("cannot write the trace {}: {error}", path.display()))
@@ -32,11 +36,10 @@ pub(crate) fn run(args: &CheckArgs) -> Result<u8, Failure> {
     };
     // Differences are what people ask for: they are listed without being asked.
     let reporter = Arc::new(Reporter::new(&args.output, true)?);
-    let runtime = job::runtime()?;
     let start = Instant::now();
     let result = runtime.block_on(async {
         let mut signals = Signals::catch()?;
-        let opener = Opener::plain(trace.as_ref().map(TraceWriter::observer));
+        let opener = Opener::plain(&servers, trace.as_ref().map(TraceWriter::observer));
         let sink = {
             let reporter = Arc::clone(&reporter);
             Arc::new(move |event: Event| reporter.event(&event))
@@ -73,47 +76,54 @@ pub(crate) fn run(args: &CheckArgs) -> Result<u8, Failure> {
 /// What is compared with what.
 enum Plan {
     Trees { source: Node, target: Node },
-    Manifest { manifest: PathBuf, folder: PathBuf },
+    Manifest { manifest: PathBuf, folder: Place },
 }
 
 impl Plan {
-    fn new(args: &CheckArgs) -> Result<Self, Failure> {
+    async fn new(args: &CheckArgs, servers: &Servers) -> Result<Self, Failure> {
         match (&args.manifest, args.paths.as_slice()) {
             (None, [source, target]) => {
-                let (source, target) = ends::resolve_check(source, target)?;
+                let (source, target) = ends::resolve_check(source, target, servers).await?;
                 Ok(Self::Trees { source, target })
             }
             (None, _) => Err(Failure::usage("check needs SRC and DST, or --manifest FILE")
                 .hint("ropeway check SRC DST; ropeway check --manifest FILE [FOLDER]")),
             (Some(manifest), []) => {
                 let folder = manifest.parent().filter(|parent| !parent.as_os_str().is_empty());
-                Self::manifest(manifest, folder.unwrap_or(Path::new(".")))
+                Self::manifest(manifest, folder.unwrap_or(Path::new(".")), servers).await
             }
-            (Some(manifest), [folder]) => Self::manifest(manifest, folder),
+            (Some(manifest), [folder]) => Self::manifest(manifest, folder, servers).await,
             (Some(_), _) => Err(Failure::usage("with --manifest there is one folder to look at")
                 .hint("ropeway check --manifest FILE [FOLDER]")),
         }
     }
 
-    fn manifest(manifest: &Path, folder: &Path) -> Result<Self, Failure> {
-        match std::fs::metadata(folder) {
-            Ok(metadata) if metadata.is_dir() => {}
+    async fn manifest(manifest: &Path, folder: &Path, servers: &Servers) -> Result<Self, Failure> {
+        let place = Place::parse_end(folder)?;
+        let is_folder = match &place {
+            Place::Local(path) => std::fs::metadata(path)
+                .map(|metadata| metadata.is_dir())
+                .map_err(|error| {
+                    let message = format!("cannot read {place}: {error}");
+                    Failure::of_end(message, &error, code::SOURCE).hint("check the spelling")
+                })?,
+            Place::Remote(url) => servers
+                .metadata(url)
+                .await
+                .map(|metadata| metadata.is_dir())
+                .map_err(|trouble| trouble.failure(&format!("cannot read {url}"), true))?,
+        };
+        let folder = match place.parent() {
             // The manifest of a single file names it; its folder is looked at.
-            Ok(_) => {
-                let parent = folder.parent().filter(|parent| !parent.as_os_str().is_empty());
-                return Ok(Self::Manifest {
-                    manifest: manifest.to_path_buf(),
-                    folder: parent.unwrap_or(Path::new(".")).to_path_buf(),
-                });
+            Some(Place::Local(parent)) if !is_folder && parent.as_os_str().is_empty() => {
+                Place::Local(".".into())
             }
-            Err(error) => {
-                let message = format!("cannot read {}: {error}", folder.display());
-                return Err(Failure::of_end(message, &error, code::SOURCE).hint("check the spelling"));
-            }
-        }
+            Some(parent) if !is_folder => parent,
+            _ => place,
+        };
         Ok(Self::Manifest {
             manifest: manifest.to_path_buf(),
-            folder: folder.to_path_buf(),
+            folder,
         })
     }
 }
@@ -121,17 +131,16 @@ impl Plan {
 async fn compare(
     args: &CheckArgs,
     plan: Plan,
-    opener: &Opener,
+    opener: &Opener<'_>,
     sink: ropeway_copy::EventSink,
 ) -> Result<CheckOutcome, Failure> {
     match plan {
         Plan::Trees { source, target } => {
-            let (source_place, target_place) =
-                (source.0.display().to_string(), target.0.display().to_string());
+            let (source_place, target_place) = (source.0.to_string(), target.0.to_string());
             let spec = CheckSpec {
-                source: opener.source(&source.0)?,
+                source: opener.source(&source.0).await?,
                 source_path: source.1,
-                target: opener.target(&target.0)?,
+                target: opener.target(&target.0).await?,
                 target_path: target.1,
                 checksum: args.checksum,
                 preserve: preserve(&args.attributes),
@@ -146,7 +155,7 @@ async fn compare(
             })
         }
         Plan::Manifest { manifest, folder } => {
-            let tree = opener.source(&folder)?;
+            let tree = opener.source(&folder).await?;
             check_manifest(&manifest, tree, &RelPath::root(), sink)
                 .await
                 .map_err(|error| {

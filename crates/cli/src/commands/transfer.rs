@@ -18,6 +18,8 @@ use crate::args::{AttributeArgs, ExistingArgs, TransferArgs};
 use crate::ends::{self, Circumstances, Ends, Manner};
 use crate::failure::{Failure, code};
 use crate::job::{self, Signals};
+use crate::place::Place;
+use crate::servers::Servers;
 use crate::trace_file::TraceWriter;
 use crate::trees::Opener;
 use crate::ui::{About, Reporter, format};
@@ -43,8 +45,11 @@ pub(super) struct Request<'a> {
 pub(super) fn transfer(request: &Request<'_>) -> Result<u8, Failure> {
     let args = request.args;
     refuse_contradictions(args)?;
+    let servers = Servers::new(&args.share)?;
     let state_dir = boot::jobs_folder();
-    let ends = ends::resolve(
+    let runtime = job::runtime()?;
+    // Signals are not caught yet: whoever is asked for a password can still interrupt, as can whoever waits for a server.
+    let ends = runtime.block_on(ends::resolve(
         request.sources,
         request.target,
         &Circumstances {
@@ -52,8 +57,9 @@ pub(super) fn transfer(request: &Request<'_>) -> Result<u8, Failure> {
             writes: !args.dry_run,
             own_tree: args.existing.backup_dir.is_some(),
             unfinished: &|key| state_dir.as_deref().is_some_and(|folder| unfinished(folder, key)),
+            servers: &servers,
         },
-    )?;
+    ))?;
     let options = options(request, &ends)?;
     let reporter = Arc::new(Reporter::new(&args.output, args.dry_run)?);
     let trace = args
@@ -63,13 +69,13 @@ pub(super) fn transfer(request: &Request<'_>) -> Result<u8, Failure> {
         .map(|path| open_trace(path, &options))
         .transpose()?;
     let journal = journal(state_dir, &ends, args.dry_run, &reporter);
-    let runtime = job::runtime()?;
     let outcome = runtime.block_on(async {
         let mut signals = Signals::catch()?;
         let observer = trace.as_ref().map(TraceWriter::observer);
         let pool = pool_for(options.engine);
-        let opener = Opener::new(&args.speed, &args.models, observer, !args.dry_run).with_pool(&pool);
-        let (roots, target) = open(&opener, &ends)?;
+        let opener =
+            Opener::new(&args.speed, &args.models, &servers, observer, !args.dry_run).with_pool(&pool);
+        let (roots, target) = open(&opener, &ends).await?;
         let about = About {
             durability: options.durability,
             dry_run: options.dry_run,
@@ -178,7 +184,7 @@ fn options(request: &Request<'_>, ends: &Ends) -> Result<Options, Failure> {
         count: true,
         report_items: args.output.verbose || args.output.log.is_some() || args.dry_run,
         dirty_max: args.speed.dirty_max,
-        timeout: args.speed.timeout,
+        timeout: args.share.timeout,
     })
 }
 
@@ -240,12 +246,13 @@ fn journal(
         return None;
     };
     // Without both identities nothing counts as written in this boot.
-    let boot_id = match (
-        ropeway_local::boot_id(),
-        ropeway_local::mount_identity(&ends.target_tree),
-    ) {
-        (Ok(boot), Ok(mount)) => format!("{boot}/{mount:x}"),
-        _ => String::new(),
+    // A server does not say when it was started, so that only what it has flushed counts there.
+    let boot_id = match &ends.target_tree {
+        Place::Local(path) => match (ropeway_local::boot_id(), ropeway_local::mount_identity(path)) {
+            (Ok(boot), Ok(mount)) => format!("{boot}/{mount:x}"),
+            _ => String::new(),
+        },
+        Place::Remote(_) => String::new(),
     };
     Some(JournalSpec {
         state_dir,
@@ -256,14 +263,14 @@ fn journal(
 
 type Opened = (Vec<Root>, Arc<dyn Tree>);
 
-fn open(opener: &Opener, ends: &Ends) -> Result<Opened, Failure> {
+async fn open(opener: &Opener<'_>, ends: &Ends) -> Result<Opened, Failure> {
     let mut roots: Vec<Root> = Vec::with_capacity(ends.sources.len());
-    let mut last: Option<(&Path, Arc<dyn Tree>)> = None;
+    let mut last: Option<(&Place, Arc<dyn Tree>)> = None;
     for end in &ends.sources {
         // Many files of one folder share a tree.
         let source = match &last {
-            Some((path, tree)) if *path == end.tree => Arc::clone(tree),
-            _ => opener.source(&end.tree)?,
+            Some((place, tree)) if **place == end.tree => Arc::clone(tree),
+            _ => opener.source(&end.tree).await?,
         };
         last = Some((&end.tree, Arc::clone(&source)));
         roots.push(Root {
@@ -272,7 +279,7 @@ fn open(opener: &Opener, ends: &Ends) -> Result<Opened, Failure> {
             target_path: end.target_path.clone(),
         });
     }
-    Ok((roots, opener.target(&ends.target_tree)?))
+    Ok((roots, opener.target(&ends.target_tree).await?))
 }
 
 /// Counts what a mirror would delete by a dry run, and asks if that is something; gives the number agreed to.
@@ -370,7 +377,7 @@ mod tests {
     fn ends() -> Ends {
         Ends {
             sources: Vec::new(),
-            target_tree: "/t".into(),
+            target_tree: Place::Local("/t".into()),
             target_base: RelPath::parse(b"b").unwrap(),
             key: ropeway_copy::JobKey::new(&[], ""),
             target_exists: false,

@@ -1,0 +1,198 @@
+//! Flags that say how to speak with servers.
+
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use ropeway_smb::{ClientOptions, Encryption, Signing};
+use ropeway_smb_proto::wire::negotiate::Dialect;
+
+use super::values;
+use crate::failure::Failure;
+
+/// How to speak with servers; for every command that takes a URL.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Shares (smb://[domain;]user@host[:port]/share/path)")]
+pub(crate) struct ShareArgs {
+    /// Read user and password from this 0600 file
+    ///
+    /// Lines as in mount.cifs(8): username=, password=, domain=. May be given several times: a file counts for URLs of
+    /// its user. Else the password comes from ROPEWAY_PASSWORD, else it is asked for on the terminal.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) credentials: Vec<PathBuf>,
+    /// Log in as nobody where a URL names no user
+    #[arg(long)]
+    pub(crate) anonymous: bool,
+    /// Keep owners and access lists of shares too
+    ///
+    /// Owner, group and DACL go from share to share; on this machine they are kept as the extended attribute
+    /// user.ropeway.sddl.
+    #[arg(long)]
+    pub(crate) acls: bool,
+    /// Signatures: required (default), offered
+    ///
+    /// `offered` takes what the server wants; a server that wants none can then be impersonated.
+    #[arg(long, value_name = "HOW", default_value = "required", value_parser = values::sign, hide_default_value = true)]
+    pub(crate) sign: Signing,
+    /// Encryption: off, desired (default), required
+    #[arg(long, value_name = "HOW", default_value = "desired", value_parser = values::encrypt, hide_default_value = true)]
+    pub(crate) encrypt: Encryption,
+    /// Dialects to offer, e.g. 3.0..3.1.1 (default: all)
+    ///
+    /// 2.0.2, 2.1, 3.0, 3.0.2 and 3.1.1; one, or MIN..MAX with either end left out.
+    #[arg(long, value_name = "MIN..MAX", value_parser = values::dialects)]
+    pub(crate) dialect: Option<RangeInclusive<Dialect>>,
+    /// Newest dialect to offer
+    #[arg(long, value_name = "DIALECT", value_parser = values::dialect)]
+    pub(crate) max_dialect: Option<Dialect>,
+    /// Most connections to a server (default 4)
+    ///
+    /// Further ones are opened only where one cannot fill the line and the server allows it (multichannel).
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=32))]
+    pub(crate) channels: Option<u16>,
+    /// Socket buffers; best left to the kernel
+    #[arg(long, value_name = "SIZE", value_parser = values::size)]
+    pub(crate) tcp_window: Option<u64>,
+    /// TCP congestion control, e.g. bbr
+    #[arg(long, value_name = "NAME")]
+    pub(crate) congestion: Option<String>,
+    /// Insist on explicit congestion notification
+    #[arg(long)]
+    pub(crate) ecn: bool,
+    /// Compress what is sent where server and data allow
+    #[arg(long)]
+    pub(crate) compress: bool,
+    /// Give up what makes no progress, e.g. 5m
+    ///
+    /// An item that makes no progress for so long is given up; a lost connection is tried again for so long (by default
+    /// one minute).
+    #[arg(long, value_name = "TIME", value_parser = values::duration)]
+    pub(crate) timeout: Option<Duration>,
+}
+
+impl ShareArgs {
+    /// The client's options.
+    ///
+    /// # Errors
+    /// Flags contradict each other.
+    pub(crate) fn options(&self) -> Result<ClientOptions, Failure> {
+        let mut options = ClientOptions::default();
+        let (min, max) = match &self.dialect {
+            Some(range) => (*range.start(), *range.end()),
+            None => (Dialect::Smb202, Dialect::Smb311),
+        };
+        let max = match self.max_dialect {
+            None => max,
+            // A range that says the same, or names no upper end of its own, is no contradiction.
+            Some(newest) if self.dialect.is_none() || max == Dialect::Smb311 || max == newest => newest,
+            Some(_) => return Err(contradiction("--dialect", "--max-dialect")),
+        };
+        if min > max {
+            return Err(contradiction("--dialect", "--max-dialect"));
+        }
+        if self.encrypt == Encryption::Required && max < Dialect::Smb300 {
+            return Err(Failure::usage("there is no encryption below SMB 3.0")
+                .hint("leave --encrypt required or the limit of the dialect out"));
+        }
+        options.dialects = min..=max;
+        options.signing = self.sign;
+        options.encryption = self.encrypt;
+        options.compression = self.compress;
+        if let Some(channels) = self.channels {
+            options.channels_max = channels;
+        }
+        if let Some(window) = self.tcp_window {
+            let window = u32::try_from(window).map_err(|_| {
+                Failure::usage("--tcp-window is below 4 GiB").hint("leave it out: the kernel adapts it")
+            })?;
+            options.tcp.window = Some(window);
+        }
+        options.tcp.congestion.clone_from(&self.congestion);
+        options.tcp.ecn = self.ecn.then_some(true);
+        if let Some(timeout) = self.timeout {
+            options.timeout = timeout;
+        }
+        options
+            .validate()
+            .map_err(|error| Failure::usage(error.to_string()))?;
+        Ok(options)
+    }
+}
+
+fn contradiction(one: &str, two: &str) -> Failure {
+    Failure::usage(format!("{one} and {two} contradict each other")).hint("leave one of them out")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        share: ShareArgs,
+    }
+
+    fn options(flags: &[&str]) -> Result<ClientOptions, Failure> {
+        let line = ["x"].iter().chain(flags);
+        Line::try_parse_from(line).unwrap().share.options()
+    }
+
+    #[test]
+    fn the_defaults_are_safe() {
+        let options = options(&[]).unwrap();
+        assert_eq!(options.signing, Signing::Required);
+        assert_eq!(options.encryption, Encryption::Desired);
+        assert_eq!(options.dialects, Dialect::Smb202..=Dialect::Smb311);
+        assert!(!options.compression && options.tcp.ecn.is_none() && options.tcp.window.is_none());
+    }
+
+    #[test]
+    fn flags_reach_the_client() {
+        let flags = [
+            "--sign=offered",
+            "--encrypt=off",
+            "--dialect=2.1..3.0.2",
+            "--channels=2",
+            "--tcp-window=4M",
+            "--congestion=bbr",
+            "--ecn",
+            "--compress",
+            "--timeout=5m",
+        ];
+        let options = options(&flags).unwrap();
+        assert_eq!(
+            (options.signing, options.encryption),
+            (Signing::Offered, Encryption::Off)
+        );
+        assert_eq!(options.dialects, Dialect::Smb210..=Dialect::Smb302);
+        assert_eq!((options.channels_max, options.tcp.window), (2, Some(4 << 20)));
+        assert_eq!(
+            (options.tcp.congestion.as_deref(), options.tcp.ecn),
+            (Some("bbr"), Some(true))
+        );
+        assert!(options.compression);
+        assert_eq!(options.timeout, Duration::from_secs(300));
+    }
+
+    #[test]
+    fn dialects_agree_or_are_refused() {
+        let range = |flags: &[&str]| options(flags).unwrap().dialects;
+        assert_eq!(range(&["--max-dialect=3.0"]), Dialect::Smb202..=Dialect::Smb300);
+        assert_eq!(
+            range(&["--dialect=3.0..", "--max-dialect=3.0.2"]),
+            Dialect::Smb300..=Dialect::Smb302
+        );
+        assert_eq!(range(&["--dialect=3.1.1"]), Dialect::Smb311..=Dialect::Smb311);
+        for bad in [
+            &["--dialect=3.0.2..", "--max-dialect=2.1"][..],
+            &["--dialect=..2.1", "--max-dialect=3.0"],
+            &["--encrypt=required", "--max-dialect=2.1"],
+            &["--tcp-window=5G"],
+        ] {
+            assert_eq!(options(bad).unwrap_err().code, 1, "{bad:?}");
+        }
+    }
+}

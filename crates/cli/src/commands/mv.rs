@@ -1,0 +1,158 @@
+//! `ropeway mv`: renames within one volume or share. Nothing is copied.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use ropeway_vfs::{ErrorKind, Metadata, RelPath, Tree};
+use serde_json::{Map, json};
+
+use super::nodes::{self, Spot, Voice};
+use crate::args::MvArgs;
+use crate::failure::{Failure, code};
+use crate::place::Place;
+use crate::servers::Servers;
+
+/// Runs the command; gives its exit code.
+///
+/// # Errors
+/// It could not be moved.
+pub(crate) fn run(args: &MvArgs) -> Result<u8, Failure> {
+    let servers = Servers::new(&args.share)?;
+    nodes::run(async {
+        let mut voice = Voice::new(args.json);
+        refuse_two_sides(args)?;
+        let source = nodes::find(&args.source, false, &servers).await?;
+        let metadata = source.metadata(true).await?;
+        if source.path.is_root() {
+            return Err(
+                Failure::usage(format!("{} has no name to change", source.shown)).hint("give it by its name")
+            );
+        }
+        let target = target(args, &source, &servers).await?;
+        let (tree, from, to) = one_tree(&source, &target)?;
+        rename(args, &metadata, &source, &target, (&*tree, &from, &to)).await?;
+        voice.done();
+        let mut fields = Map::new();
+        fields.insert("path".to_owned(), json!(source.place.to_string()));
+        fields.insert("target".to_owned(), json!(target.place.to_string()));
+        fields.insert("action".to_owned(), json!("mv"));
+        voice.object("item", fields);
+        Ok(voice.finish())
+    })
+}
+
+/// Two sides that no rename connects, told by their spelling: nobody needs to log in for that.
+fn refuse_two_sides(args: &MvArgs) -> Result<(), Failure> {
+    let (source, target) = (Place::parse_end(&args.source)?, Place::parse_end(&args.target)?);
+    match (&source, &target) {
+        (Place::Local(_), Place::Local(_)) => Ok(()),
+        (Place::Remote(source), Place::Remote(target)) if source.same_share(target) => Ok(()),
+        _ => Err(elsewhere(&args.source, &args.target)),
+    }
+}
+
+fn elsewhere(source: &Path, target: &Path) -> Failure {
+    let (source, target) = (source.display(), target.display());
+    Failure::usage(format!(
+        "{source} and {target} lie on two volumes or shares: a rename does not reach so far"
+    ))
+    .hint(format!("ropeway copy --move {source} {target}"))
+}
+
+/// Where it is to go: into DST if that is a folder, else DST.
+async fn target(args: &MvArgs, source: &Spot, servers: &Servers) -> Result<Spot, Failure> {
+    let follow = !args.no_target_directory;
+    let named = nodes::find(&args.target, follow, servers)
+        .await
+        .map_err(|failure| match failure.code {
+            code::SOURCE => Failure {
+                code: code::TARGET,
+                ..failure
+            },
+            _ => failure,
+        })?;
+    if args.no_target_directory {
+        return Ok(named);
+    }
+    let is_folder = match named.tree.metadata(&named.path).await {
+        Ok(metadata) => metadata.is_dir(),
+        Err(error) if error.kind == ErrorKind::NotFound => false,
+        Err(error) => return Err(named.fault("examine", &error, false)),
+    };
+    let Some(name) = source.place.name().filter(|_| is_folder) else {
+        return Ok(named);
+    };
+    let name = RelPath::root().join(&name);
+    // A folder's other spelling, as `mv Photos photos`, is a new name for it and not a place inside it.
+    if named.place == source.place {
+        return Err(
+            Failure::usage(format!("{} and {} are the same", source.shown, named.shown))
+                .hint("nothing needs to be moved"),
+        );
+    }
+    Ok(Spot {
+        tree: Arc::clone(&named.tree),
+        place: named.place.join(&name),
+        path: named.path.join_path(&name),
+        shown: format!("{}/{name}", named.shown.trim_end_matches('/')),
+    })
+}
+
+/// One tree that holds both.
+fn one_tree(source: &Spot, target: &Spot) -> Result<(Arc<dyn Tree>, RelPath, RelPath), Failure> {
+    let (Place::Local(from), Place::Local(to)) = (&source.place, &target.place) else {
+        return Ok((Arc::clone(&source.tree), source.path.clone(), target.path.clone()));
+    };
+    if to.starts_with(from) && from != to {
+        return Err(Failure::usage(format!(
+            "the target {} lies inside {}",
+            target.shown, source.shown
+        ))
+        .hint("give a target outside of it"));
+    }
+    let common = from
+        .ancestors()
+        .skip(1)
+        .find(|above| to.starts_with(above) && *above != to)
+        .unwrap_or(Path::new("/"));
+    let below = |path: &Path| {
+        use std::os::unix::ffi::OsStrExt;
+        let rest = path.strip_prefix(common).unwrap_or(path);
+        RelPath::parse(rest.as_os_str().as_bytes())
+            .ok_or_else(|| Failure::usage(format!("{} is no usable path", path.display())))
+    };
+    Ok((nodes::open(common)?, below(from)?, below(to)?))
+}
+
+async fn rename(
+    args: &MvArgs,
+    metadata: &Metadata,
+    source: &Spot,
+    target: &Spot,
+    (tree, from, to): (&dyn Tree, &RelPath, &RelPath),
+) -> Result<(), Failure> {
+    let replace = args.force && !metadata.is_dir();
+    let Err(error) = tree.rename(from, to, replace).await else {
+        return Ok(());
+    };
+    Err(match error.kind {
+        ErrorKind::AlreadyExists | ErrorKind::NotEmpty | ErrorKind::IsADirectory => {
+            let message = format!("{} is there already; nothing was moved", target.shown);
+            Failure::new(code::REFUSED, message).hint(match metadata.is_dir() {
+                true => "move it away, or merge the folders with copy --move",
+                false => "-f replaces a file",
+            })
+        }
+        ErrorKind::CrossDevice => elsewhere(&args.source, &args.target),
+        // Either the source or the target's folder; the source was there a moment ago.
+        ErrorKind::NotFound => {
+            let message = format!("cannot move {} to {}: no such folder", source.shown, target.shown);
+            Failure::new(code::TARGET, message).hint("make it first with `ropeway mkdir -p`")
+        }
+        _ => Failure::of_node(
+            &format!("cannot move {} to {}", source.shown, target.shown),
+            &error,
+            false,
+        ),
+    })
+}

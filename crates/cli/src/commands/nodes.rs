@@ -1,0 +1,398 @@
+//! What the small helpers (`ls`, `stat`, `mkdir`, `rm`, `mv`) share: finding a node, showing it, saying what failed.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::future::Future;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use ropeway_local::{LocalOptions, LocalTree};
+use ropeway_vfs::{Error, Kind, Listing, Metadata, Name, RelPath, Timestamp, Tree};
+use serde_json::{Map, Value, json};
+
+use crate::ends::{is_nameless, parent_of};
+use crate::failure::{Failure, code};
+use crate::job;
+use crate::place::Place;
+use crate::servers::Servers;
+use crate::ui::messages;
+use crate::url::SmbUrl;
+
+/// Entries asked for at once.
+const ENTRIES_AT_ONCE: usize = 1024;
+
+/// Runs a helper's future on a runtime of its own.
+pub(super) fn run<T>(future: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let runtime = job::runtime()?;
+    let result = runtime.block_on(future);
+    runtime.shutdown_background();
+    result
+}
+
+/// A node in a tree.
+#[derive(Clone)]
+pub(super) struct Spot {
+    pub(super) tree: Arc<dyn Tree>,
+    pub(super) path: RelPath,
+    /// Where it is, absolute.
+    pub(super) place: Place,
+    /// As given.
+    pub(super) shown: String,
+}
+
+impl Spot {
+    /// The node's metadata.
+    pub(super) async fn metadata(&self, on_source: bool) -> Result<Metadata, Failure> {
+        let metadata = self.tree.metadata(&self.path).await;
+        metadata.map_err(|error| self.fault("examine", &error, on_source))
+    }
+
+    /// Where another node of its tree is.
+    pub(super) fn place_of(&self, path: &RelPath) -> Place {
+        match &self.place {
+            Place::Remote(url) => Place::Remote(url.with_path(path.clone())),
+            // The tree's root is as many folders above as the path has names.
+            Place::Local(own) => {
+                let root = own.ancestors().nth(self.path.components().count()).unwrap_or(own);
+                Place::Local(root.to_path_buf()).join(path)
+            }
+        }
+    }
+
+    /// A failure of something done to it.
+    pub(super) fn fault(&self, verb: &str, error: &Error, on_source: bool) -> Failure {
+        Failure::of_node(&format!("cannot {verb} {}", self.shown), error, on_source)
+    }
+}
+
+/// Finds what an argument names; it need not be there, the folder above it does. `follow`: a link to a folder given as
+/// the argument stands for the folder.
+pub(super) async fn find(argument: &Path, follow: bool, servers: &Servers) -> Result<Spot, Failure> {
+    if argument.as_os_str().is_empty() {
+        return Err(
+            Failure::usage("a path is empty").hint("quote variables: an unset one gives an empty name")
+        );
+    }
+    match Place::parse_end(argument)? {
+        Place::Remote(url) => {
+            let top = servers.top(&url).await;
+            let tree = top.map_err(|trouble| trouble.failure(&format!("cannot open {url}"), true))?;
+            Ok(of_url(&url, tree))
+        }
+        Place::Local(path) => local(&path, follow),
+    }
+}
+
+fn of_url(url: &SmbUrl, tree: Arc<dyn Tree>) -> Spot {
+    Spot {
+        tree,
+        path: url.path.clone(),
+        shown: url.to_string(),
+        place: Place::Remote(url.plain()),
+    }
+}
+
+fn local(argument: &Path, follow: bool) -> Result<Spot, Failure> {
+    use std::os::unix::ffi::OsStrExt;
+    let fault = |error: io::Error| {
+        let message = format!(
+            "cannot examine {}: {}",
+            argument.display(),
+            crate::ends::cause(&error)
+        );
+        Failure::of_end(message, &error, code::SOURCE)
+            .hint("check the spelling, and that its volume is mounted")
+    };
+    let is_folder = is_nameless(argument)
+        || argument.as_os_str().as_bytes().ends_with(b"/")
+        || (follow && fs::metadata(argument).is_ok_and(|metadata| metadata.is_dir()));
+    let (root, path) = match (is_folder && argument.exists(), argument.file_name()) {
+        (false, Some(name)) => {
+            let name = Name::new(name.as_bytes())
+                .ok_or_else(|| Failure::usage(format!("{} is no usable name", argument.display())))?;
+            let root = fs::canonicalize(parent_of(argument)).map_err(fault)?;
+            (root, RelPath::root().join(&name))
+        }
+        _ => (fs::canonicalize(argument).map_err(fault)?, RelPath::root()),
+    };
+    Ok(Spot {
+        tree: open(&root)?,
+        place: Place::Local(root).join(&path),
+        path,
+        shown: argument.display().to_string(),
+    })
+}
+
+/// Opens a folder of this machine.
+pub(super) fn open(root: &Path) -> Result<Arc<dyn Tree>, Failure> {
+    match LocalTree::open(root, LocalOptions::default()) {
+        Ok(tree) => Ok(tree),
+        Err(error) => Err(Failure::of_tree(&root.display().to_string(), &error, true)),
+    }
+}
+
+/// A folder's entries, sorted by name.
+pub(super) async fn entries(
+    tree: &dyn Tree,
+    folder: &RelPath,
+) -> Result<Vec<(Name, Result<Metadata, Error>)>, Error> {
+    let mut listing: Box<dyn Listing> = tree.list(folder).await?;
+    let mut entries = Vec::new();
+    loop {
+        let batch = listing.next(ENTRIES_AT_ONCE).await?;
+        if batch.is_empty() {
+            break;
+        }
+        entries.extend(batch.into_iter().map(|entry| (entry.name, entry.metadata)));
+    }
+    entries.sort_by(|(one, _), (other, _)| one.cmp(other));
+    Ok(entries)
+}
+
+/// What a helper says: lines for people, or JSON Lines with a summary at the end.
+pub(super) struct Voice {
+    json: bool,
+    out: BufWriter<io::Stdout>,
+    /// Whether the reader has gone: nothing more needs to be said.
+    gone: bool,
+    done: u64,
+    failed: u64,
+    codes: BTreeSet<u8>,
+}
+
+impl Voice {
+    pub(super) fn new(json: bool) -> Self {
+        Self {
+            json,
+            out: BufWriter::new(io::stdout()),
+            gone: false,
+            done: 0,
+            failed: 0,
+            codes: BTreeSet::new(),
+        }
+    }
+
+    pub(super) fn is_json(&self) -> bool {
+        self.json
+    }
+
+    /// Whether the reader has enough.
+    pub(super) fn is_gone(&self) -> bool {
+        self.gone
+    }
+
+    /// A line for people.
+    pub(super) fn line(&mut self, text: &str) {
+        if !self.json {
+            self.write(text);
+        }
+    }
+
+    /// A line for programs.
+    pub(super) fn object(&mut self, kind: &str, fields: Map<String, Value>) {
+        if self.json {
+            let mut line = Map::new();
+            line.insert("type".to_owned(), json!(kind));
+            line.extend(fields);
+            self.write(&Value::Object(line).to_string());
+        }
+    }
+
+    /// One more thing is done.
+    pub(super) fn done(&mut self) {
+        self.done += 1;
+    }
+
+    /// Something failed; the others go on.
+    pub(super) fn fail(&mut self, failure: &Failure) {
+        self.failed += 1;
+        self.codes.insert(failure.code);
+        if self.json {
+            let fields = json!({"message": failure.message, "hint": failure.hint, "exit_code": failure.code});
+            if let Value::Object(fields) = fields {
+                self.object("item_error", fields);
+            }
+            return;
+        }
+        // In the order in which it happened.
+        _ = self.out.flush();
+        messages::report_failure(failure, false);
+    }
+
+    /// Takes what came of one argument. The only argument's failure is the command's.
+    pub(super) fn take(&mut self, result: Result<(), Failure>, is_only: bool) -> Result<(), Failure> {
+        match result {
+            Ok(()) => Ok(()),
+            Err(failure) if (is_only && self.done == 0) || failure.code == code::INTERRUPTED => {
+                _ = self.out.flush();
+                Err(failure)
+            }
+            Err(failure) => {
+                self.fail(&failure);
+                Ok(())
+            }
+        }
+    }
+
+    /// The end; gives the exit code.
+    pub(super) fn finish(mut self) -> u8 {
+        let exit_code = match (self.failed, self.done, self.codes.first()) {
+            (0, ..) => code::DONE,
+            (_, 0, Some(only)) if self.codes.len() == 1 => *only,
+            _ => code::SOME_FAILED,
+        };
+        let fields = json!({"nodes": self.done, "errors": self.failed, "exit_code": exit_code});
+        if let Value::Object(fields) = fields {
+            self.object("summary", fields);
+        }
+        _ = self.out.flush();
+        exit_code
+    }
+
+    fn write(&mut self, text: &str) {
+        if !self.gone && writeln!(self.out, "{text}").is_err() {
+            self.gone = true;
+        }
+    }
+}
+
+/// What is known of a node, for programs; what is not known is left out.
+pub(super) fn fields(path: &str, metadata: &Metadata, link: Option<&str>) -> Map<String, Value> {
+    let time = |time: Option<Timestamp>| time.map(moment);
+    let known = [
+        ("path", Some(json!(path))),
+        ("kind", Some(json!(metadata.kind))),
+        ("size", Some(json!(metadata.size))),
+        ("allocated", metadata.allocated.map(Value::from)),
+        ("modified", Some(json!(moment(metadata.modified)))),
+        ("accessed", time(metadata.accessed).map(Value::from)),
+        ("changed", time(metadata.changed).map(Value::from)),
+        ("created", time(metadata.created).map(Value::from)),
+        ("mode", metadata.mode.map(|mode| json!(format!("{mode:04o}")))),
+        ("user", metadata.owner.map(|owner| json!(owner.user))),
+        ("group", metadata.owner.map(|owner| json!(owner.group))),
+        ("links", Some(json!(metadata.links))),
+        ("volume", metadata.id.map(|id| json!(id.volume))),
+        ("index", metadata.id.map(|id| json!(id.index))),
+        (
+            "device",
+            metadata.device.map(|(major, minor)| json!([major, minor])),
+        ),
+        ("dos_attributes", metadata.dos_attributes.map(Value::from)),
+        ("target", link.map(Value::from)),
+    ];
+    known
+        .into_iter()
+        .filter_map(|(name, value)| Some((name.to_owned(), value?)))
+        .collect()
+}
+
+/// A time in UTC as RFC 3339 has it.
+fn moment(time: Timestamp) -> String {
+    match jiff::Timestamp::from_nanosecond(time.0) {
+        Ok(moment) => moment.to_string(),
+        Err(_) => format!("{}ns", time.0),
+    }
+}
+
+/// A time as people here read it.
+pub(super) fn local_time(time: Timestamp, precise: bool) -> String {
+    let format = if precise {
+        "%Y-%m-%d %H:%M:%S%.f %:z"
+    } else {
+        "%Y-%m-%d %H:%M:%S"
+    };
+    match jiff::Timestamp::from_nanosecond(time.0) {
+        Ok(moment) => moment
+            .to_zoned(jiff::tz::TimeZone::system())
+            .strftime(format)
+            .to_string(),
+        Err(_) => format!("{}ns", time.0),
+    }
+}
+
+/// `drwxr-xr-x`; where there are no permission bits the DOS attributes, `drhsa`.
+pub(super) fn marks(metadata: &Metadata) -> String {
+    let kind = match metadata.kind {
+        Kind::File => '-',
+        Kind::Directory => 'd',
+        Kind::Symlink => 'l',
+        Kind::Fifo => 'p',
+        Kind::Socket => 's',
+        Kind::CharDevice => 'c',
+        Kind::BlockDevice => 'b',
+    };
+    let mut text = String::from(kind);
+    if let Some(mode) = metadata.mode {
+        let special = [(0o4000, 's', 'S'), (0o2000, 's', 'S'), (0o1000, 't', 'T')];
+        for (position, (bit, with_x, without)) in special.into_iter().enumerate() {
+            let bits = mode >> (6 - 3 * position);
+            text.push(if bits & 4 != 0 { 'r' } else { '-' });
+            text.push(if bits & 2 != 0 { 'w' } else { '-' });
+            text.push(match (mode & bit != 0, bits & 1 != 0) {
+                (true, true) => with_x,
+                (true, false) => without,
+                (false, true) => 'x',
+                (false, false) => '-',
+            });
+        }
+    } else if let Some(attributes) = metadata.dos_attributes {
+        for (bit, _, letter) in DOS_ATTRIBUTES {
+            if let Some(letter) = letter {
+                text.push(if attributes & bit != 0 { letter } else { '-' });
+            }
+        }
+    }
+    text
+}
+
+/// [MS-FSCC] 2.6: bit, name, and the letter of the common ones.
+pub(super) const DOS_ATTRIBUTES: [(u32, &str, Option<char>); 13] = [
+    (0x0001, "read-only", Some('r')),
+    (0x0002, "hidden", Some('h')),
+    (0x0004, "system", Some('s')),
+    (0x0020, "archive", Some('a')),
+    (0x0010, "directory", None),
+    (0x0080, "normal", None),
+    (0x0100, "temporary", None),
+    (0x0200, "sparse", None),
+    (0x0400, "reparse point", None),
+    (0x0800, "compressed", None),
+    (0x1000, "offline", None),
+    (0x2000, "not indexed", None),
+    (0x4000, "encrypted", None),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_are_those_of_ls() {
+        let mut metadata = Metadata::bare(Kind::Directory, 0, Timestamp(0));
+        assert_eq!(marks(&metadata), "d");
+        metadata.mode = Some(0o755);
+        assert_eq!(marks(&metadata), "drwxr-xr-x");
+        metadata.mode = Some(0o1777);
+        assert_eq!(marks(&metadata), "drwxrwxrwt");
+        metadata.kind = Kind::File;
+        metadata.mode = Some(0o6640);
+        assert_eq!(marks(&metadata), "-rwSr-S---");
+        metadata.mode = None;
+        metadata.dos_attributes = Some(0x23);
+        assert_eq!(marks(&metadata), "-rh-a");
+    }
+
+    #[test]
+    fn unknown_fields_are_left_out() {
+        let metadata = Metadata::bare(Kind::File, 7, Timestamp(1_500_000_000));
+        let fields = fields("a/b", &metadata, None);
+        assert_eq!(fields["modified"], "1970-01-01T00:00:01.5Z");
+        assert_eq!(
+            (fields["kind"].as_str(), fields["size"].as_u64()),
+            (Some("file"), Some(7))
+        );
+        assert!(!fields.contains_key("mode") && !fields.contains_key("target"));
+    }
+}

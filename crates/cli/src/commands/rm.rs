@@ -1,0 +1,266 @@
+//! `ropeway rm`: links are removed and not followed, folders only with `-r`, and then not without asking.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+
+use ropeway_vfs::{Error, ErrorKind, Metadata, Op, RelPath};
+use serde_json::{Map, json};
+use tokio::task::JoinSet;
+
+use super::nodes::{self, Spot, Voice, entries};
+use crate::args::RmArgs;
+use crate::failure::{Failure, code};
+use crate::place::Place;
+use crate::servers::Servers;
+use crate::ui::format;
+use crate::ui::messages::complain;
+
+/// Files of one folder that are being removed at once: hides the round trip of a distant server. A guess.
+const REMOVALS_MAX: usize = 32;
+
+/// Runs the command; gives its exit code.
+///
+/// # Errors
+/// The only node could not be removed, or a guard refused.
+pub(crate) fn run(args: &RmArgs) -> Result<u8, Failure> {
+    let servers = Servers::new(&args.share)?;
+    nodes::run(async {
+        let mut voice = Voice::new(args.json);
+        for path in &args.paths {
+            let result = remove(path, args, &servers, &mut voice).await;
+            voice.take(result, args.paths.len() == 1)?;
+        }
+        Ok(voice.finish())
+    })
+}
+
+async fn remove(path: &Path, args: &RmArgs, servers: &Servers, voice: &mut Voice) -> Result<(), Failure> {
+    let spot = match nodes::find(path, false, servers).await {
+        Err(failure) if args.force && failure.code == code::SOURCE => return Ok(()),
+        found => found?,
+    };
+    let metadata = match spot.tree.metadata(&spot.path).await {
+        Ok(metadata) => metadata,
+        Err(error) if args.force && error.kind == ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(spot.fault("remove", &error, false)),
+    };
+    let mut removal = Removal {
+        spot: &spot,
+        volume: metadata.id.map(|id| id.volume),
+        dry_run: args.dry_run,
+        voice,
+    };
+    if !metadata.is_dir() {
+        return removal.file().await;
+    }
+    if !args.recursive {
+        return Err(Failure::usage(format!("{} is a folder", spot.shown)).hint("-r removes folders too"));
+    }
+    guard(&spot, &metadata).await?;
+    if !args.yes && !args.dry_run {
+        confirm(&spot, removal.count().await?)?;
+    }
+    removal.folder().await
+}
+
+/// Refuses what nobody means to remove.
+async fn guard(spot: &Spot, metadata: &Metadata) -> Result<(), Failure> {
+    let refuse = |why: &str| {
+        let message = format!("{} is {why}; nothing was touched", spot.shown);
+        Err(Failure::new(code::REFUSED, message).hint("give what is in it by name"))
+    };
+    let path = match &spot.place {
+        Place::Remote(_) if spot.path.is_root() => return refuse("the top of a share"),
+        Place::Remote(_) => return Ok(()),
+        Place::Local(path) => path,
+    };
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    let here = std::env::current_dir().ok();
+    let holds = |folder: Option<PathBuf>| {
+        let folder = folder.and_then(|folder| fs::canonicalize(folder).ok());
+        folder.is_some_and(|folder| folder.starts_with(path))
+    };
+    if spot.path.is_root() {
+        return refuse("named by `.`, `..` or /");
+    } else if holds(home) {
+        return refuse("your home folder, or holds it");
+    } else if holds(here) {
+        return refuse("the current folder, or holds it");
+    }
+    let parent = spot.tree.metadata(&spot.path.parent().unwrap_or_default()).await;
+    let volume = |metadata: &Metadata| metadata.id.map(|id| id.volume);
+    match parent {
+        Ok(parent) if volume(&parent) != volume(metadata) => refuse("the top of a volume"),
+        _ => Ok(()),
+    }
+}
+
+/// Asks whether so many nodes in a folder may go.
+fn confirm(spot: &Spot, count: u64) -> Result<(), Failure> {
+    if count == 0 {
+        return Ok(());
+    }
+    let what = format!("{} holds {}", spot.shown, format::counted(count, "node", "nodes"));
+    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+        let message = format!("{what}, and there is no terminal to ask; nothing was touched");
+        return Err(Failure::new(code::REFUSED, message).hint("look with --dry-run; --yes if it is meant"));
+    }
+    complain(&format!("{what}."));
+    let mut err = io::stderr().lock();
+    _ = write!(err, "Remove all of it? [y/N] ").and_then(|()| err.flush());
+    let mut answer = String::new();
+    let read = io::stdin().read_line(&mut answer).is_ok();
+    if read && matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes") {
+        return Ok(());
+    }
+    Err(Failure::new(code::REFUSED, "nothing was touched").hint("--dry-run lists what would be removed"))
+}
+
+struct Removal<'a> {
+    spot: &'a Spot,
+    volume: Option<u64>,
+    dry_run: bool,
+    voice: &'a mut Voice,
+}
+
+/// A folder whose files are gone and whose folders are still to go.
+struct Open {
+    path: RelPath,
+    folders: VecDeque<RelPath>,
+    /// Whether something in it stays.
+    stays: bool,
+}
+
+impl Removal<'_> {
+    /// Nodes below the folder.
+    async fn count(&self) -> Result<u64, Failure> {
+        let mut folders = vec![self.spot.path.clone()];
+        let mut count = 0;
+        while let Some(folder) = folders.pop() {
+            let listed = entries(&*self.spot.tree, &folder).await;
+            let listed = listed.map_err(|error| self.spot.fault("list", &error, false))?;
+            for (name, metadata) in listed {
+                count += 1;
+                if metadata.is_ok_and(|metadata| metadata.is_dir()) {
+                    folders.push(folder.join(&name));
+                }
+            }
+        }
+        Ok(count)
+    }
+
+    async fn file(&mut self) -> Result<(), Failure> {
+        if !self.dry_run {
+            let removed = self.spot.tree.remove_file(&self.spot.path).await;
+            removed.map_err(|error| self.spot.fault("remove", &error, false))?;
+        }
+        self.removed(&self.spot.path.clone());
+        Ok(())
+    }
+
+    /// Removes a folder and all below it, depth first; what fails is listed, the rest goes on.
+    async fn folder(&mut self) -> Result<(), Failure> {
+        let top = self.open(self.spot.path.clone()).await;
+        let mut open = vec![top.map_err(|error| self.spot.fault("list", &error, false))?];
+        while let Some(folder) = open.last_mut() {
+            if let Some(inner) = folder.folders.pop_front() {
+                match self.open(inner.clone()).await {
+                    Ok(inner) => open.push(inner),
+                    Err(error) => {
+                        folder.stays = true;
+                        self.failed(&inner, &error);
+                    }
+                }
+                continue;
+            }
+            let Some(mut emptied) = open.pop() else { break };
+            if !emptied.stays
+                && !self.dry_run
+                && let Err(error) = self.spot.tree.remove_dir(&emptied.path).await
+            {
+                emptied.stays = true;
+                self.failed(&emptied.path, &error);
+            }
+            if !emptied.stays {
+                self.removed(&emptied.path);
+            } else if let Some(parent) = open.last_mut() {
+                parent.stays = true;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lists a folder and removes what is no folder in it.
+    async fn open(&mut self, path: RelPath) -> Result<Open, Error> {
+        let mut open = Open {
+            path,
+            folders: VecDeque::new(),
+            stays: false,
+        };
+        let mut removals = JoinSet::new();
+        for (name, metadata) in entries(&*self.spot.tree, &open.path).await? {
+            let path = open.path.join(&name);
+            match metadata {
+                Ok(metadata) if metadata.is_dir() => {
+                    if metadata.id.map(|id| id.volume) == self.volume {
+                        open.folders.push_back(path);
+                    } else {
+                        open.stays = true;
+                        let error = Error::new(Op::Remove, &path, ErrorKind::CrossDevice);
+                        self.failed(&path, &error);
+                    }
+                }
+                // What cannot be examined may still be removed.
+                _ if self.dry_run => self.removed(&path),
+                _ => {
+                    let tree = self.spot.tree.clone();
+                    removals.spawn(async move {
+                        let removed = tree.remove_file(&path).await;
+                        (path, removed)
+                    });
+                    if removals.len() == REMOVALS_MAX {
+                        self.joined(removals.join_next().await, &mut open);
+                    }
+                }
+            }
+        }
+        while !removals.is_empty() {
+            self.joined(removals.join_next().await, &mut open);
+        }
+        Ok(open)
+    }
+
+    fn joined(&mut self, joined: Joined, open: &mut Open) {
+        match joined {
+            Some(Ok((path, Ok(())))) => self.removed(&path),
+            Some(Ok((path, Err(error)))) => {
+                open.stays = true;
+                self.failed(&path, &error);
+            }
+            Some(Err(error)) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            Some(Err(_)) => open.stays = true,
+            None => {}
+        }
+    }
+
+    fn removed(&mut self, path: &RelPath) {
+        self.voice.done();
+        let place = self.spot.place_of(path).to_string();
+        if self.dry_run {
+            self.voice.line(&format!("would remove {place}"));
+        }
+        let mut fields = Map::new();
+        fields.insert("path".to_owned(), json!(place));
+        fields.insert("action".to_owned(), json!("delete"));
+        self.voice.object("item", fields);
+    }
+
+    fn failed(&mut self, path: &RelPath, error: &Error) {
+        let what = format!("cannot remove {}", self.spot.place_of(path));
+        self.voice.fail(&Failure::of_node(&what, error, false));
+    }
+}
+
+type Joined = Option<Result<(RelPath, Result<(), Error>), tokio::task::JoinError>>;

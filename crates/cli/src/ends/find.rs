@@ -1,0 +1,325 @@
+//! What stands at the places that SRC and DST name, on this machine and on shares.
+
+use std::fs::{self, Metadata};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use ropeway_vfs::{self as vfs, ErrorKind};
+use rustix::fs::{Access, AtFlags, CWD, accessat};
+
+use crate::failure::{Failure, code};
+use crate::place::Place;
+use crate::servers::{Servers, Trouble};
+use crate::url::SmbUrl;
+
+/// Identity of a node: of whose volume, the volume, the node on it.
+type Id = (String, u64, u64);
+
+/// What is known of a node.
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    pub(super) is_dir: bool,
+    pub(super) links: u64,
+    id: Option<Id>,
+}
+
+impl Node {
+    fn local(metadata: &Metadata) -> Self {
+        Self {
+            is_dir: metadata.is_dir(),
+            links: metadata.nlink(),
+            id: Some((String::new(), metadata.dev(), metadata.ino())),
+        }
+    }
+
+    fn remote(url: &SmbUrl, metadata: &vfs::Metadata) -> Self {
+        let id = metadata.id.map(|id| {
+            let server = format!("{}:{}", url.server.host, url.server.port);
+            (server, id.volume, id.index)
+        });
+        Self {
+            is_dir: metadata.is_dir(),
+            links: metadata.links,
+            id,
+        }
+    }
+
+    /// Whether both are one node, as far as that can be told.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        self.id.is_some() && self.id == other.id
+    }
+
+    /// The volume that it lies on.
+    pub(super) fn volume(&self) -> Option<(&str, u64)> {
+        self.id
+            .as_ref()
+            .map(|(server, volume, _)| (server.as_str(), *volume))
+    }
+}
+
+/// The node at an absolute place, if it is there and can be looked at; links are not followed where that is `lstat`'s.
+pub(super) async fn node_at(place: &Place, follow: bool, servers: &Servers) -> Option<Node> {
+    match place {
+        Place::Local(path) => {
+            let metadata = if follow {
+                fs::metadata(path)
+            } else {
+                fs::symlink_metadata(path)
+            };
+            metadata.ok().as_ref().map(Node::local)
+        }
+        Place::Remote(url) => servers
+            .metadata(url)
+            .await
+            .ok()
+            .map(|metadata| Node::remote(url, &metadata)),
+    }
+}
+
+/// A source as found.
+pub(super) struct Found {
+    pub(super) given: String,
+    /// Absolute, without links above the last component.
+    pub(super) absolute: Place,
+    pub(super) node: Node,
+    /// `.`, `..`, `x/.`, `/`: stands for the folder's content and has no name of its own.
+    pub(super) nameless: bool,
+}
+
+/// Finds a source.
+pub(super) async fn find(given: &Path, servers: &Servers) -> Result<Found, Failure> {
+    if given.as_os_str().is_empty() {
+        return Err(
+            Failure::usage("a source is empty").hint("quote variables: an unset one gives an empty name")
+        );
+    }
+    match Place::parse_end(given)? {
+        Place::Local(path) => find_local(&path),
+        Place::Remote(url) => find_remote(url, servers).await,
+    }
+}
+
+async fn find_remote(url: SmbUrl, servers: &Servers) -> Result<Found, Failure> {
+    let metadata = servers
+        .metadata(&url)
+        .await
+        .map_err(|trouble| trouble.failure(&format!("cannot read the source {url}"), true))?;
+    if url.must_be_folder && !metadata.is_dir() {
+        return Err(Failure::new(
+            code::SOURCE,
+            format!("cannot read the source {url}/: not a folder"),
+        )
+        .hint("leave the slash at the end out"));
+    }
+    Ok(Found {
+        given: url.to_string(),
+        node: Node::remote(&url, &metadata),
+        nameless: url.nameless,
+        absolute: Place::Remote(url.plain()),
+    })
+}
+
+fn find_local(given: &Path) -> Result<Found, Failure> {
+    let missing = |error: &io::Error| {
+        let failure = Failure::of_end(
+            format!("cannot read the source {}: {}", given.display(), cause(error)),
+            error,
+            code::SOURCE,
+        );
+        match failure.code {
+            code::PERMISSION => failure.hint("run as a user who may read it"),
+            _ => failure.hint("check the spelling, and that its volume is mounted"),
+        }
+    };
+    let metadata = fs::symlink_metadata(given).map_err(|error| missing(&error))?;
+    // `link/` and `link/.` mean the folder behind the link; lstat has followed it already.
+    let nameless = is_nameless(given);
+    let absolute = absolute(given, metadata.is_dir()).map_err(|error| missing(&error))?;
+    if metadata.is_dir() {
+        fs::read_dir(given).map_err(|error| missing(&error))?;
+    } else if metadata.is_file() {
+        may(given, Access::READ_OK).map_err(|error| missing(&error))?;
+    }
+    Ok(Found {
+        given: given.display().to_string(),
+        absolute: Place::Local(absolute),
+        node: Node::local(&metadata),
+        nameless,
+    })
+}
+
+/// Whether the last component is `.` or `..`, or there is none. (`Path` hides a `.` at the end.)
+pub(crate) fn is_nameless(path: &Path) -> bool {
+    let bytes = path.as_os_str().as_bytes();
+    let trimmed = bytes
+        .iter()
+        .rposition(|byte| *byte != b'/')
+        .map_or(&b""[..], |last| &bytes[..=last]);
+    let last = trimmed.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    matches!(last, b"" | b"." | b"..")
+}
+
+/// The absolute path: links are resolved above the last component, and in it if it is a folder.
+fn absolute(path: &Path, is_dir: bool) -> io::Result<std::path::PathBuf> {
+    if is_dir {
+        return fs::canonicalize(path);
+    }
+    let name = path.file_name().ok_or(io::ErrorKind::NotFound)?;
+    Ok(fs::canonicalize(parent_of(path))?.join(name))
+}
+
+/// The folder that holds `path`; `.` for a bare name.
+pub(crate) fn parent_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+/// DST as found.
+pub(super) struct Target {
+    pub(super) given: String,
+    pub(super) absolute: Place,
+    pub(super) node: Option<Node>,
+    /// Ends with a slash: can only be a folder.
+    pub(super) must_be_folder: bool,
+}
+
+impl Target {
+    pub(super) async fn look(given: &Path, servers: &Servers) -> Result<Self, Failure> {
+        if given.as_os_str().is_empty() {
+            return Err(Failure::usage("the target is empty")
+                .hint("quote variables: an unset one gives an empty name"));
+        }
+        match Place::parse_end(given)? {
+            Place::Local(path) => Self::look_local(&path),
+            Place::Remote(url) => Self::look_remote(url, servers).await,
+        }
+    }
+
+    pub(super) fn is_folder(&self) -> bool {
+        self.node.as_ref().is_some_and(|node| node.is_dir)
+    }
+
+    async fn look_remote(url: SmbUrl, servers: &Servers) -> Result<Self, Failure> {
+        let of =
+            |url: &SmbUrl, trouble: &Trouble| trouble.failure(&format!("cannot use the target {url}"), false);
+        let node = match servers.metadata(&url).await {
+            Ok(metadata) => Some(Node::remote(&url, &metadata)),
+            Err(trouble) if trouble.is_missing() => None,
+            Err(trouble) if trouble.kind() == Some(ErrorKind::NotADirectory) => {
+                return Err(file_in_the_way(&url.to_string()));
+            }
+            Err(trouble) => return Err(of(&url, &trouble)),
+        };
+        if node.is_none()
+            && let Some(parent) = url.parent()
+        {
+            match servers.metadata(&parent).await {
+                Ok(metadata) if metadata.is_dir() => {}
+                Ok(_) => return Err(file_where_folder(&parent.to_string())),
+                Err(trouble) if trouble.is_missing() => {
+                    return Err(Failure::new(code::TARGET, format!("there is no folder {parent}"))
+                        .hint(format!("make it first: ropeway mkdir -p {parent}")));
+                }
+                Err(trouble) => return Err(of(&parent, &trouble)),
+            }
+        }
+        Ok(Self {
+            given: url.to_string(),
+            node,
+            must_be_folder: url.must_be_folder,
+            absolute: Place::Remote(url.plain()),
+        })
+    }
+
+    fn look_local(given: &Path) -> Result<Self, Failure> {
+        let fault = |what: &str, error: &io::Error| {
+            let message = format!("cannot use the target {}: {what}", given.display());
+            let failure = Failure::of_end(message, error, code::TARGET);
+            match failure.code {
+                code::PERMISSION => failure.hint("run as a user who may write there"),
+                _ => failure.hint("check the spelling, and that its volume is mounted"),
+            }
+        };
+        let must_be_folder = given.as_os_str().as_bytes().ends_with(b"/") || is_nameless(given);
+        let followed = fs::metadata(given);
+        let found = |absolute, node| Self {
+            given: given.display().to_string(),
+            absolute: Place::Local(absolute),
+            node,
+            must_be_folder,
+        };
+        if let Ok(metadata) = &followed
+            && metadata.is_dir()
+        {
+            let absolute = fs::canonicalize(given).map_err(|error| fault(&cause(&error), &error))?;
+            return Ok(found(absolute, Some(Node::local(metadata))));
+        }
+        let metadata = match fs::symlink_metadata(given) {
+            Ok(metadata) => Some(metadata),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+                return Err(file_in_the_way(&given.display().to_string()));
+            }
+            Err(error) => return Err(fault(&cause(&error), &error)),
+        };
+        let parent = parent_of(given);
+        let parent = match fs::canonicalize(parent) {
+            Ok(absolute) if absolute.is_dir() => absolute,
+            Ok(_) => return Err(file_where_folder(&parent.display().to_string())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(fault(&format!("there is no folder {}", parent.display()), &error)
+                    .hint(format!("make it first: mkdir -p {}", parent.display())));
+            }
+            Err(error) => return Err(fault(&cause(&error), &error)),
+        };
+        let name = given
+            .file_name()
+            .ok_or_else(|| Failure::new(code::TARGET, format!("there is no folder {}", given.display())))?;
+        Ok(found(parent.join(name), metadata.as_ref().map(Node::local)))
+    }
+}
+
+fn file_in_the_way(given: &str) -> Failure {
+    Failure::usage(format!("{given}: a file stands where a folder must be"))
+        .hint("give another target, or move that file away")
+}
+
+pub(super) fn file_where_folder(given: &str) -> Failure {
+    Failure::usage(format!("{given} is a file where a folder must be"))
+        .hint("give another target, or move that file away")
+}
+
+/// Checks that a folder of this machine can be written to; a server says so by itself.
+pub(super) fn writable(folder: &Place) -> Result<(), Failure> {
+    let Some(path) = folder.local() else {
+        return Ok(());
+    };
+    may(path, Access::WRITE_OK | Access::EXEC_OK).map_err(|error| {
+        let failure = Failure::of_end(
+            format!("cannot write to {folder}: {}", cause(&error)),
+            &error,
+            code::TARGET,
+        );
+        match failure.code {
+            code::PERMISSION => failure.hint("run as a user who may write there"),
+            _ => failure.hint("is it mounted read-only?"),
+        }
+    })
+}
+
+fn may(path: &Path, access: Access) -> io::Result<()> {
+    Ok(accessat(CWD, path, access, AtFlags::EACCESS)?)
+}
+
+/// The cause without the number that std appends.
+pub(crate) fn cause(error: &io::Error) -> String {
+    let text = error.to_string();
+    match text.find(" (os error") {
+        Some(end) => text[..end].to_owned(),
+        None => text,
+    }
+}

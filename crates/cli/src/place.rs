@@ -1,0 +1,237 @@
+//! A place that an argument names: a path of this machine, or something on a share.
+
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use ropeway_smb_proto::names::{NameMapping, to_wire};
+use ropeway_vfs::{Name, RelPath};
+
+use crate::failure::Failure;
+use crate::url::{Address, SmbUrl, is_url};
+
+/// A place, absolute or as given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// A path of this machine.
+    Local(PathBuf),
+    /// A server, a share or something on it.
+    Remote(SmbUrl),
+}
+
+impl Place {
+    /// What an argument names.
+    ///
+    /// # Errors
+    /// It begins like a URL and is none.
+    pub(crate) fn parse(argument: &Path) -> Result<Self, Failure> {
+        let bytes = argument.as_os_str().as_bytes();
+        if !is_url(bytes) {
+            if bytes.len() > 7 && bytes[..7].eq_ignore_ascii_case(b"cifs://") {
+                return Err(Failure::usage("cifs:// is not known").hint("write smb://"));
+            }
+            return Ok(Self::Local(argument.to_path_buf()));
+        }
+        SmbUrl::parse(bytes).map(Self::Remote).map_err(|fault| {
+            let message = match fault.is_quotable {
+                true => format!("{}: {}", argument.display(), fault.message),
+                false => fault.message,
+            };
+            Failure::usage(message).hint(fault.hint)
+        })
+    }
+
+    /// The same for an end of a copy: a server alone is none.
+    ///
+    /// # Errors
+    /// As for [`parse`](Self::parse), and a URL without a share.
+    pub(crate) fn parse_end(argument: &Path) -> Result<Self, Failure> {
+        let place = Self::parse(argument)?;
+        match &place {
+            Self::Remote(url) if url.share.is_none() => {
+                Err(Failure::usage(format!("{url} names a server and no share"))
+                    .hint(format!("`ropeway ls {url}` lists its shares")))
+            }
+            _ => Ok(place),
+        }
+    }
+
+    /// The folder that holds it; `None` at the top.
+    pub(crate) fn parent(&self) -> Option<Self> {
+        match self {
+            Self::Local(path) => path.parent().map(|parent| Self::Local(parent.to_path_buf())),
+            Self::Remote(url) => url.parent().map(Self::Remote),
+        }
+    }
+
+    /// Its last name.
+    pub(crate) fn name(&self) -> Option<Name> {
+        match self {
+            Self::Local(path) => path.file_name().and_then(|name| Name::new(name.as_bytes())),
+            Self::Remote(url) => url.file_name(),
+        }
+    }
+
+    /// What lies in it under a path.
+    pub(crate) fn join(&self, path: &RelPath) -> Self {
+        match self {
+            Self::Local(folder) if path.is_root() => Self::Local(folder.clone()),
+            Self::Local(folder) => Self::Local(folder.join(path.as_path())),
+            Self::Remote(url) => Self::Remote(url.with_path(url.path.join_path(path))),
+        }
+    }
+
+    /// The tree to open for a folder, and its path in it. Names that are no plain text on the server's side cannot be part
+    /// of a tree's root: such a folder is reached from the deepest one above it that can.
+    pub(crate) fn rooted(&self) -> (Self, RelPath) {
+        let Self::Remote(url) = self else {
+            return (self.clone(), RelPath::root());
+        };
+        let is_plain = |name: &Name| {
+            std::str::from_utf8(name.as_bytes()).is_ok_and(|text| {
+                let units = to_wire(name.as_bytes(), NameMapping::None);
+                !text.contains('\\') && text.encode_utf16().eq(units.units().iter().copied())
+            })
+        };
+        let (mut root, mut rest, mut is_below) = (RelPath::root(), RelPath::root(), false);
+        for name in url.path.components() {
+            is_below |= !is_plain(&name);
+            if is_below {
+                rest = rest.join(&name);
+            } else {
+                root = root.join(&name);
+            }
+        }
+        (Self::Remote(url.with_path(root)), rest)
+    }
+
+    /// Whether it is `above` or lies below it, by its spelling.
+    pub(crate) fn starts_with(&self, above: &Self) -> bool {
+        match (self, above) {
+            (Self::Local(path), Self::Local(above)) => path.starts_with(above),
+            (Self::Remote(url), Self::Remote(above)) => {
+                url.same_share(above) && url.path.strip_prefix(&above.path).is_some()
+            }
+            _ => false,
+        }
+    }
+
+    /// Its text for the identity of a job: different for different places, the same whoever logs in.
+    pub(crate) fn identity(&self) -> String {
+        match self {
+            Self::Local(path) => identity(path.as_os_str().as_bytes(), ""),
+            Self::Remote(url) => {
+                let share = url.share.as_deref().unwrap_or_default().to_lowercase();
+                let server = format!("smb://{}/{share}/", Address(&url.server));
+                identity(url.path.as_bytes(), &server)
+            }
+        }
+    }
+
+    /// The path, if it is one of this machine.
+    pub(crate) fn local(&self) -> Option<&Path> {
+        match self {
+            Self::Local(path) => Some(path),
+            Self::Remote(_) => None,
+        }
+    }
+}
+
+/// UTF-8 as it is, else its bytes in hexadecimal after a NUL (which no path can hold).
+fn identity(bytes: &[u8], before: &str) -> String {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => format!("{before}{text}"),
+        Err(_) => bytes
+            .iter()
+            .fold(format!("{before}\0"), |text, byte| format!("{text}{byte:02x}")),
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Local(path) => write!(f, "{}", path.display()),
+            Self::Remote(url) => write!(f, "{url}"),
+        }
+    }
+}
+
+impl From<PathBuf> for Place {
+    fn from(path: PathBuf) -> Self {
+        Self::Local(path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::OsStr;
+
+    fn place(text: &str) -> Place {
+        Place::parse(Path::new(text)).unwrap()
+    }
+
+    #[test]
+    fn faults_say_what_was_given_but_no_password() {
+        let failure = Place::parse(Path::new("smb://nas:x/s")).unwrap_err();
+        assert!(
+            failure.message.starts_with("smb://nas:x/s: ") && failure.hint.is_some(),
+            "{failure:?}"
+        );
+        let failure = Place::parse(Path::new("smb://ann:hunter2@nas/s")).unwrap_err();
+        assert!(!format!("{failure:?}").contains("hunter2"), "{failure:?}");
+        assert!(
+            Place::parse_end(Path::new("smb://nas/"))
+                .unwrap_err()
+                .message
+                .contains("no share")
+        );
+        assert!(Place::parse(Path::new("cifs://nas/s")).is_err());
+    }
+
+    #[test]
+    fn the_identity_is_that_of_the_place() {
+        let same = |one: &str, other: &str| assert_eq!(place(one).identity(), place(other).identity());
+        same("smb://ann@NAS/Share/a", "smb://WORK;bob@nas:445/share/x/../a");
+        let differs = |one: &str, other: &str| assert_ne!(place(one).identity(), place(other).identity());
+        differs("smb://nas/s/a", "smb://nas:1445/s/a");
+        differs("smb://nas/s/a", "smb://nas/s/A");
+        differs("smb://nas/s/%ff", "smb://nas/s/%fe");
+        let local = |bytes: &[u8]| Place::Local(OsStr::from_bytes(bytes).into()).identity();
+        assert_ne!(local(b"/\xff"), local(b"/\xfe"));
+        assert_eq!(local(b"/a"), "/a");
+    }
+
+    #[test]
+    fn odd_names_are_no_part_of_a_root() {
+        let rooted = |text: &str| {
+            let (root, rest) = place(text).rooted();
+            (root.to_string(), rest.as_bytes().to_vec())
+        };
+        assert_eq!(
+            rooted("smb://nas/s/a/é b"),
+            ("smb://nas/s/a/é b".to_owned(), b"".to_vec())
+        );
+        assert_eq!(
+            rooted("smb://nas/s/a/%ff/b"),
+            ("smb://nas/s/a".to_owned(), b"\xff/b".to_vec())
+        );
+        assert_eq!(
+            rooted("smb://nas/s/a%5Cb"),
+            ("smb://nas/s".to_owned(), b"a\\b".to_vec())
+        );
+        assert_eq!(rooted("/a/b").1, b"");
+    }
+
+    #[test]
+    fn places_below_others() {
+        assert!(place("smb://nas/s/a/b").starts_with(&place("smb://nas/S/a")));
+        assert!(!place("smb://nas/s/ab").starts_with(&place("smb://nas/s/a")));
+        assert!(!place("smb://nas/s/a").starts_with(&place("smb://nas/t")));
+        assert!(!place("/s/a").starts_with(&place("smb://nas/s")));
+        let root = place("smb://nas/s");
+        assert_eq!(root.parent(), None);
+        assert_eq!(root.join(&RelPath::parse(b"a").unwrap()), place("smb://nas/s/a"));
+        assert_eq!(place("smb://nas/s/a").parent(), Some(root));
+    }
+}

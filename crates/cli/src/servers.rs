@@ -1,0 +1,286 @@
+//! The servers that a command speaks with: one client for each, one connection to each share, made when first needed.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use ropeway_smb::{
+    Client, ClientOptions, Endpoint, Error as SmbError, NtStatus, Share, ShareInfo, SmbTree, SmbTreeOptions,
+};
+use ropeway_vfs::{ErrorKind, Metadata, RelPath, Tree};
+use tokio::sync::Mutex;
+
+use crate::args::ShareArgs;
+use crate::failure::{Failure, code};
+use crate::secrets::Secrets;
+use crate::url::{Address, Server, SmbUrl};
+
+/// A share of a server; names of shares have no case.
+type ShareKey = (Server, String);
+
+/// The servers of one command.
+pub(crate) struct Servers {
+    options: ClientOptions,
+    credentials: Vec<PathBuf>,
+    anonymous: bool,
+    acls: bool,
+    connected: Mutex<Connected>,
+}
+
+/// Everything that is connected so far. Locked while connecting: the second URL of a server waits for the first.
+#[derive(Default)]
+struct Connected {
+    secrets: Option<Secrets>,
+    clients: HashMap<Server, Client>,
+    shares: HashMap<ShareKey, (Share, Arc<dyn Tree>)>,
+}
+
+impl Servers {
+    /// As the flags say; nothing is read or connected yet.
+    ///
+    /// # Errors
+    /// The flags contradict each other.
+    pub(crate) fn new(args: &ShareArgs) -> Result<Self, Failure> {
+        Ok(Self {
+            options: args.options()?,
+            credentials: args.credentials.clone(),
+            anonymous: args.anonymous,
+            acls: args.acls,
+            connected: Mutex::default(),
+        })
+    }
+
+    /// No server is known, as for paths of this machine.
+    #[cfg(test)]
+    pub(crate) fn none() -> Self {
+        Self {
+            options: ClientOptions::default(),
+            credentials: Vec::new(),
+            anonymous: true,
+            acls: false,
+            connected: Mutex::default(),
+        }
+    }
+
+    /// The shares that a server offers.
+    ///
+    /// # Errors
+    /// It cannot be reached, or does not say.
+    pub(crate) async fn shares(&self, server: &Server) -> Result<Vec<ShareInfo>, Trouble> {
+        let client = {
+            let mut connected = self.connected.lock().await;
+            self.client(&mut connected, server).await?
+        };
+        client.shares().await.map_err(Trouble::Smb)
+    }
+
+    /// Metadata of what a URL names; a link is not followed.
+    ///
+    /// # Errors
+    /// It is not there, or cannot be reached.
+    pub(crate) async fn metadata(&self, url: &SmbUrl) -> Result<Metadata, Trouble> {
+        let (_, top) = self.share(url).await?;
+        top.metadata(&url.path).await.map_err(Trouble::Tree)
+    }
+
+    /// The share of a URL as a tree, from its top.
+    ///
+    /// # Errors
+    /// It cannot be reached.
+    pub(crate) async fn top(&self, url: &SmbUrl) -> Result<Arc<dyn Tree>, Trouble> {
+        self.share(url).await.map(|(_, top)| top)
+    }
+
+    /// Opens a folder as a tree.
+    ///
+    /// # Errors
+    /// It cannot be reached.
+    pub(crate) async fn tree(&self, url: &SmbUrl) -> Result<Arc<dyn Tree>, Trouble> {
+        let (share, top) = self.share(url).await?;
+        if url.path.is_root() {
+            return Ok(top);
+        }
+        self.open_tree(share, url).await
+    }
+
+    async fn share(&self, url: &SmbUrl) -> Result<(Share, Arc<dyn Tree>), Trouble> {
+        let Some(name) = &url.share else {
+            return Err(Trouble::Said(
+                Failure::usage(format!("{url} names a server and no share"))
+                    .hint(format!("`ropeway ls {url}` lists its shares")),
+            ));
+        };
+        let mut connected = self.connected.lock().await;
+        let client = self.client(&mut connected, &url.server).await?;
+        let key = (url.server.clone(), name.to_lowercase());
+        match connected.shares.entry(key) {
+            Entry::Occupied(share) => Ok(share.get().clone()),
+            Entry::Vacant(vacant) => {
+                let share = client.share(name).await.map_err(Trouble::Smb)?;
+                let top = self
+                    .open_tree(share.clone(), &url.with_path(RelPath::root()))
+                    .await?;
+                Ok(vacant.insert((share, top)).clone())
+            }
+        }
+    }
+
+    /// A folder of a share, whose names are plain text.
+    async fn open_tree(&self, share: Share, url: &SmbUrl) -> Result<Arc<dyn Tree>, Trouble> {
+        let base = std::str::from_utf8(url.path.as_bytes());
+        let base = base.map_err(|_| Trouble::Smb(SmbError::Misuse("a tree's root is UTF-8")))?;
+        let options = SmbTreeOptions {
+            acls: self.acls,
+            description: Some(url.to_string()),
+            ..SmbTreeOptions::default()
+        };
+        let tree = SmbTree::open(share, base, options).await.map_err(Trouble::Smb)?;
+        Ok(Arc::new(tree))
+    }
+
+    async fn client(&self, connected: &mut Connected, server: &Server) -> Result<Client, Trouble> {
+        if let Some(client) = connected.clients.get(server) {
+            return Ok(client.clone());
+        }
+        let secrets = match &mut connected.secrets {
+            Some(secrets) => secrets,
+            empty => {
+                let environment = |name: &str| std::env::var_os(name);
+                let secrets = Secrets::load(&self.credentials, self.anonymous, &environment);
+                empty.insert(secrets.map_err(Trouble::Said)?)
+            }
+        };
+        let login = secrets.login(server).map_err(Trouble::Said)?;
+        let endpoint = Endpoint::new(server.host.clone(), server.port);
+        let client = Client::connect(&endpoint, login, self.options.clone())
+            .await
+            .map_err(|error| Trouble::Said(of_connect(server, &error)))?;
+        connected.clients.insert(server.clone(), client.clone());
+        Ok(client)
+    }
+}
+
+/// Why something on a server cannot be had.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// Already in words for people.
+    Said(Failure),
+    /// The client's.
+    Smb(SmbError),
+    /// A tree's.
+    Tree(ropeway_vfs::Error),
+}
+
+impl Trouble {
+    /// Whether there is nothing of that name.
+    pub(crate) fn is_missing(&self) -> bool {
+        match self {
+            Self::Said(_) => false,
+            Self::Smb(error) => matches!(
+                error.status(),
+                Some(
+                    NtStatus::OBJECT_NAME_NOT_FOUND
+                        | NtStatus::OBJECT_PATH_NOT_FOUND
+                        | NtStatus::NO_SUCH_FILE
+                )
+            ),
+            Self::Tree(error) => error.kind == ErrorKind::NotFound,
+        }
+    }
+
+    /// The kind of a tree's error.
+    pub(crate) fn kind(&self) -> Option<ErrorKind> {
+        match self {
+            Self::Tree(error) => Some(error.kind),
+            _ => None,
+        }
+    }
+
+    /// As a failure; `what` could not be done.
+    pub(crate) fn failure(&self, what: &str, on_source: bool) -> Failure {
+        match self {
+            Self::Said(failure) => failure.clone(),
+            Self::Smb(error) => {
+                let failure = Failure::new(code_of(error, on_source), format!("{what}: {}", clause(error)));
+                with_hint(failure, error)
+            }
+            Self::Tree(error) => Failure::of_node(what, error, on_source),
+        }
+    }
+}
+
+/// A server that cannot be reached, or does not let us in.
+fn of_connect(server: &Server, error: &SmbError) -> Failure {
+    let code = match error {
+        // Nothing that this machine failed at has to do with a source or target yet.
+        SmbError::Local { .. } => code::NETWORK,
+        other => code_of(other, true),
+    };
+    let code = if code == code::SOURCE { code::NETWORK } else { code };
+    let failure = Failure::new(
+        code,
+        format!("cannot connect to {}: {}", Address(server), clause(error)),
+    );
+    match error {
+        SmbError::Local { .. } => failure.hint(format!(
+            "is the server on, and does it listen on port {}? `smb://host:port/…` names another port",
+            server.port
+        )),
+        _ => with_hint(failure, error),
+    }
+}
+
+fn with_hint(failure: Failure, error: &SmbError) -> Failure {
+    match error.hint() {
+        Some(hint) => failure.hint(hint),
+        None if failure.code == code::NETWORK => {
+            failure.hint("check the server and the line; then run it again")
+        }
+        None => failure,
+    }
+}
+
+/// The server's sentence without the name of the request, which people do not know.
+fn clause(error: &SmbError) -> String {
+    match error {
+        SmbError::PeerRefused { status, .. } => format!("{} ({status})", status.sentence()),
+        SmbError::Local { source, .. } => crate::ends::cause(source),
+        other => other.to_string(),
+    }
+}
+
+fn code_of(error: &SmbError, on_source: bool) -> u8 {
+    let side = if on_source { code::SOURCE } else { code::TARGET };
+    match error {
+        SmbError::Login(_) => code::PERMISSION,
+        SmbError::PeerRefused { status, .. } => match *status {
+            NtStatus::ACCESS_DENIED
+            | NtStatus::NETWORK_ACCESS_DENIED
+            | NtStatus::LOGON_FAILURE
+            | NtStatus::WRONG_PASSWORD
+            | NtStatus::ACCOUNT_DISABLED
+            | NtStatus::ACCOUNT_LOCKED_OUT
+            | NtStatus::ACCOUNT_EXPIRED
+            | NtStatus::ACCOUNT_RESTRICTION
+            | NtStatus::INVALID_LOGON_HOURS
+            | NtStatus::INVALID_WORKSTATION
+            | NtStatus::LOGON_TYPE_NOT_GRANTED
+            | NtStatus::NO_SUCH_USER
+            | NtStatus::PASSWORD_EXPIRED
+            | NtStatus::PASSWORD_MUST_CHANGE
+            | NtStatus::PRIVILEGE_NOT_HELD => code::PERMISSION,
+            _ => side,
+        },
+        SmbError::Local { .. } => side,
+        SmbError::Misuse(_) => code::USAGE,
+        _ => code::NETWORK,
+    }
+}
+
+/// The client's error in a tree's error: its clause and hint.
+pub(crate) fn inside(error: &io::Error) -> Option<(String, Option<&'static str>)> {
+    let error: &SmbError = error.get_ref()?.downcast_ref()?;
+    Some((clause(error), error.hint()))
+}

@@ -1,0 +1,440 @@
+//! URLs of SMB servers, shares and what lies on them: `smb://[domain;]user@host[:port]/share/path`.
+//!
+//! Pure: text in, parts out. What is not as it should be is refused with one clause and a hint; no message repeats a
+//! password that somebody wrote where none belongs.
+//!
+//! | part | rules |
+//! |---|---|
+//! | `domain;` `user@` | may be left out; the last `@` before the first `/` ends them; a `:` in them is refused |
+//! | `host` | a name, an IPv4 address, or an IPv6 address in brackets, with a zone too (`[fe80::1%eth0]`) |
+//! | `:port` | 445 if left out |
+//! | `share` | one component |
+//! | `path` | the rest; empty components and `.` are dropped, `..` goes up, but never out of the share |
+//!
+//! `%41` stands for a byte everywhere; `%` itself is `%25`. `?` and `#` are ordinary characters: paths are not web
+//! pages. A component such as `@GMT-2026.01.31-12.00.00` (a snapshot) is a component like any other.
+
+use std::fmt;
+use std::net::Ipv6Addr;
+
+use ropeway_smb_proto::unc::{PathFault, SharePath};
+use ropeway_vfs::{Name, RelPath};
+
+/// The port of SMB over TCP ([MS-SMB2] 2.1).
+pub(crate) const PORT: u16 = 445;
+/// Longest host name (RFC 1035, 2.3.4). Bytes.
+const HOST_BYTES_MAX: usize = 255;
+
+/// A server, and who logs in.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Server {
+    /// The user's domain.
+    pub(crate) domain: Option<String>,
+    /// The user.
+    pub(crate) user: Option<String>,
+    /// Name or address, in lower case; IPv6 addresses without brackets.
+    pub(crate) host: String,
+    /// TCP port.
+    pub(crate) port: u16,
+}
+
+/// What a URL names.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct SmbUrl {
+    /// The server.
+    pub(crate) server: Server,
+    /// The share; `None`: the server itself.
+    pub(crate) share: Option<String>,
+    /// The path within the share.
+    pub(crate) path: RelPath,
+    /// It ends with a slash, `.` or `..`: can only be a folder.
+    pub(crate) must_be_folder: bool,
+    /// It ends with `.` or `..`: stands for the folder's content.
+    pub(crate) nameless: bool,
+}
+
+/// Why a text is no URL of a share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct UrlFault {
+    /// One clause.
+    pub(crate) message: String,
+    /// What to write instead.
+    pub(crate) hint: &'static str,
+    /// Whether the text may be repeated: it holds no password.
+    pub(crate) is_quotable: bool,
+}
+
+impl UrlFault {
+    fn new(message: impl Into<String>, hint: &'static str) -> Self {
+        Self {
+            message: message.into(),
+            hint,
+            is_quotable: true,
+        }
+    }
+}
+
+const FORM: &str = "the form is smb://[domain;]user@host[:port]/share/path";
+const PERCENT: &str = "write a percent sign itself as %25";
+
+/// Whether an argument is meant as a URL and not as a path.
+pub(crate) fn is_url(argument: &[u8]) -> bool {
+    without_scheme(argument).is_some()
+}
+
+fn without_scheme(argument: &[u8]) -> Option<&[u8]> {
+    const SCHEME: &[u8] = b"smb://";
+    argument
+        .split_at_checked(SCHEME.len())
+        .filter(|(scheme, _)| scheme.eq_ignore_ascii_case(SCHEME))
+        .map(|(_, rest)| rest)
+}
+
+impl SmbUrl {
+    /// Parses a URL; `argument` begins with `smb://`.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn parse(argument: &[u8]) -> Result<Self, UrlFault> {
+        let rest = without_scheme(argument).ok_or_else(|| UrlFault::new("not an smb:// URL", FORM))?;
+        let end = rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len());
+        let (authority, rest) = rest.split_at(end);
+        let server = Server::parse(authority)?;
+        let mut components = rest.split(|byte| *byte == b'/').filter(|part| !part.is_empty());
+        let Some(share) = components.next() else {
+            return Ok(Self::of_server(server));
+        };
+        let share = text(share, "the share's name")?;
+        check_share(&server.host, &share)?;
+        let (mut names, mut nameless): (Vec<Name>, bool) = (Vec::new(), false);
+        for part in components {
+            let bytes = decoded(part)?;
+            nameless = matches!(bytes.as_slice(), b"." | b"..");
+            match bytes.as_slice() {
+                b"." => {}
+                b".." if names.pop().is_some() => {}
+                b".." => {
+                    return Err(UrlFault::new(
+                        "`..` leads out of the share",
+                        "give the path from the share's top",
+                    ));
+                }
+                bytes => names.push(name(bytes, part)?),
+            }
+        }
+        Ok(Self {
+            server,
+            share: Some(share),
+            path: names.iter().fold(RelPath::root(), |path, name| path.join(name)),
+            must_be_folder: nameless || rest.ends_with(b"/"),
+            nameless,
+        })
+    }
+
+    /// A share's top.
+    pub(crate) fn of_share(server: &Server, share: &str) -> Self {
+        Self {
+            share: Some(share.to_owned()),
+            must_be_folder: false,
+            ..Self::of_server(server.clone())
+        }
+    }
+
+    fn of_server(server: Server) -> Self {
+        Self {
+            server,
+            share: None,
+            path: RelPath::root(),
+            must_be_folder: true,
+            nameless: false,
+        }
+    }
+
+    /// The same server and share, another path in it.
+    pub(crate) fn with_path(&self, path: RelPath) -> Self {
+        Self {
+            path,
+            must_be_folder: false,
+            nameless: false,
+            ..self.clone()
+        }
+    }
+
+    /// The place itself, however its end was spelled.
+    pub(crate) fn plain(&self) -> Self {
+        self.with_path(self.path.clone())
+    }
+
+    /// The folder that holds it; `None` for a share's top and a server.
+    pub(crate) fn parent(&self) -> Option<Self> {
+        self.path.parent().map(|parent| self.with_path(parent))
+    }
+
+    /// Its last name; that of the share at its top.
+    pub(crate) fn file_name(&self) -> Option<Name> {
+        let share = || self.share.as_ref().and_then(|share| Name::new(share.as_bytes()));
+        self.path.file_name().or_else(share)
+    }
+
+    /// Whether both lie on one share of one server, as one user sees it.
+    pub(crate) fn same_share(&self, other: &Self) -> bool {
+        let folded = |url: &Self| url.share.as_ref().map(|share| share.to_lowercase());
+        self.server == other.server && self.share.is_some() && folded(self) == folded(other)
+    }
+}
+
+impl Server {
+    fn parse(authority: &[u8]) -> Result<Self, UrlFault> {
+        let (login, address) = match authority.iter().rposition(|byte| *byte == b'@') {
+            Some(at) => (Some(&authority[..at]), &authority[at + 1..]),
+            None => (None, authority),
+        };
+        let (domain, user) = login.map_or(Ok((None, None)), parse_login)?;
+        let (host, port) = parse_address(address)?;
+        Ok(Self {
+            domain,
+            user,
+            host,
+            port,
+        })
+    }
+}
+
+type Login = (Option<String>, Option<String>);
+
+fn parse_login(login: &[u8]) -> Result<Login, UrlFault> {
+    if login.contains(&b':') {
+        return Err(UrlFault {
+            message: "a URL holds no password: others see it in the list of processes and in histories"
+                .to_owned(),
+            hint: "leave it out: it is asked for, or comes from ROPEWAY_PASSWORD or --credentials FILE; a colon in a name \
+                   is %3A",
+            is_quotable: false,
+        });
+    }
+    let (domain, user) = match login.iter().position(|byte| *byte == b';') {
+        Some(at) => (Some(text(&login[..at], "the domain")?), &login[at + 1..]),
+        None => (None, login),
+    };
+    let user = text(user, "the user's name")?;
+    if user.is_empty() {
+        return Err(UrlFault::new("the user's name is empty", FORM));
+    }
+    Ok((domain.filter(|domain| !domain.is_empty()), Some(user)))
+}
+
+fn parse_address(address: &[u8]) -> Result<(String, u16), UrlFault> {
+    let bracketed = address.strip_prefix(b"[");
+    let (host, port) = if let Some(rest) = bracketed {
+        let end = rest.iter().position(|byte| *byte == b']');
+        let end = end.ok_or_else(|| UrlFault::new("the bracket of the IPv6 address is not closed", FORM))?;
+        (ipv6(&rest[..end])?, &rest[end + 1..])
+    } else {
+        let end = address
+            .iter()
+            .position(|byte| *byte == b':')
+            .unwrap_or(address.len());
+        if address[end..].iter().filter(|byte| **byte == b':').count() > 1 {
+            return Err(UrlFault::new(
+                "an IPv6 address needs brackets",
+                "e.g. smb://user@[fd00::7]/share",
+            ));
+        }
+        (host_name(&address[..end])?, &address[end..])
+    };
+    let port = match port.strip_prefix(b":") {
+        None if port.is_empty() => PORT,
+        Some(b"") => PORT,
+        Some(digits) => parse_port(digits)?,
+        None => return Err(UrlFault::new("something stands between host and port", FORM)),
+    };
+    Ok((host, port))
+}
+
+fn parse_port(digits: &[u8]) -> Result<u16, UrlFault> {
+    let is_number = digits.iter().all(u8::is_ascii_digit);
+    let port = std::str::from_utf8(digits)
+        .ok()
+        .filter(|_| is_number)
+        .and_then(|text| text.parse().ok())
+        .filter(|port| *port != 0);
+    port.ok_or_else(|| {
+        UrlFault::new(
+            "the port is not a number from 1 to 65535",
+            "e.g. smb://user@host:1445/share",
+        )
+    })
+}
+
+/// An address without its brackets; the zone, if any, as it is or after `%25` (RFC 6874).
+fn ipv6(bytes: &[u8]) -> Result<String, UrlFault> {
+    let fault = || {
+        UrlFault::new(
+            "what stands in brackets is no IPv6 address",
+            "e.g. smb://user@[fd00::7]/share",
+        )
+    };
+    let text = std::str::from_utf8(bytes).map_err(|_| fault())?;
+    let (address, zone) = match text.split_once('%') {
+        Some((address, zone)) => (address, Some(zone.strip_prefix("25").unwrap_or(zone))),
+        None => (text, None),
+    };
+    let address: Ipv6Addr = address.parse().map_err(|_| fault())?;
+    match zone {
+        None => Ok(address.to_string()),
+        Some(zone) => {
+            let is_name = !zone.is_empty()
+                && zone
+                    .bytes()
+                    .all(|b| b.is_ascii_alphanumeric() || b"-._~".contains(&b));
+            if is_name {
+                Ok(format!("{address}%{zone}"))
+            } else {
+                Err(fault())
+            }
+        }
+    }
+}
+
+fn host_name(bytes: &[u8]) -> Result<String, UrlFault> {
+    let host = text(bytes, "the host's name")?.to_lowercase();
+    if host.is_empty() {
+        return Err(UrlFault::new("there is no host", FORM));
+    }
+    let fits = |c: char| c.is_alphanumeric() || matches!(c, '-' | '.' | '_');
+    if host.len() > HOST_BYTES_MAX || !host.chars().all(fits) {
+        return Err(UrlFault::new("the host is no name and no address", FORM));
+    }
+    Ok(host)
+}
+
+fn check_share(host: &str, share: &str) -> Result<(), UrlFault> {
+    let fault = |message: &str| {
+        Err(UrlFault::new(
+            message,
+            "`ropeway ls smb://user@host/` lists the shares",
+        ))
+    };
+    if matches!(share, "." | "..") || share.chars().any(char::is_control) {
+        return fault("the share has no usable name");
+    }
+    match SharePath::new(host, share) {
+        Ok(_) => Ok(()),
+        Err(PathFault::TooLong) => fault("the share's name is too long"),
+        Err(_) => fault("the share has no usable name"),
+    }
+}
+
+fn name(bytes: &[u8], part: &[u8]) -> Result<Name, UrlFault> {
+    if part.contains(&b'\\') {
+        return Err(UrlFault::new(
+            "a backslash stands in the path",
+            "folders are separated by /; a backslash in a name is %5C",
+        ));
+    }
+    Name::new(bytes).ok_or_else(|| {
+        UrlFault::new(
+            "a name holds a slash or a NUL",
+            "%2F and %00 cannot be part of a name",
+        )
+    })
+}
+
+fn text(bytes: &[u8], what: &str) -> Result<String, UrlFault> {
+    String::from_utf8(decoded(bytes)?).map_err(|_| UrlFault::new(format!("{what} is not UTF-8"), FORM))
+}
+
+/// The bytes that `%XX` and the others stand for (RFC 3986, 2.1).
+fn decoded(bytes: &[u8]) -> Result<Vec<u8>, UrlFault> {
+    let mut plain = Vec::with_capacity(bytes.len());
+    let mut rest = bytes;
+    while let [first, tail @ ..] = rest {
+        if *first != b'%' {
+            plain.push(*first);
+            rest = tail;
+            continue;
+        }
+        let digit = |byte: &u8| char::from(*byte).to_digit(16).and_then(|d| u8::try_from(d).ok());
+        let (Some(high), Some(low)) = (tail.first().and_then(digit), tail.get(1).and_then(digit)) else {
+            return Err(UrlFault::new(
+                "a percent sign is not followed by two hexadecimal digits",
+                PERCENT,
+            ));
+        };
+        plain.push(high * 16 + low);
+        rest = &tail[2..];
+    }
+    Ok(plain)
+}
+
+/// Writes bytes so that they can be read and parsed again.
+fn encode(bytes: &[u8], special: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            if c.is_control() || c == '%' || special.contains(c) {
+                let mut buffer = [0; 4];
+                for byte in c.encode_utf8(&mut buffer).bytes() {
+                    write!(f, "%{byte:02X}")?;
+                }
+            } else {
+                write!(f, "{c}")?;
+            }
+        }
+        for byte in chunk.invalid() {
+            write!(f, "%{byte:02X}")?;
+        }
+    }
+    Ok(())
+}
+
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SPECIAL: &str = "/@:;[]\\";
+        f.write_str("smb://")?;
+        if let Some(domain) = &self.domain {
+            encode(domain.as_bytes(), SPECIAL, f)?;
+            f.write_str(";")?;
+        }
+        if let Some(user) = &self.user {
+            encode(user.as_bytes(), SPECIAL, f)?;
+            f.write_str("@")?;
+        }
+        write!(f, "{}", Address(self))
+    }
+}
+
+/// `host[:port]` of a server.
+pub(crate) struct Address<'a>(pub(crate) &'a Server);
+
+impl fmt::Display for Address<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Server { host, port, .. } = self.0;
+        if host.contains(':') {
+            write!(f, "[{host}]")?;
+        } else {
+            f.write_str(host)?;
+        }
+        if *port != PORT {
+            write!(f, ":{port}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for SmbUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/", self.server)?;
+        if let Some(share) = &self.share {
+            encode(share.as_bytes(), "/\\", f)?;
+        }
+        for name in self.path.components() {
+            f.write_str("/")?;
+            encode(name.as_bytes(), "\\", f)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[path = "url_tests.rs"]
+mod tests;
