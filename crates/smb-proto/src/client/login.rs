@@ -1,5 +1,7 @@
 //! The rounds of a login ([MS-SMB2] 3.2.4.2.3, 3.2.5.3): a new session, a further channel of one, or a session's renewal.
 
+use std::sync::Arc;
+
 use super::connection::Connection;
 use super::negotiate::security_mode;
 use super::session::{Secret, Session};
@@ -271,42 +273,12 @@ impl Connection {
             return Err(PeerMisbehaved::NotAReply);
         };
         let dialect = negotiated.dialect;
-        let hash = round.preauth.value();
         let sign_all = signs_all(&self.config, negotiated);
-        let session = match &round.kind {
-            Kind::Renewal => None,
-            Kind::New => {
-                let cipher = negotiated.cipher;
-                let seal_all =
-                    flags.contains(SessionFlags::ENCRYPT_DATA) || self.config.encryption != Encryption::Off;
-                if flags.contains(SessionFlags::ENCRYPT_DATA) && cipher.is_none() {
-                    self.login_failed(LoginError::NoEncryption);
-                    return Ok(());
-                }
-                let secret = Secret::derive((round.session_id, flags), (dialect, cipher), key, hash);
-                let secret = SessionSecret(std::sync::Arc::new(secret));
-                let validated = !needs_validation(&self.config, dialect);
-                let protect = (sign_all, seal_all);
-                Session::protected(&secret, negotiated.signing, &secret.0.signing, protect, validated)
-            }
-            Kind::Binding(secret, _) => {
-                let Some(context) = key_context(dialect, hash) else {
-                    return Err(PeerMisbehaved::WrongSession);
-                };
-                let signing = signing_key(key, context);
-                let seal_all = secret.0.flags.contains(SessionFlags::ENCRYPT_DATA)
-                    || self.config.encryption != Encryption::Off;
-                // The first channel has validated, or will; the negotiation of this one is its own.
-                let validated = !needs_validation(&self.config, dialect);
-                Session::protected(
-                    secret,
-                    negotiated.signing,
-                    &signing,
-                    (sign_all, seal_all),
-                    validated,
-                )
-            }
-        };
+        if flags.contains(SessionFlags::ENCRYPT_DATA) && negotiated.cipher.is_none() {
+            self.login_failed(LoginError::NoEncryption);
+            return Ok(());
+        }
+        let session = new_session(&self.config, negotiated, round, flags, key);
         // None for a renewal, whose session stays.
         let standing = match (&session, &self.session) {
             (Some(session), _) | (None, Some(session)) => session,
@@ -331,6 +303,34 @@ impl Connection {
         self.events.push_back(Event::Authenticated { flags });
         Ok(())
     }
+}
+
+/// What comes of a login's keys: none for a renewal, or if the session has had all the channels it can have.
+fn new_session(
+    config: &Config,
+    negotiated: &Negotiated,
+    round: &Round,
+    flags: SessionFlags,
+    key: &SessionKey,
+) -> Option<Session> {
+    let dialect = negotiated.dialect;
+    let hash = round.preauth.value();
+    let (secret, signing) = match &round.kind {
+        Kind::Renewal => return None,
+        Kind::New => {
+            let secret = Secret::derive((round.session_id, flags), (dialect, negotiated.cipher), key, hash);
+            let signing = secret.signing.clone();
+            (SessionSecret(Arc::new(secret)), signing)
+        }
+        // The session's keys but for the one that signs, which is the channel's own.
+        Kind::Binding(secret, _) => (secret.clone(), signing_key(key, key_context(dialect, hash)?)),
+    };
+    let demanded = secret.0.flags.contains(SessionFlags::ENCRYPT_DATA);
+    let seal_all = demanded || config.encryption != Encryption::Off;
+    let protect = (signs_all(config, negotiated), seal_all);
+    // Each channel has a negotiation of its own.
+    let validated = !needs_validation(config, dialect);
+    Session::protected(&secret, negotiated.signing, &signing, protect, validated)
 }
 
 impl Round {

@@ -12,7 +12,7 @@
 //! ([`Event::Dropped`]), and its blocks come back with that. Payloads are not copied: a READ's data is received into its
 //! block, a WRITE's block is sent with its head in the headroom; signing and sealing work in place.
 //!
-//! Invariants: credits are never overdrawn, message ids never used twice ([`credits`]); a message that is not protected
+//! Invariants: credits are never overdrawn, message ids never used twice; a message that is not protected
 //! as it must be changes nothing; whatever the server sends, there is an error and no panic.
 
 mod chain;

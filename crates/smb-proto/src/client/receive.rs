@@ -251,10 +251,8 @@ impl Connection {
                     return Ok(true);
                 }
             }
-            Protocol::Transform if length > SEALED_SMALL => {
-                if self.begin_landing(length, there_len) {
-                    return Ok(true);
-                }
+            Protocol::Transform if length > SEALED_SMALL && self.begin_landing(length, there_len) => {
+                return Ok(true);
             }
             _ => {}
         }

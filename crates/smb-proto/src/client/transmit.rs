@@ -6,7 +6,7 @@ use super::frame::{Finish, Finished, Frame};
 use super::table::{Flight, Owner, Sent, Slot};
 use super::{Chain, DropReason, EndReason, Part, PeerMisbehaved, Ticket, Transmit};
 use crate::crypto::NoncesExhausted;
-use crate::wire::header::{Command, Header, HeaderFlags, Target};
+use crate::wire::header::{Command, HEADER_LEN, Header, HeaderFlags, Target};
 use crate::wire::negotiate::Dialect;
 use crate::wire::{MessageId, SessionId, TreeId, Writer, bare};
 
@@ -127,33 +127,9 @@ impl Connection {
         let eager = owner != Owner::Validate;
         let bought = self.credits.buy(1, eager);
         let mut header = self.header(command, bought);
-        let mut body = vec![0; crate::wire::header::HEADER_LEN];
-        let mut w = Writer::within(&mut body, 0);
-        let protection = match &control {
-            Control::Negotiate => {
-                self.offer().encode(&mut w, &self.config, &self.salt);
-                Protection::None
-            }
-            Control::SessionSetup(token) => {
-                header.session_id = self.login.session_id();
-                self.login.encode(&self.config, token, &mut w);
-                if self.login.signs() {
-                    Protection::Signed
-                } else {
-                    Protection::None
-                }
-            }
-            Control::Validate(tree) => {
-                header.target = Target::Sync(*tree);
-                self.encode_validation(&mut w);
-                self.protection(false, true)
-            }
-            Control::Echo => {
-                bare::EchoRequest.encode(&mut w);
-                self.protection(false, false)
-            }
-        };
-        let body = &body[crate::wire::header::HEADER_LEN..];
+        let mut body = vec![0; HEADER_LEN];
+        let protection = self.encode_control(&control, &mut header, &mut Writer::within(&mut body, 0));
+        let body = &body[HEADER_LEN..];
         if protection == Protection::Signed {
             header.flags |= HeaderFlags::SIGNED;
         }
@@ -183,6 +159,34 @@ impl Connection {
             }
         }
         Ok(finished)
+    }
+
+    /// The body of a request of our own, and what its header needs.
+    fn encode_control(&self, control: &Control, header: &mut Header, w: &mut Writer<'_>) -> Protection {
+        match control {
+            Control::Negotiate => {
+                self.offer().encode(w, &self.config, &self.salt);
+                Protection::None
+            }
+            Control::SessionSetup(token) => {
+                header.session_id = self.login.session_id();
+                self.login.encode(&self.config, token, w);
+                if self.login.signs() {
+                    Protection::Signed
+                } else {
+                    Protection::None
+                }
+            }
+            Control::Validate(tree) => {
+                header.target = Target::Sync(*tree);
+                self.encode_validation(w);
+                self.protection(false, true)
+            }
+            Control::Echo => {
+                bare::EchoRequest.encode(w);
+                self.protection(false, false)
+            }
+        }
     }
 
     fn send_chain(&mut self, ticket: Ticket, chain: Chain) -> Result<Finished, EndReason> {

@@ -1,5 +1,7 @@
 //! The client's connection against a server that is played in memory.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+
 mod hostile;
 mod layout;
 mod login;

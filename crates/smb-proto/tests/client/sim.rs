@@ -68,7 +68,8 @@ pub(crate) fn ways() -> Vec<(Config, Setup)> {
     ways
 }
 
-fn live(mut config: Config, mut setup: Setup, seed: u64) {
+/// Answered and dropped chains, cancels.
+fn live(mut config: Config, mut setup: Setup, seed: u64) -> (u32, u32, u32) {
     let mut random = crate::Random::new(seed);
     setup.seed = seed;
     setup.late = [0, 30, 80][random.below(3)];
@@ -128,6 +129,7 @@ fn live(mut config: Config, mut setup: Setup, seed: u64) {
         world.pool.slots(),
         "seed {seed}: every block comes back"
     );
+    (world.replied, world.dropped, world.peer.cancels)
 }
 
 #[test]
@@ -138,9 +140,17 @@ fn thousands_of_links() {
         .ok()
         .and_then(|seeds| seeds.parse().ok())
         .unwrap_or(100);
+    let mut totals = (0, 0, 0);
     for seed in 0..seeds {
         for (index, (config, setup)) in ways.iter().enumerate() {
-            live(config.clone(), setup.clone(), seed * 1000 + index as u64);
+            let (replied, dropped, cancels) = live(config.clone(), setup.clone(), seed * 1000 + index as u64);
+            totals = (totals.0 + replied, totals.1 + dropped, totals.2 + cancels);
         }
     }
+    let links = seeds as u32 * ways.len() as u32;
+    println!("{links} links: (answered, dropped, cancelled) {totals:?}");
+    assert!(
+        totals.0 > 5 * links && totals.1 > links && totals.2 > links / 4,
+        "the links are lived on"
+    );
 }

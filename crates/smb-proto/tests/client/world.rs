@@ -353,95 +353,27 @@ fn check_returned(kind: &Kind, operation: &Operation) {
 
 /// One thing among those a client does.
 pub(crate) fn anything(world: &mut World) {
-    let file = FileId {
-        persistent: 1,
-        volatile: 1,
+    if world.random.percent(8) {
+        let ticket = world.submit(Chain::one(watch()), vec![Kind::Watch]);
+        if let Some(ticket) = ticket.filter(|_| world.random.percent(40)) {
+            world.client.cancel(ticket);
+        }
+        return;
+    }
+    // None: no block is free.
+    let Some((mut chain, kinds)) = some_chain(world) else {
+        return;
     };
-    let large = world
-        .client
-        .negotiated()
-        .is_some_and(|negotiated| negotiated.multi_credit);
-    let length = match world.random.below(10) {
-        0 if large => 65_537 + world.random.below(BLOCK - 66_000),
-        1 => 30_000 + world.random.below(35_000),
-        _ => 1 + world.random.below(6000),
-    };
-    let offset = world.random.next() % (1 << 19);
-    let (mut chain, kinds) = match world.random.below(12) {
-        0..=2 => {
-            let Some(read) = world.read(file, offset, length) else {
-                return;
-            };
-            (Chain::one(read), vec![Kind::Read(offset, length)])
-        }
-        3..=4 => {
-            let Some(write) = world.write(file, offset, length) else {
-                return;
-            };
-            (Chain::one(write), vec![Kind::Write(offset, length)])
-        }
-        5 => {
-            let Some(read) = world.read(file, END_OF_FILE, length) else {
-                return;
-            };
-            (Chain::one(read), vec![Kind::Read(END_OF_FILE, length)])
-        }
-        6 | 7 => {
-            let found = world.random.percent(70);
-            let Some(write) = world.write(FileId::RELATED, offset, length) else {
-                return;
-            };
-            let name = if found { "file" } else { MISSING };
-            let operations = vec![create(name), write, close(FileId::RELATED)];
-            let kinds = vec![
-                Kind::Create(found),
-                Kind::Write(offset, length),
-                Kind::Other(Command::Close),
-            ];
-            (Chain::related(operations), kinds)
-        }
-        8 | 9 => {
-            let found = world.random.percent(70);
-            let Some(read) = world.read(FileId::RELATED, offset, length) else {
-                return;
-            };
-            let name = if found { "file" } else { MISSING };
-            let operations = vec![create(name), read, close(FileId::RELATED)];
-            let kinds = vec![
-                Kind::Create(found),
-                Kind::Read(offset, length),
-                Kind::Other(Command::Close),
-            ];
-            (Chain::related(operations), kinds)
-        }
-        10 => (
-            Chain {
-                operations: vec![echo(), create("a"), echo()],
-                ..Chain::default()
-            },
-            vec![
-                Kind::Other(Command::Echo),
-                Kind::Create(true),
-                Kind::Other(Command::Echo),
-            ],
-        ),
-        _ => {
-            let ticket = world.submit(Chain::one(watch()), vec![Kind::Watch]);
-            if let Some(ticket) = ticket.filter(|_| world.random.percent(40)) {
-                world.client.cancel(ticket);
-            }
-            return;
-        }
-    };
-    chain.encrypt =
-        world.random.percent(10) && world.client.negotiated().is_some_and(|it| it.cipher.is_some());
+    let negotiated = world.client.negotiated();
+    let can_seal = negotiated.is_some_and(|negotiated| negotiated.cipher.is_some());
+    chain.encrypt = can_seal && world.random.percent(10);
     // Somebody else holds the block sometimes, for a while or for good.
     let held: Vec<Block> = if world.random.percent(20) {
-        chain
+        let payloads = chain
             .operations
             .iter()
-            .filter_map(|operation| operation.payload.clone())
-            .collect()
+            .filter_map(|operation| operation.payload.clone());
+        payloads.collect()
     } else {
         Vec::new()
     };
@@ -450,6 +382,58 @@ pub(crate) fn anything(world: &mut World) {
         let _ = world.step();
     }
     drop(held);
+}
+
+fn some_chain(world: &mut World) -> Option<(Chain, Vec<Kind>)> {
+    let file = FileId {
+        persistent: 1,
+        volatile: 1,
+    };
+    let negotiated = world.client.negotiated();
+    let large = negotiated.is_some_and(|negotiated| negotiated.multi_credit);
+    let length = match world.random.below(10) {
+        0 if large => 65_537 + world.random.below(BLOCK - 66_000),
+        1 => 30_000 + world.random.below(35_000),
+        _ => 1 + world.random.below(6000),
+    };
+    let offset = world.random.next() % (1 << 19);
+    let found = world.random.percent(70);
+    let name = if found { "file" } else { MISSING };
+    let closed = Kind::Other(Command::Close);
+    Some(match world.random.below(11) {
+        0..=2 => {
+            let read = world.read(file, offset, length)?;
+            (Chain::one(read), vec![Kind::Read(offset, length)])
+        }
+        3..=4 => {
+            let write = world.write(file, offset, length)?;
+            (Chain::one(write), vec![Kind::Write(offset, length)])
+        }
+        5 => {
+            let read = world.read(file, END_OF_FILE, length)?;
+            (Chain::one(read), vec![Kind::Read(END_OF_FILE, length)])
+        }
+        6 | 7 => {
+            let write = world.write(FileId::RELATED, offset, length)?;
+            let operations = vec![create(name), write, close(FileId::RELATED)];
+            let kinds = vec![Kind::Create(found), Kind::Write(offset, length), closed];
+            (Chain::related(operations), kinds)
+        }
+        8 | 9 => {
+            let read = world.read(FileId::RELATED, offset, length)?;
+            let operations = vec![create(name), read, close(FileId::RELATED)];
+            let kinds = vec![Kind::Create(found), Kind::Read(offset, length), closed];
+            (Chain::related(operations), kinds)
+        }
+        _ => {
+            let chain = Chain {
+                operations: vec![echo(), create("a"), echo()],
+                ..Chain::default()
+            };
+            let echo = Kind::Other(Command::Echo);
+            (chain, vec![echo.clone(), Kind::Create(true), echo])
+        }
+    })
 }
 
 impl World {
