@@ -68,7 +68,7 @@ impl SmbFile {
             true => OpenFile::write(disposition),
             false => OpenFile::read(),
         };
-        open.options = open.options | CreateOptions::OPEN_REPARSE_POINT;
+        open.options |= CreateOptions::OPEN_REPARSE_POINT;
         let mut opened = tree.share.open(&text, &open).await;
         let denied = |error: &crate::Error| error.status() == Some(NtStatus::ACCESS_DENIED);
         let mut truncate = false;
