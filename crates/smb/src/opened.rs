@@ -211,9 +211,12 @@ impl HandleInner {
             let Some(reply) = self.ask(session, tree, operation).await? else {
                 return Ok(None);
             };
-            if let Ok((_, file_id)) = created(&reply) {
-                tracing::debug!(path = %self.path, "durable handle reclaimed");
-                return Ok(Some(self.install(session, tree, file_id, true)));
+            match created(&reply) {
+                Ok((_, file_id)) => {
+                    tracing::debug!(path = %self.path, "durable handle reclaimed");
+                    return Ok(Some(self.install(session, tree, file_id, true)));
+                }
+                Err(error) => tracing::debug!(path = %self.path, %error, "durable handle not reclaimed"),
             }
         }
         // The guid names the first open, which is lost; durable or not, this one is not asked to be, as a second guid

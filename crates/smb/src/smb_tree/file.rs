@@ -9,7 +9,7 @@ use futures_util::future::try_join_all;
 use ropeway_block::{Block, BlockMut};
 use ropeway_smb_proto::wire::create::{CreateDisposition, CreateOptions};
 use ropeway_smb_proto::wire::info::{FileAllInformation, FileEndOfFileInformation};
-use ropeway_smb_proto::wire::{FileAttributes, NtStatus};
+use ropeway_smb_proto::wire::{FileAttributes, FileTime, NtStatus};
 use ropeway_vfs::{
     Create, Error, ErrorKind, Extent, File, Kind, Loss, Metadata, MetadataChange, Op, OpenOptions, Pending,
     RelPath, Result, Xattr,
@@ -68,7 +68,7 @@ impl SmbFile {
             true => OpenFile::write(disposition),
             false => OpenFile::read(),
         };
-        open.options = open.options | CreateOptions::OPEN_REPARSE_POINT;
+        open.options |= CreateOptions::OPEN_REPARSE_POINT;
         let mut opened = tree.share.open(&text, &open).await;
         let denied = |error: &crate::Error| error.status() == Some(NtStatus::ACCESS_DENIED);
         let mut truncate = false;
@@ -250,6 +250,10 @@ impl SmbFile {
         if let Some(basic) = map::change(change, false) {
             let set = self.handle().set(&basic).await;
             set.map_err(|error| self.fault(Op::SetAttributes, error))?;
+            if self.sparse.load(Ordering::Acquire) && basic.creation_time != FileTime::KEEP {
+                // Samba 4.17 forgets that a file is sparse when it is given a creation time.
+                self.set_sparse().await;
+            }
         }
         Ok(losses)
     }

@@ -101,7 +101,7 @@ impl Inner {
             false => self.listed(dir).await?,
         };
         let listed = &listed;
-        let looks = names.to_vec().into_iter().map(|name| async move {
+        let looks = names.iter().cloned().map(|name| async move {
             // How a server folds other letters, and its short names, are its own affair: those are asked for.
             let is_plain = name.as_bytes().is_ascii() && !name.as_bytes().contains(&b'~');
             if let (Some(listed), true) = (listed, is_plain) {
@@ -249,11 +249,10 @@ impl Inner {
             return Err(Error::new(Op::Remove, path, ErrorKind::Misuse));
         }
         let mut open = OpenFile::delete();
-        open.options = open.options
-            | match directory {
-                true => CreateOptions::DIRECTORY_FILE,
-                false => CreateOptions::NON_DIRECTORY_FILE,
-            };
+        open.options |= match directory {
+            true => CreateOptions::DIRECTORY_FILE,
+            false => CreateOptions::NON_DIRECTORY_FILE,
+        };
         let mut removed = self.delete(&text, &open).await;
         match removed.as_ref().err().and_then(ClientError::status) {
             // A read-only file ([MS-FSA] 2.1.5.15.3).
@@ -375,7 +374,7 @@ impl Inner {
     }
 
     pub(super) async fn rename_in(&self, dir: &RelPath, pairs: &[(Name, Name)]) -> Vec<Result<()>> {
-        let renames = pairs.to_vec().into_iter().map(|(from, to)| async move {
+        let renames = pairs.iter().cloned().map(|(from, to)| async move {
             let (from, to) = (dir.join(&from), dir.join(&to));
             self.rename(&from, &to, true).await
         });
@@ -444,7 +443,7 @@ impl Inner {
     async fn flush_path(&self, path: &RelPath) -> Result<()> {
         let text = self.base.text(Op::Sync, path)?;
         let mut open = OpenFile::metadata(AccessMask::WRITE_DATA);
-        open.options = open.options | CreateOptions::NON_DIRECTORY_FILE;
+        open.options |= CreateOptions::NON_DIRECTORY_FILE;
         let flush = Compound::open("flush", &text, &open).flush();
         let flushed = flush.run(&self.share).await.map(drop);
         self.refined(Op::Sync, path, flushed).await

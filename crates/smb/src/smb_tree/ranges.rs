@@ -176,6 +176,10 @@ impl SmbFile {
             return;
         }
         self.ranges.lock().unwrap_or_else(PoisonError::into_inner).holes = true;
+        self.set_sparse().await;
+    }
+
+    pub(super) async fn set_sparse(&self) {
         let input = encoded(|w| SetSparse { set_sparse: true }.encode(w));
         // Refused where the share's file system cannot.
         let _ = self.handle().ioctl(CtlCode::SET_SPARSE, &input, 0).await;

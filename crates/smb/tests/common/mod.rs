@@ -72,3 +72,37 @@ pub(crate) fn log() {
         .with_test_writer()
         .try_init();
 }
+
+/// A way to the server that can be cut, as a failing network would: both ends see their connection end.
+pub(crate) struct Way {
+    pub(crate) endpoint: Endpoint,
+    cut: tokio::sync::watch::Sender<u32>,
+}
+
+impl Way {
+    pub(crate) async fn to(smbd: &Smbd) -> Self {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = Endpoint::new("127.0.0.1", listener.local_addr().unwrap().port());
+        let (cut, heard) = tokio::sync::watch::channel(0);
+        let server = smbd.address();
+        tokio::spawn(async move {
+            while let Ok((mut client, _)) = listener.accept().await {
+                let mut heard = heard.clone();
+                heard.mark_unchanged();
+                tokio::spawn(async move {
+                    let mut server = tokio::net::TcpStream::connect(server).await.unwrap();
+                    let copy = tokio::io::copy_bidirectional(&mut client, &mut server);
+                    tokio::select! {
+                        _ = copy => {}
+                        _ = heard.changed() => {}
+                    }
+                });
+            }
+        });
+        Self { endpoint, cut }
+    }
+
+    pub(crate) fn cut(&self) {
+        self.cut.send_modify(|count| *count += 1);
+    }
+}
