@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use ropeway_block::Pool;
 use ropeway_plan::{Engine, NameMap, Rules, Tuner};
-use ropeway_vfs::{CacheMode, Tree};
 use ropeway_vfs::event::{Counters, Event, Phase};
+use ropeway_vfs::{CacheMode, Tree};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use crate::ahead::Ahead;

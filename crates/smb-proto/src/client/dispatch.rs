@@ -3,6 +3,7 @@
 use ropeway_block::BlockMut;
 
 use super::connection::Connection;
+use super::session::Session;
 use super::table::{Flight, Owner};
 use super::transmit::Control;
 use super::{EndReason, Event, PeerMisbehaved, Reply, Ticket};
@@ -12,6 +13,7 @@ use crate::wire::frame::Protocol;
 use crate::wire::header::{self, Command, HEADER_LEN, Header, HeaderFlags, Target};
 use crate::wire::oplock_break::BreakNotification;
 use crate::wire::read::{READ_DATA_OFFSET, ReadResponse};
+use crate::wire::session_setup::SessionFlags;
 use crate::wire::transform::TransformHeader;
 use crate::wire::{MessageId, NtStatus, Reader, SessionId, TreeId};
 
@@ -343,14 +345,17 @@ impl Connection {
         }
     }
 
-    /// What nobody asked for ([MS-SMB2] 3.2.5.19); never signed, but sealed where everything is.
+    /// What nobody asked for ([MS-SMB2] 3.2.5.19): never signed, and sealed only where the server itself demands that
+    /// everything is (smbd sends it plain where only the client wants encryption). It says no more than that an open
+    /// file is wanted elsewhere.
     fn take_notification(
         &mut self,
         header: &Header,
         message: &[u8],
         sealed: Option<SessionId>,
     ) -> Result<(), PeerMisbehaved> {
-        if sealed.is_none() && self.session.as_ref().is_some_and(|session| session.seal_all) {
+        let demanded = |session: &Session| session.flags.contains(SessionFlags::ENCRYPT_DATA);
+        if sealed.is_none() && self.session.as_ref().is_some_and(demanded) {
             return Err(PeerMisbehaved::Unencrypted);
         }
         if header.command != Command::OplockBreak {
