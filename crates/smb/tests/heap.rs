@@ -3,8 +3,7 @@
 
 mod common;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::alloc::System;
 
 use common::{bytes, connect, start, text};
 use futures_util::{StreamExt, stream};
@@ -12,31 +11,10 @@ use ropeway_block::Pool;
 use ropeway_peers::or_skip;
 use ropeway_smb::{Handle, OpenFile};
 use ropeway_smb_proto::wire::create::CreateDisposition;
-
-struct Counting;
-
-static COUNT: AtomicU64 = AtomicU64::new(0);
-static LARGE: AtomicU64 = AtomicU64::new(0);
-
-// SAFETY: everything is the system allocator's; counting touches no memory of it.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        COUNT.fetch_add(1, Ordering::Relaxed);
-        if layout.size() >= 4096 {
-            LARGE.fetch_add(1, Ordering::Relaxed);
-        }
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 const BLOCK: usize = 256 << 10;
 
@@ -72,12 +50,17 @@ async fn blocks_cost_no_large_allocation() {
         .unwrap();
     for write in [false, true] {
         pass(&file, &pool, blocks, write).await;
-        let before = (COUNT.load(Ordering::Relaxed), LARGE.load(Ordering::Relaxed));
+        let region = Region::new(ALLOCATOR);
         pass(&file, &pool, blocks, write).await;
-        let count = COUNT.load(Ordering::Relaxed) - before.0;
-        let large = LARGE.load(Ordering::Relaxed) - before.1;
-        println!("write {write}: {count} allocations for {blocks} blocks, {large} of 4 KiB and more");
-        assert!(large <= 4, "{large} large allocations");
-        assert!(count <= 24 * blocks, "{count} allocations for {blocks} blocks");
+        let change = region.change();
+        let count = change.allocations + change.reallocations;
+        let bytes = change.bytes_allocated / blocks as usize;
+        println!("write {write}: {count} allocations for {blocks} blocks, {bytes} bytes for each");
+        // Requests, answers and their bookkeeping: none as large as a page, let alone a block.
+        assert!(bytes < 4096, "{bytes} bytes for each block");
+        assert!(
+            count <= 24 * blocks as usize,
+            "{count} allocations for {blocks} blocks"
+        );
     }
 }
