@@ -99,6 +99,11 @@ impl Ahead {
         }
     }
 
+    /// Whether a folder's listing is here now.
+    pub(crate) fn holds(&self, root: u64, dir: &RelPath) -> bool {
+        lock(&self.store).listings.contains_key(&(root, dir.clone()))
+    }
+
     /// A folder's whole listing, if it was made just now.
     pub(crate) fn take(&self, root: u64, dir: &RelPath) -> Option<Vec<DirEntry>> {
         let listed = {

@@ -15,6 +15,7 @@ use ropeway_vfs::{
 use tokio::sync::{Notify, Semaphore};
 
 use crate::ahead::Ahead;
+use crate::crossing::Crossing;
 use crate::durable::SyncControl;
 use crate::journal::{Journal, Token};
 use crate::links::Links;
@@ -114,6 +115,8 @@ pub(crate) struct Context {
     pub(crate) streams: Arc<Semaphore>,
     /// Permits of `streams`.
     pub(crate) streams_max: usize,
+    /// Small files that go one by one between two sides, many in flight; `None` where batches do, or a historic engine.
+    pub(crate) crossing: Option<Crossing>,
 }
 
 impl Context {
@@ -235,6 +238,43 @@ impl Context {
     /// Whether data is made durable before the job ends.
     pub(crate) fn wants_durable(&self) -> bool {
         self.options.durability != Durability::None
+    }
+
+    /// Whether each file is made durable as it is finished. A server is told to flush a file while that is open, in the
+    /// same round trip; so its names never wait for a checkpoint.
+    pub(crate) fn flushes_each(&self) -> bool {
+        match self.options.durability {
+            Durability::None => false,
+            Durability::File => true,
+            Durability::End => self.target.capabilities().is_remote(),
+        }
+    }
+
+    /// Whether finished files wait under temporary names for the next checkpoint.
+    pub(crate) fn postpones(&self) -> bool {
+        self.options.durability == Durability::End && !self.flushes_each()
+    }
+
+    /// Whether extended attributes are worth reading: the target takes some, and the source may have some.
+    pub(crate) fn wants_xattrs(&self, source: &dyn Tree) -> bool {
+        let may_have = source.capabilities().takes_xattrs() || !source.capabilities().is_remote();
+        self.options.preserve.xattrs && self.target.capabilities().takes_xattrs() && may_have
+    }
+
+    /// Whether calls cost a round trip on either side, so that many must be under way.
+    pub(crate) fn is_crossing(&self) -> bool {
+        self.crossing.is_some()
+    }
+
+    /// The attributes that a finished file gets: the modification time always, since equality of later runs and resume
+    /// hang on it.
+    pub(crate) fn change_of_file(&self, metadata: &Metadata, xattrs: Option<Vec<Xattr>>) -> MetadataChange {
+        let mut change = self.change_of(metadata, xattrs);
+        if change.mode.is_none() && self.target.capabilities().modes {
+            change.mode = Some(0o644);
+        }
+        change.modified = Some(metadata.modified);
+        change
     }
 
     /// Whether the same-side batch path may be used.

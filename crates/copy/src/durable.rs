@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
+use futures_util::StreamExt as _;
 use ropeway_vfs::{Error, ErrorKind, File, Name, RelPath, Timestamp};
 use tokio::sync::{Notify, oneshot};
 
@@ -290,13 +291,16 @@ async fn name_pending(context: &Context, renames: Vec<PendingRename>) {
     }
     for (folder, group) in groups {
         let dir = folder.path();
-        for rename in group.iter().filter(|rename| !rename.replace) {
-            let result = context
-                .target
-                .rename(&dir.join(&rename.from), &dir.join(&rename.to), false)
-                .await;
+        let named = group.iter().filter(|rename| !rename.replace).map(|rename| async {
+            let (from, to) = (dir.join(&rename.from), dir.join(&rename.to));
+            let result = context.target.rename(&from, &to, false).await;
             renamed(context, rename, result).await;
-        }
+        });
+        // Together where each is a round trip.
+        let at_once = context.target.capabilities().small_in_flight.max(1);
+        futures_util::stream::iter(named)
+            .for_each_concurrent(at_once, |naming| naming)
+            .await;
         let replacing: Vec<&PendingRename> = group.iter().filter(|rename| rename.replace).collect();
         let pairs: Vec<(Name, Name)> = replacing
             .iter()

@@ -14,7 +14,7 @@ use crate::durable::PendingRename;
 use crate::folder::{Folder, Placement};
 use crate::journal::{FileRecord, Token};
 use crate::links;
-use crate::options::{Backup, Durability};
+use crate::options::Backup;
 use crate::progress::Landing;
 use crate::stream::{Stream, Streamed};
 
@@ -43,6 +43,11 @@ pub(crate) struct FileTask {
 impl FileTask {
     pub(crate) fn token(&self) -> Token {
         token_of(self.folder.root().index, &self.source_path)
+    }
+
+    /// Where it will be in the end, under the name it has there.
+    pub(crate) fn landed(&self) -> RelPath {
+        self.folder.shown(&self.name)
     }
 
     /// The path for messages: where it will be, under the name that the user knows if that had to be mapped.
@@ -89,7 +94,7 @@ pub(crate) async fn copy_alone(context: &Arc<Context>, task: FileTask) -> bool {
 }
 
 /// Removes what a failed copy left; a full volume keeps it for the next run.
-async fn give_up(context: &Context, task: &FileTask, error: &Error) {
+pub(crate) async fn give_up(context: &Context, task: &FileTask, error: &Error) {
     use ropeway_vfs::Verdict;
     if error.verdict() == Verdict::Abort || context.stopped() || context.options.inplace {
         return;
@@ -162,7 +167,13 @@ async fn attempt(context: &Arc<Context>, task: &FileTask) -> Result<(), (Error, 
             context.sync.closed(task.token());
             continue;
         }
-        complete(context, &source, &target, &before, streamed.size).await?;
+        let exact = matches!(start, Start::Anew { .. }) && !spot.inplace && streamed.end == streamed.size;
+        if !exact {
+            set_length(context, &target, streamed.size)
+                .await
+                .map_err(on_target)?;
+        }
+        complete(context, task, (&source, &target), &before).await?;
         finish(context, task, &spot, streamed.hash, streamed.size).await?;
         landing.commit();
         if changed {
@@ -344,6 +355,7 @@ async fn move_data(
         landing.add(before.size);
         return Ok(Streamed {
             size: before.size,
+            end: 0,
             hash: None,
         });
     }
@@ -362,6 +374,12 @@ async fn move_data(
         }
         landing.add(written);
     }
+    let can = context.target.capabilities();
+    if can.is_remote() && can.sparse && before.is_sparse() {
+        // Servers keep holes only of files that are told to have them.
+        target.punch_hole(0, 0).await.map_err(on_target)?;
+    }
+    let inside = can.is_remote() && task.folder.root().root.source.capabilities().is_remote();
     let keep = cache_of(context, before.size).target == CacheMode::Keep;
     let open = context.sync.opened(token, Arc::clone(target), written);
     let stream = Stream {
@@ -377,8 +395,7 @@ async fn move_data(
         write_back: context.wants_durable() || !keep,
     };
     if plain
-        && keep
-        && !stream.write_back
+        && (inside || (keep && !stream.write_back))
         && let Some(streamed) = stream.run_in_kernel().await?
     {
         return Ok(streamed);
@@ -386,30 +403,22 @@ async fn move_data(
     stream.run().await
 }
 
-/// Length and attributes, in the order that keeps them: data, length, attributes with times last.
+/// Attributes, when data and length are there: times last.
 async fn complete(
     context: &Context,
-    source: &Arc<dyn File>,
-    target: &Arc<dyn File>,
+    task: &FileTask,
+    (source, target): (&Arc<dyn File>, &Arc<dyn File>),
     before: &Metadata,
-    size: u64,
 ) -> Result<(), (Error, bool)> {
-    set_length(context, target, size).await.map_err(on_target)?;
-    let wants_xattrs = context.options.preserve.xattrs && context.target.capabilities().xattrs;
-    let xattrs = if wants_xattrs {
+    let xattrs = if context.wants_xattrs(&*task.folder.root().root.source) {
         Some(source.xattrs().await.map_err(on_source)?)
     } else {
         None
     };
-    let mut change = context.change_of(before, xattrs);
-    if change.mode.is_none() {
-        change.mode = Some(0o644);
-    }
-    // The modification time is always set: equality of later runs and resume hang on it.
-    change.modified = Some(before.modified);
+    let change = context.change_of_file(before, xattrs);
     let losses = target.set_metadata(&change).await.map_err(on_target)?;
     context.lose(&losses);
-    if context.options.durability == Durability::File {
+    if context.flushes_each() {
         target.sync(false).await.map_err(on_target)?;
     }
     Ok(())
@@ -445,7 +454,7 @@ async fn finish(
     size: u64,
 ) -> Result<(), (Error, bool)> {
     let token = task.token();
-    let postponed = !spot.direct && context.options.durability == Durability::End && task.link.is_none();
+    let postponed = !spot.direct && context.postpones() && task.link.is_none();
     if !spot.direct {
         keep_backup(context, task).await.map_err(on_target)?;
     }
@@ -460,7 +469,7 @@ async fn finish(
             shown: task.shown(),
         });
     } else if !spot.direct {
-        if context.wants_durable() && task.link.is_some() {
+        if context.wants_durable() && task.link.is_some() && !context.flushes_each() {
             let options = OpenOptions::write(Create::No, CacheMode::Keep);
             let file = context
                 .target
@@ -547,7 +556,7 @@ pub(crate) async fn backup_path(
 
 fn record_hash(context: &Context, task: &FileTask, hash: &[u8; 32]) {
     if let Some(hashes) = &context.hashes
-        && let Err(error) = hashes.add(&task.shown(), hash)
+        && let Err(error) = hashes.add(&task.landed(), hash)
     {
         context.fatal(crate::status::Fatal::new(
             crate::status::Status::TargetUnwritable,

@@ -5,12 +5,12 @@
 //! names it if it was filled under a temporary name, and lets go of the parent. So folders finish from the leaves
 //! up, and only those being filled are in memory.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ropeway_vfs::{ErrorKind, Kind, Metadata, Name, RelPath};
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
 
 use crate::context::{Context, RootContext};
 use crate::durable::PendingRename;
@@ -101,14 +101,24 @@ impl Drop for Folder {
 /// Finishes folders as they are let go, until every sender is gone. The channel is unbounded, but holds at most the
 /// folders that are being filled.
 pub(crate) async fn run_finisher(context: Arc<Context>, mut folders: mpsc::UnboundedReceiver<FolderInner>) {
-    let mut ready = VecDeque::new();
+    let at_once = if context.is_crossing() {
+        FINISHED_AT_ONCE
+    } else {
+        1
+    };
+    let mut running = JoinSet::new();
     while let Some(folder) = folders.recv().await {
-        ready.push_back(folder);
-        while let Some(folder) = ready.pop_front() {
-            finish(&context, folder).await;
+        while running.len() >= at_once {
+            running.join_next().await;
         }
+        let context = Arc::clone(&context);
+        running.spawn(async move { finish(&context, folder).await });
     }
+    while running.join_next().await.is_some() {}
 }
+
+/// Folders finished at once where each takes two round trips. Their order is kept by who holds whom, not by turns.
+const FINISHED_AT_ONCE: usize = 64;
 
 async fn finish(context: &Arc<Context>, mut folder: FolderInner) {
     let incomplete = folder.incomplete.load(Ordering::Acquire);
@@ -138,13 +148,13 @@ async fn finish(context: &Arc<Context>, mut folder: FolderInner) {
 
 /// Sets a folder's own attributes from its source.
 async fn set_attributes(context: &Context, folder: &FolderInner, metadata: &Metadata) {
-    let xattrs = if context.options.preserve.xattrs && context.target.capabilities().xattrs {
+    let xattrs = if context.wants_xattrs(&*folder.root.root.source) {
         folder.root.root.source.xattrs(&folder.source_path).await.ok()
     } else {
         None
     };
     let mut change = context.change_of(metadata, xattrs);
-    if change.mode.is_none() && folder.existing.is_none() {
+    if change.mode.is_none() && folder.existing.is_none() && context.target.capabilities().modes {
         change.mode = Some(0o755);
     }
     match context.target.set_metadata(&folder.path, &change).await {
@@ -166,7 +176,7 @@ async fn name(context: &Arc<Context>, parent: &Arc<Folder>, from: Name, to: Name
         size: 0,
         shown,
     };
-    if context.wants_durable() {
+    if context.postpones() {
         context.sync.postpone(rename);
         return;
     }

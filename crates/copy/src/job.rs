@@ -12,6 +12,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use crate::ahead::Ahead;
 use crate::context::{Cancel, Context, EventSink, RootContext, lock, summarize, wall_clock};
+use crate::crossing::Crossing;
 use crate::durable::{SyncControl, checkpoint, run_checkpoints};
 use crate::folder::run_finisher;
 use crate::journal::{Journal, JournalSpec};
@@ -167,10 +168,21 @@ impl Job {
         // Without a same-side path many small files are in flight through blocks; the pool still bounds memory.
         let many = !historic && !same_side(&*target, &roots);
         let streams = if many { STREAMS_MANY } else { streams_max };
+        let crossing = if many {
+            Crossing::between(&*target, &roots)
+        } else {
+            None
+        };
+        let mut tuner = Tuner::new(options.engine.block_size_max(), DEPTH_MAX);
+        if crossing.is_some() {
+            // A long line is full from the first second only if enough is asked for at once.
+            tuner = tuner.starting_deep();
+        }
         let batches = target.capabilities().batches_in_flight.max(1);
         let context = Context {
             sync: SyncControl::new(options.dirty_max),
-            tuner: Tuner::new(options.engine.block_size_max(), DEPTH_MAX).into(),
+            tuner: tuner.into(),
+            crossing,
             ahead: Ahead::new(),
             batches: Arc::new(Semaphore::new(batches)),
             streams: Arc::new(Semaphore::new(streams)),
@@ -399,6 +411,9 @@ async fn all_landed(context: &Context) {
     drop(context.batches.acquire_many(batches).await);
     let streams = u32::try_from(context.streams_max).unwrap_or(u32::MAX);
     drop(context.streams.acquire_many(streams).await);
+    if let Some(crossing) = &context.crossing {
+        crossing.landed().await;
+    }
 }
 
 /// Completes some time after the job was stopped: operations on a volume that is gone may never return.

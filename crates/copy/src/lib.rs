@@ -30,6 +30,7 @@ mod clock;
 mod compare;
 mod context;
 mod count;
+mod crossing;
 mod delete;
 mod durable;
 mod file;

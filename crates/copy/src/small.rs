@@ -7,11 +7,11 @@ use ropeway_vfs::{Batch, BatchDone, BatchItem, CacheMode, Create, ErrorKind};
 use tokio::time::Instant;
 
 use crate::context::Context;
+use crate::crossing::Crossing;
 use crate::durable::PendingRename;
 use crate::file::{self, FileTask};
 use crate::folder::{Folder, Placement};
 use crate::links;
-use crate::options::Durability;
 use crate::progress::add_wait;
 
 /// Files of one batch: enough to make the hand-over cheap, few enough to share a folder between threads.
@@ -62,12 +62,11 @@ fn batch_of(context: &Context, folder: &Folder, tasks: &[FileTask]) -> Option<Ba
             task.name.clone()
         };
         let name = task.source_path.file_name()?;
-        let postponed = context.options.durability == Durability::End;
         let leftover = (temporary && resumed) || (!temporary && task.existing.is_some());
         items.push(BatchItem {
             name,
             target,
-            rename_to: (temporary && !postponed).then(|| task.name.clone()),
+            rename_to: (temporary && !context.postpones()).then(|| task.name.clone()),
             create: if leftover { Create::Truncate } else { Create::New },
             metadata: task.metadata.clone(),
         });
@@ -82,7 +81,7 @@ fn batch_of(context: &Context, folder: &Folder, tasks: &[FileTask]) -> Option<Ba
             cache => cache,
         },
         hash: context.hashes.is_some(),
-        sync_each: context.options.durability == Durability::File,
+        sync_each: context.flushes_each(),
     })
 }
 
@@ -101,7 +100,7 @@ async fn one_by_one(context: &Arc<Context>, tasks: Vec<FileTask>) {
     while running.join_next().await.is_some() {}
 }
 
-async fn finished(context: &Arc<Context>, task: FileTask, done: &BatchDone) {
+pub(crate) async fn finished(context: &Arc<Context>, task: FileTask, done: &BatchDone) {
     let live = &context.live;
     // Before it is counted: a checkpoint that counts it must also sync it.
     context.sync.wrote_small(done.size);
@@ -112,7 +111,7 @@ async fn finished(context: &Arc<Context>, task: FileTask, done: &BatchDone) {
     live.bytes_done.fetch_add(done.size, Ordering::AcqRel);
     context.lose(&done.losses);
     if task.folder.placement() == Placement::Temporary
-        && context.options.durability == Durability::End
+        && context.postpones()
         && let Some(from) = context.temporary_of(task.token())
     {
         context.sync.postpone(PendingRename {
@@ -130,7 +129,7 @@ async fn finished(context: &Arc<Context>, task: FileTask, done: &BatchDone) {
         context.item(&task.shown(), action, done.size);
     }
     if let (Some(hashes), Some(hash)) = (&context.hashes, &done.hash)
-        && let Err(error) = hashes.add(&task.shown(), hash)
+        && let Err(error) = hashes.add(&task.landed(), hash)
     {
         context.note(None, format!("cannot keep a hash: {error}"));
     }
@@ -140,7 +139,7 @@ async fn finished(context: &Arc<Context>, task: FileTask, done: &BatchDone) {
 }
 
 /// The same task, with what the batch left under its name known to be there.
-fn leftover(mut task: FileTask) -> FileTask {
+pub(crate) fn leftover(mut task: FileTask) -> FileTask {
     if task.folder.placement() == Placement::Direct && task.existing.is_none() {
         task.existing = Some(task.metadata.clone());
     }
@@ -164,11 +163,12 @@ async fn failed(context: &Arc<Context>, task: FileTask, error: ropeway_vfs::Erro
     }
 }
 
-/// Whether a file may go through the batch path.
+/// Whether a file may go through the batch path, or across with many others in flight.
 pub(crate) fn fits(context: &Context, task: &FileTask) -> bool {
     let temporary = task.folder.placement() == Placement::Temporary;
     // A replaced file that is kept, or one that others are linked to, takes the path that does that.
     let special = (temporary && (task.link.is_some() || context.options.backup.is_some()))
         || (!temporary && task.link.is_some() && task.existing.is_some());
-    context.may_batch() && task.metadata.size <= SMALL_MAX && !special
+    let size_max = context.crossing.as_ref().map_or(SMALL_MAX, Crossing::size_max);
+    context.may_batch() && task.metadata.size <= size_max && !special
 }

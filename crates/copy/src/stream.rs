@@ -55,6 +55,8 @@ pub(crate) struct Stream<'a> {
 pub(crate) struct Streamed {
     /// The source's size as read: smaller than expected when it shrank.
     pub(crate) size: u64,
+    /// Where the last byte written ends; 0 where that is not known.
+    pub(crate) end: u64,
     pub(crate) hash: Option<[u8; 32]>,
 }
 
@@ -89,6 +91,7 @@ struct State<'a> {
     windows: Windows,
     journalled: u64,
     landed: u64,
+    end: u64,
     tune_bytes: u64,
     tune_since: Instant,
 }
@@ -113,6 +116,7 @@ impl Stream<'_> {
             windows: Windows::new(self.start),
             journalled: self.start,
             landed: self.start,
+            end: 0,
             tune_bytes: 0,
             tune_since: Instant::now(),
         };
@@ -131,7 +135,8 @@ impl Stream<'_> {
             None => None,
         };
         self.land(size.saturating_sub(state.landed));
-        Ok(Streamed { size, hash })
+        let end = state.end;
+        Ok(Streamed { size, end, hash })
     }
 
     fn limits(&self) -> TransferLimits {
@@ -285,6 +290,7 @@ impl Stream<'_> {
             Io::Written { offset, length, span } => {
                 add_wait(&live.waits.target, span);
                 live.bytes_sent.fetch_add(length as u64, Ordering::Relaxed);
+                state.end = state.end.max(offset + length as u64);
                 state.transfer.write_done(offset, length);
                 self.progressed(state, length as u64);
             }
@@ -396,7 +402,11 @@ impl Stream<'_> {
                     return Ok(None);
                 };
                 if copied == 0 {
-                    return Ok(Some(Streamed { size: at, hash: None }));
+                    return Ok(Some(Streamed {
+                        size: at,
+                        end: 0,
+                        hash: None,
+                    }));
                 }
                 at += copied;
                 self.account_range(at, copied);
@@ -405,14 +415,18 @@ impl Stream<'_> {
         self.land(self.size.saturating_sub(at));
         Ok(Some(Streamed {
             size: self.size,
+            end: 0,
             hash: None,
         }))
     }
 
     fn account_range(&self, at: u64, copied: u64) {
         let live = &self.context.live;
-        live.bytes_read.fetch_add(copied, Ordering::Relaxed);
-        live.bytes_sent.fetch_add(copied, Ordering::Relaxed);
+        // A server that copies by itself is sent nothing.
+        if !self.context.is_crossing() {
+            live.bytes_read.fetch_add(copied, Ordering::Relaxed);
+            live.bytes_sent.fetch_add(copied, Ordering::Relaxed);
+        }
         self.land(copied);
         self.open.written.store(at, Ordering::Release);
         if let Some(journal) = &self.context.journal {

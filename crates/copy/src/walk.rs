@@ -4,11 +4,11 @@
 //! the work in flight, whatever the size of the tree. A folder that did not exist on the target is made under a
 //! temporary name, filled under final names (nothing to look up, nothing to rename), and named when it is full.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use ropeway_plan::names::{Collision, FolderNames};
-use ropeway_vfs::{DirEntry, Error, ErrorKind, Kind, Loss, Metadata, Name, Op, RelPath};
+use ropeway_vfs::{DirEntry, Error, ErrorKind, Kind, Listing, Loss, Metadata, Name, Op, RelPath};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::context::{Context, RootContext, token_of};
@@ -30,12 +30,38 @@ struct Visit {
     existing: Option<Metadata>,
 }
 
+/// What the walk has still to do.
+enum Stop {
+    /// A folder to make sure of, then to fill.
+    Enter(Box<Visit>),
+    /// A folder that was entered ahead of its turn.
+    Fill(Entered),
+}
+
+/// A folder made on the target, or why not.
+struct Entered {
+    /// Its path for messages.
+    shown: RelPath,
+    folder: Result<Arc<Folder>, Error>,
+    /// The beginning of its listing, where that was fetched ahead.
+    listing: Option<FirstEntries>,
+}
+
+/// A listing that goes on, and its first entries. (The mutex makes it shareable; nobody shares it.)
+type FirstEntries = Result<(Mutex<Box<dyn Listing>>, Vec<DirEntry>), Error>;
+
+/// Folders made at once on a target that is far away: a round trip for each level, not for each folder.
+const ENTER_AHEAD: usize = 64;
+/// Folders listed at once from a source that is far away; each may hold [`CHUNK`] entries in memory (300 bytes each, so
+/// 5 MiB).
+const LIST_AHEAD: usize = 16;
+
 /// One walk over one root.
 pub(crate) struct Walker<'a> {
     context: &'a Arc<Context>,
     root: Arc<RootContext>,
     finisher: &'a mpsc::UnboundedSender<FolderInner>,
-    visits: Vec<Visit>,
+    visits: Vec<Stop>,
     done: Vec<oneshot::Receiver<()>>,
     volume: Option<u64>,
 }
@@ -88,13 +114,13 @@ impl Walker<'_> {
         let holder = self.holder(spec.target_path.parent().unwrap_or_default());
         if metadata.is_dir() {
             let source_path = spec.source_path.clone();
-            self.visits.push(Visit {
+            self.visits.push(Stop::Enter(Box::new(Visit {
                 parent: holder,
                 source_path,
                 name,
                 metadata,
                 existing,
-            });
+            })));
             self.visit_all().await;
         } else {
             let task = FileTask {
@@ -153,17 +179,24 @@ impl Walker<'_> {
             done: Some(sender),
         };
         let folder = Folder::new(inner, self.finisher);
-        self.fill(folder).await;
+        self.fill(folder, None).await;
         self.visit_all().await;
     }
 
     async fn visit_all(&mut self) {
-        while let Some(visit) = self.visits.pop() {
+        while let Some(stop) = self.visits.pop() {
             if self.context.stopped() {
                 return;
             }
-            let shown = visit.parent.shown(&visit.name);
-            match self.enter(visit).await {
+            let Entered {
+                shown,
+                folder,
+                listing,
+            } = match stop {
+                Stop::Fill(entered) => entered,
+                Stop::Enter(visit) => self.enter_with_next(*visit).await,
+            };
+            match folder {
                 // A mount point is made, as cp -ax does, and stays empty.
                 Ok(folder)
                     if folder
@@ -171,13 +204,64 @@ impl Walker<'_> {
                         .metadata
                         .as_ref()
                         .is_some_and(|found| self.is_other_volume(found)) => {}
-                Ok(folder) => self.fill(folder).await,
+                Ok(folder) => self.fill(folder, listing).await,
                 Err(error) => {
                     self.context.live.files_failed.fetch_add(1, Ordering::Relaxed);
                     self.context.fail(&shown, error, false).await;
                 }
             }
         }
+    }
+
+    /// Enters a folder, and where that takes round trips the next ones of the stack with it.
+    async fn enter_with_next(&mut self, visit: Visit) -> Entered {
+        let far_source = self.root.root.source.capabilities().is_remote();
+        let far_target = self.context.target.capabilities().is_remote();
+        let at_once = match (far_source, far_target) {
+            (true, _) => LIST_AHEAD,
+            (false, true) => ENTER_AHEAD,
+            (false, false) => 1,
+        };
+        let mut visits = vec![visit];
+        while visits.len() < at_once {
+            match self.visits.pop() {
+                Some(Stop::Enter(visit)) => visits.push(*visit),
+                Some(entered) => {
+                    self.visits.push(entered);
+                    break;
+                }
+                None => break,
+            }
+        }
+        let this = &*self;
+        let entering = visits.into_iter().map(|visit| async move {
+            let shown = visit.parent.shown(&visit.name);
+            let listing = this.first_entries(visit.source_path.clone(), far_source);
+            let (folder, listing) = futures_util::future::join(this.enter(visit), listing).await;
+            Entered {
+                shown,
+                folder,
+                listing,
+            }
+        });
+        let mut entered = futures_util::future::join_all(entering).await.into_iter();
+        let first = entered.next().expect("one visit was given");
+        self.visits.extend(entered.rev().map(Stop::Fill));
+        first
+    }
+
+    /// The beginning of a folder's listing, where fetching it ahead of its turn saves round trips.
+    async fn first_entries(&self, dir: RelPath, far: bool) -> Option<FirstEntries> {
+        if !far || self.context.ahead.holds(self.root.index, &dir) {
+            return None;
+        }
+        Some(self.begin_listing(&dir).await)
+    }
+
+    async fn begin_listing(&self, dir: &RelPath) -> FirstEntries {
+        let mut listing = self.root.root.source.list(dir).await?;
+        let entries = listing.next(CHUNK).await?;
+        Ok((Mutex::new(listing), entries))
     }
 
     /// Makes sure that a folder exists on the target, under its own or a temporary name.
@@ -256,8 +340,7 @@ impl Walker<'_> {
     }
 
     /// Lists one folder and hands out its entries.
-    async fn fill(&mut self, folder: Arc<Folder>) {
-        let source = Arc::clone(&self.root.root.source);
+    async fn fill(&mut self, folder: Arc<Folder>, first_entries: Option<FirstEntries>) {
         let dir = folder.inner().source_path.clone();
         let left_over = folder.placement() == Placement::Direct && !folder.inner().fresh;
         if left_over
@@ -273,23 +356,28 @@ impl Walker<'_> {
             self.visits[first..].reverse();
             return;
         }
-        let mut listing = match source.list(&dir).await {
-            Ok(listing) => listing,
-            Err(error) => return self.unlisted(&folder, error).await,
+        let (listing, mut entries) = match first_entries {
+            Some(Ok(begun)) => begun,
+            Some(Err(error)) => return self.unlisted(&folder, error).await,
+            None => match self.begin_listing(&dir).await {
+                Ok(begun) => begun,
+                Err(error) => return self.unlisted(&folder, error).await,
+            },
         };
-        loop {
+        let mut listing = listing.into_inner().unwrap_or_else(PoisonError::into_inner);
+        while !entries.is_empty() {
             if self.context.stopped() {
                 folder.mark_incomplete();
                 return;
             }
-            match listing.next(CHUNK).await {
-                Ok(entries) if entries.is_empty() => break,
-                Ok(entries) => self.chunk(&folder, &dir, entries, &mut names).await,
+            self.chunk(&folder, &dir, entries, &mut names).await;
+            entries = match listing.next(CHUNK).await {
+                Ok(entries) => entries,
                 Err(error) => {
                     self.unlisted(&folder, error).await;
                     break;
                 }
-            }
+            };
         }
         // Visited in the order of listing.
         self.visits[first..].reverse();

@@ -30,6 +30,7 @@ mod names;
 mod observe;
 mod open;
 mod ranges;
+mod small;
 mod stat;
 mod sys;
 #[cfg(test)]

@@ -7,10 +7,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use ropeway_block::BlockMut;
 use ropeway_vfs::tree::Watch;
 use ropeway_vfs::{
-    Batch, BatchResult, Capabilities, Create, File, Listing, Loss, Metadata, MetadataChange, Name, Op,
-    OpenOptions, Pending, RelPath, Result, Space, Tree, Xattr,
+    Batch, BatchResult, Capabilities, Create, File, GetSmall, GotSmall, Listing, Loss, Metadata,
+    MetadataChange, Name, Op, OpenOptions, Pending, PutSmall, RelPath, Result, Space, Tree, Xattr,
 };
 use rustix::fs::StatxFlags;
 use rustix::io::Errno;
@@ -21,7 +22,7 @@ use crate::executor::{self, Lane};
 use crate::io::{self, Io};
 use crate::list::LocalListing;
 use crate::observe::Trace;
-use crate::{IoEngine, LocalFile, LocalOptions, batch, names, open, stat, volume, watch};
+use crate::{IoEngine, LocalFile, LocalOptions, batch, names, open, small, stat, volume, watch};
 
 /// A folder of this machine.
 pub struct LocalTree {
@@ -305,6 +306,25 @@ impl Tree for LocalTree {
         Ok(Box::pin(executor::run_batch(folder, move || {
             batch::copy(&source, &target, &batch)
         })))
+    }
+
+    fn put_small(&self, put: PutSmall) -> Pending<'_, Result<Vec<Loss>>> {
+        if !small::is_plain(&self.inner, put.cache) {
+            return Box::pin(ropeway_vfs::small::put_by_steps(self, put));
+        }
+        let inner = Arc::clone(&self.inner);
+        let lane = if put.sync { Lane::Slow } else { Lane::Short };
+        Box::pin(executor::run(lane, move || small::put(&inner, &put)))
+    }
+
+    fn get_small(&self, get: GetSmall, block: BlockMut) -> Pending<'_, (BlockMut, Result<GotSmall>)> {
+        if !small::is_plain(&self.inner, get.cache) {
+            return Box::pin(ropeway_vfs::small::get_by_steps(self, get, block));
+        }
+        let inner = Arc::clone(&self.inner);
+        Box::pin(executor::run(Lane::Short, move || {
+            small::get(&inner, &get, block)
+        }))
     }
 
     fn watch(&self) -> Pending<'_, Result<Box<dyn Watch>>> {

@@ -82,8 +82,11 @@ fn by_type(root: &OwnedFd, fstype: &str) -> Capabilities {
         page_cache: true,
         // fusefat loses the content, and a look right after the rename does not tell: the kernel still has the names.
         folder_renames: !fstype.starts_with("fuse") && !fstype.is_empty(),
+        replaces_open: true,
         creation_times: false,
         batches_in_flight: 2,
+        small_in_flight: 1,
+        named_streams: false,
     };
     match fstype {
         // Inodes of 128 bytes have neither a creation time nor parts of seconds.

@@ -96,6 +96,14 @@ impl Tuner {
         }
     }
 
+    /// Begins with as many blocks in flight as may be: for ends far away, where a shallow start leaves the line empty
+    /// while it is measured.
+    #[must_use]
+    pub fn starting_deep(mut self) -> Self {
+        self.home.depth = self.depth_max;
+        self
+    }
+
     /// The limits to use now.
     pub fn limits(&self) -> TransferLimits {
         match self.state {

@@ -31,7 +31,8 @@
 //!   └─ Share (one tree; comes back by itself)                      share.rs, tree.rs; dfs.rs
 //!        ├─ Handle (reclaimed, or opened again by path)            handle.rs, opened.rs, open.rs
 //!        ├─ Directory                                              directory.rs
-//!        └─ put_small, get_small                                   small.rs
+//!        ├─ put_small, get_small                                   small.rs
+//!        └─ SmbTree: a folder as vfs::Tree                         smb_tree/
 //! ```
 //! One task owns one connection and its socket; everything else sends it chains of requests over a bounded queue.
 //! Every future here may be dropped at any time: the request is cancelled, its blocks are kept until the server has
@@ -65,6 +66,7 @@ mod options;
 mod share;
 mod shares;
 mod small;
+mod smb_tree;
 mod socket;
 mod tree;
 
@@ -83,3 +85,4 @@ pub use ropeway_smb_proto::wire::{FileAttributes, FileTime, NtStatus, Text};
 pub use ropeway_vfs::Verdict;
 pub use share::{Limits, Share, Volume};
 pub use small::{GotSmall, PutDone, PutSmall};
+pub use smb_tree::{SmbFile, SmbListing, SmbTree, SmbTreeOptions, SmbWatch};

@@ -19,6 +19,7 @@ mod links;
 mod listing;
 mod names;
 mod opening;
+mod small;
 mod stage;
 
 use std::any::Any;
@@ -63,6 +64,11 @@ pub const RULES: &[(&str, Rule)] = rules![
     data::flushing_changes_nothing_visible,
     data::dropped_operations_do_no_harm,
     data::too_large_is_refused,
+    small::small_files_go_in_one_go,
+    small::small_files_replace_only_when_whole,
+    small::small_files_keep_their_attributes,
+    small::small_files_are_read_whole_or_not,
+    small::many_small_files_at_once,
     names::folders_are_made_once,
     names::removal_is_careful,
     names::rename_moves,

@@ -10,7 +10,8 @@
 //! ```
 //!
 //! Invariants: no decorator offers `copy_batch`, reflink or `copy_range`, so that all data passes through `read_at`
-//! and `write_at`; `as_any` is the decorator itself; capabilities and description are those of the inner tree.
+//! and `write_at`, or through `get_small` and `put_small`, which count as a read and a write of the whole content where
+//! a layer takes them so, and as their steps elsewhere; `as_any` is the decorator itself; capabilities and description are those of the inner tree.
 
 pub mod dry_run;
 pub mod faults;
@@ -26,6 +27,7 @@ mod test_kit;
 mod text;
 pub mod trace;
 mod tree;
+mod whole;
 
 pub use layer::{Action, Call, Done, Layer};
 pub use text::TextError;

@@ -6,6 +6,7 @@
 //! root as raw bytes ([`RelPath`]); nothing leads out of the root and links are never followed.
 //!
 //! * [`tree`]: the contract itself; [`metadata`]: what is known of a node; [`path`]: names and paths;
+//! * [`small`]: small files in one go;
 //! * [`error`]: one error with a verdict (retry, skip, abort); [`event`]: what a job reports;
 //! * [`trace`]: one record for each operation; [`clock`]: time as an argument;
 //! * [`memory`]: a tree in memory; [`decorate`]: trees around trees (faults, slow device, limit, meter, retry, dry run);
@@ -21,6 +22,7 @@ pub mod event;
 pub mod memory;
 pub mod metadata;
 pub mod path;
+pub mod small;
 pub mod trace;
 pub mod tree;
 
@@ -31,6 +33,7 @@ pub use metadata::{
     Capabilities, DirEntry, FileId, Kind, Loss, Metadata, MetadataChange, Owner, Preserve, Timestamp, Xattr,
 };
 pub use path::{Name, RelPath};
+pub use small::{GetSmall, GotSmall, PutSmall};
 pub use tree::{
     Batch, BatchDone, BatchItem, BatchResult, CacheMode, Create, Extent, File, Listing, OpenOptions, Pending,
     Space, Tree,

@@ -69,8 +69,11 @@ fn capabilities_full() -> Capabilities {
         stable_ids: true,
         page_cache: false,
         folder_renames: true,
+        replaces_open: true,
         creation_times: true,
         batches_in_flight: 1,
+        small_in_flight: 1,
+        named_streams: false,
     }
 }
 

@@ -237,6 +237,8 @@ pub enum Loss {
     DosAttributes,
     /// The name was mapped to one that the target can hold.
     Name,
+    /// A named (alternate data) stream.
+    Stream,
 }
 
 impl Loss {
@@ -254,7 +256,20 @@ impl Loss {
             Self::CreatedTime => "creation times not kept",
             Self::DosAttributes => "DOS attributes not kept",
             Self::Name => "names mapped",
+            Self::Stream => "alternate data streams not kept",
         }
+    }
+}
+
+impl Capabilities {
+    /// Whether calls go over a network: each costs a round trip, so many must be in flight.
+    pub fn is_remote(&self) -> bool {
+        self.small_in_flight > 1
+    }
+
+    /// Whether any extended attribute is worth reading for this target.
+    pub fn takes_xattrs(&self) -> bool {
+        self.xattrs || self.named_streams
     }
 }
 
@@ -279,6 +294,8 @@ pub struct Capabilities {
     pub xattrs: bool,
     /// A filled folder can be renamed, and keeps its content (fusefat loses it).
     pub folder_renames: bool,
+    /// A file that is open may be replaced or removed, and lives on until it is closed (SMB servers refuse).
+    pub replaces_open: bool,
     /// Creation times can be set (Linux file systems cannot; SMB can).
     pub creation_times: bool,
     /// Symbolic links can be made.
@@ -295,4 +312,10 @@ pub struct Capabilities {
     pub page_cache: bool,
     /// Best small-file parallelism: batches in flight at once.
     pub batches_in_flight: usize,
+    /// Best number of [`put_small`](crate::Tree::put_small) and [`get_small`](crate::Tree::get_small) in flight: 1 on
+    /// this machine, hundreds where each call costs a round trip.
+    pub small_in_flight: usize,
+    /// Named streams of a file can be stored; they are seen as extended attributes `user.DosStream.NAME:$DATA`, as
+    /// Samba names them. Other attributes may still be refused (see `xattrs`).
+    pub named_streams: bool,
 }

@@ -17,6 +17,7 @@ use ropeway_block::{Block, BlockMut};
 use crate::error::{Error, ErrorKind, Op, Result};
 use crate::metadata::{Capabilities, DirEntry, Loss, Metadata, MetadataChange, Preserve, Xattr};
 use crate::path::{Name, RelPath};
+use crate::small::{self, GetSmall, GotSmall, PutSmall};
 
 /// A boxed future.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -254,6 +255,21 @@ pub trait Tree: Send + Sync + 'static {
     ) -> std::result::Result<Pending<'a, Vec<BatchResult>>, Batch> {
         let _ = source;
         Err(batch)
+    }
+
+    /// Writes a small file whole, attributes and final name included: one round trip where the tree can. Returns what
+    /// could not be kept.
+    ///
+    /// After an error, part of a file may stand under [`PutSmall::path`]; a file under [`PutSmall::rename_to`] is the
+    /// old one or the whole new one.
+    fn put_small(&self, put: PutSmall) -> Pending<'_, Result<Vec<Loss>>> {
+        Box::pin(small::put_by_steps(self, put))
+    }
+
+    /// Reads a small file whole into `block`, with its attributes: one round trip where the tree can. The block comes
+    /// back in both cases.
+    fn get_small(&self, get: GetSmall, block: BlockMut) -> Pending<'_, (BlockMut, Result<GotSmall>)> {
+        Box::pin(small::get_by_steps(self, get, block))
     }
 
     /// A stream of changed paths below the root (for `--watch`); [`Watch::next`] gives them.

@@ -8,9 +8,10 @@ use ropeway_vfs::{Error, ErrorKind, Kind, Op};
 
 use tokio::sync::Semaphore;
 
-use super::{Visit, Walker};
+use super::{Stop, Visit, Walker};
 use crate::compare;
 use crate::context::Context;
+use crate::crossing;
 use crate::file::{self, FileTask};
 use crate::links::{self, Claim, Links};
 use crate::small::{self, BATCH_BYTES, BATCH_FILES};
@@ -88,13 +89,13 @@ impl Walker<'_> {
                 metadata,
                 ..
             } = task;
-            self.visits.push(Visit {
+            self.visits.push(Stop::Enter(Box::new(Visit {
                 parent: folder,
                 source_path,
                 name,
                 metadata,
                 existing: None,
-            });
+            })));
             return;
         }
         let FileTask {
@@ -105,13 +106,13 @@ impl Walker<'_> {
             existing,
             ..
         } = task;
-        self.visits.push(Visit {
+        self.visits.push(Stop::Enter(Box::new(Visit {
             parent: folder,
             source_path,
             name,
             metadata,
             existing,
-        });
+        })));
     }
 
     /// Whether a file that looks equal is really there (an unfinished run before a power cut may have left holes).
@@ -208,6 +209,14 @@ impl Walker<'_> {
         }
         if !small::fits(self.context, &task) {
             return self.spawn_stream(task).await;
+        }
+        if let Some(crossing) = &self.context.crossing {
+            let permits = Arc::clone(crossing.permits());
+            return self
+                .spawn(&permits, move |context| async move {
+                    crossing::copy(&context, task).await;
+                })
+                .await;
         }
         batch.push(task);
         let bytes: u64 = batch.iter().map(|task| task.metadata.size).sum();

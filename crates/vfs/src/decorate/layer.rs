@@ -52,6 +52,10 @@ pub enum Action {
     Read,
     /// `write_at`.
     Write,
+    /// `get_small`: a whole file read in one go (see [`Layer::WHOLE_SMALL`]).
+    GetSmall,
+    /// `put_small`: a whole file written in one go.
+    PutSmall,
     /// `next_extent`.
     Extents,
     /// `set_len`.
@@ -93,8 +97,8 @@ impl Action {
             | Self::WaitWriteback
             | Self::DropCache => Op::Sync,
             Self::Watch => Op::Watch,
-            Self::Read => Op::Read,
-            Self::Write => Op::Write,
+            Self::Read | Self::GetSmall => Op::Read,
+            Self::Write | Self::PutSmall => Op::Write,
             Self::Extents => Op::Extents,
             Self::SetLength | Self::Allocate | Self::PunchHole => Op::SetLength,
         }
@@ -182,6 +186,13 @@ pub trait Layer: Send + Sync + 'static {
     /// Whether each name of a `lookup`, and the metadata of each listed entry, is shown as a [`Call`] of its own
     /// ([`Action::Stat`]), after the `lookup` or `next` as a whole.
     const ITEMWISE: bool = false;
+
+    /// Whether a small file that is written or read in one go is shown as one [`Call`] ([`Action::PutSmall`],
+    /// [`Action::GetSmall`]), so that it stays one round trip. Otherwise it is taken apart into its steps.
+    const WHOLE_SMALL: bool = false;
+
+    /// Whether it may call `attempt` more than once: what is written then has to be kept for that.
+    const REPEATS: bool = false;
 
     /// Carries one operation out by calling `attempt` with 0, and again with 1, 2, … to repeat it; or not at all.
     /// Attempts run one after the other, each to its end.

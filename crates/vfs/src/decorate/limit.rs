@@ -180,12 +180,14 @@ impl Drop for Turn<'_> {
 }
 
 impl Layer for LimitLayer {
+    const WHOLE_SMALL: bool = true;
+
     async fn around<'a, T, F>(&'a self, call: Call<'a>, attempt: F) -> Result<Done<T>>
     where
         T: Send + 'a,
         F: Fn(u32) -> Pending<'a, Result<Done<T>>> + Send + Sync + 'a,
     {
-        if call.action != Action::Read {
+        if !matches!(call.action, Action::Read | Action::GetSmall) {
             return attempt(0).await;
         }
         let claim = self.begin(call.length).await;

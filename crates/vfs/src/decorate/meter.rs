@@ -34,7 +34,8 @@ impl Layered<MeterLayer> {
 /// What passed through a [`Meter`] so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct MeterSnapshot {
-    /// Finished operations by the word of [`Op`], failed ones included; kinds that never happened are absent.
+    /// Finished operations by the word of [`Op`], failed ones included; kinds that never happened are absent. A small file
+    /// in one go is one read or write.
     pub operations: BTreeMap<&'static str, u64>,
     /// Failed operations.
     pub errors: u64,
@@ -85,6 +86,8 @@ pub struct MeterLayer {
 }
 
 impl Layer for MeterLayer {
+    const WHOLE_SMALL: bool = true;
+
     async fn around<'a, T, F>(&'a self, call: Call<'a>, attempt: F) -> Result<Done<T>>
     where
         T: Send + 'a,
@@ -97,8 +100,12 @@ impl Layer for MeterLayer {
         }
         match (&result, call.action) {
             (Err(_), _) => self.errors.fetch_add(1, Ordering::Relaxed),
-            (Ok(done), Action::Read) => self.bytes_read.fetch_add(done.amount, Ordering::Relaxed),
-            (Ok(done), Action::Write) => self.bytes_written.fetch_add(done.amount, Ordering::Relaxed),
+            (Ok(done), Action::Read | Action::GetSmall) => {
+                self.bytes_read.fetch_add(done.amount, Ordering::Relaxed)
+            }
+            (Ok(done), Action::Write | Action::PutSmall) => {
+                self.bytes_written.fetch_add(done.amount, Ordering::Relaxed)
+            }
             _ => 0,
         };
         result

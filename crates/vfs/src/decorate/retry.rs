@@ -44,6 +44,8 @@ pub struct RetryLayer {
 
 impl Layer for RetryLayer {
     const ITEMWISE: bool = true;
+    const WHOLE_SMALL: bool = true;
+    const REPEATS: bool = true;
 
     async fn around<'a, T, F>(&'a self, call: Call<'a>, attempt: F) -> Result<Done<T>>
     where

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use crate::{Create, ErrorKind, File, Kind, Metadata, OpenOptions, RelPath, Result, Tree};
+use crate::{Create, ErrorKind, File, Kind, Loss, Metadata, OpenOptions, PutSmall, RelPath, Result, Tree};
 
 /// Opens; a repeated `Create::New` accepts an empty regular file.
 pub(super) async fn open(
@@ -27,6 +27,25 @@ pub(super) async fn open(
                 ..options
             };
             tree.open(path, existing).await
+        }
+        _ => result,
+    }
+}
+
+/// Writes a small file; a repetition of a new one accepts an empty regular file. (When all but the answer came
+/// through, the file has its final name already and is written once more.)
+pub(super) async fn put_small(tree: &dyn Tree, mut put: PutSmall, tries: u32) -> Result<Vec<Loss>> {
+    if tries == 0 || put.create != Create::New {
+        return tree.put_small(put).await;
+    }
+    let result = tree.put_small(put.clone()).await;
+    if !is(&result, tries, ErrorKind::AlreadyExists) {
+        return result;
+    }
+    match tree.metadata(&put.path).await {
+        Ok(found) if found.kind == Kind::File && found.size == 0 => {
+            put.create = Create::Truncate;
+            tree.put_small(put).await
         }
         _ => result,
     }

@@ -26,6 +26,8 @@ pub struct TraceLayer {
 const RESULT_UNKNOWN: i64 = -5;
 
 impl Layer for TraceLayer {
+    const WHOLE_SMALL: bool = true;
+
     async fn around<'a, T, F>(&'a self, call: Call<'a>, attempt: F) -> Result<Done<T>>
     where
         T: Send + 'a,

@@ -5,12 +5,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::file::LayeredFile;
 use super::layer::{Action, Call, Done, Layer};
-use super::settle;
+use super::{settle, whole};
+use crate::small::{self, GetSmall, GotSmall, PutSmall};
 use crate::tree::Watch;
 use crate::{
     CacheMode, Capabilities, Create, DirEntry, Error, ErrorKind, File, Listing, Loss, Metadata,
     MetadataChange, Name, OpenOptions, Pending, RelPath, Result, Space, Tree, Xattr,
 };
+use ropeway_block::BlockMut;
 
 /// A tree behind a layer. The decorators are instances of it, e.g. [`Meter`](super::meter::Meter).
 pub struct Layered<L> {
@@ -234,6 +236,22 @@ impl<L: Layer> Tree for Layered<L> {
 
     fn sync_dir<'a>(&'a self, dir: &'a RelPath) -> Pending<'a, Result<()>> {
         self.pass(Call::new(Action::SyncDir, dir), move |_| self.inner.sync_dir(dir))
+    }
+
+    fn put_small(&self, put: PutSmall) -> Pending<'_, Result<Vec<Loss>>> {
+        if L::WHOLE_SMALL {
+            Box::pin(whole::put(&*self.inner, &*self.layer, put))
+        } else {
+            Box::pin(small::put_by_steps(self, put))
+        }
+    }
+
+    fn get_small(&self, get: GetSmall, block: BlockMut) -> Pending<'_, (BlockMut, Result<GotSmall>)> {
+        if L::WHOLE_SMALL {
+            Box::pin(whole::get(&*self.inner, &*self.layer, get, block))
+        } else {
+            Box::pin(small::get_by_steps(self, get, block))
+        }
     }
 
     fn watch(&self) -> Pending<'_, Result<Box<dyn Watch>>> {

@@ -1,0 +1,227 @@
+//! Jobs whose target or source is far away: small files whole, many under way.
+
+#![allow(clippy::unwrap_used)]
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use ropeway_copy::{Durability, Job, JobSpec, Options, Outcome, Root, RuntimeClock, Status, Verification};
+use ropeway_vfs::decorate::faults::{FaultRule, Faults};
+use ropeway_vfs::decorate::meter::Meter;
+use ropeway_vfs::event::Event;
+use ropeway_vfs::memory::MemoryTree;
+use ropeway_vfs::{Capabilities, MetadataChange, Op, RelPath, Timestamp, Tree};
+
+fn path(text: &str) -> RelPath {
+    RelPath::parse(text.as_bytes()).expect("a plain path")
+}
+
+/// A tree as a share is: without owners and modes, far away.
+fn far() -> MemoryTree {
+    let capabilities = Capabilities {
+        time_granularity_ns: 100,
+        owners: false,
+        modes: false,
+        xattrs: false,
+        creation_times: true,
+        small_in_flight: 256,
+        ..MemoryTree::new().capabilities().clone()
+    };
+    MemoryTree::new().with_capabilities(capabilities)
+}
+
+async fn run(source: Arc<dyn Tree>, target: Arc<dyn Tree>, options: Options) -> (Outcome, Vec<Event>) {
+    let root = Root {
+        source,
+        source_path: RelPath::root(),
+        target_path: path("copy"),
+    };
+    let spec = JobSpec {
+        roots: vec![root],
+        target,
+        options,
+        journal: None,
+    };
+    let events = Arc::new(Mutex::new(Vec::new()));
+    let sink = Arc::clone(&events);
+    let job = Job::new(spec);
+    let outcome = job
+        .run(Arc::new(move |event| sink.lock().unwrap().push(event)))
+        .await;
+    let events = std::mem::take(&mut *events.lock().unwrap());
+    (outcome, events)
+}
+
+/// Sizes around every class of blocks, and one for the long way.
+const SIZES: [usize; 10] = [
+    0,
+    1,
+    4096,
+    65_535,
+    65_536,
+    70_000,
+    1 << 20,
+    3_333_333,
+    4 << 20,
+    5_000_000,
+];
+
+fn content(size: usize) -> Vec<u8> {
+    (0..size).map(|at| (at * 31 + size) as u8).collect()
+}
+
+async fn sample(tree: MemoryTree) -> Arc<MemoryTree> {
+    for size in SIZES {
+        let at = path(&format!("sub/{size}"));
+        tree.insert_file(&at, &content(size)).unwrap();
+        let change = MetadataChange {
+            modified: Some(Timestamp(1_600_000_000_000_000_000 + size as i128 * 1000)),
+            ..MetadataChange::default()
+        };
+        tree.set_metadata(&at, &change).await.unwrap();
+    }
+    tree.insert_file(&path("top"), b"top").unwrap();
+    tree.insert_file(&path("sub/deep/er/file"), b"deep").unwrap();
+    Arc::new(tree)
+}
+
+async fn assert_same(target: &MemoryTree) {
+    for size in SIZES {
+        let at = path(&format!("copy/sub/{size}"));
+        assert_eq!(target.content(&at).unwrap(), content(size), "{size}");
+        let modified = target.metadata(&at).await.unwrap().modified;
+        assert_eq!(
+            modified,
+            Timestamp(1_600_000_000_000_000_000 + size as i128 * 1000),
+            "{size}"
+        );
+    }
+    assert_eq!(target.content(&path("copy/sub/deep/er/file")).unwrap(), b"deep");
+    let mut listing = target.list(&path("copy/sub")).await.unwrap();
+    let entries = listing.next(100).await.unwrap();
+    assert_eq!(entries.len(), SIZES.len() + 1, "nothing is left over");
+}
+
+#[tokio::test]
+async fn both_directions_and_every_durability_give_the_same_tree() {
+    let bytes: u64 = SIZES.iter().map(|size| *size as u64).sum::<u64>() + 7;
+    for durability in [Durability::None, Durability::File, Durability::End] {
+        for (source, target) in [
+            (MemoryTree::new(), far()),
+            (far(), MemoryTree::new()),
+            (far(), far()),
+        ] {
+            let (source, target) = (sample(source).await, Arc::new(target));
+            let options = Options {
+                durability,
+                verify: Verification {
+                    read_back: true,
+                    ..Verification::default()
+                },
+                ..Options::default()
+            };
+            let (outcome, events) = run(source.clone(), target.clone(), options.clone()).await;
+            assert_eq!(outcome.status, Status::Done, "{durability:?}: {events:?}");
+            assert_same(&target).await;
+            let counters = outcome.summary.counters;
+            assert_eq!(counters.files_done, SIZES.len() as u64 + 2);
+            assert_eq!(
+                (counters.bytes_done, counters.bytes_sent, counters.bytes_read),
+                (bytes, bytes, bytes)
+            );
+            if durability != Durability::None {
+                assert_eq!(counters.bytes_durable, bytes, "{durability:?}");
+            }
+            let (again, _) = run(source, target, options).await;
+            assert_eq!(again.summary.counters.bytes_sent, 0, "equal files are skipped");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_small_file_is_one_call_on_each_side() {
+    let (source, target) = (MemoryTree::new(), far());
+    for number in 0..300 {
+        let at = path(&format!("dir{}/file{number}", number % 7));
+        source.insert_file(&at, b"some content").unwrap();
+    }
+    let source = Meter::new(Arc::new(source));
+    let target = Meter::new(Arc::new(target));
+    let (outcome, _) = run(source.clone(), target.clone(), Options::default()).await;
+    assert_eq!(outcome.status, Status::Done);
+    let (read, written) = (source.snapshot(), target.snapshot());
+    assert_eq!((read.count(Op::Read), read.count(Op::Open)), (300, 0));
+    assert_eq!((written.count(Op::Write), written.count(Op::Create)), (300, 0));
+    assert_eq!(written.bytes_written, 300 * 12);
+    assert!(
+        written.count(Op::Rename) <= 1,
+        "files have their names at once: {written:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_replaced_file_is_the_old_or_the_new_one() {
+    let source = sample(MemoryTree::new()).await;
+    let target = Arc::new(far());
+    for size in SIZES {
+        target
+            .insert_file(&path(&format!("copy/sub/{size}")), b"old")
+            .unwrap();
+    }
+    let rule: FaultRule = "rename:contains=sub/65536,kind=permission_denied"
+        .parse()
+        .unwrap();
+    let faults = Faults::new(target.clone(), vec![rule], Arc::new(RuntimeClock::new()));
+    let (outcome, events) = run(source.clone(), faults, Options::default()).await;
+    assert_eq!(outcome.summary.errors, 1, "{events:?}");
+    assert_eq!(target.content(&path("copy/sub/65536")).unwrap(), b"old");
+    assert_eq!(target.content(&path("copy/sub/65535")).unwrap(), content(65_535));
+    let mut listing = target.list(&path("copy/sub")).await.unwrap();
+    for entry in listing.next(100).await.unwrap() {
+        assert!(
+            !entry.name.to_string().starts_with(".ropeway"),
+            "{entry:?} is left over"
+        );
+    }
+    let (outcome, _) = run(source, target.clone(), Options::default()).await;
+    assert_eq!(outcome.status, Status::Done);
+    assert_same(&target).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn passing_and_lasting_errors_cost_what_they_must() {
+    let source = sample(far()).await;
+    let target = Arc::new(MemoryTree::new());
+    let rules = [
+        "read:path=sub/4096,times=2,kind=network",
+        "read:path=sub/70000,errno=EIO,times=1000",
+    ];
+    let rules = rules.iter().map(|rule| rule.parse::<FaultRule>().unwrap());
+    let faults = Faults::new(source, rules.collect(), Arc::new(RuntimeClock::new()));
+    let (outcome, events) = run(faults, target.clone(), Options::default()).await;
+    assert_eq!(outcome.summary.errors, 1, "{events:?}");
+    assert_eq!(target.content(&path("copy/sub/4096")).unwrap(), content(4096));
+    assert!(
+        target.content(&path("copy/sub/70000")).is_err(),
+        "the lasting one is missing"
+    );
+    assert_eq!(outcome.summary.counters.files_done, SIZES.len() as u64 + 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_are_under_way_where_each_call_takes_its_time() {
+    let source = MemoryTree::new();
+    for number in 0..3_000 {
+        let at = path(&format!("dir{}/sub{}/file{number}", number % 10, number % 30));
+        source.insert_file(&at, &content(1 + number)).unwrap();
+    }
+    let (source, target) = (Arc::new(source), Arc::new(far()));
+    let rule: FaultRule = "any:delay=32ms".parse().unwrap();
+    let distant = Faults::new(target.clone(), vec![rule], Arc::new(RuntimeClock::new()));
+    let start = tokio::time::Instant::now();
+    let (outcome, _) = run(source, distant, Options::default()).await;
+    assert_eq!(outcome.status, Status::Done);
+    assert_eq!(outcome.summary.counters.files_done, 3_000);
+    // Taken apart into its steps by the faults, each file has five calls: 3,000 x 5 x 32 ms / 256 is 1.9 s.
+    let took = start.elapsed();
+    assert!(took < Duration::from_secs(5), "{took:?}");
+}

@@ -1,0 +1,119 @@
+//! Small files written or read whole, in one job of one thread instead of one for each step.
+//!
+//! The steps are those of [`ropeway_vfs::small`]. What needs more than plain buffered I/O (other cache manners, tracing of
+//! each operation) takes them one by one.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use ropeway_block::BlockMut;
+use ropeway_vfs::{
+    CacheMode, Create, GetSmall, GotSmall, Loss, Metadata, Op, OpenOptions, PutSmall, RelPath, Result,
+};
+use rustix::io::Errno;
+
+use crate::attributes::{self, Node, xattr};
+use crate::beneath::fault;
+use crate::tree::Inner;
+use crate::{names, open, stat};
+
+/// Whether plain buffered I/O is what is asked for.
+pub(crate) fn is_plain(tree: &Inner, cache: CacheMode) -> bool {
+    matches!(cache, CacheMode::Auto | CacheMode::Keep) && !tree.trace.on()
+}
+
+/// Writes one.
+pub(crate) fn put(tree: &Arc<Inner>, put: &PutSmall) -> Result<Vec<Loss>> {
+    let opened = open::open(tree, &put.path, OpenOptions::write(put.create, CacheMode::Keep))?;
+    if let Some(content) = &put.content {
+        write(&opened.fd, content).map_err(|error| fault(Op::Write, &put.path, error))?;
+    }
+    let node = Node::File(opened.fd.as_fd());
+    let losses = attributes::set(&node, &put.change, &tree.capabilities, &put.path)?;
+    if put.sync {
+        rustix::fs::fsync(&opened.fd).map_err(|error| fault(Op::Sync, &put.path, error))?;
+    }
+    drop(opened);
+    if let Some(to) = &put.rename_to {
+        let fragile = !tree.capabilities.folder_renames;
+        names::rename(&tree.root, fragile, &put.path, to, true)?;
+    }
+    Ok(losses)
+}
+
+fn write(fd: &OwnedFd, bytes: &[u8]) -> rustix::io::Result<()> {
+    let mut done = 0;
+    while done < bytes.len() {
+        match rustix::io::pwrite(fd, &bytes[done..], done as u64) {
+            // A device that takes nothing and says nothing is broken.
+            Ok(0) => return Err(Errno::IO),
+            Ok(count) => done += count,
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Reads one.
+pub(crate) fn get(tree: &Arc<Inner>, get: &GetSmall, mut block: BlockMut) -> (BlockMut, Result<GotSmall>) {
+    block.set_len(0);
+    let result = get_into(tree, get, &mut block);
+    if result.is_err() {
+        block.set_len(0);
+    }
+    (block, result)
+}
+
+fn get_into(tree: &Arc<Inner>, get: &GetSmall, block: &mut BlockMut) -> Result<GotSmall> {
+    let path = &get.path;
+    let options = OpenOptions {
+        create: Create::No,
+        ..OpenOptions::read(CacheMode::Keep)
+    };
+    let opened = open::open(tree, path, options)?;
+    let before = metadata(&opened.fd, path)?;
+    if before.size > block.capacity() as u64 {
+        return Ok(GotSmall {
+            metadata: before,
+            xattrs: None,
+            whole: false,
+        });
+    }
+    // One byte more tells whether it grew.
+    let length = block.capacity().min(before.size as usize + 1);
+    let count = read(&opened.fd, &mut block.capacity_mut()[..length])
+        .map_err(|error| fault(Op::Read, path, error))?;
+    block.set_len(count);
+    let xattrs = match get.xattrs {
+        true => {
+            let node = Node::File(opened.fd.as_fd());
+            Some(xattr::read(&node).map_err(|error| fault(Op::Xattr, path, error))?)
+        }
+        false => None,
+    };
+    let after = metadata(&opened.fd, path)?;
+    let whole = after.size == before.size && after.modified == before.modified && count as u64 == before.size;
+    Ok(GotSmall {
+        metadata: before,
+        xattrs,
+        whole,
+    })
+}
+
+fn metadata(fd: &OwnedFd, path: &RelPath) -> Result<Metadata> {
+    stat::open(fd).map_err(|error| fault(Op::Stat, path, error))
+}
+
+fn read(fd: &OwnedFd, bytes: &mut [u8]) -> rustix::io::Result<usize> {
+    let mut done = 0;
+    while done < bytes.len() {
+        match rustix::io::pread(fd, &mut bytes[done..], done as u64) {
+            Ok(0) => break,
+            Ok(count) => done += count,
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
+}

@@ -1,0 +1,415 @@
+//! An open file of a share.
+
+use std::any::Any;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures_util::StreamExt as _;
+use futures_util::future::try_join_all;
+use ropeway_block::{Block, BlockMut};
+use ropeway_smb_proto::wire::create::{CreateDisposition, CreateOptions};
+use ropeway_smb_proto::wire::info::{FileAllInformation, FileEndOfFileInformation};
+use ropeway_smb_proto::wire::{FileAttributes, FileTime, NtStatus};
+use ropeway_vfs::{
+    Create, Error, ErrorKind, Extent, File, Kind, Loss, Metadata, MetadataChange, Op, OpenOptions, Pending,
+    RelPath, Result, Xattr,
+};
+
+use super::dirty::Ticket;
+use super::errors::{fault, found};
+use super::ranges::Ranges;
+use super::{Inner, map};
+use crate::{Handle, OpenFile};
+
+/// A write that begins this far behind the end of all that was begun makes the file sparse first, so that the server need
+/// not fill what lies between. A guess: blocks of a copy come nearly in order.
+const FAR_BEHIND: u64 = 4 << 20;
+/// How long a rename waits for files to be closed: some round trips of any line.
+const CLOSINGS_MAX: std::time::Duration = std::time::Duration::from_secs(5);
+/// Pieces of one read or write in flight, where the server takes less at once than a block holds.
+const PIECES_AT_ONCE: usize = 8;
+
+/// An open file of a share.
+pub struct SmbFile {
+    pub(super) tree: Arc<Inner>,
+    /// Taken by drop only.
+    handle: Option<Handle>,
+    path: RelPath,
+    writable: bool,
+    /// The length as far as this open knows it.
+    length: AtomicU64,
+    pub(super) sparse: AtomicBool,
+    pub(super) ranges: Mutex<Ranges>,
+    /// Set while something is written and not flushed.
+    unflushed: Mutex<Option<Ticket>>,
+    /// What names this open as the source of copies inside the server.
+    pub(super) resume_key: tokio::sync::OnceCell<ropeway_smb_proto::wire::fsctl::copy_chunk::ResumeKey>,
+}
+
+impl SmbFile {
+    pub(super) async fn open(tree: &Arc<Inner>, path: &RelPath, options: OpenOptions) -> Result<Self> {
+        let op = if options.create == Create::No {
+            Op::Open
+        } else {
+            Op::Create
+        };
+        let text = match options.create {
+            Create::No => tree.base.text(op, path)?,
+            _ => tree.base.new_text(op, path)?,
+        };
+        let disposition = match options.create {
+            Create::No => CreateDisposition::Open,
+            Create::New => CreateDisposition::Create,
+            Create::IfMissing => CreateDisposition::OpenIf,
+            Create::Truncate => CreateDisposition::OverwriteIf,
+        };
+        let writable = options.write || options.create != Create::No;
+        let mut open = match writable {
+            true => OpenFile::write(disposition),
+            false => OpenFile::read(),
+        };
+        open.options |= CreateOptions::OPEN_REPARSE_POINT;
+        let mut opened = tree.share.open(&text, &open).await;
+        let denied = |error: &crate::Error| error.status() == Some(NtStatus::ACCESS_DENIED);
+        let mut truncate = false;
+        if options.create == Create::Truncate && opened.as_ref().is_err_and(denied) {
+            // [MS-FSA] 2.1.5.1.2.1: a hidden or system file is not overwritten by one that is neither.
+            open.disposition = CreateDisposition::OpenIf;
+            opened = tree.share.open(&text, &open).await;
+            truncate = true;
+        }
+        let handle = match opened {
+            Err(error)
+                if error.status() == Some(NtStatus::OBJECT_NAME_COLLISION)
+                    || options.create == Create::New =>
+            {
+                return Err(tree.refused_new(op, path, error).await);
+            }
+            opened => tree.refined(op, path, opened).await?,
+        };
+        let created = handle.created();
+        let attributes = created.basic.attributes;
+        if attributes.contains(FileAttributes::REPARSE_POINT) {
+            let mut metadata = map::created(created, tree.volume);
+            tree.look_into(op, path, &mut metadata).await?;
+            match metadata.kind {
+                Kind::File => {}
+                Kind::Symlink => return Err(Error::new(op, path, ErrorKind::SymbolicLink)),
+                _ => return Err(found(op, path, ErrorKind::Unsupported, "it is no regular file")),
+            }
+        }
+        let length = AtomicU64::new(created.end_of_file);
+        let sparse = attributes.contains(FileAttributes::SPARSE_FILE);
+        let holes = sparse || created.allocation_size < created.end_of_file;
+        let file = Self {
+            tree: Arc::clone(tree),
+            path: path.clone(),
+            writable,
+            length,
+            sparse: AtomicBool::new(sparse),
+            ranges: Mutex::new(Ranges::new(holes)),
+            unflushed: Mutex::default(),
+            resume_key: tokio::sync::OnceCell::new(),
+            handle: Some(handle),
+        };
+        if truncate {
+            file.cut(0).await?;
+        }
+        Ok(file)
+    }
+
+    pub(super) fn handle(&self) -> &Handle {
+        self.handle.as_ref().expect("taken only by drop")
+    }
+
+    pub(super) fn fault(&self, op: Op, error: crate::Error) -> Error {
+        fault(op, &self.path, error)
+    }
+
+    /// Notes that something is about to be written.
+    pub(super) fn touch(&self) {
+        self.ranges
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .forget();
+        let mut unflushed = self.unflushed.lock().unwrap_or_else(PoisonError::into_inner);
+        if unflushed.is_none() {
+            *unflushed = Some(self.tree.dirty.add(&self.path));
+        }
+    }
+
+    async fn cut(&self, length: u64) -> Result<()> {
+        self.touch();
+        let end = FileEndOfFileInformation { end_of_file: length };
+        let set = self.handle().set(&end).await;
+        set.map_err(|error| self.fault(Op::SetLength, error))?;
+        self.length.store(length, Ordering::Release);
+        Ok(())
+    }
+
+    /// A read of more than the server gives at once: by pieces, copied together.
+    async fn read_pieces(&self, mut block: BlockMut, offset: u64, length: usize) -> (BlockMut, Result<()>) {
+        let piece_max = (self.tree.share.limits().read_max as usize).min(self.tree.scratch.block_size());
+        let reads = (0..length).step_by(piece_max).map(|at| async move {
+            let piece = self.tree.scratch.get().await;
+            let wanted = piece_max.min(length - at);
+            let (piece, result) = self.handle().read_at(offset + at as u64, piece, wanted).await;
+            (at, piece, result)
+        });
+        let mut reads = futures_util::stream::iter(reads).buffered(PIECES_AT_ONCE);
+        block.set_len(0);
+        let mut upto = 0;
+        while let Some((at, piece, result)) = reads.next().await {
+            if let Err(error) = result {
+                drop(reads);
+                block.set_len(0);
+                return (block, Err(self.fault(Op::Read, error)));
+            }
+            if at != upto {
+                continue;
+            }
+            block.capacity_mut()[at..at + piece.len()].copy_from_slice(&piece);
+            upto = at + piece.len();
+        }
+        drop(reads);
+        block.set_len(upto);
+        (block, Ok(()))
+    }
+
+    async fn write(&self, block: Block, offset: u64) -> Result<()> {
+        if !self.writable {
+            return Err(Error::new(Op::Write, &self.path, ErrorKind::PermissionDenied));
+        }
+        if block.is_empty() {
+            return Ok(());
+        }
+        self.touch();
+        let known = self.length.load(Ordering::Acquire);
+        if offset >= known.saturating_add(FAR_BEHIND) {
+            self.make_sparse().await;
+        }
+        let end = offset.saturating_add(block.len() as u64);
+        self.length.fetch_max(end, Ordering::AcqRel);
+        let most = self.tree.share.limits().write_max as usize;
+        let failed = |error| self.fault(Op::Write, error);
+        if block.len() <= most {
+            self.handle().write_at(offset, block).await.map_err(failed)?;
+        } else {
+            let length = block.len();
+            let writes = (0..length).step_by(most).map(|at| {
+                let piece = block.slice(at..length.min(at + most));
+                self.handle().write_at(offset + at as u64, piece)
+            });
+            try_join_all(writes).await.map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    /// Writes back what is not: to the server's disk.
+    async fn flush(&self) -> Result<()> {
+        let ticket = self
+            .unflushed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        let flushed = match self.writable {
+            true => self.handle().flush().await,
+            false => Ok(()),
+        };
+        match flushed {
+            Ok(()) => {
+                ticket
+                    .into_iter()
+                    .for_each(|ticket| self.tree.dirty.clean(ticket));
+                Ok(())
+            }
+            Err(error) => {
+                *self.unflushed.lock().unwrap_or_else(PoisonError::into_inner) = ticket;
+                Err(self.fault(Op::Sync, error))
+            }
+        }
+    }
+
+    async fn query(&self) -> Result<Metadata> {
+        let all = self.handle().query::<FileAllInformation>().await;
+        let all = all.map_err(|error| self.fault(Op::Stat, error))?;
+        self.length.fetch_max(all.standard.end_of_file, Ordering::AcqRel);
+        Ok(map::all(&all, self.tree.volume))
+    }
+
+    async fn set(&self, change: &MetadataChange) -> Result<Vec<Loss>> {
+        if !self.writable {
+            return self.tree.set_metadata(&self.path, change).await;
+        }
+        let mut losses = map::losses(change);
+        if let Some(xattrs) = &change.xattrs {
+            self.tree
+                .set_xattrs(&self.path, xattrs, false, &mut losses)
+                .await?;
+        }
+        if let Some(basic) = map::change(change, false) {
+            let set = self.handle().set(&basic).await;
+            set.map_err(|error| self.fault(Op::SetAttributes, error))?;
+            if self.sparse.load(Ordering::Acquire) && basic.creation_time != FileTime::KEEP {
+                // Samba 4.17 forgets that a file is sparse when it is given a creation time.
+                self.set_sparse().await;
+            }
+        }
+        Ok(losses)
+    }
+
+    /// The length, as far as it is known without asking.
+    pub(super) fn known_length(&self) -> u64 {
+        self.length.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for SmbFile {
+    /// Closes in the background. Who renames or replaces it next may have to wait for that: see
+    /// [`Inner::closings_end`].
+    fn drop(&mut self) {
+        if let (Some(handle), Ok(runtime)) = (self.handle.take(), tokio::runtime::Handle::try_current()) {
+            let closing = Arc::clone(&self.tree.closings);
+            let begun = Arc::clone(&closing).try_read_owned();
+            runtime.spawn(async move {
+                let _closing = match begun {
+                    Ok(begun) => begun,
+                    Err(_) => closing.read_owned().await,
+                };
+                // What a close says is of no use to anybody any more: what had to be durable was flushed.
+                let _ = handle.close().await;
+            });
+        }
+    }
+}
+
+impl Inner {
+    /// Waits until the files that were let go before are closed; `false` if that takes too long.
+    pub(super) async fn closings_end(&self) -> bool {
+        let ended = self.closings.write();
+        tokio::time::timeout(CLOSINGS_MAX, ended).await.is_ok()
+    }
+
+    /// Why a new file was refused. Some servers say of a folder in the way that it is one.
+    async fn refused_new(&self, op: Op, path: &RelPath, error: crate::Error) -> Error {
+        let is_folder = error.status() == Some(NtStatus::FILE_IS_A_DIRECTORY);
+        match self.refined::<()>(op, path, Err(error)).await {
+            Err(error) if is_folder => Error {
+                kind: ErrorKind::AlreadyExists,
+                ..error
+            },
+            Err(error) => error,
+            Ok(()) => Error::new(op, path, ErrorKind::Other),
+        }
+    }
+}
+
+impl File for SmbFile {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn path(&self) -> &RelPath {
+        &self.path
+    }
+
+    fn metadata(&self) -> Pending<'_, Result<Metadata>> {
+        Box::pin(self.query())
+    }
+
+    fn read_at(&self, block: BlockMut, offset: u64, length: usize) -> Pending<'_, (BlockMut, Result<()>)> {
+        assert!(length <= block.capacity(), "a read fits its block");
+        Box::pin(async move {
+            if length > self.tree.share.limits().read_max as usize {
+                return self.read_pieces(block, offset, length).await;
+            }
+            if length == 0 {
+                let mut block = block;
+                block.set_len(0);
+                return (block, Ok(()));
+            }
+            let (block, result) = self.handle().read_at(offset, block, length).await;
+            (block, result.map_err(|error| self.fault(Op::Read, error)))
+        })
+    }
+
+    fn write_at(&self, block: Block, offset: u64) -> Pending<'_, Result<()>> {
+        Box::pin(self.write(block, offset))
+    }
+
+    fn next_extent(&self, offset: u64) -> Pending<'_, Result<Option<Extent>>> {
+        Box::pin(self.extent(offset))
+    }
+
+    fn set_len(&self, length: u64) -> Pending<'_, Result<()>> {
+        Box::pin(async move {
+            if !self.writable {
+                return Err(Error::new(Op::SetLength, &self.path, ErrorKind::PermissionDenied));
+            }
+            if length > self.known_length() {
+                // New bytes are a hole, not zeroes on the server's disk.
+                self.make_sparse().await;
+            }
+            self.cut(length).await
+        })
+    }
+
+    fn allocate(&self, _length: u64) -> Pending<'_, Result<()>> {
+        // FileAllocationInformation cuts a file that is longer ([MS-FSA] 2.1.5.15.1); a reservation is not worth that.
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn punch_hole(&self, offset: u64, length: u64) -> Pending<'_, Result<()>> {
+        Box::pin(self.punch(offset, length))
+    }
+
+    fn reflink_from<'a>(&'a self, source: &'a dyn File) -> Pending<'a, Result<bool>> {
+        Box::pin(self.clone_from_file(source))
+    }
+
+    fn copy_range_from<'a>(
+        &'a self,
+        source: &'a dyn File,
+        offset: u64,
+        length: u64,
+    ) -> Pending<'a, Result<Option<u64>>> {
+        Box::pin(self.copy_inside(source, offset, length))
+    }
+
+    fn start_writeback(&self, _offset: u64, _length: u64) -> Pending<'_, Result<()>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn wait_writeback(&self, _offset: u64, _length: u64) -> Pending<'_, Result<()>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn sync(&self, _data_only: bool) -> Pending<'_, Result<()>> {
+        Box::pin(self.flush())
+    }
+
+    fn drop_cache(&self, _offset: u64, _length: u64) -> Pending<'_, Result<()>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn cached(&self, _offset: u64, _length: u64) -> Pending<'_, Result<Option<u64>>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+
+    fn set_metadata<'a>(&'a self, change: &'a MetadataChange) -> Pending<'a, Result<Vec<Loss>>> {
+        Box::pin(self.set(change))
+    }
+
+    fn xattrs(&self) -> Pending<'_, Result<Vec<Xattr>>> {
+        if !self.tree.capabilities.takes_xattrs() {
+            return Box::pin(std::future::ready(Ok(Vec::new())));
+        }
+        Box::pin(self.tree.xattrs(&self.path))
+    }
+}
+
+impl std::fmt::Debug for SmbFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "SmbFile({})", self.path)
+    }
+}

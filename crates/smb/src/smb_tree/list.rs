@@ -1,0 +1,106 @@
+//! Listings.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use futures_util::StreamExt as _;
+use ropeway_smb_proto::wire::FileAttributes;
+use ropeway_smb_proto::wire::fsctl::reparse::ReparseTag;
+use ropeway_smb_proto::wire::info::DirectoryRecord;
+use ropeway_vfs::{DirEntry, ErrorKind, Kind, Listing, Metadata, Op, Pending, RelPath, Result};
+
+use super::errors::{fault, found};
+use super::names::AT_ONCE;
+use super::{Inner, map, paths};
+use crate::Directory;
+
+/// A folder being listed.
+pub struct SmbListing {
+    tree: Arc<Inner>,
+    dir: RelPath,
+    directory: Directory,
+    ready: VecDeque<DirectoryRecord>,
+    ended: bool,
+}
+
+impl SmbListing {
+    pub(super) async fn start(tree: Arc<Inner>, dir: &RelPath) -> Result<Self> {
+        let text = tree.base.text(Op::List, dir)?;
+        let directory = tree
+            .refined(Op::List, dir, tree.share.list(&text, "*").await)
+            .await?;
+        Ok(Self {
+            dir: dir.clone(),
+            directory,
+            ready: VecDeque::new(),
+            ended: false,
+            tree,
+        })
+    }
+
+    async fn chunk(&mut self, max: usize) -> Result<Vec<DirEntry>> {
+        while self.ready.is_empty() && !self.ended {
+            match self.directory.next().await {
+                Ok(Some(records)) => self.ready.extend(records),
+                Ok(None) => self.ended = true,
+                Err(error) => return Err(fault(Op::List, &self.dir, error)),
+            }
+        }
+        let count = max.min(self.ready.len());
+        let records: Vec<DirectoryRecord> = self.ready.drain(..count).collect();
+        let this = &*self;
+        let entries = records.into_iter().map(|record| this.entry(record));
+        let mut entries = futures_util::stream::iter(entries).buffered(AT_ONCE);
+        let mut chunk = Vec::with_capacity(count);
+        while let Some(entry) = entries.next().await {
+            chunk.extend(entry?);
+        }
+        Ok(chunk)
+    }
+
+    /// One entry; `None` for `.` and `..`. Only links cost a question: their size is that of their text.
+    async fn entry(&self, record: DirectoryRecord) -> Result<Option<DirEntry>> {
+        if matches!(record.name.to_string_lossy().as_str(), "." | "..") {
+            return Ok(None);
+        }
+        let Some(name) = paths::name_of(&record.name) else {
+            let sentence = "the server lists a name that cannot be one";
+            return Err(found(Op::List, &self.dir, ErrorKind::PeerMisbehaved, sentence));
+        };
+        let metadata = self.metadata(&record, &self.dir.join(&name)).await;
+        Ok(Some(DirEntry { name, metadata }))
+    }
+
+    async fn metadata(&self, record: &DirectoryRecord, path: &RelPath) -> Result<Metadata> {
+        let mut metadata = map::record(record, self.tree.volume);
+        if !record.attributes.contains(FileAttributes::REPARSE_POINT) {
+            return Ok(metadata);
+        }
+        let tag = record.reparse_tag().map(ReparseTag);
+        match map::kind(record.attributes, tag) {
+            Some(kind @ (Kind::File | Kind::Directory)) => metadata.kind = kind,
+            _ => self.tree.look_into(Op::Stat, path, &mut metadata).await?,
+        }
+        Ok(metadata)
+    }
+}
+
+impl Listing for SmbListing {
+    fn next(&mut self, max: usize) -> Pending<'_, Result<Vec<DirEntry>>> {
+        Box::pin(async move {
+            // A batch of `.` and `..` alone is not the end.
+            loop {
+                let chunk = self.chunk(max).await?;
+                if !chunk.is_empty() || (self.ended && self.ready.is_empty()) {
+                    return Ok(chunk);
+                }
+            }
+        })
+    }
+}
+
+impl std::fmt::Debug for SmbListing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "SmbListing({})", self.dir)
+    }
+}

@@ -1,0 +1,254 @@
+//! A folder of a share as a [`Tree`].
+//!
+//! ```text
+//! SmbTree ── Inner ─┬─ Share            requests, limits, reconnects (the crate's)
+//!                   ├─ paths, map, errors, links, streams   what is one thing here and another there; pure
+//!                   ├─ compound         open · one thing · close, in one round trip
+//!                   ├─ names, small     operations on paths
+//!                   └─ dirty            what `sync` has to flush
+//! SmbFile (file, ranges) · SmbListing (list) · SmbWatch (watch)
+//! ```
+//!
+//! No operation follows a reparse point that is a link: everything is opened with FILE_OPEN_REPARSE_POINT
+//! ([MS-SMB2] 2.2.13), and servers refuse paths through one (STATUS_STOPPED_ON_SYMLINK). Samba resolves links on its own
+//! side; clients cannot see those. Durable means flushed: see [`dirty`]. Nothing passes through this machine's page cache.
+
+mod compound;
+mod dirty;
+mod errors;
+mod file;
+mod links;
+mod list;
+mod map;
+mod names;
+mod paths;
+mod ranges;
+mod small;
+mod streams;
+mod watch;
+
+use std::any::Any;
+use std::sync::Arc;
+
+use ropeway_block::{BlockMut, Pool};
+use ropeway_smb_proto::wire::info::FsAttributes;
+use ropeway_vfs::tree::Watch;
+use ropeway_vfs::{
+    Capabilities, File, GetSmall, GotSmall, Listing, Loss, Metadata, MetadataChange, Name, Op, OpenOptions,
+    Pending, PutSmall, RelPath, Result, Space, Tree, Xattr,
+};
+
+use self::dirty::Dirty;
+pub use self::file::SmbFile;
+pub use self::list::SmbListing;
+use self::paths::Base;
+pub use self::watch::SmbWatch;
+use crate::Share;
+
+/// Blocks for what has none of the caller's: streams, zeroes, pieces of a read larger than the server allows. A guess:
+/// enough to keep some of them in flight.
+const SCRATCH: (usize, usize) = (64 << 10, 16);
+
+/// How a share is taken as a tree.
+#[derive(Clone, Debug, Default)]
+pub struct SmbTreeOptions {
+    /// Carry security descriptors (owner, group, DACL), as extended attribute `user.ropeway.sddl`.
+    pub acls: bool,
+    /// What the tree is called for people; without it, the share's name and the folder.
+    pub description: Option<String>,
+    /// Whether names that differ only in case are different files. Servers do not say it reliably.
+    pub case_sensitive: bool,
+}
+
+/// A folder of a share as a tree. Clones are the same tree.
+#[derive(Clone)]
+pub struct SmbTree {
+    inner: Arc<Inner>,
+}
+
+/// What open files share with the tree.
+struct Inner {
+    share: Share,
+    base: Base,
+    options: SmbTreeOptions,
+    description: String,
+    capabilities: Capabilities,
+    /// The volume's serial number, in every [`ropeway_vfs::FileId`].
+    volume: u64,
+    /// The share stores named streams.
+    has_streams: bool,
+    /// The share can clone ranges.
+    may_reflink: bool,
+    scratch: Pool,
+    dirty: Dirty,
+    /// Held for reading by each file that is being closed.
+    closings: Arc<tokio::sync::RwLock<()>>,
+}
+
+impl SmbTree {
+    /// Takes the folder `base` of a share (names separated by slashes or backslashes; empty: all of it) as a tree. Asks
+    /// the share what it can hold, in one round trip.
+    ///
+    /// # Errors
+    /// What any request may meet. Whether the folder is there is not asked.
+    pub async fn open(share: Share, base: &str, options: SmbTreeOptions) -> crate::Result<Self> {
+        let volume = share.volume().await?;
+        let mut capabilities = map::capabilities(&volume, options.acls);
+        capabilities.case_sensitive = options.case_sensitive;
+        let can = |flag| volume.attributes.attributes.contains(flag);
+        let base_shown = base.trim_matches(['/', '\\']);
+        let description = options.description.clone().unwrap_or_else(|| {
+            let name = share.name();
+            if base_shown.is_empty() {
+                format!("//{name}")
+            } else {
+                format!("//{name}/{base_shown}")
+            }
+        });
+        let inner = Inner {
+            base: Base::parse(base),
+            description,
+            capabilities,
+            volume: u64::from(volume.volume.volume_serial_number),
+            has_streams: can(FsAttributes::NAMED_STREAMS),
+            may_reflink: can(FsAttributes::SUPPORTS_BLOCK_REFCOUNTING),
+            scratch: Pool::new(SCRATCH.0, SCRATCH.1),
+            dirty: Dirty::default(),
+            closings: Arc::default(),
+            share,
+            options,
+        };
+        Ok(Self {
+            inner: Arc::new(inner),
+        })
+    }
+
+    /// The share.
+    pub fn share(&self) -> &Share {
+        &self.inner.share
+    }
+}
+
+impl std::fmt::Debug for SmbTree {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "SmbTree({})", self.inner.description)
+    }
+}
+
+impl Tree for SmbTree {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn describe(&self) -> String {
+        self.inner.description.clone()
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.inner.capabilities
+    }
+
+    fn metadata<'a>(&'a self, path: &'a RelPath) -> Pending<'a, Result<Metadata>> {
+        Box::pin(self.inner.stat(Op::Stat, path))
+    }
+
+    fn lookup<'a>(
+        &'a self,
+        dir: &'a RelPath,
+        names: &'a [Name],
+    ) -> Pending<'a, Result<Vec<Result<Option<Metadata>>>>> {
+        Box::pin(self.inner.lookup(dir, names))
+    }
+
+    fn list<'a>(&'a self, dir: &'a RelPath) -> Pending<'a, Result<Box<dyn Listing>>> {
+        Box::pin(async move {
+            let listing = SmbListing::start(Arc::clone(&self.inner), dir).await?;
+            Ok(Box::new(listing) as Box<dyn Listing>)
+        })
+    }
+
+    fn open<'a>(&'a self, path: &'a RelPath, options: OpenOptions) -> Pending<'a, Result<Arc<dyn File>>> {
+        Box::pin(async move {
+            let file = SmbFile::open(&self.inner, path, options).await?;
+            Ok(Arc::new(file) as Arc<dyn File>)
+        })
+    }
+
+    fn make_dir<'a>(&'a self, path: &'a RelPath, _mode: u32) -> Pending<'a, Result<()>> {
+        Box::pin(self.inner.make_dir(path))
+    }
+
+    fn make_symlink<'a>(&'a self, path: &'a RelPath, text: &'a [u8]) -> Pending<'a, Result<()>> {
+        Box::pin(self.inner.make_symlink(path, text))
+    }
+
+    fn make_hard_link<'a>(&'a self, existing: &'a RelPath, new: &'a RelPath) -> Pending<'a, Result<()>> {
+        Box::pin(self.inner.make_hard_link(existing, new))
+    }
+
+    fn make_special<'a>(&'a self, path: &'a RelPath, _metadata: &'a Metadata) -> Pending<'a, Result<()>> {
+        let sentence = "shares hold no FIFOs or devices";
+        let error = errors::found(Op::Create, path, ropeway_vfs::ErrorKind::Unsupported, sentence);
+        Box::pin(std::future::ready(Err(error)))
+    }
+
+    fn read_link<'a>(&'a self, path: &'a RelPath) -> Pending<'a, Result<Vec<u8>>> {
+        Box::pin(self.inner.read_link(path))
+    }
+
+    fn remove_file<'a>(&'a self, path: &'a RelPath) -> Pending<'a, Result<()>> {
+        Box::pin(self.inner.remove(path, false))
+    }
+
+    fn remove_dir<'a>(&'a self, path: &'a RelPath) -> Pending<'a, Result<()>> {
+        Box::pin(self.inner.remove(path, true))
+    }
+
+    fn rename<'a>(&'a self, from: &'a RelPath, to: &'a RelPath, replace: bool) -> Pending<'a, Result<()>> {
+        Box::pin(self.inner.rename(from, to, replace))
+    }
+
+    fn rename_in<'a>(&'a self, dir: &'a RelPath, pairs: &'a [(Name, Name)]) -> Pending<'a, Vec<Result<()>>> {
+        Box::pin(self.inner.rename_in(dir, pairs))
+    }
+
+    fn set_metadata<'a>(
+        &'a self,
+        path: &'a RelPath,
+        change: &'a MetadataChange,
+    ) -> Pending<'a, Result<Vec<Loss>>> {
+        Box::pin(self.inner.set_metadata(path, change))
+    }
+
+    fn xattrs<'a>(&'a self, path: &'a RelPath) -> Pending<'a, Result<Vec<Xattr>>> {
+        Box::pin(self.inner.xattrs(path))
+    }
+
+    fn space(&self) -> Pending<'_, Result<Space>> {
+        Box::pin(self.inner.space())
+    }
+
+    fn sync(&self) -> Pending<'_, Result<()>> {
+        Box::pin(self.inner.sync())
+    }
+
+    fn sync_dir<'a>(&'a self, dir: &'a RelPath) -> Pending<'a, Result<()>> {
+        // Servers keep the order of names by themselves; there is no request for it.
+        Box::pin(async move { self.inner.stat(Op::Sync, dir).await.map(drop) })
+    }
+
+    fn put_small(&self, put: PutSmall) -> Pending<'_, Result<Vec<Loss>>> {
+        Box::pin(small::put(self, put))
+    }
+
+    fn get_small(&self, get: GetSmall, block: BlockMut) -> Pending<'_, (BlockMut, Result<GotSmall>)> {
+        Box::pin(small::get(self, get, block))
+    }
+
+    fn watch(&self) -> Pending<'_, Result<Box<dyn Watch>>> {
+        Box::pin(async move {
+            let watch = SmbWatch::start(&self.inner).await?;
+            Ok(Box::new(watch) as Box<dyn Watch>)
+        })
+    }
+}

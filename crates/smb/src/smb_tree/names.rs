@@ -1,0 +1,451 @@
+//! Operations on paths.
+
+use std::collections::HashMap;
+
+use futures_util::StreamExt as _;
+use ropeway_smb_proto::upcase;
+use ropeway_smb_proto::wire::create::{AccessMask, CreateDisposition, CreateOptions};
+use ropeway_smb_proto::wire::fsctl::CtlCode;
+use ropeway_smb_proto::wire::fsctl::reparse::{REPARSE_BUFFER_MAX, ReparseData};
+use ropeway_smb_proto::wire::info::{FileBasicInformation, FileDispositionInformation, FileLinkInformation};
+use ropeway_smb_proto::wire::{FileAttributes, NtStatus, Text};
+use ropeway_vfs::{Error, ErrorKind, Kind, Loss, Metadata, MetadataChange, Name, Op, RelPath, Result, Space};
+
+use super::compound::{self, Compound};
+use super::errors::{fault, found};
+use super::links::{self, Special};
+use super::{Inner, map};
+use crate::{Error as ClientError, OpenFile};
+
+/// Questions about single nodes at once; the connection's credits bound it further. A guess.
+pub(super) const AT_ONCE: usize = 128;
+/// From so many names on, a folder is listed rather than asked name by name.
+const LOOKUP_LISTS_FROM: usize = 32;
+
+impl Inner {
+    /// The error of an operation on a path. A path that leads through a file is told apart from one that leads nowhere;
+    /// servers have one status for both ([MS-FSA] 2.1.5.1).
+    pub(super) async fn refined<T>(&self, op: Op, path: &RelPath, result: crate::Result<T>) -> Result<T> {
+        let error = match result {
+            Ok(value) => return Ok(value),
+            Err(error) => error,
+        };
+        let mut refined = fault(op, path, error.clone());
+        if error.status() != Some(NtStatus::OBJECT_PATH_NOT_FOUND) {
+            return Err(refined);
+        }
+        let mut at = path.parent();
+        while let Some(parent) = at.filter(|parent| !parent.is_root()) {
+            let Ok(text) = self.base.text(op, &parent) else {
+                break;
+            };
+            match self.share.stat(&text).await {
+                Ok(all) if !all.standard.directory => {
+                    refined.kind = ErrorKind::NotADirectory;
+                    break;
+                }
+                Ok(_) => break,
+                Err(_) => at = parent.parent(),
+            }
+        }
+        Err(refined)
+    }
+
+    /// Metadata of a node itself.
+    pub(super) async fn stat(&self, op: Op, path: &RelPath) -> Result<Metadata> {
+        let text = self.base.text(op, path)?;
+        let all = self.refined(op, path, self.share.stat(&text).await).await?;
+        let mut metadata = map::all(&all, self.volume);
+        if all.basic.attributes.contains(FileAttributes::REPARSE_POINT) {
+            self.look_into(op, path, &mut metadata).await?;
+        }
+        Ok(metadata)
+    }
+
+    /// Completes the metadata of a reparse point by what its data say.
+    pub(super) async fn look_into(&self, op: Op, path: &RelPath, metadata: &mut Metadata) -> Result<()> {
+        let Some(special) = self.special(op, path).await? else {
+            return Ok(());
+        };
+        metadata.kind = special.kind;
+        metadata.size = special.text.map_or(0, |text| text.len() as u64);
+        metadata.device = special.device;
+        Ok(())
+    }
+
+    /// What a reparse point is; `None` for those whose content the server shows.
+    async fn special(&self, op: Op, path: &RelPath) -> Result<Option<Special>> {
+        let text = self.base.text(op, path)?;
+        let open = OpenFile::metadata(AccessMask::READ_ATTRIBUTES);
+        let reply = Compound::open("read a reparse point", &text, &open)
+            .ioctl(CtlCode::GET_REPARSE_POINT, &[], REPARSE_BUFFER_MAX)
+            .run(&self.share)
+            .await;
+        let read = reply.and_then(|reply| {
+            let output = compound::ioctl_output(&reply)?;
+            Ok(Special::of(&ReparseData::decode(output)?))
+        });
+        self.refined(op, path, read).await
+    }
+
+    pub(super) async fn lookup(
+        &self,
+        dir: &RelPath,
+        names: &[Name],
+    ) -> Result<Vec<Result<Option<Metadata>>>> {
+        if names.is_empty() {
+            return Ok(Vec::new());
+        }
+        let listed = match names.len() < LOOKUP_LISTS_FROM {
+            true => None,
+            false => self.listed(dir).await?,
+        };
+        let listed = &listed;
+        let looks = names.iter().cloned().map(|name| async move {
+            // How a server folds other letters, and its short names, are its own affair: those are asked for.
+            let is_plain = name.as_bytes().is_ascii() && !name.as_bytes().contains(&b'~');
+            if let (Some(listed), true) = (listed, is_plain) {
+                return Ok(listed.get(&self.folded(&name)).cloned());
+            }
+            match self.stat(Op::Stat, &dir.join(&name)).await {
+                Ok(metadata) => Ok(Some(metadata)),
+                Err(error) if error.kind == ErrorKind::NotFound => Ok(None),
+                // What the server cannot hold is not there.
+                Err(error) if error.kind == ErrorKind::NameRefused => Ok(None),
+                Err(error) => Err(error),
+            }
+        });
+        let found: Vec<_> = futures_util::stream::iter(looks)
+            .buffered(AT_ONCE)
+            .collect()
+            .await;
+        if found.iter().all(|one| matches!(one, Ok(None))) && listed.is_none() {
+            // Nothing there, or no folder: one more question tells.
+            self.stat_folder(dir).await?;
+        }
+        match found
+            .iter()
+            .position(|one| matches!(one, Err(error) if error.kind == ErrorKind::NotADirectory))
+        {
+            Some(_) => Err(Error::new(Op::Stat, dir, ErrorKind::NotADirectory)),
+            None => Ok(found),
+        }
+    }
+
+    async fn stat_folder(&self, dir: &RelPath) -> Result<()> {
+        match self.stat(Op::Stat, dir).await?.is_dir() {
+            true => Ok(()),
+            false => Err(Error::new(Op::Stat, dir, ErrorKind::NotADirectory)),
+        }
+    }
+
+    fn folded(&self, name: &Name) -> Text {
+        let text =
+            ropeway_smb_proto::names::to_wire(name.as_bytes(), ropeway_smb_proto::names::NameMapping::None);
+        match self.capabilities.case_sensitive {
+            true => text,
+            false => upcase::fold(&text),
+        }
+    }
+
+    /// What a folder holds, by folded name.
+    async fn listed(&self, dir: &RelPath) -> Result<Option<HashMap<Text, Metadata>>> {
+        let text = self.base.text(Op::Stat, dir)?;
+        let mut listing = self
+            .refined(Op::Stat, dir, self.share.list(&text, "*").await)
+            .await?;
+        let mut found = HashMap::new();
+        while let Some(records) = self.refined(Op::Stat, dir, listing.next().await).await? {
+            for record in records {
+                let Some(name) = super::paths::name_of(&record.name) else {
+                    continue;
+                };
+                let mut metadata = map::record(&record, self.volume);
+                if record.attributes.contains(FileAttributes::REPARSE_POINT) {
+                    self.look_into(Op::Stat, &dir.join(&name), &mut metadata).await?;
+                }
+                found.insert(self.folded(&name), metadata);
+            }
+        }
+        Ok(Some(found))
+    }
+
+    pub(super) async fn make_dir(&self, path: &RelPath) -> Result<()> {
+        let text = self.base.new_text(Op::MakeDir, path)?;
+        if path.is_root() {
+            return Err(Error::new(Op::MakeDir, path, ErrorKind::AlreadyExists));
+        }
+        self.refined(Op::MakeDir, path, self.share.make_directory(&text).await)
+            .await
+    }
+
+    pub(super) async fn make_symlink(&self, path: &RelPath, link: &[u8]) -> Result<()> {
+        let text = self.base.new_text(Op::Link, path)?;
+        if !self.capabilities.symlinks {
+            let sentence = "the share holds no symbolic links";
+            return Err(found(Op::Link, path, ErrorKind::Unsupported, sentence));
+        }
+        let open = OpenFile {
+            attributes: FileAttributes::NORMAL,
+            disposition: CreateDisposition::Create,
+            ..OpenFile::metadata(AccessMask::WRITE_ATTRIBUTES | AccessMask::WRITE_DATA | AccessMask::DELETE)
+        };
+        let made = Compound::open("make a link", &text, &open)
+            .ioctl(CtlCode::SET_REPARSE_POINT, &links::link_data(link), 0)
+            .run(&self.share)
+            .await;
+        let Err(error) = made else { return Ok(()) };
+        let taken = error.status() == Some(NtStatus::OBJECT_NAME_COLLISION);
+        if !taken && matches!(error, ClientError::PeerRefused { .. }) && self.is_empty_file(&text).await {
+            // The file was made and did not become a link. If it cannot go either, it is the smaller fault.
+            let _ = self.share.remove(&text).await;
+        }
+        self.refined(Op::Link, path, Err(error)).await
+    }
+
+    async fn is_empty_file(&self, text: &Text) -> bool {
+        let all = self.share.stat(text).await;
+        all.is_ok_and(|all| !all.standard.directory && all.standard.end_of_file == 0)
+    }
+
+    pub(super) async fn read_link(&self, path: &RelPath) -> Result<Vec<u8>> {
+        let not_a_link = || found(Op::Stat, path, ErrorKind::Misuse, "it is not a symbolic link");
+        let special = match self.special(Op::Stat, path).await {
+            Ok(special) => special,
+            Err(error) if matches!(error.kind, ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+                return Err(error);
+            }
+            Err(error) => {
+                self.stat(Op::Stat, path).await?;
+                return Err(match error.kind.verdict() {
+                    ropeway_vfs::Verdict::Skip => not_a_link(),
+                    _ => error,
+                });
+            }
+        };
+        special.and_then(|special| special.text).ok_or_else(not_a_link)
+    }
+
+    pub(super) async fn make_hard_link(&self, existing: &RelPath, new: &RelPath) -> Result<()> {
+        let (from, name) = (
+            self.base.text(Op::Link, existing)?,
+            self.base.new_text(Op::Link, new)?,
+        );
+        let open = OpenFile::metadata(AccessMask::WRITE_ATTRIBUTES | AccessMask::READ_ATTRIBUTES);
+        let link = FileLinkInformation {
+            replace_if_exists: false,
+            name,
+        };
+        let linked = Compound::open("make a hard link", &from, &open)
+            .set(&link)
+            .run(&self.share)
+            .await;
+        self.refined(Op::Link, new, linked.map(drop)).await
+    }
+
+    pub(super) async fn remove(&self, path: &RelPath, directory: bool) -> Result<()> {
+        let text = self.base.text(Op::Remove, path)?;
+        if path.is_root() {
+            return Err(Error::new(Op::Remove, path, ErrorKind::Misuse));
+        }
+        let mut open = OpenFile::delete();
+        open.options |= match directory {
+            true => CreateOptions::DIRECTORY_FILE,
+            false => CreateOptions::NON_DIRECTORY_FILE,
+        };
+        let mut removed = self.delete(&text, &open).await;
+        match removed.as_ref().err().and_then(ClientError::status) {
+            // A read-only file ([MS-FSA] 2.1.5.15.3).
+            Some(NtStatus::CANNOT_DELETE | NtStatus::ACCESS_DENIED) if self.make_writable(&text).await => {
+                removed = self.delete(&text, &open).await;
+            }
+            // A link that leads to a folder is a folder to servers.
+            Some(NtStatus::FILE_IS_A_DIRECTORY)
+                if self
+                    .stat(Op::Remove, path)
+                    .await
+                    .is_ok_and(|found| found.kind == Kind::Symlink) =>
+            {
+                removed = self.share.remove(&text).await;
+            }
+            _ => {}
+        }
+        self.refined(Op::Remove, path, removed).await
+    }
+
+    async fn delete(&self, text: &Text, open: &OpenFile) -> crate::Result<()> {
+        let disposition = FileDispositionInformation { delete_pending: true };
+        let removed = Compound::open("remove", text, open).set(&disposition);
+        removed.run(&self.share).await.map(drop)
+    }
+
+    /// Takes the read-only attribute away; whether it was there.
+    async fn make_writable(&self, text: &Text) -> bool {
+        let Ok(all) = self.share.stat(text).await else {
+            return false;
+        };
+        if !all.basic.attributes.contains(FileAttributes::READONLY) {
+            return false;
+        }
+        let attributes = match all.basic.attributes.without(FileAttributes::READONLY) {
+            none if none.is_empty() => FileAttributes::NORMAL,
+            rest => rest,
+        };
+        let change = FileBasicInformation {
+            attributes,
+            ..FileBasicInformation::default()
+        };
+        self.set_basic(text, &change).await.is_ok()
+    }
+
+    pub(super) async fn set_basic(&self, text: &Text, change: &FileBasicInformation) -> crate::Result<()> {
+        let open = OpenFile::metadata(AccessMask::WRITE_ATTRIBUTES);
+        let set = Compound::open("set attributes", text, &open).set(change);
+        set.run(&self.share).await.map(drop)
+    }
+
+    pub(super) async fn rename(&self, from: &RelPath, to: &RelPath, replace: bool) -> Result<()> {
+        let (old, new) = (
+            self.base.text(Op::Rename, from)?,
+            self.base.new_text(Op::Rename, to)?,
+        );
+        if from.is_root() || to.is_root() {
+            return Err(Error::new(Op::Rename, from, ErrorKind::Misuse));
+        }
+        if from == to {
+            return self.stat(Op::Rename, from).await.map(drop);
+        }
+        let mut renamed = self.share.rename(&old, &new, replace).await;
+        let in_use = |error: &ClientError| {
+            let status = error.status();
+            matches!(
+                status,
+                Some(NtStatus::ACCESS_DENIED | NtStatus::SHARING_VIOLATION)
+            )
+        };
+        if renamed.as_ref().is_err_and(in_use) && self.closings_end().await {
+            renamed = self.share.rename(&old, &new, replace).await;
+        }
+        if let Err(error) = renamed {
+            self.rename_anyway(from, to, replace, error).await?;
+        }
+        self.dirty.renamed(from, to);
+        Ok(())
+    }
+
+    /// Servers replace neither folders nor read-only files; a tree does.
+    async fn rename_anyway(
+        &self,
+        from: &RelPath,
+        to: &RelPath,
+        replace: bool,
+        error: ClientError,
+    ) -> Result<()> {
+        let (old, new) = (
+            self.base.text(Op::Rename, from)?,
+            self.base.new_text(Op::Rename, to)?,
+        );
+        let in_the_way = matches!(
+            error.status(),
+            Some(NtStatus::OBJECT_NAME_COLLISION | NtStatus::ACCESS_DENIED | NtStatus::FILE_IS_A_DIRECTORY)
+        );
+        if in_the_way
+            && replace
+            && let Ok(target) = self.share.stat(&new).await
+        {
+            let source = self
+                .refined(Op::Rename, from, self.share.stat(&old).await)
+                .await?;
+            match (source.standard.directory, target.standard.directory) {
+                (true, true) => self.remove(to, true).await.map_err(|error| Error {
+                    op: Op::Rename,
+                    ..error
+                })?,
+                (false, true) => return Err(Error::new(Op::Rename, to, ErrorKind::IsADirectory)),
+                (true, false) => return Err(Error::new(Op::Rename, to, ErrorKind::NotADirectory)),
+                (false, false) if self.make_writable(&new).await => {}
+                (false, false) => return Err(fault(Op::Rename, from, error)),
+            }
+            return self
+                .refined(Op::Rename, from, self.share.rename(&old, &new, true).await)
+                .await;
+        }
+        self.refined(Op::Rename, from, Err(error)).await
+    }
+
+    pub(super) async fn rename_in(&self, dir: &RelPath, pairs: &[(Name, Name)]) -> Vec<Result<()>> {
+        let renames = pairs.iter().cloned().map(|(from, to)| async move {
+            let (from, to) = (dir.join(&from), dir.join(&to));
+            self.rename(&from, &to, true).await
+        });
+        futures_util::stream::iter(renames)
+            .buffered(AT_ONCE)
+            .collect()
+            .await
+    }
+
+    pub(super) async fn set_metadata(&self, path: &RelPath, change: &MetadataChange) -> Result<Vec<Loss>> {
+        let text = self.base.text(Op::SetAttributes, path)?;
+        let mut losses = map::losses(change);
+        if let Some(xattrs) = &change.xattrs {
+            self.set_xattrs(path, xattrs, false, &mut losses).await?;
+        }
+        // A folder that is given no attributes must not be told it is a plain file.
+        let is_directory = match change.dos_attributes {
+            Some(_) => self.stat(Op::SetAttributes, path).await?.is_dir(),
+            None => false,
+        };
+        match map::change(change, is_directory) {
+            Some(basic) => {
+                let set = self.set_basic(&text, &basic).await;
+                self.refined(Op::SetAttributes, path, set).await?;
+            }
+            None => self.stat(Op::SetAttributes, path).await.map(drop)?,
+        }
+        Ok(losses)
+    }
+
+    pub(super) async fn space(&self) -> Result<Space> {
+        let volume = self.share.volume().await;
+        let volume = volume.map_err(|error| fault(Op::Stat, &RelPath::root(), error))?;
+        let unit = volume.size.unit_bytes().unwrap_or(0);
+        Ok(Space {
+            total: volume.size.total_allocation_units.saturating_mul(unit),
+            available: volume.size.caller_available_allocation_units.saturating_mul(unit),
+            nodes_available: None,
+        })
+    }
+
+    /// Flushes every file written since its last flush, many at once.
+    pub(super) async fn sync(&self) -> Result<()> {
+        let (files, forgotten) = self.dirty.all();
+        let flushes = files.into_iter().map(|(ticket, path)| async move {
+            match self.flush_path(&path).await {
+                // It was removed since, or by somebody else: there is nothing to keep.
+                Err(error) if matches!(error.kind, ErrorKind::NotFound | ErrorKind::IsADirectory) => {}
+                result => result?,
+            }
+            self.dirty.clean(ticket);
+            Ok(())
+        });
+        let flushed: Vec<Result<()>> = futures_util::stream::iter(flushes)
+            .buffer_unordered(AT_ONCE)
+            .collect()
+            .await;
+        flushed.into_iter().collect::<Result<()>>()?;
+        if forgotten {
+            let sentence = "more files were written without a flush than are remembered";
+            return Err(found(Op::Sync, &RelPath::root(), ErrorKind::Other, sentence));
+        }
+        Ok(())
+    }
+
+    async fn flush_path(&self, path: &RelPath) -> Result<()> {
+        let text = self.base.text(Op::Sync, path)?;
+        let mut open = OpenFile::metadata(AccessMask::WRITE_DATA);
+        open.options |= CreateOptions::NON_DIRECTORY_FILE;
+        let flush = Compound::open("flush", &text, &open).flush();
+        let flushed = flush.run(&self.share).await.map(drop);
+        self.refined(Op::Sync, path, flushed).await
+    }
+}

@@ -1,0 +1,137 @@
+//! Paths of a tree as paths of its share, and back.
+
+use ropeway_smb_proto::names::{self, NameFault, NameMapping};
+use ropeway_smb_proto::wire::Text;
+use ropeway_vfs::{Error, ErrorKind, Name, Op, RelPath};
+
+/// Between the names of a path.
+const BACKSLASH: u16 = b'\\' as u16;
+
+/// Where a tree's root lies in its share.
+#[derive(Clone, Debug)]
+pub(super) struct Base(Vec<u16>);
+
+impl Base {
+    /// From a path with slashes or backslashes; empty is the share's root.
+    pub(super) fn parse(base: &str) -> Self {
+        let parts: Vec<&str> = base
+            .split(['/', '\\'])
+            .filter(|part| !part.is_empty() && *part != ".")
+            .collect();
+        Self(parts.join("\\").encode_utf16().collect())
+    }
+
+    /// The path in the share of a node to be made there: names that servers change or hide (a dot or space at the end,
+    /// devices) are refused too.
+    pub(super) fn new_text(&self, op: Op, path: &RelPath) -> Result<Text, Error> {
+        let last = path
+            .file_name()
+            .map(|name| names::to_wire(name.as_bytes(), NameMapping::None));
+        match last.map(|name| names::check(&name)) {
+            Some(Err(fault)) => Err(refused(op, path, fault)),
+            _ => self.text(op, path),
+        }
+    }
+
+    /// The path in the share. Names that would mean something else there (a separator, a stream, a pattern) are refused:
+    /// a copy's plan has mapped them before.
+    pub(super) fn text(&self, op: Op, path: &RelPath) -> Result<Text, Error> {
+        let mut units = self.0.clone();
+        for name in path.components() {
+            let part = names::to_wire(name.as_bytes(), NameMapping::None);
+            if let Err(fault @ (NameFault::NotAName | NameFault::Character(_))) = names::check(&part) {
+                return Err(refused(op, path, fault));
+            }
+            if !units.is_empty() {
+                units.push(BACKSLASH);
+            }
+            units.extend_from_slice(part.units());
+        }
+        Ok(Text::from_units(units))
+    }
+}
+
+fn refused(op: Op, path: &RelPath, fault: NameFault) -> Error {
+    let mut error = Error::new(op, path, ErrorKind::NameRefused);
+    error.source = Some(std::io::Error::other(fault));
+    error
+}
+
+/// A server's name of one node; `None` if no Linux name can be made of it (a slash, NUL, `.` or `..`).
+pub(super) fn name_of(text: &Text) -> Option<Name> {
+    Name::new(&names::from_wire(text, NameMapping::None))
+}
+
+/// A server's path below a folder.
+pub(super) fn path_of(text: &Text) -> Option<RelPath> {
+    let mut path = RelPath::root();
+    for part in text.units().split(|unit| *unit == BACKSLASH) {
+        path = path.join(&name_of(&Text::from_units(part.to_vec()))?);
+    }
+    Some(path)
+}
+
+/// A path with a stream's name behind it, `:name:$DATA` ([MS-FSCC] 2.1.5.3).
+pub(super) fn stream_of(path: &Text, stream: &[u16]) -> Text {
+    let mut units = path.units().to_vec();
+    units.push(u16::from(b':'));
+    units.extend_from_slice(stream);
+    units.extend(":$DATA".encode_utf16());
+    Text::from_units(units)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(text: &str) -> RelPath {
+        RelPath::parse(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn paths_lie_below_the_base() {
+        let base = Base::parse("/some//folder/");
+        let text = base.text(Op::Open, &path("a/ä b")).unwrap();
+        assert_eq!(text.to_string(), "some\\folder\\a\\ä b");
+        assert_eq!(
+            base.text(Op::Open, &RelPath::root()).unwrap().to_string(),
+            "some\\folder"
+        );
+        let root = Base::parse("");
+        assert!(root.text(Op::Open, &RelPath::root()).unwrap().is_empty());
+        assert_eq!(root.text(Op::Open, &path("a/b")).unwrap().to_string(), "a\\b");
+    }
+
+    #[test]
+    fn what_would_mean_something_else_is_refused() {
+        for odd in ["a\\b", "a:stream", "star*", "new\nline", "x?"] {
+            let error = Base::parse("").text(Op::Create, &path(odd)).unwrap_err();
+            assert_eq!(error.kind, ErrorKind::NameRefused, "{odd}");
+        }
+    }
+
+    #[test]
+    fn lone_surrogates_and_raw_bytes_come_back() {
+        let lone = Text::from_units(vec![0x61, 0xD83D, 0x62]);
+        let name = name_of(&lone).unwrap();
+        let text = Base::parse("")
+            .text(Op::Open, &RelPath::root().join(&name))
+            .unwrap();
+        assert_eq!(text, lone);
+        let raw = Name::new(b"\xff\x80").unwrap();
+        let text = Base::parse("")
+            .text(Op::Open, &RelPath::root().join(&raw))
+            .unwrap();
+        assert_eq!(name_of(&text), Some(raw));
+        assert_eq!(name_of(&Text::from("a/b")), None);
+        assert_eq!(name_of(&Text::from("..")), None);
+        assert_eq!(path_of(&Text::from("a\\b")), Some(path("a/b")));
+    }
+
+    #[test]
+    fn streams_stand_behind_the_path() {
+        let stream: Vec<u16> = "Zone.Identifier".encode_utf16().collect();
+        let text = stream_of(&Text::from("a\\file"), &stream);
+        assert_eq!(text.to_string(), "a\\file:Zone.Identifier:$DATA");
+    }
+}

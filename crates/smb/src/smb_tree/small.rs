@@ -1,0 +1,148 @@
+//! Small files in one round trip.
+
+use ropeway_block::BlockMut;
+use ropeway_smb_proto::wire::FileAttributes;
+use ropeway_smb_proto::wire::create::CreateDisposition;
+use ropeway_vfs::{Create, Error, ErrorKind, GetSmall, GotSmall, Kind, Loss, Op, PutSmall, Result};
+
+use super::{SmbTree, map};
+
+/// Writes one: CREATE, WRITE, SET_INFO, FLUSH, rename, CLOSE in one compound.
+///
+/// What the compound cannot hold (streams to set, content larger than one WRITE, a name that is refused because a
+/// folder or a read-only file stands there) goes step by step.
+pub(super) async fn put(tree: &SmbTree, put: PutSmall) -> Result<Vec<Loss>> {
+    let inner = &tree.inner;
+    let size = put.content.as_ref().map_or(0, |content| content.len());
+    let streams = put.change.xattrs.as_ref().is_some_and(|xattrs| {
+        inner.capabilities.takes_xattrs() && (!xattrs.is_empty() || put.create != Create::New)
+    });
+    if size > inner.share.limits().write_max as usize || streams {
+        return ropeway_vfs::small::put_by_steps(tree, put).await;
+    }
+    let path = inner.base.new_text(Op::Create, &put.path)?;
+    let to = match &put.rename_to {
+        Some(to) => Some(inner.base.new_text(Op::Rename, to)?),
+        None => None,
+    };
+    let (target, temporary) = match to {
+        Some(to) => (to, Some(path)),
+        None => (path, None),
+    };
+    let mut losses = map::losses(&put.change);
+    let xattrs = put.change.xattrs.iter().flatten();
+    losses.extend(xattrs.map(map::xattr_loss));
+    let basic = map::change(&put.change, false);
+    let asks_basic = basic.is_some();
+    let request = crate::PutSmall {
+        path: target,
+        temporary,
+        disposition: match put.create {
+            Create::No => CreateDisposition::Overwrite,
+            Create::New => CreateDisposition::Create,
+            Create::IfMissing | Create::Truncate => CreateDisposition::OverwriteIf,
+        },
+        // Kept until the answer: the steps may have to follow.
+        content: put.content.clone().filter(|content| !content.is_empty()),
+        attributes: FileAttributes::NORMAL,
+        basic,
+        flush: put.sync,
+        replace: true,
+    };
+    let done = match inner.share.put_small(request).await {
+        Ok(done) => done,
+        Err(error) => return by_steps(tree, put, error).await,
+    };
+    if asks_basic && let Err(error) = done.basic {
+        let at = put.rename_to.as_ref().unwrap_or(&put.path);
+        return Err(super::errors::fault(Op::SetAttributes, at, error));
+    }
+    if !put.sync {
+        inner.dirty.add(put.rename_to.as_ref().unwrap_or(&put.path));
+    }
+    Ok(losses)
+}
+
+/// After a refusal that the steps may avoid; otherwise the error.
+async fn by_steps(tree: &SmbTree, put: PutSmall, error: crate::Error) -> Result<Vec<Loss>> {
+    let refined: Result<()> = tree.inner.refined(Op::Create, &put.path, Err(error)).await;
+    let Err(mut error) = refined else {
+        return Ok(Vec::new());
+    };
+    let replacing = put.create == Create::Truncate || put.rename_to.is_some();
+    let may_pass = matches!(
+        error.kind,
+        ErrorKind::PermissionDenied | ErrorKind::AlreadyExists | ErrorKind::IsADirectory
+    );
+    if !replacing || !may_pass {
+        return Err(error);
+    }
+    if put.create == Create::New
+        && put.rename_to.is_some()
+        && error.kind == ErrorKind::AlreadyExists
+        && tree
+            .inner
+            .stat(Op::Create, &put.path)
+            .await
+            .is_ok_and(|found| found.size > 0)
+    {
+        // The name to write under was taken before: nothing of ours.
+        error.op = Op::Create;
+        return Err(error);
+    }
+    // What the compound left under the first name is ours: it was new, or might be emptied anyway.
+    let put = PutSmall {
+        create: Create::Truncate,
+        ..put
+    };
+    ropeway_vfs::small::put_by_steps(tree, put).await
+}
+
+/// Reads one: CREATE, READ, CLOSE in one compound; streams cost their own questions.
+pub(super) async fn get(tree: &SmbTree, get: GetSmall, block: BlockMut) -> (BlockMut, Result<GotSmall>) {
+    let inner = &tree.inner;
+    let mut block = block;
+    block.set_len(0);
+    if get.size > inner.share.limits().read_max.into() {
+        return ropeway_vfs::small::get_by_steps(tree, get, block).await;
+    }
+    let text = match inner.base.text(Op::Open, &get.path) {
+        Ok(text) => text,
+        Err(error) => return (block, Err(error)),
+    };
+    let (mut block, got) = inner.share.get_small(&text, block).await;
+    let got = async {
+        let got = inner.refined(Op::Open, &get.path, got).await?;
+        let created = &got.created;
+        let mut metadata = map::created(created, inner.volume);
+        if created.basic.attributes.contains(FileAttributes::REPARSE_POINT) {
+            inner.look_into(Op::Open, &get.path, &mut metadata).await?;
+            match metadata.kind {
+                Kind::File => {}
+                Kind::Symlink => return Err(Error::new(Op::Open, &get.path, ErrorKind::SymbolicLink)),
+                _ => return Err(Error::new(Op::Open, &get.path, ErrorKind::Unsupported)),
+            }
+        }
+        let xattrs = match get.xattrs {
+            true if inner.capabilities.takes_xattrs() => Some(inner.xattrs(&get.path).await?),
+            true => Some(Vec::new()),
+            false => None,
+        };
+        Ok((metadata, xattrs, created.end_of_file))
+    };
+    match got.await {
+        Ok((metadata, xattrs, end_of_file)) => {
+            let whole = end_of_file == block.len() as u64;
+            let got = GotSmall {
+                metadata,
+                xattrs,
+                whole,
+            };
+            (block, Ok(got))
+        }
+        Err(error) => {
+            block.set_len(0);
+            (block, Err(error))
+        }
+    }
+}
