@@ -166,7 +166,7 @@ impl Driver {
             }
             tokio::task::consume_budget().await;
         }
-        self.finish();
+        self.finish().await;
     }
 
     fn now(&self) -> Duration {
@@ -523,7 +523,7 @@ impl Driver {
     }
 
     /// Gives everything back.
-    fn finish(mut self) {
+    async fn finish(mut self) {
         let reason = self.ended.clone().unwrap_or(LostReason::ClientClosed);
         tracing::debug!(%reason, "the connection ended");
         self.shared.end(self.window, reason.clone());
@@ -536,7 +536,8 @@ impl Driver {
             }));
         }
         self.requests.close();
-        while let Ok(request) = self.requests.try_recv() {
+        // Waits for those who have a place in the queue and are about to use it.
+        while let Some(request) = self.requests.recv().await {
             let _ = request
                 .answer
                 .send(Answer::Refused(Misuse::Ended, request.chain.operations));

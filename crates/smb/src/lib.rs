@@ -23,18 +23,28 @@
 //!
 //! # What is where
 //! ```text
-//! Client ─┬─ Link (one server, one login)          client.rs, link/
-//!         │    ├─ channel ── driver task ── smb_proto::client::Connection ── socket
-//!         │    └─ channel ── …                      channels.rs, driver.rs, socket.rs
-//!         └─ Share (one tree; connects again)      share.rs, reconnect.rs
-//!              ├─ Handle                           handle.rs
-//!              ├─ Directory                        directory.rs
-//!              ├─ put_small, get_small             small.rs
-//!              └─ SmbTree: a folder as vfs::Tree   smb_tree/
+//! Client ── Link (one server, one login; comes back by itself)   client.rs, link.rs, login.rs, socket.rs
+//!   │         └─ Session ─┬─ Channel ── Driver (task) ── smb_proto::client::Connection ── socket
+//!   │                     └─ Channel ── …                          channel.rs, driver.rs
+//!   │         how much is under way: depth.rs, budget.rs; on how many connections: channels.rs
+//!   ├─ shares()                                                    shares.rs
+//!   └─ Share (one tree; comes back by itself)                      share.rs, tree.rs; dfs.rs
+//!        ├─ Handle (reclaimed, or opened again by path)            handle.rs, opened.rs, open.rs
+//!        ├─ Directory                                              directory.rs
+//!        ├─ put_small, get_small                                   small.rs
+//!        └─ SmbTree: a folder as vfs::Tree                         smb_tree/
 //! ```
 //! One task owns one connection and its socket; everything else sends it chains of requests over a bounded queue.
-//! Every future here may be dropped at any time: the request is cancelled, and its blocks are kept until the server
-//! has answered. Nothing holds a lock over an await.
+//! Every future here may be dropped at any time: the request is cancelled, its blocks are kept until the server has
+//! answered, and what it opened meanwhile is closed. All must be polled in a tokio runtime with I/O and time, the one
+//! that [`Client::connect`] was called in.
+//!
+//! # When the connection is lost
+//! The next request connects again, with growing pauses, until [`ClientOptions::timeout`]; requests that meet it
+//! meanwhile wait for the same attempt. Reads, writes and questions are sent again; what would be something else the
+//! second time (exclusive creation, renaming) ends with [`LostReason::OutcomeUnknown`] if it had been sent. A file that
+//! the server does not have open any more is opened by its path if it is the same file; then [`Handle::flush`] tells once
+//! that writes not flushed before are in doubt.
 
 mod budget;
 mod channel;

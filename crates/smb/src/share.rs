@@ -13,7 +13,7 @@ use ropeway_smb_proto::wire::query_info::QueryInfoResponse;
 use ropeway_smb_proto::wire::tree_connect::{ShareCapabilities, ShareFlags, ShareType};
 use ropeway_smb_proto::wire::{FileId, NtStatus, Text, TreeId};
 
-use crate::dfs::routed;
+use crate::dfs::{Route, routed};
 use crate::link::Outcome;
 use crate::opened::{Durability, HandleInner};
 use crate::tree::{Ran, Replay, ShareInner, check, first, nth};
@@ -213,13 +213,20 @@ impl Share {
     /// # Errors
     /// The new name is taken and `replace` is not set, or the user may not.
     pub async fn rename(&self, from: &Text, to: &Text, replace: bool) -> Result<()> {
-        let information = FileRenameInformation {
-            replace_if_exists: replace,
-            name: to.clone(),
-        };
         check_path(to)?;
+        routed!(self, from, |share, from| {
+            // Where DFS leads one name, it leads the other.
+            let information = FileRenameInformation {
+                replace_if_exists: replace,
+                name: Route::start(self, to).path,
+            };
+            share.rename_here(from, &information).await
+        })
+    }
+
+    async fn rename_here(&self, from: &Text, to: &FileRenameInformation) -> Result<()> {
         let open = OpenFile::delete();
-        let steps = |tree, file| vec![ops::set_file(tree, file, &information)];
+        let steps = |tree, file| vec![ops::set_file(tree, file, to)];
         let done = self.compound(from, &open, Replay::Once, steps).await?;
         check("rename", nth(&done.replies, 0)?)
     }

@@ -8,7 +8,7 @@ use ropeway_smb_proto::wire::info::{FileBasicInformation, FileRenameInformation}
 use ropeway_smb_proto::wire::write::WriteResponse;
 use ropeway_smb_proto::wire::{FileAttributes, FileId, NtStatus, Text, TreeId};
 
-use crate::dfs::routed;
+use crate::dfs::{Route, routed};
 use crate::link::Outcome;
 use crate::share::{Refusal, check_path, refusal};
 use crate::tree::{ATTEMPTS, Ran, Replay, check, first, nth};
@@ -107,14 +107,18 @@ impl Share {
     /// # Errors
     /// The first step that failed. If it was not the first, a file may be left, at `temporary` where there is one.
     pub async fn put_small(&self, put: PutSmall) -> Result<PutDone> {
-        routed!(self, &put.path, |share, path| share.put_here(&put, path).await)
+        routed!(self, &put.path, |share, path| {
+            // Where DFS leads one name, it leads the other.
+            let there = PutSmall {
+                path: path.clone(),
+                temporary: put.temporary.as_ref().map(|name| Route::start(self, name).path),
+                ..put.clone()
+            };
+            share.put_here(&there).await
+        })
     }
 
-    async fn put_here(&self, put: &PutSmall, path: &Text) -> Result<PutDone> {
-        if put.path.units() != path.units() && put.temporary.is_some() {
-            // DFS leads elsewhere, where the temporary name is another one too.
-            return Err(Error::refused("write", NtStatus::PATH_NOT_COVERED));
-        }
+    async fn put_here(&self, put: &PutSmall) -> Result<PutDone> {
         let length = put.content.as_ref().map_or(0, |block| block.len() as u64);
         if length > u64::from(self.limits().write_max) {
             return Err(Error::Misuse("a write is longer than the server allows"));
@@ -134,7 +138,7 @@ impl Share {
             false => Replay::Safe,
         };
         let _permit = self.client().link().budget.acquire(length.max(1)).await;
-        let first = put.temporary.as_ref().unwrap_or(path);
+        let first = put.temporary.as_ref().unwrap_or(&put.path);
         let steps = put.steps();
         let done = self
             .compound(first, &open, replay, |tree, file| put.operations(tree, file))
@@ -186,44 +190,8 @@ impl Share {
             if !link.compounds.load(Ordering::Relaxed) {
                 return self.get_plainly(path, &open, slot, length).await;
             }
-            let (session, tree) = self.inner().tree().await?;
-            let block = slot.take().expect("the block is put back after each attempt");
-            let operations = vec![
-                ops::create(tree.id, path, &open, OplockLevel::None, Vec::new()),
-                ops::read(tree.id, FileId::RELATED, 0, length, block),
-                ops::close(tree.id, FileId::RELATED, false),
-            ];
-            let mut replies = match session.exchange(tree.chain(operations), u64::from(length)).await {
-                Outcome::Replied(replies) => replies,
-                Outcome::Lost { mut operations, .. } => {
-                    *slot = operations
-                        .get_mut(1)
-                        .and_then(|operation| operation.receive.take());
-                    continue;
-                }
-                Outcome::Failed {
-                    mut operations,
-                    error,
-                } => {
-                    *slot = operations
-                        .get_mut(1)
-                        .and_then(|operation| operation.receive.take());
-                    return Err(error);
-                }
-            };
-            *slot = replies.get_mut(1).and_then(|reply| reply.payload.take());
-            match first(&replies)?.status() {
-                NtStatus::NETWORK_SESSION_EXPIRED => continue,
-                NtStatus::NETWORK_NAME_DELETED => {
-                    self.inner().forget(tree);
-                    continue;
-                }
-                _ => {}
-            }
-            let ran = Ran {
-                session,
-                tree,
-                replies,
+            let Some(ran) = self.try_get(path, &open, slot, length).await? else {
+                continue;
             };
             if let Refusal::Compound = refusal(&ran.replies) {
                 self.close_left_open(&ran);
@@ -247,6 +215,52 @@ impl Share {
             });
         }
         Err(Error::Lost(LostReason::Closed))
+    }
+
+    /// The compound, once; `None` if there are no answers.
+    async fn try_get(
+        &self,
+        path: &Text,
+        open: &OpenFile,
+        slot: &mut Option<BlockMut>,
+        length: u32,
+    ) -> Result<Option<Ran>> {
+        let (session, tree) = self.inner().tree().await?;
+        let block = slot.take().expect("the block is put back after each attempt");
+        let operations = vec![
+            ops::create(tree.id, path, open, OplockLevel::None, Vec::new()),
+            ops::read(tree.id, FileId::RELATED, 0, length, block),
+            ops::close(tree.id, FileId::RELATED, false),
+        ];
+        let back = |operations: &mut Vec<Operation>| operations.get_mut(1)?.receive.take();
+        let mut replies = match session.exchange(tree.chain(operations), u64::from(length)).await {
+            Outcome::Replied(replies) => replies,
+            Outcome::Lost { mut operations, .. } => {
+                *slot = back(&mut operations);
+                return Ok(None);
+            }
+            Outcome::Failed {
+                mut operations,
+                error,
+            } => {
+                *slot = back(&mut operations);
+                return Err(error);
+            }
+        };
+        *slot = replies.get_mut(1).and_then(|reply| reply.payload.take());
+        match first(&replies)?.status() {
+            NtStatus::NETWORK_SESSION_EXPIRED => return Ok(None),
+            NtStatus::NETWORK_NAME_DELETED => {
+                self.inner().forget(tree);
+                return Ok(None);
+            }
+            _ => {}
+        }
+        Ok(Some(Ran {
+            session,
+            tree,
+            replies,
+        }))
     }
 
     async fn get_plainly(

@@ -1,4 +1,5 @@
 //! The client against Samba: every dialect, signing and encryption; files, directories, small files.
+#![allow(clippy::unwrap_used, reason = "a test")]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! DFS, sealed shares, further channels, guests.
+#![allow(clippy::unwrap_used, reason = "a test")]
 
 mod common;
 
@@ -40,6 +41,22 @@ async fn dfs_leads_to_another_share() {
         assert_eq!(file.created().end_of_file, 5);
         assert_eq!(file.path(), &text("inner\\file"));
     }
+    let put = ropeway_smb::PutSmall {
+        path: text("link\\new"),
+        temporary: Some(text("link\\new.part")),
+        disposition: CreateDisposition::Create,
+        content: Some(block(&pool, b"put").await),
+        attributes: ropeway_smb::FileAttributes::NORMAL,
+        basic: None,
+        flush: false,
+        replace: false,
+    };
+    share.put_small(put).await.unwrap();
+    share
+        .rename(&text("link\\new"), &text("link\\newer"), false)
+        .await
+        .unwrap();
+    assert_eq!(std::fs::read(other.path().join("newer")).unwrap(), b"put");
     let missing = share.stat(&text("link\\nothing")).await.unwrap_err();
     assert_eq!(missing.status(), Some(NtStatus::OBJECT_NAME_NOT_FOUND));
 }

@@ -1,4 +1,5 @@
 //! Lost connections, restarted servers, dropped futures.
+#![allow(clippy::unwrap_used, reason = "a test")]
 
 mod common;
 

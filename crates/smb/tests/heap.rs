@@ -1,0 +1,66 @@
+//! What a bulk transfer takes from the heap in its steady state: nothing of a block's size, and little else.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod common;
+
+use std::alloc::System;
+
+use common::{bytes, connect, start, text};
+use futures_util::{StreamExt, stream};
+use ropeway_block::Pool;
+use ropeway_peers::or_skip;
+use ropeway_smb::{Handle, OpenFile};
+use ropeway_smb_proto::wire::create::CreateDisposition;
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+const BLOCK: usize = 256 << 10;
+
+async fn pass(file: &Handle, pool: &Pool, blocks: u64, write: bool) {
+    stream::iter(0..blocks)
+        .for_each_concurrent(8, |index| async move {
+            let mut block = pool.get().await;
+            let offset = index * BLOCK as u64;
+            if write {
+                block.set_len(BLOCK);
+                file.write_at(offset, block.freeze()).await.unwrap();
+            } else {
+                let (block, outcome) = file.read_at(offset, block, BLOCK).await;
+                outcome.unwrap();
+                assert_eq!(block.len(), BLOCK);
+            }
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn blocks_cost_no_large_allocation() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("f"), bytes(64 << 20, 1)).unwrap();
+    let smbd = or_skip!(start(folder.path()));
+    let client = connect(&smbd).await;
+    let share = client.share("data").await.unwrap();
+    let pool = Pool::new(BLOCK, 16);
+    let blocks = 256;
+    let file = share
+        .open(&text("f"), &OpenFile::write(CreateDisposition::Open))
+        .await
+        .unwrap();
+    for write in [false, true] {
+        pass(&file, &pool, blocks, write).await;
+        let region = Region::new(ALLOCATOR);
+        pass(&file, &pool, blocks, write).await;
+        let change = region.change();
+        let count = change.allocations + change.reallocations;
+        let bytes = change.bytes_allocated / blocks as usize;
+        println!("write {write}: {count} allocations for {blocks} blocks, {bytes} bytes for each");
+        // Requests, answers and their bookkeeping: none as large as a page, let alone a block.
+        assert!(bytes < 4096, "{bytes} bytes for each block");
+        assert!(
+            count <= 24 * blocks as usize,
+            "{count} allocations for {blocks} blocks"
+        );
+    }
+}
