@@ -45,6 +45,11 @@ impl FileTask {
         token_of(self.folder.root().index, &self.source_path)
     }
 
+    /// Where it will be in the end, under the name it has there.
+    pub(crate) fn landed(&self) -> RelPath {
+        self.folder.shown(&self.name)
+    }
+
     /// The path for messages: where it will be, under the name that the user knows if that had to be mapped.
     pub(crate) fn shown(&self) -> RelPath {
         let known = self.source_path.file_name().filter(|name| {
@@ -551,7 +556,7 @@ pub(crate) async fn backup_path(
 
 fn record_hash(context: &Context, task: &FileTask, hash: &[u8; 32]) {
     if let Some(hashes) = &context.hashes
-        && let Err(error) = hashes.add(&task.shown(), hash)
+        && let Err(error) = hashes.add(&task.landed(), hash)
     {
         context.fatal(crate::status::Fatal::new(
             crate::status::Status::TargetUnwritable,

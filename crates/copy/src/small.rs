@@ -129,7 +129,7 @@ pub(crate) async fn finished(context: &Arc<Context>, task: FileTask, done: &Batc
         context.item(&task.shown(), action, done.size);
     }
     if let (Some(hashes), Some(hash)) = (&context.hashes, &done.hash)
-        && let Err(error) = hashes.add(&task.shown(), hash)
+        && let Err(error) = hashes.add(&task.landed(), hash)
     {
         context.note(None, format!("cannot keep a hash: {error}"));
     }

@@ -82,6 +82,7 @@ fn by_type(root: &OwnedFd, fstype: &str) -> Capabilities {
         page_cache: true,
         // fusefat loses the content, and a look right after the rename does not tell: the kernel still has the names.
         folder_renames: !fstype.starts_with("fuse") && !fstype.is_empty(),
+        replaces_open: true,
         creation_times: false,
         batches_in_flight: 2,
         small_in_flight: 1,

@@ -53,6 +53,7 @@ pub(crate) fn capabilities() -> Capabilities {
         stable_ids: true,
         page_cache: true,
         folder_renames: true,
+        replaces_open: true,
         creation_times: false,
         batches_in_flight: 2,
         small_in_flight: 1,

@@ -59,7 +59,10 @@ impl Oplocks {
     }
 
     pub(crate) fn remove(&self, file_id: FileId) -> Option<(TreeId, bool)> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&file_id)
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&file_id)
     }
 }
 

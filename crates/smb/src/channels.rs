@@ -138,6 +138,9 @@ mod tests {
         assert_eq!(policy.advise(Duration::ZERO, load(true)), None);
         assert_eq!(policy.advise(Duration::from_secs(1), load(false)), None);
         assert_eq!(policy.advise(Duration::from_secs(3), load(true)), None);
-        assert_eq!(policy.advise(Duration::from_secs(6), load(true)), Some(Advice::Open));
+        assert_eq!(
+            policy.advise(Duration::from_secs(6), load(true)),
+            Some(Advice::Open)
+        );
     }
 }

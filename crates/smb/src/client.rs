@@ -124,7 +124,11 @@ impl Client {
     /// [`Error::Lost`](crate::Error::Lost).
     pub async fn close(self) {
         let elsewhere: Vec<_> = {
-            let mut clients = self.inner.elsewhere.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut clients = self
+                .inner
+                .elsewhere
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
             clients.drain().collect()
         };
         for (_, client) in elsewhere {
@@ -145,14 +149,24 @@ impl Client {
         }
         let key = host.to_ascii_lowercase();
         let known = |clients: &HashMap<String, Client>| clients.get(&key).cloned();
-        if let Some(client) = known(&self.inner.elsewhere.lock().unwrap_or_else(PoisonError::into_inner)) {
+        if let Some(client) = known(
+            &self
+                .inner
+                .elsewhere
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner),
+        ) {
             return Ok(client);
         }
         let link = &self.inner.link;
         // Referrals have no ports: one that is not the usual is used for all servers of the namespace.
         let endpoint = Endpoint::new(host, own.port);
         let client = Box::pin(Self::connect(&endpoint, link.login.clone(), link.options.clone())).await?;
-        let mut clients = self.inner.elsewhere.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut clients = self
+            .inner
+            .elsewhere
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         Ok(clients.entry(key).or_insert(client).clone())
     }
 }

@@ -133,7 +133,9 @@ impl Depth {
         self.delivered += bytes;
         self.delivered_at = now;
         self.answered(now.saturating_sub(stamp.sent_at));
-        let took = now.saturating_sub(stamp.delivered_at).max(Duration::from_micros(1));
+        let took = now
+            .saturating_sub(stamp.delivered_at)
+            .max(Duration::from_micros(1));
         let rate = (self.delivered - stamp.delivered) as f64 / took.as_secs_f64();
         // Saturates: a float cast does.
         let rate = rate as u64;
@@ -218,8 +220,16 @@ mod tests {
             let product = rate * delay_ms as f64 / 1000.0;
             assert!(depth.is_steady());
             assert!(depth.rate() as f64 > 0.95 * rate, "{} of {rate}", depth.rate());
-            assert!(depth.window() as f64 >= 1.5 * product, "{} for {product}", depth.window());
-            assert!(depth.window() as f64 <= 2.5 * product + 5e6, "{} for {product}", depth.window());
+            assert!(
+                depth.window() as f64 >= 1.5 * product,
+                "{} for {product}",
+                depth.window()
+            );
+            assert!(
+                depth.window() as f64 <= 2.5 * product + 5e6,
+                "{} for {product}",
+                depth.window()
+            );
         }
     }
 

@@ -82,7 +82,12 @@ impl Route {
         self.hops += 1;
         let inner = self.share.inner();
         let client = &inner.client;
-        let mut asked = client.link().endpoint.unc_host().encode_utf16().collect::<Vec<u16>>();
+        let mut asked = client
+            .link()
+            .endpoint
+            .unc_host()
+            .encode_utf16()
+            .collect::<Vec<u16>>();
         asked.insert(0, SEPARATOR);
         asked.push(SEPARATOR);
         asked.extend(inner.name.encode_utf16());
@@ -141,7 +146,9 @@ impl Redirect {
     /// Where a path leads whose first `taken` units are the prefix.
     fn apply(&self, units: &[u16], taken: usize) -> (Share, Text) {
         let mut path = self.path.units().to_vec();
-        let rest = units[taken..].strip_prefix(&[SEPARATOR]).unwrap_or(&units[taken..]);
+        let rest = units[taken..]
+            .strip_prefix(&[SEPARATOR])
+            .unwrap_or(&units[taken..]);
         if !path.is_empty() && !rest.is_empty() {
             path.push(SEPARATOR);
         }
@@ -163,7 +170,10 @@ impl Redirects {
                 .strip_prefix(redirect.prefix.units())
                 .is_some_and(|rest| rest.is_empty() || rest[0] == SEPARATOR || redirect.prefix.is_empty())
         };
-        let best = kept.iter().filter(leads).max_by_key(|redirect| redirect.prefix.units().len())?;
+        let best = kept
+            .iter()
+            .filter(leads)
+            .max_by_key(|redirect| redirect.prefix.units().len())?;
         Some(best.apply(path.units(), best.prefix.units().len()))
     }
 
@@ -202,5 +212,7 @@ async fn ask(share: &Share, path: Text) -> Result<DfsReferralResponse> {
     let ran = ipc.inner().run(Replay::Safe, 0, build).await?;
     let reply = first(&ran.replies)?;
     check("ask where DFS leads", reply)?;
-    Ok(DfsReferralResponse::decode(IoctlResponse::decode(&mut reply.body())?.output)?)
+    Ok(DfsReferralResponse::decode(
+        IoctlResponse::decode(&mut reply.body())?.output,
+    )?)
 }

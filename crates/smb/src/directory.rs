@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 use crate::link::Outcome;
 use crate::opened::HandleInner;
 use crate::share::{Refusal, check_path, refusal};
-use crate::tree::{ATTEMPTS, Replay, Ran, check};
+use crate::tree::{ATTEMPTS, Ran, Replay, check};
 use crate::{Error, Handle, LostReason, OpenFile, Result, Share, ops};
 
 /// Bytes of the two answers that come with the open: some 400 names each, so that small directories end with the second.
@@ -64,7 +64,10 @@ impl Directory {
                 ]
             };
             let ran = share.inner().run(Replay::Safe, 0, build).await?;
-            let is_open = ran.replies.first().is_some_and(|reply| reply.status().is_success());
+            let is_open = ran
+                .replies
+                .first()
+                .is_some_and(|reply| reply.status().is_success());
             if matches!(refusal(&ran.replies), Refusal::Request) || !is_open {
                 let mut opened = Self::new(share, path, &pattern, &open, &ran)?;
                 opened.take_first(&ran.replies)?;

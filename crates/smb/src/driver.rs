@@ -174,7 +174,10 @@ impl Driver {
     }
 
     fn deadline(&self) -> Option<Duration> {
-        [self.connection.deadline(), self.parting].into_iter().flatten().min()
+        [self.connection.deadline(), self.parting]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Events, and what is to be sent.
@@ -198,7 +201,10 @@ impl Driver {
                 Event::LoginFailed(fault) => self.login_failed(fault),
                 Event::SessionExpired => {
                     tracing::debug!("the session expired; logging in again");
-                    let again = self.authenticator.mechanisms().map(|it| self.connection.log_in(it));
+                    let again = self
+                        .authenticator
+                        .mechanisms()
+                        .map(|it| self.connection.log_in(it));
                     if !matches!(again, Ok(Ok(()))) {
                         self.ended = Some(LostReason::SessionEnded);
                     }
@@ -249,7 +255,9 @@ impl Driver {
             LoginError::Unprotected => {
                 Error::Misuse("the server offers only a guest's session, which is neither signed nor sealed")
             }
-            LoginError::NoEncryption => Error::Misuse("the server cannot encrypt, and encryption is required"),
+            LoginError::NoEncryption => {
+                Error::Misuse("the server cannot encrypt, and encryption is required")
+            }
             _ => Error::PeerMisbehaved(fault.to_string()),
         };
         if let Some(ready) = self.ready.take() {
@@ -271,7 +279,8 @@ impl Driver {
         let first = chain.operations.first();
         let tree = first.map_or(TreeId(0), |operation| operation.tree);
         let encrypt = chain.encrypt;
-        let is_plain = bytes == 0 && first.is_some_and(|operation| operation.command != Command::ChangeNotify);
+        let is_plain =
+            bytes == 0 && first.is_some_and(|operation| operation.command != Command::ChangeNotify);
         match self.connection.submit(chain) {
             Ok(ticket) => {
                 let now = self.now();
@@ -304,7 +313,9 @@ impl Driver {
     }
 
     fn replied(&mut self, ticket: Ticket, replies: Vec<Reply>) {
-        let Some(pending) = self.forget(ticket) else { return };
+        let Some(pending) = self.forget(ticket) else {
+            return;
+        };
         let now = self.now();
         match pending.stamp {
             Some(stamp) => {
@@ -526,7 +537,9 @@ impl Driver {
         }
         self.requests.close();
         while let Ok(request) = self.requests.try_recv() {
-            let _ = request.answer.send(Answer::Refused(Misuse::Ended, request.chain.operations));
+            let _ = request
+                .answer
+                .send(Answer::Refused(Misuse::Ended, request.chain.operations));
         }
     }
 }
@@ -538,7 +551,9 @@ pub(crate) fn left_open(replies: &[Reply]) -> Option<FileId> {
     for reply in replies.iter().filter(is_success) {
         match reply.header.command {
             Command::Create => {
-                file_id = CreateResponse::decode(&mut reply.body()).ok().map(|created| created.file_id);
+                file_id = CreateResponse::decode(&mut reply.body())
+                    .ok()
+                    .map(|created| created.file_id);
             }
             Command::Close => file_id = None,
             _ => {}

@@ -36,13 +36,24 @@ impl Handle {
         let handle = &self.inner;
         let fits = length <= block.capacity() && length <= handle.share.limits().read_max as usize;
         let Some(length) = u32::try_from(length).ok().filter(|_| fits) else {
-            return (block, Err(Error::Misuse("a read is longer than its block or the server allows")));
+            return (
+                block,
+                Err(Error::Misuse(
+                    "a read is longer than its block or the server allows",
+                )),
+            );
         };
         if length == 0 {
             block.set_len(0);
             return (block, Ok(()));
         }
-        let _permit = handle.share.client().link().budget.acquire(u64::from(length)).await;
+        let _permit = handle
+            .share
+            .client()
+            .link()
+            .budget
+            .acquire(u64::from(length))
+            .await;
         self.read_without_permit(offset, block, length as usize).await
     }
 
@@ -68,7 +79,10 @@ impl Handle {
             block = match at.session.exchange(chain, u64::from(length)).await {
                 Outcome::Replied(replies) => {
                     link.consider_channels(&at.session);
-                    let reply = replies.into_iter().next().expect("a chain has an answer to each operation");
+                    let reply = replies
+                        .into_iter()
+                        .next()
+                        .expect("a chain has an answer to each operation");
                     let status = reply.status();
                     let mut block = reply.payload.expect("a READ's answer has its block");
                     match status {
@@ -115,7 +129,11 @@ impl Handle {
         for _ in 0..ATTEMPTS {
             let at = handle.opened().await?;
             let operation = ops::write(at.tree.id, at.file_id, offset, block);
-            match at.session.exchange(at.tree.chain(vec![operation]), length as u64).await {
+            match at
+                .session
+                .exchange(at.tree.chain(vec![operation]), length as u64)
+                .await
+            {
                 Outcome::Replied(replies) => {
                     link.consider_channels(&at.session);
                     let reply = first(&replies)?;
@@ -251,7 +269,9 @@ impl Handle {
         if reply.status() == NtStatus::NOTIFY_ENUM_DIR {
             return Ok(Vec::new());
         }
-        Ok(decode_changes(ChangeNotifyResponse::decode(&mut reply.body())?.output)?)
+        Ok(decode_changes(
+            ChangeNotifyResponse::decode(&mut reply.body())?.output,
+        )?)
     }
 
     /// Closes it and waits for the server's word. A file whose connection is lost is closed by the server itself.

@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
-use ropeway_smb_proto::client::{Chain, Config, Connection, DropReason, Misuse, Negotiated, Reply, SessionSecret};
+use ropeway_smb_proto::client::{
+    Chain, Config, Connection, DropReason, Misuse, Negotiated, Reply, SessionSecret,
+};
 use ropeway_smb_proto::wire::negotiate::Capabilities;
 use ropeway_smb_proto::wire::session_setup::SessionFlags;
 use ropeway_smb_proto::wire::{Guid, SessionId, Text};
@@ -63,8 +65,14 @@ pub(crate) struct Session {
 pub(crate) enum Outcome {
     Replied(Vec<Reply>),
     /// The connection went down; another attempt may be made if the request bears it.
-    Lost { operations: Vec<Operation>, sent: bool },
-    Failed { operations: Vec<Operation>, error: Error },
+    Lost {
+        operations: Vec<Operation>,
+        sent: bool,
+    },
+    Failed {
+        operations: Vec<Operation>,
+        error: Error,
+    },
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -73,7 +81,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Link {
     /// Connects for the first time: one attempt, so that a wrong address is known at once.
-    pub(crate) async fn connect(endpoint: &Endpoint, login: Login, options: ClientOptions) -> Result<Arc<Self>> {
+    pub(crate) async fn connect(
+        endpoint: &Endpoint,
+        login: Login,
+        options: ClientOptions,
+    ) -> Result<Arc<Self>> {
         options.validate()?;
         let link = Arc::new(Self {
             authenticator: Arc::new(Authenticator::new(&login, &endpoint.host)),
@@ -131,7 +143,9 @@ impl Link {
         if self.is_closed.load(Ordering::Acquire) {
             return Err(Error::Lost(LostReason::ClientClosed));
         }
-        Ok(lock(&self.current).clone().filter(|session| session.is_standing()))
+        Ok(lock(&self.current)
+            .clone()
+            .filter(|session| session.is_standing()))
     }
 
     async fn reconnect(&self, deadline: Instant) -> Result<Arc<Session>> {
@@ -186,7 +200,11 @@ impl Link {
             .capabilities
             .contains(Capabilities::MULTI_CHANNEL)
             && ready.session.is_some();
-        let channels_max = if can_bind { usize::from(self.options.channels_max) } else { 1 };
+        let channels_max = if can_bind {
+            usize::from(self.options.channels_max)
+        } else {
+            1
+        };
         Ok(Arc::new(Session {
             number,
             negotiated: ready.negotiated,
@@ -224,7 +242,11 @@ impl Link {
         };
         begun.map_err(|fault| Error::PeerMisbehaved(fault.to_string()))?;
         let window_max = self.options.bytes_in_flight_max;
-        let shared = Arc::new(Shared::new(Arc::clone(&self.budget), window_max, Arc::clone(oplocks)));
+        let shared = Arc::new(Shared::new(
+            Arc::clone(&self.budget),
+            window_max,
+            Arc::clone(oplocks),
+        ));
         let (channel, queues) = Channel::new(Arc::clone(&shared));
         let (sender, ready) = oneshot::channel();
         let authenticator = Arc::clone(&self.authenticator);
@@ -302,7 +324,9 @@ fn is_passing(error: &Error) -> bool {
 
 impl Session {
     pub(crate) fn is_standing(&self) -> bool {
-        self.read_channels().iter().any(|channel| channel.ended().is_none())
+        self.read_channels()
+            .iter()
+            .any(|channel| channel.ended().is_none())
     }
 
     /// Why the first connection ended.
@@ -319,7 +343,10 @@ impl Session {
     }
 
     pub(crate) fn channels(&self) -> usize {
-        self.read_channels().iter().filter(|channel| channel.ended().is_none()).count()
+        self.read_channels()
+            .iter()
+            .filter(|channel| channel.ended().is_none())
+            .count()
     }
 
     pub(crate) fn window(&self) -> u64 {
@@ -327,7 +354,10 @@ impl Session {
     }
 
     pub(crate) fn round_trip(&self) -> Option<Duration> {
-        self.read_channels().iter().filter_map(|channel| channel.round_trip()).min()
+        self.read_channels()
+            .iter()
+            .filter_map(|channel| channel.round_trip())
+            .min()
     }
 
     /// The connection with the least to do.

@@ -73,7 +73,11 @@ impl Durability {
             false => None,
         };
         // [MS-SMB2] 3.3.5.9.6: durable opens need a batch oplock (or a lease).
-        let oplock = if is_wanted { OplockLevel::Batch } else { OplockLevel::None };
+        let oplock = if is_wanted {
+            OplockLevel::Batch
+        } else {
+            OplockLevel::None
+        };
         Ok(Self {
             oplock,
             create_guid,

@@ -177,7 +177,13 @@ pub(crate) fn set_security(
 }
 
 /// QUERY_DIRECTORY.
-pub(crate) fn list(tree: TreeId, file_id: FileId, pattern: &Text, restart: bool, output_max: u32) -> Operation {
+pub(crate) fn list(
+    tree: TreeId,
+    file_id: FileId,
+    pattern: &Text,
+    restart: bool,
+    output_max: u32,
+) -> Operation {
     let request = QueryDirectoryRequest {
         information_class: DirectoryClass::IdBothDirectory.info_class() as u8,
         flags: if restart {
@@ -196,7 +202,13 @@ pub(crate) fn list(tree: TreeId, file_id: FileId, pattern: &Text, restart: bool,
 }
 
 /// IOCTL with an FSCTL code.
-pub(crate) fn ioctl(tree: TreeId, file_id: FileId, code: CtlCode, input: &[u8], output_max: u32) -> Operation {
+pub(crate) fn ioctl(
+    tree: TreeId,
+    file_id: FileId,
+    code: CtlCode,
+    input: &[u8],
+    output_max: u32,
+) -> Operation {
     let request = IoctlRequest::fsctl(code, file_id, input, output_max);
     let mut operation = Operation::encoded(Command::Ioctl, tree, |w| request.encode(w));
     operation.response_max = output_max;

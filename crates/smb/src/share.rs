@@ -17,9 +17,7 @@ use crate::dfs::routed;
 use crate::link::Outcome;
 use crate::opened::{Durability, HandleInner};
 use crate::tree::{Ran, Replay, ShareInner, check, first, nth};
-use crate::{
-    Client, Created, Directory, Error, Handle, LostReason, OpenFile, Operation, Reply, Result, ops,
-};
+use crate::{Client, Created, Directory, Error, Handle, LostReason, OpenFile, Operation, Reply, Result, ops};
 
 /// A share, connected to. Clones are the same share. A lost connection is made again, and the share with it.
 #[derive(Clone)]
@@ -149,7 +147,8 @@ impl Share {
     /// # Errors
     /// The directory cannot be opened or listed. One without a matching name is an empty list.
     pub async fn list(&self, path: &Text, pattern: &str) -> Result<Directory> {
-        routed!(self, path, |share, path| Directory::open(share, path, pattern).await)
+        routed!(self, path, |share, path| Directory::open(share, path, pattern)
+            .await)
     }
 
     /// All about a file or directory, in one round trip; a reparse point is not followed.
@@ -168,7 +167,9 @@ impl Share {
         let done = self.compound(path, &open, Replay::Safe, steps).await?;
         let reply = nth(&done.replies, 0)?;
         check("query", reply)?;
-        Ok(FileAllInformation::decode(QueryInfoResponse::decode(&mut reply.body())?.output)?)
+        Ok(FileAllInformation::decode(
+            QueryInfoResponse::decode(&mut reply.body())?.output,
+        )?)
     }
 
     /// Makes a directory, in one round trip.
@@ -178,7 +179,10 @@ impl Share {
     pub async fn make_directory(&self, path: &Text) -> Result<()> {
         routed!(self, path, |share, path| {
             let open = OpenFile::make_directory();
-            share.compound(path, &open, Replay::Once, |_, _| Vec::new()).await.map(drop)
+            share
+                .compound(path, &open, Replay::Once, |_, _| Vec::new())
+                .await
+                .map(drop)
         })
     }
 
@@ -194,7 +198,11 @@ impl Share {
         })
     }
 
-    async fn remove_here(&self, path: &Text, steps: impl FnMut(TreeId, FileId) -> Vec<Operation>) -> Result<()> {
+    async fn remove_here(
+        &self,
+        path: &Text,
+        steps: impl FnMut(TreeId, FileId) -> Vec<Operation>,
+    ) -> Result<()> {
         let open = OpenFile::delete();
         let done = self.compound(path, &open, Replay::Once, steps).await?;
         check("remove", nth(&done.replies, 0)?)
@@ -229,7 +237,9 @@ impl Share {
                 ops::query_volume::<FileFsFullSizeInformation>(tree, file),
             ]
         };
-        let done = self.compound(&Text::default(), &open, Replay::Safe, steps).await?;
+        let done = self
+            .compound(&Text::default(), &open, Replay::Safe, steps)
+            .await?;
         Ok(Volume {
             volume: fs(&done.replies, 0)?,
             attributes: fs(&done.replies, 1)?,

@@ -3,9 +3,9 @@
 use ropeway_block::Pool;
 use ropeway_smb_proto::rpc::client::{ShareEnum, Step};
 use ropeway_smb_proto::rpc::srvsvc::{PIPE, ShareInfo};
+use ropeway_smb_proto::wire::NtStatus;
 use ropeway_smb_proto::wire::create::{AccessMask, CreateDisposition, CreateOptions};
 use ropeway_smb_proto::wire::fsctl::CtlCode;
-use ropeway_smb_proto::wire::NtStatus;
 
 use crate::{Client, Error, Handle, OpenFile, Result, Text};
 
@@ -70,7 +70,9 @@ pub(crate) async fn list(client: &Client) -> Result<Vec<ShareInfo>> {
             is_more = false;
             answer = block.to_vec();
             if answer.is_empty() {
-                return Err(Error::PeerMisbehaved("its list of shares ends too soon".to_owned()));
+                return Err(Error::PeerMisbehaved(
+                    "its list of shares ends too soon".to_owned(),
+                ));
             }
         }
     }

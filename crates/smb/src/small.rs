@@ -81,7 +81,11 @@ impl PutSmall {
 
     fn operations(&self, tree: TreeId, file: FileId) -> Vec<Operation> {
         let mut operations = Vec::with_capacity(6);
-        operations.extend(self.content.iter().map(|block| ops::write(tree, file, 0, block.clone())));
+        operations.extend(
+            self.content
+                .iter()
+                .map(|block| ops::write(tree, file, 0, block.clone())),
+        );
         operations.extend(self.basic.iter().map(|basic| ops::set_file(tree, file, basic)));
         if self.flush {
             operations.push(ops::flush(tree, file));
@@ -160,14 +164,17 @@ impl Share {
     /// allows).
     pub async fn get_small(&self, path: &Text, block: BlockMut) -> (BlockMut, Result<GotSmall>) {
         let mut slot = Some(block);
-        let outcome = async { routed!(self, path, |share, path| share.get_here(path, &mut slot).await) }.await;
+        let outcome =
+            async { routed!(self, path, |share, path| share.get_here(path, &mut slot).await) }.await;
         (slot.expect("the block is put back"), outcome)
     }
 
     async fn get_here(&self, path: &Text, slot: &mut Option<BlockMut>) -> Result<GotSmall> {
         check_path(path)?;
         let room = slot.as_ref().map_or(0, BlockMut::capacity);
-        let length = u32::try_from(room).unwrap_or(u32::MAX).min(self.limits().read_max);
+        let length = u32::try_from(room)
+            .unwrap_or(u32::MAX)
+            .min(self.limits().read_max);
         let open = OpenFile {
             durable: false,
             query_on_disk_id: false,
@@ -189,11 +196,18 @@ impl Share {
             let mut replies = match session.exchange(tree.chain(operations), u64::from(length)).await {
                 Outcome::Replied(replies) => replies,
                 Outcome::Lost { mut operations, .. } => {
-                    *slot = operations.get_mut(1).and_then(|operation| operation.receive.take());
+                    *slot = operations
+                        .get_mut(1)
+                        .and_then(|operation| operation.receive.take());
                     continue;
                 }
-                Outcome::Failed { mut operations, error } => {
-                    *slot = operations.get_mut(1).and_then(|operation| operation.receive.take());
+                Outcome::Failed {
+                    mut operations,
+                    error,
+                } => {
+                    *slot = operations
+                        .get_mut(1)
+                        .and_then(|operation| operation.receive.take());
                     return Err(error);
                 }
             };

@@ -69,6 +69,7 @@ fn capabilities_full() -> Capabilities {
         stable_ids: true,
         page_cache: false,
         folder_renames: true,
+        replaces_open: true,
         creation_times: true,
         batches_in_flight: 1,
         small_in_flight: 1,

@@ -294,6 +294,8 @@ pub struct Capabilities {
     pub xattrs: bool,
     /// A filled folder can be renamed, and keeps its content (fusefat loses it).
     pub folder_renames: bool,
+    /// A file that is open may be replaced or removed, and lives on until it is closed (SMB servers refuse).
+    pub replaces_open: bool,
     /// Creation times can be set (Linux file systems cannot; SMB can).
     pub creation_times: bool,
     /// Symbolic links can be made.

@@ -9,7 +9,7 @@ use futures_util::future::try_join_all;
 use ropeway_block::{Block, BlockMut};
 use ropeway_smb_proto::wire::create::{CreateDisposition, CreateOptions};
 use ropeway_smb_proto::wire::info::{FileAllInformation, FileEndOfFileInformation};
-use ropeway_smb_proto::wire::{FileAttributes, NtStatus};
+use ropeway_smb_proto::wire::{FileAttributes, FileTime, NtStatus};
 use ropeway_vfs::{
     Create, Error, ErrorKind, Extent, File, Kind, Loss, Metadata, MetadataChange, Op, OpenOptions, Pending,
     RelPath, Result, Xattr,
@@ -21,16 +21,19 @@ use super::ranges::Ranges;
 use super::{Inner, map};
 use crate::{Handle, OpenFile};
 
-/// A write this far behind the known end makes the file sparse first, so that the server need not fill what lies between:
-/// more than a copy has in flight, whose blocks come in any order.
-const FAR_BEHIND: u64 = 64 << 20;
+/// A write that begins this far behind the end of all that was begun makes the file sparse first, so that the server need
+/// not fill what lies between. A guess: blocks of a copy come nearly in order.
+const FAR_BEHIND: u64 = 4 << 20;
+/// How long a rename waits for files to be closed: some round trips of any line.
+const CLOSINGS_MAX: std::time::Duration = std::time::Duration::from_secs(5);
 /// Pieces of one read or write in flight, where the server takes less at once than a block holds.
 const PIECES_AT_ONCE: usize = 8;
 
 /// An open file of a share.
 pub struct SmbFile {
     pub(super) tree: Arc<Inner>,
-    pub(super) handle: Handle,
+    /// Taken by drop only.
+    handle: Option<Handle>,
     path: RelPath,
     writable: bool,
     /// The length as far as this open knows it.
@@ -50,7 +53,10 @@ impl SmbFile {
         } else {
             Op::Create
         };
-        let text = tree.base.text(op, path)?;
+        let text = match options.create {
+            Create::No => tree.base.text(op, path)?,
+            _ => tree.base.new_text(op, path)?,
+        };
         let disposition = match options.create {
             Create::No => CreateDisposition::Open,
             Create::New => CreateDisposition::Create,
@@ -62,7 +68,7 @@ impl SmbFile {
             true => OpenFile::write(disposition),
             false => OpenFile::read(),
         };
-        open.options = open.options | CreateOptions::OPEN_REPARSE_POINT;
+        open.options |= CreateOptions::OPEN_REPARSE_POINT;
         let mut opened = tree.share.open(&text, &open).await;
         let denied = |error: &crate::Error| error.status() == Some(NtStatus::ACCESS_DENIED);
         let mut truncate = false;
@@ -104,12 +110,16 @@ impl SmbFile {
             ranges: Mutex::new(Ranges::new(holes)),
             unflushed: Mutex::default(),
             resume_key: tokio::sync::OnceCell::new(),
-            handle,
+            handle: Some(handle),
         };
         if truncate {
             file.cut(0).await?;
         }
         Ok(file)
+    }
+
+    pub(super) fn handle(&self) -> &Handle {
+        self.handle.as_ref().expect("taken only by drop")
     }
 
     pub(super) fn fault(&self, op: Op, error: crate::Error) -> Error {
@@ -131,7 +141,7 @@ impl SmbFile {
     async fn cut(&self, length: u64) -> Result<()> {
         self.touch();
         let end = FileEndOfFileInformation { end_of_file: length };
-        let set = self.handle.set(&end).await;
+        let set = self.handle().set(&end).await;
         set.map_err(|error| self.fault(Op::SetLength, error))?;
         self.length.store(length, Ordering::Release);
         Ok(())
@@ -143,7 +153,7 @@ impl SmbFile {
         let reads = (0..length).step_by(piece_max).map(|at| async move {
             let piece = self.tree.scratch.get().await;
             let wanted = piece_max.min(length - at);
-            let (piece, result) = self.handle.read_at(offset + at as u64, piece, wanted).await;
+            let (piece, result) = self.handle().read_at(offset + at as u64, piece, wanted).await;
             (at, piece, result)
         });
         let mut reads = futures_util::stream::iter(reads).buffered(PIECES_AT_ONCE);
@@ -179,19 +189,19 @@ impl SmbFile {
             self.make_sparse().await;
         }
         let end = offset.saturating_add(block.len() as u64);
+        self.length.fetch_max(end, Ordering::AcqRel);
         let most = self.tree.share.limits().write_max as usize;
         let failed = |error| self.fault(Op::Write, error);
         if block.len() <= most {
-            self.handle.write_at(offset, block).await.map_err(failed)?;
+            self.handle().write_at(offset, block).await.map_err(failed)?;
         } else {
             let length = block.len();
             let writes = (0..length).step_by(most).map(|at| {
                 let piece = block.slice(at..length.min(at + most));
-                self.handle.write_at(offset + at as u64, piece)
+                self.handle().write_at(offset + at as u64, piece)
             });
             try_join_all(writes).await.map_err(failed)?;
         }
-        self.length.fetch_max(end, Ordering::AcqRel);
         Ok(())
     }
 
@@ -203,7 +213,7 @@ impl SmbFile {
             .unwrap_or_else(PoisonError::into_inner)
             .take();
         let flushed = match self.writable {
-            true => self.handle.flush().await,
+            true => self.handle().flush().await,
             false => Ok(()),
         };
         match flushed {
@@ -221,7 +231,7 @@ impl SmbFile {
     }
 
     async fn query(&self) -> Result<Metadata> {
-        let all = self.handle.query::<FileAllInformation>().await;
+        let all = self.handle().query::<FileAllInformation>().await;
         let all = all.map_err(|error| self.fault(Op::Stat, error))?;
         self.length.fetch_max(all.standard.end_of_file, Ordering::AcqRel);
         Ok(map::all(&all, self.tree.volume))
@@ -238,8 +248,12 @@ impl SmbFile {
                 .await?;
         }
         if let Some(basic) = map::change(change, false) {
-            let set = self.handle.set(&basic).await;
+            let set = self.handle().set(&basic).await;
             set.map_err(|error| self.fault(Op::SetAttributes, error))?;
+            if self.sparse.load(Ordering::Acquire) && basic.creation_time != FileTime::KEEP {
+                // Samba 4.17 forgets that a file is sparse when it is given a creation time.
+                self.set_sparse().await;
+            }
         }
         Ok(losses)
     }
@@ -250,7 +264,32 @@ impl SmbFile {
     }
 }
 
+impl Drop for SmbFile {
+    /// Closes in the background. Who renames or replaces it next may have to wait for that: see
+    /// [`Inner::closings_end`].
+    fn drop(&mut self) {
+        if let (Some(handle), Ok(runtime)) = (self.handle.take(), tokio::runtime::Handle::try_current()) {
+            let closing = Arc::clone(&self.tree.closings);
+            let begun = Arc::clone(&closing).try_read_owned();
+            runtime.spawn(async move {
+                let _closing = match begun {
+                    Ok(begun) => begun,
+                    Err(_) => closing.read_owned().await,
+                };
+                // What a close says is of no use to anybody any more: what had to be durable was flushed.
+                let _ = handle.close().await;
+            });
+        }
+    }
+}
+
 impl Inner {
+    /// Waits until the files that were let go before are closed; `false` if that takes too long.
+    pub(super) async fn closings_end(&self) -> bool {
+        let ended = self.closings.write();
+        tokio::time::timeout(CLOSINGS_MAX, ended).await.is_ok()
+    }
+
     /// Why a new file was refused. Some servers say of a folder in the way that it is one.
     async fn refused_new(&self, op: Op, path: &RelPath, error: crate::Error) -> Error {
         let is_folder = error.status() == Some(NtStatus::FILE_IS_A_DIRECTORY);
@@ -289,7 +328,7 @@ impl File for SmbFile {
                 block.set_len(0);
                 return (block, Ok(()));
             }
-            let (block, result) = self.handle.read_at(offset, block, length).await;
+            let (block, result) = self.handle().read_at(offset, block, length).await;
             (block, result.map_err(|error| self.fault(Op::Read, error)))
         })
     }

@@ -167,6 +167,7 @@ pub(super) fn xattr_loss(xattr: &Xattr) -> Loss {
 /// they are not.
 pub(super) fn capabilities(volume: &Volume, acls: bool) -> Capabilities {
     let can = |flag| volume.attributes.attributes.contains(flag);
+    let says_ntfs = volume.attributes.file_system_name.to_string_lossy() == "NTFS";
     let name_max = volume.attributes.maximum_component_name_length;
     Capabilities {
         time_granularity_ns: 100,
@@ -182,9 +183,11 @@ pub(super) fn capabilities(volume: &Volume, acls: bool) -> Capabilities {
         modes: false,
         xattrs: false,
         folder_renames: true,
+        replaces_open: false,
         creation_times: true,
         symlinks: can(FsAttributes::SUPPORTS_REPARSE_POINTS),
-        hard_links: can(FsAttributes::SUPPORTS_HARD_LINKS),
+        // Samba has them and does not say so.
+        hard_links: can(FsAttributes::SUPPORTS_HARD_LINKS) || says_ntfs,
         special_files: false,
         sparse: can(FsAttributes::SUPPORTS_SPARSE_FILES),
         stable_ids: true,

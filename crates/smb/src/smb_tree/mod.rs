@@ -81,6 +81,8 @@ struct Inner {
     may_reflink: bool,
     scratch: Pool,
     dirty: Dirty,
+    /// Held for reading by each file that is being closed.
+    closings: Arc<tokio::sync::RwLock<()>>,
 }
 
 impl SmbTree {
@@ -112,6 +114,7 @@ impl SmbTree {
             may_reflink: can(FsAttributes::SUPPORTS_BLOCK_REFCOUNTING),
             scratch: Pool::new(SCRATCH.0, SCRATCH.1),
             dirty: Dirty::default(),
+            closings: Arc::default(),
             share,
             options,
         };

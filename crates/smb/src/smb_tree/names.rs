@@ -101,7 +101,7 @@ impl Inner {
             false => self.listed(dir).await?,
         };
         let listed = &listed;
-        let looks = names.to_vec().into_iter().map(|name| async move {
+        let looks = names.iter().cloned().map(|name| async move {
             // How a server folds other letters, and its short names, are its own affair: those are asked for.
             let is_plain = name.as_bytes().is_ascii() && !name.as_bytes().contains(&b'~');
             if let (Some(listed), true) = (listed, is_plain) {
@@ -171,7 +171,7 @@ impl Inner {
     }
 
     pub(super) async fn make_dir(&self, path: &RelPath) -> Result<()> {
-        let text = self.base.text(Op::MakeDir, path)?;
+        let text = self.base.new_text(Op::MakeDir, path)?;
         if path.is_root() {
             return Err(Error::new(Op::MakeDir, path, ErrorKind::AlreadyExists));
         }
@@ -180,7 +180,7 @@ impl Inner {
     }
 
     pub(super) async fn make_symlink(&self, path: &RelPath, link: &[u8]) -> Result<()> {
-        let text = self.base.text(Op::Link, path)?;
+        let text = self.base.new_text(Op::Link, path)?;
         if !self.capabilities.symlinks {
             let sentence = "the share holds no symbolic links";
             return Err(found(Op::Link, path, ErrorKind::Unsupported, sentence));
@@ -229,7 +229,7 @@ impl Inner {
     pub(super) async fn make_hard_link(&self, existing: &RelPath, new: &RelPath) -> Result<()> {
         let (from, name) = (
             self.base.text(Op::Link, existing)?,
-            self.base.text(Op::Link, new)?,
+            self.base.new_text(Op::Link, new)?,
         );
         let open = OpenFile::metadata(AccessMask::WRITE_ATTRIBUTES | AccessMask::READ_ATTRIBUTES);
         let link = FileLinkInformation {
@@ -249,11 +249,10 @@ impl Inner {
             return Err(Error::new(Op::Remove, path, ErrorKind::Misuse));
         }
         let mut open = OpenFile::delete();
-        open.options = open.options
-            | match directory {
-                true => CreateOptions::DIRECTORY_FILE,
-                false => CreateOptions::NON_DIRECTORY_FILE,
-            };
+        open.options |= match directory {
+            true => CreateOptions::DIRECTORY_FILE,
+            false => CreateOptions::NON_DIRECTORY_FILE,
+        };
         let mut removed = self.delete(&text, &open).await;
         match removed.as_ref().err().and_then(ClientError::status) {
             // A read-only file ([MS-FSA] 2.1.5.15.3).
@@ -306,14 +305,27 @@ impl Inner {
     }
 
     pub(super) async fn rename(&self, from: &RelPath, to: &RelPath, replace: bool) -> Result<()> {
-        let (old, new) = (self.base.text(Op::Rename, from)?, self.base.text(Op::Rename, to)?);
+        let (old, new) = (
+            self.base.text(Op::Rename, from)?,
+            self.base.new_text(Op::Rename, to)?,
+        );
         if from.is_root() || to.is_root() {
             return Err(Error::new(Op::Rename, from, ErrorKind::Misuse));
         }
         if from == to {
             return self.stat(Op::Rename, from).await.map(drop);
         }
-        let renamed = self.share.rename(&old, &new, replace).await;
+        let mut renamed = self.share.rename(&old, &new, replace).await;
+        let in_use = |error: &ClientError| {
+            let status = error.status();
+            matches!(
+                status,
+                Some(NtStatus::ACCESS_DENIED | NtStatus::SHARING_VIOLATION)
+            )
+        };
+        if renamed.as_ref().is_err_and(in_use) && self.closings_end().await {
+            renamed = self.share.rename(&old, &new, replace).await;
+        }
         if let Err(error) = renamed {
             self.rename_anyway(from, to, replace, error).await?;
         }
@@ -329,7 +341,10 @@ impl Inner {
         replace: bool,
         error: ClientError,
     ) -> Result<()> {
-        let (old, new) = (self.base.text(Op::Rename, from)?, self.base.text(Op::Rename, to)?);
+        let (old, new) = (
+            self.base.text(Op::Rename, from)?,
+            self.base.new_text(Op::Rename, to)?,
+        );
         let in_the_way = matches!(
             error.status(),
             Some(NtStatus::OBJECT_NAME_COLLISION | NtStatus::ACCESS_DENIED | NtStatus::FILE_IS_A_DIRECTORY)
@@ -359,7 +374,7 @@ impl Inner {
     }
 
     pub(super) async fn rename_in(&self, dir: &RelPath, pairs: &[(Name, Name)]) -> Vec<Result<()>> {
-        let renames = pairs.to_vec().into_iter().map(|(from, to)| async move {
+        let renames = pairs.iter().cloned().map(|(from, to)| async move {
             let (from, to) = (dir.join(&from), dir.join(&to));
             self.rename(&from, &to, true).await
         });
@@ -428,7 +443,7 @@ impl Inner {
     async fn flush_path(&self, path: &RelPath) -> Result<()> {
         let text = self.base.text(Op::Sync, path)?;
         let mut open = OpenFile::metadata(AccessMask::WRITE_DATA);
-        open.options = open.options | CreateOptions::NON_DIRECTORY_FILE;
+        open.options |= CreateOptions::NON_DIRECTORY_FILE;
         let flush = Compound::open("flush", &text, &open).flush();
         let flushed = flush.run(&self.share).await.map(drop);
         self.refined(Op::Sync, path, flushed).await

@@ -21,6 +21,18 @@ impl Base {
         Self(parts.join("\\").encode_utf16().collect())
     }
 
+    /// The path in the share of a node to be made there: names that servers change or hide (a dot or space at the end,
+    /// devices) are refused too.
+    pub(super) fn new_text(&self, op: Op, path: &RelPath) -> Result<Text, Error> {
+        let last = path
+            .file_name()
+            .map(|name| names::to_wire(name.as_bytes(), NameMapping::None));
+        match last.map(|name| names::check(&name)) {
+            Some(Err(fault)) => Err(refused(op, path, fault)),
+            _ => self.text(op, path),
+        }
+    }
+
     /// The path in the share. Names that would mean something else there (a separator, a stream, a pattern) are refused:
     /// a copy's plan has mapped them before.
     pub(super) fn text(&self, op: Op, path: &RelPath) -> Result<Text, Error> {
@@ -28,9 +40,7 @@ impl Base {
         for name in path.components() {
             let part = names::to_wire(name.as_bytes(), NameMapping::None);
             if let Err(fault @ (NameFault::NotAName | NameFault::Character(_))) = names::check(&part) {
-                let mut error = Error::new(op, path, ErrorKind::NameRefused);
-                error.source = Some(std::io::Error::other(fault));
-                return Err(error);
+                return Err(refused(op, path, fault));
             }
             if !units.is_empty() {
                 units.push(BACKSLASH);
@@ -39,6 +49,12 @@ impl Base {
         }
         Ok(Text::from_units(units))
     }
+}
+
+fn refused(op: Op, path: &RelPath, fault: NameFault) -> Error {
+    let mut error = Error::new(op, path, ErrorKind::NameRefused);
+    error.source = Some(std::io::Error::other(fault));
+    error
 }
 
 /// A server's name of one node; `None` if no Linux name can be made of it (a slash, NUL, `.` or `..`).

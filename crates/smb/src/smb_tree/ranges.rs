@@ -116,7 +116,7 @@ fn is_unsupported(error: &ClientError) -> bool {
 
 impl SmbFile {
     async fn size(&self, op: Op) -> Result<u64> {
-        let standard = self.handle.query::<FileStandardInformation>().await;
+        let standard = self.handle().query::<FileStandardInformation>().await;
         Ok(standard.map_err(|error| self.fault(op, error))?.end_of_file)
     }
 
@@ -152,7 +152,7 @@ impl SmbFile {
         };
         let input = encoded(|w| asked.encode(w));
         let code = CtlCode::QUERY_ALLOCATED_RANGES;
-        let answer = match self.handle.ioctl(code, &input, RANGES_MAX).await {
+        let answer = match self.handle().ioctl(code, &input, RANGES_MAX).await {
             Ok(answer) => answer,
             Err(error) if is_unsupported(&error) => return Ok(Some(whole)),
             Err(error) => return Err(self.fault(Op::Extents, error)),
@@ -176,9 +176,13 @@ impl SmbFile {
             return;
         }
         self.ranges.lock().unwrap_or_else(PoisonError::into_inner).holes = true;
+        self.set_sparse().await;
+    }
+
+    pub(super) async fn set_sparse(&self) {
         let input = encoded(|w| SetSparse { set_sparse: true }.encode(w));
         // Refused where the share's file system cannot.
-        let _ = self.handle.ioctl(CtlCode::SET_SPARSE, &input, 0).await;
+        let _ = self.handle().ioctl(CtlCode::SET_SPARSE, &input, 0).await;
     }
 
     pub(super) async fn punch(&self, offset: u64, length: u64) -> Result<()> {
@@ -193,7 +197,7 @@ impl SmbFile {
             beyond_final_zero: end,
         };
         let input = encoded(|w| zero.encode(w));
-        match self.handle.ioctl(CtlCode::SET_ZERO_DATA, &input, 0).await {
+        match self.handle().ioctl(CtlCode::SET_ZERO_DATA, &input, 0).await {
             Ok(_) => Ok(()),
             Err(error) if is_unsupported(&error) => self.write_zeroes(offset, end).await,
             Err(error) => Err(self.fault(Op::SetLength, error)),
@@ -208,7 +212,7 @@ impl SmbFile {
             let length = most.min(usize::try_from(end - at).unwrap_or(usize::MAX));
             block.capacity_mut()[..length].fill(0);
             block.set_len(length);
-            let written = self.handle.write_at(at, block.freeze()).await;
+            let written = self.handle().write_at(at, block.freeze()).await;
             written.map_err(|error| self.fault(Op::SetLength, error))?;
             at += length as u64;
         }
@@ -234,7 +238,7 @@ impl SmbFile {
         };
         let key = source.resume_key.get_or_try_init(|| async {
             let code = CtlCode::SRV_REQUEST_RESUME_KEY;
-            let answer = source.handle.ioctl(code, &[], 32).await?;
+            let answer = source.handle().ioctl(code, &[], 32).await?;
             Ok::<_, ClientError>(ResumeKeyResponse::decode(&answer)?.resume_key)
         });
         let key = match key.await {
@@ -258,7 +262,7 @@ impl SmbFile {
             chunks: chunks.collect(),
         };
         let input = encoded(|w| request.encode(w));
-        let answer = match self.handle.ioctl(CtlCode::SRV_COPYCHUNK, &input, 12).await {
+        let answer = match self.handle().ioctl(CtlCode::SRV_COPYCHUNK, &input, 12).await {
             Ok(answer) => answer,
             Err(error) if is_unsupported(&error) => return Ok(None),
             Err(error) => return Err(self.fault(Op::CopyRange, error)),

@@ -20,9 +20,9 @@ pub(super) async fn put(tree: &SmbTree, put: PutSmall) -> Result<Vec<Loss>> {
     if size > inner.share.limits().write_max as usize || streams {
         return ropeway_vfs::small::put_by_steps(tree, put).await;
     }
-    let path = inner.base.text(Op::Create, &put.path)?;
+    let path = inner.base.new_text(Op::Create, &put.path)?;
     let to = match &put.rename_to {
-        Some(to) => Some(inner.base.text(Op::Rename, to)?),
+        Some(to) => Some(inner.base.new_text(Op::Rename, to)?),
         None => None,
     };
     let (target, temporary) = match to {
