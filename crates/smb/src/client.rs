@@ -89,6 +89,15 @@ impl Client {
         crate::shares::list(self).await
     }
 
+    /// Opens one more connection now, instead of when the measurements suggest it.
+    ///
+    /// # Errors
+    /// The server has no multichannel, or takes no more.
+    pub async fn open_channel(&self) -> Result<()> {
+        let link = &self.inner.link;
+        link.add_channel(&link.session().await?).await
+    }
+
     /// Where the server is, as given.
     pub fn endpoint(&self) -> &Endpoint {
         &self.inner.link.endpoint

@@ -423,11 +423,7 @@ impl Driver {
                 false => &mut slices[..],
             };
             match self.stream.try_read_vectored(filled) {
-                Ok(0) => {
-                    self.ended = Some(LostReason::Closed);
-                    self.connection.closed();
-                    return;
-                }
+                Ok(0) => return self.close_with(LostReason::Closed),
                 Ok(count) => {
                     let now = self.now();
                     if let Err(fault) = self.connection.received(now, count) {
@@ -446,10 +442,16 @@ impl Driver {
     }
 
     fn fail(&mut self, fault: &io::Error) {
-        self.ended = Some(match fault.kind() {
+        self.close_with(match fault.kind() {
             ErrorKind::TimedOut => LostReason::TimedOut,
             kind => LostReason::Network(kind),
         });
+    }
+
+    fn close_with(&mut self, reason: LostReason) {
+        self.ended = Some(reason);
+        // Parts hold handles on blocks: one that was sealed in place is opened again only by its sole owner.
+        self.staged.clear();
         self.connection.closed();
     }
 
@@ -525,9 +527,7 @@ impl Driver {
         let reason = self.ended.clone().unwrap_or(LostReason::ClientClosed);
         tracing::debug!(%reason, "the connection ended");
         self.shared.end(self.window, reason.clone());
-        // Parts hold handles on blocks that `Dropped` may want to give back.
-        self.staged.clear();
-        self.connection.closed();
+        self.close_with(reason.clone());
         self.events();
         if let Some(ready) = self.ready.take() {
             let _ = ready.send(Err(match reason {

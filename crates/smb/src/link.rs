@@ -275,24 +275,29 @@ impl Link {
             }
             Advice::Open => {
                 let (link, session) = (Arc::clone(self), Arc::clone(session));
-                tokio::spawn(async move { link.add_channel(&session).await });
+                tokio::spawn(async move {
+                    if let Err(error) = link.add_channel(&session).await {
+                        tracing::debug!(%error, "the server takes no further connection");
+                        lock(&session.policy).settle();
+                    }
+                });
             }
         }
     }
 
-    async fn add_channel(&self, session: &Arc<Session>) {
-        let Some(secret) = &session.secret else { return };
+    /// Binds one more connection to the session ([MS-SMB2] 3.2.4.1.7).
+    pub(crate) async fn add_channel(&self, session: &Arc<Session>) -> Result<()> {
+        let has_channels = session
+            .negotiated
+            .capabilities
+            .contains(Capabilities::MULTI_CHANNEL);
+        let secret = session.secret.as_ref().filter(|_| has_channels);
+        let secret = secret.ok_or(Error::Misuse("the server has no multichannel"))?;
         let bind = Some((session.address, secret));
-        match self.open_channel(&session.oplocks, SessionId(0), bind).await {
-            Ok((channel, ..)) => {
-                tracing::debug!("a further connection is open");
-                session.write_channels().push(Arc::new(channel));
-            }
-            Err(error) => {
-                tracing::debug!(%error, "the server takes no further connection");
-                lock(&session.policy).settle();
-            }
-        }
+        let (channel, ..) = self.open_channel(&session.oplocks, SessionId(0), bind).await?;
+        tracing::debug!("a further connection is open");
+        session.write_channels().push(Arc::new(channel));
+        Ok(())
     }
 
     pub(crate) fn reconnects(&self) -> u64 {

@@ -28,7 +28,7 @@ pub struct OpenFile {
     pub security: Option<Vec<u8>>,
     /// The file as it was then (a snapshot).
     pub snapshot: Option<FileTime>,
-    /// Ask for the file's id in its volume, and what the user may do.
+    /// Ask for the file's id in its volume, by which a lost open is known again.
     pub query_on_disk_id: bool,
     /// Ask what the user may do.
     pub query_maximal_access: bool,
@@ -46,7 +46,7 @@ impl OpenFile {
             allocation: None,
             security: None,
             snapshot: None,
-            query_on_disk_id: false,
+            query_on_disk_id: true,
             query_maximal_access: false,
         }
     }
@@ -56,7 +56,6 @@ impl OpenFile {
         let access = AccessMask::FILE_GENERIC_READ;
         Self {
             durable: true,
-            query_on_disk_id: true,
             ..Self::of(access, CreateDisposition::Open, CreateOptions::NON_DIRECTORY_FILE)
         }
     }
@@ -67,7 +66,6 @@ impl OpenFile {
         Self {
             attributes: FileAttributes::NORMAL,
             durable: true,
-            query_on_disk_id: true,
             ..Self::of(access, disposition, CreateOptions::NON_DIRECTORY_FILE)
         }
     }

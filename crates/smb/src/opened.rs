@@ -211,9 +211,12 @@ impl HandleInner {
             let Some(reply) = self.ask(session, tree, operation).await? else {
                 return Ok(None);
             };
-            if let Ok((_, file_id)) = created(&reply) {
-                tracing::debug!(path = %self.path, "durable handle reclaimed");
-                return Ok(Some(self.install(session, tree, file_id, true)));
+            match created(&reply) {
+                Ok((_, file_id)) => {
+                    tracing::debug!(path = %self.path, "durable handle reclaimed");
+                    return Ok(Some(self.install(session, tree, file_id, true)));
+                }
+                Err(error) => tracing::debug!(path = %self.path, %error, "durable handle not reclaimed"),
             }
         }
         // The guid names the first open, which is lost; durable or not, this one is not asked to be, as a second guid
@@ -230,15 +233,19 @@ impl HandleInner {
         };
         let (found, file_id) = match created(&reply) {
             Err(Error::PeerRefused { status, .. }) if is_gone(status) => {
+                tracing::debug!(path = %self.path, %status, "an open file is gone");
                 return Err(Error::Lost(LostReason::HandleGone));
             }
             other => other?,
         };
         let is_same = match (found.on_disk_id, self.created.on_disk_id) {
             (Some(now), Some(before)) => now == before,
+            // Servers without ids may make up a directory's birth.
+            _ if found.is_directory() && self.created.is_directory() => true,
             _ => found.basic.creation_time == self.created.basic.creation_time,
         };
         if !is_same {
+            tracing::debug!(path = %self.path, ?found, before = ?self.created, "another file has the name");
             session.aside(Side::Close {
                 tree: tree.id,
                 file_id,

@@ -1,0 +1,227 @@
+//! Where bytes lie: what is sent in one piece, what is received in place, what is copied.
+
+use crate::peer::{Grant, Setup};
+use crate::world::{BLOCK, Kind, World, close, config, create, echo};
+use ropeway_smb_proto::client::{
+    Chain, Config, DropReason, Encryption, Event, Misuse, Operation, Part, Signing,
+};
+use ropeway_smb_proto::crypto::{Cipher, SigningAlgorithm};
+use ropeway_smb_proto::wire::header::Command;
+use ropeway_smb_proto::wire::{FileId, TreeId};
+
+fn sealed() -> (Config, Setup) {
+    let config = Config {
+        encryption: Encryption::Desired,
+        ..config()
+    };
+    let setup = Setup {
+        cipher: Some(Cipher::Aes128Gcm),
+        ..Setup::default()
+    };
+    (config, setup)
+}
+
+fn both() -> [(Config, Setup); 2] {
+    [(config(), Setup::default()), sealed()]
+}
+
+#[test]
+fn a_write_is_one_piece_in_its_block() {
+    for (config, setup) in both() {
+        let mut world = World::ready(config, setup);
+        let write = world.write(FileId::default(), 5, BLOCK).unwrap();
+        world.submit(Chain::one(write), vec![Kind::Write(5, BLOCK)]);
+        let transmit = world.client.poll_transmit().unwrap();
+        let [Part::Framed(block, head)] = &transmit.parts[..] else {
+            panic!("{} parts", transmit.parts.len())
+        };
+        let transform = if world.client.is_encrypted() { 52 } else { 0 };
+        assert_eq!((block.len(), *head), (BLOCK, 4 + transform + 64 + 48));
+        world.peer.feed(transmit.parts[0].as_slice());
+        drop(transmit);
+        world.settle();
+        assert_eq!(
+            (world.peer.written, world.client.bytes_copied()),
+            (BLOCK as u64, 0)
+        );
+        assert_eq!(world.pool.available(), 64);
+    }
+}
+
+#[test]
+fn a_small_file_is_one_piece_and_one_frame() {
+    for (config, setup) in both() {
+        let mut world = World::ready(config, setup);
+        let write = world.write(FileId::RELATED, 5, 1001).unwrap();
+        let operations = vec![create("file"), write, close(FileId::RELATED)];
+        let kinds = vec![
+            Kind::Create(true),
+            Kind::Write(5, 1001),
+            Kind::Other(Command::Close),
+        ];
+        world.submit(Chain::related(operations), kinds);
+        let transmit = world.client.poll_transmit().unwrap();
+        assert!(matches!(transmit.parts[..], [Part::Framed(..)]));
+        world.peer.feed(transmit.parts[0].as_slice());
+        drop(transmit);
+        world.settle();
+        assert_eq!((world.peer.written, world.client.bytes_copied()), (1001, 0));
+    }
+}
+
+#[test]
+fn a_shared_block_is_sent_beside_its_head_or_copied_to_be_sealed() {
+    for (config, setup) in both() {
+        let mut world = World::ready(config, setup);
+        let write = world.write(FileId::default(), 5, 5000).unwrap();
+        let held = write.payload.clone();
+        world.submit(Chain::one(write), vec![Kind::Write(5, 5000)]);
+        let transmit = world.client.poll_transmit().unwrap();
+        let copied = if world.client.is_encrypted() { 5000 } else { 0 };
+        assert_eq!(transmit.parts.len(), if copied > 0 { 1 } else { 2 });
+        transmit
+            .parts
+            .iter()
+            .for_each(|part| world.peer.feed(part.as_slice()));
+        drop((transmit, held));
+        world.settle();
+        assert_eq!((world.peer.written, world.client.bytes_copied()), (5000, copied));
+    }
+}
+
+/// The first bytes come with the head; the rest is received where it belongs.
+#[test]
+fn reads_land_in_their_blocks() {
+    for (config, setup) in both() {
+        let mut world = World::ready(config, setup);
+        for offset in 0..8_u64 {
+            let read = world.read(FileId::default(), offset, 200_000).unwrap();
+            world.submit(Chain::one(read), vec![Kind::Read(offset, 200_000)]);
+        }
+        world.settle();
+        assert_eq!(world.replied, 9);
+        // Some answers have their data where it cannot be received directly: see the played server.
+        let copied = world.client.bytes_copied();
+        assert!(copied < 2 * 200_000, "{copied}");
+    }
+}
+
+/// Answers in another order: sealed ones land in each other's blocks, which are swapped.
+#[test]
+fn sealed_reads_in_any_order() {
+    let (config, mut setup) = sealed();
+    setup.late = 100;
+    for seed in 0..20 {
+        setup.seed = seed;
+        let mut world = World::ready(config.clone(), setup.clone());
+        for offset in 0..20_u64 {
+            let length = 20_000 + world.random.below(30_000);
+            let read = world.read(FileId::default(), offset, length).unwrap();
+            world.submit(Chain::one(read), vec![Kind::Read(offset, length)]);
+        }
+        world.settle();
+        assert_eq!(world.replied, 21);
+    }
+}
+
+/// What was sealed in place and then lost comes back as it was (checked by the world).
+#[test]
+fn a_lost_sealed_write_can_be_sent_again() {
+    let (config, setup) = sealed();
+    let mut world = World::ready(config, setup);
+    let write = world.write(FileId::default(), 5, 50_000).unwrap();
+    world.submit(Chain::one(write), vec![Kind::Write(5, 50_000)]);
+    let small = world.write(FileId::RELATED, 6, 999).unwrap();
+    let operations = vec![create("file"), small, close(FileId::RELATED)];
+    let kinds = vec![
+        Kind::Create(true),
+        Kind::Write(6, 999),
+        Kind::Other(Command::Close),
+    ];
+    world.submit(Chain::related(operations), kinds);
+    drop(world.client.poll_transmit());
+    world.client.closed();
+    world.take_events();
+    assert_eq!(world.dropped, 2);
+}
+
+#[test]
+fn many_small_requests_are_one_part() {
+    let mut world = World::ready(config(), Setup::default());
+    for _ in 0..50 {
+        world.submit(Chain::one(echo()), vec![Kind::Other(Command::Echo)]);
+    }
+    let transmit = world.client.poll_transmit().unwrap();
+    assert_eq!(transmit.parts.len(), 1);
+    assert_eq!(transmit.len(), 50 * (4 + 64 + 4));
+}
+
+#[test]
+fn misuse_is_refused() {
+    let mut world = World::ready(config(), Setup::default());
+    let refused = |world: &mut World, chain: Chain| world.client.submit(chain).unwrap_err().0;
+    assert_eq!(refused(&mut world, Chain::default()), Misuse::ChainLength);
+    let own = Operation::new(Command::Negotiate, TreeId(0), vec![0; 36]);
+    assert_eq!(
+        refused(&mut world, Chain::one(own)),
+        Misuse::Command(Command::Negotiate)
+    );
+    let read = world.read(FileId::default(), 0, BLOCK + 1).unwrap();
+    assert_eq!(refused(&mut world, Chain::one(read)), Misuse::Block);
+    let mut sealed = Chain::one(echo());
+    sealed.encrypt = true;
+    assert_eq!(refused(&mut world, sealed), Misuse::NoEncryption);
+    world.client.closed();
+    assert_eq!(refused(&mut world, Chain::one(echo())), Misuse::Ended);
+}
+
+#[test]
+fn a_chain_that_costs_too_much_is_dropped_and_others_pass() {
+    let offered = Config {
+        signing: Signing::Offered,
+        ..config()
+    };
+    let setup = Setup {
+        grant: Grant::One,
+        dialect: ropeway_smb_proto::wire::negotiate::Dialect::Smb210,
+        signing: SigningAlgorithm::HmacSha256,
+        ..Setup::default()
+    };
+    let mut world = World::ready(offered, setup);
+    let read = world.read(FileId::default(), 0, 200_000).unwrap();
+    let dear = world.client.submit(Chain::one(read)).unwrap();
+    world.submit(Chain::one(echo()), vec![Kind::Other(Command::Echo)]);
+    world.open.insert(dear, vec![Kind::Read(0, 200_000)]);
+    world.settle();
+    assert_eq!((world.dropped, world.replied), (1, 2));
+}
+
+#[test]
+fn cancelling_before_and_after_sending() {
+    let mut world = World::ready(config(), Setup::default());
+    let ticket = world
+        .submit(Chain::one(echo()), vec![Kind::Other(Command::Echo)])
+        .unwrap();
+    world.client.cancel(ticket);
+    match world.client.poll_event() {
+        Some(Event::Dropped { sent, reason, .. }) => {
+            assert!(!sent);
+            assert_eq!(reason, DropReason::Cancelled);
+            world.open.remove(&ticket);
+        }
+        other => panic!("{other:?}"),
+    }
+    let ticket = world
+        .submit(Chain::one(crate::world::watch()), vec![Kind::Watch])
+        .unwrap();
+    world.settle();
+    assert_eq!(
+        world.client.deadline(),
+        None,
+        "the server said that it takes its time"
+    );
+    world.client.cancel(ticket);
+    world.settle();
+    assert!(world.open.is_empty());
+    assert_eq!(world.peer.cancels, 1);
+}

@@ -1,0 +1,713 @@
+//! A server: it checks what the client sends to the last bit, and answers in any order it likes.
+
+use std::collections::BTreeMap;
+
+use crate::seal::{self, Channel};
+use crate::{Random, content};
+use ropeway_smb_proto::auth::Step;
+use ropeway_smb_proto::auth::ntlm::{NtlmServer, ServerNames, nt_hash};
+use ropeway_smb_proto::auth::spnego::SpnegoServer;
+use ropeway_smb_proto::crypto::{
+    Cipher, KeyContext, Preauth, Sender, SessionKeys, Signer, SigningAlgorithm, signing_key,
+};
+use ropeway_smb_proto::secret::{Key, Password, SessionKey};
+use ropeway_smb_proto::wire::create::{
+    CreateAction, CreateRequest, CreateResponse, CreateResponseFlags, OplockLevel,
+};
+use ropeway_smb_proto::wire::error::ErrorResponse;
+use ropeway_smb_proto::wire::fsctl::validate_negotiate::{
+    ValidateNegotiateRequest, ValidateNegotiateResponse,
+};
+use ropeway_smb_proto::wire::header::{Command, HEADER_LEN, Header, HeaderFlags, Target};
+use ropeway_smb_proto::wire::ioctl::{IoctlRequest, IoctlResponse};
+use ropeway_smb_proto::wire::negotiate::{
+    Capabilities, Dialect, DialectRevision, NegotiateRequest, NegotiateResponse, SecurityMode,
+};
+use ropeway_smb_proto::wire::negotiate_context::{
+    self as context, CompressionAlgorithm, CompressionFlags, Context, HashAlgorithm,
+};
+use ropeway_smb_proto::wire::read::{ReadRequest, ReadResponse};
+use ropeway_smb_proto::wire::session_setup::{
+    SessionFlags, SessionSetupFlags, SessionSetupRequest, SessionSetupResponse,
+};
+use ropeway_smb_proto::wire::tree_connect::{ShareType, TreeConnectResponse};
+use ropeway_smb_proto::wire::write::{WriteRequest, WriteResponse};
+use ropeway_smb_proto::wire::{
+    AsyncId, FileId, FileTime, Guid, NtStatus, Reader, SessionId, TreeId, Writer, bare,
+};
+
+pub(crate) const TREE: TreeId = TreeId(7);
+/// Files end here.
+pub(crate) const END_OF_FILE: u64 = 1 << 40;
+/// What CREATE does not find.
+pub(crate) const MISSING: &str = "missing";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Grant {
+    AsAsked,
+    One,
+    /// None as long as the client has some.
+    Starving,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Setup {
+    pub(crate) dialect: Dialect,
+    pub(crate) cipher: Option<Cipher>,
+    pub(crate) signing: SigningAlgorithm,
+    pub(crate) signing_required: bool,
+    pub(crate) encrypt_data: bool,
+    pub(crate) compression: bool,
+    pub(crate) large_mtu: bool,
+    pub(crate) grant: Grant,
+    pub(crate) session_flags: SessionFlags,
+    /// Share in percent of answers that come later, with or without an interim one.
+    pub(crate) late: usize,
+    /// Share in percent of compounds answered in several frames.
+    pub(crate) split: usize,
+    /// What VALIDATE_NEGOTIATE_INFO tells instead of the dialect.
+    pub(crate) validate_as: Option<u16>,
+    pub(crate) seed: u64,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            dialect: Dialect::Smb311,
+            cipher: None,
+            signing: SigningAlgorithm::AesGmac,
+            signing_required: false,
+            encrypt_data: false,
+            compression: false,
+            large_mtu: true,
+            grant: Grant::AsAsked,
+            session_flags: SessionFlags::default(),
+            late: 0,
+            split: 0,
+            validate_as: None,
+            seed: 1,
+        }
+    }
+}
+
+/// A session as all connections of a server know it.
+#[derive(Clone)]
+pub(crate) struct Master {
+    pub(crate) id: SessionId,
+    signing: Key,
+    ours: Key,
+    theirs: Key,
+}
+
+struct Late {
+    replies: Vec<Vec<u8>>,
+    sealed: bool,
+    signed: bool,
+    credits: Vec<u16>,
+}
+
+pub(crate) struct Peer {
+    pub(crate) setup: Setup,
+    random: Random,
+    input: Vec<u8>,
+    pub(crate) output: Vec<u8>,
+    negotiated: Option<(SecurityMode, Capabilities, Guid, Vec<Dialect>)>,
+    preauth: Preauth,
+    setup_hash: Preauth,
+    spnego: SpnegoServer,
+    pub(crate) master: Option<Master>,
+    pub(crate) channel: Option<Channel>,
+    next_id: u64,
+    pub(crate) balance: u32,
+    /// Credits in requests without answer.
+    in_use: u32,
+    late: Vec<Late>,
+    watches: BTreeMap<u64, (Header, bool, bool)>,
+    files: u64,
+    pub(crate) written: u64,
+    pub(crate) cancels: u32,
+    expired: bool,
+    pub(crate) frames: u32,
+    pub(crate) sealed_frames: u32,
+}
+
+const GUID: Guid = Guid([0x5A; 16]);
+
+impl Peer {
+    fn mechanisms() -> SpnegoServer {
+        let names = ServerNames {
+            netbios_computer: "PEER".into(),
+            netbios_domain: "PEER".into(),
+            dns_computer: "peer".into(),
+            dns_domain: "".into(),
+        };
+        let lookup =
+            Box::new(|user: &_, _: &_| (*user == "anna".into()).then(|| nt_hash(&Password::from("secret"))));
+        SpnegoServer::new(vec![Box::new(NtlmServer::new(
+            names,
+            FileTime(7),
+            [3; 8],
+            true,
+            lookup,
+        ))])
+    }
+
+    /// Answers nothing until the client has logged in again.
+    pub(crate) fn expire(&mut self) {
+        self.expired = true;
+        self.spnego = Self::mechanisms();
+    }
+
+    pub(crate) fn new(setup: Setup) -> Self {
+        Self {
+            random: Random::new(setup.seed),
+            setup,
+            input: Vec::new(),
+            output: Vec::new(),
+            negotiated: None,
+            preauth: Preauth::new(),
+            setup_hash: Preauth::new(),
+            spnego: Self::mechanisms(),
+            expired: false,
+            master: None,
+            channel: None,
+            next_id: 0,
+            balance: 1,
+            in_use: 0,
+            late: Vec::new(),
+            watches: BTreeMap::new(),
+            files: 0,
+            written: 0,
+            cancels: 0,
+            frames: 0,
+            sealed_frames: 0,
+        }
+    }
+
+    pub(crate) fn next_id(&self) -> u64 {
+        self.next_id
+    }
+
+    /// Bytes from the client.
+    pub(crate) fn feed(&mut self, bytes: &[u8]) {
+        self.input.extend_from_slice(bytes);
+        while let Some(head) = self.input.first_chunk::<4>() {
+            let length = u32::from_be_bytes(*head) as usize;
+            if self.input.len() < 4 + length {
+                break;
+            }
+            let rest = self.input.split_off(4 + length);
+            let frame = std::mem::replace(&mut self.input, rest).split_off(4);
+            self.frames += 1;
+            self.take_frame(frame);
+        }
+    }
+
+    /// Answers what was put off; which first is chance.
+    pub(crate) fn work(&mut self) {
+        while !self.late.is_empty() && self.random.percent(70) {
+            let place = self.random.below(self.late.len());
+            let late = self.late.swap_remove(place);
+            self.emit(late);
+        }
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.late.is_empty()
+    }
+
+    fn take_frame(&mut self, frame: Vec<u8>) {
+        let (messages, sealed) = seal::unwrap(self.channel.as_ref(), self.setup.compression, frame);
+        self.sealed_frames += u32::from(sealed);
+        let mut replies = Vec::new();
+        let mut credits = Vec::new();
+        let (mut file, mut failed) = (FileId::default(), None);
+        let mut signed = false;
+        for message in &messages {
+            let header = Header::decode(&mut Reader::new(message, "test")).unwrap();
+            signed = self.check_signature(&header, message, sealed);
+            if header.command == Command::Cancel {
+                self.cancel(&header);
+                continue;
+            }
+            self.check_account(&header);
+            let related = header.flags.contains(HeaderFlags::RELATED_OPERATIONS);
+            if related {
+                assert_eq!(header.session_id, SessionId::RELATED);
+                assert_eq!(header.target, Target::Sync(TreeId::RELATED));
+            } else {
+                (file, failed) = (FileId::default(), None);
+            }
+            if header.command == Command::ChangeNotify {
+                self.watch(header, sealed, signed);
+                continue;
+            }
+            let (status, body) = match failed {
+                Some(status) => (status, Vec::new()),
+                None => self.answer(&header, message, &mut file),
+            };
+            if status.is_error() {
+                failed = Some(NtStatus::FILE_CLOSED);
+            }
+            let mut reply = header.reply(status);
+            if let Some(channel) = &self.channel {
+                reply.session_id = channel.id;
+            } else if header.command == Command::SessionSetup {
+                reply.session_id = SessionId(0x77);
+            }
+            if header.command == Command::TreeConnect {
+                reply.target = Target::Sync(TREE);
+            }
+            replies.push(encode(&reply, |w| {
+                if body.is_empty() {
+                    ErrorResponse::EMPTY.encode(w);
+                } else {
+                    w.bytes(&body);
+                }
+            }));
+            credits.push(header.credits);
+            if header.command == Command::SessionSetup {
+                self.finish_setup(status, message, &mut replies);
+                replies.clear();
+                credits.clear();
+            }
+            if header.command == Command::Negotiate {
+                self.preauth.update(&[message]);
+                // The credits are a part of what is hashed.
+                self.grant_in(&mut replies[0], header.credits);
+                credits[0] = u16::MAX;
+                self.preauth.update(&[&replies[0]]);
+            }
+        }
+        if replies.is_empty() {
+            return;
+        }
+        let late = Late {
+            replies,
+            sealed,
+            signed,
+            credits,
+        };
+        let control = messages.len() == 1 && matches!(messages[0][12], 0 | 1);
+        if !control && self.random.percent(self.setup.late) {
+            self.put_off(late);
+        } else {
+            self.emit(late);
+        }
+    }
+
+    fn check_signature(&self, header: &Header, message: &[u8], sealed: bool) -> bool {
+        let signed = header.flags.contains(HeaderFlags::SIGNED);
+        if signed {
+            let signer = match (&self.channel, &self.master) {
+                (Some(channel), _) => &channel.signer,
+                (None, Some(master)) => &Signer::new(self.setup.signing, &master.signing),
+                _ => panic!("signed without keys"),
+            };
+            signer
+                .verify(Sender::Client, &[message])
+                .expect("the client signs rightly");
+        }
+        if self.channel.is_some() && self.setup.signing_required && header.command != Command::SessionSetup {
+            assert!(signed || sealed, "{:?} is not protected", header.command);
+        }
+        if self.setup.encrypt_data && self.channel.is_some() && header.command != Command::SessionSetup {
+            assert!(sealed, "{:?} is not sealed", header.command);
+        }
+        signed
+    }
+
+    fn multi_credit(&self) -> bool {
+        self.setup.large_mtu && self.setup.dialect >= Dialect::Smb210 && self.negotiated.is_some()
+    }
+
+    fn check_account(&mut self, header: &Header) {
+        let charge = if self.multi_credit() {
+            header.credit_charge.max(1)
+        } else {
+            1
+        };
+        assert_eq!(header.message_id.0, self.next_id, "ids are consecutive");
+        self.next_id += u64::from(charge);
+        self.balance = self
+            .balance
+            .checked_sub(u32::from(charge))
+            .expect("credits are not overdrawn");
+        self.in_use += u32::from(charge);
+        assert!(header.credits >= charge, "at least its own charge is asked for");
+    }
+
+    fn grant_in(&mut self, reply: &mut [u8], asked: u16) {
+        self.in_use = self.in_use.saturating_sub(1);
+        let grant = match self.setup.grant {
+            Grant::AsAsked => asked.min(600),
+            Grant::One => 1,
+            Grant::Starving if self.balance == 0 => 1 + self.random.below(2) as u16,
+            Grant::Starving => self.random.below(2) as u16,
+        };
+        self.balance += u32::from(grant);
+        reply[14..16].copy_from_slice(&grant.to_le_bytes());
+    }
+
+    /// A late answer, perhaps announced.
+    fn put_off(&mut self, mut late: Late) {
+        if late.replies.len() == 1 && self.random.percent(50) {
+            let mut header = Header::decode(&mut Reader::new(&late.replies[0], "test")).unwrap();
+            let status = header.status;
+            header.flags |= HeaderFlags::ASYNC_COMMAND;
+            header.target = Target::Async(AsyncId(header.message_id.0 + 1000));
+            header.status = NtStatus::PENDING;
+            let mut interim = encode(&header, |w| ErrorResponse::EMPTY.encode(w));
+            self.grant_in(&mut interim, late.credits[0]);
+            header.status = status;
+            let body = late.replies[0].split_off(HEADER_LEN);
+            late.replies[0] = encode(&header, |w| w.bytes(&body));
+            late.credits[0] = u16::MAX;
+            let sealed = late.sealed;
+            self.send(vec![interim], sealed, false);
+        }
+        self.late.push(late);
+    }
+
+    fn emit(&mut self, mut late: Late) {
+        for (reply, asked) in late.replies.iter_mut().zip(&late.credits) {
+            // Already granted.
+            if *asked != u16::MAX {
+                self.grant_in(reply, *asked);
+            }
+        }
+        if late.replies.len() > 1 && self.random.percent(self.setup.split) {
+            for reply in late.replies {
+                self.send(vec![reply], late.sealed, late.signed);
+            }
+        } else {
+            self.send(late.replies, late.sealed, late.signed);
+        }
+    }
+
+    fn send(&mut self, replies: Vec<Vec<u8>>, sealed: bool, signed: bool) {
+        let compressed = self.setup.compression && self.channel.is_some();
+        let (signer, sealing) = match &mut self.channel {
+            Some(channel) if sealed => {
+                let id = channel.id;
+                (None, channel.sealing.as_mut().map(|(sealer, _)| (sealer, id)))
+            }
+            Some(channel) if signed => (Some(&channel.signer), None),
+            _ => (None, None),
+        };
+        let frame = seal::wrap(replies, signer, sealing, compressed);
+        self.output.extend_from_slice(&frame);
+    }
+
+    fn watch(&mut self, header: Header, sealed: bool, signed: bool) {
+        let mut interim = header.reply(NtStatus::PENDING);
+        interim.flags |= HeaderFlags::ASYNC_COMMAND;
+        interim.target = Target::Async(AsyncId(header.message_id.0 + 1000));
+        interim.session_id = self.channel.as_ref().unwrap().id;
+        let mut message = encode(&interim, |w| ErrorResponse::EMPTY.encode(w));
+        self.grant_in(&mut message, header.credits);
+        self.send(vec![message], sealed, false);
+        self.watches
+            .insert(header.message_id.0, (interim, sealed, signed));
+    }
+
+    fn cancel(&mut self, header: &Header) {
+        self.cancels += 1;
+        if let Some((mut reply, sealed, signed)) = self.watches.remove(&header.message_id.0) {
+            reply.status = NtStatus::CANCELLED;
+            let message = encode(&reply, |w| ErrorResponse::EMPTY.encode(w));
+            self.send(vec![message], sealed, signed);
+        }
+    }
+
+    /// Status and body; an error has an empty one.
+    fn answer(&mut self, header: &Header, message: &[u8], file: &mut FileId) -> (NtStatus, Vec<u8>) {
+        let mut reader = Reader::at(message, HEADER_LEN, "test");
+        if self.expired && header.command != Command::SessionSetup {
+            return (NtStatus::NETWORK_SESSION_EXPIRED, Vec::new());
+        }
+        let body = match header.command {
+            Command::Negotiate => return (NtStatus::SUCCESS, self.negotiate(&mut reader)),
+            Command::SessionSetup => return self.session_setup(&mut reader, message),
+            Command::TreeConnect => {
+                let response = TreeConnectResponse {
+                    share_type: ShareType::Disk,
+                    share_flags: Default::default(),
+                    capabilities: Default::default(),
+                    maximal_access: Default::default(),
+                };
+                body(|w| response.encode(w))
+            }
+            Command::Ioctl => self.validate(&mut reader),
+            Command::Echo => body(|w| bare::EchoResponse.encode(w)),
+            Command::Create => {
+                let request = CreateRequest::decode(&mut reader).unwrap();
+                if request.name == MISSING.into() {
+                    return (NtStatus::OBJECT_NAME_NOT_FOUND, Vec::new());
+                }
+                self.files += 1;
+                *file = FileId {
+                    persistent: self.files,
+                    volatile: self.files,
+                };
+                body(|w| created(*file).encode(w))
+            }
+            Command::Read => return self.read(&ReadRequest::decode(&mut reader).unwrap()),
+            Command::Write => {
+                let (request, data) = WriteRequest::decode(&mut reader).unwrap();
+                assert_eq!(
+                    data,
+                    content(request.offset, data.len()),
+                    "what is written is what was given"
+                );
+                self.written += data.len() as u64;
+                let count = data.len() as u32;
+                body(|w| WriteResponse { count }.encode(w))
+            }
+            Command::Close => body(|w| {
+                w.u16(60);
+                w.zeros(58);
+            }),
+            _ => return (NtStatus::NOT_SUPPORTED, Vec::new()),
+        };
+        (NtStatus::SUCCESS, body)
+    }
+
+    fn read(&mut self, request: &ReadRequest) -> (NtStatus, Vec<u8>) {
+        if request.offset >= END_OF_FILE {
+            return (NtStatus::END_OF_FILE, Vec::new());
+        }
+        let mut length = request.length as usize;
+        if self.random.percent(15) {
+            length = 1 + self.random.below(length);
+        }
+        let data = content(request.offset, length);
+        let mut out = body(|w| ReadResponse::default().encode(w, data));
+        if self.random.percent(5) {
+            // Not where it is most convenient.
+            out[2] += 8;
+            out.splice(16..16, [0xEE; 8]);
+        }
+        (NtStatus::SUCCESS, out)
+    }
+
+    fn negotiate(&mut self, reader: &mut Reader<'_>) -> Vec<u8> {
+        let request = NegotiateRequest::decode(reader).unwrap();
+        let dialect = self.setup.dialect;
+        assert!(request.dialects.contains(&dialect));
+        let mut capabilities = Capabilities::DFS | Capabilities::MULTI_CHANNEL;
+        if self.setup.large_mtu && dialect >= Dialect::Smb210 {
+            capabilities |= Capabilities::LARGE_MTU;
+        }
+        if self.setup.cipher.is_some() && dialect < Dialect::Smb311 {
+            capabilities |= Capabilities::ENCRYPTION;
+        }
+        let mut contexts = Vec::new();
+        if dialect == Dialect::Smb311 {
+            contexts.push(Context::PreauthIntegrity {
+                hash_algorithms: vec![HashAlgorithm::SHA_512],
+                salt: &[9; 32],
+            });
+            if let Some(cipher) = self.setup.cipher {
+                contexts.push(Context::Encryption(vec![match cipher {
+                    Cipher::Aes128Ccm => context::Cipher::AES_128_CCM,
+                    Cipher::Aes128Gcm => context::Cipher::AES_128_GCM,
+                    Cipher::Aes256Ccm => context::Cipher::AES_256_CCM,
+                    Cipher::Aes256Gcm => context::Cipher::AES_256_GCM,
+                }]));
+            }
+            contexts.push(Context::Signing(vec![match self.setup.signing {
+                SigningAlgorithm::HmacSha256 => context::SigningAlgorithm::HMAC_SHA256,
+                SigningAlgorithm::AesCmac => context::SigningAlgorithm::AES_CMAC,
+                SigningAlgorithm::AesGmac => context::SigningAlgorithm::AES_GMAC,
+            }]));
+            if self.setup.compression {
+                contexts.push(Context::Compression {
+                    flags: CompressionFlags::CHAINED,
+                    algorithms: vec![CompressionAlgorithm::LZ4, CompressionAlgorithm::PATTERN_V1],
+                });
+            }
+        }
+        let mut security_mode = SecurityMode::SIGNING_ENABLED;
+        if self.setup.signing_required {
+            security_mode |= SecurityMode::SIGNING_REQUIRED;
+        }
+        let hint = self.spnego.hint();
+        let response = NegotiateResponse {
+            security_mode,
+            dialect: DialectRevision::Dialect(dialect),
+            server_guid: GUID,
+            capabilities,
+            max_transact_size: 1 << 20,
+            max_read_size: 1 << 20,
+            max_write_size: 1 << 20,
+            system_time: FileTime(1),
+            server_start_time: FileTime(0),
+            security_buffer: &hint,
+            contexts,
+        };
+        self.negotiated = Some((
+            security_mode,
+            capabilities,
+            request.client_guid,
+            request.dialects.clone(),
+        ));
+        body(|w| response.encode(w))
+    }
+
+    fn validate(&mut self, reader: &mut Reader<'_>) -> Vec<u8> {
+        let request = IoctlRequest::decode(reader).unwrap();
+        let asked = ValidateNegotiateRequest::decode(request.input).unwrap();
+        let (security_mode, capabilities, guid, dialects) = self.negotiated.as_ref().unwrap();
+        assert_eq!(asked.guid, *guid);
+        let codes: Vec<_> = dialects.iter().map(|dialect| dialect.code()).collect();
+        assert_eq!(asked.dialects, codes);
+        let answer = ValidateNegotiateResponse {
+            capabilities: *capabilities,
+            guid: GUID,
+            security_mode: *security_mode,
+            dialect: self.setup.validate_as.unwrap_or(self.setup.dialect.code()),
+        };
+        let output = body(|w| answer.encode(w));
+        let response = IoctlResponse {
+            ctl_code: request.ctl_code,
+            file_id: request.file_id,
+            input: &[],
+            output: &output,
+        };
+        body(|w| response.encode(w))
+    }
+
+    fn session_setup(&mut self, reader: &mut Reader<'_>, message: &[u8]) -> (NtStatus, Vec<u8>) {
+        let request = SessionSetupRequest::decode(reader).unwrap();
+        let binding = request.flags.contains(SessionSetupFlags::BINDING);
+        assert_eq!(binding, self.master.is_some() && self.channel.is_none());
+        if Header::decode(&mut Reader::new(message, "test"))
+            .unwrap()
+            .session_id
+            == SessionId(0)
+            || binding
+        {
+            if self.setup_hash == Preauth::new() {
+                self.setup_hash = self.preauth.clone();
+            }
+        }
+        self.setup_hash.update(&[message]);
+        let step = match self.spnego.step(request.security_buffer) {
+            Ok(step) => step,
+            Err(_) => return (NtStatus::LOGON_FAILURE, Vec::new()),
+        };
+        let mut flags = self.setup.session_flags;
+        if self.setup.encrypt_data {
+            flags |= SessionFlags::ENCRYPT_DATA;
+        }
+        let (status, token) = match step {
+            Step::Continue(token) => (NtStatus::MORE_PROCESSING_REQUIRED, token),
+            Step::Done(established) => {
+                self.establish(&established.session_key);
+                (NtStatus::SUCCESS, established.token.unwrap_or_default())
+            }
+        };
+        let response = SessionSetupResponse {
+            session_flags: flags,
+            security_buffer: &token,
+        };
+        (status, body(|w| response.encode(w)))
+    }
+
+    fn establish(&mut self, key: &SessionKey) {
+        self.expired = false;
+        if self.channel.is_some() {
+            return;
+        }
+        let setup = &self.setup;
+        let hash = self.setup_hash.value();
+        let context = match setup.dialect {
+            Dialect::Smb202 | Dialect::Smb210 => None,
+            Dialect::Smb300 | Dialect::Smb302 => Some(KeyContext::Smb30),
+            Dialect::Smb311 => Some(KeyContext::Smb311(hash)),
+        };
+        let (signing, channel) = match (&self.master, context) {
+            (Some(_), Some(context)) => (signing_key(key, context), 1),
+            (None, Some(context)) => {
+                let keys = SessionKeys::derive(key, context, setup.cipher);
+                self.master = Some(Master {
+                    id: SessionId(0x77),
+                    signing: keys.signing.clone(),
+                    ours: keys.server_to_client,
+                    theirs: keys.client_to_server,
+                });
+                (keys.signing, 0)
+            }
+            _ => {
+                self.master = Some(Master {
+                    id: SessionId(0x77),
+                    signing: key.truncated(),
+                    ours: key.truncated(),
+                    theirs: key.truncated(),
+                });
+                (key.truncated(), 0)
+            }
+        };
+        let master = self.master.as_ref().unwrap();
+        self.channel = Some(Channel {
+            id: master.id,
+            signer: Signer::new(setup.signing, &signing),
+            sealing: Channel::sealing(setup.cipher, &master.ours, &master.theirs, channel),
+        });
+    }
+
+    /// Signs and hashes the answer to SESSION_SETUP as its kind demands.
+    fn finish_setup(&mut self, status: NtStatus, request: &[u8], replies: &mut [Vec<u8>]) {
+        let header = Header::decode(&mut Reader::new(request, "test")).unwrap();
+        let reply = &mut replies[0];
+        self.grant_in(reply, header.credits);
+        let guest = self
+            .setup
+            .session_flags
+            .intersects(SessionFlags::IS_GUEST | SessionFlags::IS_NULL);
+        match (&self.channel, &self.master) {
+            (Some(channel), _) if status == NtStatus::SUCCESS && !guest => seal::sign(&channel.signer, reply),
+            (None, Some(master)) => seal::sign(&Signer::new(self.setup.signing, &master.signing), reply),
+            _ => {}
+        }
+        if status == NtStatus::MORE_PROCESSING_REQUIRED {
+            self.setup_hash.update(&[reply]);
+        }
+        let frame = seal::wrap(vec![std::mem::take(reply)], None, None, false);
+        self.output.extend_from_slice(&frame);
+    }
+}
+
+fn created(file_id: FileId) -> CreateResponse<'static> {
+    CreateResponse {
+        oplock_level: OplockLevel::None,
+        flags: CreateResponseFlags::default(),
+        create_action: CreateAction::default(),
+        creation_time: FileTime(1),
+        last_access_time: FileTime(2),
+        last_write_time: FileTime(3),
+        change_time: FileTime(4),
+        allocation_size: 0,
+        end_of_file: 0,
+        file_attributes: Default::default(),
+        file_id,
+        contexts: Vec::new(),
+    }
+}
+
+/// A message of a header and what `encode` writes.
+pub(crate) fn encode(header: &Header, encode: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
+    let mut message = Vec::new();
+    let mut w = Writer::new(&mut message);
+    header.encode(&mut w);
+    encode(&mut w);
+    message
+}
+
+/// A body, offsets counted from a header before it.
+pub(crate) fn body(encode: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
+    let mut message = vec![0; HEADER_LEN];
+    encode(&mut Writer::within(&mut message, 0));
+    message.split_off(HEADER_LEN)
+}

@@ -1,0 +1,146 @@
+//! Thousands of links, by seed: bytes cut anywhere, answers in any order, credits or none, and the line lost at any point.
+
+use crate::peer::{Grant, Setup};
+use crate::world::{World, anything, config, login};
+use ropeway_smb_proto::client::{Config, Encryption, EndReason, Event, Signing};
+use ropeway_smb_proto::crypto::{Cipher, SigningAlgorithm};
+use ropeway_smb_proto::wire::negotiate::Dialect;
+
+/// Every dialect with every protection it has.
+pub(crate) fn ways() -> Vec<(Config, Setup)> {
+    let mut ways = Vec::new();
+    let mut add = |dialect, signing, cipher, encryption, required| {
+        let sealing = Config {
+            signing: if required {
+                Signing::Required
+            } else {
+                Signing::Offered
+            },
+            encryption,
+            ..config()
+        };
+        let setup = Setup {
+            dialect,
+            signing,
+            cipher,
+            signing_required: required,
+            ..Setup::default()
+        };
+        ways.push((sealing, setup));
+    };
+    use Encryption::{Desired, Off};
+    use SigningAlgorithm::{AesCmac, AesGmac, HmacSha256};
+    for dialect in Dialect::ALL {
+        for required in [true, false] {
+            let signing = if dialect < Dialect::Smb300 {
+                HmacSha256
+            } else {
+                AesCmac
+            };
+            add(dialect, signing, None, Off, required);
+        }
+    }
+    for dialect in [Dialect::Smb300, Dialect::Smb302] {
+        add(dialect, AesCmac, Some(Cipher::Aes128Ccm), Desired, true);
+        add(dialect, AesCmac, Some(Cipher::Aes128Ccm), Off, true);
+    }
+    for signing in [HmacSha256, AesGmac] {
+        add(Dialect::Smb311, signing, None, Off, true);
+    }
+    for cipher in [
+        Cipher::Aes128Ccm,
+        Cipher::Aes128Gcm,
+        Cipher::Aes256Ccm,
+        Cipher::Aes256Gcm,
+    ] {
+        add(Dialect::Smb311, AesGmac, Some(cipher), Desired, true);
+        add(Dialect::Smb311, AesCmac, Some(cipher), Off, false);
+    }
+    let mut demanded = ways.last().unwrap().clone();
+    demanded.1.encrypt_data = true;
+    ways.push(demanded.clone());
+    demanded.0.compression = true;
+    demanded.1.compression = true;
+    ways.push(demanded.clone());
+    demanded.0.encryption = Off;
+    demanded.1.encrypt_data = false;
+    ways.push(demanded);
+    ways
+}
+
+fn live(mut config: Config, mut setup: Setup, seed: u64) {
+    let mut random = crate::Random::new(seed);
+    setup.seed = seed;
+    setup.late = [0, 30, 80][random.below(3)];
+    setup.split = [0, 50][random.below(2)];
+    setup.grant = [Grant::AsAsked, Grant::One, Grant::Starving][random.below(3)];
+    setup.large_mtu = random.percent(80);
+    config.credits_target = [1, 16, 512][random.below(3)];
+    let mut world = World::new(config, setup);
+    world.chunk = [usize::MAX, 7000, 300][random.below(3)];
+    world.client.log_in(login("anna", "secret")).unwrap();
+    world.enter();
+    let cut = random.percent(50).then(|| random.below(60));
+    for step in 0..40 {
+        if Some(step) == cut {
+            break;
+        }
+        if random.percent(60) {
+            anything(&mut world);
+        }
+        world
+            .step()
+            .unwrap_or_else(|misbehaved| panic!("seed {seed}: {misbehaved}"));
+    }
+    if cut.is_none() {
+        world.settle();
+        // What only its end ends.
+        let open: Vec<_> = world.open.keys().copied().collect();
+        for ticket in open {
+            world.client.cancel(ticket);
+        }
+        world.settle();
+        assert!(
+            world.open.is_empty(),
+            "seed {seed}: {:?} {:?}",
+            world.open,
+            world.client
+        );
+        let credits = world.client.credits();
+        assert_eq!(
+            (credits.in_use, credits.asked, credits.wanted),
+            (0, 0, 0),
+            "seed {seed}"
+        );
+    }
+    world.client.closed();
+    world.take_events();
+    assert!(
+        world.open.is_empty(),
+        "seed {seed}: every ticket is answered or dropped"
+    );
+    assert!(
+        matches!(world.events.last(), Some(Event::Ended(EndReason::Closed))),
+        "seed {seed}"
+    );
+    assert_eq!(
+        world.pool.available(),
+        world.pool.slots(),
+        "seed {seed}: every block comes back"
+    );
+}
+
+#[test]
+fn thousands_of_links() {
+    let ways = ways();
+    // 100 seeds each; more by ROPEWAY_SEEDS.
+    let seeds = std::env::var("ROPEWAY_SEEDS")
+        .ok()
+        .and_then(|seeds| seeds.parse().ok())
+        .unwrap_or(100);
+    for seed in 0..seeds {
+        for (index, (config, setup)) in ways.iter().enumerate() {
+            live(config.clone(), setup.clone(), seed * 1000 + index as u64);
+        }
+    }
+}

@@ -1,0 +1,460 @@
+//! Client, server, and the line between them, which cuts bytes wherever it likes.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::peer::{self, END_OF_FILE, MISSING, Peer, Setup, TREE};
+use crate::{Random, content};
+use ropeway_block::{Block, Pool};
+use ropeway_smb_proto::auth::ntlm::{Credentials, NtlmClient, NtlmEntropy};
+use ropeway_smb_proto::auth::spnego::SpnegoClient;
+use ropeway_smb_proto::client::{Chain, Config, Connection, Event, Operation, PeerMisbehaved, Reply, Ticket};
+use ropeway_smb_proto::secret::Password;
+use ropeway_smb_proto::wire::close::{CloseFlags, CloseRequest};
+use ropeway_smb_proto::wire::create::{
+    AccessMask, CreateDisposition, CreateOptions, CreateRequest, ImpersonationLevel, OplockLevel, ShareAccess,
+};
+use ropeway_smb_proto::wire::header::Command;
+use ropeway_smb_proto::wire::read::{Channel, ReadFlags, ReadRequest};
+use ropeway_smb_proto::wire::tree_connect::TreeConnectRequest;
+use ropeway_smb_proto::wire::write::{WriteFlags, WriteRequest};
+use ropeway_smb_proto::wire::{FileId, FileTime, Guid, NtStatus, Text, TreeId, bare};
+
+pub(crate) const BLOCK: usize = 256 * 1024;
+
+/// What an operation should come to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Read(u64, usize),
+    Write(u64, usize),
+    Create(bool),
+    Other(Command),
+    Watch,
+}
+
+pub(crate) struct World {
+    pub(crate) client: Connection,
+    pub(crate) peer: Peer,
+    pub(crate) random: Random,
+    pub(crate) pool: Pool,
+    pub(crate) to_client: Vec<u8>,
+    pub(crate) to_peer: Vec<u8>,
+    pub(crate) open: BTreeMap<Ticket, Vec<Kind>>,
+    pub(crate) replied: u32,
+    pub(crate) dropped: u32,
+    pub(crate) events: Vec<Event>,
+    /// Most bytes that the line moves at once.
+    pub(crate) chunk: usize,
+    now: Duration,
+}
+
+pub(crate) fn login(user: &str, password: &str) -> SpnegoClient {
+    let credentials = if user.is_empty() {
+        Credentials::anonymous()
+    } else {
+        Credentials::with_password("", user, &Password::from(password))
+    };
+    let entropy = NtlmEntropy {
+        now: FileTime(7),
+        client_challenge: [1; 8],
+        session_key: [2; 16].into(),
+    };
+    SpnegoClient::new(vec![Box::new(NtlmClient::new(
+        credentials,
+        "here".into(),
+        None,
+        entropy,
+    ))])
+}
+
+pub(crate) fn config() -> Config {
+    Config {
+        client_guid: Guid([7; 16]),
+        host: "peer".into(),
+        io_max: 1 << 20,
+        credits_target: 512,
+        ..Config::default()
+    }
+}
+
+impl World {
+    pub(crate) fn new(config: Config, setup: Setup) -> Self {
+        let seed = setup.seed;
+        Self {
+            client: Connection::new(config, [9; 32]),
+            peer: Peer::new(setup),
+            random: Random::new(seed ^ 0x5EED),
+            pool: Pool::new(BLOCK, 64),
+            to_client: Vec::new(),
+            to_peer: Vec::new(),
+            open: BTreeMap::new(),
+            replied: 0,
+            dropped: 0,
+            events: Vec::new(),
+            chunk: usize::MAX,
+            now: Duration::ZERO,
+        }
+    }
+
+    /// Logged in, in a share.
+    pub(crate) fn ready(config: Config, setup: Setup) -> Self {
+        let mut world = Self::new(config, setup);
+        world.client.log_in(login("anna", "secret")).unwrap();
+        world.enter();
+        world.settle();
+        assert!(world.open.is_empty(), "{:?} {:?}", world.client, world.events);
+        world
+    }
+
+    pub(crate) fn submit(&mut self, chain: Chain, kinds: Vec<Kind>) -> Option<Ticket> {
+        match self.client.submit(chain) {
+            Ok(ticket) => {
+                assert!(self.open.insert(ticket, kinds).is_none(), "tickets are unique");
+                Some(ticket)
+            }
+            Err(_) => None,
+        }
+    }
+
+    pub(crate) fn enter(&mut self) {
+        let request = TreeConnectRequest {
+            flags: Default::default(),
+            path: Text::from("\\\\peer\\share"),
+        };
+        let operation = Operation::encoded(Command::TreeConnect, TreeId(0), |w| request.encode(w));
+        self.submit(Chain::one(operation), vec![Kind::Other(Command::TreeConnect)]);
+    }
+
+    /// Moves some bytes each way.
+    pub(crate) fn step(&mut self) -> Result<(), PeerMisbehaved> {
+        while let Some(transmit) = self.client.poll_transmit() {
+            for part in &transmit.parts {
+                self.to_peer.extend_from_slice(part.as_slice());
+            }
+        }
+        let count = self.some(self.to_peer.len());
+        let rest = self.to_peer.split_off(count);
+        let bytes = std::mem::replace(&mut self.to_peer, rest);
+        self.peer.feed(&bytes);
+        self.peer.work();
+        self.to_client.append(&mut self.peer.output);
+        let count = self.some(self.to_client.len());
+        let outcome = self.deliver(count);
+        self.take_events();
+        outcome
+    }
+
+    fn some(&mut self, length: usize) -> usize {
+        if length <= 1 || self.chunk == usize::MAX {
+            return length;
+        }
+        (1 + self.random.below(self.chunk)).min(length)
+    }
+
+    /// Gives the client the first `count` bytes that are on their way.
+    pub(crate) fn deliver(&mut self, mut count: usize) -> Result<(), PeerMisbehaved> {
+        while count > 0 {
+            let receive = self.client.receive();
+            let room = receive.first.len() + receive.second.len();
+            if room == 0 {
+                assert!(self.client.ended().is_some(), "there is always room");
+                self.to_client.clear();
+                return Ok(());
+            }
+            let moved = room.min(count);
+            let in_first = receive.first.len().min(moved);
+            receive.first[..in_first].copy_from_slice(&self.to_client[..in_first]);
+            receive.second[..moved - in_first].copy_from_slice(&self.to_client[in_first..moved]);
+            self.to_client.drain(..moved);
+            count -= moved;
+            self.now += Duration::from_millis(1);
+            self.client.received(self.now, moved)?;
+        }
+        Ok(())
+    }
+
+    /// Until nothing moves.
+    pub(crate) fn settle(&mut self) {
+        for _ in 0..200_000 {
+            self.step().expect("the server behaves");
+            let still = self.to_peer.is_empty() && self.to_client.is_empty() && self.peer.is_idle();
+            if still
+                && self.client.poll_transmit().is_none_or(|transmit| {
+                    for part in &transmit.parts {
+                        self.to_peer.extend_from_slice(part.as_slice());
+                    }
+                    false
+                })
+            {
+                return;
+            }
+        }
+        panic!("no end: {:?}", self.client);
+    }
+
+    pub(crate) fn take_events(&mut self) {
+        while let Some(event) = self.client.poll_event() {
+            match event {
+                Event::Replied { ticket, replies } => {
+                    let kinds = self.open.remove(&ticket).expect("a ticket is answered once");
+                    self.replied += 1;
+                    assert_eq!(kinds.len(), replies.len());
+                    for (kind, reply) in kinds.iter().zip(replies) {
+                        check(kind, &reply);
+                    }
+                }
+                Event::Dropped {
+                    ticket, operations, ..
+                } => {
+                    let kinds = self.open.remove(&ticket).expect("a ticket is dropped once");
+                    self.dropped += 1;
+                    if operations.is_empty() {
+                        // A TREE_CONNECT that was held.
+                        continue;
+                    }
+                    assert_eq!(kinds.len(), operations.len());
+                    for (kind, operation) in kinds.iter().zip(&operations) {
+                        check_returned(kind, operation);
+                    }
+                }
+                other => self.events.push(other),
+            }
+        }
+    }
+
+    /// A block as the file holds it at `offset`.
+    pub(crate) fn block(&self, offset: u64, length: usize) -> Option<Block> {
+        let mut block = self.pool.try_get()?;
+        block.capacity_mut()[..length].copy_from_slice(content(offset, length));
+        block.set_len(length);
+        Some(block.freeze())
+    }
+
+    pub(crate) fn read(&self, file: FileId, offset: u64, length: usize) -> Option<Operation> {
+        let request = ReadRequest {
+            file_id: file,
+            offset,
+            length: length as u32,
+            minimum_count: 0,
+            flags: ReadFlags::default(),
+            channel: Channel::NONE,
+        };
+        let mut operation = Operation::encoded(Command::Read, TREE, |w| request.encode(w));
+        operation.receive = Some(self.pool.try_get()?);
+        Some(operation)
+    }
+
+    pub(crate) fn write(&self, file: FileId, offset: u64, length: usize) -> Option<Operation> {
+        let request = WriteRequest {
+            file_id: file,
+            offset,
+            flags: WriteFlags::default(),
+            channel: Channel::NONE,
+        };
+        let mut operation =
+            Operation::encoded(Command::Write, TREE, |w| request.encode_head(w, length as u32));
+        operation.payload = Some(self.block(offset, length)?);
+        Some(operation)
+    }
+}
+
+pub(crate) fn create(name: &str) -> Operation {
+    let request = CreateRequest {
+        oplock_level: OplockLevel::None,
+        impersonation_level: ImpersonationLevel::default(),
+        desired_access: AccessMask::FILE_GENERIC_READ,
+        file_attributes: Default::default(),
+        share_access: ShareAccess::default(),
+        disposition: CreateDisposition::Open,
+        options: CreateOptions::default(),
+        name: name.into(),
+        contexts: Vec::new(),
+    };
+    Operation::encoded(Command::Create, TREE, |w| request.encode(w))
+}
+
+pub(crate) fn close(file_id: FileId) -> Operation {
+    let request = CloseRequest {
+        flags: CloseFlags::default(),
+        file_id,
+    };
+    Operation::encoded(Command::Close, TREE, |w| request.encode(w))
+}
+
+pub(crate) fn echo() -> Operation {
+    Operation::encoded(Command::Echo, TreeId(0), |w| bare::EchoRequest.encode(w))
+}
+
+/// The played server looks at nothing of it.
+pub(crate) fn watch() -> Operation {
+    Operation::new(
+        Command::ChangeNotify,
+        TREE,
+        peer::body(|w| {
+            w.u16(32);
+            w.zeros(30);
+        }),
+    )
+}
+
+fn check(kind: &Kind, reply: &Reply) {
+    let status = reply.status();
+    match kind {
+        Kind::Read(offset, asked) => {
+            let block = reply.payload.as_ref().expect("a READ's block comes back");
+            if status == NtStatus::SUCCESS {
+                assert!(*offset < END_OF_FILE && !block.is_empty() && block.len() <= *asked);
+                assert_eq!(
+                    block[..],
+                    *content(*offset, block.len()),
+                    "what is read is what the file holds"
+                );
+            } else {
+                assert!(block.is_empty());
+                assert!(
+                    matches!(
+                        status,
+                        NtStatus::END_OF_FILE | NtStatus::FILE_CLOSED | NtStatus::NETWORK_SESSION_EXPIRED
+                    ),
+                    "{status}"
+                );
+            }
+        }
+        Kind::Create(found) => {
+            let expected = if *found {
+                NtStatus::SUCCESS
+            } else {
+                NtStatus::OBJECT_NAME_NOT_FOUND
+            };
+            assert!(status == expected || status == NtStatus::NETWORK_SESSION_EXPIRED);
+        }
+        Kind::Write(..) => assert_eq!(reply.header.command, Command::Write),
+        Kind::Other(command) => assert_eq!(reply.header.command, *command),
+        Kind::Watch => assert_eq!(status, NtStatus::CANCELLED),
+    }
+}
+
+/// Blocks come back, whatever became of the request, as they were.
+fn check_returned(kind: &Kind, operation: &Operation) {
+    match kind {
+        Kind::Read(..) => assert!(operation.receive.is_some()),
+        Kind::Write(offset, length) => {
+            let payload = operation.payload.as_ref().expect("a WRITE's block comes back");
+            assert_eq!(
+                payload[..],
+                *content(*offset, *length),
+                "and is not sealed any more"
+            );
+        }
+        _ => {}
+    }
+    assert!(!operation.body.is_empty());
+}
+
+/// One thing among those a client does.
+pub(crate) fn anything(world: &mut World) {
+    let file = FileId {
+        persistent: 1,
+        volatile: 1,
+    };
+    let large = world
+        .client
+        .negotiated()
+        .is_some_and(|negotiated| negotiated.multi_credit);
+    let length = match world.random.below(10) {
+        0 if large => 65_537 + world.random.below(BLOCK - 66_000),
+        1 => 30_000 + world.random.below(35_000),
+        _ => 1 + world.random.below(6000),
+    };
+    let offset = world.random.next() % (1 << 19);
+    let (mut chain, kinds) = match world.random.below(12) {
+        0..=2 => {
+            let Some(read) = world.read(file, offset, length) else {
+                return;
+            };
+            (Chain::one(read), vec![Kind::Read(offset, length)])
+        }
+        3..=4 => {
+            let Some(write) = world.write(file, offset, length) else {
+                return;
+            };
+            (Chain::one(write), vec![Kind::Write(offset, length)])
+        }
+        5 => {
+            let Some(read) = world.read(file, END_OF_FILE, length) else {
+                return;
+            };
+            (Chain::one(read), vec![Kind::Read(END_OF_FILE, length)])
+        }
+        6 | 7 => {
+            let found = world.random.percent(70);
+            let Some(write) = world.write(FileId::RELATED, offset, length) else {
+                return;
+            };
+            let name = if found { "file" } else { MISSING };
+            let operations = vec![create(name), write, close(FileId::RELATED)];
+            let kinds = vec![
+                Kind::Create(found),
+                Kind::Write(offset, length),
+                Kind::Other(Command::Close),
+            ];
+            (Chain::related(operations), kinds)
+        }
+        8 | 9 => {
+            let found = world.random.percent(70);
+            let Some(read) = world.read(FileId::RELATED, offset, length) else {
+                return;
+            };
+            let name = if found { "file" } else { MISSING };
+            let operations = vec![create(name), read, close(FileId::RELATED)];
+            let kinds = vec![
+                Kind::Create(found),
+                Kind::Read(offset, length),
+                Kind::Other(Command::Close),
+            ];
+            (Chain::related(operations), kinds)
+        }
+        10 => (
+            Chain {
+                operations: vec![echo(), create("a"), echo()],
+                ..Chain::default()
+            },
+            vec![
+                Kind::Other(Command::Echo),
+                Kind::Create(true),
+                Kind::Other(Command::Echo),
+            ],
+        ),
+        _ => {
+            let ticket = world.submit(Chain::one(watch()), vec![Kind::Watch]);
+            if let Some(ticket) = ticket.filter(|_| world.random.percent(40)) {
+                world.client.cancel(ticket);
+            }
+            return;
+        }
+    };
+    chain.encrypt =
+        world.random.percent(10) && world.client.negotiated().is_some_and(|it| it.cipher.is_some());
+    // Somebody else holds the block sometimes, for a while or for good.
+    let held: Vec<Block> = if world.random.percent(20) {
+        chain
+            .operations
+            .iter()
+            .filter_map(|operation| operation.payload.clone())
+            .collect()
+    } else {
+        Vec::new()
+    };
+    world.submit(chain, kinds);
+    if world.random.percent(50) {
+        let _ = world.step();
+    }
+    drop(held);
+}
+
+impl World {
+    /// The id of the next request.
+    pub(crate) fn next_id(&self) -> u64 {
+        self.peer.next_id()
+    }
+}
