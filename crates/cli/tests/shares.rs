@@ -428,3 +428,108 @@ fn flags_reach_the_server() {
         assert_eq!(ls.out, "file\n");
     }
 }
+
+#[test]
+fn a_share_inside_another_is_recognised() {
+    let place = Place::new();
+    let dir = place.folder("data/dir");
+    text(&dir.join("file"), "content");
+    place.folder("data/dir/below");
+    let smbd = Smbd::builder()
+        .user("ann", PASSWORD)
+        .share(Share::new("data", &place.join("data")))
+        .share(Share::new("inner", &dir))
+        .start();
+    let smbd = or_skip!(smbd);
+    let copy = |from: &str, to: &str| {
+        let run = place.ropeway("copy").args(["-T", &smbd.url(from), &smbd.url(to)]);
+        run.env("ROPEWAY_PASSWORD", PASSWORD).exits(1)
+    };
+    assert!(copy("data/dir", "inner/below").mentions("inside the source"));
+    assert!(copy("data/dir", "inner").mentions("the same"));
+    assert!(copy("data/dir/file", "inner/file").mentions("the same"));
+    let ends = [smbd.url("data/dir/below"), smbd.url("inner")];
+    let run = place.ropeway("mirror").arg("--yes").args(ends);
+    let finished = run.env("ROPEWAY_PASSWORD", PASSWORD).exits(1);
+    assert!(finished.mentions("inside the target"), "{finished}");
+}
+
+#[test]
+fn names_that_are_no_text_are_reached_by_url() {
+    let ground = or_skip!(Ground::start());
+    text(&ground.place.join("file"), "content");
+    for name in ["100%25", "%3A%3A1", "@GMT like", "%C3%A9t%C3%A9", "a;b@c#d"] {
+        if name.contains("%3A") {
+            // No server takes a colon; what it says is passed on.
+            ground
+                .run("mkdir")
+                .arg(ground.url(&format!("data/{name}")))
+                .exits(4);
+            continue;
+        }
+        ground.run("mkdir").arg(ground.url(&format!("data/{name}"))).ok();
+        ground
+            .run("copy")
+            .arg("file")
+            .arg(ground.url(&format!("data/{name}/")))
+            .ok();
+        let ls = ground.run("ls").arg(ground.url(&format!("data/{name}"))).ok();
+        assert_eq!(ls.out, "file\n");
+    }
+    assert!(ground.behind("data/été/file").is_file() && ground.behind("data/100%/file").is_file());
+    // A byte that is no UTF-8 goes to the server as U+EFFF, and comes back.
+    ground.run("mkdir").arg(ground.url("data/odd%FF")).ok();
+    ground
+        .run("copy")
+        .arg("file")
+        .arg(ground.url("data/odd%FF/"))
+        .ok();
+    ground.run("copy").arg(ground.url("data/odd%FF")).arg("back").ok();
+    assert_eq!(fs::read(ground.place.join("back/file")).unwrap(), b"content");
+}
+
+#[test]
+fn a_copy_to_a_share_goes_on_after_a_kill() {
+    let ground = or_skip!(Ground::start());
+    let source = ground.place.folder("tree");
+    for number in 0..4 {
+        patterned(&source.join(format!("{number}")), 8 << 20);
+    }
+    let copy = || {
+        ground
+            .run("copy")
+            .args(["--json", "tree"])
+            .arg(ground.url("data"))
+    };
+    let mut running = copy().args(["--bwlimit", "8M"]).start();
+    let half = |running: &support::Running| {
+        let last = running.stdout();
+        let sent = last
+            .lines()
+            .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+        sent.filter_map(|line| line["bytes_sent"].as_u64()).max() >= Some(16 << 20)
+    };
+    assert!(running.until(half), "it never came half way");
+    running.kill();
+    let again = copy().ok();
+    assert_eq!(again.summary()["resumed"], true, "{again}");
+    assert_eq!(again.number("files"), 4, "{again}");
+    content_same(&source, &ground.behind("data/tree"));
+    no_temporaries(&ground.behind("data"));
+    assert_eq!(fs::read_dir(ground.behind("data")).unwrap().count(), 1);
+}
+
+#[test]
+fn a_trace_tells_both_sides() {
+    let ground = or_skip!(Ground::start());
+    text(&ground.place.join("file"), "content");
+    let copy = ground.run("copy").args(["--trace", "trace", "file"]);
+    copy.arg(ground.url("data")).ok();
+    let shown = ground.run("trace").args(["--json", "trace"]).ok();
+    for end in ["source", "target"] {
+        assert!(
+            shown.json().iter().any(|line| line["end"] == end),
+            "{end}: {shown}"
+        );
+    }
+}

@@ -14,14 +14,16 @@ use crate::place::Place;
 use crate::servers::{Servers, Trouble};
 use crate::url::SmbUrl;
 
-/// Identity of a node: of whose volume, the volume, the node on it.
-type Id = (String, u64, u64);
+/// Identity of a node: whose (a server's, or empty), what tells its volume, the node on it.
+type Id = (String, i128, u64);
 
 /// What is known of a node.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub(super) is_dir: bool,
     pub(super) links: u64,
+    /// The volume's number: of the device, or of a share.
+    pub(super) volume: Option<u64>,
     id: Option<Id>,
 }
 
@@ -30,18 +32,23 @@ impl Node {
         Self {
             is_dir: metadata.is_dir(),
             links: metadata.nlink(),
-            id: Some((String::new(), metadata.dev(), metadata.ino())),
+            volume: Some(metadata.dev()),
+            id: Some((String::new(), i128::from(metadata.dev()), metadata.ino())),
         }
     }
 
     fn remote(url: &SmbUrl, metadata: &vfs::Metadata) -> Self {
-        let id = metadata.id.map(|id| {
-            let server = format!("{}:{}", url.server.host, url.server.port);
-            (server, id.volume, id.index)
-        });
+        let server = format!("{}:{}", url.server.host, url.server.port);
+        // Samba gives each share a serial number of its own, so that two shares of one volume look like two volumes. What
+        // has the same number and was created in the same 100 ns on one server is the same node.
+        let id = metadata.id.filter(|id| !matches!(id.index, 0 | u64::MAX));
+        let id = id
+            .zip(metadata.created)
+            .map(|(id, created)| (server, created.0, id.index));
         Self {
             is_dir: metadata.is_dir(),
             links: metadata.links,
+            volume: metadata.id.map(|id| id.volume),
             id,
         }
     }
@@ -49,13 +56,6 @@ impl Node {
     /// Whether both are one node, as far as that can be told.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         self.id.is_some() && self.id == other.id
-    }
-
-    /// The volume that it lies on.
-    pub(super) fn volume(&self) -> Option<(&str, u64)> {
-        self.id
-            .as_ref()
-            .map(|(server, volume, _)| (server.as_str(), *volume))
     }
 }
 

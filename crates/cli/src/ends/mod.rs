@@ -171,7 +171,7 @@ async fn serial(target: &Target, servers: &Servers) -> Option<u64> {
         Some(node) => Some(node.clone()),
         None => node_at(&target.absolute.parent()?, false, servers).await,
     };
-    node.as_ref().and_then(Seen::volume).map(|(_, volume)| volume)
+    node.and_then(|node| node.volume)
 }
 
 /// Decides for one target.
@@ -391,8 +391,8 @@ impl Resolver<'_> {
             return true;
         };
         let parent = node_at(&parent, true, self.circumstances.servers).await;
-        let volume = |node: Option<&Seen>| node.and_then(Seen::volume).map(|(_, volume)| volume);
-        volume(parent.as_ref()) != volume(self.target.node.as_ref())
+        let own = self.target.node.as_ref().and_then(|node| node.volume);
+        parent.and_then(|parent| parent.volume) != own
     }
 
     fn key(&self, sources: &[Found], target: &Place) -> JobKey {
