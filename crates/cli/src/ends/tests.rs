@@ -224,6 +224,11 @@ fn what_makes_no_sense_is_refused() {
         code::USAGE,
         "inside the target",
     );
+}
+
+#[test]
+fn urls_and_paths_that_make_no_sense_are_refused() {
+    let ground = Ground::new();
     let servers = Servers::none();
     let circumstances = Circumstances {
         manner: Manner::Into,

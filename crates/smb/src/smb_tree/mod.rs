@@ -149,7 +149,11 @@ impl Tree for SmbTree {
     }
 
     fn metadata<'a>(&'a self, path: &'a RelPath) -> Pending<'a, Result<Metadata>> {
-        Box::pin(self.inner.stat(Op::Stat, path))
+        Box::pin(async move {
+            // A server may tell the new times of a written file only once it is closed.
+            self.inner.closings_end().await;
+            self.inner.stat(Op::Stat, path).await
+        })
     }
 
     fn lookup<'a>(
