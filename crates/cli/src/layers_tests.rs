@@ -67,7 +67,7 @@ fn short_switches_still_join() {
     let args = copy(&["-nvx", "-Tq"], &[], "").unwrap();
     assert!(args.transfer.dry_run && args.transfer.output.verbose && args.transfer.select.one_file_system);
     assert!(args.no_target_directory && args.transfer.output.quiet);
-    assert_eq!(args.sources, [std::path::PathBuf::from("a")]);
+    assert_eq!(args.ends().unwrap().0, [std::path::PathBuf::from("a")]);
 }
 
 #[test]

@@ -7,7 +7,7 @@ mod support;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 
-use support::{Finished, Place, Run, Snapshot, mixed, or_skip, snapshot, text};
+use support::{Finished, Place, Run, Snapshot, mixed, or_skip, same, snapshot, text};
 
 /// `tree` (a folder), `file`, `other` (an empty folder), `holds/file` (a folder named like the file).
 fn ground() -> Place {
@@ -323,4 +323,18 @@ fn a_closed_standard_output_is_no_panic() {
         .unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!said.contains("panicked"), "{said}");
+}
+
+#[test]
+fn flags_stand_anywhere_among_the_paths() {
+    let place = Place::new();
+    place.folder("a");
+    text(&place.join("a/file"), "x");
+    for words in [["-T", "a", "one"], ["a", "-T", "two"], ["a", "three", "-T"]] {
+        place.ropeway("copy").args(words).ok();
+    }
+    for target in ["one", "two", "three"] {
+        same(&place.join("a"), &place.join(target));
+    }
+    place.ropeway("copy").args(["a"]).run().assert_code(&[1]);
 }

@@ -98,14 +98,12 @@ pub(crate) enum Command {
 
 /// `ropeway copy`.
 #[derive(Args, Clone, Debug)]
-#[command(after_long_help = AFTER_HELP)]
+#[command(after_long_help = AFTER_HELP, override_usage = "ropeway copy [OPTIONS] <SRC>... <DST>")]
 pub(crate) struct CopyArgs {
-    /// Files or folders to copy
-    #[arg(value_name = "SRC", required = true, num_args = 1..)]
-    pub(crate) sources: Vec<PathBuf>,
-    /// Where to: a folder to copy into, or the name of the copy
-    #[arg(value_name = "DST", required = true)]
-    pub(crate) target: PathBuf,
+    // One list, so that flags may stand anywhere between, as with cp.
+    /// SRC... DST: files or folders to copy; last, where to: a folder to copy into, or the name of the copy
+    #[arg(value_name = "PATH", required = true, num_args = 1..)]
+    paths: Vec<PathBuf>,
     /// Take DST as the copy itself, never go into it
     #[arg(short = 'T', long)]
     pub(crate) no_target_directory: bool,
@@ -115,6 +113,14 @@ pub(crate) struct CopyArgs {
     /// Everything that copies share.
     #[command(flatten)]
     pub(crate) transfer: TransferArgs,
+}
+
+impl CopyArgs {
+    /// What to copy, and where to; `None` if only one path was given.
+    pub(crate) fn ends(&self) -> Option<(&[PathBuf], &PathBuf)> {
+        let (target, sources) = self.paths.split_last()?;
+        (!sources.is_empty()).then_some((sources, target))
+    }
 }
 
 /// `ropeway mirror`.

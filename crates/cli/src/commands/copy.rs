@@ -10,15 +10,21 @@ use crate::failure::Failure;
 /// # Errors
 /// Nothing could be begun.
 pub(crate) fn run(args: &CopyArgs) -> Result<u8, Failure> {
-    if args.no_target_directory && args.sources.len() > 1 {
+    let Some((sources, target)) = args.ends() else {
+        return Err(
+            Failure::usage("only one path is given: <SRC>... and <DST> are needed")
+                .hint("usage: ropeway copy [OPTIONS] <SRC>... <DST>; `--help` explains every flag"),
+        );
+    };
+    if args.no_target_directory && sources.len() > 1 {
         return Err(
             Failure::usage("-T takes DST as the copy itself, and there are several sources")
                 .hint("leave -T out, or give one source"),
         );
     }
     transfer(&Request {
-        sources: &args.sources,
-        target: &args.target,
+        sources,
+        target,
         manner: if args.no_target_directory {
             Manner::Exact
         } else {
