@@ -187,7 +187,7 @@ const DECODERS: &[fn(&[u8])] = &[
     header,
     chain,
     frame,
-    body!(NegotiateRequest),
+    body!(NegotiateRequest if |request| !request.dialects.is_empty()),
     body!(NegotiateResponse),
     body!(SessionSetupRequest),
     body!(SessionSetupResponse),
