@@ -33,7 +33,10 @@ fn check_model(model: &DeviceModel) {
 /// A few operations on a device of this model that fails by these rules.
 fn exercise(rules: Vec<FaultRule>, model: DeviceModel) {
     // What never completes cannot be driven to its end.
-    if rules.iter().any(|rule| matches!(rule.delay, Some(Delay::Forever))) {
+    if rules
+        .iter()
+        .any(|rule| matches!(rule.delay, Some(Delay::Forever)))
+    {
         return;
     }
     let clock = VirtualClock::new();

@@ -5,13 +5,12 @@
 
 #![no_main]
 
+#[path = "smb_messages/login.rs"]
+mod login;
+
 use libfuzzer_sys::fuzz_target;
-use ropeway_smb_proto::auth::ntlm::{
-    Authenticate, AvPairs, Challenge, Credentials, Negotiate, NtlmClient, NtlmEntropy, NtlmServer,
-    ServerNames, nt_hash,
-};
-use ropeway_smb_proto::auth::spnego::{SpnegoClient, SpnegoServer};
-use ropeway_smb_proto::auth::{Result as AuthResult, Step as AuthStep};
+use login::{ntlm_client, ntlm_server, spnego_client, spnego_server, tokens};
+use ropeway_smb_proto::auth::ntlm::{Authenticate, AvPairs, Challenge, Negotiate};
 use ropeway_smb_proto::compression::{Algorithms, compress, decompress};
 use ropeway_smb_proto::names::{self, NameMapping};
 use ropeway_smb_proto::rpc::client::{ShareEnum, Step};
@@ -21,7 +20,6 @@ use ropeway_smb_proto::rpc::srvsvc::{
 };
 use ropeway_smb_proto::rpc::wkssvc::{WkstaGetInfoRequest, WkstaGetInfoResponse};
 use ropeway_smb_proto::rpc::{Fragments, Pdu};
-use ropeway_smb_proto::secret::Password;
 use ropeway_smb_proto::unc::{self, SharePath};
 use ropeway_smb_proto::wire::bare::{CancelRequest, EchoRequest, LogoffRequest, TreeDisconnectRequest};
 use ropeway_smb_proto::wire::change_notify::{
@@ -62,7 +60,7 @@ use ropeway_smb_proto::wire::smb1_negotiate::Smb1NegotiateRequest;
 use ropeway_smb_proto::wire::transform::TransformHeader;
 use ropeway_smb_proto::wire::tree_connect::{TreeConnectFlags, TreeConnectRequest, TreeConnectResponse};
 use ropeway_smb_proto::wire::write::{WriteRequest, WriteResponse};
-use ropeway_smb_proto::wire::{FileTime, Reader, Text, Writer};
+use ropeway_smb_proto::wire::{Reader, Text, Writer};
 use ropeway_smb_proto::{upcase, wildcard};
 
 /// The most that a compressed message may become here.
@@ -475,83 +473,6 @@ fn compressible(bytes: &[u8]) {
             assert_eq!(again.as_deref(), Ok(message));
         }
     }
-}
-
-fn client() -> NtlmClient {
-    let credentials = Credentials::with_password("", "anna", &Password::from("secret"));
-    let entropy = NtlmEntropy {
-        now: FileTime(7),
-        client_challenge: [1; 8],
-        session_key: [2; 16].into(),
-    };
-    NtlmClient::new(credentials, "here".into(), Some("cifs/peer".into()), entropy)
-}
-
-fn server() -> NtlmServer {
-    let names = ServerNames {
-        netbios_computer: "PEER".into(),
-        netbios_domain: "PEER".into(),
-        dns_computer: "peer".into(),
-        dns_domain: "".into(),
-    };
-    let lookup = Box::new(|user: &Text, _: &Text| {
-        (*user == "anna".into()).then(|| nt_hash(&Password::from("secret")))
-    });
-    NtlmServer::new(names, FileTime(7), [3; 8], true, lookup)
-}
-
-fn ntlm_client(bytes: &[u8]) {
-    let mut client = client();
-    client.negotiate();
-    if let Ok((message, _)) = client.authenticate(bytes) {
-        Authenticate::decode(&message).expect("what is written can be read");
-    }
-}
-
-fn ntlm_server(bytes: &[u8]) {
-    let mut honest = server();
-    if honest.challenge(&client().negotiate()).is_ok() {
-        let outcome = honest.authenticate(bytes);
-        let (Ok(_) | Err(_)) = outcome;
-    }
-    if let Ok(challenge) = server().challenge(bytes) {
-        Challenge::decode(&challenge).expect("what is written can be read");
-    }
-}
-
-/// Tokens, each after a length of two bytes.
-fn tokens(mut bytes: &[u8]) -> Vec<&[u8]> {
-    let mut tokens = Vec::new();
-    while let Some((length, rest)) = bytes.split_first_chunk() {
-        let (token, rest) = rest.split_at(usize::from(u16::from_le_bytes(*length)).min(rest.len()));
-        tokens.push(token);
-        bytes = rest;
-    }
-    tokens
-}
-
-fn steps(tokens: &[&[u8]], mut step: impl FnMut(&[u8]) -> AuthResult<AuthStep>) {
-    for token in tokens {
-        // Once more after an end, too.
-        let _ = step(token);
-    }
-}
-
-fn spnego_client(bytes: &[u8]) {
-    let tokens = tokens(bytes);
-    let Some((hint, tokens)) = tokens.split_first() else {
-        return;
-    };
-    let mut spnego = SpnegoClient::new(vec![Box::new(client())]);
-    if spnego.start(hint).is_ok() {
-        steps(tokens, |token| spnego.step(token));
-    }
-}
-
-fn spnego_server(bytes: &[u8]) {
-    let mut spnego = SpnegoServer::new(vec![Box::new(server())]);
-    let _ = spnego.hint();
-    steps(&tokens(bytes), |token| spnego.step(token));
 }
 
 fn fragments(bytes: &[u8]) {
