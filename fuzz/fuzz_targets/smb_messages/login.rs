@@ -1,6 +1,8 @@
 //! Logging in with a hostile peer: both roles of NTLM and SPNEGO on any tokens.
 
-use ropeway_smb_proto::auth::ntlm::{Credentials, NtlmClient, NtlmEntropy, NtlmServer, ServerNames, nt_hash};
+use ropeway_smb_proto::auth::ntlm::{
+    Authenticate, Challenge, Credentials, NtlmClient, NtlmEntropy, NtlmServer, ServerNames, nt_hash,
+};
 use ropeway_smb_proto::auth::spnego::{SpnegoClient, SpnegoServer};
 use ropeway_smb_proto::auth::{Result as AuthResult, Step as AuthStep};
 use ropeway_smb_proto::secret::Password;
