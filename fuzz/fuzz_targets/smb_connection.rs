@@ -352,13 +352,13 @@ impl World<'_> {
                 header.credits = u16::from(flags >> 4);
                 if flags & 1 != 0 {
                     header.target = Target::Async(AsyncId(u64::from(back) + 1));
-                    header.flags = header.flags | HeaderFlags::ASYNC_COMMAND;
+                    header.flags |= HeaderFlags::ASYNC_COMMAND;
                 }
                 if flags & 2 != 0 {
                     header.session_id = SESSION;
                 }
                 if flags & 8 != 0 {
-                    header.flags = header.flags | HeaderFlags::SIGNED;
+                    header.flags |= HeaderFlags::SIGNED;
                 }
                 self.answer(header, &body, flags & 4 != 0);
             }
