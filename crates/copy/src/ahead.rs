@@ -14,8 +14,8 @@ use tokio::time::Instant;
 
 use crate::context::lock;
 
-/// Entries held at most; some 300 bytes each, so 5 MiB.
-const ENTRIES_MAX: usize = 16 * 1024;
+/// Entries held at most; some 300 bytes each (more with long names), so 2 to 4 MiB.
+const ENTRIES_MAX: usize = 8 * 1024;
 
 /// A listing older than this is made anew: much may have happened in the folder.
 const FRESH: Duration = Duration::from_secs(2);
