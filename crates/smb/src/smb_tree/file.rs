@@ -266,7 +266,7 @@ impl SmbFile {
 
 impl Drop for SmbFile {
     /// Closes in the background. Who renames or replaces it next may have to wait for that: see
-    /// [`Inner::closings_end`].
+    /// `closings_end`.
     fn drop(&mut self) {
         if let (Some(handle), Ok(runtime)) = (self.handle.take(), tokio::runtime::Handle::try_current()) {
             let closing = Arc::clone(&self.tree.closings);
