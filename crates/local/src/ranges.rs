@@ -121,7 +121,12 @@ pub(crate) fn copy_range(
 
 /// The same between two volumes: pages pass from one cache to the other, copied once. One thread does it all, so longer
 /// files are left to blocks, whose reads and writes overlap.
-fn send(target: &OwnedFd, source: &OwnedFd, offset: u64, length: u64) -> rustix::io::Result<Option<u64>> {
+pub(crate) fn send(
+    target: &OwnedFd,
+    source: &OwnedFd,
+    offset: u64,
+    length: u64,
+) -> rustix::io::Result<Option<u64>> {
     if size(source)? > SEND_MAX {
         return Ok(None);
     }

@@ -146,7 +146,6 @@ impl Handle {
                 // The ring must be made by the only thread that will use it.
                 match Ring::new(Arc::clone(&of_thread.wake), pool.as_ref()) {
                     Ok(ring) => {
-                        tracing::debug!(registered = ring.has_registered(), "io_uring thread started");
                         let _ = ready.send(Ok(()));
                         serve(ring, &of_thread);
                     }

@@ -35,6 +35,9 @@ pub(crate) struct Ring<T> {
     free: Vec<usize>,
     wake: Arc<OwnedFd>,
     wake_armed: bool,
+    /// Not registered yet: the kernel pins, and so touches, all of it then; a copy that moves no block through the
+    /// ring need not pay for that.
+    offered: Option<Pool>,
     registered: Option<Pool>,
 }
 
@@ -56,8 +59,8 @@ pub(crate) fn available() -> bool {
 }
 
 impl<T> Ring<T> {
-    /// A ring for the calling thread (only it may use the ring), woken by `wake`. `pool`'s region is registered where
-    /// the memory lock limit allows.
+    /// A ring for the calling thread (only it may use the ring), woken by `wake`. `pool`'s region is registered with
+    /// the first of its blocks, where the memory lock limit allows.
     pub(crate) fn new(wake: Arc<OwnedFd>, pool: Option<&Pool>) -> io::Result<Self> {
         // Single issuer and deferred task work (Linux 6.1) save interrupts; older kernels take a plain ring.
         let uring = IoUring::builder()
@@ -65,20 +68,31 @@ impl<T> Ring<T> {
             .setup_defer_taskrun()
             .build(DEPTH * 2)
             .or_else(|_| IoUring::new(DEPTH * 2))?;
-        let registered = pool.filter(|pool| register(&uring, pool)).cloned();
         Ok(Self {
             uring,
             requests: ManuallyDrop::new((0..DEPTH).map(|_| None).collect()),
             free: (0..DEPTH as usize).rev().collect(),
             wake,
             wake_armed: false,
-            registered,
+            offered: pool.cloned(),
+            registered: None,
         })
     }
 
-    /// Whether the pool's buffers are registered.
-    pub(crate) fn has_registered(&self) -> bool {
-        self.registered.is_some()
+    /// Registers the pool's region if this is the first of its blocks to come.
+    fn meet(&mut self, work: &Work) {
+        let of_pool = |pool: &Pool| match work {
+            Work::Read { block, .. } => block.belongs_to(pool),
+            Work::Write { block } => block.belongs_to(pool),
+            Work::Sync { .. } => false,
+        };
+        if self.offered.as_ref().is_some_and(of_pool) {
+            self.registered = self.offered.take().filter(|pool| register(&self.uring, pool));
+            tracing::debug!(
+                registered = self.registered.is_some(),
+                "buffers offered to io_uring"
+            );
+        }
     }
 
     /// Whether another request may be pushed.
@@ -96,6 +110,7 @@ impl<T> Ring<T> {
     /// # Panics
     /// Without room.
     pub(crate) fn push(&mut self, mut request: Request, tag: T) {
+        self.meet(&request.work);
         let index = self.free.pop().expect("the caller asked has_room");
         let entry = self.entry(&mut request).user_data(index as u64);
         assert!(self.requests[index].is_none(), "a free slot holds no request");
@@ -237,9 +252,26 @@ impl<T> Drop for Ring<T> {
     }
 }
 
+/// A page of the larger kind on x86-64 and most others; elsewhere the advice below covers less.
+const HUGE_PAGE: usize = 2 << 20;
+
+/// Asks for large pages where nothing is touched yet: a tenth of the faults when all is touched at once.
+fn advise_large_pages(base: *const u8, length: usize) {
+    let skip = base.align_offset(HUGE_PAGE);
+    if length <= skip || length - skip < HUGE_PAGE {
+        return;
+    }
+    let first = base.wrapping_add(skip).cast_mut();
+    let whole = (length - skip) / HUGE_PAGE * HUGE_PAGE;
+    // SAFETY: the pages belong to the pool's region, which lives as long as the caller's handle of it; the advice
+    // changes how they are backed, not what they hold.
+    let _ = unsafe { rustix::mm::madvise(first.cast(), whole, rustix::mm::Advice::LinuxHugepage) };
+}
+
 /// Registers the pool's region; false where the memory lock limit or the kernel forbids it.
 fn register(uring: &IoUring, pool: &Pool) -> bool {
     let (base, length) = pool.region();
+    advise_large_pages(base, length);
     let parts: Vec<libc::iovec> = (0..length)
         .step_by(BUFFER_BYTES_MAX)
         .map(|start| libc::iovec {
