@@ -64,37 +64,19 @@ impl Lane {
 /// Runs a job on a lane's thread. Nothing happens before the first poll; after it, the job runs even if the future
 /// is dropped.
 pub(crate) async fn run<T: Send + 'static>(lane: Lane, job: impl FnOnce() -> T + Send + 'static) -> T {
-    let pool = lane.pool();
-    let ticket = pool.gate.enter().await;
-    let (reply, answer) = oneshot::channel();
-    pool.push(ticket_job(ticket, move || {
-        let _ = reply.send(job());
-    }));
-    match answer.await {
-        Ok(value) => value,
-        Err(oneshot::Canceled) => panic!("a file job panicked"),
-    }
+    lane.pool().run(Work::Any, job).await
 }
 
 /// Runs a batch in the folder `folder` (any number that tells folders apart) on a thread of the short lane.
 pub(crate) async fn run_batch<T: Send + 'static>(folder: u64, job: impl FnOnce() -> T + Send + 'static) -> T {
-    let pool = Lane::Short.pool();
-    let ticket = pool.gate.enter().await;
-    let (reply, answer) = oneshot::channel();
-    let job = ticket_job(ticket, move || {
-        let _ = reply.send(job());
-    });
-    pool.push_work(Work::Batch { folder, job });
-    match answer.await {
-        Ok(value) => value,
-        Err(oneshot::Canceled) => panic!("a batch panicked"),
-    }
+    let batch = |job| Work::Batch { folder, job };
+    Lane::Short.pool().run(batch, job).await
 }
 
 /// Runs a job on a lane's thread and forgets it. Not counted against the lane's bound: callers are bounded by what
 /// they clean up (open files).
 pub(crate) fn detach(lane: Lane, job: impl FnOnce() + Send + 'static) {
-    lane.pool().push(Box::new(job));
+    lane.pool().push(Work::Any(Box::new(job)));
 }
 
 /// Sets the number of threads of the short lane.
@@ -229,11 +211,24 @@ impl Pool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn push(&'static self, job: Job) {
-        self.push_work(Work::Any(job));
+    /// Waits for room, has `job` done as the work that `kind` makes of it, and waits for its result.
+    async fn run<T: Send + 'static>(
+        &'static self,
+        kind: impl FnOnce(Job) -> Work,
+        job: impl FnOnce() -> T + Send + 'static,
+    ) -> T {
+        let ticket = self.gate.enter().await;
+        let (reply, answer) = oneshot::channel();
+        self.push(kind(ticket_job(ticket, move || {
+            let _ = reply.send(job());
+        })));
+        match answer.await {
+            Ok(value) => value,
+            Err(oneshot::Canceled) => panic!("a file job panicked"),
+        }
     }
 
-    fn push_work(&'static self, work: Work) {
+    fn push(&'static self, work: Work) {
         let mut state = self.lock();
         state.add(work);
         if state.waiting() <= state.idle || state.threads >= self.limit.load(Ordering::Relaxed) {

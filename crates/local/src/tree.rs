@@ -118,7 +118,8 @@ impl Inner {
     /// From now on as where the kernel knows no `RWF_DONTCACHE`.
     #[cfg(test)]
     fn forget_dontcache(&self) {
-        self.dontcache.lock().unwrap().insert(self.device, false);
+        let mut known = self.dontcache.lock().unwrap_or_else(PoisonError::into_inner);
+        known.insert(self.device, false);
     }
 
     /// Whether `RWF_DONTCACHE` works on the volume of `fd`.
