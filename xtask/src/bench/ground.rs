@@ -172,6 +172,39 @@ impl Volume {
     }
 }
 
+/// Where the block layer's throttle is set: the root group, for write-back is nobody's.
+const THROTTLE: &str = "/sys/fs/cgroup/blkio/blkio.throttle.write_bps_device";
+
+/// A limit on what a volume's device takes; gone when dropped.
+#[derive(Debug)]
+pub(super) struct Throttle {
+    device: String,
+}
+
+impl Volume {
+    /// Lets its device take no more than so many bytes a second.
+    ///
+    /// # Errors
+    /// If it has no device, or the kernel has no such throttle (cgroup v1).
+    pub(super) fn throttle(&self, bytes_per_second: u64) -> Result<Throttle> {
+        let device = self
+            .device
+            .as_ref()
+            .context("a plain folder cannot be throttled")?;
+        let number = rustix::fs::stat(device)?.st_rdev;
+        let device = format!("{}:{}", rustix::fs::major(number), rustix::fs::minor(number));
+        fs::write(THROTTLE, format!("{device} {bytes_per_second}"))
+            .with_context(|| format!("cannot throttle by {THROTTLE}"))?;
+        Ok(Throttle { device })
+    }
+}
+
+impl Drop for Throttle {
+    fn drop(&mut self) {
+        let _ = fs::write(THROTTLE, format!("{} 0", self.device));
+    }
+}
+
 impl Drop for Volume {
     fn drop(&mut self) {
         if self.device.is_none() && self.image.is_none() {

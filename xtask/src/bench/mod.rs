@@ -2,6 +2,7 @@
 
 mod client;
 mod course;
+mod eta;
 mod ground;
 mod local;
 mod remote;
@@ -25,6 +26,8 @@ pub(crate) enum Task {
     Local(local::Arguments),
     /// Another process's reads while a big file is copied
     Responsiveness(responsiveness::Arguments),
+    /// Estimates of copies to a slow device, beside the truth
+    Eta(eta::Arguments),
     /// Copies to and from a server over the emulated link, beside smbclient, rclone, rsync and bare TCP
     Wan(wan::Arguments),
     /// Copies to and from a server on this machine, signed and sealed, beside smbclient
@@ -45,6 +48,7 @@ pub(crate) fn run(workspace: &Workspace, task: &Task) -> Result<()> {
     match task {
         Task::Local(arguments) => local::run(workspace, &folder, arguments),
         Task::Responsiveness(arguments) => responsiveness::run(workspace, &folder, arguments),
+        Task::Eta(arguments) => eta::run(workspace, &folder, arguments),
         Task::Wan(arguments) => wan::run(workspace, &folder, arguments),
         Task::Smb(arguments) => smb::run(workspace, &folder, arguments),
     }
