@@ -254,23 +254,12 @@ fn clause(error: &SmbError) -> String {
 fn code_of(error: &SmbError, on_source: bool) -> u8 {
     let side = if on_source { code::SOURCE } else { code::TARGET };
     match error {
-        SmbError::Login(_) => code::PERMISSION,
+        SmbError::Login(_) | SmbError::Kerberos(_) => code::PERMISSION,
         SmbError::PeerRefused { status, .. } => match *status {
-            NtStatus::ACCESS_DENIED
-            | NtStatus::NETWORK_ACCESS_DENIED
-            | NtStatus::LOGON_FAILURE
-            | NtStatus::WRONG_PASSWORD
-            | NtStatus::ACCOUNT_DISABLED
-            | NtStatus::ACCOUNT_LOCKED_OUT
-            | NtStatus::ACCOUNT_EXPIRED
-            | NtStatus::ACCOUNT_RESTRICTION
-            | NtStatus::INVALID_LOGON_HOURS
-            | NtStatus::INVALID_WORKSTATION
-            | NtStatus::LOGON_TYPE_NOT_GRANTED
-            | NtStatus::NO_SUCH_USER
-            | NtStatus::PASSWORD_EXPIRED
-            | NtStatus::PASSWORD_MUST_CHANGE
-            | NtStatus::PRIVILEGE_NOT_HELD => code::PERMISSION,
+            NtStatus::ACCESS_DENIED | NtStatus::NETWORK_ACCESS_DENIED | NtStatus::PRIVILEGE_NOT_HELD => {
+                code::PERMISSION
+            }
+            status if status.refuses_login() => code::PERMISSION,
             _ => side,
         },
         SmbError::Local { .. } => side,

@@ -1,6 +1,6 @@
 //! Other people's servers, each a private instance: for tests of `smb` and `cli`, and for benchmarks.
 //!
-//! [`Smbd`] is Samba's smbd, [`Rsyncd`] an rsync daemon, [`ClosedPort`] and [`SilentPort`] are peers that are not
+//! [`Smbd`] is Samba's smbd, [`Kdc`] MIT's Kerberos server, [`Rsyncd`] an rsync daemon, [`ClosedPort`] and [`SilentPort`] are peers that are not
 //! there. Every instance has its own port (reserved among all processes that use this crate), its own folder with
 //! everything it keeps, and is ended by the ids of its processes, never by name: when dropped, and (smbd) also when
 //! the process that started it dies without dropping it.
@@ -17,12 +17,14 @@
 //! Nothing here knows the product: what is checked against a peer is not checked against ourselves.
 
 mod error;
+mod kdc;
 mod port;
 mod process;
 mod rsyncd;
 mod smbd;
 
 pub use error::PeerError;
+pub use kdc::{Kdc, KdcBuilder};
 pub use port::{ClosedPort, SilentPort};
 pub use process::program;
 pub use rsyncd::{Rsyncd, RsyncdBuilder};

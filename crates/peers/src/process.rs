@@ -40,11 +40,12 @@ pub(crate) struct Session {
 
 impl Session {
     /// Starts a server as leader of a new session, in another network namespace if one is given. Its standard input is
-    /// a pipe from here: smbd ends when that does.
+    /// a pipe from here: smbd ends when that does. `environment` is added to what is inherited.
     pub(crate) fn start(
         server: &Path,
         arguments: &[&str],
         configuration: &Path,
+        environment: &[(&str, PathBuf)],
         namespace: Option<&Path>,
         output: &Path,
     ) -> Result<Self, PeerError> {
@@ -57,6 +58,7 @@ impl Session {
         }
         command.arg(server).args(arguments);
         command.env("LC_ALL", "C.UTF-8").current_dir("/");
+        command.envs(environment.iter().map(|(name, value)| (*name, value)));
         let leader = spawn(command, output)
             .map_err(|error| PeerError::failed(format_args!("cannot start {}", server.display()), error))?;
         Ok(Self {
@@ -204,7 +206,7 @@ mod tests {
         let out = folder.path().join("out");
         let shell = program("sh").unwrap();
         let arguments = ["-c", "sleep 1000 & sleep 1000"];
-        let mut session = Session::start(&shell, &arguments, Path::new("/no/conf"), None, &out).unwrap();
+        let mut session = Session::start(&shell, &arguments, Path::new("/no/conf"), &[], None, &out).unwrap();
         let end = Instant::now() + GONE_MAX;
         while session.pids().len() < 3 && Instant::now() < end {
             thread::sleep(Duration::from_millis(5));

@@ -65,6 +65,7 @@ impl RsyncdBuilder {
             &server,
             &["--daemon", "--no-detach", &option],
             &configuration,
+            &[],
             self.namespace.as_deref(),
             &folder.path().join("out"),
         )?;

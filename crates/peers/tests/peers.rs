@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use ropeway_peers::{Account, Dialect, Encryption, Rsyncd, Share, Signing, Smbd, or_skip, program};
+use ropeway_peers::{Account, Dialect, Encryption, Kdc, Rsyncd, Share, Signing, Smbd, or_skip, program};
 
 /// What smbclient said to some commands, and whether it was content.
 fn smbclient(smbd: &Smbd, share: &str, commands: &str) -> (bool, String) {
@@ -207,4 +207,55 @@ fn an_rsync_daemon_serves_its_module() {
 
 fn slashed(path: &Path) -> String {
     format!("{}/", path.display())
+}
+
+#[test]
+fn tickets_of_a_private_realm_open_a_share() {
+    let folder = tempfile::tempdir().unwrap();
+    let kdc = or_skip!(
+        Kdc::builder()
+            .user("alice", "secret")
+            .user("bob", "other")
+            .service("cifs/peer.ropeway.test")
+            .start()
+    );
+    let smbd = or_skip!(
+        Smbd::builder()
+            .user("alice", "of samba")
+            .share(Share::new("data", folder.path()))
+            .kerberos(&kdc)
+            .start()
+    );
+    let cache = folder.path().join("cache");
+    let hour = Duration::from_secs(3600);
+    assert!(kdc.ticket("alice", "wrong", hour, &cache).is_err());
+    kdc.ticket("alice", "secret", hour, &cache).unwrap();
+    if !has_smbclient() {
+        return;
+    }
+    // smbclient does not try Kerberos at hosts called localhost, nor at addresses.
+    let smbclient = |user: &str, cache: &Path| {
+        let mut command = Command::new(program("smbclient").unwrap());
+        command
+            .envs(kdc.environment())
+            .env("KRB5CCNAME", format!("FILE:{}", cache.display()));
+        command.args([
+            "--configfile",
+            "/dev/null",
+            "--use-kerberos=required",
+            "-I",
+            "127.0.0.1",
+        ]);
+        command.args(["-U", &format!("{user}@{}", kdc.realm())]);
+        command.args(["-p", &smbd.port().to_string(), "//peer.ropeway.test/data"]);
+        run(command.args(["-c", "mkdir made"]))
+    };
+    let (ok, said) = smbclient("alice", &cache);
+    assert!(ok, "{said}\n{}\n{}", smbd.log(), kdc.log());
+    assert!(folder.path().join("made").is_dir());
+    assert!(kdc.log().contains("cifs/peer.ropeway.test"), "{}", kdc.log());
+    // Of the realm, but nobody here.
+    let other = folder.path().join("other");
+    kdc.ticket("bob", "other", hour, &other).unwrap();
+    assert!(!smbclient("bob", &other).0);
 }

@@ -14,6 +14,7 @@ use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ropeway_smb_proto::auth::spnego::SpnegoClient;
 use ropeway_smb_proto::client::{
     Chain, Connection, EndReason, Event, LoginError, Misuse, Part, Reply, Ticket,
 };
@@ -27,7 +28,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::channel::{Answer, Request, Shared, Side};
 use crate::depth::{Depth, Stamp};
-use crate::login::Authenticator;
+use crate::login::{Authenticator, Renewal};
 use crate::{Error, LostReason, Operation, Result};
 
 /// Slices of one writev. A guess: 32 small messages and 32 blocks; the kernel takes 1024.
@@ -49,6 +50,7 @@ pub(crate) struct Driver {
     connection: Connection,
     started: Instant,
     authenticator: Arc<Authenticator>,
+    renewal: Renewal,
     shared: Arc<Shared>,
     requests: mpsc::Receiver<Request>,
     side: mpsc::UnboundedReceiver<Side>,
@@ -105,6 +107,7 @@ impl Driver {
             connection,
             started: Instant::now(),
             authenticator,
+            renewal: Renewal::default(),
             shared,
             requests: queues.requests,
             side: queues.side,
@@ -159,6 +162,7 @@ impl Driver {
                     }
                 }
                 side = self.side.recv(), if self.ready.is_none() && self.parting.is_none() => self.aside(side),
+                mechanisms = self.renewal.made() => self.renew(mechanisms),
                 () = timer.as_mut(), if deadline.is_some() => {
                     let now = self.now();
                     self.connection.handle_deadline(now);
@@ -201,13 +205,7 @@ impl Driver {
                 Event::LoginFailed(fault) => self.login_failed(fault),
                 Event::SessionExpired => {
                     tracing::debug!("the session expired; logging in again");
-                    let again = self
-                        .authenticator
-                        .mechanisms()
-                        .map(|it| self.connection.log_in(it));
-                    if !matches!(again, Ok(Ok(()))) {
-                        self.ended = Some(LostReason::SessionEnded);
-                    }
+                    self.renewal.begin(&self.authenticator);
                 }
                 Event::Replied { ticket, replies } => self.replied(ticket, replies),
                 Event::Dropped {
@@ -234,6 +232,13 @@ impl Driver {
         }
     }
 
+    fn renew(&mut self, mechanisms: Result<SpnegoClient>) {
+        let begun = mechanisms.map(|mechanisms| self.connection.log_in(mechanisms));
+        if !matches!(begun, Ok(Ok(()))) {
+            self.ended = Some(LostReason::SessionEnded);
+        }
+    }
+
     fn authenticated(&mut self, flags: ropeway_smb_proto::wire::session_setup::SessionFlags) {
         let Some(ready) = self.ready.take() else { return };
         let Some(negotiated) = self.connection.negotiated().cloned() else {
@@ -250,7 +255,7 @@ impl Driver {
 
     fn login_failed(&mut self, fault: LoginError) {
         let error = match fault {
-            LoginError::Refused(status) => Error::refused("log in", status),
+            LoginError::Refused(status) => self.authenticator.refused(status),
             LoginError::Auth(fault) => Error::Login(fault),
             LoginError::Unprotected => {
                 Error::Misuse("the server offers only a guest's session, which is neither signed nor sealed")

@@ -7,6 +7,8 @@ use ropeway_smb_proto::client::PeerMisbehaved;
 use ropeway_smb_proto::wire::{Malformed, NtStatus};
 use ropeway_vfs::Verdict;
 
+use crate::KerberosFault;
+
 /// `Result` with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -42,6 +44,9 @@ pub enum Error {
     /// The login did not come about.
     #[error("login: {0}")]
     Login(#[from] AuthError),
+    /// There is no login by Kerberos.
+    #[error(transparent)]
+    Kerberos(#[from] KerberosFault),
 }
 
 /// Why a connection is gone.
@@ -84,7 +89,7 @@ impl Error {
             Self::Lost(LostReason::ClientClosed) => Verdict::Abort,
             Self::Lost(_) => Verdict::Retry,
             Self::PeerRefused { status, .. } => status_verdict(*status),
-            Self::Login(_) | Self::Local { .. } => Verdict::Abort,
+            Self::Login(_) | Self::Kerberos(_) | Self::Local { .. } => Verdict::Abort,
             Self::PeerMisbehaved(_) | Self::Misuse(_) => Verdict::Skip,
         }
     }
@@ -101,6 +106,7 @@ impl Error {
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::PeerRefused { status, .. } => status.hint(),
+            Self::Kerberos(fault) => Some(fault.hint()),
             Self::Login(_) => Some("check the user, the domain and the password"),
             Self::Lost(LostReason::TimedOut) => {
                 Some("a longer time-out gives the server more time to come back")
@@ -143,15 +149,11 @@ fn status_verdict(status: NtStatus) -> Verdict {
         | NtStatus::RETRY => Verdict::Retry,
         // Nothing else on this share or login can work either.
         NtStatus::DISK_FULL
-        | NtStatus::LOGON_FAILURE
-        | NtStatus::ACCOUNT_DISABLED
-        | NtStatus::ACCOUNT_LOCKED_OUT
-        | NtStatus::ACCOUNT_EXPIRED
-        | NtStatus::PASSWORD_EXPIRED
         | NtStatus::BAD_NETWORK_NAME
         | NtStatus::NETWORK_NAME_DELETED
         | NtStatus::MEDIA_WRITE_PROTECTED
         | NtStatus::USER_SESSION_DELETED => Verdict::Abort,
+        status if status.refuses_login() => Verdict::Abort,
         _ => Verdict::Skip,
     }
 }
@@ -178,6 +180,15 @@ mod tests {
         let verdict = |status| Error::refused("write", status).verdict();
         assert_eq!(verdict(NtStatus::SHARING_VIOLATION), Verdict::Retry);
         assert_eq!(verdict(NtStatus::DISK_FULL), Verdict::Abort);
+        for status in [
+            NtStatus::ACCOUNT_LOCKED_OUT,
+            NtStatus::ACCOUNT_EXPIRED,
+            NtStatus::PASSWORD_MUST_CHANGE,
+            NtStatus::INVALID_LOGON_HOURS,
+        ] {
+            assert_eq!(verdict(status), Verdict::Abort, "{status}: each attempt counts");
+            assert!(Error::refused("log in", status).hint().is_some());
+        }
         assert_eq!(verdict(NtStatus::OBJECT_NAME_NOT_FOUND), Verdict::Skip);
         assert_eq!(Error::Lost(LostReason::TimedOut).verdict(), Verdict::Retry);
     }

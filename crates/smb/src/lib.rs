@@ -23,7 +23,7 @@
 //!
 //! # What is where
 //! ```text
-//! Client ── Link (one server, one login; comes back by itself)   client.rs, link.rs, login.rs, socket.rs
+//! Client ── Link (one server, one login; comes back by itself)   client.rs, link.rs, login.rs (gss/), socket.rs
 //!   │         └─ Session ─┬─ Channel ── Driver (task) ── smb_proto::client::Connection ── socket
 //!   │                     └─ Channel ── …                          channel.rs, driver.rs
 //!   │         how much is under way: depth.rs, budget.rs; on how many connections: channels.rs
@@ -56,7 +56,10 @@ mod directory;
 mod driver;
 mod endpoint;
 mod error;
+#[cfg(feature = "kerberos")]
+mod gss;
 mod handle;
+mod kerberos;
 mod link;
 mod login;
 mod open;
@@ -75,6 +78,7 @@ pub use directory::Directory;
 pub use endpoint::{Endpoint, EndpointFault, PORT};
 pub use error::{Error, LostReason, Result};
 pub use handle::Handle;
+pub use kerberos::{KerberosFault, kerberos_ticket};
 pub use login::Login;
 pub use open::{Created, OpenFile};
 pub use options::{ClientOptions, TcpOptions};

@@ -235,7 +235,7 @@ impl Link {
             }
         };
         let mut connection = Connection::new(self.config(previous), random()?);
-        let mechanisms = self.authenticator.mechanisms()?;
+        let mechanisms = self.authenticator.mechanisms().await?;
         let begun = match bind {
             None => connection.log_in(mechanisms),
             Some((_, secret)) => connection.bind(secret, mechanisms),

@@ -1,14 +1,17 @@
 //! Who logs in.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use ropeway_smb_proto::auth::Mechanism;
 use ropeway_smb_proto::auth::ntlm::{Credentials, NtlmClient, NtlmEntropy};
 use ropeway_smb_proto::auth::spnego::SpnegoClient;
 use ropeway_smb_proto::secret::Password;
-use ropeway_smb_proto::wire::{FileTime, Text};
+use ropeway_smb_proto::wire::{FileTime, NtStatus, Text};
+use tokio::sync::oneshot;
 
-use crate::{Error, Result};
+use crate::{Error, KerberosFault, Result};
 
 /// Who logs in, and how that is proved. Kept for the life of a client, because a lost connection logs in again.
 #[derive(Clone)]
@@ -22,6 +25,12 @@ pub enum Login {
         user: String,
         /// Wiped from memory with the last owner.
         password: Password,
+    },
+    /// A principal by a ticket of Kerberos, from the credential cache (`KRB5CCNAME`, or the default). Needs the feature
+    /// `kerberos`; the server must be named as its realm does.
+    Kerberos {
+        /// `user@REALM`, or a user of the default realm; `None`: the cache's default principal.
+        principal: Option<String>,
     },
     /// A null session. It has no keys: nothing is signed or sealed.
     Anonymous,
@@ -50,38 +59,65 @@ impl fmt::Debug for Login {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Password { domain, user, .. } => write!(f, "Login({domain}\\{user})"),
+            Self::Kerberos { principal } => {
+                write!(f, "Login(Kerberos {})", principal.as_deref().unwrap_or("default"))
+            }
             Self::Anonymous => f.write_str("Login(anonymous)"),
             Self::Guest => f.write_str("Login(guest)"),
         }
     }
 }
 
-/// Makes the mechanisms of each login: the first, those after a lost connection, those of further channels.
+/// Makes the mechanisms of each login: the first, those after a lost connection, those of further channels, those of a
+/// session that expired.
 pub(crate) struct Authenticator {
-    credentials: Credentials,
-    /// The service that we mean to reach.
-    target: String,
+    means: Means,
+    host: String,
+}
+
+enum Means {
+    Ntlm(Credentials),
+    Kerberos { principal: Option<String> },
 }
 
 impl Authenticator {
     pub(crate) fn new(login: &Login, host: &str) -> Self {
-        let credentials = match login {
+        let means = match login {
             Login::Password {
                 domain,
                 user,
                 password,
-            } => Credentials::with_password(domain, user, password),
-            Login::Anonymous => Credentials::anonymous(),
-            Login::Guest => Credentials::with_password("", "guest", &Password::from("")),
+            } => Means::Ntlm(Credentials::with_password(domain, user, password)),
+            Login::Kerberos { principal } => Means::Kerberos {
+                principal: principal.clone(),
+            },
+            Login::Anonymous => Means::Ntlm(Credentials::anonymous()),
+            Login::Guest => Means::Ntlm(Credentials::with_password("", "guest", &Password::from(""))),
         };
         Self {
-            credentials,
-            target: format!("cifs/{host}"),
+            means,
+            host: host.to_owned(),
         }
     }
 
-    /// For one login.
-    pub(crate) fn mechanisms(&self) -> Result<SpnegoClient> {
+    /// For one login. Asks the KDC for a ticket where one is needed.
+    pub(crate) async fn mechanisms(&self) -> Result<SpnegoClient> {
+        let mechanism = match &self.means {
+            Means::Ntlm(credentials) => self.ntlm(credentials.clone())?,
+            Means::Kerberos { principal } => kerberos(principal.clone(), self.host.clone()).await?,
+        };
+        Ok(SpnegoClient::new(vec![mechanism]))
+    }
+
+    /// What the server's refusal means.
+    pub(crate) fn refused(&self, status: NtStatus) -> Error {
+        match (&self.means, KerberosFault::of_refusal(status)) {
+            (Means::Kerberos { .. }, Some(fault)) => fault.into(),
+            _ => Error::refused("log in", status),
+        }
+    }
+
+    fn ntlm(&self, credentials: Credentials) -> Result<Box<dyn Mechanism>> {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
         let entropy = NtlmEntropy {
@@ -89,10 +125,54 @@ impl Authenticator {
             client_challenge: random()?,
             session_key: zeroize::Zeroizing::new(random()?),
         };
-        let target = Some(Text::from(self.target.as_str()));
-        let ntlm = NtlmClient::new(self.credentials.clone(), Text::default(), target, entropy);
-        Ok(SpnegoClient::new(vec![Box::new(ntlm)]))
+        // The service that we mean to reach.
+        let target = Some(Text::from(format!("cifs/{}", self.host).as_str()));
+        let ntlm = NtlmClient::new(credentials, Text::default(), target, entropy);
+        Ok(Box::new(ntlm))
     }
+}
+
+/// The mechanisms of a login that an expired session needs, while they are made.
+#[derive(Default)]
+pub(crate) struct Renewal(Option<oneshot::Receiver<Result<SpnegoClient>>>);
+
+impl Renewal {
+    /// Has them made.
+    pub(crate) fn begin(&mut self, authenticator: &Arc<Authenticator>) {
+        let (sender, receiver) = oneshot::channel();
+        let authenticator = Arc::clone(authenticator);
+        tokio::spawn(async move {
+            // Nobody listens if the connection has gone meanwhile.
+            let _ = sender.send(authenticator.mechanisms().await);
+        });
+        self.0 = Some(receiver);
+    }
+
+    /// Waits until they are made; for ever if none are. May be dropped and called again.
+    pub(crate) async fn made(&mut self) -> Result<SpnegoClient> {
+        let Some(receiver) = &mut self.0 else {
+            return std::future::pending().await;
+        };
+        let made = receiver.await;
+        self.0 = None;
+        made.unwrap_or(Err(Error::Lost(crate::LostReason::ClientClosed)))
+    }
+}
+
+/// On a thread that may block: a KDC takes its time.
+#[cfg(feature = "kerberos")]
+async fn kerberos(principal: Option<String>, host: String) -> Result<Box<dyn Mechanism>> {
+    let prepared =
+        tokio::task::spawn_blocking(move || crate::gss::prepare(principal.as_deref(), &host)).await;
+    match prepared {
+        Ok(client) => Ok(Box::new(client?)),
+        Err(_) => Err(Error::Lost(crate::LostReason::ClientClosed)),
+    }
+}
+
+#[cfg(not(feature = "kerberos"))]
+async fn kerberos(_: Option<String>, _: String) -> Result<Box<dyn Mechanism>> {
+    Err(KerberosFault::NotBuiltIn.into())
 }
 
 /// Random bytes from the system.
@@ -114,5 +194,18 @@ mod tests {
     fn passwords_are_not_printed() {
         let text = format!("{:?}", Login::password("d", "u", "hunter2"));
         assert_eq!(text, "Login(d\\u)");
+    }
+
+    #[cfg(not(feature = "kerberos"))]
+    #[tokio::test]
+    async fn a_build_without_kerberos_says_so() {
+        let login = Login::Kerberos { principal: None };
+        let error = Authenticator::new(&login, "nas")
+            .mechanisms()
+            .await
+            .err()
+            .unwrap();
+        assert!(error.to_string().contains("without Kerberos"), "{error}");
+        assert!(error.hint().unwrap().contains("--features kerberos"));
     }
 }

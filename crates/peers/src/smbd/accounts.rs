@@ -10,6 +10,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use super::conf::WORKGROUP;
 use crate::PeerError;
 use crate::process::{is_root, require};
 
@@ -87,11 +88,12 @@ pub(super) fn unix_accounts(count: usize) -> Result<Vec<String>, PeerError> {
     Ok(found)
 }
 
-/// `username map`: each user's unix account. `!` ends the search, since an account may be called like a user.
+/// `username map`: each user's unix account. `!` ends the search, since an account may be called like a user. Users that
+/// come by Kerberos have the workgroup before their names.
 pub(super) fn map(logins: &[Login], unix: &[String]) -> String {
     let mut text = String::new();
     for (login, account) in logins.iter().zip(unix) {
-        let _ = writeln!(text, "!{account} = \"{}\"", login.user);
+        let _ = writeln!(text, "!{account} = \"{0}\" \"{WORKGROUP}\\{0}\"", login.user);
     }
     text
 }
@@ -171,7 +173,7 @@ mod tests {
         let unix = ["root".to_owned(), "daemon".to_owned()];
         assert_eq!(
             map(&logins, &unix),
-            "!root = \"alice\"\n!daemon = \"zoé smith\"\n"
+            "!root = \"alice\" \"ROPEWAY\\alice\"\n!daemon = \"zoé smith\" \"ROPEWAY\\zoé smith\"\n"
         );
     }
 }

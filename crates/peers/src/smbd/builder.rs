@@ -10,9 +10,9 @@ use super::accounts::{self, Account, Login};
 use super::conf::{self, Dialect, Encryption, Signing};
 use super::share::Share;
 use super::{Smbd, write};
-use crate::PeerError;
 use crate::port::PortLock;
 use crate::process::{is_root, require};
+use crate::{Kdc, PeerError};
 
 /// What a private smbd should be; see [`Smbd::builder`].
 #[derive(Clone, Debug)]
@@ -32,6 +32,7 @@ pub struct SmbdBuilder {
     pub(super) logins: Vec<Login>,
     pub(super) shares: Vec<Share>,
     pub(super) options: Vec<(String, String)>,
+    pub(super) environment: Vec<(&'static str, PathBuf)>,
 }
 
 impl SmbdBuilder {
@@ -52,6 +53,7 @@ impl SmbdBuilder {
             logins: Vec::new(),
             shares: Vec::new(),
             options: Vec::new(),
+            environment: Vec::new(),
         }
     }
 
@@ -187,6 +189,18 @@ impl SmbdBuilder {
         self
     }
 
+    /// Users of a realm may log in by their tickets, as the users of the same names: without an Active Directory, a ticket
+    /// without authorization data is taken for a local account.
+    #[must_use]
+    pub fn kerberos(mut self, kdc: &Kdc) -> Self {
+        self.environment = kdc.environment();
+        let keytab = format!("FILE:{}", kdc.keytab().display());
+        self.option("realm", kdc.realm())
+            .option("kerberos method", "dedicated keytab")
+            .option("dedicated keytab file", &keytab)
+            .option("create krb5 conf", "no")
+    }
+
     /// Any line of the global section.
     #[must_use]
     pub fn option(mut self, key: &str, value: &str) -> Self {
@@ -224,6 +238,7 @@ impl SmbdBuilder {
             server,
             address: SocketAddr::new(self.addresses[0], port),
             namespace: self.namespace,
+            environment: self.environment,
             logins: self.logins,
             unix,
             shares: self.shares,

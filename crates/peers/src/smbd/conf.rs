@@ -92,6 +92,9 @@ impl Encryption {
     }
 }
 
+/// Its workgroup, and in samba's eyes the short name of its Kerberos realm.
+pub(super) const WORKGROUP: &str = "ROPEWAY";
+
 /// Subfolders that smbd wants to exist.
 pub(super) const FOLDERS: [&str; 7] = ["lock", "state", "cache", "pid", "private", "ncalrpc", "dns"];
 
@@ -103,7 +106,7 @@ pub(super) fn text(builder: &SmbdBuilder, folder: &Path, port: u16, user: Option
         let _ = writeln!(text, "{key} = {value}");
     };
     set("server role", "standalone server");
-    set("workgroup", "ROPEWAY");
+    set("workgroup", WORKGROUP);
     set("netbios name", "PEER");
     set("disable netbios", "yes");
     set("smb ports", &port.to_string());

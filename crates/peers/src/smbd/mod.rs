@@ -34,6 +34,7 @@ pub struct Smbd {
     server: PathBuf,
     address: SocketAddr,
     namespace: Option<PathBuf>,
+    environment: Vec<(&'static str, PathBuf)>,
     logins: Vec<Login>,
     unix: Vec<String>,
     shares: Vec<Share>,
@@ -169,6 +170,7 @@ impl Smbd {
             &self.server,
             &["-F", "--no-process-group", "-s", path],
             &configuration,
+            &self.environment,
             self.namespace.as_deref(),
             &self.folder.path().join("out"),
         )?;

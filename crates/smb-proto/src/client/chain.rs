@@ -138,8 +138,8 @@ pub enum Event {
     },
     /// There is no session; another login may be tried.
     LoginFailed(LoginError),
-    /// The session has expired: log in again ([`super::Connection::log_in`]), then send again what was answered with
-    /// this status.
+    /// The session has expired: log in again ([`super::Connection::log_in`]). Chains submitted from now on wait until then;
+    /// those that were answered with `NETWORK_SESSION_EXPIRED` may be submitted again at once.
     SessionExpired,
     /// All answers of a chain, in its operations' order.
     Replied {

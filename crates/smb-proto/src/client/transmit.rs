@@ -71,7 +71,8 @@ impl Connection {
                     return self.send_control(control).map(Some);
                 }
             }
-            if self.session.is_none() {
+            // An expired session answers nothing but a login ([MS-SMB2] 3.3.5.2.9): what would be sent waits for it.
+            if self.session.is_none() || self.expired {
                 return Ok(None);
             }
             let Some((_, chain)) = self.queue.front() else {

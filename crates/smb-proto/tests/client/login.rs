@@ -104,47 +104,6 @@ fn encryption_required_and_none_there() {
     ));
 }
 
-/// Somebody between the ends takes the newer dialects out of the offer: below 3.1.1 the validation finds out.
-#[test]
-fn a_downgrade_below_311_is_found_by_validation() {
-    for dialect in [Dialect::Smb210, Dialect::Smb300, Dialect::Smb302] {
-        let setup = Setup {
-            dialect,
-            signing: if dialect < Dialect::Smb300 {
-                SigningAlgorithm::HmacSha256
-            } else {
-                SigningAlgorithm::AesCmac
-            },
-            validate_as: Some(0x0311),
-            ..Setup::default()
-        };
-        let mut world = World::new(config(), setup);
-        world.client.log_in(login("anna", "secret")).unwrap();
-        world.enter();
-        let outcome = (0..20).find_map(|_| world.step().err());
-        assert_eq!(outcome, Some(PeerMisbehaved::Downgrade("the dialect")));
-        assert_eq!(world.replied, 0, "the share was not entered");
-    }
-}
-
-/// In 3.1.1 any changed byte of the negotiation makes other keys.
-#[test]
-fn a_changed_negotiation_is_found_by_the_hash() {
-    // Capabilities of the server, 4 bytes at 24 of the body, which nothing else protects.
-    let mut world = World::new(config(), Setup::default());
-    world.client.log_in(login("anna", "secret")).unwrap();
-    let transmit = world.client.poll_transmit().unwrap();
-    transmit
-        .parts
-        .iter()
-        .for_each(|part| world.peer.feed(part.as_slice()));
-    drop(transmit);
-    world.to_client = std::mem::take(&mut world.peer.output);
-    world.to_client[4 + 64 + 24] ^= 0x10;
-    let outcome = (0..20).find_map(|_| world.step().err());
-    assert_eq!(outcome, Some(PeerMisbehaved::BadSignature));
-}
-
 #[test]
 fn a_session_is_renewed_and_keeps_its_keys() {
     for (config, setup) in ways() {
@@ -166,6 +125,28 @@ fn a_session_is_renewed_and_keeps_its_keys() {
             anything(&mut world);
         }
         world.settle();
+    }
+}
+
+/// The login of an expired session takes its time, such as that of a KDC: what is submitted meanwhile waits for it.
+#[test]
+fn an_expired_session_sends_nothing_until_it_is_renewed() {
+    for (config, setup) in ways() {
+        let mut world = World::ready(config, setup);
+        world.peer.expire();
+        world.submit(Chain::one(echo()), vec![Kind::Other(Command::Echo)]);
+        world.settle();
+        assert!(matches!(world.events.last(), Some(Event::SessionExpired)));
+        let frames = world.peer.frames;
+        for _ in 0..3 {
+            world.submit(Chain::one(echo()), vec![Kind::Other(Command::Echo)]);
+        }
+        world.settle();
+        assert_eq!((world.peer.frames, world.open.len()), (frames, 3));
+        world.client.log_in(login("anna", "secret")).unwrap();
+        world.settle();
+        assert!(world.open.is_empty());
+        assert!(world.peer.frames > frames);
     }
 }
 

@@ -2,12 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
+mod downgrade;
 mod hostile;
 mod layout;
 mod login;
 mod peer;
 mod seal;
 mod sim;
+mod tickets;
 mod world;
 
 /// Bytes whose place can be told: what every file holds, again and again.

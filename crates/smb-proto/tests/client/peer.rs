@@ -5,7 +5,9 @@ mod handshake;
 use std::collections::BTreeMap;
 
 use crate::seal::{self, Channel};
+use crate::tickets::Ticket;
 use crate::{Random, content};
+use ropeway_smb_proto::auth::Mechanism;
 use ropeway_smb_proto::auth::ntlm::{NtlmServer, ServerNames, nt_hash};
 use ropeway_smb_proto::auth::spnego::SpnegoServer;
 use ropeway_smb_proto::crypto::{Cipher, Preauth, Sender, Signer, SigningAlgorithm};
@@ -14,6 +16,7 @@ use ropeway_smb_proto::wire::create::{
     CreateAction, CreateRequest, CreateResponse, CreateResponseFlags, OplockLevel,
 };
 use ropeway_smb_proto::wire::error::ErrorResponse;
+use ropeway_smb_proto::wire::fsctl::validate_negotiate::ValidateNegotiateResponse;
 use ropeway_smb_proto::wire::header::{Command, HEADER_LEN, Header, HeaderFlags, Target};
 use ropeway_smb_proto::wire::negotiate::{Capabilities, Dialect, SecurityMode};
 use ropeway_smb_proto::wire::read::{ReadRequest, ReadResponse};
@@ -38,6 +41,14 @@ pub(crate) enum Grant {
     Starving,
 }
 
+/// The server's side of the validation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Validation {
+    /// The truth, changed by this.
+    Told(fn(&mut ValidateNegotiateResponse)),
+    Refused(NtStatus),
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
     pub(crate) dialect: Dialect,
@@ -53,8 +64,12 @@ pub(crate) struct Setup {
     pub(crate) late: usize,
     /// Share in percent of compounds answered in several frames.
     pub(crate) split: usize,
-    /// What VALIDATE_NEGOTIATE_INFO tells instead of the dialect.
-    pub(crate) validate_as: Option<u16>,
+    /// What becomes of the answer to VALIDATE_NEGOTIATE_INFO.
+    pub(crate) validation: Validation,
+    /// Answers to signed requests are not signed.
+    pub(crate) forgets_to_sign: bool,
+    /// Users come with tickets instead of passwords.
+    pub(crate) tickets: bool,
     pub(crate) seed: u64,
 }
 
@@ -72,7 +87,9 @@ impl Default for Setup {
             session_flags: SessionFlags::default(),
             late: 0,
             split: 0,
-            validate_as: None,
+            validation: Validation::Told(|_| {}),
+            forgets_to_sign: false,
+            tickets: false,
             seed: 1,
         }
     }
@@ -122,7 +139,10 @@ pub(crate) struct Peer {
 const GUID: Guid = Guid([0x5A; 16]);
 
 impl Peer {
-    fn mechanisms() -> SpnegoServer {
+    fn mechanisms(setup: &Setup) -> SpnegoServer {
+        if setup.tickets {
+            return SpnegoServer::new(vec![Ticket::boxed()]);
+        }
         let names = ServerNames {
             netbios_computer: "PEER".into(),
             netbios_domain: "PEER".into(),
@@ -143,19 +163,24 @@ impl Peer {
     /// Answers nothing until the client has logged in again.
     pub(crate) fn expire(&mut self) {
         self.expired = true;
-        self.spnego = Self::mechanisms();
+        self.spnego = Self::mechanisms(&self.setup);
+    }
+
+    /// Another mechanism than its setup's.
+    pub(crate) fn prove_by(&mut self, mechanism: Box<dyn Mechanism>) {
+        self.spnego = SpnegoServer::new(vec![mechanism]);
     }
 
     pub(crate) fn new(setup: Setup) -> Self {
         Self {
             random: Random::new(setup.seed),
+            spnego: Self::mechanisms(&setup),
             setup,
             input: Vec::new(),
             output: Vec::new(),
             negotiated: None,
             preauth: Preauth::new(),
             setup_hash: Preauth::new(),
-            spnego: Self::mechanisms(),
             expired: false,
             master: None,
             channel: None,
@@ -384,7 +409,7 @@ impl Peer {
                 let id = channel.id;
                 (None, channel.sealing.as_mut().map(|(sealer, _)| (sealer, id)))
             }
-            Some(channel) if signed => (Some(&channel.signer), None),
+            Some(channel) if signed && !self.setup.forgets_to_sign => (Some(&channel.signer), None),
             _ => (None, None),
         };
         let frame = seal::wrap(replies, signer, sealing, compressed);
@@ -430,7 +455,10 @@ impl Peer {
                 };
                 body(|w| response.encode(w))
             }
-            Command::Ioctl => self.validate(&mut reader),
+            Command::Ioctl => match self.setup.validation {
+                Validation::Told(change) => self.validate(&mut reader, change),
+                Validation::Refused(status) => return (status, Vec::new()),
+            },
             Command::Echo => body(|w| bare::EchoResponse.encode(w)),
             Command::Create => {
                 let request = CreateRequest::decode(&mut reader).unwrap();

@@ -43,7 +43,7 @@ fn kind_of(error: &ClientError) -> ErrorKind {
         },
         ClientError::Lost(LostReason::ClientClosed) => ErrorKind::Gone,
         ClientError::Lost(_) => ErrorKind::Network,
-        ClientError::Login(_) => ErrorKind::Authentication,
+        ClientError::Login(_) | ClientError::Kerberos(_) => ErrorKind::Authentication,
         _ => ErrorKind::Misuse,
     }
 }
@@ -107,12 +107,8 @@ fn kind_of_status(status: NtStatus) -> Option<ErrorKind> {
         | NtStatus::VOLUME_DISMOUNTED
         | NtStatus::SHARE_UNAVAILABLE
         | NtStatus::NO_SUCH_DEVICE => K::Gone,
-        NtStatus::LOGON_FAILURE
-        | NtStatus::ACCOUNT_DISABLED
-        | NtStatus::ACCOUNT_EXPIRED
-        | NtStatus::ACCOUNT_LOCKED_OUT
-        | NtStatus::PASSWORD_EXPIRED
-        | NtStatus::USER_SESSION_DELETED => K::Authentication,
+        NtStatus::USER_SESSION_DELETED => K::Authentication,
+        status if status.refuses_login() => K::Authentication,
         _ => return None,
     })
 }
@@ -129,6 +125,7 @@ mod tests {
     fn statuses_have_kinds() {
         assert_eq!(kind(NtStatus::OBJECT_NAME_NOT_FOUND), ErrorKind::NotFound);
         assert_eq!(kind(NtStatus::DISK_FULL), ErrorKind::NoSpace);
+        assert_eq!(kind(NtStatus::PASSWORD_MUST_CHANGE), ErrorKind::Authentication);
         assert_eq!(kind(NtStatus::SHARING_VIOLATION).verdict(), Verdict::Retry);
         assert_eq!(kind(NtStatus(0xC0FF_EE00)), ErrorKind::Other);
         assert_eq!(

@@ -72,6 +72,30 @@ impl NtStatus {
         self.entry().and_then(|entry| entry.hint)
     }
 
+    /// Whether it says that this user, with this proof, from here and now, may not log in: another attempt at once ends
+    /// the same, and counts towards a lock of the account.
+    pub const fn refuses_login(self) -> bool {
+        matches!(
+            self,
+            Self::LOGON_FAILURE
+                | Self::NO_SUCH_USER
+                | Self::WRONG_PASSWORD
+                | Self::ILL_FORMED_PASSWORD
+                | Self::ACCOUNT_RESTRICTION
+                | Self::INVALID_LOGON_HOURS
+                | Self::INVALID_WORKSTATION
+                | Self::PASSWORD_EXPIRED
+                | Self::PASSWORD_MUST_CHANGE
+                | Self::ACCOUNT_DISABLED
+                | Self::ACCOUNT_EXPIRED
+                | Self::ACCOUNT_LOCKED_OUT
+                | Self::LOGON_TYPE_NOT_GRANTED
+                | Self::NOLOGON_WORKSTATION_TRUST_ACCOUNT
+                | Self::AUTHENTICATION_FIREWALL_FAILED
+                | Self::NTLM_BLOCKED
+        )
+    }
+
     fn entry(self) -> Option<Entry> {
         table::entry(self.0)
     }
@@ -106,6 +130,21 @@ mod tests {
         assert!(NtStatus::BUFFER_OVERFLOW.is_warning() && !NtStatus::BUFFER_OVERFLOW.is_error());
         assert!(NtStatus::SUCCESS.is_success() && NtStatus::PENDING.is_success());
         assert_eq!(NtStatus(0x4000_0000).severity(), Severity::Informational);
+    }
+
+    /// Whoever is not let in learns why, and what to do about it.
+    #[test]
+    fn refused_logins_have_hints() {
+        let refusals: Vec<_> = table::ALL
+            .iter()
+            .filter(|status| status.refuses_login())
+            .collect();
+        assert_eq!(refusals.len(), 16);
+        for status in refusals {
+            let is_about_computers = *status == NtStatus::NOLOGON_WORKSTATION_TRUST_ACCOUNT;
+            assert!(status.hint().is_some() || is_about_computers, "{status}");
+        }
+        assert!(!NtStatus::ACCESS_DENIED.refuses_login(), "of a file, as a rule");
     }
 
     #[test]

@@ -129,15 +129,19 @@ statuses! {
         "changing owners or audit rules takes an administrator or backup operator";
     0xC000_0064 NO_SUCH_USER "the server does not know this user"
         "check the user's name and domain";
-    0xC000_006A WRONG_PASSWORD "the password is wrong";
-    0xC000_006B ILL_FORMED_PASSWORD "the password has characters that are not allowed";
+    0xC000_006A WRONG_PASSWORD "the password is wrong"
+        "check user, domain and password";
+    0xC000_006B ILL_FORMED_PASSWORD "the password has characters that are not allowed"
+        "change the password on the server";
     0xC000_006C PASSWORD_RESTRICTION "the password does not meet the server's rules";
     0xC000_006D LOGON_FAILURE "the server does not accept this user and password"
         "check user, domain and password; the server may also refuse this way of logging in";
     0xC000_006E ACCOUNT_RESTRICTION "a rule keeps this account from logging in"
         "an empty password is often not allowed over the network";
-    0xC000_006F INVALID_LOGON_HOURS "this account may not log in at this time";
-    0xC000_0070 INVALID_WORKSTATION "this account may not log in from this computer";
+    0xC000_006F INVALID_LOGON_HOURS "this account may not log in at this time"
+        "try again within its hours, or have them extended";
+    0xC000_0070 INVALID_WORKSTATION "this account may not log in from this computer"
+        "have this computer added to the account's workstations";
     0xC000_0071 PASSWORD_EXPIRED "the password has expired"
         "change the password, then try again";
     0xC000_0072 ACCOUNT_DISABLED "the account is disabled"
@@ -302,7 +306,7 @@ statuses! {
     0xC000_0413 AUTHENTICATION_FIREWALL_FAILED "this account may not log in to this server"
         "the server's domain lets only selected accounts log in";
     0xC000_0418 NTLM_BLOCKED "the server does not accept NTLM logins"
-        "the server takes Kerberos only; ask its administrator";
+        "the server takes Kerberos only: get a ticket (`kinit`), and log in by it";
     0xC000_0427 FILE_SYSTEM_LIMITATION "the server's file system cannot do this"
         "the file may be too large or too fragmented for it";
     0xC000_042A REQUEST_OUT_OF_SEQUENCE "a later request of the same file came first";

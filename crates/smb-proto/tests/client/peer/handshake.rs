@@ -95,19 +95,24 @@ impl Peer {
         contexts
     }
 
-    pub(super) fn validate(&mut self, reader: &mut Reader<'_>) -> Vec<u8> {
+    pub(super) fn validate(
+        &mut self,
+        reader: &mut Reader<'_>,
+        change: fn(&mut ValidateNegotiateResponse),
+    ) -> Vec<u8> {
         let request = IoctlRequest::decode(reader).unwrap();
         let asked = ValidateNegotiateRequest::decode(request.input).unwrap();
         let (security_mode, capabilities, guid, dialects) = self.negotiated.as_ref().unwrap();
         assert_eq!(asked.guid, *guid);
         let codes: Vec<_> = dialects.iter().map(|dialect| dialect.code()).collect();
         assert_eq!(asked.dialects, codes);
-        let answer = ValidateNegotiateResponse {
+        let mut answer = ValidateNegotiateResponse {
             capabilities: *capabilities,
             guid: GUID,
             security_mode: *security_mode,
-            dialect: self.setup.validate_as.unwrap_or(self.setup.dialect.code()),
+            dialect: self.setup.dialect.code(),
         };
+        change(&mut answer);
         let output = body(|w| answer.encode(w));
         let response = IoctlResponse {
             ctl_code: request.ctl_code,
@@ -200,6 +205,7 @@ impl Peer {
             .session_flags
             .intersects(SessionFlags::IS_GUEST | SessionFlags::IS_NULL);
         match (&self.channel, &self.master) {
+            _ if self.setup.forgets_to_sign => {}
             (Some(channel), _) if status == NtStatus::SUCCESS && !guest => seal::sign(&channel.signer, reply),
             (None, Some(master)) => seal::sign(&Signer::new(self.setup.signing, &master.signing), reply),
             _ => {}
