@@ -5,27 +5,67 @@
 //! lines are kept.
 
 use std::io::{BufRead, BufReader};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
 use crate::ci::Outcome;
 use crate::process::shown;
+use crate::tools;
 use crate::workspace::Workspace;
 
-/// Runs `cargo test --workspace`.
+/// Tests that need the feature `kerberos`, on top of those that run without it.
+const KERBEROS: [&[&str]; 2] = [
+    &[
+        "test",
+        "-p",
+        "ropeway-smb",
+        "--features",
+        "kerberos",
+        "--lib",
+        "--test",
+        "kerberos",
+    ],
+    &[
+        "test",
+        "-p",
+        "ropeway-cli",
+        "--features",
+        "kerberos",
+        "--test",
+        "kerberos",
+    ],
+];
+
+/// Runs `cargo test --workspace`, and the tests of features that are off by default.
 ///
 /// # Errors
 /// If a test fails or does not compile.
 pub(crate) fn run(workspace: &Workspace) -> Result<Outcome> {
-    let mut command = workspace.cargo(["test", "--workspace", "--", "--show-output"]);
+    let mut report = Report::default();
+    let lacks_kerberos = tools::missing_kerberos();
+    let with_kerberos = KERBEROS.iter().filter(|_| lacks_kerberos.is_none());
+    for arguments in [&["test", "--workspace"][..]].iter().chain(with_kerberos) {
+        let command = workspace.cargo(arguments.iter().chain(&["--", "--show-output"]).copied());
+        run_one(command, &mut report)?;
+    }
+    let note = report.note();
+    let mut left_out = report.skipped;
+    left_out.extend(lacks_kerberos);
+    Ok(Outcome {
+        note,
+        skipped: false,
+        left_out,
+    })
+}
+
+fn run_one(mut command: Command, report: &mut Report) -> Result<()> {
     println!("$ {}", shown(&command));
     let mut child = command
         .stdout(Stdio::piped())
         .spawn()
         .context("cannot start cargo")?;
     let output = child.stdout.take().context("no output")?;
-    let mut report = Report::default();
     for line in BufReader::new(output).split(b'\n') {
         let line = line?;
         let line = String::from_utf8_lossy(&line);
@@ -35,11 +75,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<Outcome> {
     }
     let status = child.wait()?;
     ensure!(status.success(), "tests failed ({})", report.note());
-    Ok(Outcome {
-        note: report.note(),
-        skipped: false,
-        left_out: report.skipped,
-    })
+    Ok(())
 }
 
 /// What was read of libtest's output so far.

@@ -55,6 +55,10 @@ const TOOLS: &[Tool] = &[
         "smbclient",
         "independent SMB client: tests, benchmark",
     ),
+    tool("krb5kdc", "krb5-kdc", "private Kerberos servers of the tests"),
+    tool("kadmin.local", "krb5-admin-server", "their users and services"),
+    tool("kinit", "krb5-user", "tickets"),
+    tool("keyctl", "keyutils", "whether there are keyrings to test with"),
     tool("rclone", "rclone", "benchmark over the emulated link"),
     tool("time", "time", "CPU and memory of benchmarked programs"),
 ];
@@ -63,6 +67,27 @@ const TOOLS: &[Tool] = &[
 const SAMBA_MODULE: &str = "shadow_copy2.so";
 const SAMBA_MODULES: &str = "samba-vfs-modules";
 
+/// Where Debian has what a program with the feature `kerberos` is linked with.
+const KERBEROS_PACKAGE: &str = "libkrb5-dev";
+
+/// Whether a program can be linked with MIT's GSS-API, as the feature `kerberos` wants.
+pub(crate) fn kerberos_links() -> bool {
+    let Ok(folder) = tempfile::tempdir() else {
+        return false;
+    };
+    let mut link = Command::new("cc");
+    link.args(["-shared", "-lgssapi_krb5", "-o"])
+        .arg(folder.path().join("probe"));
+    capture(&mut link).is_ok()
+}
+
+/// What is said where it cannot.
+pub(crate) fn missing_kerberos() -> Option<String> {
+    (!kerberos_links()).then(|| {
+        format!("libgssapi_krb5.so (package {KERBEROS_PACKAGE}): the feature `kerberos` and its tests")
+    })
+}
+
 /// Looks for everything, installs what may be installed.
 ///
 /// # Errors
@@ -70,7 +95,7 @@ const SAMBA_MODULES: &str = "samba-vfs-modules";
 pub(crate) fn run(workspace: &Workspace) -> Result<Outcome> {
     require_compilers(workspace)?;
     let missing = missing();
-    if !missing.is_empty() || samba_modules_there() == Some(false) {
+    if !missing.is_empty() || samba_modules_there() == Some(false) || !kerberos_links() {
         install(&missing);
     }
     let left_out: Vec<String> = self::missing()
@@ -80,6 +105,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<Outcome> {
     let there = TOOLS.len() - left_out.len();
     let mut left_out = left_out;
     left_out.extend(missing_samba_modules());
+    left_out.extend(missing_kerberos());
     Ok(Outcome {
         note: format!("{there} of {} programs", TOOLS.len()),
         skipped: false,
@@ -115,6 +141,9 @@ fn install(missing: &[&Tool]) {
     let mut packages: Vec<&str> = missing.iter().map(|tool| tool.package).collect();
     if packages.contains(&"samba") || samba_modules_there() == Some(false) {
         packages.push(SAMBA_MODULES);
+    }
+    if !kerberos_links() {
+        packages.push(KERBEROS_PACKAGE);
     }
     packages.sort_unstable();
     packages.dedup();

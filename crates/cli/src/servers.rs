@@ -3,18 +3,20 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use ropeway_smb::{
-    Client, ClientOptions, Endpoint, Error as SmbError, NtStatus, Share, ShareInfo, SmbTree, SmbTreeOptions,
+    Client, ClientOptions, Endpoint, Error as SmbError, KerberosFault, NtStatus, Share, ShareInfo, SmbTree,
+    SmbTreeOptions,
 };
 use ropeway_vfs::{ErrorKind, Metadata, RelPath, Tree};
 use tokio::sync::Mutex;
 
 use crate::args::ShareArgs;
 use crate::failure::{Failure, code};
-use crate::secrets::Secrets;
+#[cfg(test)]
+use crate::secrets::{Auth, Ring};
+use crate::secrets::{Chosen, Means, Secrets, Source};
 use crate::url::{Address, Server, SmbUrl};
 
 /// A share of a server; names of shares have no case.
@@ -23,8 +25,7 @@ type ShareKey = (Server, String);
 /// The servers of one command.
 pub(crate) struct Servers {
     options: ClientOptions,
-    credentials: Vec<PathBuf>,
-    anonymous: bool,
+    means: Means,
     acls: bool,
     connected: Mutex<Connected>,
 }
@@ -45,8 +46,7 @@ impl Servers {
     pub(crate) fn new(args: &ShareArgs) -> Result<Self, Failure> {
         Ok(Self {
             options: args.options()?,
-            credentials: args.credentials.clone(),
-            anonymous: args.anonymous,
+            means: Means::of(args),
             acls: args.acls,
             connected: Mutex::default(),
         })
@@ -57,8 +57,12 @@ impl Servers {
     pub(crate) fn none() -> Self {
         Self {
             options: ClientOptions::default(),
-            credentials: Vec::new(),
-            anonymous: true,
+            means: Means {
+                credentials: Vec::new(),
+                anonymous: true,
+                auth: Auth::Ntlm,
+                keyring: Ring::Off,
+            },
             acls: false,
             connected: Mutex::default(),
         }
@@ -148,18 +152,30 @@ impl Servers {
             Some(secrets) => secrets,
             empty => {
                 let environment = |name: &str| std::env::var_os(name);
-                let secrets = Secrets::load(&self.credentials, self.anonymous, &environment);
+                let secrets = Secrets::load(&self.means, &environment);
                 empty.insert(secrets.map_err(Trouble::Said)?)
             }
         };
-        let login = secrets.login(server).map_err(Trouble::Said)?;
-        let endpoint = Endpoint::new(server.host.clone(), server.port);
-        let client = Client::connect(&endpoint, login, self.options.clone())
-            .await
-            .map_err(|error| Trouble::Said(of_connect(server, &error)))?;
+        let chosen = secrets.login(server).map_err(Trouble::Said)?;
+        let client = connect(server, chosen, self.options.clone()).await;
+        let client = client.map_err(Trouble::Said)?;
         connected.clients.insert(server.clone(), client.clone());
         Ok(client)
     }
+}
+
+/// Logs in to a server.
+///
+/// # Errors
+/// It cannot be reached, or does not let us in.
+pub(crate) async fn connect(
+    server: &Server,
+    chosen: Chosen,
+    options: ClientOptions,
+) -> Result<Client, Failure> {
+    let endpoint = Endpoint::new(server.host.clone(), server.port);
+    let connected = Client::connect(&endpoint, chosen.login, options).await;
+    connected.map_err(|error| of_connect(server, chosen.source, &error))
 }
 
 /// Why something on a server cannot be had.
@@ -212,7 +228,7 @@ impl Trouble {
 }
 
 /// A server that cannot be reached, or does not let us in.
-fn of_connect(server: &Server, error: &SmbError) -> Failure {
+fn of_connect(server: &Server, source: Source, error: &SmbError) -> Failure {
     let code = match error {
         // Nothing that this machine failed at has to do with a source or target yet.
         SmbError::Local { .. } => code::NETWORK,
@@ -227,6 +243,13 @@ fn of_connect(server: &Server, error: &SmbError) -> Failure {
         SmbError::Local { .. } => failure.hint(format!(
             "is the server on, and does it listen on port {}? `smb://host:port/…` names another port",
             server.port
+        )),
+        // What was kept may have been changed since.
+        SmbError::PeerRefused {
+            status: NtStatus::LOGON_FAILURE | NtStatus::WRONG_PASSWORD,
+            ..
+        } if source == Source::Keyring => failure.hint(format!(
+            "the password comes from the keyring: `ropeway login {server}` keeps another, `ropeway logout {server}` forgets it"
         )),
         _ => with_hint(failure, error),
     }
@@ -254,6 +277,8 @@ fn clause(error: &SmbError) -> String {
 fn code_of(error: &SmbError, on_source: bool) -> u8 {
     let side = if on_source { code::SOURCE } else { code::TARGET };
     match error {
+        SmbError::Kerberos(KerberosFault::NotBuiltIn) => code::USAGE,
+        SmbError::Kerberos(KerberosFault::NoKdc { .. }) => code::NETWORK,
         SmbError::Login(_) | SmbError::Kerberos(_) => code::PERMISSION,
         SmbError::PeerRefused { status, .. } => match *status {
             NtStatus::ACCESS_DENIED | NtStatus::NETWORK_ACCESS_DENIED | NtStatus::PRIVILEGE_NOT_HELD => {

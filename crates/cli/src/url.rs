@@ -207,8 +207,8 @@ fn parse_login(login: &[u8]) -> Result<Login, UrlFault> {
         return Err(UrlFault {
             message: "a URL holds no password: others see it in the list of processes and in histories"
                 .to_owned(),
-            hint: "leave it out: it is asked for, or comes from ROPEWAY_PASSWORD or --credentials FILE; a colon in a name \
-                   is %3A",
+            hint: "leave it out: it is asked for, or comes from ROPEWAY_PASSWORD, --credentials FILE or `ropeway login`; a \
+                   colon in a name is %3A",
             is_quotable: false,
         });
     }

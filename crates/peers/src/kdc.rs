@@ -92,7 +92,9 @@ impl KdcBuilder {
         feed("kdb5_util", "krb5-kdc", &create, &environment, "master\nmaster\n")?;
         let mut commands = String::new();
         for (name, password) in &self.users {
-            commands.push_str(&format!("addprinc -pw {password} {name}\n"));
+            // As its shell quotes.
+            let password = password.replace('"', "\"\"");
+            commands.push_str(&format!("addprinc -pw \"{password}\" {name}\n"));
         }
         for name in &self.services {
             commands.push_str(&format!("addprinc -randkey {name}\nktadd -k keytab {name}\n"));
@@ -270,7 +272,7 @@ fn feed(
     let output = run().map_err(|error| PeerError::failed(tool, error))?;
     let said = String::from_utf8_lossy(&output.stderr);
     // kadmin.local ends well whatever became of its commands, and says what failed.
-    if output.status.success() && !said.contains("while ") {
+    if output.status.success() && !said.contains("while ") && !said.contains("usage:") {
         return Ok(());
     }
     Err(PeerError::failed(tool, said.trim()))

@@ -226,6 +226,8 @@ impl Link {
         bind: Option<(SocketAddr, &SessionSecret)>,
     ) -> Result<(Channel, SocketAddr, Ready)> {
         let timeout = self.options.timeout;
+        // Before the server waits for us: a KDC may take its time, and without a ticket nobody needs to be called.
+        let mechanisms = self.authenticator.mechanisms().await?;
         let (stream, address) = match bind {
             None => socket::connect(&self.endpoint, &self.options.tcp, timeout).await?,
             Some((address, _)) => {
@@ -235,7 +237,6 @@ impl Link {
             }
         };
         let mut connection = Connection::new(self.config(previous), random()?);
-        let mechanisms = self.authenticator.mechanisms().await?;
         let begun = match bind {
             None => connection.log_in(mechanisms),
             Some((_, secret)) => connection.bind(secret, mechanisms),

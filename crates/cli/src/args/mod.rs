@@ -4,6 +4,7 @@
 //! come from the environment or the configuration ([`crate::layers`]), and commands judge combinations themselves.
 
 mod lab;
+mod login;
 mod nodes;
 mod share;
 mod transfer;
@@ -15,6 +16,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 pub(crate) use lab::{LabArgs, LabCommand, LinkAction, LinkArgs, LinkCheckArgs, LinkFloorArgs, LinkShape};
+pub(crate) use login::{LoginArgs, LogoutArgs};
 pub(crate) use nodes::{LsArgs, MkdirArgs, MvArgs, RmArgs, StatArgs};
 pub(crate) use share::ShareArgs;
 pub(crate) use transfer::{
@@ -79,6 +81,14 @@ pub(crate) enum Command {
     /// Nothing is copied: between volumes, shares or servers use `copy --move`, which removes each file once its copy is
     /// durable.
     Mv(Box<MvArgs>),
+    /// Keep a password in the keyring
+    ///
+    /// Asks for the password (or takes that of ROPEWAY_PASSWORD or a credentials file), tries it at the server, and keeps it
+    /// in a keyring of the kernel: in memory, for this user, gone after a restart. From then on URLs of that user and server
+    /// need none. `--list` shows whose are kept, `logout` forgets them.
+    Login(Box<LoginArgs>),
+    /// Forget a password that login keeps
+    Logout(Box<LogoutArgs>),
     /// Show what a run with --trace did, operation by operation
     ///
     /// As a table, or as JSON Lines or CSV for other tools, with sums by kind of operation. Filters combine.
@@ -251,6 +261,8 @@ mod tests {
             "mkdir",
             "rm",
             "mv",
+            "login",
+            "logout",
             "lab link",
             "lab link check",
             "lab link floor",

@@ -10,6 +10,7 @@ use ropeway_smb_proto::wire::negotiate::Dialect;
 
 use super::values;
 use crate::failure::Failure;
+use crate::secrets::{Auth, Ring};
 
 /// How to speak with servers; for every command that takes a URL.
 #[derive(Args, Clone, Debug)]
@@ -18,9 +19,23 @@ pub(crate) struct ShareArgs {
     /// Read user and password from this 0600 file
     ///
     /// Lines as in mount.cifs(8): username=, password=, domain=. May be given several times: a file counts for URLs of
-    /// its user. Else the password comes from ROPEWAY_PASSWORD, else it is asked for on the terminal.
+    /// its user. Else the password comes from ROPEWAY_PASSWORD, else from the keyring (`ropeway login`), else it is asked
+    /// for on the terminal.
     #[arg(long, value_name = "FILE")]
     pub(crate) credentials: Vec<PathBuf>,
+    /// Log in by: auto (default), ntlm, kerberos
+    ///
+    /// `kerberos` (also krb5) needs a ticket (kinit, KRB5CCNAME), and the server named as its realm knows it; `ntlm` needs a
+    /// password. `auto` takes a password that a file or ROPEWAY_PASSWORD gives, else a ticket if there is one for the
+    /// server, else the keyring's password or one that is typed.
+    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = values::auth, hide_default_value = true)]
+    pub(crate) auth: Auth,
+    /// Where `ropeway login` keeps passwords: persistent (default), user, session, off
+    ///
+    /// Keyrings of the kernel, see keyrings(7): `persistent` lasts until three days go by without its use (or a restart),
+    /// `user` as long as the user has a process, `session` as long as the login session; `off` looks into none.
+    #[arg(long, value_name = "RING", default_value = "persistent", value_parser = values::keyring, hide_default_value = true)]
+    pub(crate) keyring: Ring,
     /// Log in as nobody where a URL names no user
     #[arg(long)]
     pub(crate) anonymous: bool,

@@ -20,6 +20,7 @@ use ropeway_vfs::trace::End;
 use ropeway_vfs::{CacheMode, Timestamp};
 
 use super::lab::{LinkRate, RelayPorts};
+use crate::secrets::{Auth, Ring};
 
 /// The rules of one `--fault`.
 #[derive(Clone, Debug)]
@@ -78,6 +79,28 @@ pub(super) fn sign(given: &str) -> Result<Signing, String> {
         given,
         &[("required", Signing::Required), ("offered", Signing::Offered)],
     )
+}
+
+pub(super) fn auth(given: &str) -> Result<Auth, String> {
+    let words = [
+        ("auto", Auth::Auto),
+        ("ntlm", Auth::Ntlm),
+        ("kerberos", Auth::Kerberos),
+        // As mount.cifs calls them.
+        ("krb5", Auth::Kerberos),
+        ("ntlmssp", Auth::Ntlm),
+    ];
+    word(given, &words)
+}
+
+pub(super) fn keyring(given: &str) -> Result<Ring, String> {
+    let words = [
+        ("persistent", Ring::Persistent),
+        ("user", Ring::User),
+        ("session", Ring::Session),
+        ("off", Ring::Off),
+    ];
+    word(given, &words)
 }
 
 pub(super) fn encrypt(given: &str) -> Result<Encryption, String> {

@@ -4,6 +4,8 @@ pub(crate) mod check;
 pub(crate) mod copy;
 pub(crate) mod demo;
 pub(crate) mod lab;
+pub(crate) mod login;
+pub(crate) mod logout;
 pub(crate) mod ls;
 pub(crate) mod mirror;
 pub(crate) mod mkdir;

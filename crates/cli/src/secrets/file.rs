@@ -7,12 +7,13 @@ use std::path::Path;
 
 use ropeway_smb::Password;
 use rustix::process::geteuid;
+use zeroize::Zeroizing;
 
 use crate::failure::{Failure, code};
 use crate::url::Server;
 
 /// Largest file that is read: far more than three lines need. Bytes.
-const BYTES_MAX: u64 = 64 << 10;
+const BYTES_MAX: usize = 64 << 10;
 /// Bits of a mode that let others in.
 const OTHERS: u32 = 0o077;
 
@@ -58,19 +59,22 @@ pub(super) fn read(path: &Path) -> Result<Credentials, Failure> {
             "chmod 600 {place}; and change the password if it was seen"
         )));
     }
-    let mut text = Vec::new();
-    let read = file.take(BYTES_MAX).read_to_end(&mut text);
-    let text = read
-        .map(|_| String::from_utf8(text))
-        .map_err(|error| fault(&error))?;
-    let Ok(text) = text else {
+    // Never grows, so no copy of it is left behind; wiped with everything in it.
+    let mut text = Zeroizing::new(Vec::with_capacity(BYTES_MAX + 1));
+    let read = file.take(BYTES_MAX as u64 + 1).read_to_end(&mut text);
+    read.map_err(|error| fault(&error))?;
+    if text.len() > BYTES_MAX {
+        return Err(
+            Failure::usage(format!("the credentials {place} are longer than 64 KiB"))
+                .hint("give a file with username= and password= lines"),
+        );
+    }
+    let Ok(text) = std::str::from_utf8(&text) else {
         return Err(
             Failure::usage(format!("the credentials {place} are not UTF-8")).hint("write them as UTF-8 text")
         );
     };
-    // The whole text is a secret, and wiped as one.
-    let text = Password::new(text);
-    parse(text.expose()).map_err(|line| {
+    parse(text).map_err(|line| {
         Failure::usage(format!(
             "{place}:{line}: neither username=, password= nor domain="
         ))
@@ -132,6 +136,49 @@ mod tests {
         assert!(parsed.password.is_none());
         assert_eq!(parse("username=ann\nhunter2\n").err(), Some(2));
         assert_eq!(parse("port=1\n").err(), Some(1));
+    }
+
+    #[test]
+    fn users_and_keys_as_mount_cifs_spells_them() {
+        for (text, user, domain) in [
+            ("username=WORK\\ann", "ann", Some("WORK")),
+            ("username=WORK/ann", "ann", Some("WORK")),
+            ("USER = ann \ndom=WORK", "ann", Some("WORK")),
+            ("domain=HOME\nuser=WORK\\ann", "ann", Some("WORK")),
+            ("user=ann@corp.example", "ann@corp.example", None),
+            ("workgroup=WORK\nusername=ann", "ann", Some("WORK")),
+        ] {
+            let parsed = parse(text).unwrap();
+            assert_eq!(parsed.user.as_deref(), Some(user), "{text}");
+            assert_eq!(parsed.domain.as_deref(), domain, "{text}");
+        }
+        for (text, password) in [
+            ("pass=a", "a"),
+            ("password=", ""),
+            ("PASSWORD=#no comment", "#no comment"),
+            ("password=a\\b/c,d@e;f%g", "a\\b/c,d@e;f%g"),
+            ("password=pässwörd \r\n", "pässwörd "),
+        ] {
+            assert_eq!(
+                parse(text).unwrap().password.unwrap().expose(),
+                password,
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_no_text_or_too_much_is_refused_without_being_shown() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("c");
+        let long = format!("password=hunter2\n#{}", "x".repeat(BYTES_MAX));
+        for content in [&b"password=hunter2\xFF"[..], long.as_bytes()] {
+            fs::write(&path, content).unwrap();
+            fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+            let failure = read(&path).err().unwrap();
+            assert_eq!(failure.code, code::USAGE);
+            assert!(!format!("{failure:?}").contains("hunter2"), "{failure:?}");
+        }
     }
 
     #[test]

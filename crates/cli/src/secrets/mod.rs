@@ -1,14 +1,18 @@
-//! Who logs in to a server, and the password: never from a command line, never into a log.
+//! Who logs in to a server, and by what: never from a command line, never into a log.
 //!
 //! For `smb://user@host/…` the first of these that there is:
 //! 1. a `--credentials` file whose `username` is that user (or any, if the URL names none),
 //! 2. `ROPEWAY_PASSWORD`,
-//! 3. the terminal, without echo.
+//! 3. a Kerberos ticket of that user (any, if nobody is named) for that server, where Kerberos is built in,
+//! 4. the keyring, where `ropeway login` put it,
+//! 5. the terminal, without echo.
 //!
-//! A URL without a user stands for the first credentials file's user, else for `$USER`. Guests and nobody are asked for
-//! by name only: the user `guest` in the URL; the user `anonymous`, or `--anonymous` where the URL names none.
+//! `--auth ntlm` leaves 3 out, `--auth kerberos` everything else. A URL without a user stands for the first credentials
+//! file's user, else for `$USER`. Guests and nobody are asked for by name only: the user `guest` in the URL; the user
+//! `anonymous`, or `--anonymous` where the URL names none.
 
 mod file;
+mod keyring;
 mod prompt;
 
 use std::ffi::OsString;
@@ -16,15 +20,76 @@ use std::path::PathBuf;
 
 use ropeway_smb::{Login, Password};
 
+use crate::args::ShareArgs;
 use crate::failure::{Failure, code};
 use crate::url::{Address, Server};
 use file::Credentials;
+pub(crate) use keyring::{Kept, Ring};
 
 /// The variable that holds a password.
 pub(crate) const VARIABLE: &str = "ROPEWAY_PASSWORD";
 
+/// How to log in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Auth {
+    /// By what there is.
+    Auto,
+    /// By password.
+    Ntlm,
+    /// By ticket.
+    Kerberos,
+}
+
+/// Which flags bear on logins.
+#[derive(Clone, Debug)]
+pub(crate) struct Means {
+    pub(crate) credentials: Vec<PathBuf>,
+    pub(crate) anonymous: bool,
+    pub(crate) auth: Auth,
+    pub(crate) keyring: Ring,
+}
+
+impl Means {
+    /// As the flags say.
+    pub(crate) fn of(args: &ShareArgs) -> Self {
+        Self {
+            credentials: args.credentials.clone(),
+            anonymous: args.anonymous,
+            auth: args.auth,
+            keyring: args.keyring,
+        }
+    }
+}
+
+/// A login, and what would help if the server refuses it.
+pub(crate) struct Chosen {
+    pub(crate) login: Login,
+    pub(crate) source: Source,
+}
+
+/// Where a login comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// The URL or a flag says all of it.
+    Named,
+    /// A credentials file.
+    File,
+    /// [`VARIABLE`].
+    Variable,
+    /// A Kerberos ticket.
+    Ticket,
+    /// The keyring.
+    Keyring,
+    /// The terminal.
+    Typed,
+}
+
 /// Asks a person for a password; `None` if nobody is there.
 type Ask = Box<dyn Fn(&str) -> Result<Option<Password>, Failure> + Send + Sync>;
+/// Whether a principal has a ticket for a host.
+type HasTicket = Box<dyn Fn(Option<&str>, &str) -> bool + Send + Sync>;
+/// The password that is kept for a server.
+type Remember = Box<dyn Fn(&Server) -> Option<Password> + Send + Sync>;
 
 /// Where logins come from.
 pub(crate) struct Secrets {
@@ -32,6 +97,9 @@ pub(crate) struct Secrets {
     password: Option<Password>,
     local_user: Option<String>,
     anonymous: bool,
+    auth: Auth,
+    has_ticket: HasTicket,
+    remember: Remember,
     ask: Ask,
 }
 
@@ -41,11 +109,10 @@ impl Secrets {
     /// # Errors
     /// A file is not private, cannot be read or is none.
     pub(crate) fn load(
-        files: &[PathBuf],
-        anonymous: bool,
+        means: &Means,
         environment: &dyn Fn(&str) -> Option<OsString>,
     ) -> Result<Self, Failure> {
-        let files = files.iter().map(|path| file::read(path));
+        let files = means.credentials.iter().map(|path| file::read(path));
         let password = match environment(VARIABLE).map(OsString::into_string) {
             None => None,
             Some(Ok(text)) => Some(Password::new(text)),
@@ -55,31 +122,63 @@ impl Secrets {
             }
         };
         let name = |variable| environment(variable).and_then(|name| name.into_string().ok());
+        let ring = means.keyring;
         Ok(Self {
             files: files.collect::<Result<_, _>>()?,
             password,
             local_user: name("USER")
                 .or_else(|| name("LOGNAME"))
                 .filter(|name| !name.is_empty()),
-            anonymous,
+            anonymous: means.anonymous,
+            auth: means.auth,
+            has_ticket: Box::new(|principal, host| ropeway_smb::kerberos_ticket(principal, host).is_ok()),
+            remember: Box::new(move |server| ring.password(server)),
             ask: Box::new(prompt::ask),
         })
     }
 
-    /// The login for a server.
+    /// The login for a server. May ask a person, or a KDC.
     ///
     /// # Errors
     /// There is no password, or nobody is named.
-    pub(crate) fn login(&self, server: &Server) -> Result<Login, Failure> {
+    pub(crate) fn login(&self, server: &Server) -> Result<Chosen, Failure> {
+        let named = |login| {
+            Ok(Chosen {
+                login,
+                source: Source::Named,
+            })
+        };
         match &server.user {
-            Some(user) if user.eq_ignore_ascii_case("guest") => return Ok(Login::Guest),
-            Some(user) if user.eq_ignore_ascii_case("anonymous") => return Ok(Login::Anonymous),
-            None if self.anonymous => return Ok(Login::Anonymous),
+            Some(user) if user.eq_ignore_ascii_case("guest") => return named(Login::Guest),
+            Some(user) if user.eq_ignore_ascii_case("anonymous") => return named(Login::Anonymous),
+            None if self.anonymous => return named(Login::Anonymous),
             _ => {}
         }
         let file = self.files.iter().find(|file| file.is_of(server));
-        let user = server.user.as_ref().or(file.and_then(|file| file.user.as_ref()));
-        let Some(user) = user.or(self.local_user.as_ref()) else {
+        let named_user = server.user.as_ref().or(file.and_then(|file| file.user.as_ref()));
+        let domain = server
+            .domain
+            .as_ref()
+            .or(file.and_then(|file| file.domain.as_ref()));
+        let principal = named_user.map(|user| principal(user, domain));
+        let by_ticket = |source| Chosen {
+            login: Login::Kerberos {
+                principal: principal.clone(),
+            },
+            source,
+        };
+        if self.auth == Auth::Kerberos {
+            return Ok(by_ticket(Source::Ticket));
+        }
+        let given = match file.and_then(|file| file.password.clone()) {
+            Some(password) => Some((password, Source::File)),
+            None => self.password.clone().map(|password| (password, Source::Variable)),
+        };
+        if given.is_none() && self.auth == Auth::Auto && (self.has_ticket)(principal.as_deref(), &server.host)
+        {
+            return Ok(by_ticket(Source::Ticket));
+        }
+        let Some(user) = named_user.or(self.local_user.as_ref()) else {
             return Err(
                 Failure::usage(format!("who is to log in to {}?", Address(server))).hint(format!(
                     "name the user: smb://user@{}/…; or --anonymous",
@@ -87,35 +186,50 @@ impl Secrets {
                 )),
             );
         };
-        let domain = server
-            .domain
-            .as_ref()
-            .or(file.and_then(|file| file.domain.as_ref()));
-        let password = match file.and_then(|file| file.password.clone()) {
-            Some(password) => password,
-            None => self.password_of(user, server)?,
+        let who = Server {
+            user: Some(user.clone()),
+            domain: domain.cloned(),
+            ..server.clone()
         };
-        Ok(Login::Password {
-            domain: domain.cloned().unwrap_or_default(),
-            user: user.clone(),
-            password,
+        let (password, source) = match given {
+            Some(given) => given,
+            None => self.remembered_or_typed(&who)?,
+        };
+        Ok(Chosen {
+            login: Login::Password {
+                domain: domain.cloned().unwrap_or_default(),
+                user: user.clone(),
+                password,
+            },
+            source,
         })
     }
 
-    fn password_of(&self, user: &str, server: &Server) -> Result<Password, Failure> {
-        if let Some(password) = &self.password {
-            return Ok(password.clone());
+    fn remembered_or_typed(&self, who: &Server) -> Result<(Password, Source), Failure> {
+        if let Some(password) = (self.remember)(who) {
+            return Ok((password, Source::Keyring));
         }
-        let address = Address(server);
-        (self.ask)(&format!("Password of {user} at {address}: "))?.ok_or_else(|| {
+        let (user, address) = (who.user.as_deref().unwrap_or_default(), Address(who));
+        let typed = (self.ask)(&format!("Password of {user} at {address}: "))?;
+        typed.map(|password| (password, Source::Typed)).ok_or_else(|| {
             Failure::new(
                 code::PERMISSION,
                 format!("there is no password for {user} at {address}, and no terminal to ask"),
             )
             .hint(format!(
-                "set {VARIABLE}, or give --credentials FILE with username= and password= lines"
+                "set {VARIABLE}, give --credentials FILE with username= and password= lines, or keep it with `ropeway login`"
             ))
         })
+    }
+}
+
+/// A user as Kerberos calls it: `user@REALM`, or `user` alone where the domain is a short name or none.
+fn principal(user: &str, domain: Option<&String>) -> String {
+    match domain {
+        Some(domain) if domain.contains('.') && !user.contains('@') => {
+            format!("{user}@{}", domain.to_uppercase())
+        }
+        _ => user.to_owned(),
     }
 }
 
@@ -142,6 +256,9 @@ mod tests {
             password: variable.map(Password::from),
             local_user: Some("me".to_owned()),
             anonymous: false,
+            auth: Auth::Auto,
+            has_ticket: Box::new(|_, _| false),
+            remember: Box::new(|_| None),
             ask: Box::new(move |prompt| {
                 assert!(prompt.ends_with(": "), "{prompt}");
                 Ok(typed.map(Password::from))
@@ -151,7 +268,7 @@ mod tests {
 
     /// domain, user, password
     fn password(secrets: &Secrets, url: &str) -> (String, String, String) {
-        match secrets.login(&server(url)).unwrap() {
+        match secrets.login(&server(url)).unwrap().login {
             Login::Password {
                 domain,
                 user,
@@ -194,26 +311,80 @@ mod tests {
     fn without_a_password_nothing_is_tried() {
         let failure = secrets(Vec::new(), None, None)
             .login(&server("smb://ann@[fd00::7]/s"))
-            .unwrap_err();
+            .err()
+            .unwrap();
         assert_eq!(failure.code, code::PERMISSION);
         assert!(failure.message.contains("ann at [fd00::7]"), "{failure:?}");
         let mut nobody = secrets(Vec::new(), Some("x"), None);
         nobody.local_user = None;
-        assert_eq!(
-            nobody.login(&server("smb://nas/s")).unwrap_err().code,
-            code::USAGE
-        );
+        let failure = nobody.login(&server("smb://nas/s")).err().unwrap();
+        assert_eq!(failure.code, code::USAGE);
     }
 
     #[test]
     fn guests_and_nobody_are_asked_for_by_name() {
         let mut secrets = secrets(Vec::new(), Some("x"), None);
-        let login = |secrets: &Secrets, url: &str| format!("{:?}", secrets.login(&server(url)).unwrap());
+        let login =
+            |secrets: &Secrets, url: &str| format!("{:?}", secrets.login(&server(url)).unwrap().login);
         assert_eq!(login(&secrets, "smb://guest@nas/s"), "Login(guest)");
         assert_eq!(login(&secrets, "smb://Anonymous@nas/s"), "Login(anonymous)");
         assert_eq!(login(&secrets, "smb://nas/s"), "Login(\\me)");
         secrets.anonymous = true;
         assert_eq!(login(&secrets, "smb://nas/s"), "Login(anonymous)");
         assert_eq!(login(&secrets, "smb://ann@nas/s"), "Login(\\ann)");
+    }
+
+    #[test]
+    fn tickets_come_after_what_is_given_and_before_what_is_kept() {
+        let all = |files, variable| {
+            let mut secrets = secrets(files, variable, Some("typed"));
+            secrets.has_ticket = Box::new(|principal, host| {
+                host == "nas" && principal.is_none_or(|principal| principal == "ann")
+            });
+            secrets.remember = Box::new(|server| {
+                assert!(server.user.is_some());
+                (server.host == "nas").then(|| Password::from("kept"))
+            });
+            secrets
+        };
+        let source = |secrets: &Secrets, url: &str| {
+            let chosen = secrets.login(&server(url)).unwrap();
+            (format!("{:?}", chosen.login), chosen.source)
+        };
+        let expect = |secrets: &Secrets, url: &str, login: &str, from: Source| {
+            assert_eq!(source(secrets, url), (login.to_owned(), from), "{url}");
+        };
+        let given = all(vec![file(Some("bob"), Some("b"), None)], Some("variable"));
+        expect(&given, "smb://ann@nas/s", "Login(\\ann)", Source::Variable);
+        expect(&given, "smb://bob@nas/s", "Login(\\bob)", Source::File);
+        let mut bare = all(Vec::new(), None);
+        expect(&bare, "smb://ann@nas/s", "Login(Kerberos ann)", Source::Ticket);
+        expect(&bare, "smb://nas/s", "Login(Kerberos default)", Source::Ticket);
+        expect(&bare, "smb://carl@nas/s", "Login(\\carl)", Source::Keyring);
+        expect(&bare, "smb://ann@other/s", "Login(\\ann)", Source::Typed);
+        bare.auth = Auth::Ntlm;
+        expect(&bare, "smb://ann@nas/s", "Login(\\ann)", Source::Keyring);
+        // Asked for, it is the only way; whether there is a ticket is found out by using it.
+        bare.auth = Auth::Kerberos;
+        expect(&bare, "smb://ann@other/s", "Login(Kerberos ann)", Source::Ticket);
+        expect(
+            &bare,
+            "smb://corp.example;ann@nas/s",
+            "Login(Kerberos ann@CORP.EXAMPLE)",
+            Source::Ticket,
+        );
+        expect(
+            &bare,
+            "smb://ann@EXAMPLE@nas/s",
+            "Login(Kerberos ann@EXAMPLE)",
+            Source::Ticket,
+        );
+        expect(
+            &bare,
+            "smb://WORK;ann@nas/s",
+            "Login(Kerberos ann)",
+            Source::Ticket,
+        );
+        expect(&bare, "smb://guest@nas/s", "Login(guest)", Source::Named);
     }
 }

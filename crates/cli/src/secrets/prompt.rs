@@ -9,6 +9,7 @@ use std::os::fd::AsFd;
 
 use ropeway_smb::Password;
 use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr};
+use zeroize::Zeroizing;
 
 use crate::failure::{Failure, code};
 
@@ -56,25 +57,19 @@ enum Typed {
 }
 
 fn read_line(terminal: &mut impl Read) -> io::Result<Typed> {
-    // Never grows, so no copy of it is left behind.
-    let mut line = Vec::with_capacity(LINE_BYTES_MAX);
-    let mut byte = [0];
-    while line.len() < LINE_BYTES_MAX && terminal.read(&mut byte)? == 1 {
+    // Never grows, so no copy of it is left behind; wiped however it ends.
+    let mut line = Zeroizing::new(Vec::with_capacity(LINE_BYTES_MAX));
+    let mut byte = Zeroizing::new([0]);
+    while line.len() < LINE_BYTES_MAX && terminal.read(&mut *byte)? == 1 {
         match byte[0] {
             INTERRUPT => return Ok(Typed::Interrupted),
             b'\n' => break,
             other => line.push(other),
         }
     }
-    Ok(match String::from_utf8(line) {
-        Ok(text) => Typed::Line(Password::new(text)),
-        Err(error) => {
-            // Bytes that are no text are wiped too.
-            let mut bytes = error.into_bytes();
-            bytes.fill(0);
-            std::hint::black_box(&bytes);
-            Typed::NotUtf8
-        }
+    Ok(match std::str::from_utf8(&line) {
+        Ok(text) => Typed::Line(Password::from(text)),
+        Err(_) => Typed::NotUtf8,
     })
 }
 

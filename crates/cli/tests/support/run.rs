@@ -134,6 +134,14 @@ impl Place {
         Ok(self.prepare(as_nobody(&[binary, command])))
     }
 
+    /// As [`ropeway`](Self::ropeway), run by another program: `before` and its arguments.
+    pub(crate) fn ropeway_by(&self, before: &[&str], command: &str) -> Run {
+        let mut process = Command::new(before[0]);
+        process.args(&before[1..]);
+        process.args([env!("CARGO_BIN_EXE_ropeway"), command]);
+        self.prepare(process)
+    }
+
     fn prepare(&self, mut process: Command) -> Run {
         let number = self.runs.fetch_add(1, Ordering::Relaxed);
         process.env_clear().current_dir(self.path());

@@ -1,0 +1,51 @@
+//! Flags of `login` and `logout`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::{AFTER_HELP, ShareArgs, values};
+use crate::secrets::Ring;
+
+/// `ropeway login`.
+#[derive(Args, Clone, Debug)]
+#[command(after_long_help = AFTER_HELP)]
+pub(crate) struct LoginArgs {
+    /// Whose password: smb://user@host, as in any URL
+    #[arg(value_name = "URL", required_unless_present = "list")]
+    pub(crate) url: Option<PathBuf>,
+    /// List whose passwords are kept, and keep none
+    #[arg(long)]
+    pub(crate) list: bool,
+    /// Forget the password after this time, e.g. 8h
+    #[arg(long, value_name = "TIME", value_parser = values::duration)]
+    pub(crate) keep_for: Option<Duration>,
+    /// Keep it without trying it at the server
+    #[arg(long)]
+    pub(crate) no_check: bool,
+    /// JSON Lines on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// How to speak with servers.
+    #[command(flatten)]
+    pub(crate) share: ShareArgs,
+}
+
+/// `ropeway logout`.
+#[derive(Args, Clone, Debug)]
+#[command(after_long_help = AFTER_HELP)]
+pub(crate) struct LogoutArgs {
+    /// Whose password: smb://user@host
+    #[arg(value_name = "URL", required_unless_present = "all")]
+    pub(crate) urls: Vec<PathBuf>,
+    /// Forget all passwords that ropeway keeps
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// JSON Lines on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Which keyring: persistent (default), user, session
+    #[arg(long, value_name = "RING", default_value = "persistent", value_parser = values::keyring, hide_default_value = true)]
+    pub(crate) keyring: Ring,
+}

@@ -1,0 +1,148 @@
+//! Tickets instead of passwords, with the real binary, MIT's KDC and a private smbd.
+
+#![allow(clippy::unwrap_used, reason = "a failed set-up fails the test")]
+
+mod support;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ropeway_peers::{Kdc, PeerError, Share, Smbd, or_skip};
+use support::{Place, Run, content_same, mixed};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+struct Realm {
+    place: Place,
+    kdc: Kdc,
+    smbd: Smbd,
+}
+
+impl Realm {
+    fn start() -> Result<Self, PeerError> {
+        let place = Place::new();
+        let kdc = Kdc::builder()
+            .user("ann", "of the realm")
+            .user("bob", "of the realm too")
+            .service("cifs/localhost")
+            .clock_skew(Duration::from_secs(1))
+            .start()?;
+        let smbd = Smbd::builder()
+            .user("ann", "of samba")
+            .share(Share::new("data", &place.folder("data")))
+            .kerberos(&kdc)
+            .start()?;
+        Ok(Self { place, kdc, smbd })
+    }
+
+    fn cache(&self) -> PathBuf {
+        self.place.join("cache")
+    }
+
+    fn ticket(&self, user: &str, password: &str, lifetime: Duration) {
+        self.kdc.ticket(user, password, lifetime, &self.cache()).unwrap();
+    }
+
+    /// By the name that the realm knows.
+    fn url(&self, user: &str, path: &str) -> String {
+        format!("smb://{user}localhost:{}/{path}", self.smbd.port())
+    }
+
+    fn run(&self, command: &str) -> Run {
+        let run = self.place.ropeway(command).env("KRB5CCNAME", self.cache());
+        self.kdc
+            .environment()
+            .into_iter()
+            .fold(run, |run, (name, value)| run.env(name, value))
+    }
+}
+
+#[test]
+fn a_ticket_is_all_that_is_needed() {
+    let realm = or_skip!(Realm::start());
+    realm.ticket("ann", "of the realm", HOUR);
+    let source = realm.place.join("tree");
+    mixed(&source);
+    // Samba 4.17 takes no symbolic links from SMB clients.
+    for link in ["link", "dangling"] {
+        std::fs::remove_file(source.join(link)).unwrap();
+    }
+    let copy = |how: &[&str], from: &str, to: &str| {
+        let run = realm
+            .run("copy")
+            .args(how)
+            .args(["--json", "--verify", "-T", from, to]);
+        assert_eq!(run.ok().number("errors"), 0);
+    };
+    let back = realm.place.join("back");
+    // By name, sealed, and by itself: there is a ticket and no password.
+    copy(
+        &["--auth", "kerberos", "--encrypt", "required"],
+        source.to_str().unwrap(),
+        &realm.url("ann@", "data/tree"),
+    );
+    copy(&[], &realm.url("", "data/tree"), back.to_str().unwrap());
+    content_same(&source, &back);
+    realm.run("ls").arg(realm.url("ann@ROPEWAY.TEST@", "")).ok();
+    realm.run("ls").arg(realm.url("ropeway.test;ann@", "data")).ok();
+    assert!(realm.kdc.log().contains("for cifs/localhost"));
+}
+
+#[test]
+fn a_copy_goes_on_when_the_ticket_is_renewed_on_its_way() {
+    let realm = or_skip!(Realm::start());
+    let life = Duration::from_secs(4);
+    realm.ticket("ann", "of the realm", life);
+    support::patterned(&realm.place.join("big"), 24 << 20);
+    let run = realm
+        .run("copy")
+        .args(["--json", "--verify", "--bwlimit", "2M", "--auth", "kerberos"]);
+    let run = run
+        .arg(realm.place.join("big"))
+        .arg(realm.url("ann@", "data/big"));
+    let running = run.start();
+    for _ in 0..2 {
+        std::thread::sleep(life);
+        realm.ticket("ann", "of the realm", HOUR);
+    }
+    let finished = running.wait();
+    finished.assert_code(&[0]);
+    assert_eq!(finished.number("errors"), 0, "{finished}");
+    assert!(
+        realm.kdc.log().matches("for cifs/localhost").count() >= 2,
+        "{}",
+        realm.kdc.log()
+    );
+}
+
+#[test]
+fn what_is_missing_is_said() {
+    let realm = or_skip!(Realm::start());
+    let kerberos = |url: String| realm.run("ls").args(["--auth=kerberos"]).arg(url);
+    let finished = kerberos(realm.url("ann@", "data")).exits(5);
+    assert!(
+        finished.mentions("no Kerberos ticket") && finished.mentions("kinit"),
+        "{finished}"
+    );
+    realm.ticket("bob", "of the realm too", HOUR);
+    let finished = kerberos(realm.url("ann@", "data")).exits(5);
+    assert!(finished.mentions("of ann"), "{finished}");
+    // Somebody, but nobody here.
+    let finished = kerberos(realm.url("", "data")).exits(5);
+    assert!(
+        finished.mentions("does not accept the Kerberos ticket"),
+        "{finished}"
+    );
+    // The realm knows no such name.
+    let finished = kerberos(realm.smbd.url_as(None, "data")).exits(5);
+    assert!(finished.mentions("cifs/127.0.0.1"), "{finished}");
+    // Where nothing is asked for, there is still the password.
+    let run = realm.run("ls").arg(realm.smbd.url("data"));
+    run.env("ROPEWAY_PASSWORD", "of samba").ok();
+    let run = realm.run("ls").arg(realm.url("ann@", "data"));
+    run.env("ROPEWAY_PASSWORD", "of samba").ok();
+    realm.ticket("ann", "of the realm", Duration::from_secs(1));
+    std::thread::sleep(Duration::from_secs(3));
+    let finished = kerberos(realm.url("ann@", "data")).exits(5);
+    assert!(finished.mentions("expired"), "{finished}");
+}
