@@ -4,10 +4,10 @@
 //! program is no failure: what needs it says that it was left out. Only a compiler, rustfmt and clippy must be
 //! there.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
 use crate::ci::Outcome;
 use crate::process::{capture, find_program, is_root, run as run_command};
@@ -113,6 +113,22 @@ pub(crate) fn run(workspace: &Workspace) -> Result<Outcome> {
     })
 }
 
+/// Where one of the tools is; as root on a system with apt it is installed first if it is missing.
+///
+/// # Errors
+/// Names the package if it is not there.
+pub(crate) fn require(program: &str) -> Result<PathBuf> {
+    if let Some(path) = find_program(program) {
+        return Ok(path);
+    }
+    let tool = TOOLS.iter().find(|tool| tool.program == program);
+    let package = tool.map_or(program, |tool| tool.package);
+    if let Some(tool) = tool {
+        install(&[tool]);
+    }
+    find_program(program).with_context(|| format!("not installed: `apt-get install {package}`"))
+}
+
 fn missing() -> Vec<&'static Tool> {
     TOOLS
         .iter()
@@ -207,4 +223,20 @@ fn require_compilers(workspace: &Workspace) -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_is_there_is_found_and_another_named() {
+        assert!(require("sh").is_ok_and(|path| path.ends_with("sh")));
+        // Not in the list: nothing is installed.
+        let error = require("no-such-program").unwrap_err();
+        assert!(
+            error.to_string().contains("apt-get install no-such-program"),
+            "{error}"
+        );
+    }
 }

@@ -5,6 +5,7 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
 
 use crate::rng::Rng;
 
@@ -23,7 +24,7 @@ pub(crate) enum Work {
 }
 
 /// What a generated tree holds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Content {
     /// Regular files.
     pub(crate) files: u64,
@@ -61,7 +62,7 @@ impl Work {
 pub(crate) enum Cargo {
     /// One file of 100 MB
     One,
-    /// 1 GB in 300 files as in offices, 14 folders
+    /// 1 GB in 300 files of 50 KB to 5 MB, 14 folders
     Office,
     /// 3,000 files of 1 to 64 KB, 98 MB in all, 30 folders
     Small,
@@ -84,10 +85,21 @@ impl Cargo {
     pub(crate) fn title(self) -> &'static str {
         match self {
             Self::One => "one file of 100 MB",
-            Self::Office => "1 GB in 300 files as in offices",
+            Self::Office => "1 GB in 300 files of 50 KB to 5 MB",
             Self::Small => "3,000 files of 1 to 64 KB",
             Self::Bulk => "one file of 1 GiB",
         }
+    }
+
+    /// About what it will hold.
+    pub(crate) fn expected(self, scale: f64) -> Content {
+        let (files, bytes) = match self {
+            Self::One => (1, scaled(100_000_000, scale)),
+            Self::Bulk => (1, scaled(1 << 30, scale)),
+            Self::Office => (300, scaled(1_000_000_000, scale)),
+            Self::Small => (scaled(3_000, scale), scaled(3_000, scale) * 32_500),
+        };
+        Content { files, bytes }
     }
 
     /// Makes the tree in a new folder. `scale` multiplies the bytes, of `Small` the number of files.
@@ -175,18 +187,24 @@ impl<'a> Maker<'a> {
         Ok(())
     }
 
-    /// Sizes spread over three decades, as documents are, which make exactly `bytes` together.
+    /// Files of 50 KB to 5 MB (at full scale) that make exactly `bytes` together. For 300 of them to make 1 GB the mean
+    /// has to be 3.3 MB, so the greater part is big: the root of an even spread has just that mean.
     fn office(&mut self, files: u64, bytes: u64) -> Result<()> {
         const KINDS: [&str; 5] = ["docx", "xlsx", "pptx", "pdf", "jpg"];
-        let weights: Vec<f64> = (0..files)
-            .map(|_| self.rng.log_uniform(20_000, 20_000_000) as f64)
+        let mean = bytes as f64 / files as f64;
+        let (low, high) = (0.015 * mean, 1.5 * mean);
+        let sizes: Vec<f64> = (0..files)
+            .map(|_| low + (high - low) * self.rng.fraction().sqrt())
             .collect();
-        let total: f64 = weights.iter().sum();
+        let total: f64 = sizes.iter().sum();
+        // Drawn towards one bound as much as the sum asks: no size leaves the bounds.
+        let bound = if total > bytes as f64 { low } else { high };
+        let factor = (bytes as f64 - bound * files as f64) / (total - bound * files as f64);
         let mut left = bytes;
-        for (index, weight) in (0..files).zip(weights) {
+        for (index, size) in (0..files).zip(sizes) {
             let size = match index + 1 == files {
                 true => left,
-                false => ((weight / total * bytes as f64) as u64).min(left),
+                false => ((bound + (size - bound) * factor) as u64).min(left),
             };
             left -= size;
             let kind = KINDS[index as usize % KINDS.len()];
@@ -271,6 +289,26 @@ mod tests {
     use super::*;
 
     #[test]
+    fn office_files_keep_their_bounds() {
+        let folder = tempfile::tempdir().unwrap();
+        let content = Cargo::Office.generate(folder.path(), 0.01).unwrap();
+        assert_eq!(content.bytes, 10_000_000);
+        let mut sizes = Vec::new();
+        visit(folder.path(), &mut |path| {
+            let metadata = fs::symlink_metadata(path)?;
+            if metadata.is_file() {
+                sizes.push(metadata.len());
+            }
+            Ok(())
+        })
+        .unwrap();
+        sizes.sort_unstable();
+        // The last one takes what rounding left: at most a byte a file.
+        assert!(sizes[0] >= 499 && sizes[0] < 5_000, "{}", sizes[0]);
+        assert!(sizes[299] <= 50_300 && sizes[299] > 40_000, "{}", sizes[299]);
+    }
+
+    #[test]
     fn a_work_set_is_what_it_says_and_repeats() {
         let folder = tempfile::tempdir().unwrap();
         for (cargo, scale, files) in [
@@ -283,6 +321,9 @@ mod tests {
             let content = cargo.generate(&root, scale).unwrap();
             assert_eq!((content.files, content), (files, count(&root).unwrap()));
             assert!(cargo != Cargo::Office || content.bytes == 1_000_000);
+            let expected = cargo.expected(scale);
+            assert_eq!(expected.files, files);
+            assert!(expected.bytes.abs_diff(content.bytes) < content.bytes / 5);
         }
         for (work, scale, files) in [
             (Work::Small, 0.0005, 50),

@@ -17,6 +17,10 @@ use crate::process::{Session, is_root, require};
 /// How long it may take to answer; it takes milliseconds.
 const START_MAX: Duration = Duration::from_secs(20);
 
+/// Runs its arguments until its standard input ends. Unlike smbd the daemon does not look there, and without this it
+/// would outlive whoever started it and was killed, with all descriptors it was given.
+const GUARD: &str = "exec 3<&0; (cat <&3 >/dev/null; kill $$) & exec \"$@\" </dev/null 3<&-";
+
 /// What a private rsync daemon should be; see [`Rsyncd::builder`].
 #[derive(Clone, Debug)]
 pub struct RsyncdBuilder {
@@ -61,9 +65,12 @@ impl RsyncdBuilder {
         let configuration = folder.path().join("rsyncd.conf");
         fs::write(&configuration, self.text(port.port(), folder.path())).map_err(failed)?;
         let option = format!("--config={}", configuration.display());
+        let server = server
+            .to_str()
+            .ok_or_else(|| PeerError::Failed("the name of rsync's folder is not UTF-8".to_owned()))?;
         let session = Session::start(
-            &server,
-            &["--daemon", "--no-detach", &option],
+            &require("sh", "dash")?,
+            &["-c", GUARD, "sh", server, "--daemon", "--no-detach", &option],
             &configuration,
             &[],
             self.namespace.as_deref(),
@@ -129,6 +136,12 @@ impl Rsyncd {
         format!("rsync://{}/{place}", self.address)
     }
 
+    /// User and system time since its start, all processes, ended ones too.
+    #[must_use]
+    pub fn cpu(&self) -> Duration {
+        self.session.cpu()
+    }
+
     /// What it logged so far.
     #[must_use]
     pub fn log(&self) -> String {
@@ -182,5 +195,25 @@ fn greeted(address: SocketAddr) -> std::io::Result<()> {
     match &head {
         b"@RSYNCD:" => Ok(()),
         _ => Err(std::io::Error::other("it does not greet as rsync")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn the_daemon_ends_with_whoever_started_it() {
+        let mut child = Command::new("sh")
+            .args(["-c", GUARD, "sh", "sleep", "20"])
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        drop(child.stdin.take());
+        let status = child.wait().unwrap();
+        assert_eq!(status.signal(), Some(15), "{status}: it was not ended");
     }
 }

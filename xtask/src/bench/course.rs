@@ -3,29 +3,35 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use ropeway_lab::link::{Link, Side};
 use ropeway_peers::{Rsyncd, Share, Smbd, SmbdBuilder};
 
-use super::remote::{COPY, Client, Direction, Ends, Installed, PASSWORD, SOURCE, TARGET};
+use super::floor;
+use super::record::{Ending, Pace, Sample, Store};
+use super::remote_client::{COPY, Client, Direction, Ends, Installed, PASSWORD, SOURCE, TARGET};
 use super::report::rotated;
 use crate::compare::same_content;
 use crate::process::{Usage, check_interrupt, find_program, measure_by};
 use crate::worksets::{Cargo, Content, count};
 
-/// A run that takes longer is ended and counts as `> limit`.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Limit(pub(super) Duration);
-
 /// The server's processes end a moment after the client; by then their time is complete. A guess.
 const SETTLED: Duration = Duration::from_millis(100);
+/// How long the server may serve a tool that was ended: what is still on the line. A guess.
+const QUIET_MAX: Duration = Duration::from_secs(10);
+
+/// Of the folders' names; the id of their process follows.
+const PREFIX: &str = "ropeway-bench-";
 
 /// The work and the places for it, in memory where possible, removed when dropped.
 #[derive(Debug)]
 pub(super) struct Ground {
     folder: tempfile::TempDir,
+    /// What it is.
+    pub(super) cargo: Cargo,
     /// What there is to copy.
     pub(super) content: Content,
 }
@@ -38,15 +44,20 @@ impl Ground {
     pub(super) fn new(fallback: &Path, cargo: Cargo, scale: f64) -> Result<Self> {
         let memory = Path::new("/dev/shm");
         let parent = if memory.is_dir() { memory } else { fallback };
+        remove_leftovers(parent);
         let folder = tempfile::Builder::new()
-            .prefix("ropeway-bench-")
+            .prefix(&format!("{PREFIX}{}-", std::process::id()))
             .tempdir_in(parent)?;
         println!("making {} in {}", cargo.title(), parent.display());
         let content = cargo.generate(&folder.path().join("source"), scale)?;
         for name in ["near", "far", "scratch"] {
             fs::create_dir(folder.path().join(name))?;
         }
-        Ok(Self { folder, content })
+        Ok(Self {
+            folder,
+            cargo,
+            content,
+        })
     }
 
     fn at(&self, name: &str) -> PathBuf {
@@ -75,51 +86,27 @@ impl Ground {
     }
 }
 
-/// One measured run.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Sample {
-    /// Until the process ended, in seconds.
-    pub(super) seconds: f64,
-    /// User and system time of the process.
-    pub(super) cpu: f64,
-    /// The same of the SMB server, meanwhile.
-    pub(super) server_cpu: f64,
-    /// Peak resident memory of the process.
-    pub(super) peak_mib: f64,
+/// The servers of a row, and the way to them. The link goes last.
+#[derive(Debug)]
+pub(super) struct Stage {
+    /// The server.
+    pub(super) smbd: Smbd,
+    /// The other server, if rsync takes part.
+    pub(super) rsyncd: Option<Rsyncd>,
+    /// The way, if not loopback.
+    pub(super) link: Option<Link>,
 }
 
-/// What one tool needed, one way.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Results {
-    /// The counted runs.
-    pub(super) samples: Vec<Sample>,
-    /// Why there are no more.
-    pub(super) failed: Option<String>,
-}
-
-impl Results {
-    /// One value of each sample.
-    pub(super) fn values(&self, of: impl Fn(&Sample) -> f64) -> Vec<f64> {
-        self.samples.iter().map(of).collect()
+impl Stage {
+    fn server_cpu(&self) -> Duration {
+        self.smbd.cpu() + self.rsyncd.as_ref().map(Rsyncd::cpu).unwrap_or_default()
     }
-}
 
-/// One tool, both ways.
-#[derive(Clone, Debug)]
-pub(super) struct Row {
-    /// Its name.
-    pub(super) name: &'static str,
-    /// From the server.
-    pub(super) read: Results,
-    /// To the server.
-    pub(super) write: Results,
-}
-
-impl Row {
-    fn results(&mut self, direction: Direction) -> &mut Results {
-        match direction {
-            Direction::Read => &mut self.read,
-            Direction::Write => &mut self.write,
+    /// Waits until the SMB server has given up whoever was ended.
+    fn quiet(&self) {
+        let end = Instant::now() + QUIET_MAX;
+        while self.smbd.connections() > 0 && Instant::now() < end {
+            thread::sleep(SETTLED);
         }
     }
 }
@@ -128,108 +115,137 @@ impl Row {
 pub(super) struct Course<'a> {
     /// The work.
     pub(super) ground: &'a Ground,
-    /// The server.
-    pub(super) smbd: &'a Smbd,
-    /// The other server, if rsync takes part.
-    pub(super) rsyncd: Option<&'a Rsyncd>,
-    /// The way, if not loopback.
-    pub(super) link: Option<&'a Link>,
-    /// Patience.
-    pub(super) limit: Limit,
-    /// Whether the first round is left out of the results.
-    pub(super) warm_up: bool,
-    /// Counted rounds.
-    pub(super) runs: usize,
+    /// The servers.
+    pub(super) stage: &'a Stage,
+    /// How often.
+    pub(super) pace: Pace,
 }
 
 impl Course<'_> {
-    /// Runs the rounds; `between` is called before each with whether it counts.
+    /// Runs what the row still wants, each tool once a round; every result is kept at once.
     ///
     /// # Errors
-    /// If ropeway copies wrongly, `between` fails, or on an interrupt.
-    pub(super) fn run(
-        &self,
-        clients: &[Installed],
-        between: &mut dyn FnMut(bool) -> Result<()>,
-    ) -> Result<Vec<Row>> {
-        let mut rows: Vec<Row> = clients
-            .iter()
-            .map(|installed| Row {
-                name: installed.client.name(),
-                read: Results::default(),
-                write: Results::default(),
-            })
-            .collect();
+    /// If the floor cannot be measured, the results cannot be kept, or on an interrupt. A tool that fails is no error.
+    pub(super) fn run(&self, clients: &[Installed], key: &str, store: &mut Store) -> Result<()> {
         let turns: Vec<(usize, Direction)> = (0..clients.len())
             .flat_map(|index| Direction::ALL.map(|direction| (index, direction)))
             .collect();
-        let warm_up = usize::from(self.warm_up);
-        for round in 0..self.runs + warm_up {
-            between(round >= warm_up)?;
-            for (index, direction) in rotated(&turns, round * 2) {
-                let results = rows[index].results(direction);
-                if results.failed.is_some() {
-                    continue;
-                }
-                match self.one(&clients[index], direction, round == 0) {
-                    Ok(sample) if round >= warm_up => results.samples.push(sample),
-                    Ok(_) => {}
-                    Err(error) => {
-                        check_interrupt()?;
-                        let name = clients[index].client.name();
-                        println!("{name} is left out of {} from here: {error:#}", direction.name());
-                        results.failed =
-                            Some(format!("{error:#}").lines().next().unwrap_or_default().to_owned());
-                    }
-                }
+        // One round more than counted runs: the first may warm up.
+        for round in 0..=self.pace.runs {
+            let row = store.row(key);
+            let pending = turns.iter().copied().filter(|&(index, direction)| {
+                let cell = row.cell(clients[index].client, direction);
+                cell.is_some_and(|cell| self.pace.missing(cell) > 0)
+            });
+            let pending: Vec<_> = pending.collect();
+            if pending.is_empty() {
+                break;
+            }
+            if let Some(link) = &self.stage.link {
+                floor::measure(link, row, round == 0)?;
+                store.save()?;
+            }
+            for (index, direction) in rotated(&pending, round * 2) {
+                self.turn(&clients[index], direction, key, store)?;
             }
         }
-        Ok(rows)
+        Ok(())
     }
 
-    /// One copy into an empty place; the first of each tool and way is compared with the source.
-    fn one(&self, installed: &Installed, direction: Direction, compare: bool) -> Result<Sample> {
-        let (source, scratch) = (self.ground.at("source"), self.ground.at("scratch"));
-        let (near, far) = (self.ground.at("near"), self.ground.at("far"));
-        for folder in [&near, &far, &scratch] {
-            empty(folder)?;
+    fn turn(&self, installed: &Installed, direction: Direction, key: &str, store: &mut Store) -> Result<()> {
+        let client = installed.client;
+        let result = self.one(installed, direction);
+        check_interrupt()?;
+        let row = store.row(key);
+        let cell = row
+            .cell_mut(client, direction)
+            .context("the row has no such tool")?;
+        match result {
+            Ok(sample) => {
+                cell.ending = None;
+                match self.pace.counts(cell, sample.seconds) {
+                    true => cell.samples.push(sample),
+                    false => cell.warmed = true,
+                }
+            }
+            Err(ending) => {
+                match &ending {
+                    Ending::Over { seconds, done } => println!(
+                        "  {:12} {:5} ended after {seconds:.0} s with {} files, {:.1} MB",
+                        client.name(),
+                        direction.name(),
+                        done.files,
+                        done.bytes as f64 / 1e6
+                    ),
+                    Ending::Failed(reason) => {
+                        println!("  {:12} {:5} failed: {reason}", client.name(), direction.name());
+                    }
+                }
+                cell.ending = Some(ending);
+                self.stage.quiet();
+            }
         }
+        store.save()
+    }
+
+    /// One copy into an empty place, compared with the source.
+    fn one(&self, installed: &Installed, direction: Direction) -> Result<Sample, Ending> {
+        let failed = |error: anyhow::Error| Ending::Failed(reason(&error));
+        let (near, far, scratch) = (
+            self.ground.at("near"),
+            self.ground.at("far"),
+            self.ground.at("scratch"),
+        );
+        for folder in [&near, &far, &scratch] {
+            empty(folder)
+                .with_context(|| format!("cannot empty {}", folder.display()))
+                .map_err(failed)?;
+        }
+        let source = self.ground.at("source");
         let ends = Ends {
-            smbd: self.smbd,
-            rsyncd: self.rsyncd,
+            smbd: &self.stage.smbd,
+            rsyncd: self.stage.rsyncd.as_ref(),
             source: &source,
             near: &near,
             scratch: &scratch,
         };
-        let command = self.bounded(&installed.command(&ends, direction)?);
-        let before = self.smbd.cpu();
-        let measured = measure_by(&command, &scratch.join("log"), |command| match self.link {
+        let copy = match direction {
+            Direction::Read => near.join(COPY),
+            Direction::Write => far.join(COPY),
+        };
+        let command = self.bounded(&installed.command(&ends, direction).map_err(failed)?);
+        let before = Busy::now(self.stage);
+        let measured = measure_by(&command, &scratch.join("log"), |command| match &self.stage.link {
             Some(link) => link.spawn(Side::Near, command),
             None => command.spawn(),
         });
-        let usage = measured.map_err(|error| self.or_too_slow(error))?;
-        std::thread::sleep(SETTLED);
-        let sample = Sample::new(usage, self.smbd.cpu().saturating_sub(before));
+        let usage = measured.map_err(|error| match is_too_slow(&error) {
+            true => Ending::Over {
+                seconds: self.pace.limit.as_secs_f64(),
+                done: count(&copy).unwrap_or_default(),
+            },
+            false => failed(error),
+        })?;
+        thread::sleep(SETTLED);
+        let sample = before.sample(usage, self.stage);
         println!(
-            "  {:20} {:5} {:8.2} s  {:6.2} s of processor",
+            "  {:12} {:5} {:8.2} s  {:6.2} s of processor",
             installed.client.name(),
             direction.name(),
             sample.seconds,
             sample.cpu
         );
-        if compare {
-            let copy = match direction {
-                Direction::Read => near.join(COPY),
-                Direction::Write => far.join(COPY),
-            };
-            let found = count(&copy)?;
-            let content = self.ground.content;
-            ensure!(found == content, "copied {found:?} of {content:?}");
-            if installed.client == Client::Ropeway {
-                same_content(&source, &copy).context("ropeway copied wrongly")?;
-            }
-        }
+        self.compare(installed.client, &source, &copy).map_err(failed)?;
         Ok(sample)
+    }
+
+    fn compare(&self, client: Client, source: &Path, copy: &Path) -> Result<()> {
+        let (found, content) = (count(copy)?, self.ground.content);
+        ensure!(found == content, "copied {found:?} of {content:?}");
+        if client == Client::Ropeway {
+            same_content(source, copy).context("ropeway copied wrongly")?;
+        }
+        Ok(())
     }
 
     /// The command under `timeout`, in the foreground: an interrupt must reach it.
@@ -241,22 +257,95 @@ impl Course<'_> {
         };
         let mut bounded = Command::new(timeout);
         bounded.args(["--foreground", "--kill-after=5"]);
-        bounded.arg(self.limit.0.as_secs_f64().to_string());
+        bounded.arg(self.pace.limit.as_secs_f64().to_string());
         bounded.arg(command.get_program());
         copy_settings(command, &mut bounded);
         bounded
     }
+}
 
-    fn or_too_slow(&self, error: anyhow::Error) -> anyhow::Error {
-        let text = format!("{error:#}");
-        let first = text.lines().next().unwrap_or_default();
-        // timeout(1): 124 when the time was up, 137 when it had to kill.
-        if first.ends_with("exit status: 124") || first.ends_with("exit status: 137") {
-            return anyhow::anyhow!("> {:.0} s", self.limit.0.as_secs_f64());
+/// Processor time so far: of this machine, of this process (the emulated link lives in it), of the servers.
+struct Busy {
+    at: Instant,
+    machine: Duration,
+    own: Duration,
+    servers: Duration,
+}
+
+impl Busy {
+    fn now(stage: &Stage) -> Self {
+        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        Self {
+            at: Instant::now(),
+            machine: ticks(machine_ticks(&read("/proc/stat"))),
+            own: ticks(own_ticks(&read("/proc/self/stat"))),
+            servers: stage.server_cpu(),
         }
-        // The command is long and the reason stands in its log.
-        let reason = text.lines().skip(1).last().unwrap_or(first).to_owned();
-        anyhow::anyhow!("failed: {reason}")
+    }
+
+    fn sample(&self, usage: Usage, stage: &Stage) -> Sample {
+        let now = Self::now(stage);
+        let server = now.servers.saturating_sub(self.servers);
+        let known = usage.cpu + server + now.own.saturating_sub(self.own);
+        let others = now.machine.saturating_sub(self.machine).saturating_sub(known);
+        let span = now.at.duration_since(self.at).as_secs_f64();
+        Sample {
+            seconds: usage.wall.as_secs_f64(),
+            cpu: usage.cpu.as_secs_f64(),
+            server_cpu: server.as_secs_f64(),
+            peak_mib: usage.peak_kib as f64 / 1024.0,
+            others: others.as_secs_f64() / span.max(f64::MIN_POSITIVE),
+        }
+    }
+}
+
+fn ticks(count: u64) -> Duration {
+    Duration::from_secs_f64(count as f64 / rustix::param::clock_ticks_per_second().max(1) as f64)
+}
+
+/// User, nice and system time of all processors (proc(5), /proc/stat).
+fn machine_ticks(stat: &str) -> u64 {
+    let line = stat.lines().next().unwrap_or_default();
+    let words = line.split_whitespace().skip(1).take(3);
+    words.filter_map(|word| word.parse::<u64>().ok()).sum()
+}
+
+/// User and system time of a process: words 14 and 15, counted behind its name in brackets (proc(5)).
+fn own_ticks(stat: &str) -> u64 {
+    let (_, rest) = stat.rsplit_once(')').unwrap_or_default();
+    let words = rest.split_whitespace().skip(11).take(2);
+    words.filter_map(|word| word.parse::<u64>().ok()).sum()
+}
+
+/// timeout(1): 124 when the time was up, 137 when it had to kill.
+fn is_too_slow(error: &anyhow::Error) -> bool {
+    let text = format!("{error:#}");
+    let first = text.lines().next().unwrap_or_default();
+    first.ends_with("exit status: 124") || first.ends_with("exit status: 137")
+}
+
+/// The command is long and the reason stands in its log.
+fn reason(error: &anyhow::Error) -> String {
+    let text = format!("{error:#}");
+    let first = text.lines().next().unwrap_or_default();
+    text.lines().skip(1).last().unwrap_or(first).to_owned()
+}
+
+/// Removes the folders of calls that were killed: they hold gigabytes of memory.
+fn remove_leftovers(parent: &Path) {
+    let Ok(entries) = fs::read_dir(parent) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let rest = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
+        let Some((id, _)) = rest.and_then(|rest| rest.split_once('-')) else {
+            continue;
+        };
+        let dead = id.parse::<u32>().is_ok() && !Path::new("/proc").join(id).exists();
+        if dead && let Err(error) = fs::remove_dir_all(entry.path()) {
+            println!("cannot remove {}: {error}", entry.path().display());
+        }
     }
 }
 
@@ -270,17 +359,6 @@ fn copy_settings(from: &Command, to: &mut Command) {
     }
 }
 
-impl Sample {
-    fn new(usage: Usage, server: Duration) -> Self {
-        Self {
-            seconds: usage.wall.as_secs_f64(),
-            cpu: usage.cpu.as_secs_f64(),
-            server_cpu: server.as_secs_f64(),
-            peak_mib: usage.peak_kib as f64 / 1024.0,
-        }
-    }
-}
-
 fn empty(folder: &Path) -> Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
@@ -290,4 +368,44 @@ fn empty(folder: &Path) -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processor_time_is_read_where_it_stands() {
+        let stat = "cpu  10 2 30 400 5 6 7 8 0 0\ncpu0 1 1 1 1\n";
+        assert_eq!(machine_ticks(stat), 42);
+        let own = "17 (a) b) S 1 2 3 4 5 6 7 8 9 10 111 222 13 14";
+        assert_eq!(own_ticks(own), 333);
+        assert_eq!((machine_ticks(""), own_ticks("")), (0, 0));
+    }
+
+    #[test]
+    fn folders_of_dead_processes_are_removed_and_others_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut dead = Command::new("true").spawn().unwrap();
+        let id = dead.id();
+        dead.wait().unwrap();
+        let own = format!("{PREFIX}{}-x", std::process::id());
+        let gone = format!("{PREFIX}{id}-x");
+        for name in [own.as_str(), gone.as_str(), "ropeway-bench-", "else-1-x"] {
+            fs::create_dir_all(folder.path().join(name).join("near")).unwrap();
+        }
+        remove_leftovers(folder.path());
+        assert!(!folder.path().join(gone).exists());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3);
+    }
+
+    #[test]
+    fn who_ran_out_of_time_did_not_fail() {
+        let ended = |text: &str| is_too_slow(&anyhow::anyhow!("{text}"));
+        assert!(ended("`timeout 1 x` failed: exit status: 124\nlog"));
+        assert!(ended("`timeout 1 x` failed: exit status: 137"));
+        assert!(!ended("`timeout 1 x` failed: exit status: 1\nexit status: 124"));
+        let error = anyhow::anyhow!("`x` failed: exit status: 1\nfirst\nthe reason");
+        assert_eq!(reason(&error), "the reason");
+    }
 }

@@ -2,15 +2,21 @@
 
 mod client;
 mod course;
+mod estimate;
 mod eta;
+mod floor;
 mod ground;
 mod local;
+mod record;
 mod remote;
+mod remote_client;
 mod remote_report;
 mod report;
 mod responsiveness;
 mod smb;
+mod smb_report;
 mod wan;
+mod wan_report;
 
 use std::fs;
 

@@ -1,324 +1,275 @@
-//! Sections of `bench wan` and `bench smb` in `docs/benchmarks.md`.
+//! What the sections of `bench wan` and `bench smb` in `docs/benchmarks.md` share.
 
 use std::fmt::Write as _;
 
-use ropeway_lab::link::Link;
+use super::record::{Cell, Ending, Record, Sample};
+use super::remote_client::{Client, Direction};
+use super::report::{SPREAD_MAX, Stats, cell, own_command};
 
-use super::course::{Results, Row, Sample};
-use super::remote::Installed;
-use super::report::{Machine, SPREAD_MAX, Stats, cell, own_command};
-use crate::worksets::Content;
+/// Processors that others used on average, above which a result is doubted. A guess: the emulated link and both ends
+/// share what is left.
+const OTHERS_MAX: f64 = 0.25;
+/// Tools in the order of the tables.
+pub(super) const CLIENTS: [Client; 5] = [
+    Client::Ropeway,
+    Client::Smbclient,
+    Client::Rclone4,
+    Client::Rclone32,
+    Client::Rsync,
+];
 
-/// What bare TCP needed, by number of connections.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Floor {
-    seconds: [Vec<f64>; 3],
-}
-
-impl Floor {
-    /// How many connections are tried.
-    pub(super) const CONNECTIONS: [usize; 3] = [1, 4, 16];
-
-    /// Adds a measurement.
-    pub(super) fn add(&mut self, connections: usize, seconds: f64) {
-        if let Some(index) = Self::CONNECTIONS.iter().position(|&tried| tried == connections) {
-            self.seconds[index].push(seconds);
+/// Where, when and with what some rows were measured, and who was left out of this call.
+pub(super) fn provenance(rows: &[&Record], base: &str, notes: &[String]) -> String {
+    let mut machines: Vec<&str> = rows
+        .iter()
+        .flat_map(|row| &row.visits)
+        .map(|visit| visit.machine.as_str())
+        .collect();
+    machines.sort_unstable();
+    machines.dedup();
+    let mut text = format!("{}. Made by `{base}`", machines.join("; "));
+    let own = own_command();
+    if own != base {
+        let _ = write!(text, ", in the end `{own}`");
+    }
+    text.push_str(".\n");
+    let mut programs: Vec<(Client, String)> = Vec::new();
+    for cell in rows.iter().flat_map(|row| &row.cells) {
+        let build = cell.program.build.get(..8).unwrap_or_default();
+        let program = (cell.client, format!("{} (build {build})", cell.program.version));
+        if !cell.samples.is_empty() && !programs.contains(&program) {
+            programs.push(program);
         }
     }
-
-    /// Whether nothing was measured.
-    pub(super) fn is_empty(&self) -> bool {
-        self.seconds.iter().all(Vec::is_empty)
+    let mut names: Vec<&str> = programs.iter().map(|(_, name)| name.as_str()).collect();
+    names.dedup();
+    let _ = writeln!(text, "Versions: {}.", names.join("; "));
+    for client in CLIENTS {
+        if programs.iter().filter(|(of, _)| *of == client).count() > 1 {
+            let _ = writeln!(
+                text,
+                "\n> {}: not all rows are of the same build; measure the older ones again",
+                client.name()
+            );
+        }
     }
-
-    /// The least median.
-    pub(super) fn best(&self) -> Option<f64> {
-        self.seconds
-            .iter()
-            .filter_map(|values| Some(Stats::of(values)?.median))
-            .min_by(f64::total_cmp)
-    }
-
-    fn describe(&self) -> String {
-        let each: Vec<String> = Self::CONNECTIONS
-            .iter()
-            .zip(&self.seconds)
-            .map(|(connections, values)| format!("{connections}: {}", cell(values, 2)))
-            .collect();
-        each.join(", ")
-    }
-}
-
-/// What a section of `bench wan` says.
-pub(super) struct WanSection<'a> {
-    /// The work.
-    pub(super) title: &'a str,
-    /// What it holds.
-    pub(super) content: Content,
-    /// The link, still there.
-    pub(super) link: &'a Link,
-    /// Time of the bytes on the line alone.
-    pub(super) line_seconds: f64,
-    /// Bare TCP, read and write.
-    pub(super) floors: [Floor; 2],
-    /// What is to be reached, read and write.
-    pub(super) goals: [Option<f64>; 2],
-    /// Counted rounds.
-    pub(super) runs: usize,
-    /// The tools.
-    pub(super) rows: &'a [Row],
-}
-
-fn head(title: &str, content: Content, machine: &Machine, clients: &[Installed], notes: &[String]) -> String {
-    let mut text = format!(
-        "## {title} ({} files, {:.1} MB)\n\n{}. Made by `{}`.\n",
-        content.files,
-        content.bytes as f64 / 1e6,
-        machine.describe(),
-        own_command(),
-    );
-    let mut versions: Vec<&str> = clients
+    let mut busy: Vec<&String> = rows
         .iter()
-        .map(|installed| installed.version.as_str())
+        .flat_map(|row| &row.visits)
+        .filter_map(|visit| visit.busy.as_ref())
         .collect();
-    versions.dedup();
-    let _ = writeln!(text, "Versions: {}.", versions.join("; "));
-    for note in notes.iter().cloned().chain(machine.busy()) {
+    busy.sort_unstable();
+    busy.dedup();
+    for note in notes.iter().chain(busy) {
         let _ = writeln!(text, "\n> {note}");
     }
     text
 }
 
-/// The section of one work over one link.
-pub(super) fn wan_section(
-    section: &WanSection<'_>,
-    machine: &Machine,
-    clients: &[Installed],
-    notes: &[String],
-) -> String {
-    let spec = section.link.spec();
-    let rate = spec.up.map(|rate| rate.to_string()).unwrap_or_default();
-    let title = format!(
-        "Over a WAN: {}, {} ms, {rate}",
-        section.title,
-        spec.rtt.as_millis()
-    );
-    let mut text = head(&title, section.content, machine, clients, notes);
-    let buffers = match spec.tcp.buffer_max_bytes {
-        Some(bytes) => format!("TCP buffers of at most {} MiB", bytes >> 20),
-        None => "TCP buffers as the system has them".to_owned(),
+/// Median seconds, with a mark if it is of one run for being slow; else why there are none.
+pub(super) fn median(cell: Option<&Cell>) -> String {
+    let Some(cell) = cell else {
+        return "-".to_owned();
     };
-    let _ = writeln!(
-        text,
-        "\nThe link: {}, a queue of {:.1} MB, {buffers}; the bytes alone take {:.2} s on the line. The server is smbd (for \
-         rsync its own daemon), files are in memory. Bare TCP by number of connections, read: {}; write: {}; the best is \
-         the floor.",
-        section.link.congestion(),
-        spec.queue_bytes(spec.up) as f64 / 1e6,
-        section.line_seconds,
-        section.floors[0].describe(),
-        section.floors[1].describe(),
-    );
-    let _ = writeln!(
-        text,
-        "\nMedian (min-max) of {} interleaved runs:\n\n\
-         | tool | read s | x floor | write s | x floor | user+sys s, read | write | peak MiB, read | write |\n\
-         |---|--:|--:|--:|--:|--:|--:|--:|--:|",
-        section.runs
-    );
-    let floors = [section.floors[0].best(), section.floors[1].best()];
-    let [read, write] = floors.map(|floor| floor.map_or_else(|| "-".to_owned(), |s| format!("{s:.2}")));
-    let _ = writeln!(text, "| bare TCP | {read} | 1.00 | {write} | 1.00 | | | | |");
-    if let [Some(read), Some(write)] = section.goals {
-        let _ = writeln!(text, "| *to reach* | *{read:.2}* | | *{write:.2}* | | | | | |");
+    match (Stats::of(&cell.values(|sample| sample.seconds)), &cell.ending) {
+        (Some(stats), _) => {
+            let mark = if cell.is_slow() { "\\*" } else { "" };
+            format!("{:.2}{mark}", stats.median)
+        }
+        (None, Some(Ending::Over { seconds, .. })) => format!("> {seconds:.0}"),
+        (None, Some(Ending::Failed(_))) => "failed".to_owned(),
+        (None, None) => "-".to_owned(),
     }
-    for row in section.rows {
-        let _ = writeln!(
-            text,
-            "| {} | {} | {} | {} | {} | {} | {} | {} | {} |",
-            row.name,
-            seconds(&row.read),
-            times(&row.read, floors[0]),
-            seconds(&row.write),
-            times(&row.write, floors[1]),
-            numbers(&row.read, 2, |sample| sample.cpu),
-            numbers(&row.write, 2, |sample| sample.cpu),
-            numbers(&row.read, 1, |sample| sample.peak_mib),
-            numbers(&row.write, 1, |sample| sample.peak_mib),
-        );
-    }
-    add_noise(&mut text, section.rows);
-    text
 }
 
-/// What a section of `bench smb` says.
-pub(super) struct SmbSection<'a> {
-    /// The work.
-    pub(super) title: &'a str,
-    /// What it holds.
-    pub(super) content: Content,
-    /// Counted rounds.
-    pub(super) runs: usize,
-    /// How it was protected, and the tools.
-    pub(super) tables: &'a [(&'static str, Vec<Row>)],
+/// Median and range of one value.
+pub(super) fn numbers(own: Option<&Cell>, decimals: usize, of: impl Fn(&Sample) -> f64) -> String {
+    own.map_or_else(|| "-".to_owned(), |own| cell(&own.values(of), decimals))
 }
 
-/// The section of one work on this machine.
-pub(super) fn smb_section(
-    section: &SmbSection<'_>,
-    machine: &Machine,
-    clients: &[Installed],
-    notes: &[String],
-) -> String {
-    let title = format!("A server on the same machine: {}", section.title);
-    let mut text = head(&title, section.content, machine, clients, notes);
-    text.push_str("\nThe server is smbd, files are in memory; *smbd s* is the server's own user+sys.\n");
-    for (protection, rows) in section.tables {
-        let _ = writeln!(
-            text,
-            "\n**{protection}**, median (min-max) of {} interleaved runs:\n\n\
-             | tool | | time s | of smbclient's | user+sys s | of smbclient's | smbd s | peak MiB |\n\
-             |---|---|--:|--:|--:|--:|--:|--:|",
-            section.runs
-        );
-        let base = rows.iter().find(|row| row.name == "smbclient");
-        for (way, pick) in [("read", read as fn(&Row) -> &Results), ("write", write)] {
-            for row in rows {
-                let (own, base) = (pick(row), base.map(pick));
-                let _ = writeln!(
-                    text,
-                    "| {} | {way} | {} | {} | {} | {} | {} | {} |",
-                    row.name,
-                    seconds(own),
-                    part(own, base, |sample| sample.seconds),
-                    numbers(own, 2, |sample| sample.cpu),
-                    part(own, base, |sample| sample.cpu),
-                    numbers(own, 2, |sample| sample.server_cpu),
-                    numbers(own, 1, |sample| sample.peak_mib),
-                );
+/// Median and range of the seconds, else why there are none.
+pub(super) fn seconds(own: Option<&Cell>) -> String {
+    match own.is_some_and(|own| !own.samples.is_empty()) {
+        true => numbers(own, 2, |sample| sample.seconds),
+        false => median(own),
+    }
+}
+
+/// Median of one value.
+pub(super) fn middle(own: Option<&Cell>, of: impl Fn(&Sample) -> f64) -> Option<f64> {
+    Stats::of(&own?.values(of)).map(|stats| stats.median)
+}
+
+/// How many times as much.
+pub(super) fn times(own: Option<f64>, base: Option<f64>) -> String {
+    match (own, base) {
+        (Some(own), Some(base)) if base > 0.0 => format!("{:.2}", own / base),
+        _ => "-".to_owned(),
+    }
+}
+
+/// Doubts and losses of a row's cells, a line each kind.
+pub(super) fn doubts(title: &str, row: &Record) -> Vec<String> {
+    let (mut noisy, mut disturbed, mut ended, mut failed) = (vec![], vec![], vec![], vec![]);
+    for client in CLIENTS {
+        for direction in Direction::ALL {
+            let Some(cell) = row.cell(client, direction) else {
+                continue;
+            };
+            let who = format!("{}, {}", client.name(), direction.name());
+            let spread = Stats::of(&cell.values(|sample| sample.seconds)).map_or(0.0, Stats::spread);
+            if spread > SPREAD_MAX {
+                noisy.push(format!("{who}: {:.0} %", spread * 100.0));
+            }
+            let others = middle(Some(cell), |sample| sample.others).unwrap_or(0.0);
+            if others > OTHERS_MAX {
+                disturbed.push(format!("{who}: {others:.2}"));
+            }
+            match &cell.ending {
+                Some(Ending::Over { seconds, done }) => ended.push(format!(
+                    "{who}: after {seconds:.0} s with {} of {} files, {:.1} of {:.1} MB",
+                    done.files,
+                    row.content.files,
+                    done.bytes as f64 / 1e6,
+                    row.content.bytes as f64 / 1e6
+                )),
+                Some(Ending::Failed(reason)) => failed.push(format!("{who}: {reason}")),
+                None => {}
             }
         }
-        add_noise(&mut text, rows);
     }
-    text
+    let kinds = [
+        ("noisy, spread of the runs", noisy),
+        ("disturbed, processors that others kept busy meanwhile", disturbed),
+        ("ended, unfinished files included", ended),
+        ("failed", failed),
+    ];
+    let told = kinds.into_iter().filter(|(_, cells)| !cells.is_empty());
+    told.map(|(kind, cells)| format!("{title}: {kind}: {}", cells.join("; ")))
+        .collect()
 }
 
-fn read(row: &Row) -> &Results {
-    &row.read
-}
+/// Rows for the tests of the tables.
+#[cfg(test)]
+pub(super) mod testing {
+    use super::*;
+    use crate::bench::record::{Program, Visit};
+    use crate::worksets::Content;
 
-fn write(row: &Row) -> &Results {
-    &row.write
-}
-
-fn seconds(results: &Results) -> String {
-    match &results.failed {
-        Some(reason) if results.samples.is_empty() => reason.replace('|', "/"),
-        _ => numbers(results, 2, |sample| sample.seconds),
+    /// A run of some seconds.
+    pub(in crate::bench) fn sample(seconds: f64) -> Sample {
+        Sample {
+            seconds,
+            cpu: seconds / 2.0,
+            server_cpu: 0.25,
+            peak_mib: 10.0,
+            others: 0.0,
+        }
     }
-}
 
-fn numbers(results: &Results, decimals: usize, of: impl Fn(&Sample) -> f64) -> String {
-    cell(&results.values(of), decimals)
-}
-
-fn times(results: &Results, floor: Option<f64>) -> String {
-    let own = Stats::of(&results.values(|sample| sample.seconds));
-    match (own, floor) {
-        (Some(own), Some(floor)) if floor > 0.0 => format!("{:.2}", own.median / floor),
-        _ => "-".to_owned(),
+    /// A tool with such runs.
+    pub(in crate::bench) fn ran(client: Client, direction: Direction, seconds: &[f64]) -> Cell {
+        let program = Program {
+            version: client.name().to_owned(),
+            build: "0123456789abcdef".to_owned(),
+        };
+        let mut cell = Cell::new(client, direction, program);
+        cell.samples = seconds.iter().copied().map(sample).collect();
+        cell
     }
-}
 
-fn part(own: &Results, base: Option<&Results>, of: impl Fn(&Sample) -> f64 + Copy) -> String {
-    let base = base.and_then(|base| Stats::of(&base.values(of)));
-    match (Stats::of(&own.values(of)), base) {
-        (Some(own), Some(base)) if base.median > 0.0 => format!("{:.2} x", own.median / base.median),
-        _ => "-".to_owned(),
-    }
-}
-
-fn add_noise(text: &mut String, rows: &[Row]) {
-    for row in rows {
-        for (way, results) in [("read", &row.read), ("write", &row.write)] {
-            let spread = Stats::of(&results.values(|sample| sample.seconds)).map_or(0.0, Stats::spread);
-            if spread > SPREAD_MAX {
-                let _ = writeln!(
-                    text,
-                    "\n> noisy: {}, {way}: spread {:.0} %",
-                    row.name,
-                    spread * 100.0
-                );
-            }
-            if let Some(reason) = results.failed.as_ref().filter(|_| !results.samples.is_empty()) {
-                let _ = writeln!(text, "\n> {}, {way}: not all runs: {reason}", row.name);
-            }
+    /// A row with some tools.
+    pub(in crate::bench) fn row(cells: Vec<Cell>) -> Record {
+        Record {
+            content: Content {
+                files: 1,
+                bytes: 100_000_000,
+            },
+            visits: vec![Visit {
+                at: 0,
+                machine: "here, today".to_owned(),
+                busy: Some("**busy**".to_owned()),
+            }],
+            cells,
+            ..Record::default()
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::testing::{ran, row};
     use super::*;
-
-    fn results(seconds: &[f64]) -> Results {
-        let sample = |&seconds: &f64| Sample {
-            seconds,
-            cpu: seconds / 2.0,
-            server_cpu: 0.25,
-            peak_mib: 10.0,
-        };
-        Results {
-            samples: seconds.iter().map(sample).collect(),
-            failed: None,
-        }
-    }
+    use crate::worksets::Content;
 
     #[test]
-    fn the_floor_is_the_best_median() {
-        let mut floor = Floor::default();
-        assert!(floor.is_empty() && floor.best().is_none());
-        for (connections, seconds) in [(1, 3.0), (1, 2.0), (4, 2.4), (16, 9.0), (5, 1.0)] {
-            floor.add(connections, seconds);
-        }
-        assert_eq!(floor.best(), Some(2.4));
-        assert_eq!(floor.describe(), "1: 2.50 (2.00-3.00), 4: 2.40, 16: 9.00");
-    }
-
-    #[test]
-    fn cells_compare_and_say_why_they_are_empty() {
-        let (own, base) = (results(&[1.5]), results(&[2.0, 2.0]));
-        assert_eq!(times(&own, Some(1.0)), "1.50");
-        assert_eq!(part(&own, Some(&base), |sample| sample.seconds), "0.75 x");
-        assert_eq!(part(&own, None, |sample| sample.seconds), "-");
-        let failed = Results {
-            samples: Vec::new(),
-            failed: Some("> 300 s".to_owned()),
-        };
-        assert_eq!(seconds(&failed), "> 300 s");
+    fn a_cell_says_what_it_is_or_why_it_is_empty() {
+        let cell = ran(Client::Rsync, Direction::Read, &[3.0, 1.0, 2.0]);
+        assert_eq!(median(Some(&cell)), "2.00");
+        assert_eq!(seconds(Some(&cell)), "2.00 (1.00-3.00)");
+        assert_eq!(times(middle(Some(&cell), |sample| sample.cpu), Some(2.0)), "0.50");
         assert_eq!(
-            (times(&failed, Some(1.0)), numbers(&failed, 1, |_| 1.0)),
-            ("-".into(), "-".into())
+            median(Some(&ran(Client::Rsync, Direction::Read, &[99.0]))),
+            "99.00\\*"
+        );
+        let mut none = ran(Client::Rsync, Direction::Read, &[]);
+        assert_eq!((median(Some(&none)), median(None)), ("-".into(), "-".into()));
+        none.ending = Some(Ending::Failed("x".into()));
+        assert_eq!(seconds(Some(&none)), "failed");
+        none.ending = Some(Ending::Over {
+            seconds: 300.0,
+            done: Content::default(),
+        });
+        assert_eq!(seconds(Some(&none)), "> 300");
+        assert_eq!(
+            times(middle(Some(&none), |sample| sample.seconds), Some(1.0)),
+            "-"
         );
     }
 
     #[test]
-    fn noise_and_lost_runs_are_told() {
-        let mut read = results(&[1.0, 2.0]);
-        read.failed = Some("failed: gone".to_owned());
-        let row = Row {
-            name: "rsync daemon",
-            read,
-            write: results(&[1.0]),
-        };
-        let mut text = String::new();
-        add_noise(&mut text, &[row]);
+    fn noise_disturbance_and_lost_runs_are_told() {
+        let mut noisy = ran(Client::Rsync, Direction::Read, &[1.0, 2.0]);
+        noisy.samples[0].others = 1.0;
+        noisy.ending = Some(Ending::Failed("gone".into()));
+        let mut slow = ran(Client::Smbclient, Direction::Write, &[]);
+        slow.ending = Some(Ending::Over {
+            seconds: 300.0,
+            done: Content {
+                files: 0,
+                bytes: 2_500_000,
+            },
+        });
+        assert_eq!(
+            doubts("one", &row(vec![noisy, slow])),
+            [
+                "one: noisy, spread of the runs: rsync daemon, read: 67 %",
+                "one: disturbed, processors that others kept busy meanwhile: rsync daemon, read: 0.50",
+                "one: ended, unfinished files included: smbclient, write: after 300 s with 0 of 1 files, 2.5 of 100.0 MB",
+                "one: failed: rsync daemon, read: gone",
+            ]
+        );
+    }
+
+    #[test]
+    fn places_builds_and_busy_machines_are_named() {
+        let one = row(vec![ran(Client::Rsync, Direction::Read, &[1.0])]);
+        let text = provenance(&[&one, &one], "cargo xtask bench x", &["left out".to_owned()]);
         assert!(
-            text.contains("> noisy: rsync daemon, read: spread 67 %"),
+            text.starts_with("here, today. Made by `cargo xtask bench x`"),
             "{text}"
         );
         assert!(
-            text.contains("> rsync daemon, read: not all runs: failed: gone"),
+            text.contains("Versions: rsync daemon (build 01234567).\n"),
+            "{text}"
+        );
+        assert!(text.ends_with("\n> left out\n\n> **busy**\n"), "{text}");
+        assert!(!text.contains("same build"), "{text}");
+        let mut other = one.clone();
+        other.cells[0].program.build = "fedcba9876543210".to_owned();
+        let text = provenance(&[&one, &other], "cargo xtask bench x", &[]);
+        assert!(
+            text.contains("> rsync daemon: not all rows are of the same build"),
             "{text}"
         );
     }

@@ -73,12 +73,17 @@ impl Machine {
         })
     }
 
+    /// Processor, memory and kernel.
+    pub(super) fn kind(&self) -> String {
+        format!(
+            "{}, {} cores, {} GiB, Linux {}",
+            self.processor, self.cores, self.memory_gib, self.kernel
+        )
+    }
+
     /// Processor, memory, kernel and day.
     pub(super) fn describe(&self) -> String {
-        format!(
-            "{}, {} cores, {} GiB, Linux {}, {}",
-            self.processor, self.cores, self.memory_gib, self.kernel, self.date
-        )
+        format!("{}, {}", self.kind(), self.date)
     }
 }
 

@@ -4,14 +4,24 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use clap::ValueEnum;
 use ropeway_peers::{Encryption, Signing, SmbdBuilder};
+use serde_json::json;
 
-use super::course::{Course, Ground, Limit};
-use super::remote::{Client, Installed, installed};
-use super::remote_report::{self, SmbSection};
-use super::report::{self, Machine};
+use super::course::{Ground, Stage};
+use super::estimate::Way;
+use super::remote::{Job, Options, Session, Wish};
+use super::remote_client::{Client, Installed};
+use super::smb_report;
 use crate::worksets::Cargo;
 use crate::workspace::Workspace;
+
+/// Connections of ropeway in the published tables.
+const CHANNELS: u16 = 2;
+/// For the estimate: what smbclient moves in a second here, and the round trip that explains its small files.
+const BYTES_PER_S: f64 = 0.9e9;
+/// See [`BYTES_PER_S`].
+const ROUND_TRIP: Duration = Duration::from_micros(80);
 
 /// Options of `bench smb`.
 #[derive(Debug, clap::Args)]
@@ -20,36 +30,20 @@ pub(crate) struct Arguments {
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Cargo::Bulk, Cargo::Small])]
     work: Vec<Cargo>,
     /// How it is protected
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Protection::Signed, Protection::Sealed])]
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Protection::ALL)]
     protection: Vec<Protection>,
     /// Tools to compare
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Client::Ropeway, Client::Smbclient])]
     clients: Vec<Client>,
-    /// Counted rounds (one more goes first and is not counted)
-    #[arg(long, default_value_t = 5)]
-    runs: usize,
-    /// Multiplies the work
-    #[arg(long, default_value_t = 1.0)]
-    scale: f64,
     /// Most connections of ropeway
-    #[arg(long, default_value_t = 2)]
+    #[arg(long, default_value_t = CHANNELS)]
     channels: u16,
-    /// Seconds after which a run is ended
-    #[arg(long, default_value_t = 300)]
-    limit: u64,
-    /// Further flags for ropeway, separated by spaces
-    #[arg(long, value_delimiter = ' ', allow_hyphen_values = true)]
-    ropeway_flags: Vec<String>,
-    /// Do not touch docs/benchmarks.md
-    #[arg(long)]
-    no_write: bool,
-    /// A twentieth of the work, one round: shows that it works, not how fast
-    #[arg(long)]
-    quick: bool,
+    #[command(flatten)]
+    options: Options,
 }
 
 /// What the server demands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Protection {
     /// Signatures
     Signed,
@@ -58,7 +52,11 @@ pub(super) enum Protection {
 }
 
 impl Protection {
-    fn name(self) -> &'static str {
+    /// Both.
+    pub(super) const ALL: [Self; 2] = [Self::Signed, Self::Sealed];
+
+    /// Its name in tables.
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::Signed => "signed",
             Self::Sealed => "sealed",
@@ -73,71 +71,89 @@ impl Protection {
     }
 }
 
+/// A row's name in the file of results.
+pub(super) fn key(cargo: Cargo, protection: Protection) -> String {
+    format!("{}-{}", cargo.name(), protection.name())
+}
+
+/// What is to be reached of smbclient's time and of its processor time.
+pub(super) fn goals(cargo: Cargo, protection: Protection) -> [Option<f64>; 2] {
+    match (cargo, protection) {
+        (Cargo::Bulk, Protection::Signed) => [Some(0.75), Some(0.75)],
+        (Cargo::Bulk, Protection::Sealed) => [Some(0.65), Some(0.65)],
+        (Cargo::Small, _) => [Some(0.6), None],
+        (Cargo::One | Cargo::Office, _) => [None, None],
+    }
+}
+
 /// Measures everything asked for.
 ///
 /// # Errors
-/// If the server does not start, ropeway copies wrongly, or on an interrupt.
+/// If the server does not start, ropeway fails or copies wrongly, or on an interrupt.
 pub(super) fn run(workspace: &Workspace, folder: &Path, arguments: &Arguments) -> Result<()> {
-    ensure!(arguments.runs > 0, "--runs must be at least 1");
-    ensure!(
-        arguments.scale > 0.0 && arguments.scale <= 10.0,
-        "--scale must be above 0 and at most 10"
-    );
     ensure!(
         !arguments.clients.contains(&Client::Rsync),
         "an rsync daemon does not sign; `bench wan` has it"
     );
-    let mut flags = vec!["--channels".to_owned(), arguments.channels.to_string()];
-    flags.extend(arguments.ropeway_flags.iter().cloned());
-    let (clients, notes) = installed(workspace, &arguments.clients, &flags);
-    ensure!(!clients.is_empty(), "none of the tools is there");
-    let machine = Machine::look();
+    let flags = ["--channels".to_owned(), arguments.channels.to_string()];
+    let other = arguments.channels != CHANNELS;
+    let wish = Wish {
+        name: "smb",
+        options: &arguments.options,
+        runs: 5,
+        clients: &arguments.clients,
+        flags: &flags,
+        variant: if other { &flags } else { &[] },
+    };
+    let mut session = Session::open(workspace, folder, &wish)?;
+    let scale = arguments.options.scale();
+    let (mut jobs, mut protections) = (Vec::new(), Vec::new());
     for &cargo in &arguments.work {
-        let (name, text) = one_work(folder, arguments, cargo, &clients, (&machine, &notes))?;
-        println!("\n{text}");
-        let scale = if arguments.no_write { 0.0 } else { scale(arguments) };
-        report::write(workspace, &name, &text, scale)?;
+        for &protection in &arguments.protection {
+            jobs.push(job(cargo, protection, scale));
+            protections.push(protection);
+        }
     }
-    Ok(())
-}
-
-fn scale(arguments: &Arguments) -> f64 {
-    match arguments.quick {
-        true => arguments.scale / 20.0,
-        false => arguments.scale,
-    }
-}
-
-fn one_work(
-    folder: &Path,
-    arguments: &Arguments,
-    cargo: Cargo,
-    clients: &[Installed],
-    (machine, notes): (&Machine, &[String]),
-) -> Result<(String, String)> {
-    let ground = Ground::new(folder, cargo, scale(arguments))?;
-    let runs = if arguments.quick { 1 } else { arguments.runs };
-    let mut tables = Vec::new();
-    for &protection in &arguments.protection {
-        let smbd = protection.demand(ground.smbd()).start()?;
-        println!("{}, {}", cargo.title(), protection.name());
-        let course = Course {
-            ground: &ground,
-            smbd: &smbd,
+    let stage = |index: usize, ground: &Ground, _: &[Installed]| {
+        Ok(Stage {
+            smbd: protections[index].demand(ground.smbd()).start()?,
             rsyncd: None,
             link: None,
-            limit: Limit(Duration::from_secs(arguments.limit)),
-            warm_up: !arguments.quick,
-            runs,
-        };
-        tables.push((protection.name(), course.run(clients, &mut |_| Ok(()))?));
-    }
-    let section = SmbSection {
-        title: cargo.title(),
-        content: ground.content,
-        runs,
-        tables: &tables,
+        })
     };
-    let text = remote_report::smb_section(&section, machine, clients, notes);
-    Ok((format!("bench smb {}", cargo.name()), text))
+    let publish = |session: &Session<'_>| {
+        let whole = (scale - 1.0).abs() < f64::EPSILON;
+        for &cargo in Cargo::value_variants() {
+            if let Some(text) = smb_report::section(&session.store, cargo, whole, &session.notes) {
+                session.publish(&format!("bench smb {}", cargo.name()), &text)?;
+            }
+        }
+        Ok(())
+    };
+    session.run(&jobs, &stage, &publish)
+}
+
+fn job(cargo: Cargo, protection: Protection, scale: f64) -> Job {
+    Job {
+        key: key(cargo, protection),
+        cargo,
+        way: Way {
+            rtt: ROUND_TRIP,
+            line: Duration::from_secs_f64(cargo.expected(scale).bytes as f64 / BYTES_PER_S),
+        },
+        has_floor: false,
+        conditions: json!({ "protection": protection.name() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn goals_are_those_of_the_issue() {
+        assert_eq!(goals(Cargo::Bulk, Protection::Signed), [Some(0.75); 2]);
+        assert_eq!(goals(Cargo::Bulk, Protection::Sealed), [Some(0.65); 2]);
+        assert_eq!(goals(Cargo::Small, Protection::Sealed), [Some(0.6), None]);
+    }
 }
