@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! SmbTree ── Inner ─┬─ Share            requests, limits, reconnects (the crate's)
-//!                   ├─ paths, map, errors, links, streams   what is one thing here and another there; pure
+//!                   ├─ paths, map, errors, links, eas   what is one thing here and another there; pure
+//!                   ├─ xattrs ── streams, eas, security     what is an extended attribute of a tree
 //!                   ├─ compound         open · one thing · close, in one round trip
 //!                   ├─ names, small     operations on paths
 //!                   └─ dirty            what `sync` has to flush
@@ -15,6 +16,7 @@
 
 mod compound;
 mod dirty;
+mod eas;
 mod errors;
 mod file;
 mod links;
@@ -23,12 +25,15 @@ mod map;
 mod names;
 mod paths;
 mod ranges;
+mod security;
 mod small;
 mod streams;
 mod watch;
+mod xattrs;
 
 use std::any::Any;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use ropeway_block::{BlockMut, Pool};
 use ropeway_smb_proto::wire::info::FsAttributes;
@@ -77,6 +82,8 @@ struct Inner {
     volume: u64,
     /// The share stores named streams.
     has_streams: bool,
+    /// The share said that it has no extended attributes, though it looked as if.
+    eas_refused: AtomicBool,
     /// The share can clone ranges.
     may_reflink: bool,
     scratch: Pool,
@@ -111,6 +118,7 @@ impl SmbTree {
             capabilities,
             volume: u64::from(volume.volume.volume_serial_number),
             has_streams: can(FsAttributes::NAMED_STREAMS),
+            eas_refused: AtomicBool::new(false),
             may_reflink: can(FsAttributes::SUPPORTS_BLOCK_REFCOUNTING),
             scratch: Pool::new(SCRATCH.0, SCRATCH.1),
             dirty: Dirty::default(),
