@@ -7,13 +7,14 @@ mod support;
 
 use std::fs;
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use ropeway_peers::{PeerError, Share, Smbd, or_skip};
 use ropeway_smb_proto::wire::security::SecurityDescriptor;
 use serde_json::Value;
-use support::{Finished, Place, Run, is_root, patterned, skip, text};
+use support::{Finished, Place, Run, Volume, is_root, patterned, skip, text, tool};
 
 const PASSWORD: &str = "correct horse";
 
@@ -29,7 +30,29 @@ impl Ground {
     /// `change` makes a share of each of these names what it is to be.
     fn start(names: &[&str], change: impl Fn(&str, Share) -> Share) -> Result<Self, PeerError> {
         let place = Place::new();
-        let share = |name: &&str| change(name, Share::new(name, &place.folder(name)));
+        let folder = place.path().to_owned();
+        Self::start_in(place, names, &folder, change)
+    }
+
+    /// With the shares' folders in this one.
+    fn start_at(
+        names: &[&str],
+        folder: &Path,
+        change: impl Fn(&str, Share) -> Share,
+    ) -> Result<Self, PeerError> {
+        Self::start_in(Place::new(), names, folder, change)
+    }
+
+    fn start_in(
+        place: Place,
+        names: &[&str],
+        folder: &Path,
+        change: impl Fn(&str, Share) -> Share,
+    ) -> Result<Self, PeerError> {
+        let share = |name: &&str| {
+            fs::create_dir_all(folder.join(name)).unwrap();
+            change(name, Share::new(name, &folder.join(name)))
+        };
         let builder = Smbd::builder().user("ann", PASSWORD);
         let builder = names
             .iter()
@@ -315,4 +338,79 @@ fn extended_attributes_go_both_ways() {
         ),
         (0, None)
     );
+}
+
+/// Bytes of a file that lie where another file's do too, as the file system tells (fiemap's flag `shared`).
+fn shared_bytes(path: &Path) -> u64 {
+    let told = tool("filefrag", &["-v", "-b1", path.to_str().unwrap()]).unwrap();
+    let extents = told.lines().filter(|line| line.contains("shared"));
+    extents
+        .map(|line| line.split(':').nth(3).unwrap().trim().parse::<u64>().unwrap())
+        .sum()
+}
+
+#[test]
+fn content_is_shared_inside_a_server_that_can() {
+    let volume = support::or_skip!(Volume::btrfs());
+    if !Path::new("/usr/lib/x86_64-linux-gnu/samba/vfs/btrfs.so").exists()
+        || support::program("filefrag").is_none()
+    {
+        skip!("needs Samba's module btrfs and filefrag");
+    }
+    let ground = or_skip!(Ground::start_at(&["data", "more"], &volume.root(), |_, share| {
+        share.module("btrfs")
+    }));
+    let behind = |path: &str| volume.join(path);
+    let sizes = [
+        ("aligned", 8 << 20),
+        ("tail", (5 << 20) + 1234),
+        ("middling", 300_001),
+        ("small", 5000),
+    ];
+    fs::create_dir(behind("data/tree")).unwrap();
+    for (name, size) in sizes {
+        patterned(&behind("data/tree").join(name), size);
+    }
+    let holes = fs::File::create(behind("data/tree/holes")).unwrap();
+    holes.set_len(8 << 20).unwrap();
+    support::write_at(&behind("data/tree/holes"), 4 << 20, &[7; 1 << 20]);
+    drop(holes);
+    // Extents are seen when they are on the disk.
+    tool("sync", &["-f".as_ref(), volume.root().as_os_str()]).unwrap();
+    for (from, to) in [("data/tree", "data/copy"), ("data/tree", "more/copy")] {
+        let copied = ground.copy(&[], &ground.url(from), &ground.url(to));
+        assert_eq!(copied.number("files"), 5, "{copied}");
+        assert_eq!(
+            copied.number("bytes_sent"),
+            5000,
+            "what is small is carried: {copied}"
+        );
+        support::content_same(&behind(from), &behind(to));
+        tool("sync", &["-f".as_ref(), volume.root().as_os_str()]).unwrap();
+        for (name, size) in sizes.into_iter().take(3) {
+            let shared = shared_bytes(&behind(to).join(name));
+            assert!(shared >= size, "{to}/{name}: {shared} of {size} are shared");
+        }
+        assert!(shared_bytes(&behind(to).join("holes")) >= 1 << 20);
+        assert!(fs::metadata(behind(to).join("holes")).unwrap().blocks() * 512 < 4 << 20);
+    }
+    // Where it cannot be shared, the server copies; where content is to be verified, it has to be seen.
+    let verified = ground.copy(
+        &["--verify"],
+        &ground.url("data/tree"),
+        &ground.url("data/verified"),
+    );
+    assert!(verified.number("bytes_sent") > 13 << 20, "{verified}");
+    support::content_same(&behind("data/tree"), &behind("data/verified"));
+}
+
+#[test]
+fn a_server_without_shared_content_copies_by_itself() {
+    let ground = or_skip!(Ground::start(&["data", "more"], |_, share| share));
+    fs::create_dir(ground.behind("data/tree")).unwrap();
+    patterned(&ground.behind("data/tree/large"), (20 << 20) + 77);
+    patterned(&ground.behind("data/tree/middling"), 300_001);
+    let copied = ground.copy(&[], &ground.url("data/tree"), &ground.url("more/copy"));
+    assert_eq!(copied.number("bytes_sent"), 0, "{copied}");
+    support::content_same(&ground.behind("data/tree"), &ground.behind("more/copy"));
 }

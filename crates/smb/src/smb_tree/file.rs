@@ -141,7 +141,7 @@ impl SmbFile {
         }
     }
 
-    async fn cut(&self, length: u64) -> Result<()> {
+    pub(super) async fn cut(&self, length: u64) -> Result<()> {
         self.touch();
         let end = FileEndOfFileInformation { end_of_file: length };
         let set = self.handle().set(&end).await;
