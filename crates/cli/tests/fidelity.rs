@@ -1,159 +1,18 @@
-//! What a share keeps beside content: access lists, extended attributes, streams, times, attributes, links, holes and
-//! names, with the real binary against a private smbd. What is lost is named.
+//! What a share keeps beside content: access lists, extended attributes, streams, times and attributes; and content that is
+//! shared or copied inside a server. With the real binary against a private smbd. What is lost is named.
 
 #![allow(clippy::unwrap_used, reason = "a failed set-up fails the test")]
 
 mod support;
 
 use std::fs;
-use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::Path;
 
-use ropeway_peers::{PeerError, Share, Smbd, or_skip};
+use ropeway_peers::or_skip;
 use ropeway_smb_proto::wire::security::SecurityDescriptor;
 use serde_json::Value;
-use support::{Finished, Place, Run, Volume, is_root, patterned, skip, text, tool};
-
-const PASSWORD: &str = "correct horse";
-
-/// A private smbd with some shares, and a place for the runs.
-struct Ground {
-    place: Place,
-    smbd: Smbd,
-    /// Where it answers at the usual port, for smbcacls.
-    usual: String,
-}
-
-impl Ground {
-    /// `change` makes a share of each of these names what it is to be.
-    fn start(names: &[&str], change: impl Fn(&str, Share) -> Share) -> Result<Self, PeerError> {
-        let place = Place::new();
-        let folder = place.path().to_owned();
-        Self::start_in(place, names, &folder, change)
-    }
-
-    /// With the shares' folders in this one.
-    fn start_at(
-        names: &[&str],
-        folder: &Path,
-        change: impl Fn(&str, Share) -> Share,
-    ) -> Result<Self, PeerError> {
-        Self::start_in(Place::new(), names, folder, change)
-    }
-
-    fn start_in(
-        place: Place,
-        names: &[&str],
-        folder: &Path,
-        change: impl Fn(&str, Share) -> Share,
-    ) -> Result<Self, PeerError> {
-        let share = |name: &&str| {
-            fs::create_dir_all(folder.join(name)).unwrap();
-            change(name, Share::new(name, &folder.join(name)))
-        };
-        let builder = Smbd::builder().user("ann", PASSWORD);
-        let builder = names
-            .iter()
-            .map(share)
-            .fold(builder, |builder, share| builder.share(share));
-        let smbd = builder.start()?;
-        let usual = at_the_usual_port(smbd.address()).map_or_else(|_| String::new(), |ip| ip.to_string());
-        Ok(Self { place, smbd, usual })
-    }
-
-    fn url(&self, path: &str) -> String {
-        self.smbd.url(path)
-    }
-
-    /// Where a path of a share lies on this machine.
-    fn behind(&self, path: &str) -> PathBuf {
-        self.place.join(path)
-    }
-
-    fn run(&self, command: &str) -> Run {
-        self.place.ropeway(command).env("ROPEWAY_PASSWORD", PASSWORD)
-    }
-
-    fn copy(&self, flags: &[&str], from: &str, to: &str) -> Finished {
-        let run = self.run("copy").args(["--json", "-T"]).args(flags);
-        let finished = run.args([from, to]).ok();
-        assert_eq!(finished.number("errors"), 0, "{finished}");
-        finished
-    }
-
-    fn stat(&self, place: &str) -> Value {
-        let finished = self.run("stat").arg("--json").arg(place).ok();
-        finished.of_type("node").remove(0)
-    }
-
-    /// What Samba's own tool says of a node's security descriptor, after an action.
-    fn smbcacls(&self, share: &str, path: &str, action: &[&str]) -> String {
-        let output = Command::new("timeout")
-            .args(["60", "smbcacls"])
-            .args(["--configfile", "/dev/null", "--sddl", "--authentication-file"])
-            .arg(self.smbd.credentials().unwrap())
-            .args([format!("//{}/{share}", self.usual), path.to_owned()])
-            .args(action)
-            .output()
-            .unwrap();
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        let complaint = String::from_utf8_lossy(&output.stderr);
-        assert!(
-            output.status.success(),
-            "smbcacls {share}/{path}: {said}{complaint}"
-        );
-        said.trim().to_owned()
-    }
-}
-
-/// An address at whose port 445, the only one that smbcacls knows, a server answers that listens elsewhere (as root).
-fn at_the_usual_port(server: SocketAddr) -> std::io::Result<IpAddr> {
-    let [high, low] = server.port().to_be_bytes();
-    let address = IpAddr::from([127, high, low, 9]);
-    let listener = TcpListener::bind((address, 445))?;
-    std::thread::spawn(move || {
-        for client in listener.incoming() {
-            let (Ok(client), Ok(server)) = (client, TcpStream::connect(server)) else {
-                return;
-            };
-            for (mut from, mut to) in [(&client, &server), (&server, &client)]
-                .map(|(from, to)| (from.try_clone().unwrap(), to.try_clone().unwrap()))
-            {
-                std::thread::spawn(move || {
-                    _ = std::io::copy(&mut from, &mut to);
-                    _ = to.shutdown(Shutdown::Write);
-                });
-            }
-        }
-    });
-    Ok(address)
-}
-
-/// Losses of a copy by name; 0 where none is told.
-#[track_caller]
-fn lost(finished: &Finished, name: &str) -> u64 {
-    finished.summary()["losses"][name].as_u64().unwrap_or(0)
-}
-
-fn set_xattr(path: &Path, name: &str, value: &[u8]) {
-    rustix::fs::setxattr(path, name, value, rustix::fs::XattrFlags::empty()).unwrap();
-}
-
-fn xattr(path: &Path, name: &str) -> Option<Vec<u8>> {
-    let mut buffer = vec![0; 65_536];
-    let length = rustix::fs::lgetxattr(path, name, &mut buffer[..]).ok()?;
-    buffer.truncate(length);
-    Some(buffer)
-}
-
-/// Whether files may have extended attributes in the folder for temporary files.
-fn has_xattrs(place: &Place) -> bool {
-    let path = place.join("probe");
-    text(&path, "");
-    rustix::fs::setxattr(&path, "user.probe", b"x", rustix::fs::XattrFlags::empty()).is_ok()
-}
+use support::{Ground, Volume, has_xattrs, is_root, lost, patterned, set_xattr, skip, text, tool, xattr};
 
 /// Owners that no user of the tests is, a DACL that does not inherit, with a denial; in the order in which smbcacls puts
 /// entries, and as this program spells it.
@@ -248,7 +107,41 @@ fn access_lists_go_from_share_to_share_and_through_this_machine() {
     // A share that makes of a list what its file system can hold does not say so; it is told all the same.
     let poor = ground.copy(&["--acls"], &ground.url("data/tree"), &ground.url("plain/tree"));
     assert!(lost(&poor, "acl") >= 3, "{poor}");
-    assert!(poor.number("files") == 3);
+    assert_eq!(poor.number("files"), 3);
+}
+
+#[test]
+fn owners_that_may_not_be_given_away_are_named() {
+    if !is_root() || support::program("smbcacls").is_none() {
+        skip!("needs root and smbcacls");
+    }
+    let ground = or_skip!(Ground::start(&["data", "own"], |name, share| match name {
+        "own" => share.acls().as_themselves(),
+        _ => share.acls(),
+    }));
+    if !has_xattrs(&ground.place) {
+        skip!("no extended attributes below the folder for temporary files");
+    }
+    for path in [ground.place.path(), &ground.behind("own")] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
+    }
+    fs::create_dir(ground.behind("data/tree")).unwrap();
+    patterned(&ground.behind("data/tree/small"), 3000);
+    patterned(&ground.behind("data/tree/large"), 6 << 20);
+    let dacl = "D:P(A;;0x1200a9;;;WD)(A;;0x1f01ff;;;BA)";
+    for path in ["tree/small", "tree/large"] {
+        let sddl = format!("O:S-1-22-1-77G:S-1-22-2-77{dacl}");
+        ground.smbcacls("data", path, &["-S", &sddl]);
+    }
+    let bobs = |path| ground.smbd.url_as(Some("bob"), path);
+    let copied = ground.copy(&["--acls"], &bobs("data/tree"), &bobs("own/tree"));
+    assert!(lost(&copied, "owner") >= 2, "{copied}");
+    for path in ["own/tree/small", "own/tree/large"] {
+        let stat = ground.stat(&bobs(path));
+        let sddl = stat["sddl"].as_str().unwrap();
+        assert!(sddl.ends_with("D:P(A;;0x1200a9;;;WD)(A;;FA;;;BA)"), "{sddl}");
+        assert!(!sddl.contains("S-1-22-1-77"), "{sddl}");
+    }
 }
 
 #[test]
@@ -413,4 +306,101 @@ fn a_server_without_shared_content_copies_by_itself() {
     let copied = ground.copy(&[], &ground.url("data/tree"), &ground.url("more/copy"));
     assert_eq!(copied.number("bytes_sent"), 0, "{copied}");
     support::content_same(&ground.behind("data/tree"), &ground.behind("more/copy"));
+}
+
+#[test]
+fn streams_go_both_ways() {
+    let ground = or_skip!(Ground::start(
+        &["data", "more", "without"],
+        |name, share| match name {
+            "without" => share.ea_support(false),
+            _ => share.streams(),
+        }
+    ));
+    if !has_xattrs(&ground.place) {
+        skip!("no extended attributes below the folder for temporary files");
+    }
+    let source = ground.place.folder("source");
+    fs::create_dir(source.join("sub")).unwrap();
+    text(&source.join("small"), "content");
+    patterned(&source.join("sub/large"), 5 << 20);
+    let stream = "user.DosStream.Zone.Identifier:$DATA";
+    let nodes = ["small", "sub", "sub/large"];
+    for node in nodes {
+        // As Samba keeps it: with a 0 behind.
+        set_xattr(&source.join(node), stream, b"[ZoneTransfer]\0");
+        set_xattr(&source.join(node), "user.comment", b"beside it");
+    }
+    let from = source.to_str().unwrap();
+    let up = ground.copy(&[], from, &ground.url("data/tree"));
+    assert_eq!(up.summary()["losses"]["stream"], Value::Null, "{up}");
+    ground.copy(&[], &ground.url("data/tree"), &ground.url("more/tree"));
+    let back = ground.place.join("back");
+    let down = ground.copy(&[], &ground.url("more/tree"), back.to_str().unwrap());
+    assert_eq!(down.summary()["losses"]["stream"], Value::Null, "{down}");
+    for node in nodes {
+        let stat = ground.stat(&ground.url(&format!("more/tree/{node}")));
+        assert_eq!(stat["streams"][0]["name"], "Zone.Identifier", "{stat}");
+        assert_eq!(stat["streams"][0]["size"], 14, "{stat}");
+        for name in [stream, "user.comment"] {
+            assert_eq!(
+                xattr(&back.join(node), name),
+                xattr(&source.join(node), name),
+                "{node} {name}"
+            );
+        }
+    }
+    let poor = ground.copy(&[], from, &ground.url("without/tree"));
+    assert_eq!((lost(&poor, "stream"), lost(&poor, "xattr")), (3, 3), "{poor}");
+    // Where the target is this machine's and holds none, what a share has is named too.
+    let volume = support::or_skip!(Volume::fat(64));
+    let target = volume.join("tree");
+    let poor = ground.copy(&[], &ground.url("data/tree"), target.to_str().unwrap());
+    assert_eq!((lost(&poor, "stream"), lost(&poor, "xattr")), (3, 3), "{poor}");
+}
+
+#[test]
+fn times_and_dos_attributes_go_from_share_to_share() {
+    let ground = or_skip!(Ground::start(&["data", "more"], |_, share| share));
+    fs::create_dir_all(ground.behind("data/tree/sub")).unwrap();
+    text(&ground.behind("data/tree/small"), "content");
+    patterned(&ground.behind("data/tree/sub/large"), 5 << 20);
+    let commands = [
+        // Creation, access, write and change.
+        "utimes tree\\small 2001:02:03-04:05:06 -1 2011:02:03-04:05:06 -1",
+        "utimes tree\\sub\\large 2002:02:03-04:05:06 -1 2012:02:03-04:05:06 -1",
+        "utimes tree\\sub 2003:02:03-04:05:06 -1 2013:02:03-04:05:06 -1",
+        "setmode tree\\small +hs",
+        "setmode tree\\sub\\large +r",
+        "setmode tree\\sub +h",
+    ];
+    let done = or_skip!(ground.smbd.smbclient("data"))
+        .args(["--command", &commands.join(";")])
+        .output()
+        .unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stdout));
+    let of = |share: &str, node: &str| {
+        let stat = ground.stat(&ground.url(&format!("{share}/tree/{node}")));
+        ["created", "modified", "dos_attributes"].map(|name| stat[name].clone())
+    };
+    let copied = ground.copy(&[], &ground.url("data/tree"), &ground.url("more/tree"));
+    for node in ["small", "sub", "sub/large"] {
+        assert_eq!(of("more", node), of("data", node), "{node}");
+        let year = of("data", node)[0].as_str().unwrap()[..4].parse::<u32>().unwrap();
+        assert!((2001..2004).contains(&year), "{node}");
+    }
+    for name in ["created_time", "dos_attributes", "times"] {
+        assert_eq!(lost(&copied, name), 0, "{copied}");
+    }
+    // A second run has nothing to do, and replaces what is hidden or read-only where it has.
+    let again = ground.copy(&[], &ground.url("data/tree"), &ground.url("more/tree"));
+    assert_eq!(again.number("bytes_sent"), 0, "{again}");
+    text(&ground.behind("data/tree/small"), "changed content");
+    patterned(&ground.behind("data/tree/sub/large"), (5 << 20) + 1);
+    ground.copy(&[], &ground.url("data/tree"), &ground.url("more/tree"));
+    support::content_same(&ground.behind("data/tree"), &ground.behind("more/tree"));
+    // This machine has no place for them.
+    let here = ground.place.join("here");
+    let down = ground.copy(&[], &ground.url("data/tree"), here.to_str().unwrap());
+    assert_eq!(lost(&down, "dos_attributes"), 3, "{down}");
 }

@@ -34,6 +34,11 @@ impl Inner {
             Err(error) => error,
         };
         let mut refined = fault(op, path, error.clone());
+        if error.status() == Some(NtStatus::STOPPED_ON_SYMLINK)
+            && let Some(sentence) = self.link_in(op, path).await
+        {
+            refined.source = Some(std::io::Error::other(sentence));
+        }
         if error.status() != Some(NtStatus::OBJECT_PATH_NOT_FOUND) {
             return Err(refined);
         }
@@ -75,6 +80,29 @@ impl Inner {
         (only_eas && !attributes.contains(FileAttributes::REPARSE_POINT)).then_some(ea_size > 0)
     }
 
+    /// Which link a path leads through, as a sentence: the server says it only in the answer to the CREATE that failed
+    /// ([MS-SMB2] 2.2.2.2.1), or not at all (macOS).
+    async fn link_in(&self, op: Op, path: &RelPath) -> Option<String> {
+        let mut at = RelPath::root();
+        for name in path.components() {
+            at = at.join(&name);
+            let text = self.base.text(op, &at).ok()?;
+            let read = match self.read_reparse(&text).await {
+                Ok(read) => read,
+                // Further down than the link itself.
+                Err(error) if error.status() == Some(NtStatus::STOPPED_ON_SYMLINK) => return None,
+                Err(_) => continue,
+            };
+            if let Some(target) = read.and_then(|special| special.text) {
+                let target = String::from_utf8_lossy(&target).into_owned();
+                return Some(format!(
+                    "{at} is a symbolic link to {target:?}, and links are not followed (STATUS_STOPPED_ON_SYMLINK)"
+                ));
+            }
+        }
+        None
+    }
+
     /// Metadata of a node itself.
     pub(super) async fn stat(&self, op: Op, path: &RelPath) -> Result<Metadata> {
         let text = self.base.text(op, path)?;
@@ -100,16 +128,18 @@ impl Inner {
     /// What a reparse point is; `None` for those whose content the server shows.
     async fn special(&self, op: Op, path: &RelPath) -> Result<Option<Special>> {
         let text = self.base.text(op, path)?;
+        let read = self.read_reparse(&text).await;
+        self.refined(op, path, read).await
+    }
+
+    async fn read_reparse(&self, text: &Text) -> crate::Result<Option<Special>> {
         let open = OpenFile::metadata(AccessMask::READ_ATTRIBUTES);
-        let reply = Compound::open("read a reparse point", &text, &open)
+        let reply = Compound::open("read a reparse point", text, &open)
             .ioctl(CtlCode::GET_REPARSE_POINT, Vec::new(), REPARSE_BUFFER_MAX)
             .run(&self.share)
-            .await;
-        let read = reply.and_then(|reply| {
-            let output = compound::ioctl_output(&reply)?;
-            Ok(Special::of(&ReparseData::decode(output)?))
-        });
-        self.refined(op, path, read).await
+            .await?;
+        let output = compound::ioctl_output(&reply)?;
+        Ok(Special::of(&ReparseData::decode(output)?))
     }
 
     pub(super) async fn lookup(
