@@ -24,6 +24,21 @@ const OWN: [&str; 2] = [
 const FOLDERS: &str =
     "O:BAG:S-1-22-2-1D:PAI(A;CI;0x1200a9;;;WD)(A;OICI;0x1f01ff;;;BA)(A;OICIIO;0x1301bf;;;CO)";
 
+/// A tree on the share `data` with lists of its own on three nodes.
+fn tree_with_lists(ground: &Ground) {
+    fs::create_dir_all(ground.behind("data/tree/sub")).unwrap();
+    patterned(&ground.behind("data/tree/small"), 3000);
+    patterned(&ground.behind("data/tree/sub/large"), 6 << 20);
+    text(&ground.behind("data/tree/other"), "as the folder says");
+    for (path, sddl) in [
+        ("tree/small", OWN[0]),
+        ("tree/sub/large", OWN[0]),
+        ("tree/sub", FOLDERS),
+    ] {
+        ground.smbcacls("data", path, &["-S", sddl]);
+    }
+}
+
 #[test]
 fn access_lists_go_from_share_to_share_and_through_this_machine() {
     if !is_root() || support::program("smbcacls").is_none() {
@@ -39,17 +54,7 @@ fn access_lists_go_from_share_to_share_and_through_this_machine() {
     if !has_xattrs(&ground.place) {
         skip!("no extended attributes below the folder for temporary files");
     }
-    fs::create_dir_all(ground.behind("data/tree/sub")).unwrap();
-    patterned(&ground.behind("data/tree/small"), 3000);
-    patterned(&ground.behind("data/tree/sub/large"), 6 << 20);
-    text(&ground.behind("data/tree/other"), "as the folder says");
-    for (path, sddl) in [
-        ("tree/small", OWN[0]),
-        ("tree/sub/large", OWN[0]),
-        ("tree/sub", FOLDERS),
-    ] {
-        ground.smbcacls("data", path, &["-S", sddl]);
-    }
+    tree_with_lists(&ground);
     let nodes = ["", "/small", "/other", "/sub", "/sub/large"];
     let of = |share: &str, at: &str| -> Vec<String> {
         let path = |node| format!("{at}{node}");
@@ -96,14 +101,33 @@ fn access_lists_go_from_share_to_share_and_through_this_machine() {
     // A second run has nothing to do.
     let again = ground.copy(&["--acls"], here_text, &ground.url("data/again"));
     assert_eq!(again.number("bytes_sent"), 0, "{again}");
+}
+
+#[test]
+fn access_lists_that_are_not_wanted_or_not_held_are_named() {
+    if !is_root() || support::program("smbcacls").is_none() {
+        skip!("needs root and smbcacls");
+    }
+    let ground = or_skip!(Ground::start(
+        &["data", "more", "plain"],
+        |name, share| match name {
+            "plain" => share,
+            _ => share.acls(),
+        }
+    ));
+    if !has_xattrs(&ground.place) {
+        skip!("no extended attributes below the folder for temporary files");
+    }
+    tree_with_lists(&ground);
+    let here = ground.place.join("here");
+    let here_text = here.to_str().unwrap();
+    ground.copy(&["--acls"], &ground.url("data/tree"), here_text);
     // Without the flag nothing of it is kept, nor passed off as an attribute of another kind.
     let without = ground.copy(&[], here_text, &ground.url("data/without"));
     assert_eq!(lost(&without, "acl"), 5, "{without}");
-    assert_ne!(told(&ground.url("data/without"))[1], OWN[1]);
-    assert_eq!(
-        ground.stat(&ground.url("data/without/small"))["xattrs"],
-        Value::Null
-    );
+    let small = ground.stat(&ground.url("data/without/small"));
+    assert_ne!(small["sddl"], OWN[1]);
+    assert_eq!(small["xattrs"], Value::Null);
     // A share that makes of a list what its file system can hold does not say so; it is told all the same.
     let poor = ground.copy(&["--acls"], &ground.url("data/tree"), &ground.url("plain/tree"));
     assert!(lost(&poor, "acl") >= 3, "{poor}");
@@ -190,6 +214,27 @@ fn extended_attributes_go_both_ways() {
     ground.copy(&[], &ground.url("more/tree"), back.to_str().unwrap());
     same(&back);
 
+    // A share without any: nothing fails, all are named.
+    let finished = ground.copy(&[], from, &ground.url("without/tree"));
+    assert!(lost(&finished, "xattr") >= 3, "{finished}");
+    assert_eq!(finished.number("files"), 3, "{finished}");
+    assert_eq!(xattr(&ground.behind("without/tree/small"), "user.comment"), None);
+    let finished = ground.copy(&["--no-xattrs"], from, &ground.url("data/bare"));
+    assert_eq!(
+        (
+            lost(&finished, "xattr"),
+            xattr(&ground.behind("data/bare/small"), "user.comment")
+        ),
+        (0, None)
+    );
+}
+
+#[test]
+fn extended_attributes_that_do_not_fit_are_named() {
+    let ground = or_skip!(Ground::start(&["data"], |_, share| share));
+    if !has_xattrs(&ground.place) {
+        skip!("no extended attributes below the folder for temporary files");
+    }
     // What does not fit is named; the rest is kept.
     let odd = ground.place.folder("odd");
     text(&odd.join("file"), "odd attributes");
@@ -216,20 +261,6 @@ fn extended_attributes_go_both_ways() {
     assert_eq!(
         xattr(&ground.behind("data/odd/file"), "user.newer").as_deref(),
         Some(&b"y"[..])
-    );
-
-    // A share without any: nothing fails, all are named.
-    let finished = ground.copy(&[], from, &ground.url("without/tree"));
-    assert!(lost(&finished, "xattr") >= 3, "{finished}");
-    assert_eq!(finished.number("files"), 3, "{finished}");
-    assert_eq!(xattr(&ground.behind("without/tree/small"), "user.comment"), None);
-    let finished = ground.copy(&["--no-xattrs"], from, &ground.url("data/bare"));
-    assert_eq!(
-        (
-            lost(&finished, "xattr"),
-            xattr(&ground.behind("data/bare/small"), "user.comment")
-        ),
-        (0, None)
     );
 }
 

@@ -203,9 +203,22 @@ impl Server {
                     w.zeros(58);
                 })
             }
+            Command::Echo => body(|w| bare::EchoResponse.encode(w)),
+            Command::Flush | Command::TreeDisconnect | Command::Logoff => body(|w| {
+                w.u16(4);
+                w.u16(0);
+            }),
+            _ => return self.answer_on_file(header, reader, *file),
+        })
+    }
+
+    /// What is asked of an open file.
+    fn answer_on_file(&mut self, header: &Header, reader: &mut Reader<'_>, opened: FileId) -> Answer {
+        let of = |given: FileId| if given == FileId::RELATED { opened } else { given };
+        Ok(match header.command {
             Command::Ioctl => {
                 let request = IoctlRequest::decode(reader).unwrap();
-                let output = self.control(which(request.file_id, file), &request)?;
+                let output = self.control(of(request.file_id), &request)?;
                 let response = IoctlResponse {
                     ctl_code: request.ctl_code,
                     file_id: request.file_id,
@@ -216,22 +229,22 @@ impl Server {
             }
             Command::QueryInfo => {
                 let request = QueryInfoRequest::decode(reader).unwrap();
-                let output = self.query(which(request.file_id, file), &request)?;
+                let output = self.query(of(request.file_id), &request)?;
                 body(|w| QueryInfoResponse { output: &output }.encode(w))
             }
             Command::SetInfo => {
                 let request = SetInfoRequest::decode(reader).unwrap();
-                self.set(which(request.file_id, file), &request)?;
+                self.set(of(request.file_id), &request)?;
                 body(|w| w.u16(2))
             }
             Command::QueryDirectory => {
                 let request = QueryDirectoryRequest::decode(reader).unwrap();
-                let output = self.list(which(request.file_id, file), &request)?;
+                let output = self.list(of(request.file_id), &request)?;
                 body(|w| QueryDirectoryResponse { output: &output }.encode(w))
             }
             Command::Read => {
                 let request = ReadRequest::decode(reader).unwrap();
-                let content = &self.node(which(request.file_id, file)).content;
+                let content = &self.node(of(request.file_id)).content;
                 let data = content.get(request.offset as usize..).unwrap_or_default();
                 if data.is_empty() {
                     return Err(NtStatus::END_OF_FILE.into());
@@ -242,17 +255,12 @@ impl Server {
             Command::Write => {
                 let (request, data) = WriteRequest::decode(reader).unwrap();
                 let (begin, end) = (request.offset as usize, request.offset as usize + data.len());
-                let content = &mut self.node_mut(which(request.file_id, file)).content;
+                let content = &mut self.node_mut(of(request.file_id)).content;
                 content.resize(content.len().max(end), 0);
                 content[begin..end].copy_from_slice(data);
                 let count = u32::try_from(data.len()).unwrap();
                 body(|w| WriteResponse { count }.encode(w))
             }
-            Command::Echo => body(|w| bare::EchoResponse.encode(w)),
-            Command::Flush | Command::TreeDisconnect | Command::Logoff => body(|w| {
-                w.u16(4);
-                w.u16(0);
-            }),
             _ => return Err(NtStatus::NOT_SUPPORTED.into()),
         })
     }
