@@ -1,111 +1,112 @@
-//! Related compounds of the tree's own: what has to be done to one node, in one round trip.
+//! What has to be done to one node, in one round trip: CREATE, some requests, CLOSE.
+//!
+//! The share sees to DFS, lost connections, and servers that take no compounds.
 
-use ropeway_smb_proto::wire::close::{CloseFlags, CloseRequest};
-use ropeway_smb_proto::wire::create::{CreateRequest, ImpersonationLevel, OplockLevel};
-use ropeway_smb_proto::wire::flush::FlushRequest;
 use ropeway_smb_proto::wire::fsctl::CtlCode;
-use ropeway_smb_proto::wire::header::Command;
 use ropeway_smb_proto::wire::info::FileInformation;
-use ropeway_smb_proto::wire::ioctl::{IoctlRequest, IoctlResponse};
-use ropeway_smb_proto::wire::query_info::{InfoType, QueryInfoFlags, QueryInfoRequest, QueryInfoResponse};
-use ropeway_smb_proto::wire::set_info::SetInfoRequest;
-use ropeway_smb_proto::wire::{FileId, Text, TreeId, Writer};
+use ropeway_smb_proto::wire::ioctl::IoctlResponse;
+use ropeway_smb_proto::wire::query_info::{QueryInfoResponse, SecurityInformation};
+use ropeway_smb_proto::wire::{FileId, Text, TreeId};
 
-use crate::{Error, OpenFile, Operation, Reply, Result, Share};
+use crate::dfs::routed;
+use crate::tree::{Replay, check};
+use crate::{Error, OpenFile, Operation, Reply, Result, Share, ops};
 
-/// Every request but CREATE is about the file that CREATE opened ([MS-SMB2] 3.2.4.1.4).
-const OPENED: FileId = FileId::RELATED;
+/// One request on what CREATE opened; made anew where it is sent again.
+type Step = Box<dyn Fn(TreeId, FileId) -> Operation + Send + Sync>;
 
-/// Opens a node, does one thing to it, closes it. The share fills its tree in.
-pub(super) struct Compound {
+/// Opens a node, does things to it, closes it.
+pub(super) struct Compound<'a> {
     op: &'static str,
-    operations: Vec<Operation>,
+    path: &'a Text,
+    open: &'a OpenFile,
+    replay: Replay,
+    steps: Vec<Step>,
 }
 
-impl Compound {
-    /// Begins with CREATE; `op` is what errors say was attempted.
-    pub(super) fn open(op: &'static str, path: &Text, open: &OpenFile) -> Self {
-        let request = CreateRequest {
-            oplock_level: OplockLevel::None,
-            impersonation_level: ImpersonationLevel::IMPERSONATION,
-            desired_access: open.access,
-            file_attributes: open.attributes,
-            share_access: open.share,
-            disposition: open.disposition,
-            options: open.options,
-            name: path.clone(),
-            contexts: Vec::new(),
-        };
-        let compound = Self {
+impl<'a> Compound<'a> {
+    /// Begins with CREATE; `op` is what errors say was attempted. May be sent twice.
+    pub(super) fn open(op: &'static str, path: &'a Text, open: &'a OpenFile) -> Self {
+        Self {
             op,
-            operations: Vec::new(),
-        };
-        compound.and(Command::Create, 0, |w| request.encode(w))
+            path,
+            open,
+            replay: Replay::Safe,
+            steps: Vec::new(),
+        }
     }
 
-    fn and(mut self, command: Command, response_max: u32, encode: impl FnOnce(&mut Writer<'_>)) -> Self {
-        let mut operation = Operation::encoded(command, TreeId::default(), encode);
-        operation.response_max = response_max;
-        self.operations.push(operation);
+    /// Twice is something else: after a lost connection the outcome is unknown.
+    pub(super) fn once(mut self) -> Self {
+        self.replay = Replay::Once;
         self
     }
 
-    pub(super) fn set<I: FileInformation>(self, information: &I) -> Self {
-        let buffer = information.to_bytes();
-        let request = SetInfoRequest {
-            info_type: InfoType::File,
-            info_class: I::CLASS as u8,
-            additional_information: 0,
-            file_id: OPENED,
-            buffer: &buffer,
-        };
-        self.and(Command::SetInfo, 0, |w| request.encode(w))
+    fn and(mut self, step: impl Fn(TreeId, FileId) -> Operation + Send + Sync + 'static) -> Self {
+        self.steps.push(Box::new(step));
+        self
+    }
+
+    pub(super) fn set<I: FileInformation + Clone + Send + Sync + 'static>(self, information: &I) -> Self {
+        let information = information.clone();
+        self.and(move |tree, file| ops::set_file(tree, file, &information))
     }
 
     pub(super) fn query<I: FileInformation>(self, output_max: u32) -> Self {
-        let request = QueryInfoRequest {
-            info_type: InfoType::File,
-            info_class: I::CLASS as u8,
-            output_buffer_length: output_max,
-            additional_information: 0,
-            flags: QueryInfoFlags::default(),
-            file_id: OPENED,
-            input: &[],
-        };
-        self.and(Command::QueryInfo, output_max, |w| request.encode(w))
+        self.and(move |tree, file| ops::query_file::<I>(tree, file, output_max))
     }
 
-    pub(super) fn ioctl(self, code: CtlCode, input: &[u8], output_max: u32) -> Self {
-        let request = IoctlRequest::fsctl(code, OPENED, input, output_max);
-        self.and(Command::Ioctl, output_max, |w| request.encode(w))
+    pub(super) fn query_security(self, what: SecurityInformation, output_max: u32) -> Self {
+        self.and(move |tree, file| ops::query_security(tree, file, what, output_max))
+    }
+
+    pub(super) fn set_security(self, what: SecurityInformation, descriptor: Vec<u8>) -> Self {
+        self.and(move |tree, file| ops::set_security(tree, file, what, &descriptor))
+    }
+
+    pub(super) fn ioctl(self, code: CtlCode, input: Vec<u8>, output_max: u32) -> Self {
+        self.and(move |tree, file| ops::ioctl(tree, file, code, &input, output_max))
     }
 
     pub(super) fn flush(self) -> Self {
-        let request = FlushRequest { file_id: OPENED };
-        self.and(Command::Flush, 0, |w| request.encode(w))
+        self.and(ops::flush)
     }
 
-    /// Sends it with a CLOSE behind; the answer to what stood between.
+    /// Sends it; the answer to each step, which may be that it failed. A server that takes no compounds stops at the
+    /// first failure.
     ///
     /// # Errors
-    /// The first request that failed. [MS-SMB2] 3.3.5.2.7.2: if CREATE fails, so do the others.
-    pub(super) async fn run(self, share: &Share) -> Result<Reply> {
-        let close = CloseRequest {
-            flags: CloseFlags::default(),
-            file_id: OPENED,
+    /// The node could not be opened.
+    pub(super) async fn run_all(self, share: &Share) -> Result<Vec<Reply>> {
+        let steps = &self.steps;
+        let done = async {
+            routed!(share, self.path, |share, path| {
+                let build = |tree, file| steps.iter().map(|step| step(tree, file)).collect();
+                share.compound(path, self.open, self.replay, build).await
+            })
         };
-        let whole = self.and(Command::Close, 0, |w| close.encode(w));
-        let expected = whole.operations.len();
-        let replies = share.chain(whole.operations, true).await?;
+        match done.await {
+            Ok(done) => Ok(done.replies),
+            Err(Error::PeerRefused { status, .. }) => Err(Error::refused(self.op, status)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Sends it; the answer to the last step.
+    ///
+    /// # Errors
+    /// The first request that failed.
+    pub(super) async fn run(self, share: &Share) -> Result<Reply> {
+        let (op, expected) = (self.op, self.steps.len());
+        let replies = self.run_all(share).await?;
+        for reply in &replies {
+            check(op, reply)?;
+        }
         let in_part = || Error::PeerMisbehaved("a compound was answered in part".to_owned());
-        if replies.len() != expected {
-            return Err(in_part());
+        match replies.len() == expected {
+            true => replies.into_iter().next_back().ok_or_else(in_part),
+            false => Err(in_part()),
         }
-        let failed = replies.iter().find(|reply| !reply.status().is_success());
-        if let Some(failed) = failed {
-            return Err(Error::refused(whole.op, failed.status()));
-        }
-        replies.into_iter().nth_back(1).ok_or_else(in_part)
     }
 }
 
@@ -116,6 +117,10 @@ pub(super) fn ioctl_output(reply: &Reply) -> Result<&[u8]> {
 
 /// The information that a QUERY_INFO gave.
 pub(super) fn information<I: FileInformation>(reply: &Reply) -> Result<I> {
-    let output = QueryInfoResponse::decode(&mut reply.body())?.output;
-    Ok(I::decode(output)?)
+    Ok(I::decode(output(reply)?)?)
+}
+
+/// The bytes that a QUERY_INFO gave.
+pub(super) fn output(reply: &Reply) -> Result<&[u8]> {
+    Ok(QueryInfoResponse::decode(&mut reply.body())?.output)
 }
