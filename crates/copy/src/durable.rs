@@ -24,8 +24,9 @@ use crate::progress::Live;
 
 /// Longest time between checkpoints.
 pub(crate) const CHECKPOINT_EVERY: Duration = Duration::from_secs(2);
-/// Dirty bytes allowed before the device's speed is known: a guess between the two below.
-const DIRTY_BOUND_FIRST: u64 = 128 << 20;
+/// Dirty bytes allowed before the device's speed is known: as for a slow one, whose first sync would else take long and
+/// whose first estimate would be a guess. A fast one is known after its first sync.
+const DIRTY_BOUND_FIRST: u64 = DIRTY_BOUND_MIN;
 /// Dirty bytes allowed on a slow device.
 const DIRTY_BOUND_MIN: u64 = 64 << 20;
 /// Dirty bytes allowed on a fast one: what is not yet written when it seems done must not take long.
@@ -34,12 +35,17 @@ const DIRTY_BOUND_MAX: u64 = 1 << 30;
 const DIRTY_SECONDS: f64 = 2.0;
 /// Bytes below which a sync says nothing of the device's speed.
 const RATE_SAMPLE_MIN: u64 = 8 << 20;
+/// The device's speed is that of about so many bytes: one sync alone may write what came while it ran, and the next one
+/// find nothing left to do.
+const RATE_MEMORY: f64 = 128e6;
 /// Renames that wait for a checkpoint: a bound on memory.
 const PENDING_MAX: usize = 8192;
 /// A sync that takes longer keeps writes to long files away until it ends. It waits for every page of a file that is under write-back,
 /// also for those written since it began (Linux: `filemap_fdatawait_range` to the end of the file), so a file that
 /// grows as fast as its device writes would be synced only when it is whole.
 const HOLD_AFTER: Duration = Duration::from_secs(2);
+/// A sync that took longer is followed by another before anything is called durable.
+const LONG_SYNC: Duration = Duration::from_millis(500);
 /// Wall clock and monotonic clock may drift apart by this much before the watermark is given up.
 const CLOCK_STEP_MAX: Duration = Duration::from_millis(500);
 
@@ -74,6 +80,10 @@ pub(crate) struct SyncControl {
     bound: AtomicU64,
     bound_fixed: bool,
     dirty_small: AtomicU64,
+    /// Those of them that a running sync writes.
+    syncing_small: AtomicU64,
+    /// Bytes written to the device lately and the seconds that took.
+    speed: Mutex<(f64, f64)>,
     dirty_tree: AtomicBool,
     /// Writes to long files wait for a sync to end.
     held: AtomicBool,
@@ -91,6 +101,8 @@ impl SyncControl {
             bound: AtomicU64::new(dirty_max.unwrap_or(DIRTY_BOUND_FIRST)),
             bound_fixed: dirty_max.is_some(),
             dirty_small: AtomicU64::new(0),
+            syncing_small: AtomicU64::new(0),
+            speed: Mutex::default(),
             dirty_tree: AtomicBool::new(false),
             held: AtomicBool::new(false),
             wake: Notify::new(),
@@ -112,7 +124,13 @@ impl SyncControl {
         if self.bound_fixed || bytes < RATE_SAMPLE_MIN || span.is_zero() {
             return;
         }
-        let allowed = bytes as f64 / span.as_secs_f64() * DIRTY_SECONDS;
+        let mut speed = lock(&self.speed);
+        let keep = (RATE_MEMORY / (speed.0 + bytes as f64)).min(1.0);
+        *speed = (
+            (speed.0 * keep) + bytes as f64,
+            (speed.1 * keep) + span.as_secs_f64(),
+        );
+        let allowed = speed.0 / speed.1 * DIRTY_SECONDS;
         self.bound.store(
             (allowed as u64).clamp(DIRTY_BOUND_MIN, DIRTY_BOUND_MAX),
             Ordering::Relaxed,
@@ -142,7 +160,8 @@ impl SyncControl {
     }
 
     fn has_room(&self) -> bool {
-        self.dirty_small.load(Ordering::Relaxed) < self.bound() && lock(&self.pending).len() < PENDING_MAX
+        let dirty = self.dirty_small.load(Ordering::Relaxed) + self.syncing_small.load(Ordering::Relaxed);
+        dirty < self.bound() && lock(&self.pending).len() < PENDING_MAX
     }
 
     /// Waits until dirty data is below its bound.
@@ -277,8 +296,34 @@ pub(crate) async fn run_checkpoints(context: Arc<Context>, mut stop: oneshot::Re
 /// Makes everything written so far durable, names what waited for it, and records it. An error is fatal: a device
 /// that lost a write-back has lost data.
 pub(crate) async fn checkpoint(context: &Context) {
+    let _one_at_a_time = context.sync.checkpoint.lock().await;
+    let start = tokio::time::Instant::now();
+    let Some(first) = sync_written(context).await else {
+        return;
+    };
+    // A long sync has written most of what came while it ran, too: what took its time is called durable with it.
+    let more = context.sync.dirty_small.load(Ordering::Acquire) > 0;
+    let synced = if more && start.elapsed() > LONG_SYNC {
+        sync_written(context).await
+    } else {
+        Some(first)
+    };
+    if let Some(synced) = synced {
+        publish(context, &synced);
+    }
+}
+
+/// What a sync covered, as of its begin.
+struct Synced {
+    landed: u64,
+    files: u64,
+    before: Option<Timestamp>,
+    open: Vec<(Token, Arc<OpenFile>, u64)>,
+}
+
+/// Syncs what was written before this call, and names what waited for that. `None` after an error, which ends the job.
+async fn sync_written(context: &Context) -> Option<Synced> {
     let control = &context.sync;
-    let _one_at_a_time = control.checkpoint.lock().await;
     let landed = context.live.bytes_landed.load(Ordering::Acquire);
     let files = context.live.files_done.load(Ordering::Acquire);
     let before = control.watermark();
@@ -288,6 +333,8 @@ pub(crate) async fn checkpoint(context: &Context) {
         .map(|(token, open)| (*token, Arc::clone(open), open.written.load(Ordering::Acquire)))
         .collect();
     let dirty_small = control.dirty_small.swap(0, Ordering::AcqRel);
+    control.syncing_small.store(dirty_small, Ordering::Release);
+    control.room.notify_waiters();
     let whole_tree = control.dirty_tree.swap(false, Ordering::AcqRel) || !renames.is_empty();
     let start = tokio::time::Instant::now();
     let synced = if !context.wants_durable() {
@@ -298,6 +345,7 @@ pub(crate) async fn checkpoint(context: &Context) {
         control.awaiting(sync_open(&open)).await
     };
     control.observe(dirty_small, start.elapsed());
+    control.syncing_small.store(0, Ordering::Release);
     control.room.notify_waiters();
     if let Err(error) = synced {
         let error = write_back_failed(error);
@@ -307,23 +355,36 @@ pub(crate) async fn checkpoint(context: &Context) {
             crate::status::Status::TargetUnwritable,
             "the target lost data while writing it to the device",
         ));
-        return;
+        return None;
     }
     name_pending(context, renames).await;
-    if context.wants_durable() {
-        context.live.bytes_durable.fetch_max(landed, Ordering::AcqRel);
-        context.live.files_durable.fetch_max(files, Ordering::AcqRel);
-        for (_, open, written) in &open {
-            open.durable.fetch_max(*written, Ordering::AcqRel);
-            control.settled(open, 0, &context.live);
-        }
-        if let (Some(journal), Some(before)) = (&context.journal, before) {
-            let files = open
-                .iter()
-                .map(|(token, _, written)| (*token, *written))
-                .collect();
-            context.journalled(Some(journal.durable(before, files)));
-        }
+    Some(Synced {
+        landed,
+        files,
+        before,
+        open,
+    })
+}
+
+/// Tells the counters and the journal what is durable.
+fn publish(context: &Context, synced: &Synced) {
+    if !context.wants_durable() {
+        return;
+    }
+    let live = &context.live;
+    live.bytes_durable.fetch_max(synced.landed, Ordering::AcqRel);
+    live.files_durable.fetch_max(synced.files, Ordering::AcqRel);
+    for (_, open, written) in &synced.open {
+        open.durable.fetch_max(*written, Ordering::AcqRel);
+        context.sync.settled(open, 0, live);
+    }
+    if let (Some(journal), Some(before)) = (&context.journal, synced.before) {
+        let files = synced
+            .open
+            .iter()
+            .map(|(token, _, written)| (*token, *written))
+            .collect();
+        context.journalled(Some(journal.durable(before, files)));
     }
 }
 

@@ -153,8 +153,11 @@ impl EtaEstimator {
         let idle = self.now_seconds - self.last?.seconds;
         if self.bins.is_empty() {
             let mut first = self.first?;
-            first.seconds += idle;
-            let seconds = Prices::fit(&[first], &[1.0]).cost(rest);
+            // The next step is due when as much time has passed again.
+            let due = first.seconds;
+            first.seconds += (idle - due).max(0.0);
+            let whole = Prices::fit(&[first], &[1.0]).cost(rest);
+            let seconds = (whole - idle.min(due)).max(0.0);
             return Some(Eta {
                 seconds,
                 low: seconds * FIRST_RANGE.0,
