@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use ropeway_smb_proto::client::Encryption;
 use ropeway_smb_proto::crypto::{Cipher, SigningAlgorithm};
 use ropeway_smb_proto::rpc::srvsvc::ShareInfo;
@@ -129,21 +130,28 @@ impl Client {
         }
     }
 
-    /// Closes the connections, those that DFS led to as well. What is under way fails with
-    /// [`Error::Lost`](crate::Error::Lost).
+    /// Logs off and closes the connections, those that DFS led to as well: one round trip, and 2 s at most where the server
+    /// does not answer. What is under way fails with [`Error::Lost`](crate::Error::Lost).
     pub async fn close(self) {
+        self.end(true).await;
+    }
+
+    /// The same for those in a hurry: takes leave without waiting for the answer.
+    pub async fn leave(self) {
+        self.end(false).await;
+    }
+
+    async fn end(self, waits: bool) {
         let elsewhere: Vec<_> = {
             let mut clients = self
                 .inner
                 .elsewhere
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner);
-            clients.drain().collect()
+            clients.drain().map(|(_, client)| client).collect()
         };
-        for (_, client) in elsewhere {
-            client.inner.link.close().await;
-        }
-        self.inner.link.close().await;
+        let ends = elsewhere.iter().chain([&self]);
+        join_all(ends.map(|client| client.inner.link.close(waits))).await;
     }
 
     pub(crate) fn link(&self) -> &Arc<Link> {

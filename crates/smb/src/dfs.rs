@@ -8,7 +8,7 @@ use ropeway_smb_proto::wire::fsctl::dfs::{DfsReferralRequest, DfsReferralRespons
 use ropeway_smb_proto::wire::ioctl::IoctlResponse;
 use ropeway_smb_proto::wire::{FileId, NtStatus, Text, Writer};
 
-use crate::tree::{Replay, check, first};
+use crate::tree::{Replay, Tree, check, first};
 use crate::{Error, Result, Share, ops};
 
 /// Referrals followed for one path. A guess: a root, a link, and a link behind it, twice.
@@ -205,9 +205,9 @@ async fn ask(share: &Share, path: Text) -> Result<DfsReferralResponse> {
     let mut input = Vec::new();
     request.encode(&mut Writer::new(&mut input));
     let output_max = (64 << 10).min(share.limits().transact_max);
-    let build = |tree| {
+    let build = |tree: &Tree| {
         let code = CtlCode::DFS_GET_REFERRALS;
-        vec![ops::ioctl(tree, FileId::RELATED, code, &input, output_max)]
+        vec![ops::ioctl(tree.id, FileId::RELATED, code, &input, output_max)]
     };
     let ran = ipc.inner().run(Replay::Safe, 0, build).await?;
     let reply = first(&ran.replies)?;

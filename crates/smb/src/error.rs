@@ -71,6 +71,9 @@ pub enum LostReason {
     /// The server broke the protocol, or somebody between changed its messages.
     #[error("{0}")]
     Misbehaved(PeerMisbehaved),
+    /// A part of a compound was answered and the rest was not.
+    #[error("the server answered a part of what was asked in one piece")]
+    AnsweredInPart,
     /// It was lost after the request had been sent: nobody knows whether it was done.
     #[error("the request may or may not have been done")]
     OutcomeUnknown,
@@ -80,6 +83,17 @@ pub enum LostReason {
     /// This client was closed.
     #[error("the client was closed")]
     ClientClosed,
+}
+
+impl LostReason {
+    /// Whether the server ended it, rather than the line or this end.
+    pub(crate) fn is_of_the_server(&self) -> bool {
+        match self {
+            Self::Closed | Self::AnsweredInPart => true,
+            Self::Network(kind) => *kind == io::ErrorKind::ConnectionReset,
+            _ => false,
+        }
+    }
 }
 
 impl Error {

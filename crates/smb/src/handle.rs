@@ -15,7 +15,7 @@ use ropeway_smb_proto::wire::query_info::{QueryInfoResponse, SecurityInformation
 use ropeway_smb_proto::wire::write::WriteResponse;
 
 use crate::link::Outcome;
-use crate::opened::{HandleInner, is_stale};
+use crate::opened::{HandleInner, is_stale, mark_replay};
 use crate::tree::{ATTEMPTS, Replay, check, first};
 use crate::{Created, Error, LostReason, Result, Share, ops};
 
@@ -126,9 +126,10 @@ impl Handle {
         }
         let link = handle.share.client().link();
         let _permit = link.budget.acquire(length as u64).await;
-        for _ in 0..ATTEMPTS {
+        for attempt in 0..ATTEMPTS {
             let at = handle.opened().await?;
-            let operation = ops::write(at.tree.id, at.file_id, offset, block);
+            let mut operation = ops::write(at.tree.id, at.file_id, offset, block);
+            mark_replay(&mut operation, attempt);
             match at
                 .session
                 .exchange(at.tree.chain(vec![operation]), length as u64)

@@ -2,6 +2,7 @@
 
 use ropeway_block::{Block, BlockMut};
 use ropeway_smb_proto::client::Operation;
+use ropeway_smb_proto::wire::bare::TreeDisconnectRequest;
 use ropeway_smb_proto::wire::change_notify::{ChangeNotifyFlags, ChangeNotifyRequest, CompletionFilter};
 use ropeway_smb_proto::wire::close::{CloseFlags, CloseRequest};
 use ropeway_smb_proto::wire::create::{CreateRequest, ImpersonationLevel, OplockLevel};
@@ -57,6 +58,11 @@ pub(crate) fn create<'a>(
         contexts,
     };
     Operation::encoded(Command::Create, tree, |w| request.encode(w))
+}
+
+/// TREE_DISCONNECT.
+pub(crate) fn leave(tree: TreeId) -> Operation {
+    Operation::encoded(Command::TreeDisconnect, tree, |w| TreeDisconnectRequest.encode(w))
 }
 
 /// CLOSE.

@@ -3,7 +3,6 @@
 //! ```text
 //! SmbTree ── Inner ─┬─ Share            requests, limits, reconnects (the crate's)
 //!                   ├─ paths, map, errors, links, streams   what is one thing here and another there; pure
-//!                   ├─ compound         open · one thing · close, in one round trip
 //!                   ├─ names, small     operations on paths
 //!                   └─ dirty            what `sync` has to flush
 //! SmbFile (file, ranges) · SmbListing (list) · SmbWatch (watch)
@@ -13,7 +12,6 @@
 //! ([MS-SMB2] 2.2.13), and servers refuse paths through one (STATUS_STOPPED_ON_SYMLINK). Samba resolves links on its own
 //! side; clients cannot see those. Durable means flushed: see [`dirty`]. Nothing passes through this machine's page cache.
 
-mod compound;
 mod dirty;
 mod errors;
 mod file;

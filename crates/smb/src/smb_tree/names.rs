@@ -11,11 +11,13 @@ use ropeway_smb_proto::wire::info::{FileBasicInformation, FileDispositionInforma
 use ropeway_smb_proto::wire::{FileAttributes, NtStatus, Text};
 use ropeway_vfs::{Error, ErrorKind, Kind, Loss, Metadata, MetadataChange, Name, Op, RelPath, Result, Space};
 
-use super::compound::{self, Compound};
 use super::errors::{fault, found};
 use super::links::{self, Special};
 use super::{Inner, map};
-use crate::{Error as ClientError, OpenFile};
+use crate::compound::ioctl_output;
+use crate::dfs::Route;
+use crate::tree::Replay;
+use crate::{Error as ClientError, OpenFile, ops};
 
 /// Questions about single nodes at once; the connection's credits bound it further. A guess.
 pub(super) const AT_ONCE: usize = 128;
@@ -77,12 +79,16 @@ impl Inner {
     async fn special(&self, op: Op, path: &RelPath) -> Result<Option<Special>> {
         let text = self.base.text(op, path)?;
         let open = OpenFile::metadata(AccessMask::READ_ATTRIBUTES);
-        let reply = Compound::open("read a reparse point", &text, &open)
-            .ioctl(CtlCode::GET_REPARSE_POINT, &[], REPARSE_BUFFER_MAX)
-            .run(&self.share)
+        let ask = |tree, file| {
+            let code = CtlCode::GET_REPARSE_POINT;
+            ops::ioctl(tree, file, code, &[], REPARSE_BUFFER_MAX)
+        };
+        let reply = self
+            .share
+            .on("read a reparse point", &text, &open, Replay::Safe, ask)
             .await;
         let read = reply.and_then(|reply| {
-            let output = compound::ioctl_output(&reply)?;
+            let output = ioctl_output(&reply)?;
             Ok(Special::of(&ReparseData::decode(output)?))
         });
         self.refined(op, path, read).await
@@ -190,9 +196,14 @@ impl Inner {
             disposition: CreateDisposition::Create,
             ..OpenFile::metadata(AccessMask::WRITE_ATTRIBUTES | AccessMask::WRITE_DATA | AccessMask::DELETE)
         };
-        let made = Compound::open("make a link", &text, &open)
-            .ioctl(CtlCode::SET_REPARSE_POINT, &links::link_data(link), 0)
-            .run(&self.share)
+        let Some(data) = links::link_data(link) else {
+            let sentence = "the link's text is longer than a server can keep";
+            return Err(found(Op::Link, path, ErrorKind::NameRefused, sentence));
+        };
+        let set = |tree, file| ops::ioctl(tree, file, CtlCode::SET_REPARSE_POINT, &data, 0);
+        let made = self
+            .share
+            .on("make a link", &text, &open, Replay::Once, set)
             .await;
         let Err(error) = made else { return Ok(()) };
         let taken = error.status() == Some(NtStatus::OBJECT_NAME_COLLISION);
@@ -232,13 +243,17 @@ impl Inner {
             self.base.new_text(Op::Link, new)?,
         );
         let open = OpenFile::metadata(AccessMask::WRITE_ATTRIBUTES | AccessMask::READ_ATTRIBUTES);
-        let link = FileLinkInformation {
-            replace_if_exists: false,
-            name,
+        let share = &self.share;
+        let link = |tree, file| {
+            // Where DFS leads one name, it leads the other.
+            let information = FileLinkInformation {
+                replace_if_exists: false,
+                name: Route::start(share, &name).path,
+            };
+            ops::set_file(tree, file, &information)
         };
-        let linked = Compound::open("make a hard link", &from, &open)
-            .set(&link)
-            .run(&self.share)
+        let linked = share
+            .on("make a hard link", &from, &open, Replay::Once, link)
             .await;
         self.refined(Op::Link, new, linked.map(drop)).await
     }
@@ -270,13 +285,18 @@ impl Inner {
             }
             _ => {}
         }
+        if removed.is_ok() {
+            // The name goes with the last handle on it, and one of ours may be on its way to be closed.
+            self.closings_end().await;
+        }
         self.refined(Op::Remove, path, removed).await
     }
 
     async fn delete(&self, text: &Text, open: &OpenFile) -> crate::Result<()> {
         let disposition = FileDispositionInformation { delete_pending: true };
-        let removed = Compound::open("remove", text, open).set(&disposition);
-        removed.run(&self.share).await.map(drop)
+        let set = |tree, file| ops::set_file(tree, file, &disposition);
+        let removed = self.share.on("remove", text, open, Replay::Once, set).await;
+        removed.map(drop)
     }
 
     /// Takes the read-only attribute away; whether it was there.
@@ -300,8 +320,9 @@ impl Inner {
 
     pub(super) async fn set_basic(&self, text: &Text, change: &FileBasicInformation) -> crate::Result<()> {
         let open = OpenFile::metadata(AccessMask::WRITE_ATTRIBUTES);
-        let set = Compound::open("set attributes", text, &open).set(change);
-        set.run(&self.share).await.map(drop)
+        let set = |tree, file| ops::set_file(tree, file, change);
+        let done = self.share.on("set attributes", text, &open, Replay::Safe, set);
+        done.await.map(drop)
     }
 
     pub(super) async fn rename(&self, from: &RelPath, to: &RelPath, replace: bool) -> Result<()> {
@@ -444,8 +465,11 @@ impl Inner {
         let text = self.base.text(Op::Sync, path)?;
         let mut open = OpenFile::metadata(AccessMask::WRITE_DATA);
         open.options |= CreateOptions::NON_DIRECTORY_FILE;
-        let flush = Compound::open("flush", &text, &open).flush();
-        let flushed = flush.run(&self.share).await.map(drop);
-        self.refined(Op::Sync, path, flushed).await
+        // Once: after a loss the server may not have what was written before.
+        let flushed = self
+            .share
+            .on("flush", &text, &open, Replay::Once, ops::flush)
+            .await;
+        self.refined(Op::Sync, path, flushed.map(drop)).await
     }
 }

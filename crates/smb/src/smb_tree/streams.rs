@@ -12,10 +12,11 @@ use ropeway_smb_proto::wire::security::SecurityDescriptor;
 use ropeway_smb_proto::wire::{NtStatus, Text};
 use ropeway_vfs::{ErrorKind, Loss, Op, RelPath, Result, Xattr};
 
-use super::compound::{self, Compound};
 use super::errors::found;
 use super::{Inner, paths};
-use crate::{Error as ClientError, OpenFile};
+use crate::compound::information;
+use crate::tree::Replay;
+use crate::{Error as ClientError, OpenFile, ops};
 
 /// What the names of streams begin with, as extended attributes.
 pub(super) const PREFIX: &[u8] = b"user.DosStream.";
@@ -57,14 +58,15 @@ impl Inner {
     /// The named streams of a node with their sizes.
     async fn streams(&self, text: &Text) -> crate::Result<Vec<(Text, Vec<u8>, u64)>> {
         let open = OpenFile::metadata(AccessMask::READ_ATTRIBUTES);
-        let query = Compound::open("list streams", text, &open).query::<FileStreamInformation>(LIST_MAX);
-        let reply = match query.run(&self.share).await {
+        let ask = |tree, file| ops::query_file::<FileStreamInformation>(tree, file, LIST_MAX);
+        let asked = self.share.on("list streams", text, &open, Replay::Safe, ask);
+        let reply = match asked.await {
             Ok(reply) => reply,
             // A folder without any, on some servers.
             Err(error) if error.status() == Some(NtStatus::INVALID_PARAMETER) => return Ok(Vec::new()),
             Err(error) => return Err(error),
         };
-        let list: FileStreamInformation = compound::information(&reply)?;
+        let list: FileStreamInformation = information(&reply)?;
         let named = list.streams.into_iter().filter_map(|entry| {
             let (name, xattr) = xattr_name(&entry.name)?;
             Some((name, xattr, entry.size))
@@ -190,9 +192,12 @@ impl Inner {
                 continue;
             }
             let at = paths::stream_of(&text, name.units());
-            let removed = Compound::open("remove a stream", &at, &OpenFile::delete())
-                .set(&FileDispositionInformation { delete_pending: true })
-                .run(&self.share)
+            let disposition = FileDispositionInformation { delete_pending: true };
+            let set = |tree, file| ops::set_file(tree, file, &disposition);
+            let open = OpenFile::delete();
+            let removed = self
+                .share
+                .on("remove a stream", &at, &open, Replay::Once, set)
                 .await;
             self.refined(Op::Xattr, path, removed).await?;
         }
