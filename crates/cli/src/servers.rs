@@ -68,6 +68,18 @@ impl Servers {
         }
     }
 
+    /// Takes leave of all servers, without waiting for what they say to it.
+    pub(crate) async fn leave(&self) {
+        // Whoever holds it is connecting still, and nobody waits for that any more.
+        let Ok(mut connected) = self.connected.try_lock() else {
+            return;
+        };
+        connected.shares.clear();
+        for (_, client) in connected.clients.drain() {
+            client.leave().await;
+        }
+    }
+
     /// The shares that a server offers.
     ///
     /// # Errors

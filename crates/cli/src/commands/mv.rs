@@ -18,7 +18,7 @@ use crate::servers::Servers;
 /// It could not be moved.
 pub(crate) fn run(args: &MvArgs) -> Result<u8, Failure> {
     let servers = Servers::new(&args.share)?;
-    nodes::run(async {
+    nodes::run(&servers, async {
         let mut voice = Voice::new(args.json);
         refuse_two_sides(args)?;
         let source = nodes::find(&args.source, false, &servers).await?;

@@ -17,7 +17,7 @@ use crate::ui::format;
 /// The only argument cannot be looked at.
 pub(crate) fn run(args: &StatArgs) -> Result<u8, Failure> {
     let servers = Servers::new(&args.share)?;
-    nodes::run(async {
+    nodes::run(&servers, async {
         let mut voice = Voice::new(args.json);
         for path in &args.paths {
             let result = show(path, &servers, &mut voice).await;
