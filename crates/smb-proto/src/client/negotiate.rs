@@ -19,7 +19,11 @@ const SINGLE_MAX: u32 = 65_536;
 /// The longest DNS name; servers do without a longer one, whose context may not hold it.
 const HOST_UNITS_MAX: usize = 255;
 /// The algorithms that are here; pattern runs go in chains only.
-const COMPRESSION: [CompressionAlgorithm; 2] = [CompressionAlgorithm::PATTERN_V1, CompressionAlgorithm::LZ4];
+const COMPRESSION: [CompressionAlgorithm; 3] = [
+    CompressionAlgorithm::PATTERN_V1,
+    CompressionAlgorithm::LZ4,
+    CompressionAlgorithm::LZNT1,
+];
 
 /// The fixed part of the offer; VALIDATE_NEGOTIATE_INFO repeats it.
 pub(super) struct Offer {
