@@ -10,7 +10,7 @@ use ropeway_block::Pool;
 use ropeway_plan::{DeleteGuard, Engine, NameMap, Rules, Tuner};
 use ropeway_vfs::event::{Event, Summary};
 use ropeway_vfs::{
-    Error, Loss, Metadata, MetadataChange, Name, Op, RelPath, Timestamp, Tree, Verdict, Xattr,
+    Error, Loss, Metadata, MetadataChange, Name, Op, RelPath, SDDL_XATTR, Timestamp, Tree, Verdict, Xattr,
 };
 use tokio::sync::{Notify, Semaphore};
 
@@ -227,7 +227,15 @@ impl Context {
 
     /// The attributes that a node gets on the target. A creation time that no node there can be given is not asked for:
     /// it would be one loss for each file of every local copy.
-    pub(crate) fn change_of(&self, metadata: &Metadata, xattrs: Option<Vec<Xattr>>) -> MetadataChange {
+    pub(crate) fn change_of(&self, metadata: &Metadata, mut xattrs: Option<Vec<Xattr>>) -> MetadataChange {
+        if let Some(xattrs) = &mut xattrs {
+            let before = xattrs.len();
+            xattrs.retain(|xattr| xattr.name != SDDL_XATTR || !xattr.value.is_empty());
+            if xattrs.len() < before {
+                // There is a descriptor, and the source does not let it be read.
+                self.lose(&[Loss::Acl]);
+            }
+        }
         let mut change = MetadataChange::of(metadata, &self.options.preserve, xattrs);
         if !self.target.capabilities().creation_times {
             change.created = None;
@@ -255,10 +263,13 @@ impl Context {
         self.options.durability == Durability::End && !self.flushes_each()
     }
 
-    /// Whether extended attributes are worth reading: the target takes some, and the source may have some.
-    pub(crate) fn wants_xattrs(&self, source: &dyn Tree) -> bool {
-        let may_have = source.capabilities().takes_xattrs() || !source.capabilities().is_remote();
-        self.options.preserve.xattrs && self.target.capabilities().takes_xattrs() && may_have
+    /// Whether extended attributes of a node are worth reading: the source may have some, and the target takes some, or
+    /// their loss is to be named. (Of local files that a local target cannot hold, batches say so.)
+    pub(crate) fn wants_xattrs(&self, source: &dyn Tree, metadata: &Metadata) -> bool {
+        let can = source.capabilities();
+        let may_have = can.takes_xattrs() || !can.is_remote();
+        let of_use = self.target.capabilities().takes_xattrs() || can.is_remote();
+        self.options.preserve.xattrs && may_have && of_use && metadata.has_xattrs != Some(false)
     }
 
     /// Whether calls cost a round trip on either side, so that many must be under way.

@@ -141,7 +141,7 @@ async fn get(context: &Context, task: &FileTask, block: BlockMut) -> (BlockMut, 
     let get = GetSmall {
         path: task.source_path.clone(),
         size: task.metadata.size,
-        xattrs: context.wants_xattrs(&*task.folder.root().root.source),
+        xattrs: context.wants_xattrs(&*task.folder.root().root.source, &task.metadata),
         cache: file::cache_of(context, task.metadata.size).source,
     };
     let start = Instant::now();

@@ -20,6 +20,7 @@ use tokio::sync::{Notify, oneshot};
 use crate::context::{Context, lock, wall_clock};
 use crate::folder::Folder;
 use crate::journal::Token;
+use crate::progress::Live;
 
 /// Longest time between checkpoints.
 pub(crate) const CHECKPOINT_EVERY: Duration = Duration::from_secs(2);
@@ -35,6 +36,10 @@ const DIRTY_SECONDS: f64 = 2.0;
 const RATE_SAMPLE_MIN: u64 = 8 << 20;
 /// Renames that wait for a checkpoint: a bound on memory.
 const PENDING_MAX: usize = 8192;
+/// A sync that takes longer keeps writes to long files away until it ends. It waits for every page of a file that is under write-back,
+/// also for those written since it began (Linux: `filemap_fdatawait_range` to the end of the file), so a file that
+/// grows as fast as its device writes would be synced only when it is whole.
+const HOLD_AFTER: Duration = Duration::from_secs(2);
 /// Wall clock and monotonic clock may drift apart by this much before the watermark is given up.
 const CLOCK_STEP_MAX: Duration = Duration::from_millis(500);
 
@@ -58,6 +63,10 @@ pub(crate) struct OpenFile {
     pub(crate) file: Arc<dyn File>,
     /// Every byte below is written.
     pub(crate) written: AtomicU64,
+    /// Every byte below is on the device, as far as write-back tells.
+    settled: AtomicU64,
+    /// Every byte below is durable by a checkpoint.
+    durable: AtomicU64,
 }
 
 /// State of durability; all methods are called from many tasks.
@@ -66,6 +75,8 @@ pub(crate) struct SyncControl {
     bound_fixed: bool,
     dirty_small: AtomicU64,
     dirty_tree: AtomicBool,
+    /// Writes to long files wait for a sync to end.
+    held: AtomicBool,
     wake: Notify,
     room: Notify,
     pending: Mutex<Vec<PendingRename>>,
@@ -81,6 +92,7 @@ impl SyncControl {
             bound_fixed: dirty_max.is_some(),
             dirty_small: AtomicU64::new(0),
             dirty_tree: AtomicBool::new(false),
+            held: AtomicBool::new(false),
             wake: Notify::new(),
             room: Notify::new(),
             pending: Mutex::default(),
@@ -125,20 +137,38 @@ impl SyncControl {
         }
     }
 
+    fn is_held(&self) -> bool {
+        self.held.load(Ordering::Acquire)
+    }
+
     fn has_room(&self) -> bool {
         self.dirty_small.load(Ordering::Relaxed) < self.bound() && lock(&self.pending).len() < PENDING_MAX
     }
 
     /// Waits until dirty data is below its bound.
     pub(crate) async fn wait_for_room(&self, context: &Context) {
-        while !self.has_room() && !context.stopped() {
+        self.wait_until(context, || {
+            self.has_room() || {
+                self.wake.notify_one();
+                false
+            }
+        })
+        .await;
+    }
+
+    /// Waits while a sync keeps writes to long files away.
+    pub(crate) async fn wait_while_held(&self, context: &Context) {
+        self.wait_until(context, || !self.is_held()).await;
+    }
+
+    async fn wait_until(&self, context: &Context, ready: impl Fn() -> bool) {
+        while !ready() && !context.stopped() {
             let room = self.room.notified();
             tokio::pin!(room);
             room.as_mut().enable();
-            if self.has_room() {
+            if ready() {
                 return;
             }
-            self.wake.notify_one();
             tokio::select! {
                 () = &mut room => {}
                 () = context.cancel.cancelled() => return,
@@ -146,10 +176,27 @@ impl SyncControl {
         }
     }
 
+    /// Awaits a sync, and keeps writes to long files away from one that takes long.
+    async fn awaiting<T>(&self, sync: impl Future<Output = T>) -> T {
+        tokio::pin!(sync);
+        let result = tokio::select! {
+            result = &mut sync => result,
+            () = tokio::time::sleep(HOLD_AFTER) => {
+                self.held.store(true, Ordering::Release);
+                sync.await
+            }
+        };
+        self.held.store(false, Ordering::Release);
+        self.room.notify_waiters();
+        result
+    }
+
     pub(crate) fn opened(&self, token: Token, file: Arc<dyn File>, written: u64) -> Arc<OpenFile> {
         let open = Arc::new(OpenFile {
             file,
             written: AtomicU64::new(written),
+            settled: AtomicU64::new(written),
+            durable: AtomicU64::new(written),
         });
         lock(&self.open).insert(token, Arc::clone(&open));
         open
@@ -160,6 +207,17 @@ impl SyncControl {
         lock(&self.open)
             .get(&token)
             .map(|open| open.written.load(Ordering::Acquire))
+    }
+
+    /// All of a file below `upto` is on the device: durable but for the device's own cache and the file's metadata.
+    pub(crate) fn settled(&self, open: &OpenFile, upto: u64, live: &Live) {
+        open.settled.fetch_max(upto, Ordering::AcqRel);
+        let files = lock(&self.open);
+        let ahead = files.values().map(|open| {
+            let settled = open.settled.load(Ordering::Acquire);
+            settled.saturating_sub(open.durable.load(Ordering::Acquire))
+        });
+        live.bytes_settled.store(ahead.sum(), Ordering::Release);
     }
 
     pub(crate) fn closed(&self, token: Token) {
@@ -235,9 +293,9 @@ pub(crate) async fn checkpoint(context: &Context) {
     let synced = if !context.wants_durable() {
         Ok(())
     } else if whole_tree {
-        context.target.sync().await
+        control.awaiting(context.target.sync()).await
     } else {
-        sync_open(&open).await
+        control.awaiting(sync_open(&open)).await
     };
     control.observe(dirty_small, start.elapsed());
     control.room.notify_waiters();
@@ -255,6 +313,10 @@ pub(crate) async fn checkpoint(context: &Context) {
     if context.wants_durable() {
         context.live.bytes_durable.fetch_max(landed, Ordering::AcqRel);
         context.live.files_durable.fetch_max(files, Ordering::AcqRel);
+        for (_, open, written) in &open {
+            open.durable.fetch_max(*written, Ordering::AcqRel);
+            control.settled(open, 0, &context.live);
+        }
         if let (Some(journal), Some(before)) = (&context.journal, before) {
             let files = open
                 .iter()
@@ -332,5 +394,26 @@ async fn renamed(context: &Context, rename: &PendingRename, result: Result<(), E
             context.live.files_failed.fetch_add(1, Ordering::Relaxed);
             context.fail(&rename.shown, error, false).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_sync_that_writes_keep_from_ending_holds_them() {
+        let control = SyncControl::new(None);
+        let start = tokio::time::Instant::now();
+        let sync = async {
+            while !control.is_held() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        control.awaiting(sync).await;
+        assert!(start.elapsed() >= HOLD_AFTER);
+        assert!(!control.is_held(), "writes go on after it");
+        control.awaiting(tokio::time::sleep(HOLD_AFTER / 2)).await;
+        assert!(!control.is_held(), "a short one holds nothing");
     }
 }

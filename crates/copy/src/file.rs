@@ -410,7 +410,7 @@ async fn complete(
     (source, target): (&Arc<dyn File>, &Arc<dyn File>),
     before: &Metadata,
 ) -> Result<(), (Error, bool)> {
-    let xattrs = if context.wants_xattrs(&*task.folder.root().root.source) {
+    let xattrs = if context.wants_xattrs(&*task.folder.root().root.source, before) {
         Some(source.xattrs().await.map_err(on_source)?)
     } else {
         None

@@ -148,8 +148,14 @@ async fn finish(context: &Arc<Context>, mut folder: FolderInner) {
 
 /// Sets a folder's own attributes from its source.
 async fn set_attributes(context: &Context, folder: &FolderInner, metadata: &Metadata) {
-    let xattrs = if context.wants_xattrs(&*folder.root.root.source) {
-        folder.root.root.source.xattrs(&folder.source_path).await.ok()
+    let xattrs = if context.wants_xattrs(&*folder.root.root.source, metadata) {
+        match folder.root.root.source.xattrs(&folder.source_path).await {
+            Ok(xattrs) => Some(xattrs),
+            Err(error) => {
+                context.fail(&folder.shown, error, true).await;
+                None
+            }
+        }
     } else {
         None
     };

@@ -47,6 +47,7 @@ mod stream;
 mod verify;
 mod walk;
 mod watch;
+mod windows;
 
 pub use check::{CheckOutcome, CheckSpec, check, check_manifest};
 pub use clock::RuntimeClock;

@@ -94,6 +94,8 @@ pub(crate) struct Live {
     pub(crate) bytes_landed: AtomicU64,
     pub(crate) bytes_durable: AtomicU64,
     pub(crate) files_durable: AtomicU64,
+    /// Bytes of unfinished files that reached the device and wait for a checkpoint to be called durable.
+    pub(crate) bytes_settled: AtomicU64,
     pub(crate) deleted: AtomicU64,
     pub(crate) retries: AtomicU64,
     pub(crate) bytes_resumed: AtomicU64,
@@ -106,6 +108,8 @@ pub(crate) struct Live {
 #[derive(Debug)]
 struct Derived {
     eta: EtaEstimator,
+    /// What the estimate was last fed.
+    progressed: u64,
     samples: VecDeque<(Duration, u64)>,
     waits_before: (u64, u64, u64),
     limit: Option<Limit>,
@@ -133,6 +137,7 @@ impl Live {
             bytes_landed: zero(),
             bytes_durable: zero(),
             files_durable: zero(),
+            bytes_settled: zero(),
             deleted: zero(),
             retries: zero(),
             bytes_resumed: zero(),
@@ -140,6 +145,7 @@ impl Live {
             follow_durable,
             derived: Mutex::new(Derived {
                 eta: EtaEstimator::new(),
+                progressed: 0,
                 samples: VecDeque::new(),
                 waits_before: (0, 0, 0),
                 limit: None,
@@ -186,7 +192,9 @@ impl Live {
         let counters = self.counters();
         let landed = self.bytes_landed.load(Ordering::Relaxed);
         let (bytes, files) = if self.follow_durable {
-            (counters.bytes_durable, self.files_durable.load(Ordering::Relaxed))
+            // Durable bytes come in steps, a checkpoint each; what write-back tells moves between them.
+            let bytes = counters.bytes_durable + self.bytes_settled.load(Ordering::Relaxed);
+            (bytes, self.files_durable.load(Ordering::Relaxed))
         } else {
             (landed, counters.files_done)
         };
@@ -196,6 +204,9 @@ impl Live {
             files.saturating_sub(counters.files_skipped),
         );
         let mut derived = lock(&self.derived);
+        // A finished file's bytes wait for their checkpoint: no step back.
+        let bytes = bytes.max(derived.progressed);
+        derived.progressed = bytes;
         derived.eta.observe(now, bytes, files);
         let left_bytes = counters
             .bytes_total

@@ -163,6 +163,10 @@ async fn failed(context: &Arc<Context>, task: FileTask, error: ropeway_vfs::Erro
     }
 }
 
+/// Up to this size a file crosses this machine though both ends lie on one server: a round trip to get it and one to put it
+/// cost less than the ten or so of a copy inside. A guess.
+const CROSSING_INSIDE_MAX: u64 = 64 << 10;
+
 /// Whether a file may go through the batch path, or across with many others in flight.
 pub(crate) fn fits(context: &Context, task: &FileTask) -> bool {
     let temporary = task.folder.placement() == Placement::Temporary;
@@ -170,5 +174,11 @@ pub(crate) fn fits(context: &Context, task: &FileTask) -> bool {
     let special = (temporary && (task.link.is_some() || context.options.backup.is_some()))
         || (!temporary && task.link.is_some() && task.existing.is_some());
     let size_max = context.crossing.as_ref().map_or(SMALL_MAX, Crossing::size_max);
+    let inside =
+        || context.hashes.is_none() && context.target.copies_inside(&*task.folder.root().root.source);
+    let size_max = match &context.crossing {
+        Some(_) if task.metadata.size > CROSSING_INSIDE_MAX && inside() => CROSSING_INSIDE_MAX,
+        _ => size_max,
+    };
     context.may_batch() && task.metadata.size <= size_max && !special
 }

@@ -156,7 +156,7 @@ async fn set_attributes(
         }
     }
     let source = &task.folder.root().root.source;
-    let wants_xattrs = context.wants_xattrs(&**source);
+    let wants_xattrs = context.wants_xattrs(&**source, &task.metadata);
     let xattrs = if wants_xattrs {
         Some(
             source

@@ -8,7 +8,7 @@
 //! Several blocks are in flight; the pool is the back-pressure. Write-back is started window by window as the
 //! contiguous part grows, and nothing more is issued while this file has more dirty bytes than its bound.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -23,10 +23,11 @@ use crate::context::{Context, cancelled, lock};
 use crate::durable::OpenFile;
 use crate::journal::Token;
 use crate::progress::{Landing, add_wait};
+use crate::windows::{WINDOW, Windows};
 
-/// Write-back is started in pieces of this many bytes: large enough for one device request queue, small enough to
-/// start soon.
-const WINDOW: u64 = 8 << 20;
+/// Files from this size on are followed between checkpoints and make way for them; shorter ones are whole soon enough.
+const LONG_MIN: u64 = 64 << 20;
+
 /// The tuner is told after this many bytes.
 const TUNE_EVERY: u64 = 32 << 20;
 /// The journal is told after this many bytes of a file: what a kill may cost beyond the blocks in flight.
@@ -73,7 +74,9 @@ enum Io {
         span: Duration,
     },
     Started,
+    /// A window is on the device, and with it all of the file below `upto`.
     Settled {
+        upto: u64,
         bytes: u64,
         span: Duration,
     },
@@ -235,6 +238,7 @@ impl Stream<'_> {
 
     async fn write(&self, block: Block, offset: u64) -> Result<Io, (Error, bool)> {
         let (start, length) = (Instant::now(), block.len());
+        self.make_way().await;
         self.target
             .write_at(block, offset)
             .await
@@ -246,6 +250,13 @@ impl Stream<'_> {
         })
     }
 
+    /// Lets a long sync come to its end.
+    async fn make_way(&self) {
+        if self.size >= LONG_MIN {
+            self.context.sync.wait_while_held(self.context).await;
+        }
+    }
+
     async fn settle(&self, offset: u64, length: u64, bytes: u64) -> Result<Io, (Error, bool)> {
         let start = Instant::now();
         self.target
@@ -253,6 +264,7 @@ impl Stream<'_> {
             .await
             .map_err(|error| (error, false))?;
         Ok(Io::Settled {
+            upto: offset + length,
             bytes,
             span: start.elapsed(),
         })
@@ -295,10 +307,16 @@ impl Stream<'_> {
                 self.progressed(state, length as u64);
             }
             Io::Started => {}
-            Io::Settled { bytes, span } => {
-                add_wait(&live.waits.target, span);
+            Io::Settled { upto, bytes, span } => {
+                // Else nobody waited for it, and its time tells nothing of the device.
+                if state.windows.is_over(self.dirty_bound()) {
+                    add_wait(&live.waits.target, span);
+                    self.context.sync.observe(bytes, span);
+                }
                 state.windows.settled(bytes);
-                self.context.sync.observe(bytes, span);
+                if self.size >= LONG_MIN {
+                    self.context.sync.settled(&self.open, upto, live);
+                }
             }
         }
         self.tend_windows(state);
@@ -349,7 +367,12 @@ impl Stream<'_> {
                 .in_flight
                 .push(Box::pin(self.start_writeback(offset, length)));
         }
-        if let Some((offset, length, bytes)) = state.windows.next_to_settle(self.dirty_bound()) {
+        // A server would have to flush for it; a device is asked all along, for the estimate of what is left.
+        let dirty_min = match self.context.target.capabilities().is_remote() {
+            true => self.dirty_bound(),
+            false => 0,
+        };
+        if let Some((offset, length, bytes)) = state.windows.next_to_settle(dirty_min) {
             state.in_flight.push(Box::pin(self.settle(offset, length, bytes)));
         }
     }
@@ -394,6 +417,7 @@ impl Stream<'_> {
                 }
                 let length = RANGE_CHUNK.min(end - at);
                 let start = Instant::now();
+                self.make_way().await;
                 let copied = self.target.copy_range_from(&*self.source, at, length).await;
                 add_wait(&self.context.live.waits.target, start.elapsed());
                 let Some(copied) = copied.map_err(|error| (error, false))? else {
@@ -432,70 +456,6 @@ impl Stream<'_> {
         if let Some(journal) = &self.context.journal {
             self.context.journalled(Some(journal.written(self.token, at)));
         }
-    }
-}
-
-/// Write-back windows of one file: data written, started, settled.
-struct Windows {
-    /// Where the next window begins.
-    begin: u64,
-    /// Bytes written since then.
-    bytes: u64,
-    contiguous: u64,
-    to_start: VecDeque<(u64, u64)>,
-    /// Started windows: offset, length, bytes written in it.
-    started: VecDeque<(u64, u64, u64)>,
-    dirty: u64,
-    settling: bool,
-}
-
-impl Windows {
-    fn new(begin: u64) -> Self {
-        Self {
-            begin,
-            bytes: 0,
-            contiguous: begin,
-            to_start: VecDeque::new(),
-            started: VecDeque::new(),
-            dirty: 0,
-            settling: false,
-        }
-    }
-
-    fn wrote(&mut self, length: u64, contiguous: u64) {
-        self.bytes += length;
-        self.dirty += length;
-        self.contiguous = contiguous;
-        if self.bytes >= WINDOW && contiguous >= self.begin + WINDOW {
-            let length = contiguous - self.begin;
-            self.to_start.push_back((self.begin, length));
-            self.started.push_back((self.begin, length, self.bytes));
-            self.begin = contiguous;
-            self.bytes = 0;
-        }
-    }
-
-    fn next_to_start(&mut self) -> Option<(u64, u64)> {
-        self.to_start.pop_front()
-    }
-
-    fn is_over(&self, bound: u64) -> bool {
-        self.dirty >= bound && (self.settling || !self.started.is_empty())
-    }
-
-    /// The oldest window to wait for, when more is dirty than allowed; one at a time.
-    fn next_to_settle(&mut self, bound: u64) -> Option<(u64, u64, u64)> {
-        if self.settling || self.dirty < bound {
-            return None;
-        }
-        let window = self.started.pop_front()?;
-        self.settling = true;
-        Some(window)
-    }
-
-    fn settled(&mut self, bytes: u64) {
-        self.settling = false;
-        self.dirty = self.dirty.saturating_sub(bytes);
     }
 }
 
@@ -568,21 +528,5 @@ mod tests {
         assert_eq!(pool.available(), 6, "what is contiguous is hashed and given back");
         digest.zeroes_upto(40_000);
         assert_eq!(digest.finish(), *blake3::hash(&whole).as_bytes());
-    }
-
-    #[test]
-    fn windows_bound_dirty_data_and_wait_for_the_oldest() {
-        let mut windows = Windows::new(0);
-        let mut upto = 0;
-        while windows.dirty < 4 * WINDOW {
-            upto += 1 << 20;
-            windows.wrote(1 << 20, upto);
-        }
-        assert!(windows.is_over(2 * WINDOW) && !windows.is_over(5 * WINDOW));
-        assert_eq!(windows.next_to_start(), Some((0, WINDOW)));
-        assert_eq!(windows.next_to_settle(2 * WINDOW), Some((0, WINDOW, WINDOW)));
-        assert_eq!(windows.next_to_settle(2 * WINDOW), None, "one at a time");
-        windows.settled(WINDOW);
-        assert_eq!(windows.dirty, 3 * WINDOW);
     }
 }

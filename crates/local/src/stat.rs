@@ -70,6 +70,7 @@ fn metadata(stat: &Statx) -> Metadata {
         device: matches!(kind, Kind::CharDevice | Kind::BlockDevice)
             .then_some((stat.stx_rdev_major, stat.stx_rdev_minor)),
         dos_attributes: None,
+        has_xattrs: None,
     }
 }
 

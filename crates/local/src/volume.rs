@@ -74,6 +74,8 @@ fn by_type(root: &OwnedFd, fstype: &str) -> Capabilities {
         owners: true,
         modes: true,
         xattrs: true,
+        short_xattrs: false,
+        security: false,
         symlinks: true,
         hard_links: true,
         special_files: true,

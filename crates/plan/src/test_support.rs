@@ -46,6 +46,8 @@ pub(crate) fn capabilities() -> Capabilities {
         owners: true,
         modes: true,
         xattrs: true,
+        short_xattrs: false,
+        security: false,
         symlinks: true,
         hard_links: true,
         special_files: true,

@@ -12,13 +12,9 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use ropeway_smb_proto::client::Reply;
 use ropeway_smb_proto::wire::create::CreateResponse;
 use ropeway_smb_proto::wire::header::Command;
-use ropeway_smb_proto::wire::info::FileInformation;
-use ropeway_smb_proto::wire::ioctl::IoctlResponse;
-use ropeway_smb_proto::wire::query_info::QueryInfoResponse;
 use ropeway_smb_proto::wire::{FileId, NtStatus, Text, TreeId};
 
 use crate::channel::Side;
-use crate::dfs::routed;
 use crate::share::check_path;
 use crate::tree::{Ran, Replay, Tree, check, first};
 use crate::{Created, Error, OpenFile, Operation, Result, Share, ops};
@@ -128,30 +124,6 @@ impl Share {
         Ok(Done { created, replies })
     }
 
-    /// Opens a node, does one thing to it, closes it, in one round trip, wherever DFS leads; the answer to the one thing.
-    /// `op` is what errors say was attempted.
-    ///
-    /// # Errors
-    /// What CREATE or the step failed with.
-    pub(crate) async fn on(
-        &self,
-        op: &'static str,
-        path: &Text,
-        open: &OpenFile,
-        replay: Replay,
-        mut step: impl FnMut(TreeId, FileId) -> Operation,
-    ) -> Result<Reply> {
-        let done = routed!(self, path, |share, path| {
-            let steps = |tree, file| vec![step(tree, file)];
-            share.compound(path, open, replay, steps).await
-        });
-        let reply = done?.replies.into_iter().next();
-        let reply =
-            reply.ok_or_else(|| Error::PeerMisbehaved("a compound was answered in part".to_owned()))?;
-        check(op, &reply)?;
-        Ok(reply)
-    }
-
     /// Closes what a compound opened and, refused in its middle, did not close.
     pub(crate) fn close_left_open(&self, ran: &Ran) {
         if let Some(file_id) = crate::driver::left_open(&ran.replies) {
@@ -221,17 +193,6 @@ fn refusal_of(statuses: &[NtStatus]) -> Refusal {
         }
         _ => Refusal::Request,
     }
-}
-
-/// The output of an IOCTL.
-pub(crate) fn ioctl_output(reply: &Reply) -> Result<&[u8]> {
-    Ok(IoctlResponse::decode(&mut reply.body())?.output)
-}
-
-/// The information that a QUERY_INFO gave.
-pub(crate) fn information<I: FileInformation>(reply: &Reply) -> Result<I> {
-    let output = QueryInfoResponse::decode(&mut reply.body())?.output;
-    Ok(I::decode(output)?)
 }
 
 #[cfg(test)]

@@ -4,15 +4,16 @@ use std::fmt;
 use std::sync::Arc;
 
 use ropeway_block::{Block, BlockMut};
-use ropeway_smb_proto::wire::NtStatus;
 use ropeway_smb_proto::wire::change_notify::{
     ChangeNotifyResponse, CompletionFilter, FileNotifyInformation, decode_changes,
 };
 use ropeway_smb_proto::wire::fsctl::CtlCode;
+use ropeway_smb_proto::wire::fsctl::ranges::DuplicateExtents;
 use ropeway_smb_proto::wire::info::{FileInfoClass, FileInformation};
 use ropeway_smb_proto::wire::ioctl::IoctlResponse;
 use ropeway_smb_proto::wire::query_info::{QueryInfoResponse, SecurityInformation};
 use ropeway_smb_proto::wire::write::WriteResponse;
+use ropeway_smb_proto::wire::{NtStatus, Writer};
 
 use crate::link::Outcome;
 use crate::opened::{HandleInner, is_stale, mark_replay};
@@ -249,8 +250,68 @@ impl Handle {
         if reply.status() != NtStatus::BUFFER_OVERFLOW {
             check("control", reply)?;
         }
+        let writes = [
+            CtlCode::SRV_COPYCHUNK,
+            CtlCode::SRV_COPYCHUNK_WRITE,
+            CtlCode::SET_ZERO_DATA,
+        ];
+        if writes.contains(&code) {
+            self.inner.wrote();
+        }
         let output = IoctlResponse::decode(&mut reply.body())?.output.to_vec();
         Ok((reply.status(), output))
+    }
+
+    /// Shares a range of `source`'s content with this file, which may not have it before (FSCTL_DUPLICATE_EXTENTS_TO_FILE,
+    /// [MS-FSCC] 2.3.7): nothing is copied. Both are open on the same volume by the same client; the server says what
+    /// offsets and lengths it takes (whole clusters, in general).
+    ///
+    /// # Errors
+    /// `STATUS_NOT_SAME_DEVICE` without asking if the clients differ; what any request may meet.
+    pub async fn duplicate_extents(
+        &self,
+        source: &Self,
+        source_offset: u64,
+        target_offset: u64,
+        byte_count: u64,
+    ) -> Result<()> {
+        let op = "share content";
+        let (here, there) = (self.inner.share.client(), source.inner.share.client());
+        if !Arc::ptr_eq(here.link(), there.link()) {
+            return Err(Error::refused(op, NtStatus::NOT_SAME_DEVICE));
+        }
+        for _ in 0..ATTEMPTS {
+            let from = source.inner.opened().await?;
+            let at = self.inner.opened().await?;
+            if !Arc::ptr_eq(&from.session, &at.session) {
+                // One of them was opened again meanwhile; then so is the other.
+                continue;
+            }
+            let request = DuplicateExtents {
+                source: from.file_id,
+                source_file_offset: source_offset,
+                target_file_offset: target_offset,
+                byte_count,
+            };
+            let mut input = Vec::new();
+            request.encode(&mut Writer::new(&mut input));
+            let code = CtlCode::DUPLICATE_EXTENTS_TO_FILE;
+            let operation = ops::ioctl(at.tree.id, at.file_id, code, &input, 0);
+            match at.session.exchange(at.tree.chain(vec![operation]), 0).await {
+                Outcome::Replied(replies) => {
+                    let reply = first(&replies)?;
+                    if reply.status() == NtStatus::NETWORK_SESSION_EXPIRED {
+                        continue;
+                    }
+                    check(op, reply)?;
+                    self.inner.wrote();
+                    return Ok(());
+                }
+                Outcome::Lost { .. } => {}
+                Outcome::Failed { error, .. } => return Err(error),
+            }
+        }
+        Err(Error::Lost(LostReason::Closed))
     }
 
     /// Waits for changes in this directory. An empty list: too many to tell, look for yourself.

@@ -26,8 +26,15 @@ async fn connect(smbd: &Smbd) -> Client {
 }
 
 async fn tree(client: &Client, share: &str, base: &str) -> Arc<SmbTree> {
+    tree_with(client, share, base, false).await
+}
+
+async fn tree_with(client: &Client, share: &str, base: &str, acls: bool) -> Arc<SmbTree> {
     let share = client.share(share).await.unwrap();
-    let options = SmbTreeOptions::default();
+    let options = SmbTreeOptions {
+        acls,
+        ..SmbTreeOptions::default()
+    };
     Arc::new(SmbTree::open(share, base, options).await.unwrap())
 }
 
@@ -42,19 +49,22 @@ fn path(text: &str) -> RelPath {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_share_keeps_the_contract() {
     let folder = tempfile::tempdir().unwrap();
-    let share = Share::new("data", folder.path());
-    let smbd = or_skip!(Smbd::builder().user("alice", "secret").share(share).start());
+    let share = |name| Share::new(name, folder.path());
+    let builder = Smbd::builder().user("alice", "secret").share(share("data"));
+    let smbd = or_skip!(builder.share(share("all").streams().acls()).start());
     let client = connect(&smbd).await;
     let pool = Pool::new(1 << 16, 8);
     let count = AtomicUsize::new(0);
-    let make = || -> Arc<dyn Tree> {
-        let base = format!("rule{}", count.fetch_add(1, Ordering::Relaxed));
-        fs::create_dir(folder.path().join(&base)).unwrap();
-        let runtime = tokio::runtime::Handle::current();
-        tokio::task::block_in_place(|| runtime.block_on(tree(&client, "data", &base)))
-    };
-    contract::check_tree(make, &pool).await;
-    assert_eq!(pool.available(), 8, "all blocks came back");
+    for (name, acls) in [("data", false), ("all", true)] {
+        let make = || -> Arc<dyn Tree> {
+            let base = format!("rule{}", count.fetch_add(1, Ordering::Relaxed));
+            fs::create_dir(folder.path().join(&base)).unwrap();
+            let runtime = tokio::runtime::Handle::current();
+            tokio::task::block_in_place(|| runtime.block_on(tree_with(&client, name, &base, acls)))
+        };
+        contract::check_tree(make, &pool).await;
+        assert_eq!(pool.available(), 8, "all blocks came back");
+    }
 }
 
 async fn copy(source: Arc<dyn Tree>, target: Arc<dyn Tree>, to: &str, durability: Durability) {

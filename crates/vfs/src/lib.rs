@@ -30,7 +30,8 @@ pub use clock::{Clock, SystemClock, VirtualClock};
 pub use error::{Error, ErrorKind, Op, Result, Verdict};
 pub use memory::MemoryTree;
 pub use metadata::{
-    Capabilities, DirEntry, FileId, Kind, Loss, Metadata, MetadataChange, Owner, Preserve, Timestamp, Xattr,
+    Capabilities, DirEntry, FileId, Kind, Loss, Metadata, MetadataChange, Owner, Preserve, SDDL_XATTR,
+    STREAM_XATTR_PREFIX, Timestamp, Xattr,
 };
 pub use path::{Name, RelPath};
 pub use small::{GetSmall, GotSmall, PutSmall};

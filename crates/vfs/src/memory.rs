@@ -62,6 +62,8 @@ fn capabilities_full() -> Capabilities {
         owners: true,
         modes: true,
         xattrs: true,
+        short_xattrs: false,
+        security: false,
         symlinks: true,
         hard_links: true,
         special_files: true,

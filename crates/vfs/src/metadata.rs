@@ -98,6 +98,8 @@ pub struct Metadata {
     pub device: Option<(u32, u32)>,
     /// DOS attributes ([MS-FSCC] 2.6), where kept.
     pub dos_attributes: Option<u32>,
+    /// Whether it has extended attributes, where that is told without asking for them; `Some(false)` saves the question.
+    pub has_xattrs: Option<bool>,
 }
 
 impl Metadata {
@@ -117,6 +119,7 @@ impl Metadata {
             links: 1,
             device: None,
             dos_attributes: None,
+            has_xattrs: None,
         }
     }
 
@@ -139,6 +142,13 @@ pub struct DirEntry {
     /// Its attributes.
     pub metadata: crate::Result<Metadata>,
 }
+
+/// The extended attribute that holds a share's security descriptor (owner, group, DACL) as text ([MS-DTYP] 2.5.1). Read
+/// with an empty value: there is one, and it may not be read.
+pub const SDDL_XATTR: &[u8] = b"user.ropeway.sddl";
+
+/// What the names of named streams begin with, as extended attributes.
+pub const STREAM_XATTR_PREFIX: &[u8] = b"user.DosStream.";
 
 /// An extended attribute.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -242,10 +252,22 @@ pub enum Loss {
 }
 
 impl Loss {
+    /// What is lost with an extended attribute of this name.
+    pub fn of_xattr(name: &[u8]) -> Self {
+        match name {
+            SDDL_XATTR | b"system.posix_acl_access" | b"system.posix_acl_default" => Self::Acl,
+            b"security.capability" => Self::Capability,
+            // What Samba keeps there: attributes and the time of creation.
+            b"user.DOSATTRIB" => Self::DosAttributes,
+            name if name.starts_with(STREAM_XATTR_PREFIX) => Self::Stream,
+            _ => Self::Xattr,
+        }
+    }
+
     /// A phrase for the summary: "N PHRASE".
     pub fn describe(self) -> &'static str {
         match self {
-            Self::Owner => "owners not set (needs root)",
+            Self::Owner => "owners not set (needs root, or a privilege on the server)",
             Self::Mode => "permissions not kept by the target",
             Self::Times => "times not kept by the target",
             Self::Xattr => "extended attributes not kept",
@@ -269,7 +291,7 @@ impl Capabilities {
 
     /// Whether any extended attribute is worth reading for this target.
     pub fn takes_xattrs(&self) -> bool {
-        self.xattrs || self.named_streams
+        self.xattrs || self.short_xattrs || self.named_streams || self.security
     }
 }
 
@@ -292,6 +314,11 @@ pub struct Capabilities {
     pub modes: bool,
     /// Extended attributes can be stored.
     pub xattrs: bool,
+    /// Extended attributes of the user's name space can be stored as SMB has them ([MS-FSCC] 2.4.16): names in ASCII
+    /// whose case means nothing, values of 1 to 65,535 bytes. What does not fit is a [`Loss`].
+    pub short_xattrs: bool,
+    /// Security descriptors can be stored; they are seen as the extended attribute [`SDDL_XATTR`].
+    pub security: bool,
     /// A filled folder can be renamed, and keeps its content (fusefat loses it).
     pub folder_renames: bool,
     /// A file that is open may be replaced or removed, and lives on until it is closed (SMB servers refuse).

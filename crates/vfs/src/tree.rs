@@ -257,6 +257,13 @@ pub trait Tree: Send + Sync + 'static {
         Err(batch)
     }
 
+    /// Whether files of `source` may be copied here without passing through this machine, by
+    /// [`reflink_from`](File::reflink_from) or [`copy_range_from`](File::copy_range_from): both lie on one server.
+    fn copies_inside(&self, source: &dyn Tree) -> bool {
+        let _ = source;
+        false
+    }
+
     /// Writes a small file whole, attributes and final name included: one round trip where the tree can. Returns what
     /// could not be kept.
     ///

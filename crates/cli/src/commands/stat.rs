@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use ropeway_vfs::{Kind, Metadata};
+use ropeway_vfs::{Kind, Metadata, SDDL_XATTR, STREAM_XATTR_PREFIX, Xattr};
+use serde_json::{Map, Value, json};
 
 use super::ls::printable;
 use super::nodes::{self, DOS_ATTRIBUTES, Voice, fields, local_time, marks};
@@ -16,7 +17,12 @@ use crate::ui::format;
 /// # Errors
 /// The only argument cannot be looked at.
 pub(crate) fn run(args: &StatArgs) -> Result<u8, Failure> {
-    let servers = Servers::new(&args.share)?;
+    // Security descriptors are asked for whether they are to be kept or not.
+    let share = crate::args::ShareArgs {
+        acls: true,
+        ..args.share.clone()
+    };
+    let servers = Servers::new(&share)?;
     nodes::run(&servers, async {
         let mut voice = Voice::new(args.json);
         for path in &args.paths {
@@ -35,16 +41,80 @@ async fn show(path: &Path, servers: &Servers, voice: &mut Voice) -> Result<(), F
         _ => None,
     };
     let link = link.map(|text| printable(&String::from_utf8_lossy(&text)));
+    // What cannot be read is left out, as is whatever else is not known.
+    let extras = Extras::of(&spot.tree.xattrs(&spot.path).await.unwrap_or_default());
     voice.done();
     if voice.is_json() {
-        voice.object("node", fields(&spot.shown, &metadata, link.as_deref()));
+        let mut known = fields(&spot.shown, &metadata, link.as_deref());
+        known.extend(extras.fields());
+        voice.object("node", known);
         return Ok(());
     }
     voice.line(&printable(&spot.shown));
-    for (name, value) in rows(&metadata, link) {
+    for (name, value) in rows(&metadata, link).into_iter().chain(extras.rows()) {
         voice.line(&format!("  {name:<12}{value}"));
     }
     Ok(())
+}
+
+/// What a node has beside content and attributes.
+#[derive(Default)]
+struct Extras {
+    /// Owner, group and DACL as text ([MS-DTYP] 2.5.1).
+    sddl: Option<String>,
+    /// Names and sizes of alternate data streams.
+    streams: Vec<(String, usize)>,
+    /// Names and sizes of the other extended attributes.
+    xattrs: Vec<(String, usize)>,
+}
+
+impl Extras {
+    fn of(xattrs: &[Xattr]) -> Self {
+        let mut extras = Self::default();
+        for xattr in xattrs {
+            let name = |bytes: &[u8]| printable(&String::from_utf8_lossy(bytes));
+            let stream = xattr.name.strip_prefix(STREAM_XATTR_PREFIX);
+            let stream = stream.map(|stream| stream.strip_suffix(b":$DATA").unwrap_or(stream));
+            match stream {
+                // A 0 stands behind a stream's content, as Samba keeps it.
+                Some(stream) => {
+                    let size = xattr.value.len().saturating_sub(1);
+                    extras.streams.push((name(stream), size));
+                }
+                None if xattr.name == SDDL_XATTR => {
+                    extras.sddl = (!xattr.value.is_empty()).then(|| name(&xattr.value));
+                }
+                None => extras.xattrs.push((name(&xattr.name), xattr.value.len())),
+            }
+        }
+        extras
+    }
+
+    fn fields(&self) -> Map<String, Value> {
+        let list = |list: &[(String, usize)]| {
+            let objects = list
+                .iter()
+                .map(|(name, size)| json!({"name": name, "size": size}));
+            (!list.is_empty()).then(|| Value::Array(objects.collect()))
+        };
+        let known = [
+            ("sddl", self.sddl.clone().map(Value::from)),
+            ("streams", list(&self.streams)),
+            ("xattrs", list(&self.xattrs)),
+        ];
+        let known = known.into_iter();
+        known
+            .filter_map(|(name, value)| Some((name.to_owned(), value?)))
+            .collect()
+    }
+
+    fn rows(self) -> impl Iterator<Item = (&'static str, String)> {
+        let sized = |kind| move |(name, size): (String, usize)| (kind, format!("{name} ({size})"));
+        let streams = self.streams.into_iter().map(sized("stream"));
+        let xattrs = self.xattrs.into_iter().map(sized("xattr"));
+        let sddl = self.sddl.into_iter().map(|sddl| ("security", sddl));
+        sddl.chain(streams).chain(xattrs)
+    }
 }
 
 fn rows(metadata: &Metadata, link: Option<String>) -> Vec<(&'static str, String)> {

@@ -87,7 +87,10 @@ fn losses_are_named() {
     let mut outcome = done();
     outcome.summary.losses = [(Loss::Owner, 1200)].into();
     let lines = final_lines(&outcome, &about(Durability::End, false), false);
-    assert_eq!(lines[2], "   note: 1,200 owners not set (needs root)");
+    assert_eq!(
+        lines[2],
+        "   note: 1,200 owners not set (needs root, or a privilege on the server)"
+    );
 }
 
 #[test]

@@ -8,6 +8,7 @@
 #![allow(unused_imports, unused_macros, reason = "each test binary uses its part")]
 
 mod compare;
+mod ground;
 mod run;
 mod snapshot;
 mod tree;
@@ -18,6 +19,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 pub(crate) use compare::{Compare, content_same, no_temporaries, same};
+pub(crate) use ground::{Ground, has_xattrs, lost, set_xattr, xattr};
 pub(crate) use run::{Finished, NOBODY, Place, Run, Running};
 pub(crate) use snapshot::{Entry, Snapshot, snapshot};
 pub(crate) use tree::{

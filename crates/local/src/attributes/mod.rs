@@ -72,7 +72,7 @@ pub(crate) fn set(
         } else {
             wanted
                 .iter()
-                .for_each(|xattr| lose(&mut losses, xattr::loss(&xattr.name)));
+                .for_each(|xattr| lose(&mut losses, Loss::of_xattr(&xattr.name)));
         }
     }
     if change.accessed.is_some() || change.modified.is_some() {

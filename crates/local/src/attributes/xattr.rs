@@ -19,7 +19,6 @@ use super::Node;
 pub(crate) const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
 /// The ACL that new entries of a folder get.
 pub(crate) const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
-const CAPABILITY: &[u8] = b"security.capability";
 const SELINUX: &[u8] = b"security.selinux";
 
 /// Largest list of names and largest value of the kernel (XATTR_LIST_MAX, XATTR_SIZE_MAX of linux/limits.h).
@@ -146,19 +145,10 @@ pub(crate) fn lose(name: &[u8], error: Errno, losses: &mut Vec<Loss>) -> rustix:
         | Errno::TOOBIG
         | Errno::NOSPC
         | Errno::NODATA => {
-            super::lose(losses, loss(name));
+            super::lose(losses, Loss::of_xattr(name));
             Ok(())
         }
         error => Err(error),
-    }
-}
-
-/// The loss that the loss of this attribute is.
-pub(crate) fn loss(name: &[u8]) -> Loss {
-    match name {
-        ACL_ACCESS | ACL_DEFAULT => Loss::Acl,
-        CAPABILITY => Loss::Capability,
-        _ => Loss::Xattr,
     }
 }
 

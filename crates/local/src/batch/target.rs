@@ -170,7 +170,7 @@ impl<'a> Targets<'a> {
         }
         for xattr in xattrs {
             if !volume.xattrs {
-                lose(losses, xattr::loss(&xattr.name));
+                lose(losses, Loss::of_xattr(&xattr.name));
             } else if let Err(error) = xattr::set(&node, &xattr.name, &xattr.value) {
                 xattr::lose(&xattr.name, error, losses)?;
             }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures_util::StreamExt as _;
 use futures_util::future::try_join_all;
 use ropeway_block::{Block, BlockMut};
-use ropeway_smb_proto::wire::create::{CreateDisposition, CreateOptions};
+use ropeway_smb_proto::wire::create::{CreateAction, CreateDisposition, CreateOptions};
 use ropeway_smb_proto::wire::info::{FileAllInformation, FileEndOfFileInformation};
 use ropeway_smb_proto::wire::{FileAttributes, FileTime, NtStatus};
 use ropeway_vfs::{
@@ -40,6 +40,8 @@ pub struct SmbFile {
     length: AtomicU64,
     pub(super) sparse: AtomicBool,
     pub(super) ranges: Mutex<Ranges>,
+    /// Extended attributes were set by this open, which may have made the file.
+    has_attributes: AtomicBool,
     /// Set while something is written and not flushed.
     unflushed: Mutex<Option<Ticket>>,
     /// What names this open as the source of copies inside the server.
@@ -108,6 +110,7 @@ impl SmbFile {
             length,
             sparse: AtomicBool::new(sparse),
             ranges: Mutex::new(Ranges::new(holes)),
+            has_attributes: AtomicBool::new(false),
             unflushed: Mutex::default(),
             resume_key: tokio::sync::OnceCell::new(),
             handle: Some(handle),
@@ -138,7 +141,7 @@ impl SmbFile {
         }
     }
 
-    async fn cut(&self, length: u64) -> Result<()> {
+    pub(super) async fn cut(&self, length: u64) -> Result<()> {
         self.touch();
         let end = FileEndOfFileInformation { end_of_file: length };
         let set = self.handle().set(&end).await;
@@ -234,7 +237,7 @@ impl SmbFile {
         let all = self.handle().query::<FileAllInformation>().await;
         let all = all.map_err(|error| self.fault(Op::Stat, error))?;
         self.length.fetch_max(all.standard.end_of_file, Ordering::AcqRel);
-        Ok(map::all(&all, self.tree.volume))
+        Ok(self.tree.all(&all))
     }
 
     async fn set(&self, change: &MetadataChange) -> Result<Vec<Loss>> {
@@ -242,11 +245,13 @@ impl SmbFile {
             return self.tree.set_metadata(&self.path, change).await;
         }
         let mut losses = map::losses(change);
-        if let Some(xattrs) = &change.xattrs {
-            self.tree
-                .set_xattrs(&self.path, xattrs, false, &mut losses)
-                .await?;
-        }
+        let tree = &self.tree;
+        let is_new = self.handle().created().action == CreateAction::CREATED;
+        let is_first = is_new && !self.has_attributes.swap(true, Ordering::AcqRel);
+        let sddl = match &change.xattrs {
+            Some(xattrs) => tree.set_xattrs(&self.path, xattrs, is_first, &mut losses).await?,
+            None => None,
+        };
         if let Some(basic) = map::change(change, false) {
             let set = self.handle().set(&basic).await;
             set.map_err(|error| self.fault(Op::SetAttributes, error))?;
@@ -254,6 +259,9 @@ impl SmbFile {
                 // Samba 4.17 forgets that a file is sparse when it is given a creation time.
                 self.set_sparse().await;
             }
+        }
+        if let Some(sddl) = sddl {
+            tree.set_sddl(&self.path, sddl, &mut losses).await?;
         }
         Ok(losses)
     }

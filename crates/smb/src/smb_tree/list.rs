@@ -72,7 +72,7 @@ impl SmbListing {
     }
 
     async fn metadata(&self, record: &DirectoryRecord, path: &RelPath) -> Result<Metadata> {
-        let mut metadata = map::record(record, self.tree.volume);
+        let mut metadata = self.tree.record(record);
         if !record.attributes.contains(FileAttributes::REPARSE_POINT) {
             return Ok(metadata);
         }

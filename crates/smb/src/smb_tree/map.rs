@@ -5,7 +5,7 @@ use ropeway_smb_proto::wire::info::{
     DirectoryRecord, FileAllInformation, FileBasicInformation, FsAttributes,
 };
 use ropeway_smb_proto::wire::{FileAttributes, FileTime};
-use ropeway_vfs::{Capabilities, FileId, Kind, Loss, Metadata, MetadataChange, Timestamp, Xattr};
+use ropeway_vfs::{Capabilities, FileId, Kind, Loss, Metadata, MetadataChange, Timestamp};
 
 use crate::{Created, Volume};
 
@@ -153,16 +153,6 @@ pub(super) fn losses(change: &MetadataChange) -> Vec<Loss> {
     losses
 }
 
-/// What is lost with an extended attribute that is neither a stream nor a security descriptor.
-pub(super) fn xattr_loss(xattr: &Xattr) -> Loss {
-    match xattr.name.as_slice() {
-        b"system.posix_acl_access" | b"system.posix_acl_default" => Loss::Acl,
-        b"security.capability" => Loss::Capability,
-        name if name.starts_with(super::streams::PREFIX) => Loss::Stream,
-        _ => Loss::Xattr,
-    }
-}
-
 /// What a share can hold. That its names are case-sensitive is not believed: NTFS and Samba say so of shares on which
 /// they are not.
 pub(super) fn capabilities(volume: &Volume, acls: bool) -> Capabilities {
@@ -182,6 +172,9 @@ pub(super) fn capabilities(volume: &Volume, acls: bool) -> Capabilities {
         owners: false,
         modes: false,
         xattrs: false,
+        // Samba has them and does not say so, and may be told not to: then it refuses.
+        short_xattrs: can(FsAttributes::SUPPORTS_EXTENDED_ATTRIBUTES) || says_ntfs,
+        security: acls,
         folder_renames: true,
         replaces_open: false,
         creation_times: true,
@@ -194,7 +187,7 @@ pub(super) fn capabilities(volume: &Volume, acls: bool) -> Capabilities {
         page_cache: false,
         batches_in_flight: BATCHES_IN_FLIGHT,
         small_in_flight: SMALL_IN_FLIGHT,
-        named_streams: acls || can(FsAttributes::NAMED_STREAMS),
+        named_streams: can(FsAttributes::NAMED_STREAMS),
     }
 }
 

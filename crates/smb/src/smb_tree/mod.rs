@@ -2,17 +2,22 @@
 //!
 //! ```text
 //! SmbTree ── Inner ─┬─ Share            requests, limits, reconnects (the crate's)
-//!                   ├─ paths, map, errors, links, streams   what is one thing here and another there; pure
+//!                   ├─ paths, map, errors, links, eas   what is one thing here and another there; pure
+//!                   ├─ xattrs ── streams, eas, security     what is an extended attribute of a tree
+//!                   ├─ compound         open · one thing · close, in one round trip
 //!                   ├─ names, small     operations on paths
 //!                   └─ dirty            what `sync` has to flush
-//! SmbFile (file, ranges) · SmbListing (list) · SmbWatch (watch)
+//! SmbFile (file, ranges, clone) · SmbListing (list) · SmbWatch (watch)
 //! ```
 //!
 //! No operation follows a reparse point that is a link: everything is opened with FILE_OPEN_REPARSE_POINT
 //! ([MS-SMB2] 2.2.13), and servers refuse paths through one (STATUS_STOPPED_ON_SYMLINK). Samba resolves links on its own
 //! side; clients cannot see those. Durable means flushed: see [`dirty`]. Nothing passes through this machine's page cache.
 
+mod clone;
+mod compound;
 mod dirty;
+mod eas;
 mod errors;
 mod file;
 mod links;
@@ -21,12 +26,15 @@ mod map;
 mod names;
 mod paths;
 mod ranges;
+mod security;
 mod small;
 mod streams;
 mod watch;
+mod xattrs;
 
 use std::any::Any;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use ropeway_block::{BlockMut, Pool};
 use ropeway_smb_proto::wire::info::FsAttributes;
@@ -75,8 +83,16 @@ struct Inner {
     volume: u64,
     /// The share stores named streams.
     has_streams: bool,
+    /// The share said that it has no extended attributes, though it looked as if.
+    eas_refused: AtomicBool,
     /// The share can clone ranges.
     may_reflink: bool,
+    /// Bytes of a cluster, 0 if the share does not say.
+    cluster: u64,
+    /// Files may have checksums of their content (ReFS).
+    has_integrity: bool,
+    /// The share clones whole clusters only, the last one beyond the end of the file.
+    clones_by_clusters: AtomicBool,
     scratch: Pool,
     dirty: Dirty,
     /// Held for reading by each file that is being closed.
@@ -109,6 +125,10 @@ impl SmbTree {
             capabilities,
             volume: u64::from(volume.volume.volume_serial_number),
             has_streams: can(FsAttributes::NAMED_STREAMS),
+            eas_refused: AtomicBool::new(false),
+            cluster: volume.size.unit_bytes().unwrap_or(0),
+            has_integrity: can(FsAttributes::SUPPORTS_INTEGRITY_STREAMS),
+            clones_by_clusters: AtomicBool::new(false),
             may_reflink: can(FsAttributes::SUPPORTS_BLOCK_REFCOUNTING),
             scratch: Pool::new(SCRATCH.0, SCRATCH.1),
             dirty: Dirty::default(),
@@ -237,6 +257,11 @@ impl Tree for SmbTree {
     fn sync_dir<'a>(&'a self, dir: &'a RelPath) -> Pending<'a, Result<()>> {
         // Servers keep the order of names by themselves; there is no request for it.
         Box::pin(async move { self.inner.stat(Op::Sync, dir).await.map(drop) })
+    }
+
+    fn copies_inside(&self, source: &dyn Tree) -> bool {
+        let source = source.as_any().downcast_ref::<Self>();
+        source.is_some_and(|source| self.inner.is_same_server(&source.inner))
     }
 
     fn put_small(&self, put: PutSmall) -> Pending<'_, Result<Vec<Loss>>> {

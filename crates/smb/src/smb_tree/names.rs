@@ -7,16 +7,18 @@ use ropeway_smb_proto::upcase;
 use ropeway_smb_proto::wire::create::{AccessMask, CreateDisposition, CreateOptions};
 use ropeway_smb_proto::wire::fsctl::CtlCode;
 use ropeway_smb_proto::wire::fsctl::reparse::{REPARSE_BUFFER_MAX, ReparseData};
-use ropeway_smb_proto::wire::info::{FileBasicInformation, FileDispositionInformation, FileLinkInformation};
+use ropeway_smb_proto::wire::info::{
+    DirectoryRecord, FileAllInformation, FileBasicInformation, FileDispositionInformation,
+    FileLinkInformation,
+};
 use ropeway_smb_proto::wire::{FileAttributes, NtStatus, Text};
 use ropeway_vfs::{Error, ErrorKind, Kind, Loss, Metadata, MetadataChange, Name, Op, RelPath, Result, Space};
 
+use super::compound::{self, Compound};
 use super::errors::{fault, found};
 use super::links::{self, Special};
 use super::{Inner, map};
-use crate::compound::ioctl_output;
 use crate::dfs::Route;
-use crate::tree::Replay;
 use crate::{Error as ClientError, OpenFile, ops};
 
 /// Questions about single nodes at once; the connection's credits bound it further. A guess.
@@ -33,6 +35,11 @@ impl Inner {
             Err(error) => error,
         };
         let mut refined = fault(op, path, error.clone());
+        if error.status() == Some(NtStatus::STOPPED_ON_SYMLINK)
+            && let Some(sentence) = self.link_in(op, path).await
+        {
+            refined.source = Some(std::io::Error::other(sentence));
+        }
         if error.status() != Some(NtStatus::OBJECT_PATH_NOT_FOUND) {
             return Err(refined);
         }
@@ -53,11 +60,55 @@ impl Inner {
         Err(refined)
     }
 
+    /// Metadata of an answer to a query.
+    pub(super) fn all(&self, all: &FileAllInformation) -> Metadata {
+        let mut metadata = map::all(all, self.volume);
+        metadata.has_xattrs = self.told_xattrs(all.basic.attributes, all.ea.ea_size);
+        metadata
+    }
+
+    /// Metadata of a directory's record.
+    pub(super) fn record(&self, record: &DirectoryRecord) -> Metadata {
+        let mut metadata = map::record(record, self.volume);
+        metadata.has_xattrs = self.told_xattrs(record.attributes, record.ea_size);
+        metadata
+    }
+
+    /// Whether a node has anything that is shown as an extended attribute, where its `EaSize` tells: it says nothing about
+    /// streams and security descriptors, and is the tag of a reparse point ([MS-FSCC] 2.4.17).
+    fn told_xattrs(&self, attributes: FileAttributes, ea_size: u32) -> Option<bool> {
+        let only_eas = !self.has_streams && !self.options.acls;
+        (only_eas && !attributes.contains(FileAttributes::REPARSE_POINT)).then_some(ea_size > 0)
+    }
+
+    /// Which link a path leads through, as a sentence: the server says it only in the answer to the CREATE that failed
+    /// ([MS-SMB2] 2.2.2.2.1), or not at all (macOS).
+    async fn link_in(&self, op: Op, path: &RelPath) -> Option<String> {
+        let mut at = RelPath::root();
+        for name in path.components() {
+            at = at.join(&name);
+            let text = self.base.text(op, &at).ok()?;
+            let read = match self.read_reparse(&text).await {
+                Ok(read) => read,
+                // Further down than the link itself.
+                Err(error) if error.status() == Some(NtStatus::STOPPED_ON_SYMLINK) => return None,
+                Err(_) => continue,
+            };
+            if let Some(target) = read.and_then(|special| special.text) {
+                let target = String::from_utf8_lossy(&target).into_owned();
+                return Some(format!(
+                    "{at} is a symbolic link to {target:?}, and links are not followed (STATUS_STOPPED_ON_SYMLINK)"
+                ));
+            }
+        }
+        None
+    }
+
     /// Metadata of a node itself.
     pub(super) async fn stat(&self, op: Op, path: &RelPath) -> Result<Metadata> {
         let text = self.base.text(op, path)?;
         let all = self.refined(op, path, self.share.stat(&text).await).await?;
-        let mut metadata = map::all(&all, self.volume);
+        let mut metadata = self.all(&all);
         if all.basic.attributes.contains(FileAttributes::REPARSE_POINT) {
             self.look_into(op, path, &mut metadata).await?;
         }
@@ -78,20 +129,18 @@ impl Inner {
     /// What a reparse point is; `None` for those whose content the server shows.
     async fn special(&self, op: Op, path: &RelPath) -> Result<Option<Special>> {
         let text = self.base.text(op, path)?;
-        let open = OpenFile::metadata(AccessMask::READ_ATTRIBUTES);
-        let ask = |tree, file| {
-            let code = CtlCode::GET_REPARSE_POINT;
-            ops::ioctl(tree, file, code, &[], REPARSE_BUFFER_MAX)
-        };
-        let reply = self
-            .share
-            .on("read a reparse point", &text, &open, Replay::Safe, ask)
-            .await;
-        let read = reply.and_then(|reply| {
-            let output = ioctl_output(&reply)?;
-            Ok(Special::of(&ReparseData::decode(output)?))
-        });
+        let read = self.read_reparse(&text).await;
         self.refined(op, path, read).await
+    }
+
+    async fn read_reparse(&self, text: &Text) -> crate::Result<Option<Special>> {
+        let open = OpenFile::metadata(AccessMask::READ_ATTRIBUTES);
+        let reply = Compound::open("read a reparse point", text, &open)
+            .ioctl(CtlCode::GET_REPARSE_POINT, Vec::new(), REPARSE_BUFFER_MAX)
+            .run(&self.share)
+            .await?;
+        let output = compound::ioctl_output(&reply)?;
+        Ok(Special::of(&ReparseData::decode(output)?))
     }
 
     pub(super) async fn lookup(
@@ -166,7 +215,7 @@ impl Inner {
                 let Some(name) = super::paths::name_of(&record.name) else {
                     continue;
                 };
-                let mut metadata = map::record(&record, self.volume);
+                let mut metadata = self.record(&record);
                 if record.attributes.contains(FileAttributes::REPARSE_POINT) {
                     self.look_into(Op::Stat, &dir.join(&name), &mut metadata).await?;
                 }
@@ -200,10 +249,10 @@ impl Inner {
             let sentence = "the link's text is longer than a server can keep";
             return Err(found(Op::Link, path, ErrorKind::NameRefused, sentence));
         };
-        let set = |tree, file| ops::ioctl(tree, file, CtlCode::SET_REPARSE_POINT, &data, 0);
-        let made = self
-            .share
-            .on("make a link", &text, &open, Replay::Once, set)
+        let made = Compound::open("make a link", &text, &open)
+            .once()
+            .ioctl(CtlCode::SET_REPARSE_POINT, data, 0)
+            .run(&self.share)
             .await;
         let Err(error) = made else { return Ok(()) };
         let taken = error.status() == Some(NtStatus::OBJECT_NAME_COLLISION);
@@ -243,17 +292,19 @@ impl Inner {
             self.base.new_text(Op::Link, new)?,
         );
         let open = OpenFile::metadata(AccessMask::WRITE_ATTRIBUTES | AccessMask::READ_ATTRIBUTES);
-        let share = &self.share;
-        let link = |tree, file| {
+        let share = self.share.clone();
+        let link = move |tree, file| {
             // Where DFS leads one name, it leads the other.
             let information = FileLinkInformation {
                 replace_if_exists: false,
-                name: Route::start(share, &name).path,
+                name: Route::start(&share, &name).path,
             };
             ops::set_file(tree, file, &information)
         };
-        let linked = share
-            .on("make a hard link", &from, &open, Replay::Once, link)
+        let linked = Compound::open("make a hard link", &from, &open)
+            .once()
+            .and(link)
+            .run(&self.share)
             .await;
         self.refined(Op::Link, new, linked.map(drop)).await
     }
@@ -294,9 +345,8 @@ impl Inner {
 
     async fn delete(&self, text: &Text, open: &OpenFile) -> crate::Result<()> {
         let disposition = FileDispositionInformation { delete_pending: true };
-        let set = |tree, file| ops::set_file(tree, file, &disposition);
-        let removed = self.share.on("remove", text, open, Replay::Once, set).await;
-        removed.map(drop)
+        let removed = Compound::open("remove", text, open).once().set(&disposition);
+        removed.run(&self.share).await.map(drop)
     }
 
     /// Takes the read-only attribute away; whether it was there.
@@ -320,9 +370,8 @@ impl Inner {
 
     pub(super) async fn set_basic(&self, text: &Text, change: &FileBasicInformation) -> crate::Result<()> {
         let open = OpenFile::metadata(AccessMask::WRITE_ATTRIBUTES);
-        let set = |tree, file| ops::set_file(tree, file, change);
-        let done = self.share.on("set attributes", text, &open, Replay::Safe, set);
-        done.await.map(drop)
+        let set = Compound::open("set attributes", text, &open).set(change);
+        set.run(&self.share).await.map(drop)
     }
 
     pub(super) async fn rename(&self, from: &RelPath, to: &RelPath, replace: bool) -> Result<()> {
@@ -408,9 +457,10 @@ impl Inner {
     pub(super) async fn set_metadata(&self, path: &RelPath, change: &MetadataChange) -> Result<Vec<Loss>> {
         let text = self.base.text(Op::SetAttributes, path)?;
         let mut losses = map::losses(change);
-        if let Some(xattrs) = &change.xattrs {
-            self.set_xattrs(path, xattrs, false, &mut losses).await?;
-        }
+        let sddl = match &change.xattrs {
+            Some(xattrs) => self.set_xattrs(path, xattrs, false, &mut losses).await?,
+            None => None,
+        };
         // A folder that is given no attributes must not be told it is a plain file.
         let is_directory = match change.dos_attributes {
             Some(_) => self.stat(Op::SetAttributes, path).await?.is_dir(),
@@ -422,6 +472,9 @@ impl Inner {
                 self.refined(Op::SetAttributes, path, set).await?;
             }
             None => self.stat(Op::SetAttributes, path).await.map(drop)?,
+        }
+        if let Some(sddl) = sddl {
+            self.set_sddl(path, sddl, &mut losses).await?;
         }
         Ok(losses)
     }
@@ -466,10 +519,8 @@ impl Inner {
         let mut open = OpenFile::metadata(AccessMask::WRITE_DATA);
         open.options |= CreateOptions::NON_DIRECTORY_FILE;
         // Once: after a loss the server may not have what was written before.
-        let flushed = self
-            .share
-            .on("flush", &text, &open, Replay::Once, ops::flush)
-            .await;
+        let flushed = Compound::open("flush", &text, &open).once().flush();
+        let flushed = flushed.run(&self.share).await;
         self.refined(Op::Sync, path, flushed.map(drop)).await
     }
 }

@@ -92,14 +92,14 @@ impl Ranges {
     }
 }
 
-fn encoded(encode: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
+pub(super) fn encoded(encode: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
     let mut bytes = Vec::new();
     encode(&mut Writer::new(&mut bytes));
     bytes
 }
 
 /// Whether a server merely does not do this.
-fn is_unsupported(error: &ClientError) -> bool {
+pub(super) fn is_unsupported(error: &ClientError) -> bool {
     matches!(
         error.status(),
         Some(
@@ -114,8 +114,16 @@ fn is_unsupported(error: &ClientError) -> bool {
     )
 }
 
+impl super::Inner {
+    /// Whether two shares are the same server's by the same login.
+    pub(super) fn is_same_server(&self, other: &Self) -> bool {
+        let (one, two) = (self.share.client().info(), other.share.client().info());
+        one.address == two.address && one.server_guid == two.server_guid
+    }
+}
+
 impl SmbFile {
-    async fn size(&self, op: Op) -> Result<u64> {
+    pub(super) async fn size(&self, op: Op) -> Result<u64> {
         let standard = self.handle().query::<FileStandardInformation>().await;
         Ok(standard.map_err(|error| self.fault(op, error))?.end_of_file)
     }
@@ -220,10 +228,9 @@ impl SmbFile {
     }
 
     /// The source, if both files are the same server's by the same login: then it may copy by itself.
-    fn same_server<'a>(&self, source: &'a dyn File) -> Option<&'a SmbFile> {
+    pub(super) fn same_server<'a>(&self, source: &'a dyn File) -> Option<&'a SmbFile> {
         let source = source.as_any().downcast_ref::<SmbFile>()?;
-        let (one, two) = (self.tree.share.client().info(), source.tree.share.client().info());
-        (one.address == two.address && one.server_guid == two.server_guid).then_some(source)
+        self.tree.is_same_server(&source.tree).then_some(source)
     }
 
     /// FSCTL_SRV_COPYCHUNK ([MS-SMB2] 3.3.5.15.6): up to the largest request that every server takes.
@@ -274,16 +281,6 @@ impl SmbFile {
             return Err(Error::new(Op::CopyRange, self.path(), ErrorKind::PeerMisbehaved));
         }
         Ok(Some(copied))
-    }
-
-    /// Shares the whole content where the file system can (ReFS, btrfs).
-    pub(super) async fn clone_from_file(&self, source: &dyn File) -> Result<bool> {
-        if !self.tree.may_reflink || self.same_server(source).is_none() {
-            return Ok(false);
-        }
-        // FSCTL_DUPLICATE_EXTENTS_TO_FILE names the source by its FileId, which a handle that may have been reopened
-        // keeps to itself; copies inside the server do the same there without sharing.
-        Ok(false)
     }
 }
 

@@ -9,15 +9,16 @@ use super::{SmbTree, map};
 
 /// Writes one: CREATE, WRITE, SET_INFO, FLUSH, rename, CLOSE in one compound.
 ///
-/// What the compound cannot hold (streams to set, content larger than one WRITE, a name that is refused because a
+/// What the compound cannot hold (extended attributes to set, content larger than one WRITE, a name that is refused because a
 /// folder or a read-only file stands there) goes step by step.
 pub(super) async fn put(tree: &SmbTree, put: PutSmall) -> Result<Vec<Loss>> {
     let inner = &tree.inner;
     let size = put.content.as_ref().map_or(0, |content| content.len());
-    let streams = put.change.xattrs.as_ref().is_some_and(|xattrs| {
-        inner.capabilities.takes_xattrs() && (!xattrs.is_empty() || put.create != Create::New)
+    let has_steps = put.change.xattrs.as_ref().is_some_and(|xattrs| {
+        let may_have = inner.capabilities.takes_xattrs() && put.create != Create::New;
+        may_have || xattrs.iter().any(|xattr| inner.takes(xattr))
     });
-    if size > inner.share.limits().write_max as usize || streams {
+    if size > inner.share.limits().write_max as usize || has_steps {
         return ropeway_vfs::small::put_by_steps(tree, put).await;
     }
     let path = inner.base.new_text(Op::Create, &put.path)?;
@@ -31,7 +32,7 @@ pub(super) async fn put(tree: &SmbTree, put: PutSmall) -> Result<Vec<Loss>> {
     };
     let mut losses = map::losses(&put.change);
     let xattrs = put.change.xattrs.iter().flatten();
-    losses.extend(xattrs.map(map::xattr_loss));
+    losses.extend(xattrs.map(|xattr| Loss::of_xattr(&xattr.name)));
     let basic = map::change(&put.change, false);
     let asks_basic = basic.is_some();
     let request = crate::PutSmall {

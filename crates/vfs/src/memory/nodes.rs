@@ -185,6 +185,7 @@ impl Node {
             links: self.links.max(1),
             device,
             dos_attributes: self.attributes.dos,
+            has_xattrs: None,
         }
     }
 }

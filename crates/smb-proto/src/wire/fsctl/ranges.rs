@@ -138,6 +138,39 @@ impl DuplicateExtents {
     }
 }
 
+/// FSCTL_GET_INTEGRITY_INFORMATION's answer and FSCTL_SET_INTEGRITY_INFORMATION's question ([MS-FSCC] 2.3.24, 2.3.79): how
+/// content is checked (ReFS). What the answer has behind is the volume's affair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Integrity {
+    /// The algorithm: 0 for none.
+    pub checksum_algorithm: u16,
+    /// `CHECKSUM_ENFORCEMENT_OFF` (1) lets damaged content be read.
+    pub flags: u32,
+}
+
+impl Integrity {
+    /// Reads the IOCTL's output or input.
+    ///
+    /// # Errors
+    /// Truncation.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        let mut reader = Reader::new(bytes, "FSCTL_INTEGRITY_INFORMATION_BUFFER");
+        let checksum_algorithm = reader.u16()?;
+        reader.skip(2)?;
+        Ok(Self {
+            checksum_algorithm,
+            flags: reader.u32()?,
+        })
+    }
+
+    /// Appends the IOCTL's input.
+    pub fn encode(&self, w: &mut Writer<'_>) {
+        w.u16(self.checksum_algorithm);
+        w.u16(0);
+        w.u32(self.flags);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -171,6 +204,8 @@ mod tests {
             let bytes = structure(|w| duplicate.encode(w));
             prop_assert_eq!(bytes.len(), 40);
             prop_assert_eq!(DuplicateExtents::decode(&bytes), Ok(duplicate));
+            let integrity = Integrity { checksum_algorithm: numbers[0] as u16, flags: numbers[1] as u32 };
+            prop_assert_eq!(Integrity::decode(&structure(|w| integrity.encode(w))), Ok(integrity));
         }
     }
 
@@ -188,6 +223,7 @@ mod tests {
                 AllocatedRange::decode(bytes).is_ok(),
                 AllocatedRange::decode_list(bytes).is_ok(),
                 DuplicateExtents::decode(bytes).is_ok(),
+                Integrity::decode(bytes).is_ok(),
             )
         });
     }

@@ -1,0 +1,129 @@
+//! Names that shares cannot hold, and links, with the real binary against a private smbd.
+
+#![allow(clippy::unwrap_used, reason = "a failed set-up fails the test")]
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use ropeway_peers::or_skip;
+use support::{Ground, lost, text};
+
+#[test]
+fn names_are_mapped_and_come_back() {
+    let ground = or_skip!(Ground::start(&["data"], |_, share| share));
+    let source = ground.place.folder("source");
+    let mapped: &[&[u8]] = &[
+        b"a:b",
+        b"what?",
+        b"star*",
+        b"back\\slash",
+        b"pipe|",
+        b"tab\t",
+        b"end.",
+        b"end ",
+        b"CON",
+        b"nul.txt",
+        b"\xff raw",
+        b"\xed\xa0\xbd lone surrogate",
+        b"\xef\x80\xa2 private",
+    ];
+    let plain: &[&[u8]] = &[
+        "é".as_bytes(),
+        "e\u{301}".as_bytes(),
+        "日本語 🚠".as_bytes(),
+        b" leading",
+        b"~1",
+    ];
+    for name in mapped.iter().chain(plain) {
+        fs::write(source.join(support::name_bytes(name)), name).unwrap();
+        let folder = [*name, b" dir."].concat();
+        fs::create_dir(source.join(support::name_bytes(&folder))).unwrap();
+        text(&source.join(support::name_bytes(&folder)).join("leaf"), "leaf");
+    }
+    let from = source.to_str().unwrap();
+    let up = ground.copy(&[], from, &ground.url("data/tree"));
+    let folders = mapped.len() + plain.len();
+    assert_eq!(lost(&up, "name"), (mapped.len() + folders) as u64, "{up}");
+    let notes: Vec<_> = up
+        .json()
+        .into_iter()
+        .filter(|line| line["type"] == "note")
+        .collect();
+    let twins = notes
+        .iter()
+        .filter(|note| note["message"].as_str().unwrap().contains("looks the same"));
+    assert_eq!(twins.count(), 2, "a file and a folder: {up}");
+    let again = ground.copy(&[], from, &ground.url("data/tree"));
+    assert_eq!(again.number("bytes_sent"), 0, "{again}");
+    let back = ground.place.join("back");
+    ground.copy(&[], &ground.url("data/tree"), back.to_str().unwrap());
+    support::content_same(&source, &back);
+    ground.run("check").args([from, &ground.url("data/tree")]).ok();
+    // Names that are one on the share: the second is listed, and the first stays as it was.
+    let twins = ground.place.folder("twins");
+    text(&twins.join("Same"), "one");
+    text(&twins.join("same"), "other");
+    text(&twins.join("further"), "further");
+    let finished = ground
+        .run("copy")
+        .args(["--json", "twins"])
+        .arg(ground.url("data"))
+        .exits(2);
+    assert_eq!(
+        (finished.number("errors"), finished.number("files")),
+        (1, 2),
+        "{finished}"
+    );
+    assert!(finished.mentions("differs only in case"), "{finished}");
+    // Refused if that is asked for.
+    let run = ground.run("copy").args(["--json", "--names", "refuse", "-T"]);
+    let refused = run.args([from, &ground.url("data/refused")]).exits(2);
+    assert!(refused.number("errors") >= 2 * mapped.len() as u64, "{refused}");
+}
+
+#[test]
+fn links_are_told_and_those_of_the_server_followed_by_it() {
+    let ground = or_skip!(Ground::start(&["data"], |_, share| share));
+    let source = ground.place.folder("source");
+    text(&source.join("file"), "content");
+    symlink("file", source.join("link")).unwrap();
+    let run = ground
+        .run("copy")
+        .args(["--json", "-T", source.to_str().unwrap()]);
+    let finished = run.arg(ground.url("data/up")).exits(2);
+    assert_eq!(
+        (finished.number("errors"), finished.number("files")),
+        (1, 1),
+        "{finished}"
+    );
+    let error = &finished.of_type("item_error")[0];
+    assert_eq!(error["path"], "up/link", "{finished}");
+    assert!(!ground.behind("data/up/link").exists() && ground.behind("data/up/file").exists());
+    // Links that are in the share by other ways: Samba shows what they lead to, and those that lead nowhere or out of the
+    // share not at all.
+    let tree = ground.behind("data/tree");
+    fs::create_dir_all(tree.join("folder")).unwrap();
+    text(&tree.join("folder/leaf"), "leaf");
+    text(&ground.place.join("outside"), "secret");
+    for (name, to) in [
+        ("to file", "folder/leaf"),
+        ("to folder", "folder"),
+        ("dangling", "nowhere"),
+        ("out", "../../outside"),
+    ] {
+        symlink(to, tree.join(name)).unwrap();
+    }
+    let run = ground
+        .run("copy")
+        .args(["--json", "-T"])
+        .arg(ground.url("data/tree"));
+    let down = run.arg("down").ok();
+    assert_eq!(down.number("files"), 3, "{down}");
+    let here = |name: &str| ground.place.join("down").join(name);
+    assert_eq!(fs::read(here("to file")).unwrap(), b"leaf");
+    assert_eq!(fs::read(here("to folder/leaf")).unwrap(), b"leaf");
+    assert!(fs::symlink_metadata(here("to file")).unwrap().is_file());
+    assert!(!here("out").exists() && !here("dangling").exists(), "{down}");
+}
