@@ -19,7 +19,9 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 pub(crate) use compare::{Compare, content_same, no_temporaries, same};
-pub(crate) use ground::{Ground, has_xattrs, lost, set_xattr, xattr};
+pub(crate) use ground::{
+    Ground, PASSWORD, has_xattrs, lost, no_secret, one_line_and_a_hint, set_xattr, xattr,
+};
 pub(crate) use run::{Finished, NOBODY, Place, Run, Running};
 pub(crate) use snapshot::{Entry, Snapshot, snapshot};
 pub(crate) use tree::{

@@ -53,25 +53,6 @@ impl NtStatus {
         matches!(self.severity(), Severity::Success | Severity::Informational)
     }
 
-    /// Whether it is the account or what proves it that the server does not take: nobody gets in by trying again.
-    pub const fn refuses_login(self) -> bool {
-        matches!(
-            self,
-            Self::LOGON_FAILURE
-                | Self::WRONG_PASSWORD
-                | Self::NO_SUCH_USER
-                | Self::ACCOUNT_DISABLED
-                | Self::ACCOUNT_LOCKED_OUT
-                | Self::ACCOUNT_EXPIRED
-                | Self::ACCOUNT_RESTRICTION
-                | Self::INVALID_LOGON_HOURS
-                | Self::INVALID_WORKSTATION
-                | Self::LOGON_TYPE_NOT_GRANTED
-                | Self::PASSWORD_EXPIRED
-                | Self::PASSWORD_MUST_CHANGE
-        )
-    }
-
     /// The name in [MS-ERREF], such as `STATUS_ACCESS_DENIED`.
     pub fn name(self) -> Option<&'static str> {
         self.entry().map(|entry| entry.name)
