@@ -70,6 +70,7 @@ mod share;
 mod shares;
 mod small;
 mod smb_tree;
+mod snapshot;
 mod socket;
 mod tree;
 

@@ -18,6 +18,7 @@ use super::compound::{self, Compound};
 use super::errors::{fault, found};
 use super::links::{self, Special};
 use super::{Inner, map};
+use crate::dfs::Route;
 use crate::{Error as ClientError, OpenFile};
 
 /// Questions about single nodes at once; the connection's credits bound it further. A guess.
@@ -289,7 +290,8 @@ impl Inner {
         let open = OpenFile::metadata(AccessMask::WRITE_ATTRIBUTES | AccessMask::READ_ATTRIBUTES);
         let link = FileLinkInformation {
             replace_if_exists: false,
-            name,
+            // Where DFS leads the file, it leads its other name.
+            name: Route::start(&self.share, &name).path,
         };
         let linked = Compound::open("make a hard link", &from, &open)
             .once()
