@@ -17,17 +17,6 @@ use support::{
 
 const MIB: u64 = 1 << 20;
 
-/// What a running copy said last of a counter.
-fn so_far(running: &Running, counter: &str) -> u64 {
-    running
-        .stdout()
-        .lines()
-        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
-        .filter_map(|line| line[counter].as_u64())
-        .max()
-        .unwrap_or(0)
-}
-
 /// A tree whose copy takes a while at a limited rate: 8 files of 4 MiB, and 400 small ones.
 fn tree(root: &Path) {
     fs::create_dir_all(root).unwrap();
@@ -79,7 +68,7 @@ impl Ends {
         let run = self.copy().args(["--timeout", "2s", "--bwlimit", "16M"]);
         // Far less than the default of a minute to wait for a server, and slack for a busy machine.
         let mut running = run.hang_after(Duration::from_secs(30)).start();
-        assert!(running.until(|running| so_far(running, "bytes_sent") > 6 * MIB));
+        running.reach("bytes_sent", 6 * MIB);
         running
     }
 
@@ -201,7 +190,7 @@ fn through_restarts(up: bool, times: u32) {
         ends.target = format!("copied {copies}");
         let flags = ["--timeout", "20s", "--bwlimit", "2M", "--verify"];
         let mut running = ends.copy().args(flags).start();
-        while killed < times && running.until(|running| so_far(running, "bytes_sent") > 0) {
+        while killed < times && running.until(|running| running.counter("bytes_sent") > 0) {
             // Some hit a copy that goes on again, some one that still logs in.
             thread::sleep(Duration::from_millis(20 + rng.below(300)));
             if !running.runs() {

@@ -235,6 +235,53 @@ fn nodes_are_examined_made_moved_and_removed() {
 }
 
 #[test]
+fn every_command_speaks_json_and_takes_no_password_in_a_url() {
+    let ground = or_skip!(Ground::start());
+    text(&ground.place.join("file"), "content");
+    let (file, dir) = (ground.url("data/file"), ground.url("data/dir"));
+    let (named, data) = (ground.url("data/dir/named"), ground.url("data"));
+    for (arguments, kind, action) in [
+        (&["copy", "file", &file][..], "phase", ""),
+        (&["mkdir", &dir], "item", "mkdir"),
+        (&["mv", &file, &named], "item", "mv"),
+        (&["ls", "-R", &data], "entry", ""),
+        (&["stat", &named], "node", ""),
+        (&["mirror", "--yes", &dir, "mirrored"], "phase", ""),
+        (&["check", &dir, "mirrored"], "summary", ""),
+        (&["rm", "-ry", &dir], "item", "delete"),
+    ] {
+        let with_password: Vec<String> = arguments[1..]
+            .iter()
+            .map(|argument| argument.replace("ann@", "ann:hunter2@"))
+            .collect();
+        let refused = ground.run(arguments[0]).args(&with_password).exits(1);
+        one_line_and_a_hint(&refused);
+        assert!(!refused.err.contains("ann:"), "{refused}");
+        let run = ground.run(arguments[0]).arg("--json").args(&arguments[1..]);
+        let finished = run.ok();
+        assert_eq!(finished.summary()["exit_code"], 0, "{finished}");
+        let lines = finished.of_type(kind);
+        assert!(
+            lines
+                .iter()
+                .any(|line| action.is_empty() || line["action"] == action),
+            "{finished}"
+        );
+        let wrong = ground.run(arguments[0]).arg("--json").args(&arguments[1..]);
+        let wrong = wrong.env("ROPEWAY_PASSWORD", "wrong").exits(5);
+        let last = wrong.json().pop().unwrap();
+        assert_eq!(
+            (&last["type"], &last["exit_code"]),
+            (&"error".into(), &5.into()),
+            "{wrong}"
+        );
+        assert!(last["hint"].is_string(), "{wrong}");
+    }
+    assert!(!ground.behind("data/dir").exists());
+    assert_eq!(fs::read(ground.place.join("mirrored/named")).unwrap(), b"content");
+}
+
+#[test]
 fn trees_go_both_ways() {
     let ground = or_skip!(Ground::start());
     let source = ground.place.join("tree");
@@ -447,14 +494,7 @@ fn a_copy_to_a_share_goes_on_after_a_kill() {
             .arg(ground.url("data"))
     };
     let mut running = copy().args(["--bwlimit", "8M"]).start();
-    let half = |running: &support::Running| {
-        let last = running.stdout();
-        let sent = last
-            .lines()
-            .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-        sent.filter_map(|line| line["bytes_sent"].as_u64()).max() >= Some(16 << 20)
-    };
-    assert!(running.until(half), "it never came half way");
+    running.reach("bytes_sent", 16 << 20);
     running.kill();
     let again = copy().ok();
     assert_eq!(again.summary()["resumed"], true, "{again}");

@@ -13,6 +13,7 @@ mod run;
 mod snapshot;
 mod tree;
 mod volume;
+mod watching;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -28,6 +29,7 @@ pub(crate) use tree::{
     Rng, byte_at, file, mixed, name_bytes, odd_names, patterned, set_times, small_files, text, write_at,
 };
 pub(crate) use volume::{Volume, power_cut};
+pub(crate) use watching::{Watching, holds};
 
 /// Returns from the test, saying why.
 macro_rules! skip {
