@@ -1,11 +1,11 @@
 //! Jobs between trees in memory: semantics without a disk, and virtual time.
 
 #![allow(clippy::unwrap_used)]
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ropeway_block::Pool;
-use ropeway_copy::{Delete, Durability, Job, JobSpec, Options, Outcome, Root, RuntimeClock, Status};
+use ropeway_copy::{Delete, Durability, Job, JobSpec, Options, RuntimeClock, Status};
 use ropeway_vfs::decorate::faults::{FaultRule, Faults};
 use ropeway_vfs::decorate::slow::{DeviceModel, Slow};
 use ropeway_vfs::event::Event;
