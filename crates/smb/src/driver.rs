@@ -32,7 +32,7 @@ use crate::channel::{Answer, Request, Shared, Side};
 use crate::depth::{Depth, Stamp};
 use crate::login::{Authenticator, Renewal};
 use crate::rights;
-use crate::{Error, LostReason, Operation, Result};
+use crate::{Error, LostReason, Operation, Result, Unprotected};
 
 /// Slices of one writev. A guess: 32 small messages and 32 blocks; the kernel takes 1024.
 const SLICES: usize = 64;
@@ -268,12 +268,8 @@ impl Driver {
         let error = match fault {
             LoginError::Refused(status) => self.authenticator.refused(status),
             LoginError::Auth(fault) => Error::Login(fault),
-            LoginError::Unprotected => {
-                Error::Misuse("the server offers only a guest's session, which is neither signed nor sealed")
-            }
-            LoginError::NoEncryption => {
-                Error::Misuse("the server cannot encrypt, and encryption is required")
-            }
+            LoginError::Unprotected => Error::Unprotected(Unprotected::Guest),
+            LoginError::NoEncryption => Error::Unprotected(Unprotected::NoEncryption),
             _ => Error::PeerMisbehaved(fault.to_string()),
         };
         if let Some(ready) = self.ready.take() {

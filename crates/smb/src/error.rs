@@ -47,6 +47,32 @@ pub enum Error {
     /// There is no login by Kerberos.
     #[error(transparent)]
     Kerberos(#[from] KerberosFault),
+    /// The server offers less protection than this side insists on.
+    #[error("{0}")]
+    Unprotected(Unprotected),
+}
+
+/// What a server lacks that this side insists on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unprotected {
+    /// It took the user for a guest or nobody: such a session has no keys.
+    #[error("the server offers only a guest's session, which is neither signed nor sealed")]
+    Guest,
+    /// It cannot encrypt.
+    #[error("the server cannot encrypt, and encryption is required")]
+    NoEncryption,
+}
+
+impl Unprotected {
+    fn hint(self) -> &'static str {
+        match self {
+            Self::Guest => {
+                "check the user: the server does not know it; a guest is asked for by the name guest"
+            }
+            Self::NoEncryption => "let the server encrypt, or do not require it",
+        }
+    }
 }
 
 /// Why a connection is gone.
@@ -62,6 +88,9 @@ pub enum LostReason {
     /// No answer in time.
     #[error("no answer in time")]
     TimedOut,
+    /// Connecting again was tried for the whole of [`ClientOptions::timeout`](crate::ClientOptions::timeout).
+    #[error("the server did not come back in time")]
+    NotBack,
     /// The server ended the session.
     #[error("the server ended the session")]
     SessionEnded,
@@ -100,10 +129,10 @@ impl Error {
     /// What to do about it.
     pub fn verdict(&self) -> Verdict {
         match self {
-            Self::Lost(LostReason::ClientClosed) => Verdict::Abort,
+            Self::Lost(LostReason::ClientClosed | LostReason::NotBack) => Verdict::Abort,
             Self::Lost(_) => Verdict::Retry,
             Self::PeerRefused { status, .. } => status_verdict(*status),
-            Self::Login(_) | Self::Kerberos(_) | Self::Local { .. } => Verdict::Abort,
+            Self::Login(_) | Self::Kerberos(_) | Self::Unprotected(_) | Self::Local { .. } => Verdict::Abort,
             Self::PeerMisbehaved(_) | Self::Misuse(_) => Verdict::Skip,
         }
     }
@@ -122,7 +151,8 @@ impl Error {
             Self::PeerRefused { status, .. } => status.hint(),
             Self::Kerberos(fault) => Some(fault.hint()),
             Self::Login(_) => Some("check the user, the domain and the password"),
-            Self::Lost(LostReason::TimedOut) => {
+            Self::Unprotected(what) => Some(what.hint()),
+            Self::Lost(LostReason::TimedOut | LostReason::NotBack) => {
                 Some("a longer time-out gives the server more time to come back")
             }
             _ => None,
@@ -205,5 +235,7 @@ mod tests {
         }
         assert_eq!(verdict(NtStatus::OBJECT_NAME_NOT_FOUND), Verdict::Skip);
         assert_eq!(Error::Lost(LostReason::TimedOut).verdict(), Verdict::Retry);
+        // It was tried again for as long as it may be.
+        assert_eq!(Error::Lost(LostReason::NotBack).verdict(), Verdict::Abort);
     }
 }

@@ -73,13 +73,14 @@ mod share;
 mod shares;
 mod small;
 mod smb_tree;
+mod snapshot;
 mod socket;
 mod tree;
 
 pub use client::{Client, ConnectionInfo};
 pub use directory::Directory;
 pub use endpoint::{Endpoint, EndpointFault, PORT};
-pub use error::{Error, LostReason, Result};
+pub use error::{Error, LostReason, Result, Unprotected};
 pub use handle::Handle;
 pub use kerberos::{KerberosFault, kerberos_ticket};
 pub use login::Login;

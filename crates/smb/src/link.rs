@@ -178,11 +178,11 @@ impl Link {
                 }
                 Ok(Err(error)) if !is_passing(&error) => return Err(error),
                 Ok(Err(error)) => error,
-                Err(_) => return Err(Error::Lost(LostReason::TimedOut)),
+                Err(_) => return Err(Error::Lost(LostReason::NotBack)),
             };
             tracing::debug!(server = %self.endpoint, %error, "no connection yet");
             if Instant::now() + pause >= deadline {
-                return Err(Error::Lost(LostReason::TimedOut));
+                return Err(Error::Lost(LostReason::NotBack));
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(PAUSE_LAST);

@@ -19,12 +19,12 @@ use ropeway_smb_proto::wire::set_info::SetInfoRequest;
 use ropeway_smb_proto::wire::write::{WriteFlags, WriteRequest};
 use ropeway_smb_proto::wire::{FileId, Text, TreeId};
 
-use crate::OpenFile;
+use crate::{OpenFile, snapshot};
 
 /// The longest path that a CREATE can carry: its length has 16 bits ([MS-SMB2] 2.2.13).
 pub(crate) const PATH_UNITS_MAX: usize = 32_000;
 
-/// CREATE. `contexts` come in addition to what `open` asks for.
+/// CREATE. `contexts` come in addition to what `open` asks for; a snapshot may be named by the path too.
 pub(crate) fn create<'a>(
     tree: TreeId,
     path: &Text,
@@ -35,7 +35,8 @@ pub(crate) fn create<'a>(
     if let Some(size) = open.allocation {
         contexts.push(RequestContext::AllocationSize(size));
     }
-    if let Some(time) = open.snapshot {
+    let (name, time) = snapshot::taken_apart(path);
+    if let Some(time) = time.or(open.snapshot) {
         contexts.push(RequestContext::TimewarpToken(time));
     }
     if open.query_on_disk_id {
@@ -54,7 +55,7 @@ pub(crate) fn create<'a>(
         share_access: open.share,
         disposition: open.disposition,
         options: open.options,
-        name: path.clone(),
+        name: name.into_owned(),
         contexts,
     };
     Operation::encoded(Command::Create, tree, |w| request.encode(w))

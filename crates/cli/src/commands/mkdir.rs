@@ -41,7 +41,7 @@ async fn make(
     servers: &Servers,
     voice: &mut Voice,
 ) -> Result<(), Failure> {
-    let spot = match Place::parse_end(path)? {
+    let spot = match Place::parse_target(path)? {
         Place::Local(path) if parents => below_existing(&path)?,
         Place::Local(_) | Place::Remote(_) => {
             nodes::find(path, true, servers)

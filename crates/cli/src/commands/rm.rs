@@ -37,6 +37,7 @@ pub(crate) fn run(args: &RmArgs) -> Result<u8, Failure> {
 }
 
 async fn remove(path: &Path, args: &RmArgs, servers: &Servers, voice: &mut Voice) -> Result<(), Failure> {
+    Place::parse_target(path)?;
     let spot = match nodes::find(path, false, servers).await {
         Err(failure) if args.force && failure.code == code::SOURCE => return Ok(()),
         found => found?,
