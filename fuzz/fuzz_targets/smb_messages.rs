@@ -450,6 +450,7 @@ fn sddl(bytes: &[u8]) {
 
 const COMPRESSION: Algorithms = Algorithms {
     lz4: true,
+    lznt1: true,
     pattern_v1: true,
 };
 

@@ -77,7 +77,9 @@ impl Failure {
     pub(crate) fn of_node(what: &str, error: &Error, on_source: bool) -> Self {
         let code = match error.kind {
             ErrorKind::PermissionDenied | ErrorKind::Authentication => code::PERMISSION,
-            ErrorKind::Network | ErrorKind::PeerMisbehaved | ErrorKind::TimedOut => code::NETWORK,
+            ErrorKind::Network | ErrorKind::Unreachable | ErrorKind::PeerMisbehaved | ErrorKind::TimedOut => {
+                code::NETWORK
+            }
             ErrorKind::Cancelled => code::INTERRUPTED,
             _ if on_source => code::SOURCE,
             _ => code::TARGET,

@@ -14,6 +14,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::failure::{Failure, code};
+use crate::servers::Servers;
 use crate::ui::Reporter;
 
 /// Time between updates of a bar.
@@ -40,6 +41,12 @@ pub(crate) fn runtime() -> Result<Runtime, Failure> {
             Failure::new(code::TARGET, format!("cannot start threads: {error}"))
                 .hint("raise the limit of processes (ulimit -u)")
         })
+}
+
+/// Takes leave of the servers, and ends the runtime without waiting for what hangs.
+pub(crate) fn end(runtime: Runtime, servers: &Servers) {
+    runtime.block_on(servers.leave());
+    runtime.shutdown_background();
 }
 
 /// The signals a command answers to, caught from now on.

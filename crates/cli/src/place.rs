@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use ropeway_smb_proto::names::{NameMapping, to_wire};
 use ropeway_vfs::{Name, RelPath};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, code};
 use crate::url::{Address, SmbUrl, is_url};
 
 /// A place, absolute or as given.
@@ -52,6 +52,22 @@ impl Place {
                 Err(Failure::usage(format!("{url} names a server and no share"))
                     .hint(format!("`ropeway ls {url}` lists its shares")))
             }
+            _ => Ok(place),
+        }
+    }
+
+    /// The same for what is to be changed: an earlier state of a share cannot be.
+    ///
+    /// # Errors
+    /// As for [`parse_end`](Self::parse_end), and a path in a snapshot.
+    pub(crate) fn parse_target(argument: &Path) -> Result<Self, Failure> {
+        let place = Self::parse_end(argument)?;
+        match &place {
+            Self::Remote(url) if url.snapshot().is_some() => Err(Failure::new(
+                code::TARGET,
+                format!("{url} is an earlier state of the share, which can only be read"),
+            )
+            .hint("leave the name that begins with @GMT out of the target")),
             _ => Ok(place),
         }
     }

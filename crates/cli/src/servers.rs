@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ropeway_smb::{
     Client, ClientOptions, Endpoint, Error as SmbError, KerberosFault, NtStatus, Share, ShareInfo, SmbTree,
-    SmbTreeOptions,
+    SmbTreeOptions, Unprotected,
 };
 use ropeway_vfs::{ErrorKind, Metadata, RelPath, Tree};
 use tokio::sync::Mutex;
@@ -65,6 +65,18 @@ impl Servers {
             },
             acls: false,
             connected: Mutex::default(),
+        }
+    }
+
+    /// Takes leave of all servers, without waiting for what they say to it.
+    pub(crate) async fn leave(&self) {
+        // Whoever holds it is connecting still, and nobody waits for that any more.
+        let Ok(mut connected) = self.connected.try_lock() else {
+            return;
+        };
+        connected.shares.clear();
+        for (_, client) in connected.clients.drain() {
+            client.leave().await;
         }
     }
 
@@ -279,7 +291,9 @@ fn code_of(error: &SmbError, on_source: bool) -> u8 {
     match error {
         SmbError::Kerberos(KerberosFault::NotBuiltIn) => code::USAGE,
         SmbError::Kerberos(KerberosFault::NoKdc { .. }) => code::NETWORK,
-        SmbError::Login(_) | SmbError::Kerberos(_) => code::PERMISSION,
+        SmbError::Login(_) | SmbError::Kerberos(_) | SmbError::Unprotected(Unprotected::Guest) => {
+            code::PERMISSION
+        }
         SmbError::PeerRefused { status, .. } => match *status {
             NtStatus::ACCESS_DENIED | NtStatus::NETWORK_ACCESS_DENIED | NtStatus::PRIVILEGE_NOT_HELD => {
                 code::PERMISSION

@@ -18,6 +18,8 @@ use std::fmt;
 use std::net::Ipv6Addr;
 
 use ropeway_smb_proto::unc::{PathFault, SharePath};
+use ropeway_smb_proto::wire::Text;
+use ropeway_smb_proto::wire::fsctl::snapshots::token_time;
 use ropeway_vfs::{Name, RelPath};
 
 /// The port of SMB over TCP ([MS-SMB2] 2.1).
@@ -174,6 +176,14 @@ impl SmbUrl {
     pub(crate) fn file_name(&self) -> Option<Name> {
         let share = || self.share.as_ref().and_then(|share| Name::new(share.as_bytes()));
         self.path.file_name().or_else(share)
+    }
+
+    /// The name in its path that stands for an earlier state of the share, such as `@GMT-2026.01.31-12.00.00`.
+    pub(crate) fn snapshot(&self) -> Option<String> {
+        let names = self.path.components().map(|name| name.to_string());
+        names
+            .filter(|name| token_time(&Text::from(name.as_str())).is_some())
+            .last()
     }
 
     /// Whether both lie on one share of one server, as one user sees it.

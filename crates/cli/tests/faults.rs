@@ -193,14 +193,7 @@ fn inside(place: &Place) -> Running {
         .copy("source", "target")
         .args(["--bwlimit", "6M", "--cache", "keep"])
         .start();
-    let sent = |running: &Running| {
-        running
-            .stdout()
-            .lines()
-            .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
-            .any(|line| line["bytes_sent"].as_u64().is_some_and(|bytes| bytes > 3 * MIB))
-    };
-    assert!(running.until(sent), "{}", running.stderr());
+    running.reach("bytes_sent", 3 * MIB);
     running
 }
 

@@ -44,7 +44,7 @@ fn access_lists_go_from_share_to_share_and_through_this_machine() {
     if !is_root() || support::program("smbcacls").is_none() {
         skip!("needs root and smbcacls");
     }
-    let ground = or_skip!(Ground::start(
+    let ground = or_skip!(Ground::with_shares(
         &["data", "more", "plain"],
         |name, share| match name {
             "plain" => share,
@@ -77,14 +77,14 @@ fn access_lists_go_from_share_to_share_and_through_this_machine() {
     let both = before.iter().map(meaning).zip(before_told.iter().map(meaning));
     both.for_each(|(one, other)| assert_eq!(one, other));
     assert_eq!(before_told[1], OWN[1]);
-    let copied = ground.copy(&["--acls"], &ground.url("data/tree"), &ground.url("more/tree"));
+    let copied = ground.copied(&["--acls"], &ground.url("data/tree"), &ground.url("more/tree"));
     assert_eq!(of("more", "tree"), before);
     assert_eq!(told(&ground.url("more/tree")), before_told);
     assert_eq!((lost(&copied, "acl"), lost(&copied, "owner")), (0, 0), "{copied}");
     // By way of this machine.
     let here = ground.place.join("here");
     let here_text = here.to_str().unwrap();
-    let down = ground.copy(&["--acls"], &ground.url("more/tree"), here_text);
+    let down = ground.copied(&["--acls"], &ground.url("more/tree"), here_text);
     assert_eq!(lost(&down, "acl"), 0, "{down}");
     for (node, said) in nodes.iter().zip(&before_told) {
         let at = here.join(node.trim_start_matches('/'));
@@ -95,11 +95,11 @@ fn access_lists_go_from_share_to_share_and_through_this_machine() {
             Some(said.as_str())
         );
     }
-    let up = ground.copy(&["--acls"], here_text, &ground.url("data/again"));
+    let up = ground.copied(&["--acls"], here_text, &ground.url("data/again"));
     assert_eq!(of("data", "again"), before);
     assert_eq!(lost(&up, "acl"), 0, "{up}");
     // A second run has nothing to do.
-    let again = ground.copy(&["--acls"], here_text, &ground.url("data/again"));
+    let again = ground.copied(&["--acls"], here_text, &ground.url("data/again"));
     assert_eq!(again.number("bytes_sent"), 0, "{again}");
 }
 
@@ -108,7 +108,7 @@ fn access_lists_that_are_not_wanted_or_not_held_are_named() {
     if !is_root() || support::program("smbcacls").is_none() {
         skip!("needs root and smbcacls");
     }
-    let ground = or_skip!(Ground::start(
+    let ground = or_skip!(Ground::with_shares(
         &["data", "more", "plain"],
         |name, share| match name {
             "plain" => share,
@@ -121,15 +121,15 @@ fn access_lists_that_are_not_wanted_or_not_held_are_named() {
     tree_with_lists(&ground);
     let here = ground.place.join("here");
     let here_text = here.to_str().unwrap();
-    ground.copy(&["--acls"], &ground.url("data/tree"), here_text);
+    ground.copied(&["--acls"], &ground.url("data/tree"), here_text);
     // Without the flag nothing of it is kept, nor passed off as an attribute of another kind.
-    let without = ground.copy(&[], here_text, &ground.url("data/without"));
+    let without = ground.copied(&[], here_text, &ground.url("data/without"));
     assert_eq!(lost(&without, "acl"), 5, "{without}");
     let small = ground.stat(&ground.url("data/without/small"));
     assert_ne!(small["sddl"], OWN[1]);
     assert_eq!(small["xattrs"], Value::Null);
     // A share that makes of a list what its file system can hold does not say so; it is told all the same.
-    let poor = ground.copy(&["--acls"], &ground.url("data/tree"), &ground.url("plain/tree"));
+    let poor = ground.copied(&["--acls"], &ground.url("data/tree"), &ground.url("plain/tree"));
     assert!(lost(&poor, "acl") >= 3, "{poor}");
     assert_eq!(poor.number("files"), 3);
 }
@@ -139,7 +139,7 @@ fn owners_that_may_not_be_given_away_are_named() {
     if !is_root() || support::program("smbcacls").is_none() {
         skip!("needs root and smbcacls");
     }
-    let ground = or_skip!(Ground::start(&["data", "own"], |name, share| match name {
+    let ground = or_skip!(Ground::with_shares(&["data", "own"], |name, share| match name {
         "own" => share.acls().as_themselves(),
         _ => share.acls(),
     }));
@@ -158,7 +158,7 @@ fn owners_that_may_not_be_given_away_are_named() {
         ground.smbcacls("data", path, &["-S", &sddl]);
     }
     let bobs = |path| ground.smbd.url_as(Some("bob"), path);
-    let copied = ground.copy(&["--acls"], &bobs("data/tree"), &bobs("own/tree"));
+    let copied = ground.copied(&["--acls"], &bobs("data/tree"), &bobs("own/tree"));
     assert!(lost(&copied, "owner") >= 2, "{copied}");
     for path in ["own/tree/small", "own/tree/large"] {
         let stat = ground.stat(&bobs(path));
@@ -170,9 +170,10 @@ fn owners_that_may_not_be_given_away_are_named() {
 
 #[test]
 fn extended_attributes_go_both_ways() {
-    let ground = or_skip!(Ground::start(&["data", "more", "without"], |name, share| {
-        share.ea_support(name != "without")
-    }));
+    let ground = or_skip!(Ground::with_shares(
+        &["data", "more", "without"],
+        |name, share| { share.ea_support(name != "without") }
+    ));
     if !has_xattrs(&ground.place) {
         skip!("no extended attributes below the folder for temporary files");
     }
@@ -203,23 +204,23 @@ fn extended_attributes_go_both_ways() {
         }
         assert_eq!(xattr(&at.join("none"), "user.comment"), None);
     };
-    let up = ground.copy(&[], from, &ground.url("data/tree"));
+    let up = ground.copied(&[], from, &ground.url("data/tree"));
     same(&ground.behind("data/tree"));
     assert_eq!(lost(&up, "xattr"), 0, "{up}");
     let stat = ground.stat(&ground.url("data/tree/small"));
     assert_eq!(stat["xattrs"].as_array().unwrap().len(), 3, "{stat}");
-    ground.copy(&[], &ground.url("data/tree"), &ground.url("more/tree"));
+    ground.copied(&[], &ground.url("data/tree"), &ground.url("more/tree"));
     same(&ground.behind("more/tree"));
     let back = ground.place.join("back");
-    ground.copy(&[], &ground.url("more/tree"), back.to_str().unwrap());
+    ground.copied(&[], &ground.url("more/tree"), back.to_str().unwrap());
     same(&back);
 
     // A share without any: nothing fails, all are named.
-    let finished = ground.copy(&[], from, &ground.url("without/tree"));
+    let finished = ground.copied(&[], from, &ground.url("without/tree"));
     assert!(lost(&finished, "xattr") >= 3, "{finished}");
     assert_eq!(finished.number("files"), 3, "{finished}");
     assert_eq!(xattr(&ground.behind("without/tree/small"), "user.comment"), None);
-    let finished = ground.copy(&["--no-xattrs"], from, &ground.url("data/bare"));
+    let finished = ground.copied(&["--no-xattrs"], from, &ground.url("data/bare"));
     assert_eq!(
         (
             lost(&finished, "xattr"),
@@ -231,7 +232,7 @@ fn extended_attributes_go_both_ways() {
 
 #[test]
 fn extended_attributes_that_do_not_fit_are_named() {
-    let ground = or_skip!(Ground::start(&["data"], |_, share| share));
+    let ground = or_skip!(Ground::with_shares(&["data"], |_, share| share));
     if !has_xattrs(&ground.place) {
         skip!("no extended attributes below the folder for temporary files");
     }
@@ -246,7 +247,7 @@ fn extended_attributes_that_do_not_fit_are_named() {
     ] {
         set_xattr(&odd.join("file"), name, value);
     }
-    let finished = ground.copy(&[], odd.to_str().unwrap(), &ground.url("data/odd"));
+    let finished = ground.copied(&[], odd.to_str().unwrap(), &ground.url("data/odd"));
     assert_eq!(lost(&finished, "xattr"), 3, "{finished}");
     assert_eq!(
         xattr(&ground.behind("data/odd/file"), "user.fits").as_deref(),
@@ -256,7 +257,7 @@ fn extended_attributes_that_do_not_fit_are_named() {
     rustix::fs::removexattr(odd.join("file"), "user.fits").unwrap();
     set_xattr(&odd.join("file"), "user.newer", b"y");
     text(&odd.join("file"), "changed");
-    ground.copy(&[], odd.to_str().unwrap(), &ground.url("data/odd"));
+    ground.copied(&[], odd.to_str().unwrap(), &ground.url("data/odd"));
     assert_eq!(xattr(&ground.behind("data/odd/file"), "user.fits"), None);
     assert_eq!(
         xattr(&ground.behind("data/odd/file"), "user.newer").as_deref(),
@@ -281,9 +282,11 @@ fn content_is_shared_inside_a_server_that_can() {
     {
         skip!("needs Samba's module btrfs and filefrag");
     }
-    let ground = or_skip!(Ground::start_at(&["data", "more"], &volume.root(), |_, share| {
-        share.module("btrfs")
-    }));
+    let ground = or_skip!(Ground::with_shares_at(
+        &["data", "more"],
+        &volume.root(),
+        |_, share| { share.module("btrfs") }
+    ));
     let behind = |path: &str| volume.join(path);
     let sizes = [
         ("aligned", 8 << 20),
@@ -302,7 +305,7 @@ fn content_is_shared_inside_a_server_that_can() {
     // Extents are seen when they are on the disk.
     tool("sync", &["-f".as_ref(), volume.root().as_os_str()]).unwrap();
     for (from, to) in [("data/tree", "data/copy"), ("data/tree", "more/copy")] {
-        let copied = ground.copy(&[], &ground.url(from), &ground.url(to));
+        let copied = ground.copied(&[], &ground.url(from), &ground.url(to));
         assert_eq!(copied.number("files"), 5, "{copied}");
         assert_eq!(
             copied.number("bytes_sent"),
@@ -319,7 +322,7 @@ fn content_is_shared_inside_a_server_that_can() {
         assert!(fs::metadata(behind(to).join("holes")).unwrap().blocks() * 512 < 4 << 20);
     }
     // Where it cannot be shared, the server copies; where content is to be verified, it has to be seen.
-    let verified = ground.copy(
+    let verified = ground.copied(
         &["--verify"],
         &ground.url("data/tree"),
         &ground.url("data/verified"),
@@ -330,18 +333,18 @@ fn content_is_shared_inside_a_server_that_can() {
 
 #[test]
 fn a_server_without_shared_content_copies_by_itself() {
-    let ground = or_skip!(Ground::start(&["data", "more"], |_, share| share));
+    let ground = or_skip!(Ground::with_shares(&["data", "more"], |_, share| share));
     fs::create_dir(ground.behind("data/tree")).unwrap();
     patterned(&ground.behind("data/tree/large"), (20 << 20) + 77);
     patterned(&ground.behind("data/tree/middling"), 300_001);
-    let copied = ground.copy(&[], &ground.url("data/tree"), &ground.url("more/copy"));
+    let copied = ground.copied(&[], &ground.url("data/tree"), &ground.url("more/copy"));
     assert_eq!(copied.number("bytes_sent"), 0, "{copied}");
     support::content_same(&ground.behind("data/tree"), &ground.behind("more/copy"));
 }
 
 #[test]
 fn streams_go_both_ways() {
-    let ground = or_skip!(Ground::start(
+    let ground = or_skip!(Ground::with_shares(
         &["data", "more", "without"],
         |name, share| match name {
             "without" => share.ea_support(false),
@@ -363,11 +366,11 @@ fn streams_go_both_ways() {
         set_xattr(&source.join(node), "user.comment", b"beside it");
     }
     let from = source.to_str().unwrap();
-    let up = ground.copy(&[], from, &ground.url("data/tree"));
+    let up = ground.copied(&[], from, &ground.url("data/tree"));
     assert_eq!(up.summary()["losses"]["stream"], Value::Null, "{up}");
-    ground.copy(&[], &ground.url("data/tree"), &ground.url("more/tree"));
+    ground.copied(&[], &ground.url("data/tree"), &ground.url("more/tree"));
     let back = ground.place.join("back");
-    let down = ground.copy(&[], &ground.url("more/tree"), back.to_str().unwrap());
+    let down = ground.copied(&[], &ground.url("more/tree"), back.to_str().unwrap());
     assert_eq!(down.summary()["losses"]["stream"], Value::Null, "{down}");
     for node in nodes {
         let stat = ground.stat(&ground.url(&format!("more/tree/{node}")));
@@ -381,18 +384,18 @@ fn streams_go_both_ways() {
             );
         }
     }
-    let poor = ground.copy(&[], from, &ground.url("without/tree"));
+    let poor = ground.copied(&[], from, &ground.url("without/tree"));
     assert_eq!((lost(&poor, "stream"), lost(&poor, "xattr")), (3, 3), "{poor}");
     // Where the target is this machine's and holds none, what a share has is named too.
     let volume = support::or_skip!(Volume::fat(64));
     let target = volume.join("tree");
-    let poor = ground.copy(&[], &ground.url("data/tree"), target.to_str().unwrap());
+    let poor = ground.copied(&[], &ground.url("data/tree"), target.to_str().unwrap());
     assert_eq!((lost(&poor, "stream"), lost(&poor, "xattr")), (3, 3), "{poor}");
 }
 
 #[test]
 fn times_and_dos_attributes_go_from_share_to_share() {
-    let ground = or_skip!(Ground::start(&["data", "more"], |_, share| share));
+    let ground = or_skip!(Ground::with_shares(&["data", "more"], |_, share| share));
     fs::create_dir_all(ground.behind("data/tree/sub")).unwrap();
     text(&ground.behind("data/tree/small"), "content");
     patterned(&ground.behind("data/tree/sub/large"), 5 << 20);
@@ -414,7 +417,7 @@ fn times_and_dos_attributes_go_from_share_to_share() {
         let stat = ground.stat(&ground.url(&format!("{share}/tree/{node}")));
         ["created", "modified", "dos_attributes"].map(|name| stat[name].clone())
     };
-    let copied = ground.copy(&[], &ground.url("data/tree"), &ground.url("more/tree"));
+    let copied = ground.copied(&[], &ground.url("data/tree"), &ground.url("more/tree"));
     for node in ["small", "sub", "sub/large"] {
         assert_eq!(of("more", node), of("data", node), "{node}");
         let year = of("data", node)[0].as_str().unwrap()[..4].parse::<u32>().unwrap();
@@ -424,14 +427,14 @@ fn times_and_dos_attributes_go_from_share_to_share() {
         assert_eq!(lost(&copied, name), 0, "{copied}");
     }
     // A second run has nothing to do, and replaces what is hidden or read-only where it has.
-    let again = ground.copy(&[], &ground.url("data/tree"), &ground.url("more/tree"));
+    let again = ground.copied(&[], &ground.url("data/tree"), &ground.url("more/tree"));
     assert_eq!(again.number("bytes_sent"), 0, "{again}");
     text(&ground.behind("data/tree/small"), "changed content");
     patterned(&ground.behind("data/tree/sub/large"), (5 << 20) + 1);
-    ground.copy(&[], &ground.url("data/tree"), &ground.url("more/tree"));
+    ground.copied(&[], &ground.url("data/tree"), &ground.url("more/tree"));
     support::content_same(&ground.behind("data/tree"), &ground.behind("more/tree"));
     // This machine has no place for them.
     let here = ground.place.join("here");
-    let down = ground.copy(&[], &ground.url("data/tree"), here.to_str().unwrap());
+    let down = ground.copied(&[], &ground.url("data/tree"), here.to_str().unwrap());
     assert_eq!(lost(&down, "dos_attributes"), 3, "{down}");
 }

@@ -12,7 +12,7 @@ use support::{Ground, lost, text};
 
 #[test]
 fn names_are_mapped_and_come_back() {
-    let ground = or_skip!(Ground::start(&["data"], |_, share| share));
+    let ground = or_skip!(Ground::with_shares(&["data"], |_, share| share));
     let source = ground.place.folder("source");
     let mapped: &[&[u8]] = &[
         b"a:b",
@@ -43,7 +43,7 @@ fn names_are_mapped_and_come_back() {
         text(&source.join(support::name_bytes(&folder)).join("leaf"), "leaf");
     }
     let from = source.to_str().unwrap();
-    let up = ground.copy(&[], from, &ground.url("data/tree"));
+    let up = ground.copied(&[], from, &ground.url("data/tree"));
     let folders = mapped.len() + plain.len();
     assert_eq!(lost(&up, "name"), (mapped.len() + folders) as u64, "{up}");
     let notes: Vec<_> = up
@@ -55,10 +55,10 @@ fn names_are_mapped_and_come_back() {
         .iter()
         .filter(|note| note["message"].as_str().unwrap().contains("looks the same"));
     assert_eq!(twins.count(), 2, "a file and a folder: {up}");
-    let again = ground.copy(&[], from, &ground.url("data/tree"));
+    let again = ground.copied(&[], from, &ground.url("data/tree"));
     assert_eq!(again.number("bytes_sent"), 0, "{again}");
     let back = ground.place.join("back");
-    ground.copy(&[], &ground.url("data/tree"), back.to_str().unwrap());
+    ground.copied(&[], &ground.url("data/tree"), back.to_str().unwrap());
     support::content_same(&source, &back);
     ground.run("check").args([from, &ground.url("data/tree")]).ok();
     // Names that are one on the share: the second is listed, and the first stays as it was.
@@ -85,7 +85,7 @@ fn names_are_mapped_and_come_back() {
 
 #[test]
 fn links_are_told_and_those_of_the_server_followed_by_it() {
-    let ground = or_skip!(Ground::start(&["data"], |_, share| share));
+    let ground = or_skip!(Ground::with_shares(&["data"], |_, share| share));
     let source = ground.place.folder("source");
     text(&source.join("file"), "content");
     symlink("file", source.join("link")).unwrap();

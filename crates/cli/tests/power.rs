@@ -19,15 +19,6 @@ fn cut_and_return(volume: &mut Volume) {
     volume.mount().unwrap();
 }
 
-fn bytes_durable(stdout: &str) -> u64 {
-    let whole = stdout.split_inclusive('\n').filter(|line| line.ends_with('\n'));
-    let lines = whole.filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-    lines
-        .filter_map(|line| line["bytes_durable"].as_u64())
-        .next_back()
-        .unwrap_or(0)
-}
-
 fn tree(root: &Path) -> u64 {
     fs::create_dir_all(root).unwrap();
     for number in 0..4 {
@@ -125,17 +116,8 @@ fn cut_in_the_middle(volume: Result<Volume, String>, flags: &[&str]) {
         } else {
             "bytes_durable"
         };
-        let reached = running.until(|running| {
-            let text = running.stdout();
-            let lines = text
-                .lines()
-                .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-            lines
-                .filter_map(|line| line[wanted].as_u64())
-                .any(|bytes| bytes >= round * 12 * MIB)
-        });
-        assert!(reached, "{}", running.stderr());
-        let durable = bytes_durable(&running.stdout());
+        running.reach(wanted, round * 12 * MIB);
+        let durable = running.counter("bytes_durable");
         or_skip!(power_cut(&volume.root()));
         running.kill();
         volume.unmount_wholly();
@@ -195,7 +177,7 @@ fn a_target_that_dies_is_told_without_hanging() {
             .args(["--bwlimit", "16M"])
             .hang_after(Duration::from_secs(60))
             .start();
-        assert!(running.until(|running| bytes_durable(&running.stdout()) > 8 * MIB));
+        assert!(running.until(|running| running.counter("bytes_durable") > 8 * MIB));
         or_skip!(power_cut(&volume.root()));
         let finished = running.wait();
         finished.assert_code(&[4]);

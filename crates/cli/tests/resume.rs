@@ -10,33 +10,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use support::{
-    Finished, Place, Rng, Running, Volume, file, mixed, no_temporaries, or_skip, same, small_files, text,
-};
+use support::{Finished, Place, Rng, Volume, file, mixed, no_temporaries, or_skip, same, small_files, text};
 
 const MIB: u64 = 1 << 20;
-
-/// A counter of the last whole progress line so far; 0 before the first.
-fn last(stdout: &str, name: &str) -> u64 {
-    let whole = stdout.split_inclusive('\n').filter(|line| line.ends_with('\n'));
-    whole
-        .rev()
-        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
-        .find_map(|line| line[name].as_u64())
-        .unwrap_or(0)
-}
-
-/// Waits until a counter has reached a value.
-#[track_caller]
-fn reach(running: &mut Running, name: &str, value: u64) {
-    let reached = running.until(|running| last(&running.stdout(), name) >= value);
-    assert!(
-        reached,
-        "{name} never reached {value}: {}\n{}",
-        running.stdout(),
-        running.stderr()
-    );
-}
 
 /// Two big files, many small ones, links; gives the bytes of all.
 fn tree(root: &Path, big: u64, small: u64) -> u64 {
@@ -97,7 +73,7 @@ fn killed_at_random_moments() {
             same(&source, &target);
             continue;
         }
-        let durable = last(&first.out, "bytes_durable");
+        let durable = first.counter("bytes_durable");
         let again = place.copy(&source, &target).ok();
         same(&source, &target);
         clean(&place, &target);
@@ -123,7 +99,7 @@ fn killed_again_and_again_until_it_is_done() {
         let running = place.copy(&source, &target).args(["--bwlimit", "24M"]).start();
         std::thread::sleep(Duration::from_millis(150 + 60 * round + rng.below(100)));
         let finished = running.kill();
-        sent += last(&finished.out, "bytes_sent");
+        sent += finished.counter("bytes_sent");
         if finished.code() == Some(0) {
             same(&source, &target);
             clean(&place, &target);
@@ -139,8 +115,8 @@ fn a_durable_prefix_of_a_big_file_is_not_sent_again() {
     let place = Place::new();
     file(&place.join("big"), 64 * MIB, 1);
     let mut running = place.copy("big", "copy").args(["--bwlimit", "12M"]).start();
-    reach(&mut running, "bytes_durable", 24 * MIB);
-    let durable = last(&running.stdout(), "bytes_durable");
+    running.reach("bytes_durable", 24 * MIB);
+    let durable = running.counter("bytes_durable");
     running.kill();
     assert!(!place.join("copy").exists(), "whole or not at all");
     let again = place.copy("big", "copy").ok();
@@ -158,7 +134,7 @@ fn written_blocks_are_trusted_in_the_same_boot() {
         .args(["--bwlimit", "6M", "--durability", "none"])
         .start();
     // 24 MiB at 6 MiB/s take 4 s, and the journal is written every 2 s at least.
-    reach(&mut running, "bytes_sent", 24 * MIB);
+    running.reach("bytes_sent", 24 * MIB);
     running.kill();
     let again = place.copy("big", "copy").ok();
     same(&place.join("big"), &place.join("copy"));
@@ -177,7 +153,7 @@ fn inplace_resumes_too() {
         .copy("source", "target")
         .args(["--inplace", "--bwlimit", "8M"])
         .start();
-    reach(&mut running, "bytes_sent", 12 * MIB);
+    running.reach("bytes_sent", 12 * MIB);
     running.kill();
     place.copy("source", "target").arg("--inplace").ok();
     same(&source, &place.join("target"));
@@ -190,14 +166,14 @@ fn an_unfinished_target_is_continued_and_a_finished_one_gone_into() {
     tree(&source, 12 * MIB, 100);
     // To a new name: the second run goes on in it.
     let mut running = place.copy("source", "target").args(["--bwlimit", "8M"]).start();
-    reach(&mut running, "bytes_sent", 8 * MIB);
+    running.reach("bytes_sent", 8 * MIB);
     running.kill();
     place.copy("source", "target").ok();
     same(&source, &place.join("target"));
     // Into a folder: the second run goes into it too.
     place.folder("into");
     let mut running = place.copy("source", "into").args(["--bwlimit", "8M"]).start();
-    reach(&mut running, "bytes_sent", 8 * MIB);
+    running.reach("bytes_sent", 8 * MIB);
     running.kill();
     place.copy("source", "into").ok();
     same(&source, &place.join("into/source"));
@@ -205,7 +181,7 @@ fn an_unfinished_target_is_continued_and_a_finished_one_gone_into() {
     // Another source to an unfinished target is another job.
     mixed(&place.join("other"));
     let mut running = place.copy("source", "third").args(["--bwlimit", "8M"]).start();
-    reach(&mut running, "bytes_sent", 8 * MIB);
+    running.reach("bytes_sent", 8 * MIB);
     running.kill();
     place.folder("third");
     place.copy("other", "third").ok();
@@ -217,7 +193,7 @@ fn a_source_that_changed_in_between_is_copied_as_it_is_now() {
     let place = Place::new();
     file(&place.join("big"), 32 * MIB, 1);
     let mut running = place.copy("big", "copy").args(["--bwlimit", "8M"]).start();
-    reach(&mut running, "bytes_sent", 24 * MIB);
+    running.reach("bytes_sent", 24 * MIB);
     running.kill();
     support::write_at(&place.join("big"), 1_000, b"changed near the start");
     place.copy("big", "copy").ok();
@@ -231,7 +207,7 @@ fn lost_temporaries_and_a_broken_journal_do_no_harm() {
     tree(&source, 12 * MIB, 100);
     let begin = |target: &Path| {
         let mut running = place.copy(&source, target).args(["--bwlimit", "8M"]).start();
-        reach(&mut running, "bytes_sent", 16 * MIB);
+        running.reach("bytes_sent", 16 * MIB);
         running.kill();
     };
     let target = place.join("lost");
@@ -294,10 +270,10 @@ fn interrupted_by(signal: Signal) -> Finished {
     let source = place.join("source");
     let total = tree(&source, 16 * MIB, 100);
     let mut running = place.copy("source", "target").args(["--bwlimit", "8M"]).start();
-    reach(&mut running, "bytes_sent", 12 * MIB);
+    running.reach("bytes_sent", 12 * MIB);
     running.signal(signal);
     let finished = running.wait();
-    let durable = last(&finished.out, "bytes_durable");
+    let durable = finished.counter("bytes_durable");
     let again = place.copy("source", "target").ok();
     same(&source, &place.join("target"));
     clean(&place, &place.join("target"));
@@ -355,7 +331,7 @@ fn a_target_that_fills_up_meanwhile_is_told_and_resumed() {
     tree(&source, 20 * MIB, 300);
     let target = volume.join("target");
     let mut running = place.copy(&source, &target).args(["--bwlimit", "10M"]).start();
-    reach(&mut running, "bytes_sent", 8 * MIB);
+    running.reach("bytes_sent", 8 * MIB);
     // Somebody else takes the room; the last write may be cut short.
     let filler = fs::File::create(volume.join("filler")).unwrap();
     let _ = std::io::copy(
@@ -365,7 +341,7 @@ fn a_target_that_fills_up_meanwhile_is_told_and_resumed() {
     drop(filler);
     let full = running.wait();
     full.assert_code(&[4]);
-    let durable = last(&full.out, "bytes_durable");
+    let durable = full.counter("bytes_durable");
     fs::remove_file(volume.join("filler")).unwrap();
     let again = place.copy(&source, &target).ok();
     same(&source, &target);
@@ -414,8 +390,8 @@ fn several_sources_resume_together() {
             .args(["--json", "one", "two", "three", "into"])
     };
     let mut running = run().args(["--bwlimit", "8M"]).start();
-    reach(&mut running, "bytes_sent", 12 * MIB);
-    let durable = last(&running.stdout(), "bytes_durable");
+    running.reach("bytes_sent", 12 * MIB);
+    let durable = running.counter("bytes_durable");
     running.kill();
     let again = run().ok();
     for name in ["one", "two", "three"] {

@@ -6,63 +6,11 @@ mod support;
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
 
-use ropeway_peers::{ClosedPort, Share, Smbd, or_skip};
-use support::{Finished, Place, Run, content_same, mixed, no_temporaries, patterned, text};
-
-const PASSWORD: &str = "correct horse";
-
-/// A private smbd with `data`, `more` and `fixed` (read-only), and a place for the runs.
-struct Ground {
-    place: Place,
-    smbd: Smbd,
-}
-
-impl Ground {
-    fn start() -> Result<Self, ropeway_peers::PeerError> {
-        let place = Place::new();
-        let share = |name: &str| Share::new(name, &place.folder(name));
-        let smbd = Smbd::builder()
-            .user("ann", PASSWORD)
-            .share(share("data"))
-            .share(share("more"))
-            .share(share("fixed").read_only())
-            .start()?;
-        Ok(Self { place, smbd })
-    }
-
-    fn url(&self, path: &str) -> String {
-        self.smbd.url(path)
-    }
-
-    /// Where a path of a share lies on this machine.
-    fn behind(&self, path: &str) -> PathBuf {
-        self.place.join(path)
-    }
-
-    fn run(&self, command: &str) -> Run {
-        self.place.ropeway(command).env("ROPEWAY_PASSWORD", PASSWORD)
-    }
-}
-
-/// One line that says what is wrong, one that begins with `hint:`, and nothing secret.
-#[track_caller]
-fn one_line_and_a_hint(finished: &Finished) {
-    let lines: Vec<&str> = finished
-        .err
-        .lines()
-        .filter(|line| !line.trim().is_empty())
-        .collect();
-    assert!(
-        lines.len() == 2 && lines[1].trim_start().starts_with("hint:"),
-        "{finished}"
-    );
-    assert!(finished.out.is_empty(), "{finished}");
-    for secret in ["hunter2", PASSWORD] {
-        assert!(!finished.mentions(secret), "{finished}");
-    }
-}
+use ropeway_peers::{ClosedPort, Share, or_skip};
+use support::{
+    Ground, PASSWORD, Place, Run, content_same, mixed, no_temporaries, one_line_and_a_hint, patterned, text,
+};
 
 #[test]
 fn urls_that_make_no_sense() {
@@ -287,6 +235,53 @@ fn nodes_are_examined_made_moved_and_removed() {
 }
 
 #[test]
+fn every_command_speaks_json_and_takes_no_password_in_a_url() {
+    let ground = or_skip!(Ground::start());
+    text(&ground.place.join("file"), "content");
+    let (file, dir) = (ground.url("data/file"), ground.url("data/dir"));
+    let (named, data) = (ground.url("data/dir/named"), ground.url("data"));
+    for (arguments, kind, action) in [
+        (&["copy", "file", &file][..], "phase", ""),
+        (&["mkdir", &dir], "item", "mkdir"),
+        (&["mv", &file, &named], "item", "mv"),
+        (&["ls", "-R", &data], "entry", ""),
+        (&["stat", &named], "node", ""),
+        (&["mirror", "--yes", &dir, "mirrored"], "phase", ""),
+        (&["check", &dir, "mirrored"], "summary", ""),
+        (&["rm", "-ry", &dir], "item", "delete"),
+    ] {
+        let with_password: Vec<String> = arguments[1..]
+            .iter()
+            .map(|argument| argument.replace("ann@", "ann:hunter2@"))
+            .collect();
+        let refused = ground.run(arguments[0]).args(&with_password).exits(1);
+        one_line_and_a_hint(&refused);
+        assert!(!refused.err.contains("ann:"), "{refused}");
+        let run = ground.run(arguments[0]).arg("--json").args(&arguments[1..]);
+        let finished = run.ok();
+        assert_eq!(finished.summary()["exit_code"], 0, "{finished}");
+        let lines = finished.of_type(kind);
+        assert!(
+            lines
+                .iter()
+                .any(|line| action.is_empty() || line["action"] == action),
+            "{finished}"
+        );
+        let wrong = ground.run(arguments[0]).arg("--json").args(&arguments[1..]);
+        let wrong = wrong.env("ROPEWAY_PASSWORD", "wrong").exits(5);
+        let last = wrong.json().pop().unwrap();
+        assert_eq!(
+            (&last["type"], &last["exit_code"]),
+            (&"error".into(), &5.into()),
+            "{wrong}"
+        );
+        assert!(last["hint"].is_string(), "{wrong}");
+    }
+    assert!(!ground.behind("data/dir").exists());
+    assert_eq!(fs::read(ground.place.join("mirrored/named")).unwrap(), b"content");
+}
+
+#[test]
 fn trees_go_both_ways() {
     let ground = or_skip!(Ground::start());
     let source = ground.place.join("tree");
@@ -431,26 +426,23 @@ fn flags_reach_the_server() {
 
 #[test]
 fn a_share_inside_another_is_recognised() {
-    let place = Place::new();
-    let dir = place.folder("data/dir");
-    text(&dir.join("file"), "content");
-    place.folder("data/dir/below");
-    let smbd = Smbd::builder()
-        .user("ann", PASSWORD)
-        .share(Share::new("data", &place.join("data")))
-        .share(Share::new("inner", &dir))
-        .start();
-    let smbd = or_skip!(smbd);
+    let ground = or_skip!(Ground::with(|place, builder| {
+        let dir = place.folder("data/dir");
+        text(&dir.join("file"), "content");
+        place.folder("data/dir/below");
+        builder
+            .share(Share::new("data", &place.join("data")))
+            .share(Share::new("inner", &dir))
+    }));
     let copy = |from: &str, to: &str| {
-        let run = place.ropeway("copy").args(["-T", &smbd.url(from), &smbd.url(to)]);
-        run.env("ROPEWAY_PASSWORD", PASSWORD).exits(1)
+        let ends = [ground.url(from), ground.url(to)];
+        ground.run("copy").arg("-T").args(ends).exits(1)
     };
     assert!(copy("data/dir", "inner/below").mentions("inside the source"));
     assert!(copy("data/dir", "inner").mentions("the same"));
     assert!(copy("data/dir/file", "inner/file").mentions("the same"));
-    let ends = [smbd.url("data/dir/below"), smbd.url("inner")];
-    let run = place.ropeway("mirror").arg("--yes").args(ends);
-    let finished = run.env("ROPEWAY_PASSWORD", PASSWORD).exits(1);
+    let ends = [ground.url("data/dir/below"), ground.url("inner")];
+    let finished = ground.run("mirror").arg("--yes").args(ends).exits(1);
     assert!(finished.mentions("inside the target"), "{finished}");
 }
 
@@ -502,14 +494,7 @@ fn a_copy_to_a_share_goes_on_after_a_kill() {
             .arg(ground.url("data"))
     };
     let mut running = copy().args(["--bwlimit", "8M"]).start();
-    let half = |running: &support::Running| {
-        let last = running.stdout();
-        let sent = last
-            .lines()
-            .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-        sent.filter_map(|line| line["bytes_sent"].as_u64()).max() >= Some(16 << 20)
-    };
-    assert!(running.until(half), "it never came half way");
+    running.reach("bytes_sent", 16 << 20);
     running.kill();
     let again = copy().ok();
     assert_eq!(again.summary()["resumed"], true, "{again}");

@@ -6,45 +6,15 @@ mod support;
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::Path;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use support::{Place, Running, content_same, mixed, same, text, wait_until};
-
-/// PRODUCT: 2 s. Generous, since a test machine may be busy.
-const FOLLOWS: Duration = Duration::from_secs(10);
+use support::{Place, Watching, content_same, holds, mixed, same, text};
 
 /// Starts and waits for the end of the first pass.
-fn watching(place: &Place, command: &str, flags: &[&str]) -> Running {
-    let mut running = place
-        .ropeway(command)
-        .args(["--json", "--watch"])
-        .args(flags)
-        .args(["source", "target"])
-        .start();
-    let there = |running: &Running| running.stdout().lines().any(|line| line.contains("\"watching\""));
-    assert!(
-        running.until(there),
-        "it never watches: {}\n{}",
-        running.stdout(),
-        running.stderr()
-    );
-    running
-}
-
-#[track_caller]
-fn follows(running: &Running, what: &str, done: impl Fn() -> bool) {
-    assert!(
-        wait_until(FOLLOWS, done),
-        "{what} did not follow: {}\n{}",
-        running.stdout(),
-        running.stderr()
-    );
-}
-
-fn holds(path: &Path, content: &str) -> bool {
-    fs::read_to_string(path).is_ok_and(|found| found == content)
+fn watching(place: &Place, command: &str, flags: &[&str]) -> Watching {
+    let run = place.ropeway(command).args(flags).args(["source", "target"]);
+    Watching::start(run)
 }
 
 #[test]
@@ -55,38 +25,33 @@ fn new_and_changed_files_and_folders_follow() {
     let running = watching(&place, "copy", &[]);
     same(&source, &target);
     text(&source.join("new"), "new");
-    follows(&running, "a new file", || holds(&target.join("new"), "new"));
+    running.follows("a new file", || holds(&target.join("new"), "new"));
     text(&source.join("new"), "changed now");
-    follows(&running, "a change", || holds(&target.join("new"), "changed now"));
+    running.follows("a change", || holds(&target.join("new"), "changed now"));
     fs::create_dir_all(source.join("x/y/z")).unwrap();
     text(&source.join("x/y/z/leaf"), "leaf");
-    follows(&running, "a new folder", || {
-        holds(&target.join("x/y/z/leaf"), "leaf")
-    });
+    running.follows("a new folder", || holds(&target.join("x/y/z/leaf"), "leaf"));
     text(&source.join("x/y/z/later"), "later");
-    follows(&running, "a file in a new folder", || {
+    running.follows("a file in a new folder", || {
         holds(&target.join("x/y/z/later"), "later")
     });
     symlink("leaf", source.join("x/y/z/link")).unwrap();
-    follows(&running, "a link", || target.join("x/y/z/link").is_symlink());
+    running.follows("a link", || target.join("x/y/z/link").is_symlink());
     fs::rename(source.join("x"), source.join("renamed")).unwrap();
     text(&source.join("renamed/y/z/after"), "after");
-    follows(&running, "a renamed folder", || {
+    running.follows("a renamed folder", || {
         holds(&target.join("renamed/y/z/after"), "after")
     });
     fs::set_permissions(source.join("new"), fs::Permissions::from_mode(0o600)).unwrap();
-    follows(&running, "a mode", || {
+    running.follows("a mode", || {
         fs::metadata(target.join("new")).is_ok_and(|m| m.permissions().mode() & 0o777 == 0o600)
     });
     // A copy never deletes.
     fs::remove_file(source.join("new")).unwrap();
     text(&source.join("last"), "last");
-    follows(&running, "a file after a removal", || {
-        holds(&target.join("last"), "last")
-    });
+    running.follows("a file after a removal", || holds(&target.join("last"), "last"));
     assert!(target.join("new").exists());
-    running.signal(Signal::TERM);
-    running.wait().assert_code(&[0, 130, 143]);
+    running.end(Signal::TERM).assert_code(&[0, 130, 143]);
     support::no_temporaries(&target);
 }
 
@@ -97,15 +62,12 @@ fn a_watching_mirror_deletes_too() {
     mixed(&source);
     let running = watching(&place, "mirror", &["--yes"]);
     fs::remove_file(source.join("one byte")).unwrap();
-    follows(&running, "a removal", || !target.join("one byte").exists());
+    running.follows("a removal", || !target.join("one byte").exists());
     fs::remove_dir_all(source.join("deep")).unwrap();
-    follows(&running, "the removal of a folder", || {
-        !target.join("deep").exists()
-    });
+    running.follows("the removal of a folder", || !target.join("deep").exists());
     text(&source.join("new"), "new");
-    follows(&running, "a new file", || holds(&target.join("new"), "new"));
-    running.signal(Signal::INT);
-    running.wait().assert_code(&[0, 130]);
+    running.follows("a new file", || holds(&target.join("new"), "new"));
+    running.end(Signal::INT).assert_code(&[0, 130]);
     content_same(&source, &target);
 }
 
@@ -117,10 +79,9 @@ fn filters_hold_while_watching() {
     let running = watching(&place, "copy", &["--exclude", "*.tmp"]);
     text(&source.join("skip.tmp"), "x");
     text(&source.join("take"), "x");
-    follows(&running, "a new file", || holds(&target.join("take"), "x"));
+    running.follows("a new file", || holds(&target.join("take"), "x"));
     assert!(!target.join("skip.tmp").exists());
-    running.signal(Signal::TERM);
-    running.wait();
+    running.end(Signal::TERM);
 }
 
 #[test]
@@ -137,13 +98,11 @@ fn a_storm_of_changes_is_followed_whole() {
             fs::write(folder.join(number.to_string()), b"x").unwrap();
         }
     }
-    let all = wait_until(Duration::from_secs(60), || {
+    running.follows_within(Duration::from_secs(60), "everything", || {
         (0..12).all(|folder| {
             fs::read_dir(target.join(format!("d{folder}"))).is_ok_and(|entries| entries.count() == 500)
         })
     });
-    assert!(all, "not everything followed: {}", running.stderr());
-    running.signal(Signal::TERM);
-    running.wait();
+    running.end(Signal::TERM);
     content_same(&source, &target);
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ropeway_copy::{Durability, Job, JobSpec, Options, Root};
+use ropeway_copy::{Durability, Job, JobSpec, Options};
 use ropeway_local::{LocalOptions, LocalTree};
 use ropeway_vfs::RelPath;
 
@@ -20,22 +20,14 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let parent = to.parent().ok_or("DST has no parent")?;
     let name = to.file_name().ok_or("DST has no name")?;
-    let root = Root {
-        source: LocalTree::open(&from, LocalOptions::default())?,
-        source_path: RelPath::root(),
-        target_path: RelPath::parse(name.as_encoded_bytes()).ok_or("DST is no plain name")?,
-    };
+    let source = LocalTree::open(&from, LocalOptions::default())?;
+    let to = RelPath::parse(name.as_encoded_bytes()).ok_or("DST is no plain name")?;
     let target = LocalTree::open(parent, LocalOptions::default())?;
     let options = Options {
         durability,
         ..Options::default()
     };
-    let job = Job::new(JobSpec {
-        roots: vec![root],
-        target,
-        options,
-        journal: None,
-    });
+    let job = Job::new(JobSpec::whole(source, target, to, options));
     let outcome = job.run(Arc::new(|event| eprintln!("{event:?}"))).await;
     println!("{:?}: {:?}", outcome.status, outcome.summary);
     Ok(())

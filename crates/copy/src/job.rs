@@ -1,13 +1,13 @@
 //! The job: its phases in order, and what outsiders hold of it.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ropeway_block::Pool;
 use ropeway_plan::{Engine, NameMap, Rules, Tuner};
 use ropeway_vfs::event::{Counters, Event, Phase};
-use ropeway_vfs::{CacheMode, Tree};
+use ropeway_vfs::{CacheMode, RelPath, Tree};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use crate::ahead::Ahead;
@@ -51,6 +51,34 @@ pub struct JobSpec {
     pub options: Options,
     /// Where to keep the journal; `None`: an interrupted copy starts over (equal files are still skipped).
     pub journal: Option<JournalSpec>,
+}
+
+impl JobSpec {
+    /// One whole tree, to a path of another, without a journal.
+    pub fn whole(source: Arc<dyn Tree>, target: Arc<dyn Tree>, to: RelPath, options: Options) -> Self {
+        let root = Root {
+            source,
+            source_path: RelPath::root(),
+            target_path: to,
+        };
+        Self {
+            roots: vec![root],
+            target,
+            options,
+            journal: None,
+        }
+    }
+
+    /// Runs it, and keeps all its events: for small jobs.
+    pub async fn run(self) -> (Outcome, Vec<Event>) {
+        let events = Arc::new(Mutex::new(Vec::new()));
+        let sink = Arc::clone(&events);
+        let outcome = Job::new(self)
+            .run(Arc::new(move |event| lock(&sink).push(event)))
+            .await;
+        let events = std::mem::take(&mut *lock(&events));
+        (outcome, events)
+    }
 }
 
 /// The pool of a job's blocks: made before the trees are opened, so that they can register it with the kernel.

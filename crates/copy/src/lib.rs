@@ -6,19 +6,15 @@
 //!
 //! ```no_run
 //! use std::sync::Arc;
-//! use ropeway_copy::{Job, JobSpec, Options, Root};
+//! use ropeway_copy::{Job, JobSpec, Options};
 //! use ropeway_local::{LocalOptions, LocalTree};
 //! use ropeway_vfs::RelPath;
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! let source = LocalTree::open("photos".as_ref(), LocalOptions::default())?;
 //! let target = LocalTree::open("/mnt/stick".as_ref(), LocalOptions::default())?;
-//! let root = Root {
-//!     source,
-//!     source_path: RelPath::root(),
-//!     target_path: RelPath::parse(b"photos").expect("a plain name"),
-//! };
-//! let job = Job::new(JobSpec { roots: vec![root], target, options: Options::default(), journal: None });
+//! let to = RelPath::parse(b"photos").expect("a plain name");
+//! let job = Job::new(JobSpec::whole(source, target, to, Options::default()));
 //! let outcome = job.run(Arc::new(|_event| {})).await;
 //! println!("{} files, {:?}", outcome.summary.counters.files_done, outcome.status);
 //! # Ok(()) }

@@ -50,7 +50,9 @@ impl Status {
     /// The status that a fatal error on one side means.
     pub(crate) fn of_error(error: &Error, on_source: bool) -> Self {
         match error.kind {
-            ErrorKind::Network | ErrorKind::PeerMisbehaved | ErrorKind::TimedOut => Self::Network,
+            ErrorKind::Network | ErrorKind::Unreachable | ErrorKind::PeerMisbehaved | ErrorKind::TimedOut => {
+                Self::Network
+            }
             ErrorKind::Authentication | ErrorKind::PermissionDenied => Self::Permission,
             ErrorKind::Cancelled => Self::Interrupted,
             _ if on_source => Self::SourceUnreadable,
@@ -110,12 +112,18 @@ pub fn hint_for(kind: ErrorKind, on_source: bool) -> Option<&'static str> {
             "make room on the target and run the same command again: it goes on where it stopped"
         }
         ErrorKind::ReadOnly => {
-            "the target is mounted read-only; after an I/O error Linux does that by itself: see dmesg"
+            "the target is read-only; after an I/O error Linux makes a volume so by itself: see dmesg"
         }
         ErrorKind::Gone => "reconnect the volume and run the same command again: it goes on where it stopped",
+        ErrorKind::Unreachable => {
+            "when the server is back, run the same command again: it goes on where it stopped; --timeout sets how long \
+             to wait for it"
+        }
         ErrorKind::PermissionDenied if on_source => "run as a user who may read it, or exclude it",
         ErrorKind::PermissionDenied => "run as a user who may write there",
-        ErrorKind::NameRefused => "let it be mapped with --names map, or exclude it",
+        ErrorKind::NameRefused => {
+            "rename or exclude it; --names map helps where only characters or reserved names are in the way"
+        }
         ErrorKind::FileTooLarge => "FAT holds files below 4 GiB only; use exFAT, NTFS or ext4 on the target",
         ErrorKind::Exhausted => "raise the limit of open files (ulimit -n) or close other programs",
         ErrorKind::DeviceError if on_source => {

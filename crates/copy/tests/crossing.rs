@@ -1,10 +1,10 @@
 //! Jobs whose target or source is far away: small files whole, many under way.
 
 #![allow(clippy::unwrap_used)]
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
-use ropeway_copy::{Durability, Job, JobSpec, Options, Outcome, Root, RuntimeClock, Status, Verification};
+use ropeway_copy::{Durability, JobSpec, Options, Outcome, RuntimeClock, Status, Verification};
 use ropeway_vfs::decorate::faults::{FaultRule, Faults};
 use ropeway_vfs::decorate::meter::Meter;
 use ropeway_vfs::event::Event;
@@ -30,25 +30,7 @@ fn far() -> MemoryTree {
 }
 
 async fn run(source: Arc<dyn Tree>, target: Arc<dyn Tree>, options: Options) -> (Outcome, Vec<Event>) {
-    let root = Root {
-        source,
-        source_path: RelPath::root(),
-        target_path: path("copy"),
-    };
-    let spec = JobSpec {
-        roots: vec![root],
-        target,
-        options,
-        journal: None,
-    };
-    let events = Arc::new(Mutex::new(Vec::new()));
-    let sink = Arc::clone(&events);
-    let job = Job::new(spec);
-    let outcome = job
-        .run(Arc::new(move |event| sink.lock().unwrap().push(event)))
-        .await;
-    let events = std::mem::take(&mut *events.lock().unwrap());
-    (outcome, events)
+    JobSpec::whole(source, target, path("copy"), options).run().await
 }
 
 /// Sizes around every class of blocks, and one for the long way.

@@ -1,11 +1,11 @@
 //! Jobs between trees in memory: semantics without a disk, and virtual time.
 
 #![allow(clippy::unwrap_used)]
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ropeway_block::Pool;
-use ropeway_copy::{Delete, Durability, Job, JobSpec, Options, Outcome, Root, RuntimeClock, Status};
+use ropeway_copy::{Delete, Durability, Job, JobSpec, Options, RuntimeClock, Status};
 use ropeway_vfs::decorate::faults::{FaultRule, Faults};
 use ropeway_vfs::decorate::slow::{DeviceModel, Slow};
 use ropeway_vfs::event::Event;
@@ -17,27 +17,7 @@ fn path(text: &str) -> RelPath {
 }
 
 fn spec(source: Arc<dyn Tree>, target: Arc<dyn Tree>, to: &str, options: Options) -> JobSpec {
-    let root = Root {
-        source,
-        source_path: RelPath::root(),
-        target_path: path(to),
-    };
-    JobSpec {
-        roots: vec![root],
-        target,
-        options,
-        journal: None,
-    }
-}
-
-async fn run(spec: JobSpec) -> (Outcome, Vec<Event>) {
-    let events = Arc::new(Mutex::new(Vec::new()));
-    let sink = Arc::clone(&events);
-    let outcome = Job::new(spec)
-        .run(Arc::new(move |event| sink.lock().unwrap().push(event)))
-        .await;
-    let events = std::mem::take(&mut *events.lock().unwrap());
-    (outcome, events)
+    JobSpec::whole(source, target, path(to), options)
 }
 
 async fn names(tree: &dyn Tree, dir: &str) -> Vec<String> {
@@ -76,7 +56,9 @@ async fn a_new_folder_appears_whole_and_equal() {
     };
     source.set_metadata(&path("sub"), &time).await.unwrap();
     let (source, target) = (Arc::new(source), Arc::new(MemoryTree::new()));
-    let (outcome, events) = run(spec(source.clone(), target.clone(), "copy", Options::default())).await;
+    let (outcome, events) = spec(source.clone(), target.clone(), "copy", Options::default())
+        .run()
+        .await;
     assert_eq!(outcome.status, Status::Done, "{events:?}");
     assert_eq!(names(&*target, "").await, ["copy"]);
     assert_eq!(
@@ -101,7 +83,9 @@ async fn a_new_folder_appears_whole_and_equal() {
     assert_eq!(counters.bytes_sent, 3_000_005, "a link sends nothing");
     assert_eq!(counters.bytes_durable, counters.bytes_done);
 
-    let (again, _) = run(spec(source, target.clone(), "copy", Options::default())).await;
+    let (again, _) = spec(source, target.clone(), "copy", Options::default())
+        .run()
+        .await;
     assert_eq!(again.status, Status::Done);
     assert_eq!(again.summary.counters.bytes_sent, 0, "equal files are skipped");
     assert_eq!(again.summary.counters.files_skipped, 5);
@@ -120,7 +104,9 @@ async fn a_mirror_deletes_only_what_it_may() {
         }),
         ..Options::default()
     };
-    let (refused, _) = run(spec(source.clone(), target.clone(), "m", options.clone())).await;
+    let (refused, _) = spec(source.clone(), target.clone(), "m", options.clone())
+        .run()
+        .await;
     assert_eq!(refused.status, Status::Refused);
     assert_eq!(
         target.content(&path("m/a.txt")).unwrap(),
@@ -128,12 +114,14 @@ async fn a_mirror_deletes_only_what_it_may() {
         "nothing was touched"
     );
     options.delete = Some(Delete::default());
-    let (done, events) = run(spec(source.clone(), target.clone(), "m", options.clone())).await;
+    let (done, events) = spec(source.clone(), target.clone(), "m", options.clone())
+        .run()
+        .await;
     assert_eq!(done.status, Status::Done, "{events:?}");
     assert_eq!(names(&*target, "m").await, ["a.txt", "sub"]);
     assert_eq!(target.content(&path("m/a.txt")).unwrap(), b"alpha");
     let empty = Arc::new(MemoryTree::new());
-    let (empty, _) = run(spec(empty, target.clone(), "m", options)).await;
+    let (empty, _) = spec(empty, target.clone(), "m", options).run().await;
     assert_eq!(empty.status, Status::Refused, "an empty source is refused");
     assert_eq!(names(&*target, "m").await, ["a.txt", "sub"]);
 }
@@ -143,7 +131,7 @@ async fn a_read_error_costs_that_file_only() {
     let rules = FaultRule::parse("read:contains=b.bin,offset=1000000..,errno=EIO").unwrap();
     let source = Faults::new(Arc::new(sample()), rules, Arc::new(RuntimeClock::new()));
     let target = Arc::new(MemoryTree::new());
-    let (outcome, events) = run(spec(source, target.clone(), "c", Options::default())).await;
+    let (outcome, events) = spec(source, target.clone(), "c", Options::default()).run().await;
     assert_eq!(outcome.status, Status::SomeFailed);
     assert_eq!(outcome.summary.errors, 1);
     let failed: Vec<_> = events
@@ -170,7 +158,7 @@ async fn every_engine_and_durability_gives_the_same_tree() {
                 durability,
                 ..Options::default()
             };
-            let (outcome, events) = run(spec(source, target.clone(), "c", options)).await;
+            let (outcome, events) = spec(source, target.clone(), "c", options).run().await;
             assert_eq!(outcome.status, Status::Done, "{engine} {durability:?} {events:?}");
             assert_eq!(target.content(&path("c/sub/b.bin")).unwrap(), vec![7; 3_000_000]);
             assert_eq!(target.content(&path("c/a.txt")).unwrap(), b"alpha");
@@ -263,7 +251,7 @@ async fn content_changed_behind_the_copy_is_found_by_verification() {
         },
         ..Options::default()
     };
-    let (outcome, events) = run(spec(source, target.clone(), "c", options)).await;
+    let (outcome, events) = spec(source, target.clone(), "c", options).run().await;
     assert_eq!(outcome.status, Status::Done, "{events:?}");
     assert!(outcome.summary.verified.is_some());
     let pool = Pool::new(4096, 2);

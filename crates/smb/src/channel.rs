@@ -1,8 +1,7 @@
 //! What others hold of a driver: its queues, and what it tells of itself.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use ropeway_smb_proto::client::{Chain, DropReason, Misuse, Reply};
@@ -12,6 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::budget::Budget;
 use crate::depth::Depth;
 use crate::driver::{Queues, left_open};
+use crate::rights::{Leases, Oplocks};
 use crate::{LostReason, Operation};
 
 /// Requests that wait for the driver's turn; beyond it, callers wait. A guess: what the driver takes in four turns.
@@ -45,24 +45,42 @@ pub(crate) enum Side {
         file_id: FileId,
         encrypt: bool,
     },
-    Shut,
+    /// TREE_DISCONNECT: nobody uses the share any more.
+    Leave {
+        tree: TreeId,
+        encrypt: bool,
+    },
+    /// No more requests; the last channel ends the session, and waits for the answer to that or not.
+    Shut {
+        waits: bool,
+    },
 }
 
-/// Opens with an oplock, which a break's acknowledgment has to name with their tree.
+/// What all channels of a session share.
 #[derive(Debug, Default)]
-pub(crate) struct Oplocks(Mutex<HashMap<FileId, (TreeId, bool)>>);
+pub(crate) struct Common {
+    pub(crate) oplocks: Oplocks,
+    /// The client's, over all its sessions.
+    pub(crate) leases: Arc<Leases>,
+    channels: AtomicUsize,
+}
 
-impl Oplocks {
-    pub(crate) fn insert(&self, file_id: FileId, tree: TreeId, encrypt: bool) {
-        let mut map = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        map.insert(file_id, (tree, encrypt));
+impl Common {
+    pub(crate) fn new(leases: Arc<Leases>) -> Self {
+        Self {
+            leases,
+            ..Self::default()
+        }
     }
 
-    pub(crate) fn remove(&self, file_id: FileId) -> Option<(TreeId, bool)> {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&file_id)
+    /// A channel begins.
+    pub(crate) fn join(&self) {
+        self.channels.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// A channel has nothing more to do; whether it was the last.
+    pub(crate) fn leave(&self) -> bool {
+        self.channels.fetch_sub(1, Ordering::AcqRel) == 1
     }
 }
 
@@ -71,7 +89,7 @@ impl Oplocks {
 pub(crate) struct Shared {
     budget: Arc<Budget>,
     window_max: u64,
-    pub(crate) oplocks: Arc<Oplocks>,
+    pub(crate) common: Arc<Common>,
     window: AtomicU64,
     delivered: AtomicU64,
     round_trip_us: AtomicU64,
@@ -80,11 +98,11 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(budget: Arc<Budget>, window_max: u64, oplocks: Arc<Oplocks>) -> Self {
+    pub(crate) fn new(budget: Arc<Budget>, window_max: u64, common: Arc<Common>) -> Self {
         Self {
             budget,
             window_max,
-            oplocks,
+            common,
             window: AtomicU64::new(0),
             delivered: AtomicU64::new(0),
             round_trip_us: AtomicU64::new(u64::MAX),

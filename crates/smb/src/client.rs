@@ -6,16 +6,17 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use ropeway_smb_proto::client::Encryption;
 use ropeway_smb_proto::crypto::{Cipher, SigningAlgorithm};
 use ropeway_smb_proto::rpc::srvsvc::ShareInfo;
-use ropeway_smb_proto::wire::Guid;
-use ropeway_smb_proto::wire::negotiate::Dialect;
+use ropeway_smb_proto::wire::negotiate::{Capabilities, Dialect};
 use ropeway_smb_proto::wire::session_setup::SessionFlags;
+use ropeway_smb_proto::wire::{Guid, NtStatus};
 
 use crate::link::Link;
 use crate::tree::ShareInner;
-use crate::{ClientOptions, Endpoint, Login, Result, Share};
+use crate::{ClientOptions, Endpoint, Login, Result, Share, dfs};
 
 /// A server, logged in to. Clones share its connections.
 #[derive(Clone)]
@@ -78,7 +79,35 @@ impl Client {
     /// # Errors
     /// [`Error::PeerRefused`](crate::Error::PeerRefused) if there is no such share or the user may not.
     pub async fn share(&self, name: &str) -> Result<Share> {
-        Ok(Share::new(ShareInner::connect(self, name).await?))
+        self.share_within(name, 0).await
+    }
+
+    /// A share, or the one that DFS has in its place: a namespace may lie on another server altogether ([MS-DFSC]
+    /// 3.1.4.2, steps 5 and 6). `hops` such steps led here.
+    async fn share_within(&self, name: &str, hops: usize) -> Result<Share> {
+        let refused = match ShareInner::connect(self, name).await {
+            Ok(share) => return Ok(Share::new(share)),
+            Err(error) => error,
+        };
+        let has_dfs = || {
+            let negotiated = &self.inner.link.last().negotiated;
+            negotiated.capabilities.contains(Capabilities::DFS)
+        };
+        let may_lead = refused.status() == Some(NtStatus::BAD_NETWORK_NAME)
+            && hops < dfs::HOPS_MAX
+            && !name.eq_ignore_ascii_case(dfs::IPC)
+            && has_dfs();
+        if !may_lead {
+            return Err(refused);
+        }
+        let targets = dfs::root_targets(self, name).await.unwrap_or_default();
+        for (host, share) in targets {
+            let found = async { self.at(&host).await?.share_within(&share, hops + 1).await };
+            if let Ok(found) = Box::pin(found).await {
+                return Ok(found);
+            }
+        }
+        Err(refused)
     }
 
     /// The server's shares, by NetrShareEnum over IPC$.
@@ -129,21 +158,28 @@ impl Client {
         }
     }
 
-    /// Closes the connections, those that DFS led to as well. What is under way fails with
-    /// [`Error::Lost`](crate::Error::Lost).
+    /// Logs off and closes the connections, those that DFS led to as well: one round trip, and 2 s at most where the server
+    /// does not answer. What is under way fails with [`Error::Lost`](crate::Error::Lost).
     pub async fn close(self) {
+        self.end(true).await;
+    }
+
+    /// The same for those in a hurry: takes leave without waiting for the answer.
+    pub async fn leave(self) {
+        self.end(false).await;
+    }
+
+    async fn end(self, waits: bool) {
         let elsewhere: Vec<_> = {
             let mut clients = self
                 .inner
                 .elsewhere
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner);
-            clients.drain().collect()
+            clients.drain().map(|(_, client)| client).collect()
         };
-        for (_, client) in elsewhere {
-            client.inner.link.close().await;
-        }
-        self.inner.link.close().await;
+        let ends = elsewhere.iter().chain([&self]);
+        join_all(ends.map(|client| client.inner.link.close(waits))).await;
     }
 
     pub(crate) fn link(&self) -> &Arc<Link> {

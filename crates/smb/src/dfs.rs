@@ -8,13 +8,15 @@ use ropeway_smb_proto::wire::fsctl::dfs::{DfsReferralRequest, DfsReferralRespons
 use ropeway_smb_proto::wire::ioctl::IoctlResponse;
 use ropeway_smb_proto::wire::{FileId, NtStatus, Text, Writer};
 
-use crate::tree::{Replay, check, first};
-use crate::{Error, Result, Share, ops};
+use crate::tree::{Replay, Tree, check, first};
+use crate::{Client, Error, Result, Share, ops};
 
 /// Referrals followed for one path. A guess: a root, a link, and a link behind it, twice.
 pub(crate) const HOPS_MAX: usize = 6;
 /// Referrals kept for one share. A guess.
 const KEPT_MAX: usize = 1024;
+/// The share that answers for all of a server.
+pub(crate) const IPC: &str = "IPC$";
 const SEPARATOR: u16 = b'\\' as u16;
 
 /// Paths of a share that lead elsewhere.
@@ -98,7 +100,7 @@ impl Route {
         }
         // What lies deeper than a referral's question can say cannot decide where it leads.
         asked.truncate(PATH_UNITS_MAX);
-        let referral = ask(&self.share, Text::from_units(asked)).await?;
+        let referral = ask(client, Text::from_units(asked)).await?;
         // `PathConsumed` is in bytes of the path asked for.
         let consumed = (usize::from(referral.path_consumed) / 2).saturating_sub(above);
         let mut fault = Error::refused("follow DFS", NtStatus::PATH_NOT_COVERED);
@@ -195,19 +197,38 @@ fn upper(text: &Text) -> Text {
     Text::from_units(units.collect())
 }
 
+/// The hosts and shares that stand for a share which is a root of DFS, best first; none for one that is not.
+pub(crate) async fn root_targets(client: &Client, name: &str) -> Result<Vec<(String, String)>> {
+    let asked = format!("\\{}\\{name}", client.link().endpoint.unc_host());
+    let referral = ask(client, Text::from(asked.as_str())).await?;
+    let whole_share = |target: Target| {
+        let Target::Path { network_address, .. } = target else {
+            return None;
+        };
+        let text = network_address.to_string_lossy();
+        let mut parts = text.trim_matches('\\').split('\\');
+        let (host, share) = (parts.next()?.to_owned(), parts.next()?.to_owned());
+        (!host.is_empty() && parts.next().is_none()).then_some((host, share))
+    };
+    let targets = referral.referrals.into_iter();
+    Ok(targets
+        .filter_map(|referral| whole_share(referral.target))
+        .collect())
+}
+
 /// FSCTL_DFS_GET_REFERRALS on the server's IPC$.
-async fn ask(share: &Share, path: Text) -> Result<DfsReferralResponse> {
-    let ipc = Box::pin(share.client().share("IPC$")).await?;
+async fn ask(client: &Client, path: Text) -> Result<DfsReferralResponse> {
+    let ipc = Box::pin(client.share(IPC)).await?;
     let request = DfsReferralRequest {
         max_referral_level: 4,
         request_file_name: path,
     };
     let mut input = Vec::new();
     request.encode(&mut Writer::new(&mut input));
-    let output_max = (64 << 10).min(share.limits().transact_max);
-    let build = |tree| {
+    let output_max = (64 << 10).min(ipc.limits().transact_max);
+    let build = |tree: &Tree| {
         let code = CtlCode::DFS_GET_REFERRALS;
-        vec![ops::ioctl(tree, FileId::RELATED, code, &input, output_max)]
+        vec![ops::ioctl(tree.id, FileId::RELATED, code, &input, output_max)]
     };
     let ran = ipc.inner().run(Replay::Safe, 0, build).await?;
     let reply = first(&ran.replies)?;

@@ -11,16 +11,21 @@ use ropeway_smb_proto::wire::query_directory::QueryDirectoryResponse;
 use ropeway_smb_proto::wire::{FileId, NtStatus, Text};
 use tokio::task::JoinHandle;
 
+use crate::compound::{Refusal, refusal};
+use crate::durable::Durability;
 use crate::link::Outcome;
 use crate::opened::HandleInner;
-use crate::share::{Refusal, check_path, refusal};
-use crate::tree::{ATTEMPTS, Ran, Replay, check};
+use crate::share::check_path;
+use crate::tree::{ATTEMPTS, Ran, Replay, Tree, check};
 use crate::{Error, Handle, LostReason, OpenFile, Result, Share, ops};
 
 /// Bytes of the two answers that come with the open: some 400 names each, so that small directories end with the second.
 const FIRST_MAX: u32 = 64 << 10;
 /// Bytes of the later ones.
 const NEXT_MAX: u32 = 1 << 20;
+
+/// The longest pattern: its length has 16 bits ([MS-SMB2] 2.2.33), and no name is as long as this.
+const PATTERN_UNITS_MAX: usize = 1024;
 
 /// A directory being listed. The next batch is asked for before the last one is taken.
 pub struct Directory {
@@ -47,49 +52,52 @@ struct Batch {
 
 impl Directory {
     pub(crate) async fn open(share: &Share, path: &Text, pattern: &str) -> Result<Self> {
-        use std::sync::atomic::Ordering;
         check_path(path)?;
         let pattern = Text::from(pattern);
+        if pattern.units().len() > PATTERN_UNITS_MAX {
+            return Err(Error::refused("list", NtStatus::OBJECT_NAME_INVALID));
+        }
         let open = OpenFile::directory();
-        let link = share.client().link();
-        let mut directory = None;
-        if link.compounds.load(Ordering::Relaxed) {
+        let compounds = &share.client().link().compounds;
+        if compounds.may_be_sent() {
             let first_max = FIRST_MAX.min(share.limits().transact_max);
-            let build = |tree| {
+            let build = |tree: &Tree| {
                 let related = FileId::RELATED;
                 vec![
-                    ops::create(tree, path, &open, Default::default(), Vec::new()),
-                    ops::list(tree, related, &pattern, false, first_max),
-                    ops::list(tree, related, &pattern, false, first_max),
+                    share
+                        .inner()
+                        .create(tree, path, &open, Default::default(), Vec::new()),
+                    ops::list(tree.id, related, &pattern, false, first_max),
+                    ops::list(tree.id, related, &pattern, false, first_max),
                 ]
             };
-            let ran = share.inner().run(Replay::Safe, 0, build).await?;
-            let is_open = ran
-                .replies
-                .first()
-                .is_some_and(|reply| reply.status().is_success());
-            if matches!(refusal(&ran.replies), Refusal::Request) || !is_open {
-                let mut opened = Self::new(share, path, &pattern, &open, &ran)?;
-                opened.take_first(&ran.replies)?;
-                directory = Some(opened);
-            } else {
-                share.close_left_open(&ran);
+            match share.inner().run(Replay::Safe, 0, build).await {
+                Ok(ran) => match refusal(&ran.replies) {
+                    Refusal::Request => {
+                        let mut opened = Self::new(share, path, &pattern, &open, &ran)?;
+                        opened.take_first(&ran.replies)?;
+                        opened.look_ahead();
+                        return Ok(opened);
+                    }
+                    Refusal::Compound => share.close_left_open(&ran),
+                },
+                Err(Error::Lost(_)) if !compounds.may_be_sent() => {}
+                Err(error) => return Err(error),
             }
         }
-        let mut directory = match directory {
-            Some(directory) => directory,
-            None => {
-                let handle = share.open_here(path, &open).await?;
-                let session = handle.inner.opened().await?.session.number;
-                Self::of(handle, &pattern, session)
-            }
-        };
-        directory.look_ahead();
+        let handle = share.open_here(path, &open).await?;
+        let session = handle.inner.opened().await?.session.number;
+        let mut directory = Self::of(handle, &pattern, session);
+        // The first batch tells whether it was the compound that was refused, or the listing.
+        if let Some(records) = directory.await_batch().await? {
+            directory.ready.push_back(records);
+        }
+        compounds.refuse();
         Ok(directory)
     }
 
     fn new(share: &Share, path: &Text, pattern: &Text, open: &OpenFile, ran: &Ran) -> Result<Self> {
-        let inner = Arc::new(HandleInner::new(share, path, open, None, ran)?);
+        let inner = Arc::new(HandleInner::new(share, path, open, Durability::none(), ran)?);
         Ok(Self::of(Handle { inner }, pattern, ran.session.number))
     }
 

@@ -9,6 +9,8 @@
 //! dropped is cancelled; the connection keeps its blocks until the server has answered; what such a request opened is
 //! closed.
 
+mod parting;
+
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::sync::Arc;
@@ -20,7 +22,7 @@ use ropeway_smb_proto::client::{
 };
 use ropeway_smb_proto::wire::create::{CreateResponse, OplockLevel};
 use ropeway_smb_proto::wire::header::Command;
-use ropeway_smb_proto::wire::oplock_break::{BreakAcknowledgment, BreakNotification};
+use ropeway_smb_proto::wire::oplock_break::BreakNotification;
 use ropeway_smb_proto::wire::{FileId, TreeId};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
@@ -29,7 +31,8 @@ use tokio::sync::{mpsc, oneshot};
 use crate::channel::{Answer, Request, Shared, Side};
 use crate::depth::{Depth, Stamp};
 use crate::login::{Authenticator, Renewal};
-use crate::{Error, LostReason, Operation, Result};
+use crate::rights;
+use crate::{Error, LostReason, Operation, Result, Unprotected};
 
 /// Slices of one writev. A guess: 32 small messages and 32 blocks; the kernel takes 1024.
 const SLICES: usize = 64;
@@ -41,9 +44,6 @@ const READS_MAX: usize = 32;
 const BATCH: usize = 64;
 /// Chains under way, half of what the connection allows, so that CLOSE and acknowledgments always fit.
 const CHAINS_MAX: usize = ropeway_smb_proto::client::CHAINS_MAX / 2;
-/// How long the end of a client waits for answers that are owed. A guess.
-const PARTING: Duration = Duration::from_secs(2);
-
 /// What a driver starts with.
 pub(crate) struct Driver {
     stream: TcpStream,
@@ -65,6 +65,11 @@ pub(crate) struct Driver {
     skip: usize,
     first_sent: Option<Duration>,
     parting: Option<Duration>,
+    /// Whether the session knows that this channel goes, and whether it was the last.
+    has_left: bool,
+    is_last: bool,
+    /// Whether the answer to LOGOFF is awaited.
+    waits: bool,
     ended: Option<LostReason>,
 }
 
@@ -84,6 +89,8 @@ struct Pending {
     sent_at: Duration,
     stamp: Option<Stamp>,
     is_plain: bool,
+    /// CHANGE_NOTIFY.
+    is_endless: bool,
 }
 
 /// The ends of the queues that lead to a driver.
@@ -102,6 +109,7 @@ impl Driver {
         ready: oneshot::Sender<Result<Ready>>,
     ) -> Self {
         let depth = Depth::new(shared.window_max());
+        shared.common.join();
         Self {
             stream,
             connection,
@@ -121,6 +129,9 @@ impl Driver {
             skip: 0,
             first_sent: None,
             parting: None,
+            has_left: false,
+            is_last: false,
+            waits: true,
             ended: None,
         }
     }
@@ -226,7 +237,7 @@ impl Driver {
                         }
                     }
                 }
-                Event::Broke(notification) => self.acknowledge(notification),
+                Event::Broke(notification) => self.acknowledge(&notification),
                 Event::Ended(reason) => self.ended = Some(lost_reason(&reason, self.ended.take())),
             }
         }
@@ -257,12 +268,8 @@ impl Driver {
         let error = match fault {
             LoginError::Refused(status) => self.authenticator.refused(status),
             LoginError::Auth(fault) => Error::Login(fault),
-            LoginError::Unprotected => {
-                Error::Misuse("the server offers only a guest's session, which is neither signed nor sealed")
-            }
-            LoginError::NoEncryption => {
-                Error::Misuse("the server cannot encrypt, and encryption is required")
-            }
+            LoginError::Unprotected => Error::Unprotected(Unprotected::Guest),
+            LoginError::NoEncryption => Error::Unprotected(Unprotected::NoEncryption),
             _ => Error::PeerMisbehaved(fault.to_string()),
         };
         if let Some(ready) = self.ready.take() {
@@ -284,8 +291,8 @@ impl Driver {
         let first = chain.operations.first();
         let tree = first.map_or(TreeId(0), |operation| operation.tree);
         let encrypt = chain.encrypt;
-        let is_plain =
-            bytes == 0 && first.is_some_and(|operation| operation.command != Command::ChangeNotify);
+        let is_endless = first.is_some_and(|operation| operation.command == Command::ChangeNotify);
+        let is_plain = bytes == 0 && !is_endless;
         match self.connection.submit(chain) {
             Ok(ticket) => {
                 let now = self.now();
@@ -302,6 +309,7 @@ impl Driver {
                         sent_at: now,
                         stamp,
                         is_plain,
+                        is_endless,
                     },
                 );
             }
@@ -349,9 +357,10 @@ impl Driver {
         if reply.header.command == Command::Create
             && reply.status().is_success()
             && let Ok(created) = CreateResponse::decode(&mut reply.body())
-            && created.oplock_level != OplockLevel::None
+            && !matches!(created.oplock_level, OplockLevel::None | OplockLevel::Lease)
         {
-            self.shared.oplocks.insert(created.file_id, tree, encrypt);
+            let oplocks = &self.shared.common.oplocks;
+            oplocks.insert(created.file_id, (tree, encrypt));
         }
     }
 
@@ -371,12 +380,19 @@ impl Driver {
                 file_id,
                 encrypt,
             }) => self.close(tree, file_id, encrypt),
-            Some(Side::Shut) | None => self.part(),
+            Some(Side::Leave { tree, encrypt }) => {
+                self.submit_aside(crate::ops::leave(tree), encrypt);
+            }
+            Some(Side::Shut { waits }) => {
+                self.waits = waits;
+                self.part();
+            }
+            None => self.part(),
         }
     }
 
     fn close(&mut self, tree: TreeId, file_id: FileId, encrypt: bool) {
-        self.shared.oplocks.remove(file_id);
+        self.shared.common.oplocks.remove(&file_id);
         self.submit_aside(crate::ops::close(tree, file_id, false), encrypt);
     }
 
@@ -395,20 +411,19 @@ impl Driver {
                 sent_at: self.now(),
                 stamp: None,
                 is_plain: true,
+                is_endless: false,
             };
             self.pending.insert(ticket, pending);
         }
     }
 
-    /// Rights to cache are only held for the sake of durable opens, so they are given back at once.
-    fn acknowledge(&mut self, notification: BreakNotification) {
-        let BreakNotification::Oplock(oplock) = notification else {
+    fn acknowledge(&mut self, notification: &BreakNotification) {
+        let common = &self.shared.common;
+        let Some((answer, (tree, encrypt))) = rights::answer(notification, &common.oplocks, &common.leases)
+        else {
             return;
         };
-        let Some((tree, encrypt)) = self.shared.oplocks.remove(oplock.file_id) else {
-            return;
-        };
-        let answer = BreakAcknowledgment::Oplock(oplock);
+        tracing::debug!(?answer, "a right to cache is given back");
         let operation = Operation::encoded(Command::OplockBreak, tree, |w| answer.encode(w));
         self.submit_aside(operation, encrypt);
     }
@@ -454,7 +469,8 @@ impl Driver {
     }
 
     fn close_with(&mut self, reason: LostReason) {
-        self.ended = Some(reason);
+        // What ended it first is why: after LOGOFF servers close.
+        self.ended.get_or_insert(reason);
         // Parts hold handles on blocks: one that was sealed in place is opened again only by its sole owner.
         self.staged.clear();
         self.connection.closed();
@@ -506,31 +522,13 @@ impl Driver {
         self.skip = left;
     }
 
-    /// No more requests: what is owed may still come.
-    fn part(&mut self) {
-        // Handles dropped together with the client are in the queue.
-        while let Ok(side) = self.side.try_recv() {
-            if let Side::Close {
-                tree,
-                file_id,
-                encrypt,
-            } = side
-            {
-                self.close(tree, file_id, encrypt);
-            }
-        }
-        self.parting.get_or_insert(self.started.elapsed() + PARTING);
-    }
-
-    fn is_parted(&self) -> bool {
-        self.parting
-            .is_some_and(|until| (self.pending.is_empty() && self.staged.is_empty()) || self.now() >= until)
-    }
-
     /// Gives everything back.
     async fn finish(mut self) {
         let reason = self.ended.clone().unwrap_or(LostReason::ClientClosed);
         tracing::debug!(%reason, "the connection ended");
+        if !self.has_left {
+            self.shared.common.leave();
+        }
         self.shared.end(self.window, reason.clone());
         self.close_with(reason.clone());
         self.events();
@@ -574,5 +572,7 @@ fn lost_reason(reason: &EndReason, known: Option<LostReason>) -> LostReason {
         EndReason::Misbehaved(fault) => LostReason::Misbehaved(*fault),
         EndReason::Silent => LostReason::TimedOut,
         EndReason::SessionDeleted | EndReason::KeysUsedUp => LostReason::SessionEnded,
+        EndReason::LoggedOff => LostReason::ClientClosed,
+        EndReason::AnsweredInPart => LostReason::AnsweredInPart,
     }
 }

@@ -47,6 +47,32 @@ pub enum Error {
     /// There is no login by Kerberos.
     #[error(transparent)]
     Kerberos(#[from] KerberosFault),
+    /// The server offers less protection than this side insists on.
+    #[error("{0}")]
+    Unprotected(Unprotected),
+}
+
+/// What a server lacks that this side insists on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unprotected {
+    /// It took the user for a guest or nobody: such a session has no keys.
+    #[error("the server offers only a guest's session, which is neither signed nor sealed")]
+    Guest,
+    /// It cannot encrypt.
+    #[error("the server cannot encrypt, and encryption is required")]
+    NoEncryption,
+}
+
+impl Unprotected {
+    fn hint(self) -> &'static str {
+        match self {
+            Self::Guest => {
+                "check the user: the server does not know it; a guest is asked for by the name guest"
+            }
+            Self::NoEncryption => "let the server encrypt, or do not require it",
+        }
+    }
 }
 
 /// Why a connection is gone.
@@ -62,6 +88,9 @@ pub enum LostReason {
     /// No answer in time.
     #[error("no answer in time")]
     TimedOut,
+    /// Connecting again was tried for the whole of [`ClientOptions::timeout`](crate::ClientOptions::timeout).
+    #[error("the server did not come back in time")]
+    NotBack,
     /// The server ended the session.
     #[error("the server ended the session")]
     SessionEnded,
@@ -71,6 +100,9 @@ pub enum LostReason {
     /// The server broke the protocol, or somebody between changed its messages.
     #[error("{0}")]
     Misbehaved(PeerMisbehaved),
+    /// A part of a compound was answered and the rest was not.
+    #[error("the server answered a part of what was asked in one piece")]
+    AnsweredInPart,
     /// It was lost after the request had been sent: nobody knows whether it was done.
     #[error("the request may or may not have been done")]
     OutcomeUnknown,
@@ -82,14 +114,25 @@ pub enum LostReason {
     ClientClosed,
 }
 
+impl LostReason {
+    /// Whether the server ended it, rather than the line or this end.
+    pub(crate) fn is_of_the_server(&self) -> bool {
+        match self {
+            Self::Closed | Self::AnsweredInPart => true,
+            Self::Network(kind) => *kind == io::ErrorKind::ConnectionReset,
+            _ => false,
+        }
+    }
+}
+
 impl Error {
     /// What to do about it.
     pub fn verdict(&self) -> Verdict {
         match self {
-            Self::Lost(LostReason::ClientClosed) => Verdict::Abort,
+            Self::Lost(LostReason::ClientClosed | LostReason::NotBack) => Verdict::Abort,
             Self::Lost(_) => Verdict::Retry,
             Self::PeerRefused { status, .. } => status_verdict(*status),
-            Self::Login(_) | Self::Kerberos(_) | Self::Local { .. } => Verdict::Abort,
+            Self::Login(_) | Self::Kerberos(_) | Self::Unprotected(_) | Self::Local { .. } => Verdict::Abort,
             Self::PeerMisbehaved(_) | Self::Misuse(_) => Verdict::Skip,
         }
     }
@@ -108,7 +151,8 @@ impl Error {
             Self::PeerRefused { status, .. } => status.hint(),
             Self::Kerberos(fault) => Some(fault.hint()),
             Self::Login(_) => Some("check the user, the domain and the password"),
-            Self::Lost(LostReason::TimedOut) => {
+            Self::Unprotected(what) => Some(what.hint()),
+            Self::Lost(LostReason::TimedOut | LostReason::NotBack) => {
                 Some("a longer time-out gives the server more time to come back")
             }
             _ => None,
@@ -191,5 +235,7 @@ mod tests {
         }
         assert_eq!(verdict(NtStatus::OBJECT_NAME_NOT_FOUND), Verdict::Skip);
         assert_eq!(Error::Lost(LostReason::TimedOut).verdict(), Verdict::Retry);
+        // It was tried again for as long as it may be.
+        assert_eq!(Error::Lost(LostReason::NotBack).verdict(), Verdict::Abort);
     }
 }

@@ -16,9 +16,9 @@ use ropeway_smb_proto::wire::write::WriteResponse;
 use ropeway_smb_proto::wire::{NtStatus, Writer};
 
 use crate::link::Outcome;
-use crate::opened::{HandleInner, is_stale};
+use crate::opened::{HandleInner, Opened, is_stale, mark_replay};
 use crate::tree::{ATTEMPTS, Replay, check, first};
-use crate::{Created, Error, LostReason, Result, Share, ops};
+use crate::{Created, Error, LostReason, Reply, Result, Share, ops};
 
 /// Bytes for an answer of variable length that is small in all likelihood.
 const QUERY_MAX: u32 = 64 << 10;
@@ -127,9 +127,10 @@ impl Handle {
         }
         let link = handle.share.client().link();
         let _permit = link.budget.acquire(length as u64).await;
-        for _ in 0..ATTEMPTS {
+        for attempt in 0..ATTEMPTS {
             let at = handle.opened().await?;
-            let operation = ops::write(at.tree.id, at.file_id, offset, block);
+            let mut operation = ops::write(at.tree.id, at.file_id, offset, block);
+            mark_replay(&mut operation, attempt);
             match at
                 .session
                 .exchange(at.tree.chain(vec![operation]), length as u64)
@@ -313,7 +314,8 @@ impl Handle {
         Err(Error::Lost(LostReason::Closed))
     }
 
-    /// Waits for changes in this directory. An empty list: too many to tell, look for yourself.
+    /// Waits for changes in this directory. An empty list: too many to tell, look for yourself. What changes while a lost
+    /// connection is made again is not told.
     ///
     /// # Errors
     /// What any request may meet.
@@ -325,14 +327,7 @@ impl Handle {
         let output_max = QUERY_MAX.min(self.inner.share.limits().transact_max);
         let build = |tree, file| ops::watch(tree, file, filter, recursive, output_max);
         let replies = self.inner.run(Replay::Safe, build).await?;
-        let reply = first(&replies)?;
-        check("watch", reply)?;
-        if reply.status() == NtStatus::NOTIFY_ENUM_DIR {
-            return Ok(Vec::new());
-        }
-        Ok(decode_changes(
-            ChangeNotifyResponse::decode(&mut reply.body())?.output,
-        )?)
+        changes_in(first(&replies)?)
     }
 
     /// Closes it and waits for the server's word. A file whose connection is lost is closed by the server itself.
@@ -356,6 +351,44 @@ impl Handle {
     /// The share it lies in, which DFS may have made another one than it was opened on.
     pub fn share(&self) -> &Share {
         &self.inner.share
+    }
+}
+
+/// What a CHANGE_NOTIFY was answered.
+fn changes_in(reply: &Reply) -> Result<Vec<FileNotifyInformation>> {
+    check("watch", reply)?;
+    if reply.status() == NtStatus::NOTIFY_ENUM_DIR {
+        return Ok(Vec::new());
+    }
+    Ok(decode_changes(
+        ChangeNotifyResponse::decode(&mut reply.body())?.output,
+    )?)
+}
+
+/// One question for changes in a directory where it is open now, for those who must miss none: `None` if that open is
+/// lost, and with it what changed since it answered last.
+pub(crate) async fn watch_at(
+    handle: Arc<HandleInner>,
+    at: Opened,
+    filter: CompletionFilter,
+) -> Result<Option<Vec<FileNotifyInformation>>> {
+    let output_max = QUERY_MAX.min(handle.share.limits().transact_max);
+    let question = ops::watch(at.tree.id, at.file_id, filter, true, output_max);
+    match at.session.exchange(at.tree.chain(vec![question]), 0).await {
+        Outcome::Replied(replies) => {
+            let reply = first(&replies)?;
+            match reply.status() {
+                status if is_stale(status) => {
+                    handle.make_stale(&at, status);
+                    Ok(None)
+                }
+                // The driver logs in again meanwhile.
+                NtStatus::NETWORK_SESSION_EXPIRED | NtStatus::NOTIFY_CLEANUP => Ok(None),
+                _ => changes_in(reply).map(Some),
+            }
+        }
+        Outcome::Lost { .. } => Ok(None),
+        Outcome::Failed { error, .. } => Err(error),
     }
 }
 

@@ -29,9 +29,9 @@
 //!   │         how much is under way: depth.rs, budget.rs; on how many connections: channels.rs
 //!   ├─ shares()                                                    shares.rs
 //!   └─ Share (one tree; comes back by itself)                      share.rs, tree.rs; dfs.rs
-//!        ├─ Handle (reclaimed, or opened again by path)            handle.rs, opened.rs, open.rs
+//!        ├─ Handle (reclaimed, or opened again by path)            handle.rs, opened.rs, open.rs, durable.rs, rights.rs
 //!        ├─ Directory                                              directory.rs
-//!        ├─ put_small, get_small                                   small.rs
+//!        ├─ put_small, get_small                                   small.rs, compound.rs
 //!        └─ SmbTree: a folder as vfs::Tree                         smb_tree/
 //! ```
 //! One task owns one connection and its socket; everything else sends it chains of requests over a bounded queue.
@@ -50,10 +50,12 @@ mod budget;
 mod channel;
 mod channels;
 mod client;
+mod compound;
 mod depth;
 mod dfs;
 mod directory;
 mod driver;
+mod durable;
 mod endpoint;
 mod error;
 #[cfg(feature = "kerberos")]
@@ -66,17 +68,19 @@ mod open;
 mod opened;
 mod ops;
 mod options;
+mod rights;
 mod share;
 mod shares;
 mod small;
 mod smb_tree;
+mod snapshot;
 mod socket;
 mod tree;
 
 pub use client::{Client, ConnectionInfo};
 pub use directory::Directory;
 pub use endpoint::{Endpoint, EndpointFault, PORT};
-pub use error::{Error, LostReason, Result};
+pub use error::{Error, LostReason, Result, Unprotected};
 pub use handle::Handle;
 pub use kerberos::{KerberosFault, kerberos_ticket};
 pub use login::Login;

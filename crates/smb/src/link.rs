@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use ropeway_smb_proto::client::{
-    Chain, Config, Connection, DropReason, Misuse, Negotiated, Reply, SessionSecret,
+    Chain, ChannelSequence, Config, Connection, DropReason, Misuse, Negotiated, Reply, SessionSecret,
 };
 use ropeway_smb_proto::wire::negotiate::Capabilities;
 use ropeway_smb_proto::wire::session_setup::SessionFlags;
@@ -18,16 +18,24 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::budget::Budget;
-use crate::channel::{Answer, Channel, Oplocks, Shared, Side};
+use crate::channel::{Answer, Channel, Common, Shared, Side};
 use crate::channels::{Advice, Channels, Load};
+use crate::compound::Compounds;
 use crate::driver::{Driver, Ready};
 use crate::login::{Authenticator, random};
+use crate::rights::Leases;
 use crate::{ClientOptions, Endpoint, Error, Login, LostReason, Operation, Result, socket};
 
 /// Pauses between attempts to reconnect: doubled from the first to the last. Guesses: a restarted service is back
 /// within the first, a restarted machine does not mind the last.
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
 const PAUSE_LAST: Duration = Duration::from_secs(3);
+
+/// A silent server is asked whether it is there after this part of the time-out: then it has twice as long to say so.
+const ECHOS: u32 = 3;
+/// Before what a server took for outdated is sent again: the channel that was lost may still have something under way
+/// there. A guess; [`crate::tree::ATTEMPTS`] times.
+const OUTDATED_PAUSE: Duration = Duration::from_millis(50);
 
 /// One server and one login.
 pub(crate) struct Link {
@@ -43,8 +51,11 @@ pub(crate) struct Link {
     failure: Mutex<Option<(Instant, Error)>>,
     is_closed: AtomicBool,
     sessions_made: AtomicU64,
-    /// A server that refused a compound gets single requests from then on.
-    pub(crate) compounds: AtomicBool,
+    /// Leases that its opens have.
+    pub(crate) leases: Arc<Leases>,
+    sequence: ChannelSequence,
+    /// Whether the server takes compounds.
+    pub(crate) compounds: Arc<Compounds>,
 }
 
 /// A login that stands, with its connections.
@@ -54,7 +65,8 @@ pub(crate) struct Session {
     pub(crate) negotiated: Negotiated,
     pub(crate) flags: SessionFlags,
     pub(crate) address: SocketAddr,
-    pub(crate) oplocks: Arc<Oplocks>,
+    pub(crate) common: Arc<Common>,
+    compounds: Arc<Compounds>,
     secret: Option<SessionSecret>,
     channels: RwLock<Vec<Arc<Channel>>>,
     policy: Mutex<Channels>,
@@ -97,7 +109,9 @@ impl Link {
             failure: Mutex::new(None),
             is_closed: AtomicBool::new(false),
             sessions_made: AtomicU64::new(0),
-            compounds: AtomicBool::new(true),
+            leases: Arc::default(),
+            sequence: ChannelSequence::default(),
+            compounds: Arc::default(),
             options,
             login,
         });
@@ -164,11 +178,11 @@ impl Link {
                 }
                 Ok(Err(error)) if !is_passing(&error) => return Err(error),
                 Ok(Err(error)) => error,
-                Err(_) => return Err(Error::Lost(LostReason::TimedOut)),
+                Err(_) => return Err(Error::Lost(LostReason::NotBack)),
             };
             tracing::debug!(server = %self.endpoint, %error, "no connection yet");
             if Instant::now() + pause >= deadline {
-                return Err(Error::Lost(LostReason::TimedOut));
+                return Err(Error::Lost(LostReason::NotBack));
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(PAUSE_LAST);
@@ -185,6 +199,8 @@ impl Link {
             host: Text::from(self.endpoint.host.as_str()),
             io_max: self.options.io_max,
             silence_max: self.options.timeout,
+            echo_after: self.options.timeout / ECHOS,
+            sequence: self.sequence.clone(),
             unprotected_allowed: self.login.accepts_guest(),
             previous_session,
             ..Config::default()
@@ -192,8 +208,8 @@ impl Link {
     }
 
     async fn attempt(&self, previous: SessionId) -> Result<Arc<Session>> {
-        let oplocks = Arc::new(Oplocks::default());
-        let (channel, address, ready) = self.open_channel(&oplocks, previous, None).await?;
+        let common = Arc::new(Common::new(Arc::clone(&self.leases)));
+        let (channel, address, ready) = self.open_channel(&common, previous, None).await?;
         let number = self.sessions_made.fetch_add(1, Ordering::Relaxed);
         let can_bind = ready
             .negotiated
@@ -210,7 +226,8 @@ impl Link {
             negotiated: ready.negotiated,
             flags: ready.flags,
             address,
-            oplocks,
+            common,
+            compounds: Arc::clone(&self.compounds),
             secret: ready.session,
             channels: RwLock::new(vec![Arc::new(channel)]),
             policy: Mutex::new(Channels::new(channels_max)),
@@ -221,7 +238,7 @@ impl Link {
     /// A connection, logged in or bound to a session.
     async fn open_channel(
         &self,
-        oplocks: &Arc<Oplocks>,
+        common: &Arc<Common>,
         previous: SessionId,
         bind: Option<(SocketAddr, &SessionSecret)>,
     ) -> Result<(Channel, SocketAddr, Ready)> {
@@ -246,7 +263,7 @@ impl Link {
         let shared = Arc::new(Shared::new(
             Arc::clone(&self.budget),
             window_max,
-            Arc::clone(oplocks),
+            Arc::clone(common),
         ));
         let (channel, queues) = Channel::new(Arc::clone(&shared));
         let (sender, ready) = oneshot::channel();
@@ -271,7 +288,7 @@ impl Link {
                 let newest = session.write_channels().pop();
                 if let Some(channel) = newest {
                     tracing::debug!("a further connection carried nothing more; closing it");
-                    channel.aside(Side::Shut);
+                    channel.aside(Side::Shut { waits: true });
                 }
             }
             Advice::Open => {
@@ -295,7 +312,7 @@ impl Link {
         let secret = session.secret.as_ref().filter(|_| has_channels);
         let secret = secret.ok_or(Error::Misuse("the server has no multichannel"))?;
         let bind = Some((session.address, secret));
-        let (channel, ..) = self.open_channel(&session.oplocks, SessionId(0), bind).await?;
+        let (channel, ..) = self.open_channel(&session.common, SessionId(0), bind).await?;
         tracing::debug!("a further connection is open");
         session.write_channels().push(Arc::new(channel));
         Ok(())
@@ -305,12 +322,12 @@ impl Link {
         self.sessions_made.load(Ordering::Relaxed).saturating_sub(1)
     }
 
-    /// Ends all connections and waits until they are gone.
-    pub(crate) async fn close(&self) {
+    /// Ends all connections and waits until they are gone; the last one logs off, and its answer is awaited or not.
+    pub(crate) async fn close(&self, waits: bool) {
         self.is_closed.store(true, Ordering::Release);
         let channels: Vec<_> = self.last().write_channels().drain(..).collect();
         for channel in &channels {
-            channel.aside(Side::Shut);
+            channel.aside(Side::Shut { waits });
         }
         for channel in channels {
             channel.gone().await;
@@ -382,7 +399,19 @@ impl Session {
                 sent: false,
             };
         };
-        match channel.exchange(chain, bytes).await {
+        let is_compound = chain.operations.len() > 1;
+        let answer = channel.exchange(chain, bytes).await;
+        if is_compound {
+            match (&answer, channel.ended()) {
+                (Answer::Replied(_), _) => self.compounds.answered(),
+                (Answer::Dropped { .. }, Some(LostReason::AnsweredInPart)) => self.compounds.refuse(),
+                (Answer::Dropped { sent: true, .. }, Some(reason)) if reason.is_of_the_server() => {
+                    self.compounds.lost()
+                }
+                _ => {}
+            }
+        }
+        match answer {
             Answer::Replied(replies) => Outcome::Replied(replies),
             Answer::Refused(Misuse::Ended, operations) => Outcome::Lost {
                 operations,
@@ -400,6 +429,16 @@ impl Session {
                 operations,
                 error: Error::PeerMisbehaved("it grants too few credits for a request of this size".into()),
             },
+            Answer::Dropped {
+                operations,
+                reason: DropReason::Outdated,
+                ..
+            } => {
+                tokio::time::sleep(OUTDATED_PAUSE).await;
+                // The server did not do it.
+                let sent = false;
+                Outcome::Lost { operations, sent }
+            }
             Answer::Dropped { operations, sent, .. } => Outcome::Lost { operations, sent },
         }
     }

@@ -10,18 +10,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ropeway_smb_proto::client::Reply;
-use ropeway_smb_proto::wire::create::{CreateDisposition, CreateOptions, CreateResponse, OplockLevel};
-use ropeway_smb_proto::wire::create_context::{
-    DurableHandleV2Flags, DurableReconnect, DurableReconnectV2, DurableRequestV2, RequestContext,
-};
-use ropeway_smb_proto::wire::negotiate::Dialect;
+use ropeway_smb_proto::wire::create::{CreateDisposition, CreateResponse, OplockLevel};
+use ropeway_smb_proto::wire::header::{Command, HeaderFlags};
 use ropeway_smb_proto::wire::tree_connect::ShareType;
-use ropeway_smb_proto::wire::{FileId, Guid, NtStatus, Text, TreeId};
+use ropeway_smb_proto::wire::{FileId, NtStatus, Text, TreeId};
 
 use crate::channel::Side;
+use crate::durable::Durability;
 use crate::link::{Outcome, Session};
 use crate::tree::{ATTEMPTS, Ran, Replay, Tree, check, first};
-use crate::{Created, Error, LostReason, OpenFile, Operation, Result, Share, login, ops};
+use crate::{Created, Error, LostReason, OpenFile, Operation, Result, Share, ops};
 
 /// An open, and how to have it again.
 pub(crate) struct HandleInner {
@@ -29,7 +27,7 @@ pub(crate) struct HandleInner {
     pub(crate) path: Text,
     open: OpenFile,
     pub(crate) created: Created,
-    create_guid: Option<Guid>,
+    durability: Durability,
     state: Mutex<State>,
     reopening: tokio::sync::Mutex<()>,
     /// Something was written and not flushed.
@@ -53,51 +51,6 @@ pub(crate) struct Opened {
     pub(crate) file_id: FileId,
 }
 
-/// How to ask for a durable open.
-pub(crate) struct Durability {
-    pub(crate) oplock: OplockLevel,
-    pub(crate) create_guid: Option<Guid>,
-    is_wanted: bool,
-}
-
-impl Durability {
-    /// For an open of `open` on `share`: the second version where it is spoken, the first else.
-    pub(crate) fn of(share: &Share, open: &OpenFile) -> Result<Self> {
-        let limits = share.limits();
-        let is_wanted = open.durable
-            && share.client().link().options.durable
-            && share.share_type() == ShareType::Disk
-            && !open.options.contains(CreateOptions::DIRECTORY_FILE);
-        let create_guid = match is_wanted && limits.dialect >= Dialect::Smb300 {
-            true => Some(Guid(login::random()?)),
-            false => None,
-        };
-        // [MS-SMB2] 3.3.5.9.6: durable opens need a batch oplock (or a lease).
-        let oplock = if is_wanted {
-            OplockLevel::Batch
-        } else {
-            OplockLevel::None
-        };
-        Ok(Self {
-            oplock,
-            create_guid,
-            is_wanted,
-        })
-    }
-
-    pub(crate) fn contexts(&self) -> Vec<RequestContext<'static>> {
-        match (self.is_wanted, self.create_guid) {
-            (false, _) => Vec::new(),
-            (true, None) => vec![RequestContext::DurableRequest],
-            (true, Some(create_guid)) => vec![RequestContext::DurableRequestV2(DurableRequestV2 {
-                timeout_ms: 0,
-                flags: DurableHandleV2Flags::default(),
-                create_guid,
-            })],
-        }
-    }
-}
-
 /// Whether the server does not know the open any more, though the connection stands.
 pub(crate) fn is_stale(status: NtStatus) -> bool {
     matches!(status, NtStatus::FILE_CLOSED | NtStatus::NETWORK_NAME_DELETED)
@@ -116,7 +69,7 @@ impl HandleInner {
         share: &Share,
         path: &Text,
         open: &OpenFile,
-        create_guid: Option<Guid>,
+        durability: Durability,
         ran: &Ran,
     ) -> Result<Self> {
         let (created, file_id) = created(first(&ran.replies)?)?;
@@ -129,7 +82,7 @@ impl HandleInner {
             share: share.clone(),
             path: path.clone(),
             open: open.clone(),
-            create_guid,
+            durability,
             state: Mutex::new(State {
                 at,
                 is_stale: false,
@@ -207,7 +160,9 @@ impl HandleInner {
             (state.at.file_id, state.is_durable && !state.is_stale)
         };
         if is_durable {
-            let operation = self.reclaim(tree.id, before);
+            let operation = self
+                .durability
+                .reclaim(&self.share, &tree, &self.path, &self.open, before);
             let Some(reply) = self.ask(session, tree, operation).await? else {
                 return Ok(None);
             };
@@ -227,7 +182,10 @@ impl HandleInner {
             security: None,
             ..self.open.clone()
         };
-        let operation = ops::create(tree.id, &self.path, &open, OplockLevel::None, Vec::new());
+        let operation = self
+            .share
+            .inner()
+            .create(&tree, &self.path, &open, OplockLevel::None, Vec::new());
         let Some(reply) = self.ask(session, tree, operation).await? else {
             return Ok(None);
         };
@@ -260,26 +218,6 @@ impl HandleInner {
         Ok(Some(self.install(session, tree, file_id, false)))
     }
 
-    /// CREATE that reclaims a durable open ([MS-SMB2] 3.2.4.4).
-    fn reclaim(&self, tree: TreeId, file_id: FileId) -> Operation {
-        let context = match self.create_guid {
-            Some(create_guid) => RequestContext::DurableReconnectV2(DurableReconnectV2 {
-                file_id,
-                create_guid,
-                flags: DurableHandleV2Flags::default(),
-            }),
-            None => RequestContext::DurableReconnect(DurableReconnect { file_id }),
-        };
-        let open = OpenFile {
-            allocation: None,
-            security: None,
-            query_on_disk_id: false,
-            query_maximal_access: false,
-            ..self.open.clone()
-        };
-        ops::create(tree, &self.path, &open, OplockLevel::Batch, vec![context])
-    }
-
     async fn ask(&self, session: &Session, tree: Tree, operation: Operation) -> Result<Option<Reply>> {
         match session.exchange(tree.chain(vec![operation]), 0).await {
             Outcome::Replied(replies) => Ok(replies.into_iter().next()),
@@ -308,9 +246,10 @@ impl HandleInner {
         mut build: impl FnMut(TreeId, FileId) -> Operation,
     ) -> Result<Vec<Reply>> {
         let mut is_reopened = false;
-        for _ in 0..ATTEMPTS {
+        for attempt in 0..ATTEMPTS {
             let at = self.opened().await?;
-            let operation = build(at.tree.id, at.file_id);
+            let mut operation = build(at.tree.id, at.file_id);
+            mark_replay(&mut operation, attempt);
             match at.session.exchange(at.tree.chain(vec![operation]), 0).await {
                 Outcome::Replied(replies) => match first(&replies)?.status() {
                     NtStatus::NETWORK_SESSION_EXPIRED => {}
@@ -357,7 +296,7 @@ impl HandleInner {
             state.is_closed = true;
             state.at.clone()
         };
-        at.session.oplocks.remove(at.file_id);
+        at.session.common.oplocks.remove(&at.file_id);
         let operation = ops::close(at.tree.id, at.file_id, false);
         match at.session.exchange(at.tree.chain(vec![operation]), 0).await {
             Outcome::Replied(replies) => match first(&replies)?.status() {
@@ -367,6 +306,18 @@ impl HandleInner {
             Outcome::Lost { .. } => Ok(()),
             Outcome::Failed { error, .. } => Err(error),
         }
+    }
+}
+
+/// What is sent again says so, if it is something that servers must not do twice ([MS-SMB2] 3.2.5.12, 3.2.5.14, 3.2.5.18).
+/// Below 3.0 the connection leaves the flag away.
+pub(crate) fn mark_replay(operation: &mut Operation, attempt: u32) {
+    let counts = matches!(
+        operation.command,
+        Command::Write | Command::Ioctl | Command::SetInfo
+    );
+    if counts && attempt > 0 {
+        operation.flags |= HeaderFlags::REPLAY_OPERATION;
     }
 }
 

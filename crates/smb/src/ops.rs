@@ -2,6 +2,7 @@
 
 use ropeway_block::{Block, BlockMut};
 use ropeway_smb_proto::client::Operation;
+use ropeway_smb_proto::wire::bare::TreeDisconnectRequest;
 use ropeway_smb_proto::wire::change_notify::{ChangeNotifyFlags, ChangeNotifyRequest, CompletionFilter};
 use ropeway_smb_proto::wire::close::{CloseFlags, CloseRequest};
 use ropeway_smb_proto::wire::create::{CreateRequest, ImpersonationLevel, OplockLevel};
@@ -18,12 +19,12 @@ use ropeway_smb_proto::wire::set_info::SetInfoRequest;
 use ropeway_smb_proto::wire::write::{WriteFlags, WriteRequest};
 use ropeway_smb_proto::wire::{FileId, Text, TreeId};
 
-use crate::OpenFile;
+use crate::{OpenFile, snapshot};
 
 /// The longest path that a CREATE can carry: its length has 16 bits ([MS-SMB2] 2.2.13).
 pub(crate) const PATH_UNITS_MAX: usize = 32_000;
 
-/// CREATE. `contexts` come in addition to what `open` asks for.
+/// CREATE. `contexts` come in addition to what `open` asks for; a snapshot may be named by the path too.
 pub(crate) fn create<'a>(
     tree: TreeId,
     path: &Text,
@@ -34,7 +35,8 @@ pub(crate) fn create<'a>(
     if let Some(size) = open.allocation {
         contexts.push(RequestContext::AllocationSize(size));
     }
-    if let Some(time) = open.snapshot {
+    let (name, time) = snapshot::taken_apart(path);
+    if let Some(time) = time.or(open.snapshot) {
         contexts.push(RequestContext::TimewarpToken(time));
     }
     if open.query_on_disk_id {
@@ -53,10 +55,15 @@ pub(crate) fn create<'a>(
         share_access: open.share,
         disposition: open.disposition,
         options: open.options,
-        name: path.clone(),
+        name: name.into_owned(),
         contexts,
     };
     Operation::encoded(Command::Create, tree, |w| request.encode(w))
+}
+
+/// TREE_DISCONNECT.
+pub(crate) fn leave(tree: TreeId) -> Operation {
+    Operation::encoded(Command::TreeDisconnect, tree, |w| TreeDisconnectRequest.encode(w))
 }
 
 /// CLOSE.

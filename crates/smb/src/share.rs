@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use ropeway_smb_proto::wire::create::{AccessMask, CreateDisposition, CreateResponse};
+use ropeway_smb_proto::wire::create::{AccessMask, CreateDisposition};
 use ropeway_smb_proto::wire::info::{
     FileAllInformation, FileDispositionInformation, FileFsAttributeInformation, FileFsFullSizeInformation,
     FileFsVolumeInformation, FileRenameInformation, FsInformation, Information,
@@ -15,9 +15,9 @@ use ropeway_smb_proto::wire::{FileId, NtStatus, Text, TreeId};
 
 use crate::dfs::{Route, routed};
 use crate::link::Outcome;
-use crate::opened::{Durability, HandleInner};
-use crate::tree::{Ran, Replay, ShareInner, check, first, nth};
-use crate::{Client, Created, Directory, Error, Handle, LostReason, OpenFile, Operation, Reply, Result, ops};
+use crate::opened::HandleInner;
+use crate::tree::{Replay, ShareInner, check, nth};
+use crate::{Client, Directory, Error, Handle, LostReason, OpenFile, Operation, Reply, Result, ops};
 
 /// A share, connected to. Clones are the same share. A lost connection is made again, and the share with it.
 #[derive(Clone)]
@@ -110,13 +110,8 @@ impl Share {
 
     pub(crate) async fn open_here(&self, path: &Text, open: &OpenFile) -> Result<Handle> {
         check_path(path)?;
-        let durability = Durability::of(self, open)?;
-        let build = |tree| {
-            let contexts = durability.contexts();
-            vec![ops::create(tree, path, open, durability.oplock, contexts)]
-        };
-        let ran = self.inner.run(replay_of(open), 0, build).await?;
-        let inner = HandleInner::new(self, path, open, durability.create_guid, &ran)?;
+        let (durability, ran) = self.create_durably(path, open).await?;
+        let inner = HandleInner::new(self, path, open, durability, &ran)?;
         Ok(Handle {
             inner: Arc::new(inner),
         })
@@ -253,107 +248,6 @@ impl Share {
             size: fs(&done.replies, 2)?,
         })
     }
-
-    /// CREATE, steps on what it opened, and CLOSE, in one round trip; the answers to the steps. A server that refuses the
-    /// compound gets the plain sequence, and from then on nothing else. The steps' own failures are for the caller.
-    pub(crate) async fn compound(
-        &self,
-        path: &Text,
-        open: &OpenFile,
-        replay: Replay,
-        mut steps: impl FnMut(TreeId, FileId) -> Vec<Operation>,
-    ) -> Result<Done> {
-        use std::sync::atomic::Ordering;
-        check_path(path)?;
-        let link = self.client().link();
-        if link.compounds.load(Ordering::Relaxed) {
-            let build = |tree| {
-                let mut operations = vec![ops::create(tree, path, open, Default::default(), Vec::new())];
-                operations.extend(steps(tree, FileId::RELATED));
-                operations.push(ops::close(tree, FileId::RELATED, false));
-                operations
-            };
-            let ran = self.inner.run(replay, 0, build).await?;
-            let Refusal::Compound = refusal(&ran.replies) else {
-                return done(ran);
-            };
-            self.close_left_open(&ran);
-        }
-        let handle = self.open_here(path, open).await?;
-        let mut replies = Vec::new();
-        for index in 0.. {
-            // One step at a time, each made anew for the file's own name.
-            let build = |tree, file| steps(tree, file).into_iter().nth(index);
-            let Some(reply) = handle.inner.step(replay, build).await? else {
-                break;
-            };
-            let is_success = reply.status().is_success();
-            replies.push(reply);
-            if !is_success {
-                break;
-            }
-        }
-        let created = handle.created().clone();
-        handle.close().await?;
-        if link.compounds.swap(false, Ordering::Relaxed) {
-            tracing::info!("the server refuses compounds; requests go one by one");
-        }
-        Ok(Done { created, replies })
-    }
-
-    /// Closes what a compound opened and, refused in its middle, did not close.
-    pub(crate) fn close_left_open(&self, ran: &Ran) {
-        if let Some(file_id) = crate::driver::left_open(&ran.replies) {
-            ran.session.aside(crate::channel::Side::Close {
-                tree: ran.tree.id,
-                file_id,
-                encrypt: ran.tree.is_sealed(),
-            });
-        }
-    }
-}
-
-/// What a compound came to: the CREATE succeeded.
-pub(crate) struct Done {
-    pub(crate) created: Created,
-    /// The answers to the steps.
-    pub(crate) replies: Vec<Reply>,
-}
-
-fn done(ran: Ran) -> Result<Done> {
-    let mut replies = ran.replies;
-    let created = {
-        let reply = first(&replies)?;
-        check("open", reply)?;
-        Created::from_wire(&CreateResponse::decode(&mut reply.body())?)
-    };
-    replies.remove(0);
-    // CLOSE: its failure says nothing that a step's did not say.
-    replies.pop();
-    Ok(Done { created, replies })
-}
-
-/// What a server means by refusing.
-pub(crate) enum Refusal {
-    /// One of the requests, or none.
-    Request,
-    /// That they came together.
-    Compound,
-}
-
-/// Whether the compound itself was refused: the first request went well and its relations did not find what it opened, or
-/// all were refused in the same breath as invalid. Only servers that never did compounds answer so.
-pub(crate) fn refusal(replies: &[Reply]) -> Refusal {
-    let is_refused = |reply: &Reply| {
-        matches!(
-            reply.status(),
-            NtStatus::INVALID_PARAMETER | NtStatus::FILE_CLOSED | NtStatus::NOT_IMPLEMENTED
-        )
-    };
-    match replies {
-        [_, related @ ..] if !related.is_empty() && related.iter().all(is_refused) => Refusal::Compound,
-        _ => Refusal::Request,
-    }
 }
 
 fn fs<I: FsInformation>(replies: &[Reply], index: usize) -> Result<I> {
@@ -362,12 +256,15 @@ fn fs<I: FsInformation>(replies: &[Reply], index: usize) -> Result<I> {
     Ok(I::decode(QueryInfoResponse::decode(&mut reply.body())?.output)?)
 }
 
-/// A path that a CREATE can carry.
+/// A path that a CREATE can carry, and a referral's question, which a unit of 0 would end.
 pub(crate) fn check_path(path: &Text) -> Result<()> {
-    if path.units().len() <= ops::PATH_UNITS_MAX {
-        return Ok(());
+    if path.units().len() > ops::PATH_UNITS_MAX {
+        return Err(Error::refused("open", NtStatus::NAME_TOO_LONG));
     }
-    Err(Error::refused("open", NtStatus::NAME_TOO_LONG))
+    if path.units().contains(&0) {
+        return Err(Error::refused("open", NtStatus::OBJECT_NAME_INVALID));
+    }
+    Ok(())
 }
 
 /// Whether CREATE may be sent again when nobody knows whether it was done.

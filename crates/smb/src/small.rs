@@ -1,16 +1,15 @@
 //! Small files: one related compound, one round trip.
 
-use std::sync::atomic::Ordering;
-
 use ropeway_block::{Block, BlockMut};
 use ropeway_smb_proto::wire::create::{CreateDisposition, CreateResponse, OplockLevel};
 use ropeway_smb_proto::wire::info::{FileBasicInformation, FileRenameInformation};
 use ropeway_smb_proto::wire::write::WriteResponse;
 use ropeway_smb_proto::wire::{FileAttributes, FileId, NtStatus, Text, TreeId};
 
+use crate::compound::{Refusal, refusal};
 use crate::dfs::{Route, routed};
 use crate::link::Outcome;
-use crate::share::{Refusal, check_path, refusal};
+use crate::share::check_path;
 use crate::tree::{ATTEMPTS, Ran, Replay, check, first, nth};
 use crate::{Created, Error, LostReason, OpenFile, Operation, Result, Share, ops};
 
@@ -187,7 +186,7 @@ impl Share {
         let link = self.client().link();
         let _permit = link.budget.acquire(u64::from(length)).await;
         for _ in 0..ATTEMPTS {
-            if !link.compounds.load(Ordering::Relaxed) {
+            if !link.compounds.may_be_sent() {
                 return self.get_plainly(path, &open, slot, length).await;
             }
             let Some(ran) = self.try_get(path, &open, slot, length).await? else {
@@ -196,7 +195,7 @@ impl Share {
             if let Refusal::Compound = refusal(&ran.replies) {
                 self.close_left_open(&ran);
                 let got = self.get_plainly(path, &open, slot, length).await?;
-                link.compounds.store(false, Ordering::Relaxed);
+                link.compounds.refuse();
                 return Ok(got);
             }
             check("open", first(&ran.replies)?)?;
@@ -228,7 +227,8 @@ impl Share {
         let (session, tree) = self.inner().tree().await?;
         let block = slot.take().expect("the block is put back after each attempt");
         let operations = vec![
-            ops::create(tree.id, path, open, OplockLevel::None, Vec::new()),
+            self.inner()
+                .create(&tree, path, open, OplockLevel::None, Vec::new()),
             ops::read(tree.id, FileId::RELATED, 0, length, block),
             ops::close(tree.id, FileId::RELATED, false),
         ];

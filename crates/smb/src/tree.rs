@@ -4,15 +4,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ropeway_smb_proto::client::{Chain, Reply};
 use ropeway_smb_proto::unc::SharePath;
-use ropeway_smb_proto::wire::header::Command;
+use ropeway_smb_proto::wire::create::OplockLevel;
+use ropeway_smb_proto::wire::create_context::RequestContext;
+use ropeway_smb_proto::wire::header::{Command, HeaderFlags};
 use ropeway_smb_proto::wire::tree_connect::{
     ShareCapabilities, ShareFlags, ShareType, TreeConnectFlags, TreeConnectRequest, TreeConnectResponse,
 };
-use ropeway_smb_proto::wire::{NtStatus, TreeId};
+use ropeway_smb_proto::wire::{NtStatus, Text, TreeId};
 
+use crate::channel::Side;
 use crate::dfs::Redirects;
 use crate::link::{Outcome, Session};
-use crate::{Client, Error, LostReason, Operation, Result};
+use crate::{Client, Error, LostReason, OpenFile, Operation, Result, ops};
 
 /// Attempts at one request, each on a session of its own. A guess: a server restarted as often during one request has
 /// other troubles.
@@ -56,6 +59,11 @@ impl Tree {
             related,
             encrypt: self.is_sealed(),
         }
+    }
+
+    /// Whether the share is part of a DFS namespace ([MS-SMB2] 3.2.5.5, `TreeConnect.IsDfsShare`).
+    pub(crate) fn is_dfs(&self) -> bool {
+        self.capabilities.contains(ShareCapabilities::DFS)
     }
 
     /// Whether the share demands encryption ([MS-SMB2] 3.2.5.5).
@@ -166,12 +174,15 @@ impl ShareInner {
         &self,
         replay: Replay,
         bytes: u64,
-        mut build: impl FnMut(TreeId) -> Vec<Operation>,
+        mut build: impl FnMut(&Tree) -> Vec<Operation>,
     ) -> Result<Ran> {
+        let compounds = &self.client.link().compounds;
         let mut is_new_tree = false;
         for _ in 0..ATTEMPTS {
             let (session, tree) = self.tree().await?;
-            match session.exchange(tree.chain(build(tree.id)), bytes).await {
+            let operations = build(&tree);
+            let is_compound = operations.len() > 1;
+            match session.exchange(tree.chain(operations), bytes).await {
                 Outcome::Replied(replies) => {
                     let status = first(&replies)?.status();
                     match status {
@@ -193,11 +204,51 @@ impl ShareInner {
                 Outcome::Lost { sent: true, .. } if replay == Replay::Once => {
                     return Err(Error::Lost(LostReason::OutcomeUnknown));
                 }
+                // Sent as a compound, it would be lost again.
+                Outcome::Lost { .. } if is_compound && !compounds.may_be_sent() => break,
                 Outcome::Lost { .. } => {}
                 Outcome::Failed { error, .. } => return Err(error),
             }
         }
         Err(Error::Lost(LostReason::Closed))
+    }
+
+    /// CREATE in this share. In a share that is part of a DFS namespace the path is the whole one, from the host on
+    /// ([MS-SMB2] 2.2.13, 3.2.4.3); paths in other requests (renaming, linking) are not: servers look there for one in
+    /// the share.
+    pub(crate) fn create<'a>(
+        &self,
+        tree: &Tree,
+        path: &Text,
+        open: &'a OpenFile,
+        oplock: OplockLevel,
+        contexts: Vec<RequestContext<'a>>,
+    ) -> Operation {
+        if !tree.is_dfs() {
+            return ops::create(tree.id, path, open, oplock, contexts);
+        }
+        let mut units = self.path.to_text().units()[2..].to_vec();
+        if !path.is_empty() {
+            units.push(u16::from(b'\\'));
+            units.extend_from_slice(path.units());
+        }
+        let mut operation = ops::create(tree.id, &Text::from_units(units), open, oplock, contexts);
+        operation.flags |= HeaderFlags::DFS_OPERATIONS;
+        operation
+    }
+}
+
+impl Drop for ShareInner {
+    /// Leaves the share ([MS-SMB2] 3.2.4.22): its last handle is closed, since each holds it.
+    fn drop(&mut self) {
+        let Some(tree) = *self.lock() else { return };
+        let session = self.client.link().last();
+        if session.number == tree.session {
+            session.aside(Side::Leave {
+                tree: tree.id,
+                encrypt: tree.is_sealed(),
+            });
+        }
     }
 }
 

@@ -6,12 +6,12 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, UNIX_EPOCH};
 
 use ropeway_block::Pool;
-use ropeway_copy::{Durability, Job, JobSpec, Options, Root, Status, Verification};
+use ropeway_copy::{Durability, JobSpec, Options, Status, Verification};
 use ropeway_local::{LocalOptions, LocalTree};
 use ropeway_peers::{Share, Smbd, or_skip};
 use ropeway_smb::{Client, ClientOptions, Endpoint, Login, SmbTree, SmbTreeOptions};
@@ -68,11 +68,6 @@ async fn a_share_keeps_the_contract() {
 }
 
 async fn copy(source: Arc<dyn Tree>, target: Arc<dyn Tree>, to: &str, durability: Durability) {
-    let root = Root {
-        source,
-        source_path: RelPath::root(),
-        target_path: path(to),
-    };
     let options = Options {
         durability,
         verify: Verification {
@@ -81,18 +76,7 @@ async fn copy(source: Arc<dyn Tree>, target: Arc<dyn Tree>, to: &str, durability
         },
         ..Options::default()
     };
-    let spec = JobSpec {
-        roots: vec![root],
-        target,
-        options,
-        journal: None,
-    };
-    let events = Arc::new(Mutex::new(Vec::new()));
-    let sink = Arc::clone(&events);
-    let job = Job::new(spec);
-    let outcome = job
-        .run(Arc::new(move |event| sink.lock().unwrap().push(event)))
-        .await;
+    let (outcome, events) = JobSpec::whole(source, target, path(to), options).run().await;
     assert_eq!(outcome.status, Status::Done, "{events:?}");
     assert_eq!(outcome.summary.differences, 0);
     let counters = outcome.summary.counters;

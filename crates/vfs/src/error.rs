@@ -100,6 +100,8 @@ pub enum ErrorKind {
     Cancelled,
     /// The connection failed.
     Network,
+    /// The server did not come back within the time it is given: whoever reports it has tried again all the while.
+    Unreachable,
     /// The peer broke the protocol.
     PeerMisbehaved,
     /// Credentials were refused.
@@ -258,6 +260,7 @@ impl ErrorKind {
             Self::NoSpace
             | Self::ReadOnly
             | Self::Gone
+            | Self::Unreachable
             | Self::Cancelled
             | Self::Authentication
             | Self::PeerMisbehaved => Verdict::Abort,
@@ -291,6 +294,7 @@ impl ErrorKind {
             Self::Exhausted => "out of memory or file descriptors",
             Self::Cancelled => "cancelled",
             Self::Network => "connection failed",
+            Self::Unreachable => "the server did not come back in time",
             Self::PeerMisbehaved => "the peer broke the protocol",
             Self::Authentication => "login refused",
             Self::Misuse => "wrong use",

@@ -52,7 +52,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result<u8, Failure> {
             )),
         }
     });
-    runtime.shutdown_background();
+    job::end(runtime, &servers);
     if let Some(trace) = trace {
         trace
             .finish()

@@ -5,9 +5,10 @@ use std::path::Path;
 use ropeway_smb::Login;
 use serde_json::{Map, json};
 
-use super::nodes::{self, Voice};
+use super::nodes::Voice;
 use crate::args::LoginArgs;
 use crate::failure::Failure;
+use crate::job;
 use crate::place::Place;
 use crate::secrets::{Auth, Kept, Means, Ring, Secrets};
 use crate::servers;
@@ -48,7 +49,7 @@ pub(crate) fn run(args: &LoginArgs) -> Result<u8, Failure> {
             .hint("name a user: smb://user@host; guests and nobody log in without"));
     };
     if !args.no_check {
-        nodes::run(async {
+        job::runtime()?.block_on(async {
             let client = servers::connect(&server, chosen, options).await?;
             client.close().await;
             Ok(())

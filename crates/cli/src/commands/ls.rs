@@ -25,7 +25,7 @@ const AHEAD_MAX: usize = 32;
 /// Nothing could be listed.
 pub(crate) fn run(args: &LsArgs) -> Result<u8, Failure> {
     let servers = Servers::new(&args.share)?;
-    nodes::run(async {
+    nodes::run(&servers, async {
         let mut view = View {
             args,
             voice: Voice::new(args.json),

@@ -24,7 +24,7 @@ pub(crate) fn run(args: &MkdirArgs) -> Result<u8, Failure> {
     let mask = umask(Mode::empty());
     umask(mask);
     let mode = 0o777 & !mask.bits();
-    nodes::run(async {
+    nodes::run(&servers, async {
         let mut voice = Voice::new(args.json);
         for path in &args.paths {
             let result = make(path, args.parents, mode, &servers, &mut voice).await;
@@ -41,7 +41,7 @@ async fn make(
     servers: &Servers,
     voice: &mut Voice,
 ) -> Result<(), Failure> {
-    let spot = match Place::parse_end(path)? {
+    let spot = match Place::parse_target(path)? {
         Place::Local(path) if parents => below_existing(&path)?,
         Place::Local(_) | Place::Remote(_) => {
             nodes::find(path, true, servers)

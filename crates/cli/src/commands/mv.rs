@@ -18,7 +18,7 @@ use crate::servers::Servers;
 /// It could not be moved.
 pub(crate) fn run(args: &MvArgs) -> Result<u8, Failure> {
     let servers = Servers::new(&args.share)?;
-    nodes::run(async {
+    nodes::run(&servers, async {
         let mut voice = Voice::new(args.json);
         refuse_two_sides(args)?;
         let source = nodes::find(&args.source, false, &servers).await?;
@@ -43,7 +43,10 @@ pub(crate) fn run(args: &MvArgs) -> Result<u8, Failure> {
 
 /// Two sides that no rename connects, told by their spelling: nobody needs to log in for that.
 fn refuse_two_sides(args: &MvArgs) -> Result<(), Failure> {
-    let (source, target) = (Place::parse_end(&args.source)?, Place::parse_end(&args.target)?);
+    let (source, target) = (
+        Place::parse_target(&args.source)?,
+        Place::parse_target(&args.target)?,
+    );
     match (&source, &target) {
         (Place::Local(_), Place::Local(_)) => Ok(()),
         (Place::Remote(source), Place::Remote(target)) if source.same_share(target) => Ok(()),

@@ -23,10 +23,13 @@ use crate::url::SmbUrl;
 const ENTRIES_AT_ONCE: usize = 1024;
 
 /// Runs a helper's future on a runtime of its own.
-pub(super) fn run<T>(future: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+pub(super) fn run<T>(
+    servers: &Servers,
+    future: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
     let runtime = job::runtime()?;
     let result = runtime.block_on(future);
-    runtime.shutdown_background();
+    job::end(runtime, servers);
     result
 }
 

@@ -26,7 +26,7 @@ const REMOVALS_MAX: usize = 32;
 /// The only node could not be removed, or a guard refused.
 pub(crate) fn run(args: &RmArgs) -> Result<u8, Failure> {
     let servers = Servers::new(&args.share)?;
-    nodes::run(async {
+    nodes::run(&servers, async {
         let mut voice = Voice::new(args.json);
         for path in &args.paths {
             let result = remove(path, args, &servers, &mut voice).await;
@@ -37,6 +37,7 @@ pub(crate) fn run(args: &RmArgs) -> Result<u8, Failure> {
 }
 
 async fn remove(path: &Path, args: &RmArgs, servers: &Servers, voice: &mut Voice) -> Result<(), Failure> {
+    Place::parse_target(path)?;
     let spot = match nodes::find(path, false, servers).await {
         Err(failure) if args.force && failure.code == code::SOURCE => return Ok(()),
         found => found?,

@@ -23,7 +23,7 @@ pub(crate) fn run(args: &StatArgs) -> Result<u8, Failure> {
         ..args.share.clone()
     };
     let servers = Servers::new(&share)?;
-    nodes::run(async {
+    nodes::run(&servers, async {
         let mut voice = Voice::new(args.json);
         for path in &args.paths {
             let result = show(path, &servers, &mut voice).await;

@@ -103,7 +103,7 @@ pub(super) fn transfer(request: &Request<'_>) -> Result<u8, Failure> {
         Ok(outcome)
     });
     // Operations of a volume that vanished may never return; they must not hold up the end.
-    runtime.shutdown_background();
+    job::end(runtime, &servers);
     let outcome: Outcome = outcome?;
     if let Some(trace) = trace {
         trace.finish().map_err(|error| {

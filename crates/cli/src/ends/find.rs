@@ -38,7 +38,9 @@ impl Node {
     }
 
     fn remote(url: &SmbUrl, metadata: &vfs::Metadata) -> Self {
-        let server = format!("{}:{}", url.server.host, url.server.port);
+        // A node and its earlier state may have one number and one time of creation, and are two nodes.
+        let then = url.snapshot().unwrap_or_default();
+        let server = format!("{}:{}/{then}", url.server.host, url.server.port);
         // Samba gives each share a serial number of its own, so that two shares of one volume look like two volumes. What
         // has the same number and was created in the same 100 ns on one server is the same node.
         let id = metadata.id.filter(|id| !matches!(id.index, 0 | u64::MAX));

@@ -90,6 +90,7 @@ pub(crate) async fn resolve(
     for path in sources.iter().map(PathBuf::as_path).chain([target]) {
         Place::parse_end(path)?;
     }
+    Place::parse_target(target)?;
     let mut found = Vec::with_capacity(sources.len());
     for path in sources {
         found.push(find(path, circumstances.servers).await?);

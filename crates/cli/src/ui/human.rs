@@ -63,6 +63,8 @@ impl Human {
     pub(super) fn event(&self, event: &Event) {
         match event {
             Event::Phase { phase } => self.lock().phase = Some(*phase),
+            // What ends the whole is said at the end.
+            Event::ItemError { fatal: true, .. } => {}
             Event::ItemError { message, .. } => self.error(message),
             Event::Note { path, message } => self.note(path.as_deref(), message),
             // A list of what would be done does not list what would not.

@@ -1,61 +1,78 @@
-//! A private smbd with shares, and runs of the real binary against it.
+//! A private smbd, and a place for runs of the binary against it.
 
 use std::fs;
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
-use ropeway_peers::{PeerError, Share, Smbd};
+use ropeway_peers::{PeerError, Share, Smbd, SmbdBuilder};
 use serde_json::Value;
 
 use super::{Finished, Place, Run};
 
-const PASSWORD: &str = "correct horse";
+/// Password of the first user, and of all others that a test does not give another.
+pub(crate) const PASSWORD: &str = "correct horse";
 
-/// A private smbd with some shares, and a place for the runs.
+/// A private smbd whose shares lie in a place of their own. The server is ended before its folders go.
 pub(crate) struct Ground {
-    pub(crate) place: Place,
     pub(crate) smbd: Smbd,
-    /// Where it answers at the usual port, for smbcacls.
-    usual: String,
+    pub(crate) place: Place,
+    /// Where it answers at the usual port, for smbcacls; made when first needed.
+    usual: OnceLock<IpAddr>,
 }
 
 impl Ground {
-    /// `change` makes a share of each of these names what it is to be.
-    pub(crate) fn start(names: &[&str], change: impl Fn(&str, Share) -> Share) -> Result<Self, PeerError> {
-        let place = Place::new();
-        let folder = place.path().to_owned();
-        Self::start_in(place, names, &folder, change)
+    /// With `data`, `more` and `fixed` (read-only).
+    pub(crate) fn start() -> Result<Self, PeerError> {
+        Self::with(|place, builder| {
+            let share = |name: &str| Share::new(name, &place.folder(name));
+            builder
+                .share(share("data"))
+                .share(share("more"))
+                .share(share("fixed").read_only())
+        })
     }
 
-    /// With the shares' folders in this one.
-    pub(crate) fn start_at(
-        names: &[&str],
-        folder: &Path,
-        change: impl Fn(&str, Share) -> Share,
-    ) -> Result<Self, PeerError> {
-        Self::start_in(Place::new(), names, folder, change)
+    /// With the one share `data`, made of its folder by `shape`.
+    pub(crate) fn sharing(shape: impl FnOnce(Share) -> Share) -> Result<Self, PeerError> {
+        Self::with(|place, builder| builder.share(shape(Share::new("data", &place.folder("data")))))
     }
 
-    fn start_in(
+    /// With the user `ann` and whatever `shape` adds.
+    pub(crate) fn with(shape: impl FnOnce(&Place, SmbdBuilder) -> SmbdBuilder) -> Result<Self, PeerError> {
+        Self::at(Place::new(), shape)
+    }
+
+    /// As [`with`](Self::with), with everything in a certain place.
+    pub(crate) fn at(
         place: Place,
+        shape: impl FnOnce(&Place, SmbdBuilder) -> SmbdBuilder,
+    ) -> Result<Self, PeerError> {
+        let smbd = shape(&place, Smbd::builder().user("ann", PASSWORD)).start()?;
+        Ok(Self {
+            smbd,
+            place,
+            usual: OnceLock::new(),
+        })
+    }
+
+    /// With a share of each of these names, made what it is to be by `change`, and a second user `bob`, who is nobody in
+    /// particular on shares where users act as themselves.
+    pub(crate) fn with_shares(
+        names: &[&str],
+        change: impl Fn(&str, Share) -> Share,
+    ) -> Result<Self, PeerError> {
+        Self::with(|place, builder| shares(builder, names, place.path(), change))
+    }
+
+    /// The same with the shares' folders in this one.
+    pub(crate) fn with_shares_at(
         names: &[&str],
         folder: &Path,
         change: impl Fn(&str, Share) -> Share,
     ) -> Result<Self, PeerError> {
-        let share = |name: &&str| {
-            fs::create_dir_all(folder.join(name)).unwrap();
-            change(name, Share::new(name, &folder.join(name)))
-        };
-        // The second is nobody in particular on shares where users act as themselves.
-        let builder = Smbd::builder().user("ann", PASSWORD).user("bob", PASSWORD);
-        let builder = names
-            .iter()
-            .map(share)
-            .fold(builder, |builder, share| builder.share(share));
-        let smbd = builder.start()?;
-        let usual = at_the_usual_port(smbd.address()).map_or_else(|_| String::new(), |ip| ip.to_string());
-        Ok(Self { place, smbd, usual })
+        Self::with(|_, builder| shares(builder, names, folder, change))
     }
 
     pub(crate) fn url(&self, path: &str) -> String {
@@ -67,11 +84,19 @@ impl Ground {
         self.place.join(path)
     }
 
+    /// The binary with a command and the password.
     pub(crate) fn run(&self, command: &str) -> Run {
         self.place.ropeway(command).env("ROPEWAY_PASSWORD", PASSWORD)
     }
 
-    pub(crate) fn copy(&self, flags: &[&str], from: &str, to: &str) -> Finished {
+    /// `copy --json SOURCE TARGET` with the password.
+    pub(crate) fn copy(&self, source: &str, target: &str) -> Run {
+        self.run("copy").args(["--json", source, target])
+    }
+
+    /// `copy --json -T FLAGS SOURCE TARGET` to its end, which must be a good one.
+    #[track_caller]
+    pub(crate) fn copied(&self, flags: &[&str], from: &str, to: &str) -> Finished {
         let run = self.run("copy").args(["--json", "-T"]).args(flags);
         let finished = run.args([from, to]).ok();
         assert_eq!(finished.number("errors"), 0, "{finished}");
@@ -85,11 +110,13 @@ impl Ground {
 
     /// What Samba's own tool says of a node's security descriptor, after an action.
     pub(crate) fn smbcacls(&self, share: &str, path: &str, action: &[&str]) -> String {
+        let address = self.smbd.address();
+        let usual = self.usual.get_or_init(|| at_the_usual_port(address).unwrap());
         let output = Command::new("timeout")
             .args(["60", "smbcacls"])
             .args(["--configfile", "/dev/null", "--sddl", "--authentication-file"])
             .arg(self.smbd.credentials().unwrap())
-            .args([format!("//{}/{share}", self.usual), path.to_owned()])
+            .args([format!("//{}/{share}", usual), path.to_owned()])
             .args(action)
             .output()
             .unwrap();
@@ -101,6 +128,42 @@ impl Ground {
         );
         said.trim().to_owned()
     }
+}
+
+/// One line that says what is wrong, one that begins with `hint:`, and nothing secret.
+#[track_caller]
+pub(crate) fn one_line_and_a_hint(finished: &Finished) {
+    let lines: Vec<&str> = finished
+        .err
+        .lines()
+        .filter(|line| !line.trim().is_empty())
+        .collect();
+    assert!(
+        lines.len() == 2 && lines[1].trim_start().starts_with("hint:"),
+        "{finished}"
+    );
+    assert!(finished.out.is_empty(), "{finished}");
+    no_secret(finished);
+}
+
+/// No password stands in anything that was printed.
+#[track_caller]
+pub(crate) fn no_secret(finished: &Finished) {
+    for secret in ["hunter2", PASSWORD] {
+        assert!(!finished.mentions(secret), "{finished}");
+    }
+}
+
+fn shares(
+    builder: SmbdBuilder,
+    names: &[&str],
+    folder: &Path,
+    change: impl Fn(&str, Share) -> Share,
+) -> SmbdBuilder {
+    names.iter().fold(builder.user("bob", PASSWORD), |builder, name| {
+        fs::create_dir_all(folder.join(name)).unwrap();
+        builder.share(change(name, Share::new(name, &folder.join(name))))
+    })
 }
 
 /// An address at whose port 445, the only one that smbcacls knows, a server answers that listens elsewhere (as root).

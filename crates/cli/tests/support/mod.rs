@@ -13,19 +13,23 @@ mod run;
 mod snapshot;
 mod tree;
 mod volume;
+mod watching;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 pub(crate) use compare::{Compare, content_same, no_temporaries, same};
-pub(crate) use ground::{Ground, has_xattrs, lost, set_xattr, xattr};
+pub(crate) use ground::{
+    Ground, PASSWORD, has_xattrs, lost, no_secret, one_line_and_a_hint, set_xattr, xattr,
+};
 pub(crate) use run::{Finished, NOBODY, Place, Run, Running};
 pub(crate) use snapshot::{Entry, Snapshot, snapshot};
 pub(crate) use tree::{
     Rng, byte_at, file, mixed, name_bytes, odd_names, patterned, set_times, small_files, text, write_at,
 };
 pub(crate) use volume::{Volume, power_cut};
+pub(crate) use watching::{Watching, holds};
 
 /// Returns from the test, saying why.
 macro_rules! skip {

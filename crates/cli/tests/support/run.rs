@@ -276,6 +276,23 @@ impl Running {
         String::from_utf8_lossy(&fs::read(&self.err).unwrap()).into_owned()
     }
 
+    /// A counter of the last whole line so far that has it; 0 before the first.
+    pub(crate) fn counter(&self, name: &str) -> u64 {
+        last_counter(&self.stdout(), name)
+    }
+
+    /// Waits until a counter has reached a value.
+    #[track_caller]
+    pub(crate) fn reach(&mut self, name: &str, value: u64) {
+        let reached = self.until(|running| running.counter(name) >= value);
+        assert!(
+            reached,
+            "{name} never reached {value}: {}\n{}",
+            self.stdout(),
+            self.stderr()
+        );
+    }
+
     /// Polls until `done` holds or the run ends; whether it held.
     pub(crate) fn until(&mut self, mut done: impl FnMut(&Self) -> bool) -> bool {
         let end = Instant::now() + self.hang;
@@ -416,6 +433,11 @@ impl Finished {
             .unwrap_or_else(|| panic!("no number {name:?} in {summary}"))
     }
 
+    /// A counter of the last line that has it, be that the summary or not; 0 if none has.
+    pub(crate) fn counter(&self, name: &str) -> u64 {
+        last_counter(&self.out, name)
+    }
+
     /// Whether anything printed mentions this, whatever the case.
     pub(crate) fn mentions(&self, what: &str) -> bool {
         let what = what.to_lowercase();
@@ -441,6 +463,16 @@ impl std::fmt::Display for Finished {
             tail(err)
         )
     }
+}
+
+/// What a killed run leaves may end in the middle of a line.
+fn last_counter(out: &str, name: &str) -> u64 {
+    let whole = out.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+    whole
+        .rev()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+        .find_map(|line| line[name].as_u64())
+        .unwrap_or(0)
 }
 
 /// The end of a long text.

@@ -124,6 +124,9 @@ pub enum DropReason {
     NoEncryption,
     /// The connection ended.
     Ended,
+    /// The server refused it unheard (STATUS_FILE_NOT_AVAILABLE): a channel was lost meanwhile, and this may be from
+    /// before. Send it again, as [`HeaderFlags::REPLAY_OPERATION`] ([MS-SMB2] 3.2.5.12, 3.2.5.14, 3.2.5.18).
+    Outdated,
 }
 
 /// Something happened.

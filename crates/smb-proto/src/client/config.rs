@@ -1,6 +1,8 @@
 //! What a client asks for, and what the two ends agreed on.
 
 use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use crate::compression::Algorithms;
@@ -53,6 +55,11 @@ pub struct Config {
     pub credits_target: u16,
     /// How long the server may be silent while it owes an answer; long operations do not count once it said so.
     pub silence_max: Duration,
+    /// After so much silence, while anything is in flight, an ECHO asks whether the server is there; its answer ends the
+    /// silence. Not before [`Self::silence_max`]: nothing is asked.
+    pub echo_after: Duration,
+    /// Where this client's channels have got to; the same on all its connections.
+    pub sequence: ChannelSequence,
     /// Whether a session without keys (guest, anonymous) is taken: nothing on it is signed or sealed.
     pub unprotected_allowed: bool,
     /// A session of this client, lost with its connection, that the server is to end; 0 for none.
@@ -83,9 +90,33 @@ impl Default for Config {
             io_max: 8 << 20,
             credits_target: 8192,
             silence_max: Duration::from_secs(60),
+            // A guess: what an answer takes that a busy server owes, and often enough for any box between that forgets
+            // silent connections.
+            echo_after: Duration::from_secs(20),
+            sequence: ChannelSequence::default(),
             unprotected_allowed: false,
             previous_session: SessionId(0),
         }
+    }
+}
+
+/// `Session.ChannelSequence` ([MS-SMB2] 3.2.1.3): counts the connections that were lost with requests under way, so that a
+/// server can tell a request sent before from one sent after (3.3.5.2.10). Clones count as one.
+///
+/// Kept over sessions, not begun anew with each: an open that is reclaimed in a new session has the number of its old
+/// one, and a smaller number would be taken for an old request.
+#[derive(Clone, Debug, Default)]
+pub struct ChannelSequence(Arc<AtomicU16>);
+
+impl ChannelSequence {
+    /// For the next request.
+    pub fn current(&self) -> u16 {
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// [MS-SMB2] 3.2.7.1: a connection is lost; 16 bits, which wrap.
+    pub(super) fn advance(&self) {
+        self.0.fetch_add(1, Ordering::AcqRel);
     }
 }
 
@@ -125,6 +156,15 @@ pub struct Compression {
     pub algorithms: Algorithms,
     /// Whether payloads may be chained.
     pub chained: bool,
+}
+
+impl Negotiated {
+    /// Whether requests carry a channel sequence and may be replays ([MS-SMB2] 2.2.1.2; 3.2.5.12 for what makes servers
+    /// look at it).
+    pub fn has_channel_sequence(&self) -> bool {
+        let looked_at = Capabilities::MULTI_CHANNEL | Capabilities::PERSISTENT_HANDLES;
+        self.dialect >= Dialect::Smb300 && self.capabilities.intersects(looked_at)
+    }
 }
 
 impl Compression {

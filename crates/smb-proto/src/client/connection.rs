@@ -1,10 +1,11 @@
 //! The connection: its state and what its owner calls.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use super::credits::Credits;
 use super::frame::Compressor;
+use super::life::Leaving;
 use super::receive::Input;
 use super::session::{Login, Session};
 use super::table::{Table, read_length};
@@ -14,6 +15,7 @@ use super::{
     PeerMisbehaved, Reply, SessionSecret, Ticket,
 };
 use crate::crypto::Preauth;
+use crate::wire::TreeId;
 use crate::wire::frame::FRAME_LEN_MAX;
 use crate::wire::header::{Command, HEADER_LEN, HeaderFlags};
 use crate::wire::session_setup::SessionFlags;
@@ -58,9 +60,16 @@ pub struct Connection {
     pub(super) nudges: u32,
     pub(super) copied: u64,
     tickets: u64,
-    now: Duration,
-    /// Since when the server owes us something, or when it last sent something; none: not asked the time yet.
-    owing_since: Option<Duration>,
+    pub(super) now: Duration,
+    /// When the server last sent something, or since when something is in flight; none: not asked the time yet.
+    pub(super) quiet_since: Option<Duration>,
+    /// An ECHO for [`Config::echo_after`] is out.
+    pub(super) echoing: bool,
+    /// Compounds that are answered in part, and since when.
+    pub(super) partial: VecDeque<(Ticket, Duration)>,
+    /// Shares entered on this connection and not left.
+    pub(super) trees: BTreeSet<TreeId>,
+    pub(super) leaving: Leaving,
 }
 
 impl Connection {
@@ -90,7 +99,11 @@ impl Connection {
             copied: 0,
             tickets: 0,
             now: Duration::ZERO,
-            owing_since: None,
+            quiet_since: None,
+            echoing: false,
+            partial: VecDeque::new(),
+            trees: BTreeSet::new(),
+            leaving: Leaving::No,
         }
     }
 
@@ -112,7 +125,7 @@ impl Connection {
     }
 
     fn check_chain(&self, chain: &Chain) -> Result<(), Misuse> {
-        if self.ended.is_some() {
+        if self.ended.is_some() || self.leaving != Leaving::No {
             return Err(Misuse::Ended);
         }
         if self.queue.len() + self.table.chains() + self.held.len() >= CHAINS_MAX {
@@ -205,6 +218,13 @@ impl Connection {
             return;
         }
         self.ended = Some(reason);
+        let counts = self
+            .negotiated
+            .as_ref()
+            .is_some_and(Negotiated::has_channel_sequence);
+        if counts && self.table.chains() > 0 {
+            self.config.sequence.advance();
+        }
         self.give_target_back();
         for (ticket, replies) in std::mem::take(&mut self.held) {
             // The answers came, but through a negotiation that was not validated.
@@ -230,12 +250,13 @@ impl Connection {
         }
         self.controls.clear();
         self.cancels.clear();
+        self.partial.clear();
         self.login = Login::None;
         self.events.push_back(Event::Ended(reason));
     }
 
     /// The operations of a chain that was sent, as they were submitted.
-    fn recover(&self, sent: super::table::Sent) -> Vec<super::Operation> {
+    pub(super) fn recover(&self, sent: super::table::Sent) -> Vec<super::Operation> {
         let mut slots = sent.slots;
         if let Some((index, before, after)) = sent.sealed_in_place {
             let payload = &mut slots[index].operation.payload;
@@ -267,39 +288,6 @@ impl Connection {
         }
         self.events.push_back(event);
         Ok(())
-    }
-
-    /// When to call [`handle_deadline`](Self::handle_deadline); perhaps at once, since not every call is told the time.
-    pub fn deadline(&self) -> Option<Duration> {
-        if self.ended.is_some() || self.table.owed() == 0 {
-            return None;
-        }
-        Some(match self.owing_since {
-            Some(since) => since.saturating_add(self.config.silence_max),
-            None => self.now,
-        })
-    }
-
-    /// Time has passed.
-    pub fn handle_deadline(&mut self, now: Duration) {
-        self.now = self.now.max(now);
-        if self.table.owed() == 0 {
-            self.owing_since = None;
-            return;
-        }
-        match self.owing_since {
-            None => self.owing_since = Some(self.now),
-            Some(since) if self.now >= since.saturating_add(self.config.silence_max) => {
-                self.end(EndReason::Silent);
-            }
-            Some(_) => {}
-        }
-    }
-
-    /// The server sent something.
-    pub(super) fn heard(&mut self, now: Duration) {
-        self.now = self.now.max(now);
-        self.owing_since = (self.table.owed() > 0).then_some(self.now);
     }
 
     /// What NEGOTIATE came to.

@@ -6,7 +6,7 @@ use super::connection::Connection;
 use super::session::Session;
 use super::table::{Flight, Owner};
 use super::transmit::Control;
-use super::{EndReason, Event, PeerMisbehaved, Reply, Ticket};
+use super::{DropReason, EndReason, Event, Negotiated, PeerMisbehaved, Reply, Ticket};
 use crate::compression::decompress;
 use crate::crypto::TRANSFORM_HEADER_LEN;
 use crate::wire::frame::Protocol;
@@ -102,7 +102,16 @@ impl Connection {
             Owner::Negotiate => self.handle_negotiate(message),
             Owner::SessionSetup => self.handle_session_setup(&header, message),
             Owner::Validate => self.handle_validation(&header, message),
-            Owner::Echo => Ok(()),
+            Owner::Echo | Owner::TreeDisconnect => Ok(()),
+            Owner::KeepAlive => {
+                self.echoing = false;
+                Ok(())
+            }
+            Owner::LogOff => {
+                // Whatever it says: a session that the server does not know is ended, too.
+                self.end(EndReason::LoggedOff);
+                Ok(())
+            }
             Owner::Chain(ticket, index) => {
                 let block = self
                     .table
@@ -309,12 +318,20 @@ impl Connection {
         };
         let entered = match (reply.header.command, reply.header.status) {
             (Command::TreeConnect, NtStatus::SUCCESS) => reply.header.tree_id(),
+            (Command::TreeDisconnect, NtStatus::SUCCESS) => {
+                self.trees.remove(&sent.slots[index].operation.tree);
+                None
+            }
             _ => None,
         };
+        let outdated = sent.slots.len() == 1 && is_outdated(&reply);
         sent.slots[index].reply = Some(reply);
         sent.open -= 1;
-        let done = sent.open == 0;
+        let (open, count) = (sent.open, sent.slots.len());
+        let done = open == 0;
+        self.note_partial(ticket, open, count);
         if let Some(tree) = entered {
+            self.trees.insert(tree);
             self.entered(tree);
         }
         if !done {
@@ -323,6 +340,19 @@ impl Connection {
         let Some(sent) = self.table.remove_chain(ticket) else {
             return Ok(());
         };
+        let replays = self
+            .negotiated
+            .as_ref()
+            .is_some_and(Negotiated::has_channel_sequence);
+        if outdated && replays {
+            let operations = self.recover(sent);
+            return self.notify(Event::Dropped {
+                ticket,
+                operations,
+                sent: true,
+                reason: DropReason::Outdated,
+            });
+        }
         let mut trees = false;
         let mut replies = Vec::with_capacity(sent.slots.len());
         for slot in sent.slots {
@@ -366,4 +396,13 @@ impl Connection {
         let notification = BreakNotification::decode(&mut reader)?;
         self.notify(Event::Broke(notification))
     }
+}
+
+/// Whether the server took a request for one from before a channel was lost ([MS-SMB2] 3.3.5.2.10).
+fn is_outdated(reply: &Reply) -> bool {
+    reply.header.status == NtStatus::FILE_NOT_AVAILABLE
+        && matches!(
+            reply.header.command,
+            Command::Write | Command::SetInfo | Command::Ioctl
+        )
 }

@@ -124,6 +124,12 @@ pub enum EndReason {
     /// The server does not know the session any more.
     #[error("the server ended the session")]
     SessionDeleted,
+    /// [`super::Connection::log_off`].
+    #[error("logged off")]
+    LoggedOff,
+    /// The server answered a part of a compound, was asked whether it is there, and said so; the rest does not come.
+    #[error("the server answered a part of a compound")]
+    AnsweredInPart,
     /// All nonces of the session are used: log in on a new connection.
     #[error("the session's keys are used up")]
     KeysUsedUp,

@@ -5,7 +5,7 @@
 //! Chain  -------> | queue -> credits -> frame (sign | compress | seal) -> Transmit | -----> socket
 //! Event  <------- | table <- dispatch <- (open | decompress | verify) <- Receive   | <----- socket
 //!                 +----------------------------------------------------------------+
-//!                    negotiate, login, validate: the connection's own requests
+//!                    negotiate, login, validate, life (ECHO, LOGOFF): the connection's own requests
 //! ```
 //!
 //! A chain is one request or a compound. Its ticket is answered once ([`Event::Replied`]) or dropped once
@@ -22,6 +22,7 @@ mod credits;
 mod dispatch;
 mod error;
 mod frame;
+mod life;
 mod login;
 mod negotiate;
 mod receive;
@@ -31,7 +32,7 @@ mod transmit;
 mod validate;
 
 pub use chain::{Chain, DropReason, Event, Operation, Part, Receive, Reply, Ticket, Transmit};
-pub use config::{Compression, Config, CreditState, Encryption, Negotiated, Signing};
+pub use config::{ChannelSequence, Compression, Config, CreditState, Encryption, Negotiated, Signing};
 pub use connection::Connection;
 pub use error::{EndReason, LoginError, Misuse, PeerMisbehaved};
 pub use session::SessionSecret;

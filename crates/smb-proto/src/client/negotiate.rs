@@ -16,8 +16,14 @@ use crate::wire::{Reader, Writer, header::HEADER_LEN};
 const LIMIT_MIN: u32 = 4096;
 /// What one credit pays for.
 const SINGLE_MAX: u32 = 65_536;
+/// The longest DNS name; servers do without a longer one, whose context may not hold it.
+const HOST_UNITS_MAX: usize = 255;
 /// The algorithms that are here; pattern runs go in chains only.
-const COMPRESSION: [CompressionAlgorithm; 2] = [CompressionAlgorithm::PATTERN_V1, CompressionAlgorithm::LZ4];
+const COMPRESSION: [CompressionAlgorithm; 3] = [
+    CompressionAlgorithm::PATTERN_V1,
+    CompressionAlgorithm::LZ4,
+    CompressionAlgorithm::LZNT1,
+];
 
 /// The fixed part of the offer; VALIDATE_NEGOTIATE_INFO repeats it.
 pub(super) struct Offer {
@@ -74,7 +80,7 @@ impl Offer {
                     algorithms: COMPRESSION.to_vec(),
                 });
             }
-            if !config.host.is_empty() {
+            if (1..=HOST_UNITS_MAX).contains(&config.host.units().len()) {
                 contexts.push(Context::Netname(config.host.clone()));
             }
             if !config.signing_algorithms.is_empty() {

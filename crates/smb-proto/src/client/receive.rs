@@ -172,6 +172,7 @@ impl Connection {
         if self.ended.is_some() {
             return Ok(());
         }
+        self.now = self.now.max(now);
         let first = self.input.target.rest().len().min(count);
         self.input.target.advance(first);
         self.input.end += count - first;
@@ -181,7 +182,7 @@ impl Connection {
         );
         match self.take_frames() {
             Ok(()) => {
-                self.heard(now);
+                self.heard();
                 Ok(())
             }
             Err(misbehaved) => {

@@ -39,6 +39,10 @@ pub(super) enum Owner {
     SessionSetup,
     Validate,
     Echo,
+    /// The ECHO that asks whether the server is there.
+    KeepAlive,
+    TreeDisconnect,
+    LogOff,
     Chain(Ticket, usize),
 }
 

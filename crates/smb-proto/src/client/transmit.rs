@@ -4,7 +4,7 @@ use super::connection::{CALLER_FLAGS, Connection, is_related};
 use super::credits::Bought;
 use super::frame::{Finish, Finished, Frame};
 use super::table::{Flight, Owner, Sent, Slot};
-use super::{Chain, DropReason, EndReason, Part, PeerMisbehaved, Ticket, Transmit};
+use super::{Chain, DropReason, EndReason, Negotiated, Part, PeerMisbehaved, Ticket, Transmit};
 use crate::crypto::NoncesExhausted;
 use crate::wire::header::{Command, HEADER_LEN, Header, HeaderFlags, Target};
 use crate::wire::negotiate::Dialect;
@@ -27,6 +27,10 @@ pub(super) enum Control {
     Validate(TreeId),
     /// Asks for credits.
     Echo,
+    /// Asks whether the server is there.
+    KeepAlive,
+    TreeDisconnect(TreeId),
+    LogOff,
 }
 
 /// How a frame is protected.
@@ -70,6 +74,9 @@ impl Connection {
                 if let Some(control) = self.controls.pop_front() {
                     return self.send_control(control).map(Some);
                 }
+            }
+            if self.queue.is_empty() && self.say_farewell() {
+                continue;
             }
             // An expired session answers nothing but a login ([MS-SMB2] 3.3.5.2.9): what would be sent waits for it.
             if self.session.is_none() || self.expired {
@@ -124,8 +131,11 @@ impl Connection {
             Control::SessionSetup(_) => (Owner::SessionSetup, Command::SessionSetup),
             Control::Validate(_) => (Owner::Validate, Command::Ioctl),
             Control::Echo => (Owner::Echo, Command::Echo),
+            Control::KeepAlive => (Owner::KeepAlive, Command::Echo),
+            Control::TreeDisconnect(_) => (Owner::TreeDisconnect, Command::TreeDisconnect),
+            Control::LogOff => (Owner::LogOff, Command::Logoff),
         };
-        let eager = owner != Owner::Validate;
+        let eager = matches!(owner, Owner::Negotiate | Owner::SessionSetup | Owner::Echo);
         let bought = self.credits.buy(1, eager);
         let mut header = self.header(command, bought);
         let mut body = vec![0; HEADER_LEN];
@@ -183,8 +193,17 @@ impl Connection {
                 self.encode_validation(w);
                 self.protection(false, true)
             }
-            Control::Echo => {
+            Control::Echo | Control::KeepAlive => {
                 bare::EchoRequest.encode(w);
+                self.protection(false, false)
+            }
+            Control::TreeDisconnect(tree) => {
+                header.target = Target::Sync(*tree);
+                bare::TreeDisconnectRequest.encode(w);
+                self.protection(false, false)
+            }
+            Control::LogOff => {
+                bare::LogoffRequest.encode(w);
                 self.protection(false, false)
             }
         }
@@ -204,7 +223,7 @@ impl Connection {
         for (index, mut operation) in chain.operations.into_iter().enumerate() {
             let bought = self.credits.buy(self.charge(&operation), false);
             let mut header = self.header(operation.command, bought);
-            header.flags |= operation.flags & CALLER_FLAGS;
+            header.flags |= operation.flags & self.caller_flags();
             if protection == Protection::Signed {
                 header.flags |= HeaderFlags::SIGNED;
             }
@@ -304,7 +323,9 @@ impl Connection {
             header.target = Target::Async(async_id);
         }
         let mut frame = Frame::new(protection == Protection::Sealed);
-        frame.push_bytes(&header, &[4, 0, 0, 0]);
+        let mut body = vec![0; HEADER_LEN];
+        bare::CancelRequest.encode(&mut Writer::within(&mut body, 0));
+        frame.push_bytes(&header, &body[HEADER_LEN..]);
         self.finish(frame, None, protection)
     }
 
@@ -319,7 +340,23 @@ impl Connection {
             .is_some_and(|negotiated| negotiated.multi_credit);
         header.credit_charge = if counts { bought.charge } else { 0 };
         header.session_id = self.session.as_ref().map_or(SessionId(0), |session| session.id);
+        if self
+            .negotiated
+            .as_ref()
+            .is_some_and(Negotiated::has_channel_sequence)
+        {
+            header.set_channel_sequence(self.config.sequence.current());
+        }
         header
+    }
+
+    /// Flags that callers may set here.
+    fn caller_flags(&self) -> HeaderFlags {
+        // [MS-SMB2] 2.2.1.2: replays are of 3.x.
+        match &self.negotiated {
+            Some(negotiated) if negotiated.has_channel_sequence() => CALLER_FLAGS,
+            _ => HeaderFlags::DFS_OPERATIONS,
+        }
     }
 
     /// [MS-SMB2] 3.2.4.1.1: TREE_CONNECT is signed in 3.1.1 in any case; we do so in all of 3.x.

@@ -38,11 +38,17 @@ fn fault(fault: Fault) -> Malformed {
 
 /// [MS-SMB2] 3.1.5.2.
 fn unchained(message: &Unchained<'_>, algorithms: Algorithms, out: &mut Vec<u8>) -> Result<()> {
-    if message.algorithm != CompressionAlgorithm::LZ4 || !algorithms.lz4 {
+    // [MS-SMB2] 2.2.42.1: runs come in chains only.
+    let is_pattern = message.algorithm == CompressionAlgorithm::PATTERN_V1;
+    if is_pattern || !algorithms.contains(message.algorithm) {
         return Err(fault(Fault::Value));
     }
     out.extend_from_slice(message.plain);
-    lz4(message.compressed, message.original_size as usize, out)
+    let original_size = message.original_size as usize;
+    match message.algorithm {
+        CompressionAlgorithm::LZNT1 => lznt1(message.compressed, original_size, out),
+        _ => lz4(message.compressed, original_size, out),
+    }
 }
 
 /// [MS-SMB2] 3.1.5.3; the message never grows past `size`.
@@ -62,6 +68,7 @@ fn chain(message: &Chained<'_>, algorithms: Algorithms, size: usize, out: &mut V
                 let run = PatternV1::decode(payload.data)?;
                 out.resize(out.len() + original_size, run.pattern);
             }
+            CompressionAlgorithm::LZNT1 => lznt1(payload.data, original_size, out)?,
             _ => lz4(payload.data, original_size, out)?,
         }
     }
@@ -75,5 +82,37 @@ fn lz4(compressed: &[u8], original_size: usize, out: &mut Vec<u8>) -> Result<()>
     match lz4_flex::block::decompress_into(compressed, &mut out[start..]) {
         Ok(length) if length == original_size => Ok(()),
         _ => Err(fault(Fault::Value)),
+    }
+}
+
+/// Bytes that a chunk of LZNT1 stands for, at most ([MS-XCA] 2.5).
+const CHUNK_MAX: usize = 4096;
+
+/// The same for LZNT1, chunk by chunk, so that no more is made than was claimed.
+fn lznt1(compressed: &[u8], original_size: usize, out: &mut Vec<u8>) -> Result<()> {
+    let value = fault(Fault::Value);
+    let end = out.len() + original_size;
+    let mut rest = compressed;
+    let mut chunk = Vec::with_capacity(CHUNK_MAX);
+    while let Some((header, _)) = rest.split_first_chunk() {
+        let header = u16::from_le_bytes(*header);
+        if header == 0 {
+            break;
+        }
+        // The length in the header is that of the whole chunk less 3.
+        let (whole, after) = rest
+            .split_at_checked(usize::from(header & 0x0FFF) + 3)
+            .ok_or(value)?;
+        chunk.clear();
+        ::lznt1::decompress(whole, &mut chunk).map_err(|_| value)?;
+        if chunk.len() > CHUNK_MAX || chunk.len() > end - out.len() {
+            return Err(value);
+        }
+        out.extend_from_slice(&chunk);
+        rest = after;
+    }
+    match out.len() == end {
+        true => Ok(()),
+        false => Err(value),
     }
 }

@@ -4,15 +4,28 @@ use proptest::prelude::*;
 const PROTOCOL_ID: [u8; 4] = *b"\xFCSMB";
 const BOTH: Algorithms = Algorithms {
     lz4: true,
+    lznt1: false,
     pattern_v1: true,
 };
 const LZ4_ONLY: Algorithms = Algorithms {
     lz4: true,
+    lznt1: false,
     pattern_v1: false,
 };
 const PATTERN_ONLY: Algorithms = Algorithms {
     lz4: false,
+    lznt1: false,
     pattern_v1: true,
+};
+const LZNT1_ONLY: Algorithms = Algorithms {
+    lz4: false,
+    lznt1: true,
+    pattern_v1: false,
+};
+/// What a server without LZ4 has.
+const OLDER: Algorithms = Algorithms {
+    pattern_v1: true,
+    ..LZNT1_ONLY
 };
 
 fn header(size: u32) -> Vec<u8> {
@@ -87,6 +100,47 @@ fn runs_become_patterns() {
     );
 }
 
+/// The example of [MS-XCA] 3.3.
+#[test]
+fn the_known_example_of_lznt1() {
+    const NOTES: &[u8] =
+        b"F# F# G A A G F# E D D E F# F# E E F# F# G A A G F# E D D E F# E D D E E F# D E F# G F# D E \
+        F# G F# E D E A F# F# G A A G F# E D D E F# E D D";
+    let compressed = crate::testing::hex(
+        "38B08846232000204720410010A24701A045204400084501507900C045200524138805B4024A44EF0358028C0916014845
+         00BE009E000401189000",
+    );
+    let mut bytes = header(NOTES.len() as u32 + 1);
+    bytes.extend([1, 0, 0, 0, 0, 0, 0, 0]);
+    bytes.extend(&compressed);
+    let expected = [NOTES, &[0]].concat();
+    assert_eq!(decompress(&bytes, LZNT1_ONLY, false, 1000), Ok(expected));
+    assert!(
+        decompress(&bytes, BOTH, false, 1000).is_err(),
+        "it was not negotiated"
+    );
+    bytes[4] -= 1;
+    assert!(
+        decompress(&bytes, LZNT1_ONLY, false, 1000).is_err(),
+        "more than claimed"
+    );
+    bytes[4] += 2;
+    assert!(
+        decompress(&bytes, LZNT1_ONLY, false, 1000).is_err(),
+        "less than claimed"
+    );
+}
+
+/// Chunks that stand for much more than they are, a thousand of them: no more is made than was claimed.
+#[test]
+fn a_bomb_of_lznt1_is_refused() {
+    let chunk = [0x04, 0xB0, 0b10, 0x41, 0xFF, 0x0F, 0x00];
+    let mut bytes = header(5000);
+    bytes.extend([1, 0, 0, 0, 0, 0, 0, 0]);
+    bytes.extend(chunk.repeat(1000));
+    assert!(decompress(&bytes, LZNT1_ONLY, false, 1 << 20).is_err());
+}
+
 /// Messages as they are: runs, text that repeats, noise.
 fn message() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
@@ -100,7 +154,7 @@ fn message() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #[test]
     fn what_is_compressed_comes_back(message in message(), plain_len in 0..120_usize, chained: bool) {
-        for algorithms in [BOTH, LZ4_ONLY, PATTERN_ONLY] {
+        for algorithms in [BOTH, LZ4_ONLY, PATTERN_ONLY, LZNT1_ONLY, OLDER] {
             if let Some(compressed) = compress(algorithms, chained, plain_len, &message) {
                 prop_assert!(compressed.len() < message.len());
                 prop_assert_eq!(decompress(&compressed, algorithms, chained, message.len()), Ok(message.clone()));
@@ -117,7 +171,13 @@ proptest! {
         noise in proptest::collection::vec(any::<u8>(), 0..80),
     ) {
         const LIMIT: usize = 4096;
-        for mut bytes in [compress(BOTH, chained, 64, &message).unwrap_or_default(), [&PROTOCOL_ID[..], &noise].concat()] {
+        let any = Algorithms { lznt1: true, ..BOTH };
+        for mut bytes in [
+            compress(BOTH, chained, 64, &message).unwrap_or_default(),
+            compress(OLDER, chained, 64, &message).unwrap_or_default(),
+            compress(LZNT1_ONLY, chained, 0, &message).unwrap_or_default(),
+            [&PROTOCOL_ID[..], &noise].concat(),
+        ] {
             for (at, value) in &changes {
                 if !bytes.is_empty() {
                     let at = at.index(bytes.len());
@@ -125,7 +185,7 @@ proptest! {
                 }
             }
             for bytes in [&bytes[..], &bytes[..cut.index(bytes.len() + 1)]] {
-                if let Ok(message) = decompress(bytes, BOTH, chained, LIMIT) {
+                if let Ok(message) = decompress(bytes, any, chained, LIMIT) {
                     prop_assert!(message.len() <= LIMIT);
                 }
             }

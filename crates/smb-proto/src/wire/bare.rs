@@ -1,4 +1,5 @@
-//! Messages that say nothing but their command: LOGOFF, TREE_DISCONNECT, ECHO, and the request CANCEL.
+//! Messages that say nothing but their command: LOGOFF, TREE_DISCONNECT, ECHO, the request CANCEL, the responses to FLUSH
+//! and LOCK.
 
 use super::cursor::{Reader, Result, Writer};
 use super::lengths::named;
@@ -48,6 +49,10 @@ bare! {
     /// Withdraws the request with the same message id, or asynchronous id, in the header ([MS-SMB2] 2.2.30). There is no
     /// response to it; the request's own says STATUS_CANCELLED if it was in time.
     CancelRequest "SMB2 CANCEL Request";
+    /// Everything written to an open is in stable storage ([MS-SMB2] 2.2.18).
+    FlushResponse "SMB2 FLUSH Response";
+    /// The ranges are locked or unlocked ([MS-SMB2] 2.2.27).
+    LockResponse "SMB2 LOCK Response";
 }
 
 #[cfg(test)]

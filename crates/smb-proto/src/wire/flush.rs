@@ -1,5 +1,6 @@
 //! SMB2 FLUSH: everything written to an open goes to stable storage ([MS-SMB2] 2.2.17, 2.2.18).
 
+pub use super::bare::FlushResponse;
 use super::lengths::named;
 use super::{FileId, Reader, Result, Writer};
 
@@ -28,29 +29,6 @@ impl FlushRequest {
         w.u16(24);
         w.zeros(6);
         self.file_id.encode(w);
-    }
-}
-
-/// SMB2 FLUSH Response ([MS-SMB2] 2.2.18): it is done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FlushResponse;
-
-impl FlushResponse {
-    /// Reads the body.
-    ///
-    /// # Errors
-    /// A wrong `StructureSize`, truncation.
-    pub fn decode(reader: &mut Reader<'_>) -> Result<Self> {
-        let mut reader = named(reader, "SMB2 FLUSH Response");
-        reader.structure_size(4)?;
-        reader.skip(2)?;
-        Ok(Self)
-    }
-
-    /// Appends the body.
-    pub fn encode(&self, w: &mut Writer<'_>) {
-        w.u16(4);
-        w.zeros(2);
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! `StructureSize` is 48: the fixed 24 bytes and one lock, because a request has at least one.
 
+pub use super::bare::LockResponse;
 use super::flags::flags;
 use super::lengths::{len_u16, named};
 use super::{Fault, FileId, Reader, Result, Writer};
@@ -124,29 +125,6 @@ impl LockRequest {
             w.u32(lock.flags.bits());
             w.zeros(4);
         }
-    }
-}
-
-/// SMB2 LOCK Response ([MS-SMB2] 2.2.27): it is done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LockResponse;
-
-impl LockResponse {
-    /// Reads the body.
-    ///
-    /// # Errors
-    /// A wrong `StructureSize`, truncation.
-    pub fn decode(reader: &mut Reader<'_>) -> Result<Self> {
-        let mut reader = named(reader, "SMB2 LOCK Response");
-        reader.structure_size(4)?;
-        reader.skip(2)?;
-        Ok(Self)
-    }
-
-    /// Appends the body.
-    pub fn encode(&self, w: &mut Writer<'_>) {
-        w.u16(4);
-        w.zeros(2);
     }
 }
 

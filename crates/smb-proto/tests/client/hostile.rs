@@ -276,6 +276,10 @@ fn silence_ends_the_connection() {
     drop(world.client.poll_transmit());
     let start = world.client.deadline().unwrap() + Duration::from_secs(5);
     world.client.handle_deadline(start);
+    let asks = world.client.deadline().unwrap();
+    assert_eq!(asks, start + config().echo_after);
+    world.client.handle_deadline(asks);
+    assert!(world.client.poll_transmit().is_some(), "an ECHO");
     let end = world.client.deadline().unwrap();
     assert_eq!(end, start + config().silence_max);
     world.client.handle_deadline(end - Duration::from_millis(1));

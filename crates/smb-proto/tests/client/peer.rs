@@ -1,27 +1,31 @@
 //! A server: it checks what the client sends to the last bit, and answers in any order it likes.
 
+#[path = "peer/handshake.rs"]
 mod handshake;
+#[path = "peer/hub.rs"]
+mod hub;
+
+pub(crate) use hub::{Compounds, Hub};
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 
 use crate::seal::{self, Channel};
-use crate::tickets::Ticket;
+use crate::ticket::Ticket;
 use crate::{Random, content};
 use ropeway_smb_proto::auth::Mechanism;
 use ropeway_smb_proto::auth::ntlm::{NtlmServer, ServerNames, nt_hash};
 use ropeway_smb_proto::auth::spnego::SpnegoServer;
 use ropeway_smb_proto::crypto::{Cipher, Preauth, Sender, Signer, SigningAlgorithm};
 use ropeway_smb_proto::secret::{Key, Password};
-use ropeway_smb_proto::wire::create::{
-    CreateAction, CreateRequest, CreateResponse, CreateResponseFlags, OplockLevel,
-};
+use ropeway_smb_proto::wire::create::CreateRequest;
 use ropeway_smb_proto::wire::error::ErrorResponse;
 use ropeway_smb_proto::wire::fsctl::validate_negotiate::ValidateNegotiateResponse;
 use ropeway_smb_proto::wire::header::{Command, HEADER_LEN, Header, HeaderFlags, Target};
 use ropeway_smb_proto::wire::negotiate::{Capabilities, Dialect, SecurityMode};
 use ropeway_smb_proto::wire::read::{ReadRequest, ReadResponse};
 use ropeway_smb_proto::wire::session_setup::SessionFlags;
-use ropeway_smb_proto::wire::tree_connect::{ShareType, TreeConnectResponse};
+use ropeway_smb_proto::wire::tree_connect::{ShareCapabilities, ShareType, TreeConnectResponse};
 use ropeway_smb_proto::wire::write::{WriteRequest, WriteResponse};
 use ropeway_smb_proto::wire::{
     AsyncId, FileId, FileTime, Guid, NtStatus, Reader, SessionId, TreeId, Writer, bare,
@@ -70,6 +74,12 @@ pub(crate) struct Setup {
     pub(crate) forgets_to_sign: bool,
     /// Users come with tickets instead of passwords.
     pub(crate) tickets: bool,
+    /// What becomes of compounds.
+    pub(crate) compounds: Compounds,
+    /// The share is in DFS.
+    pub(crate) dfs: bool,
+    /// ECHO is not answered.
+    pub(crate) deaf: bool,
     pub(crate) seed: u64,
 }
 
@@ -90,6 +100,9 @@ impl Default for Setup {
             validation: Validation::Told(|_| {}),
             forgets_to_sign: false,
             tickets: false,
+            compounds: Compounds::Taken,
+            dfs: false,
+            deaf: false,
             seed: 1,
         }
     }
@@ -134,6 +147,12 @@ pub(crate) struct Peer {
     expired: bool,
     pub(crate) frames: u32,
     pub(crate) sealed_frames: u32,
+    /// What all connections of the server know.
+    pub(crate) hub: Arc<Mutex<Hub>>,
+    /// Nothing but ECHO is answered.
+    pub(crate) swallow: bool,
+    /// The server has closed the connection.
+    pub(crate) closed: bool,
 }
 
 const GUID: Guid = Guid([0x5A; 16]);
@@ -194,6 +213,9 @@ impl Peer {
             cancels: 0,
             frames: 0,
             sealed_frames: 0,
+            hub: Arc::default(),
+            swallow: false,
+            closed: false,
         }
     }
 
@@ -236,8 +258,14 @@ impl Peer {
         let mut credits = Vec::new();
         let (mut file, mut failed) = (FileId::default(), None);
         let mut signed = false;
-        for message in &messages {
+        if !self.takes(messages.len()) {
+            return;
+        }
+        for (place, message) in messages.iter().enumerate() {
             let header = Header::decode(&mut Reader::new(message, "test")).unwrap();
+            if header.command == Command::SessionSetup && header.session_id != SessionId(0) {
+                self.take_session(&header);
+            }
             signed = self.check_signature(&header, message, sealed);
             if header.command == Command::Cancel {
                 self.cancel(&header);
@@ -255,7 +283,14 @@ impl Peer {
                 self.watch(header, sealed, signed);
                 continue;
             }
-            let (status, body) = match failed {
+            if self.is_swallowed(&header, place) {
+                continue;
+            }
+            let refused = match self.setup.compounds {
+                Compounds::Refused(status) if messages.len() > 1 && (place > 0 || related) => Some(status),
+                _ => None,
+            };
+            let (status, body) = match failed.or(refused) {
                 Some(status) => (status, Vec::new()),
                 None => self.answer(&header, message, &mut file),
             };
@@ -277,9 +312,6 @@ impl Peer {
                 self.preauth.update(&[&replies[0]]);
             }
         }
-        if replies.is_empty() {
-            return;
-        }
         let late = Late {
             replies,
             sealed,
@@ -287,6 +319,13 @@ impl Peer {
             credits,
         };
         let control = messages.len() == 1 && matches!(messages[0][12], 0 | 1);
+        self.say(late, control);
+    }
+
+    fn say(&mut self, late: Late, control: bool) {
+        if late.replies.is_empty() || self.closed {
+            return;
+        }
         if !control && self.random.percent(self.setup.late) {
             self.put_off(late);
         } else {
@@ -443,6 +482,9 @@ impl Peer {
         if self.expired && header.command != Command::SessionSetup {
             return (NtStatus::NETWORK_SESSION_EXPIRED, Vec::new());
         }
+        if let Some(status) = self.note(header, message) {
+            return (status, Vec::new());
+        }
         let body = match header.command {
             Command::Negotiate => return (NtStatus::SUCCESS, self.negotiate(&mut reader)),
             Command::SessionSetup => return self.session_setup(&mut reader, message),
@@ -450,7 +492,10 @@ impl Peer {
                 let response = TreeConnectResponse {
                     share_type: ShareType::Disk,
                     share_flags: Default::default(),
-                    capabilities: Default::default(),
+                    capabilities: match self.setup.dfs {
+                        true => ShareCapabilities::DFS,
+                        false => ShareCapabilities::default(),
+                    },
                     maximal_access: Default::default(),
                 };
                 body(|w| response.encode(w))
@@ -459,6 +504,14 @@ impl Peer {
                 Validation::Told(change) => self.validate(&mut reader, change),
                 Validation::Refused(status) => return (status, Vec::new()),
             },
+            Command::TreeDisconnect => body(|w| bare::TreeDisconnectResponse.encode(w)),
+            Command::Logoff => body(|w| bare::LogoffResponse.encode(w)),
+            Command::Flush => body(|w| bare::FlushResponse.encode(w)),
+            // It says no more than its own length.
+            Command::SetInfo => body(|w| w.u16(2)),
+            Command::QueryInfo => return hub::query_info(&mut reader),
+            Command::QueryDirectory => return self.list(&mut reader),
+            Command::OplockBreak => message[HEADER_LEN..].to_vec(),
             Command::Echo => body(|w| bare::EchoResponse.encode(w)),
             Command::Create => {
                 let request = CreateRequest::decode(&mut reader).unwrap();
@@ -470,7 +523,7 @@ impl Peer {
                     persistent: self.files,
                     volatile: self.files,
                 };
-                body(|w| created(*file).encode(w))
+                body(|w| hub::created(*file).encode(w))
             }
             Command::Read => return self.read(&ReadRequest::decode(&mut reader).unwrap()),
             Command::Write => {
@@ -509,23 +562,6 @@ impl Peer {
             out.splice(16..16, [0xEE; 8]);
         }
         (NtStatus::SUCCESS, out)
-    }
-}
-
-fn created(file_id: FileId) -> CreateResponse<'static> {
-    CreateResponse {
-        oplock_level: OplockLevel::None,
-        flags: CreateResponseFlags::default(),
-        create_action: CreateAction::default(),
-        creation_time: FileTime(1),
-        last_access_time: FileTime(2),
-        last_write_time: FileTime(3),
-        change_time: FileTime(4),
-        allocation_size: 0,
-        end_of_file: 0,
-        file_attributes: Default::default(),
-        file_id,
-        contexts: Vec::new(),
     }
 }
 

@@ -53,6 +53,7 @@ pub(crate) fn unwrap(
 
 pub(crate) const ALGORITHMS: Algorithms = Algorithms {
     lz4: true,
+    lznt1: false,
     pattern_v1: true,
 };
 

@@ -45,7 +45,7 @@ pub(crate) struct World {
     pub(crate) events: Vec<Event>,
     /// Most bytes that the line moves at once.
     pub(crate) chunk: usize,
-    now: Duration,
+    pub(crate) now: Duration,
 }
 
 pub(crate) fn login(user: &str, password: &str) -> SpnegoClient {

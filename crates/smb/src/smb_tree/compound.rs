@@ -42,7 +42,8 @@ impl<'a> Compound<'a> {
         self
     }
 
-    fn and(mut self, step: impl Fn(TreeId, FileId) -> Operation + Send + Sync + 'static) -> Self {
+    /// One more step.
+    pub(super) fn and(mut self, step: impl Fn(TreeId, FileId) -> Operation + Send + Sync + 'static) -> Self {
         self.steps.push(Box::new(step));
         self
     }

@@ -5,7 +5,7 @@ use std::io;
 use ropeway_smb_proto::wire::NtStatus;
 use ropeway_vfs::{Error, ErrorKind, Op, RelPath, Verdict};
 
-use crate::{Error as ClientError, LostReason};
+use crate::{Error as ClientError, LostReason, Unprotected};
 
 /// An error of an operation on a path.
 pub(super) fn fault(op: Op, path: &RelPath, error: ClientError) -> Error {
@@ -42,8 +42,12 @@ fn kind_of(error: &ClientError) -> ErrorKind {
             kind => kind,
         },
         ClientError::Lost(LostReason::ClientClosed) => ErrorKind::Gone,
+        ClientError::Lost(LostReason::NotBack) => ErrorKind::Unreachable,
         ClientError::Lost(_) => ErrorKind::Network,
-        ClientError::Login(_) | ClientError::Kerberos(_) => ErrorKind::Authentication,
+        ClientError::Login(_) | ClientError::Kerberos(_) | ClientError::Unprotected(Unprotected::Guest) => {
+            ErrorKind::Authentication
+        }
+        ClientError::Unprotected(_) => ErrorKind::Unreachable,
         _ => ErrorKind::Misuse,
     }
 }
@@ -131,6 +135,10 @@ mod tests {
         assert_eq!(
             kind_of(&ClientError::Lost(LostReason::TimedOut)).verdict(),
             Verdict::Retry
+        );
+        assert_eq!(
+            kind_of(&ClientError::Lost(LostReason::NotBack)),
+            ErrorKind::Unreachable
         );
         assert_eq!(
             kind_of(&ClientError::Lost(LostReason::ClientClosed)).verdict(),

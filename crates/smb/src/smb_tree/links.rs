@@ -3,7 +3,9 @@
 use ropeway_smb_proto::names::{self, NameMapping};
 use ropeway_smb_proto::wire::Text;
 use ropeway_smb_proto::wire::Writer;
-use ropeway_smb_proto::wire::fsctl::reparse::{NfsSpecial, ReparseData, Symlink, SymlinkFlags};
+use ropeway_smb_proto::wire::fsctl::reparse::{
+    NfsSpecial, REPARSE_BUFFER_MAX, ReparseData, Symlink, SymlinkFlags,
+};
 use ropeway_vfs::Kind;
 
 /// What a reparse point is, and the text if it is a link.
@@ -77,9 +79,13 @@ fn swap(text: &[u8], from: u8, to: u8) -> Vec<u8> {
 }
 
 /// The reparse data of a link with this text. A text that begins with a slash leads to a place of the server's own; it
-/// is absolute, as a Windows path without a drive.
-pub(super) fn link_data(text: &[u8]) -> Vec<u8> {
+/// is absolute, as a Windows path without a drive. `None`: longer than reparse data can be.
+pub(super) fn link_data(text: &[u8]) -> Option<Vec<u8>> {
     let name = names::to_wire(&swap(text, b'/', b'\\'), NameMapping::None);
+    // Two names, their four numbers and the flags (12 bytes) behind a header of 8 ([MS-FSCC] 2.1.2.4).
+    if 2 * name.wire_len() + 20 > REPARSE_BUFFER_MAX as usize {
+        return None;
+    }
     let relative = text.first() != Some(&b'/');
     let link = Symlink {
         substitute_name: name.clone(),
@@ -91,7 +97,7 @@ pub(super) fn link_data(text: &[u8]) -> Vec<u8> {
     };
     let mut data = Vec::new();
     ReparseData::Symlink(link).encode(&mut Writer::new(&mut data));
-    data
+    Some(data)
 }
 
 #[cfg(test)]
@@ -101,11 +107,20 @@ mod tests {
     #[test]
     fn link_texts_come_back() {
         for text in ["file", "../other/ä b", "dir/sub/", "/absolute/path", "."] {
-            let data = link_data(text.as_bytes());
+            let data = link_data(text.as_bytes()).unwrap();
             let special = Special::of(&ReparseData::decode(&data).unwrap()).unwrap();
             assert_eq!(special.kind, Kind::Symlink);
             assert_eq!(special.text.as_deref(), Some(text.as_bytes()));
         }
+    }
+
+    /// The text may come from another server's reparse data, which hold up to 64 KiB of one name.
+    #[test]
+    fn a_link_text_that_no_server_can_keep_is_refused_and_no_panic() {
+        let longest = (REPARSE_BUFFER_MAX as usize - 20) / 4;
+        assert_eq!(link_data(&vec![b'a'; longest]).unwrap().len(), 4 * longest + 20);
+        assert_eq!(link_data(&vec![b'a'; longest + 1]), None);
+        assert_eq!(link_data(&vec![b'a'; 100_000]), None);
     }
 
     #[test]

@@ -18,7 +18,8 @@ use super::compound::{self, Compound};
 use super::errors::{fault, found};
 use super::links::{self, Special};
 use super::{Inner, map};
-use crate::{Error as ClientError, OpenFile};
+use crate::dfs::Route;
+use crate::{Error as ClientError, OpenFile, ops};
 
 /// Questions about single nodes at once; the connection's credits bound it further. A guess.
 pub(super) const AT_ONCE: usize = 128;
@@ -244,9 +245,13 @@ impl Inner {
             disposition: CreateDisposition::Create,
             ..OpenFile::metadata(AccessMask::WRITE_ATTRIBUTES | AccessMask::WRITE_DATA | AccessMask::DELETE)
         };
+        let Some(data) = links::link_data(link) else {
+            let sentence = "the link's text is longer than a server can keep";
+            return Err(found(Op::Link, path, ErrorKind::NameRefused, sentence));
+        };
         let made = Compound::open("make a link", &text, &open)
             .once()
-            .ioctl(CtlCode::SET_REPARSE_POINT, links::link_data(link), 0)
+            .ioctl(CtlCode::SET_REPARSE_POINT, data, 0)
             .run(&self.share)
             .await;
         let Err(error) = made else { return Ok(()) };
@@ -287,13 +292,18 @@ impl Inner {
             self.base.new_text(Op::Link, new)?,
         );
         let open = OpenFile::metadata(AccessMask::WRITE_ATTRIBUTES | AccessMask::READ_ATTRIBUTES);
-        let link = FileLinkInformation {
-            replace_if_exists: false,
-            name,
+        let share = self.share.clone();
+        let link = move |tree, file| {
+            // Where DFS leads one name, it leads the other.
+            let information = FileLinkInformation {
+                replace_if_exists: false,
+                name: Route::start(&share, &name).path,
+            };
+            ops::set_file(tree, file, &information)
         };
         let linked = Compound::open("make a hard link", &from, &open)
             .once()
-            .set(&link)
+            .and(link)
             .run(&self.share)
             .await;
         self.refined(Op::Link, new, linked.map(drop)).await
@@ -325,6 +335,10 @@ impl Inner {
                 removed = self.share.remove(&text).await;
             }
             _ => {}
+        }
+        if removed.is_ok() {
+            // The name goes with the last handle on it, and one of ours may be on its way to be closed.
+            self.closings_end().await;
         }
         self.refined(Op::Remove, path, removed).await
     }
@@ -504,8 +518,9 @@ impl Inner {
         let text = self.base.text(Op::Sync, path)?;
         let mut open = OpenFile::metadata(AccessMask::WRITE_DATA);
         open.options |= CreateOptions::NON_DIRECTORY_FILE;
-        let flush = Compound::open("flush", &text, &open).flush();
-        let flushed = flush.run(&self.share).await.map(drop);
-        self.refined(Op::Sync, path, flushed).await
+        // Once: after a loss the server may not have what was written before.
+        let flushed = Compound::open("flush", &text, &open).once().flush();
+        let flushed = flushed.run(&self.share).await;
+        self.refined(Op::Sync, path, flushed.map(drop)).await
     }
 }

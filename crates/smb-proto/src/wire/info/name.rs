@@ -144,6 +144,19 @@ fn write_target(name: &Text, writer: &mut Writer<'_>) {
     writer.zeros(RENAME_LEN_MIN.saturating_sub(20 + name.wire_len()));
 }
 
+/// What renaming and linking share: whether to replace, and the target.
+fn read_flagged_target(reader: &mut Reader<'_>) -> Result<(bool, Text)> {
+    let replace_if_exists = reader.u8()? != 0;
+    reader.skip(7)?;
+    Ok((replace_if_exists, read_target(reader)?))
+}
+
+fn write_flagged_target(replace_if_exists: bool, name: &Text, writer: &mut Writer<'_>) {
+    writer.u8(u8::from(replace_if_exists));
+    writer.zeros(7);
+    write_target(name, writer);
+}
+
 /// `FileRenameInformation` as SMB 2 lays it out (`FileRenameInformationType2`, [MS-FSCC] 2.4.42.2), to set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FileRenameInformation {
@@ -157,9 +170,7 @@ impl Information for FileRenameInformation {
     const NAME: &'static str = "FileRenameInformation";
 
     fn read(reader: &mut Reader<'_>) -> Result<Self> {
-        let replace_if_exists = reader.u8()? != 0;
-        reader.skip(7)?;
-        let name = read_target(reader)?;
+        let (replace_if_exists, name) = read_flagged_target(reader)?;
         Ok(Self {
             replace_if_exists,
             name,
@@ -167,9 +178,7 @@ impl Information for FileRenameInformation {
     }
 
     fn encode(&self, writer: &mut Writer<'_>) {
-        writer.u8(u8::from(self.replace_if_exists));
-        writer.zeros(7);
-        write_target(&self.name, writer);
+        write_flagged_target(self.replace_if_exists, &self.name, writer);
     }
 }
 
@@ -190,9 +199,7 @@ impl Information for FileLinkInformation {
     const NAME: &'static str = "FileLinkInformation";
 
     fn read(reader: &mut Reader<'_>) -> Result<Self> {
-        let replace_if_exists = reader.u8()? != 0;
-        reader.skip(7)?;
-        let name = read_target(reader)?;
+        let (replace_if_exists, name) = read_flagged_target(reader)?;
         Ok(Self {
             replace_if_exists,
             name,
@@ -200,9 +207,7 @@ impl Information for FileLinkInformation {
     }
 
     fn encode(&self, writer: &mut Writer<'_>) {
-        writer.u8(u8::from(self.replace_if_exists));
-        writer.zeros(7);
-        write_target(&self.name, writer);
+        write_flagged_target(self.replace_if_exists, &self.name, writer);
     }
 }
 

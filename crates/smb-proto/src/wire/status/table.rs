@@ -158,7 +158,8 @@ statuses! {
         "try again later, or with fewer operations at once";
     0xC000_009B DFS_EXIT_PATH_FOUND "the path leaves this DFS share";
     0xC000_009D DEVICE_NOT_CONNECTED "the server's disk is not connected";
-    0xC000_00A2 MEDIA_WRITE_PROTECTED "the server's disk is write-protected";
+    0xC000_00A2 MEDIA_WRITE_PROTECTED "the server's disk is write-protected"
+        "whoever runs the server can allow writing";
     0xC000_00A3 DEVICE_NOT_READY "the server's disk is not ready"
         "try again later";
     0xC000_00A5 BAD_IMPERSONATION_LEVEL "the server may not act for the user as far as needed";

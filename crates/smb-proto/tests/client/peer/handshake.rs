@@ -10,7 +10,7 @@ use ropeway_smb_proto::secret::SessionKey;
 use ropeway_smb_proto::wire::fsctl::validate_negotiate::{
     ValidateNegotiateRequest, ValidateNegotiateResponse,
 };
-use ropeway_smb_proto::wire::header::Header;
+use ropeway_smb_proto::wire::header::{Header, HeaderFlags};
 use ropeway_smb_proto::wire::ioctl::{IoctlRequest, IoctlResponse};
 use ropeway_smb_proto::wire::negotiate::{
     Capabilities, Dialect, DialectRevision, NegotiateRequest, NegotiateResponse, SecurityMode,
@@ -123,6 +123,14 @@ impl Peer {
         body(|w| response.encode(w))
     }
 
+    /// A signed request without a channel is one to be bound to a session that another connection made.
+    pub(super) fn take_session(&mut self, header: &Header) {
+        let signed = header.flags.contains(HeaderFlags::SIGNED);
+        if signed && self.channel.is_none() && self.master.is_none() {
+            self.master = self.hub.lock().unwrap().master.clone();
+        }
+    }
+
     pub(super) fn session_setup(&mut self, reader: &mut Reader<'_>, message: &[u8]) -> (NtStatus, Vec<u8>) {
         let request = SessionSetupRequest::decode(reader).unwrap();
         let binding = request.flags.contains(SessionSetupFlags::BINDING);
@@ -188,6 +196,7 @@ impl Peer {
             }
         };
         let master = self.master.as_ref().unwrap();
+        self.hub.lock().unwrap().master = Some(master.clone());
         self.channel = Some(Channel {
             id: master.id,
             signer: Signer::new(setup.signing, &signing),

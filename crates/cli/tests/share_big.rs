@@ -1,0 +1,107 @@
+//! A file of 5 GiB to a share and back, beyond what 32 bits count.
+
+#![allow(clippy::unwrap_used, reason = "a failed set-up fails the test")]
+
+mod support;
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use ropeway_peers::{Share, or_skip};
+use support::{Ground, Place, Rng, no_temporaries, skip};
+
+const GIB: u64 = 1 << 30;
+const SIZE: u64 = 5 * GIB + 4_097;
+
+/// Two such files are there at a time, and something is left for everybody else.
+const ROOM: u64 = 2 * SIZE + 4 * GIB;
+
+/// PRODUCT: 64 MiB resident at most.
+const PEAK_KIB_MAX: u64 = 64 << 10;
+
+/// In memory if two such files have room there, else on the disk.
+fn place() -> Option<Place> {
+    let free = |path: &str| {
+        let statistics = rustix::fs::statvfs(path).ok()?;
+        Some(statistics.f_bavail * statistics.f_frsize)
+    };
+    let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let available: Option<u64> = memory
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"))
+        .and_then(|rest| rest.trim().trim_end_matches("kB").trim().parse().ok());
+    let memory = available
+        .map_or(0, |kib| kib << 10)
+        .min(free("/dev/shm").unwrap_or(0));
+    if memory >= ROOM {
+        return Some(Place::in_memory());
+    }
+    (free(std::env::temp_dir().to_str()?)? >= ROOM).then(Place::new)
+}
+
+/// Random bytes again and again, each page with its own number, so that no two pages are equal and none is zero.
+fn write(path: &Path) {
+    const PAGE: usize = 4 << 10;
+    let mut rng = Rng(1);
+    let mut block: Vec<u8> = (0..(4 << 20) / 8)
+        .flat_map(|_| rng.next().to_le_bytes())
+        .collect();
+    let output = File::create(path).unwrap();
+    let mut at = 0;
+    while at < SIZE {
+        for (number, page) in (0_u64..).zip(block.chunks_mut(PAGE)) {
+            page[..8].copy_from_slice(&(at / PAGE as u64 + number).to_le_bytes());
+        }
+        let length = (SIZE - at).min(block.len() as u64);
+        output.write_all_at(&block[..length as usize], at).unwrap();
+        at += length;
+    }
+}
+
+#[track_caller]
+fn same(one: &Path, other: &Path) {
+    let output = Command::new("cmp").args([one, other]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}");
+}
+
+#[test]
+fn five_gibibytes_both_ways() {
+    let Some(place) = place() else {
+        skip!("there is no room for {ROOM} bytes, in memory or on the disk");
+    };
+    let ground = or_skip!(Ground::at(place, |place, builder| {
+        builder.share(Share::new("data", &place.folder("data")))
+    }));
+    let (source, there) = (ground.place.join("big"), ground.behind("data/big"));
+    write(&source);
+    let hang = Duration::from_secs(300);
+    let up = ground.copy("big", &ground.url("data/")).hang_after(hang).ok();
+    assert_eq!(
+        (up.number("bytes"), up.number("bytes_sent")),
+        (SIZE, SIZE),
+        "{up}"
+    );
+    same(&source, &there);
+    fs::remove_file(&source).unwrap();
+    let down = ground.copy(&ground.url("data/big"), "back").hang_after(hang).ok();
+    assert_eq!(
+        (down.number("bytes"), down.number("bytes_sent")),
+        (SIZE, SIZE),
+        "{down}"
+    );
+    same(&there, &ground.place.join("back"));
+    no_temporaries(&ground.behind("data"));
+    // What is on the way is bounded, whatever the size of the file.
+    for (way, finished) in [("up", &up), ("down", &down)] {
+        println!("{way}: {} KiB resident at most", finished.peak_kib());
+        assert!(
+            finished.peak_kib() <= PEAK_KIB_MAX,
+            "{way}: {} KiB",
+            finished.peak_kib()
+        );
+    }
+}

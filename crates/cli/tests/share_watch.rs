@@ -1,0 +1,129 @@
+//! `--watch` where one end is a share: what changes here goes there, and what the server tells of comes here.
+
+#![allow(clippy::unwrap_used, reason = "a failed set-up fails the test")]
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use ropeway_peers::or_skip;
+use rustix::process::Signal;
+use support::{Ground, Watching, content_same, mixed, no_temporaries, text};
+
+/// Changes to the watched side, a folder here or a share that another client writes to: a server that is Samba does not
+/// hear of what is done behind its back below the top.
+struct Changer<'a> {
+    ground: &'a Ground,
+    /// Where the tree is, path or URL.
+    root: String,
+}
+
+impl Changer<'_> {
+    fn at(&self, path: &str) -> String {
+        format!("{}/{path}", self.root)
+    }
+
+    fn run(&self, command: &str, arguments: &[&str]) {
+        self.ground.run(command).args(arguments).ok();
+    }
+
+    fn write(&self, path: &str, content: &str) {
+        text(&self.ground.place.join("written"), content);
+        self.run("copy", &["-q", "-T", "written", &self.at(path)]);
+    }
+}
+
+/// What follows, whichever way it goes.
+fn follow(change: &Changer<'_>, target: &Path, watching: &Watching) {
+    let has = |path: &str, content: &str| support::holds(&target.join(path), content);
+    change.write("new", "new");
+    watching.follows("a new file", || has("new", "new"));
+    change.write("new", "changed now");
+    watching.follows("a change", || has("new", "changed now"));
+    change.run("mkdir", &["-p", &change.at("x/y/z")]);
+    change.write("x/y/z/leaf", "leaf");
+    watching.follows("a new folder", || has("x/y/z/leaf", "leaf"));
+    change.write("x/y/z/later", "later");
+    watching.follows("a file in a new folder", || has("x/y/z/later", "later"));
+    change.run("mv", &[&change.at("x"), &change.at("renamed")]);
+    change.write("renamed/y/z/after", "after");
+    watching.follows("a renamed folder", || {
+        has("renamed/y/z/after", "after") && !target.join("x").exists()
+    });
+    change.run("rm", &[&change.at("new")]);
+    watching.follows("a removal", || !target.join("new").exists());
+    change.run("rm", &["-ry", &change.at("deep")]);
+    watching.follows("the removal of a folder", || !target.join("deep").exists());
+}
+
+/// A tree without links, which Samba does not take.
+fn tree(root: &Path) {
+    mixed(root);
+    for link in ["link", "dangling"] {
+        fs::remove_file(root.join(link)).unwrap();
+    }
+}
+
+#[test]
+fn changes_here_follow_to_a_share() {
+    let ground = or_skip!(Ground::start());
+    let (source, target) = (ground.place.join("tree"), ground.behind("data/tree"));
+    tree(&source);
+    let url = ground.url("data/tree");
+    let run = ground.run("mirror").args(["--yes", "tree", &url]);
+    let watching = Watching::start(run);
+    let root = source.display().to_string();
+    let ground = &ground;
+    follow(&Changer { ground, root }, &target, &watching);
+    watching.end(Signal::TERM).assert_code(&[0, 130, 143]);
+    content_same(&source, &target);
+    no_temporaries(&ground.behind("data"));
+}
+
+#[test]
+fn changes_on_a_share_follow_to_here() {
+    let ground = or_skip!(Ground::start());
+    let (source, target) = (ground.behind("data/tree"), ground.place.join("tree"));
+    tree(&source);
+    let url = ground.url("data/tree");
+    let run = ground.run("mirror").args(["--yes", &url, "tree"]);
+    let watching = Watching::start(run);
+    let (ground, root) = (&ground, url.clone());
+    follow(&Changer { ground, root }, &target, &watching);
+    watching.end(Signal::INT).assert_code(&[0, 130]);
+    content_same(&source, &target);
+}
+
+#[test]
+fn a_watch_outlives_its_server() {
+    let mut ground = or_skip!(Ground::start());
+    let (source, target) = (ground.behind("data/tree"), ground.place.join("tree"));
+    tree(&source);
+    let url = ground.url("data/tree");
+    let run = ground
+        .run("mirror")
+        .args(["--yes", "--timeout", "3s", &url, "tree"]);
+    let watching = Watching::start(run);
+    // A server that has nothing to tell is not one that is gone.
+    thread::sleep(Duration::from_secs(4));
+    text(&source.join("before"), "before");
+    watching.follows("a change after a rest", || {
+        support::holds(&target.join("before"), "before")
+    });
+    ground.smbd.kill();
+    // Nobody tells of this one: it is found when the server is back.
+    text(&source.join("meanwhile"), "meanwhile");
+    ground.smbd.restart().unwrap();
+    watching.follows("what changed meanwhile", || {
+        support::holds(&target.join("meanwhile"), "meanwhile")
+    });
+    text(&source.join("after"), "after");
+    watching.follows("a change after it", || {
+        support::holds(&target.join("after"), "after")
+    });
+    watching.end(Signal::TERM).assert_code(&[0, 130, 143]);
+    content_same(&source, &target);
+}

@@ -1,0 +1,58 @@
+//! Runs with `--watch`.
+
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use super::{Finished, Run, Running, wait_until};
+
+/// PRODUCT: 2 s. Generous, since a test machine may be busy.
+const FOLLOWS: Duration = Duration::from_secs(10);
+
+/// A run that has made its first pass and follows changes.
+pub(crate) struct Watching(Running);
+
+impl Watching {
+    /// Starts the run, with `--json --watch`, and waits for the end of the first pass.
+    #[track_caller]
+    pub(crate) fn start(run: Run) -> Self {
+        let mut running = run.args(["--json", "--watch"]).start();
+        let there = |running: &Running| running.stdout().lines().any(|line| line.contains("\"watching\""));
+        assert!(
+            running.until(there),
+            "it never watches: {}\n{}",
+            running.stdout(),
+            running.stderr()
+        );
+        Self(running)
+    }
+
+    /// Insists that something holds soon.
+    #[track_caller]
+    pub(crate) fn follows(&self, what: &str, done: impl Fn() -> bool) {
+        self.follows_within(FOLLOWS, what, done);
+    }
+
+    /// As [`follows`](Self::follows), for what takes longer.
+    #[track_caller]
+    pub(crate) fn follows_within(&self, bound: Duration, what: &str, done: impl Fn() -> bool) {
+        assert!(
+            wait_until(bound, done),
+            "{what} did not follow: {}\n{}",
+            self.0.stdout(),
+            self.0.stderr()
+        );
+    }
+
+    /// Tells it to stop, and waits until it has.
+    pub(crate) fn end(self, signal: Signal) -> Finished {
+        self.0.signal(signal);
+        self.0.wait()
+    }
+}
+
+/// Whether a file has this content.
+pub(crate) fn holds(path: &Path, content: &str) -> bool {
+    std::fs::read_to_string(path).is_ok_and(|found| found == content)
+}

@@ -1,0 +1,159 @@
+//! What a played server knows beyond one connection, and requests that its clients can be told by.
+
+use super::{Master, Peer, body};
+use ropeway_smb_proto::wire::create::{
+    CreateAction, CreateRequest, CreateResponse, CreateResponseFlags, OplockLevel,
+};
+use ropeway_smb_proto::wire::create_context::RequestContext;
+use ropeway_smb_proto::wire::header::{Command, HEADER_LEN, Header, HeaderFlags};
+use ropeway_smb_proto::wire::info::{FileAllInformation, Information};
+use ropeway_smb_proto::wire::negotiate::Dialect;
+use ropeway_smb_proto::wire::oplock_break::BreakAcknowledgment;
+use ropeway_smb_proto::wire::query_directory::QueryDirectoryRequest;
+use ropeway_smb_proto::wire::query_info::{InfoType, QueryInfoRequest, QueryInfoResponse};
+use ropeway_smb_proto::wire::{FileId, FileTime, Guid, NtStatus, Reader, Text};
+
+/// What a server makes of compounds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Compounds {
+    /// It does them.
+    #[default]
+    Taken,
+    /// What is related, or not the first, is refused with this status.
+    Refused(NtStatus),
+    /// It closes the connection.
+    Closed,
+    /// It does the first request, and says nothing of the others.
+    FirstOnly,
+}
+
+/// A request that a client sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub(crate) command: Command,
+    pub(crate) flags: HeaderFlags,
+    pub(crate) sequence: u16,
+    /// Of a CREATE.
+    pub(crate) name: Option<Text>,
+    /// The guid of a CREATE that asks for a durable open.
+    pub(crate) guid: Option<Guid>,
+    /// Of an acknowledgment.
+    pub(crate) acknowledged: Option<BreakAcknowledgment>,
+}
+
+/// What all connections of a server share.
+#[derive(Default)]
+pub(crate) struct Hub {
+    /// The last session that was made, for further channels.
+    pub(super) master: Option<Master>,
+    /// Frames with several requests.
+    pub(crate) compounds: u32,
+    /// The next request of this kind closes its connection, unanswered.
+    pub(crate) fatal: Option<Command>,
+    pub(crate) seen: Vec<Seen>,
+    /// The newest `Open.ChannelSequence`; the played files have one in common.
+    pub(crate) sequence: u16,
+    /// Requests refused since their sequence was old.
+    pub(crate) outdated: u32,
+}
+
+impl Hub {
+    pub(crate) fn count(&self, command: Command) -> usize {
+        self.seen.iter().filter(|seen| seen.command == command).count()
+    }
+}
+
+impl Peer {
+    /// Whether a frame of so many requests is taken at all.
+    pub(super) fn takes(&mut self, count: usize) -> bool {
+        self.hub.lock().unwrap().compounds += u32::from(count > 1);
+        self.closed |= count > 1 && self.setup.compounds == Compounds::Closed;
+        !self.closed
+    }
+
+    /// Whether a request is done and its answer forgotten.
+    pub(super) fn is_swallowed(&self, header: &Header, place: usize) -> bool {
+        match header.command {
+            Command::Echo if self.setup.deaf => true,
+            Command::Echo => false,
+            _ => self.swallow || (place > 0 && self.setup.compounds == Compounds::FirstOnly),
+        }
+    }
+
+    /// Notes a request; a status if its channel's sequence is outdated ([MS-SMB2] 3.3.5.2.10).
+    pub(super) fn note(&mut self, header: &Header, message: &[u8]) -> Option<NtStatus> {
+        let mut reader = Reader::at(message, HEADER_LEN, "test");
+        let hub = std::sync::Arc::clone(&self.hub);
+        let mut hub = hub.lock().unwrap();
+        let sequence = header.channel_sequence();
+        let create = (header.command == Command::Create).then(|| CreateRequest::decode(&mut reader).unwrap());
+        let guid = create.iter().flat_map(|create| &create.contexts);
+        let mut guid = guid.filter_map(|context| match context {
+            RequestContext::DurableRequestV2(request) => Some(request.create_guid),
+            _ => None,
+        });
+        hub.seen.push(Seen {
+            command: header.command,
+            flags: header.flags,
+            sequence,
+            guid: guid.next_back(),
+            name: create.map(|create| create.name),
+            acknowledged: (header.command == Command::OplockBreak)
+                .then(|| BreakAcknowledgment::decode(&mut reader).unwrap()),
+        });
+        if hub.fatal == Some(header.command) {
+            hub.fatal = None;
+            self.closed = true;
+        }
+        if self.setup.dialect < Dialect::Smb300 {
+            assert_eq!(header.status.0, 0, "reserved below 3.0");
+            return None;
+        }
+        assert_eq!(header.status.0 >> 16, 0, "reserved");
+        let is_judged = matches!(header.command, Command::Write | Command::SetInfo);
+        if !is_judged {
+            return None;
+        }
+        if sequence.wrapping_sub(hub.sequence) > 0x7FFF {
+            hub.outdated += 1;
+            return Some(NtStatus::FILE_NOT_AVAILABLE);
+        }
+        hub.sequence = sequence;
+        None
+    }
+
+    /// Every folder is empty.
+    pub(super) fn list(&mut self, reader: &mut Reader<'_>) -> (NtStatus, Vec<u8>) {
+        QueryDirectoryRequest::decode(reader).unwrap();
+        (NtStatus::NO_MORE_FILES, Vec::new())
+    }
+}
+
+/// Of files, everything is 0; of volumes, what fits any of them.
+pub(super) fn query_info(reader: &mut Reader<'_>) -> (NtStatus, Vec<u8>) {
+    let request = QueryInfoRequest::decode(reader).unwrap();
+    let output = match request.info_type {
+        InfoType::File => FileAllInformation::default().to_bytes(),
+        _ => vec![0; 64],
+    };
+    let response = QueryInfoResponse { output: &output };
+    (NtStatus::SUCCESS, body(|w| response.encode(w)))
+}
+
+/// What every open tells of its file.
+pub(super) fn created(file_id: FileId) -> CreateResponse<'static> {
+    CreateResponse {
+        oplock_level: OplockLevel::None,
+        flags: CreateResponseFlags::default(),
+        create_action: CreateAction::default(),
+        creation_time: FileTime(1),
+        last_access_time: FileTime(2),
+        last_write_time: FileTime(3),
+        change_time: FileTime(4),
+        allocation_size: 0,
+        end_of_file: 0,
+        file_attributes: Default::default(),
+        file_id,
+        contexts: Vec::new(),
+    }
+}

@@ -1,0 +1,245 @@
+//! One round trip for what would take several: CREATE, steps on what it opened, CLOSE.
+//!
+//! ```text
+//! Unknown ── answered ──> Taken
+//!    └── refused, answered in part, or lost twice before any was answered ──> Refused: requests go one by one
+//! ```
+//! The decision is kept for a server and a login. It is made only by what no other fault looks like: the same steps, sent one
+//! by one, went well; or the server never yet answered a compound and the connection ended with each.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use ropeway_smb_proto::client::Reply;
+use ropeway_smb_proto::wire::create::CreateResponse;
+use ropeway_smb_proto::wire::header::Command;
+use ropeway_smb_proto::wire::{FileId, NtStatus, Text, TreeId};
+
+use crate::channel::Side;
+use crate::share::check_path;
+use crate::tree::{Ran, Replay, Tree, check, first};
+use crate::{Created, Error, OpenFile, Operation, Result, Share, ops};
+
+/// Compounds lost with their connection, before one was answered, that make a server one which takes none. Two: one may
+/// be chance.
+const LOSSES_MAX: u8 = 2;
+/// Markers in [`Compounds`], behind the numbers of losses.
+const TAKEN: u8 = 0xFE;
+const REFUSED: u8 = 0xFF;
+
+/// Whether a server takes compounds. Begins unknown; holds the number of losses until it is known.
+#[derive(Debug, Default)]
+pub(crate) struct Compounds(AtomicU8);
+
+impl Compounds {
+    /// Whether to send compounds.
+    pub(crate) fn may_be_sent(&self) -> bool {
+        self.0.load(Ordering::Relaxed) != REFUSED
+    }
+
+    /// One was answered as such.
+    pub(crate) fn answered(&self) {
+        if self.0.load(Ordering::Relaxed) < TAKEN {
+            self.0.store(TAKEN, Ordering::Relaxed);
+        }
+    }
+
+    /// One was lost with its connection.
+    pub(crate) fn lost(&self) {
+        let counted = self
+            .0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |state| match state {
+                TAKEN | REFUSED => None,
+                losses if losses + 1 >= LOSSES_MAX => Some(REFUSED),
+                losses => Some(losses + 1),
+            });
+        if counted.is_ok_and(|losses| losses + 1 >= LOSSES_MAX) {
+            tracing::info!("the server answers no compounds; requests go one by one");
+        }
+    }
+
+    /// What was refused as a compound went well one by one, or a compound was answered in part.
+    pub(crate) fn refuse(&self) {
+        if self.0.swap(REFUSED, Ordering::Relaxed) != REFUSED {
+            tracing::info!("the server refuses compounds; requests go one by one");
+        }
+    }
+}
+
+impl Share {
+    /// CREATE, steps on what it opened, and CLOSE, in one round trip; the answers to the steps. A server that refuses the
+    /// compound gets the plain sequence, and from then on nothing else. The steps' own failures are for the caller.
+    pub(crate) async fn compound(
+        &self,
+        path: &Text,
+        open: &OpenFile,
+        replay: Replay,
+        mut steps: impl FnMut(TreeId, FileId) -> Vec<Operation>,
+    ) -> Result<Done> {
+        check_path(path)?;
+        let compounds = &self.client().link().compounds;
+        if compounds.may_be_sent() {
+            let build = |tree: &Tree| {
+                let mut operations =
+                    vec![
+                        self.inner()
+                            .create(tree, path, open, Default::default(), Vec::new()),
+                    ];
+                operations.extend(steps(tree.id, FileId::RELATED));
+                operations.push(ops::close(tree.id, FileId::RELATED, false));
+                operations
+            };
+            match self.inner().run(replay, 0, build).await {
+                Ok(ran) => match refusal(&ran.replies) {
+                    Refusal::Request => return done(ran),
+                    Refusal::Compound => self.close_left_open(&ran),
+                },
+                // It takes no compounds, as is known since.
+                Err(Error::Lost(_)) if replay == Replay::Safe && !compounds.may_be_sent() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let handle = self.open_here(path, open).await?;
+        let mut replies = Vec::new();
+        let mut is_refused = true;
+        for index in 0.. {
+            // One step at a time, each made anew for the file's own name.
+            let build = |tree, file| steps(tree, file).into_iter().nth(index);
+            let Some(reply) = handle.inner.step(replay, build).await? else {
+                break;
+            };
+            let is_success = reply.status().is_success();
+            // What follows would make less than a whole file look like one.
+            let is_last = !is_success && matches!(reply.header.command, Command::Write | Command::Flush);
+            is_refused &= is_success;
+            replies.push(reply);
+            if is_last {
+                break;
+            }
+        }
+        let created = handle.created().clone();
+        handle.close().await?;
+        if is_refused {
+            compounds.refuse();
+        }
+        Ok(Done { created, replies })
+    }
+
+    /// Closes what a compound opened and, refused in its middle, did not close.
+    pub(crate) fn close_left_open(&self, ran: &Ran) {
+        if let Some(file_id) = crate::driver::left_open(&ran.replies) {
+            ran.session.aside(Side::Close {
+                tree: ran.tree.id,
+                file_id,
+                encrypt: ran.tree.is_sealed(),
+            });
+        }
+    }
+}
+
+/// What a compound came to: the CREATE succeeded.
+pub(crate) struct Done {
+    pub(crate) created: Created,
+    /// The answers to the steps; behind a WRITE or FLUSH that failed there may be none.
+    pub(crate) replies: Vec<Reply>,
+}
+
+fn done(ran: Ran) -> Result<Done> {
+    let mut replies = ran.replies;
+    let created = {
+        let reply = first(&replies)?;
+        check("open", reply)?;
+        Created::from_wire(&CreateResponse::decode(&mut reply.body())?)
+    };
+    replies.remove(0);
+    // A server may find out only at the end that it cannot delete, or write what it took.
+    let closed = replies.pop();
+    if let Some(closed) = closed
+        && replies.iter().all(|reply| !reply.status().is_error())
+    {
+        check("close", &closed)?;
+    }
+    Ok(Done { created, replies })
+}
+
+/// What a server means by refusing.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// One of the requests, or none.
+    Request,
+    /// That they came together.
+    Compound,
+}
+
+/// Whether the compound itself may have been refused.
+pub(crate) fn refusal(replies: &[Reply]) -> Refusal {
+    let statuses: Vec<NtStatus> = replies.iter().map(Reply::status).collect();
+    refusal_of(&statuses)
+}
+
+/// The first request went well and no related one found what it opened, or all were refused in the same breath. A server
+/// that refuses the first for itself says why, and the others are no news ([MS-SMB2] 3.3.5.2.7.2).
+fn refusal_of(statuses: &[NtStatus]) -> Refusal {
+    let is_refused = |status: &NtStatus| {
+        matches!(
+            *status,
+            NtStatus::INVALID_PARAMETER
+                | NtStatus::FILE_CLOSED
+                | NtStatus::NOT_IMPLEMENTED
+                | NtStatus::NOT_SUPPORTED
+        )
+    };
+    match statuses {
+        [first, related @ ..]
+            if !related.is_empty()
+                && (first.is_success() || is_refused(first))
+                && related.iter().all(is_refused) =>
+        {
+            Refusal::Compound
+        }
+        _ => Refusal::Request,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_compound_is_told_from_a_refused_request() {
+        use NtStatus as S;
+        for statuses in [
+            &[S::SUCCESS, S::INVALID_PARAMETER, S::INVALID_PARAMETER][..],
+            &[S::SUCCESS, S::FILE_CLOSED, S::FILE_CLOSED],
+            &[S::INVALID_PARAMETER, S::INVALID_PARAMETER],
+            &[S::NOT_SUPPORTED, S::NOT_SUPPORTED, S::NOT_SUPPORTED],
+        ] {
+            assert_eq!(refusal_of(statuses), Refusal::Compound, "{statuses:?}");
+        }
+        for statuses in [
+            &[S::SUCCESS, S::SUCCESS, S::SUCCESS][..],
+            &[S::SUCCESS, S::INVALID_PARAMETER, S::SUCCESS],
+            // How servers say that there is no such file, some of them.
+            &[S::OBJECT_NAME_NOT_FOUND, S::FILE_CLOSED, S::FILE_CLOSED],
+            &[S::ACCESS_DENIED, S::INVALID_PARAMETER],
+            &[S::INVALID_PARAMETER],
+        ] {
+            assert_eq!(refusal_of(statuses), Refusal::Request, "{statuses:?}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_never_answered_a_compound_gets_no_third() {
+        let compounds = Compounds::default();
+        compounds.lost();
+        assert!(compounds.may_be_sent());
+        compounds.lost();
+        assert!(!compounds.may_be_sent());
+        let compounds = Compounds::default();
+        compounds.answered();
+        (0..1000).for_each(|_| compounds.lost());
+        assert!(compounds.may_be_sent(), "lines are lost, too");
+        compounds.refuse();
+        compounds.answered();
+        assert!(!compounds.may_be_sent());
+    }
+}

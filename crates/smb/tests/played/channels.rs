@@ -1,0 +1,127 @@
+//! What becomes of requests whose channel is lost, and of paths in DFS.
+
+use crate::peer::Setup;
+use crate::{Played, content, options, text};
+use ropeway_block::{Block, Pool};
+use ropeway_smb::OpenFile;
+use ropeway_smb_proto::wire::create::CreateDisposition;
+use ropeway_smb_proto::wire::header::{Command, HeaderFlags};
+
+async fn block(pool: &Pool, offset: u64, length: usize) -> Block {
+    let mut block = pool.get().await;
+    block.capacity_mut()[..length].copy_from_slice(content(offset, length));
+    block.set_len(length);
+    block.freeze()
+}
+
+#[tokio::test]
+async fn a_write_whose_channel_is_lost_is_replayed_on_another() {
+    let server = Played::start(Setup::default()).await;
+    let client = server.client(options()).await;
+    client.open_channel().await.unwrap();
+    let share = client.share("data").await.unwrap();
+    let pool = Pool::new(4096, 4);
+    let open = OpenFile::write(CreateDisposition::OpenIf);
+    let file = share.open(&text("file"), &open).await.unwrap();
+    file.write_at(0, block(&pool, 0, 4096).await).await.unwrap();
+    server.hub(|hub| hub.fatal = Some(Command::Write));
+    file.write_at(4096, block(&pool, 4096, 4096).await).await.unwrap();
+    let written: Vec<_> = server.hub(|hub| {
+        let writes = hub.seen.iter().filter(|seen| seen.command == Command::Write);
+        writes
+            .map(|seen| (seen.sequence, seen.flags.contains(HeaderFlags::REPLAY_OPERATION)))
+            .collect()
+    });
+    assert_eq!(written, [(0, false), (0, false), (1, true)]);
+    assert_eq!(client.info().reconnects, 0, "the session stands");
+    // The file is the same open.
+    assert_eq!(server.hub(|hub| hub.count(Command::Create)), 1);
+    file.close().await.unwrap();
+}
+
+/// Exclusive creation may be sent again if the server can tell that it is the same one.
+#[tokio::test]
+async fn exclusive_creation_is_replayed_by_its_guid() {
+    let server = Played::start(Setup::default()).await;
+    let client = server.client(options()).await;
+    client.open_channel().await.unwrap();
+    let share = client.share("data").await.unwrap();
+    server.hub(|hub| hub.fatal = Some(Command::Create));
+    let open = OpenFile::write(CreateDisposition::Create);
+    let file = share.open(&text("file"), &open).await.unwrap();
+    let (guids, replays): (Vec<_>, Vec<_>) = server.hub(|hub| {
+        let creates = hub.seen.iter().filter(|seen| seen.command == Command::Create);
+        creates
+            .map(|seen| (seen.guid, seen.flags.contains(HeaderFlags::REPLAY_OPERATION)))
+            .unzip()
+    });
+    assert_eq!(replays, [false, true]);
+    assert!(guids[0].is_some() && guids[0] == guids[1]);
+    drop(file);
+}
+
+/// In another session it would be another open: exclusive creation is not repeated, and what may be repeated has a name
+/// of its own.
+#[tokio::test]
+async fn with_the_session_lost_nothing_is_replayed() {
+    let server = Played::start(Setup::default()).await;
+    let client = server.client(options()).await;
+    let share = client.share("data").await.unwrap();
+    server.hub(|hub| hub.fatal = Some(Command::Create));
+    let open = OpenFile::write(CreateDisposition::Create);
+    let unknown = share.open(&text("file"), &open).await.unwrap_err();
+    let expected = ropeway_smb::LostReason::OutcomeUnknown;
+    assert!(matches!(unknown, ropeway_smb::Error::Lost(reason) if reason == expected));
+    server.hub(|hub| {
+        hub.seen.clear();
+        hub.fatal = Some(Command::Create);
+    });
+    let file = share.open(&text("file"), &OpenFile::read()).await.unwrap();
+    let creates: Vec<_> = server.hub(|hub| {
+        let creates = hub.seen.iter().filter(|seen| seen.command == Command::Create);
+        creates.cloned().collect()
+    });
+    assert_eq!(creates.len(), 2);
+    assert!(
+        creates
+            .iter()
+            .all(|seen| !seen.flags.contains(HeaderFlags::REPLAY_OPERATION))
+    );
+    assert_ne!(creates[0].guid, creates[1].guid);
+    drop(file);
+}
+
+#[tokio::test]
+async fn in_dfs_a_create_names_the_whole_path_and_nothing_else_does() {
+    for dfs in [true, false] {
+        let server = Played::start(Setup {
+            dfs,
+            ..Setup::default()
+        })
+        .await;
+        let client = server.client(options()).await;
+        let share = client.share("data").await.unwrap();
+        share.stat(&text("folder\\file")).await.unwrap();
+        share.stat(&text("")).await.unwrap();
+        share.rename(&text("one"), &text("other"), true).await.unwrap();
+        let file = share.open(&text("file"), &OpenFile::read()).await.unwrap();
+        drop(file);
+        let names: Vec<_> = server.hub(|hub| hub.seen.iter().filter_map(|seen| seen.name.clone()).collect());
+        let expected = match dfs {
+            true => [
+                "127.0.0.1\\data\\folder\\file",
+                "127.0.0.1\\data",
+                "127.0.0.1\\data\\one",
+                "127.0.0.1\\data\\file",
+            ],
+            false => ["folder\\file", "", "one", "file"],
+        };
+        assert_eq!(names, expected.map(text));
+        server.hub(|hub| {
+            for seen in &hub.seen {
+                let flagged = seen.flags.contains(HeaderFlags::DFS_OPERATIONS);
+                assert_eq!(flagged, dfs && seen.command == Command::Create, "{seen:?}");
+            }
+        });
+    }
+}

@@ -1,0 +1,147 @@
+//! Servers that do not do compounds get the plain sequence.
+
+use std::time::Duration;
+
+use crate::peer::{Compounds, Setup};
+use crate::{Played, content, options, text};
+use ropeway_block::Pool;
+use ropeway_smb::{ClientOptions, Error, FileAttributes, NtStatus, PutSmall, Share};
+use ropeway_smb_proto::wire::create::CreateDisposition;
+use ropeway_smb_proto::wire::header::Command;
+use ropeway_smb_proto::wire::info::FileBasicInformation;
+
+fn put(path: &str, content: Option<ropeway_block::Block>, disposition: CreateDisposition) -> PutSmall {
+    PutSmall {
+        path: text(path),
+        temporary: None,
+        disposition,
+        content,
+        attributes: FileAttributes::NORMAL,
+        basic: Some(FileBasicInformation::default()),
+        flush: true,
+        replace: false,
+    }
+}
+
+/// One of each that is a compound where compounds are done.
+async fn everything(share: &Share) {
+    let pool = Pool::new(8192, 4);
+    share.stat(&text("file")).await.unwrap();
+    let mut block = pool.get().await;
+    block.capacity_mut()[..5000].copy_from_slice(content(0, 5000));
+    block.set_len(5000);
+    let done = share
+        .put_small(put("file", Some(block.freeze()), CreateDisposition::OverwriteIf))
+        .await
+        .unwrap();
+    done.basic.unwrap();
+    let (got, outcome) = share.get_small(&text("file"), pool.get().await).await;
+    outcome.unwrap();
+    assert!(!got.is_empty() && got[..] == *content(0, got.len()));
+    let mut listing = share.list(&text("folder"), "*").await.unwrap();
+    assert!(listing.next().await.unwrap().is_none());
+    share.make_directory(&text("new")).await.unwrap();
+    share.rename(&text("one"), &text("other"), true).await.unwrap();
+    share.remove(&text("file")).await.unwrap();
+    let missing = share.stat(&text(crate::peer::MISSING)).await.unwrap_err();
+    assert_eq!(missing.status(), Some(NtStatus::OBJECT_NAME_NOT_FOUND));
+    drop(got);
+    assert_eq!(pool.available(), 4);
+}
+
+async fn share_of(server: &Played, options: ClientOptions) -> Share {
+    server.client(options).await.share("data").await.unwrap()
+}
+
+#[tokio::test]
+async fn a_server_that_does_them_gets_nothing_else() {
+    let server = Played::start(Setup::default()).await;
+    let share = share_of(&server, options()).await;
+    everything(&share).await;
+    assert_eq!(server.hub(|hub| hub.compounds), 8);
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_them_is_asked_once() {
+    for status in [
+        NtStatus::INVALID_PARAMETER,
+        NtStatus::NOT_SUPPORTED,
+        NtStatus::NOT_IMPLEMENTED,
+        NtStatus::FILE_CLOSED,
+    ] {
+        let server = Played::start(Setup {
+            compounds: Compounds::Refused(status),
+            ..Setup::default()
+        })
+        .await;
+        let share = share_of(&server, options()).await;
+        everything(&share).await;
+        assert_eq!(server.hub(|hub| hub.compounds), 1, "{status}");
+        // What the refused one had opened was closed.
+        share.client().clone().close().await;
+        let (opened, closed) = server.hub(|hub| (hub.count(Command::Create), hub.count(Command::Close)));
+        assert_eq!(opened - closed, 1, "{status}: only what was not found");
+    }
+}
+
+#[tokio::test]
+async fn a_listing_finds_it_out_as_well() {
+    let server = Played::start(Setup {
+        compounds: Compounds::Refused(NtStatus::INVALID_PARAMETER),
+        ..Setup::default()
+    })
+    .await;
+    let share = share_of(&server, options()).await;
+    let mut listing = share.list(&text("folder"), "*").await.unwrap();
+    assert!(listing.next().await.unwrap().is_none());
+    everything(&share).await;
+    assert_eq!(server.hub(|hub| hub.compounds), 1);
+}
+
+#[tokio::test]
+async fn a_server_that_closes_the_connection_is_asked_twice() {
+    let server = Played::start(Setup {
+        compounds: Compounds::Closed,
+        ..Setup::default()
+    })
+    .await;
+    let share = share_of(&server, options()).await;
+    everything(&share).await;
+    assert_eq!(server.hub(|hub| hub.compounds), 2);
+    assert_eq!(share.client().info().reconnects, 2);
+}
+
+/// What must not be done twice is not sent again by itself, and goes the third time.
+#[tokio::test]
+async fn what_must_not_be_done_twice_is_left_to_the_caller() {
+    let server = Played::start(Setup {
+        compounds: Compounds::Closed,
+        ..Setup::default()
+    })
+    .await;
+    let share = share_of(&server, options()).await;
+    for _ in 0..2 {
+        let unknown = share.make_directory(&text("new")).await.unwrap_err();
+        assert!(matches!(unknown, Error::Lost(_)), "{unknown}");
+    }
+    share.make_directory(&text("new")).await.unwrap();
+    everything(&share).await;
+    assert_eq!(server.hub(|hub| hub.compounds), 2);
+}
+
+#[tokio::test]
+async fn a_server_that_does_only_the_first_is_found_out() {
+    let server = Played::start(Setup {
+        compounds: Compounds::FirstOnly,
+        ..Setup::default()
+    })
+    .await;
+    let options = ClientOptions {
+        timeout: Duration::from_secs(1),
+        ..options()
+    };
+    let share = share_of(&server, options).await;
+    everything(&share).await;
+    assert_eq!(server.hub(|hub| hub.compounds), 1);
+    assert_eq!(share.client().info().reconnects, 1);
+}
