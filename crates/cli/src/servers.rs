@@ -6,7 +6,7 @@ use std::io;
 use std::sync::Arc;
 
 use ropeway_smb::{
-    Client, ClientOptions, Endpoint, Error as SmbError, KerberosFault, NtStatus, Share, ShareInfo, SmbTree,
+    Client, ClientOptions, Endpoint, Error as SmbError, KerberosFault, NtStatus, ShareInfo, SmbTree,
     SmbTreeOptions, Unprotected,
 };
 use ropeway_vfs::{ErrorKind, Metadata, RelPath, Tree};
@@ -35,7 +35,7 @@ pub(crate) struct Servers {
 struct Connected {
     secrets: Option<Secrets>,
     clients: HashMap<Server, Client>,
-    shares: HashMap<ShareKey, (Share, Arc<dyn Tree>)>,
+    shares: HashMap<ShareKey, SmbTree>,
 }
 
 impl Servers {
@@ -50,6 +50,12 @@ impl Servers {
             acls: args.acls,
             connected: Mutex::default(),
         })
+    }
+
+    /// With all the connections that the flags allow from the start: much is about to be moved.
+    pub(crate) fn for_much(mut self) -> Self {
+        self.options.channels_at_start = self.options.channels_max;
+        self
     }
 
     /// No server is known, as for paths of this machine.
@@ -97,7 +103,16 @@ impl Servers {
     /// # Errors
     /// It is not there, or cannot be reached.
     pub(crate) async fn metadata(&self, url: &SmbUrl) -> Result<Metadata, Trouble> {
-        let (_, top) = self.share(url).await?;
+        let top = self.share(url, false).await?;
+        top.metadata(&url.path).await.map_err(Trouble::Tree)
+    }
+
+    /// The same of what is about to be read: its names, if it has some, come along.
+    ///
+    /// # Errors
+    /// It is not there, or cannot be reached.
+    pub(crate) async fn metadata_of_source(&self, url: &SmbUrl) -> Result<Metadata, Trouble> {
+        let top = self.share(url, true).await?;
         top.metadata(&url.path).await.map_err(Trouble::Tree)
     }
 
@@ -106,7 +121,7 @@ impl Servers {
     /// # Errors
     /// It cannot be reached.
     pub(crate) async fn top(&self, url: &SmbUrl) -> Result<Arc<dyn Tree>, Trouble> {
-        self.share(url).await.map(|(_, top)| top)
+        Ok(Arc::new(self.share(url, true).await?))
     }
 
     /// Opens a folder as a tree.
@@ -114,14 +129,16 @@ impl Servers {
     /// # Errors
     /// It cannot be reached.
     pub(crate) async fn tree(&self, url: &SmbUrl) -> Result<Arc<dyn Tree>, Trouble> {
-        let (share, top) = self.share(url).await?;
+        let top = self.share(url, true).await?;
         if url.path.is_root() {
-            return Ok(top);
+            return Ok(Arc::new(top));
         }
-        self.open_tree(share, url).await
+        let tree = top.below(&url.path, url.to_string());
+        Ok(Arc::new(tree.map_err(Trouble::Smb)?))
     }
 
-    async fn share(&self, url: &SmbUrl) -> Result<(Share, Arc<dyn Tree>), Trouble> {
+    /// The share of a URL from its top. Made for this URL, it has looked at it already, and with `names` into it.
+    async fn share(&self, url: &SmbUrl, names: bool) -> Result<SmbTree, Trouble> {
         let Some(name) = &url.share else {
             return Err(Trouble::Said(
                 Failure::usage(format!("{url} names a server and no share"))
@@ -134,26 +151,15 @@ impl Servers {
         match connected.shares.entry(key) {
             Entry::Occupied(share) => Ok(share.get().clone()),
             Entry::Vacant(vacant) => {
-                let share = client.share(name).await.map_err(Trouble::Smb)?;
-                let top = self
-                    .open_tree(share.clone(), &url.with_path(RelPath::root()))
-                    .await?;
-                Ok(vacant.insert((share, top)).clone())
+                let options = SmbTreeOptions {
+                    acls: self.acls,
+                    description: Some(url.with_path(RelPath::root()).to_string()),
+                    ..SmbTreeOptions::default()
+                };
+                let top = SmbTree::connect(&client, name, &url.path, names, options).await;
+                Ok(vacant.insert(top.map_err(Trouble::Smb)?).clone())
             }
         }
-    }
-
-    /// A folder of a share, whose names are plain text.
-    async fn open_tree(&self, share: Share, url: &SmbUrl) -> Result<Arc<dyn Tree>, Trouble> {
-        let base = std::str::from_utf8(url.path.as_bytes());
-        let base = base.map_err(|_| Trouble::Smb(SmbError::Misuse("a tree's root is UTF-8")))?;
-        let options = SmbTreeOptions {
-            acls: self.acls,
-            description: Some(url.to_string()),
-            ..SmbTreeOptions::default()
-        };
-        let tree = SmbTree::open(share, base, options).await.map_err(Trouble::Smb)?;
-        Ok(Arc::new(tree))
     }
 
     async fn client(&self, connected: &mut Connected, server: &Server) -> Result<Client, Trouble> {

@@ -144,7 +144,10 @@ async fn attempt(context: &Arc<Context>, task: &FileTask) -> Result<(), (Error, 
     let mut rereads = u32::from(task.metadata.size <= REREAD_MAX);
     loop {
         let source = open_source(task, cache.source).await?;
-        let before = source.metadata().await.map_err(on_source)?;
+        let before = match source.at_open() {
+            Some(metadata) => metadata,
+            None => source.metadata().await.map_err(on_source)?,
+        };
         let start = resume_from(context, task, &spot, &before).await;
         let landing = Landing::new(&context.live, before.size >= JOURNAL_MIN);
         if let Start::Complete = start {
@@ -416,11 +419,8 @@ async fn complete(
         None
     };
     let change = context.change_of_file(before, xattrs);
-    let losses = target.set_metadata(&change).await.map_err(on_target)?;
-    context.lose(&losses);
-    if context.flushes_each() {
-        target.sync(false).await.map_err(on_target)?;
-    }
+    let finished = target.finish(&change, context.flushes_each()).await;
+    context.lose(&finished.map_err(on_target)?);
     Ok(())
 }
 

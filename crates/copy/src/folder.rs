@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ropeway_vfs::{ErrorKind, Kind, Metadata, Name, RelPath};
+use ropeway_vfs::{Error, ErrorKind, Kind, Loss, Metadata, MetadataChange, Name, RelPath};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
@@ -123,20 +123,30 @@ const FINISHED_AT_ONCE: usize = 64;
 async fn finish(context: &Arc<Context>, mut folder: FolderInner) {
     let incomplete = folder.incomplete.load(Ordering::Acquire);
     if !context.stopped() && !context.options.dry_run {
-        if let Some(metadata) = folder.metadata.take() {
-            set_attributes(context, &folder, &metadata).await;
-        }
-        if context
+        let change = change_of(context, &mut folder).await;
+        let sweeps = context
             .journal
             .as_ref()
             .is_some_and(|journal| journal.memory().resumed())
             && folder.placement == Placement::Temporary
-            && !incomplete
-        {
-            sweep(context, &folder.path).await;
-        }
-        if let (Some((from, to)), Some(parent)) = (folder.staging.take(), &folder.parent) {
-            name(context, parent, from, to).await;
+            && !incomplete;
+        let staging = folder.staging.take().zip(folder.parent.clone());
+        match (change, staging) {
+            (Some(change), Some(((_, to), parent))) if !sweeps && !context.postpones() => {
+                finish_named(context, &folder, &change, (&parent, &to)).await;
+            }
+            (change, staging) => {
+                if let Some(change) = change {
+                    let set = context.target.set_metadata(&folder.path, &change).await;
+                    has_attributes(context, &folder, set).await;
+                }
+                if sweeps {
+                    sweep(context, &folder.path).await;
+                }
+                if let Some(((from, to), parent)) = staging {
+                    name(context, &parent, from, to).await;
+                }
+            }
         }
     }
     context.live.directories.fetch_add(1, Ordering::Relaxed);
@@ -146,9 +156,10 @@ async fn finish(context: &Arc<Context>, mut folder: FolderInner) {
     }
 }
 
-/// Sets a folder's own attributes from its source.
-async fn set_attributes(context: &Context, folder: &FolderInner, metadata: &Metadata) {
-    let xattrs = if context.wants_xattrs(&*folder.root.root.source, metadata) {
+/// The attributes that a folder gets from its source.
+async fn change_of(context: &Context, folder: &mut FolderInner) -> Option<MetadataChange> {
+    let metadata = folder.metadata.take()?;
+    let xattrs = if context.wants_xattrs(&*folder.root.root.source, &metadata) {
         match folder.root.root.source.xattrs(&folder.source_path).await {
             Ok(xattrs) => Some(xattrs),
             Err(error) => {
@@ -159,15 +170,34 @@ async fn set_attributes(context: &Context, folder: &FolderInner, metadata: &Meta
     } else {
         None
     };
-    let mut change = context.change_of(metadata, xattrs);
+    let mut change = context.change_of(&metadata, xattrs);
     if change.mode.is_none() && folder.existing.is_none() && context.target.capabilities().modes {
         change.mode = Some(0o755);
     }
-    match context.target.set_metadata(&folder.path, &change).await {
+    Some(change)
+}
+
+async fn has_attributes(context: &Context, folder: &FolderInner, set: Result<Vec<Loss>, Error>) {
+    match set {
         Ok(losses) => context.lose(&losses),
         Err(error) => context.fail(&folder.shown, error, false).await,
     }
     context.sync.touched();
+}
+
+/// Attributes and final name together.
+async fn finish_named(
+    context: &Context,
+    folder: &FolderInner,
+    change: &MetadataChange,
+    (parent, to): (&Folder, &Name),
+) {
+    let path = parent.path().join(to);
+    let (set, named) = context.target.finish_dir(&folder.path, change, &path).await;
+    has_attributes(context, folder, set).await;
+    if let Err(error) = named {
+        context.fail(&parent.shown(to), error, false).await;
+    }
 }
 
 /// Gives a filled folder its final name: behind the next checkpoint when durability is wanted.

@@ -210,8 +210,9 @@ impl Job {
         };
         let mut tuner = Tuner::new(options.engine.block_size_max(), DEPTH_MAX);
         if crossing.is_some() {
-            // A long line is full from the first second only if enough is asked for at once.
-            tuner = tuner.starting_deep();
+            // A long line is full from the first second only if enough is asked for at once, and the client's own depth
+            // follows the line.
+            tuner = tuner.starting_deep().pinned();
         }
         let batches = target.capabilities().batches_in_flight.max(1);
         let context = Context {

@@ -96,13 +96,15 @@ impl Walker<'_> {
     async fn run(&mut self) -> Result<(), (Error, bool)> {
         let root = Arc::clone(&self.root);
         let spec = &root.root;
-        let metadata = spec
-            .source
-            .metadata(&spec.source_path)
-            .await
-            .map_err(|error| (error, true))?;
+        // Together: either may be a round trip.
+        let (metadata, existing) = futures_util::future::join(
+            spec.source.metadata(&spec.source_path),
+            self.context.target.metadata(&spec.target_path),
+        )
+        .await;
+        let metadata = metadata.map_err(|error| (error, true))?;
         self.volume = metadata.id.map(|id| id.volume);
-        let existing = match self.context.target.metadata(&spec.target_path).await {
+        let existing = match existing {
             Ok(existing) => Some(existing),
             Err(error) if error.kind == ErrorKind::NotFound => None,
             Err(error) => return Err((error, false)),

@@ -74,6 +74,7 @@ pub struct Tuner {
     best: Option<(TransferLimits, f64)>,
     state: State,
     window: Window,
+    is_pinned: bool,
 }
 
 impl Tuner {
@@ -93,6 +94,7 @@ impl Tuner {
             best: None,
             state: State::Home { next: 0 },
             window: Window::default(),
+            is_pinned: false,
         }
     }
 
@@ -101,6 +103,13 @@ impl Tuner {
     #[must_use]
     pub fn starting_deep(mut self) -> Self {
         self.home.depth = self.depth_max;
+        self
+    }
+
+    /// Stays where it begins: for ends whose own depth follows the line, where a shallower try costs what it would measure.
+    #[must_use]
+    pub fn pinned(mut self) -> Self {
+        self.is_pinned = true;
         self
     }
 
@@ -120,6 +129,9 @@ impl Tuner {
 
     /// All files of the job together moved `bytes` in the `elapsed` time since the last call.
     pub fn observe(&mut self, bytes: u64, elapsed: Duration) {
+        if self.is_pinned {
+            return;
+        }
         let window = &mut self.window;
         if window.skip > 0 {
             window.skip = window.skip.saturating_sub(bytes);

@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use ropeway_smb_proto::client::{Chain, DropReason, Misuse, Reply};
+use ropeway_smb_proto::auth::spnego::SpnegoClient;
+use ropeway_smb_proto::client::{Chain, DropReason, Misuse, Reply, SessionSecret};
 use ropeway_smb_proto::wire::{FileId, TreeId};
 use tokio::sync::{mpsc, oneshot};
 
@@ -37,6 +38,9 @@ pub(crate) enum Answer {
     Refused(Misuse, Vec<Operation>),
 }
 
+/// Held as long as a file is being closed.
+pub(crate) type Closing = tokio::sync::OwnedRwLockReadGuard<()>;
+
 /// What overtakes requests. Unbounded by type, bounded by use: one for each request or handle that lives.
 pub(crate) enum Side {
     Cancel(u64),
@@ -44,7 +48,11 @@ pub(crate) enum Side {
         tree: TreeId,
         file_id: FileId,
         encrypt: bool,
+        /// Let go when the server has answered.
+        until: Option<Closing>,
     },
+    /// Logs a connection in that has none, as a further channel of this session.
+    Bind(Box<(SessionSecret, SpnegoClient)>),
     /// TREE_DISCONNECT: nobody uses the share any more.
     Leave {
         tree: TreeId,
@@ -89,6 +97,8 @@ impl Common {
 pub(crate) struct Shared {
     budget: Arc<Budget>,
     window_max: u64,
+    /// Connections that begin together, this one among them.
+    pub(crate) together: u16,
     pub(crate) common: Arc<Common>,
     window: AtomicU64,
     delivered: AtomicU64,
@@ -98,10 +108,11 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(budget: Arc<Budget>, window_max: u64, common: Arc<Common>) -> Self {
+    pub(crate) fn new(budget: Arc<Budget>, window_max: u64, together: u16, common: Arc<Common>) -> Self {
         Self {
             budget,
             window_max,
+            together,
             common,
             window: AtomicU64::new(0),
             delivered: AtomicU64::new(0),
@@ -259,6 +270,7 @@ impl Drop for Awaited<'_> {
                         tree: self.tree,
                         file_id,
                         encrypt: self.encrypt,
+                        until: None,
                     });
                 }
             }

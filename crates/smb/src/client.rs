@@ -15,6 +15,7 @@ use ropeway_smb_proto::wire::session_setup::SessionFlags;
 use ropeway_smb_proto::wire::{Guid, NtStatus};
 
 use crate::link::Link;
+use crate::look::{Looks, Seen};
 use crate::tree::ShareInner;
 use crate::{ClientOptions, Endpoint, Login, Result, Share, dfs};
 
@@ -108,6 +109,18 @@ impl Client {
             }
         }
         Err(refused)
+    }
+
+    /// The same, and what stands at some paths, in the same round trip.
+    pub(crate) async fn share_seen(&self, name: &str, looks: &Looks) -> Result<(Share, Seen)> {
+        match ShareInner::connect_looking(self, name, looks).await {
+            Ok((share, seen)) => Ok((Share::new(share), seen)),
+            // DFS may have one in its place.
+            Err(error) if error.status() == Some(NtStatus::BAD_NETWORK_NAME) => {
+                Ok((self.share(name).await?, Seen::default()))
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// The server's shares, by NetrShareEnum over IPC$.

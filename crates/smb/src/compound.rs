@@ -131,6 +131,7 @@ impl Share {
                 tree: ran.tree.id,
                 file_id,
                 encrypt: ran.tree.is_sealed(),
+                until: None,
             });
         }
     }

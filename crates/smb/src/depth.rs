@@ -2,13 +2,16 @@
 //! and head-room for the server's disk. Pure: time is an argument.
 //!
 //! ```text
-//! Startup   the window doubles each round trip while the delivery rate grows by a quarter
+//! Startup   the window doubles each round trip while the delivery rate grows by a quarter and the window is the limit
 //! Steady    window = 2 x best rate of the last rounds x shortest round trip + head-room
 //! ```
 //! The estimate is that of BBR (Cardwell et al., "BBR: congestion-based congestion control", ACM Queue 2016), one level
 //! up: TCP decides what is on the line, this decides how much the two ends are asked to hold ready for it. When only a
 //! queue grows, round trips get longer and the rate does not grow, so the window stays. The shortest round trip is kept
 //! for a connection's life: a queue that stands forever must not pass for distance.
+//!
+//! While TCP itself still starts, the rate grows by itself. A window that grew with it would be more than the line and
+//! its queue hold just when TCP probes hardest, and cost losses; so it grows only where it is what keeps the rate down.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -23,6 +26,9 @@ const HEADROOM: u64 = 4 << 20;
 const ROUNDS: usize = 10;
 /// Rounds without growth that end the start, as in BBR.
 const FLAT_ROUNDS: u32 = 3;
+/// The window is the limit if rate x round trip comes to this part of it: all of it but what one request takes, where
+/// nothing else is. A line that carries less than its window shows less.
+const LIMITING: f64 = 0.75;
 
 /// State when a request was sent.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +44,9 @@ pub(crate) struct Stamp {
 #[derive(Debug)]
 pub(crate) struct Depth {
     window: u64,
+    window_min: u64,
     window_max: u64,
+    headroom: u64,
     in_flight: u64,
     delivered: u64,
     delivered_at: Duration,
@@ -61,8 +69,14 @@ impl Depth {
     pub(crate) fn new(window_max: u64) -> Self {
         let window_max = window_max.max(WINDOW_MIN);
         Self {
-            window: WINDOW_START.min(window_max),
+            window: std::env::var("XP_WIN")
+                .ok()
+                .and_then(|x| x.parse::<u64>().ok())
+                .map_or(WINDOW_START, |x| x << 20)
+                .min(window_max),
+            window_min: WINDOW_MIN,
             window_max,
+            headroom: HEADROOM,
             in_flight: 0,
             delivered: 0,
             delivered_at: Duration::ZERO,
@@ -72,6 +86,14 @@ impl Depth {
             was_full: false,
             start: Some(Start::default()),
         }
+    }
+
+    /// One of several connections that start together and share what one would take. Before anything is sent.
+    pub(crate) fn share(&mut self, connections: u32) {
+        let connections = u64::from(connections.max(1));
+        self.window /= connections;
+        self.window_min /= connections;
+        self.headroom /= connections;
     }
 
     /// Bytes that may be under way.
@@ -160,13 +182,16 @@ impl Depth {
             }
             self.rates.push_back(0);
         }
+        let is_limiting = self.is_limiting(best);
         match &mut self.start {
             Some(start) if was_full => {
                 // BBR's threshold.
                 if best >= start.best_rate + start.best_rate / 4 {
                     start.best_rate = best;
                     start.flat_rounds = 0;
-                    self.window = (self.window * 2).min(self.window_max);
+                    if is_limiting {
+                        self.window = (self.window * 2).min(self.window_max);
+                    }
                 } else {
                     start.flat_rounds += 1;
                 }
@@ -180,11 +205,17 @@ impl Depth {
         }
     }
 
+    /// Whether the window keeps the rate down, and not the line.
+    fn is_limiting(&self, rate: u64) -> bool {
+        self.round_trip
+            .is_none_or(|round_trip| rate as f64 * round_trip.as_secs_f64() >= LIMITING * self.window as f64)
+    }
+
     fn settle(&mut self) {
         let Some(round_trip) = self.round_trip else { return };
         let product = self.rate() as f64 * round_trip.as_secs_f64();
-        let target = (2.0 * product) as u64 + HEADROOM;
-        self.window = target.clamp(WINDOW_MIN.min(self.window_max), self.window_max);
+        let target = (2.0 * product) as u64 + self.headroom;
+        self.window = target.clamp(self.window_min.min(self.window_max), self.window_max);
     }
 }
 
@@ -240,6 +271,34 @@ mod tests {
         depth.answered(Duration::from_millis(200));
         run(&mut depth, 125e6, Duration::from_millis(200), 1 << 20, 1);
         assert!(depth.window() >= 25_000_000, "{}", depth.window());
+    }
+
+    #[test]
+    fn what_grows_by_itself_needs_no_larger_window() {
+        // TCP's own start on 622 Mbit/s x 75 ms: the rate doubles each round trip until it is the line's.
+        let (mut depth, delay) = (Depth::new(64 << 20), Duration::from_millis(75));
+        depth.answered(delay);
+        let (mut now, mut rate) = (Duration::ZERO, 200e3);
+        while rate < 73e6 {
+            let sent: Vec<_> = (0..8).map(|_| depth.sent(now, 1 << 20)).collect();
+            for stamp in sent {
+                now += Duration::from_secs_f64((1 << 20) as f64 / rate);
+                depth.delivered(now.max(stamp.sent_at + delay), stamp, 1 << 20);
+            }
+            rate = (rate * 2.0).min(73e6);
+            assert_eq!(depth.window(), WINDOW_START);
+        }
+    }
+
+    #[test]
+    fn connections_that_start_together_share_a_window() {
+        let mut depth = Depth::new(64 << 20);
+        depth.share(4);
+        assert_eq!(depth.window(), WINDOW_START / 4);
+        depth.answered(Duration::from_millis(75));
+        run(&mut depth, 73e6 / 4.0, Duration::from_millis(75), 1 << 18, 20);
+        let total = 4 * depth.window();
+        assert!((10_000_000..18_000_000).contains(&total), "{total}");
     }
 
     #[test]

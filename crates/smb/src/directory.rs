@@ -20,7 +20,7 @@ use crate::tree::{ATTEMPTS, Ran, Replay, Tree, check};
 use crate::{Error, Handle, LostReason, OpenFile, Result, Share, ops};
 
 /// Bytes of the two answers that come with the open: some 400 names each, so that small directories end with the second.
-const FIRST_MAX: u32 = 64 << 10;
+pub(crate) const FIRST_MAX: u32 = 64 << 10;
 /// Bytes of the later ones.
 const NEXT_MAX: u32 = 1 << 20;
 
@@ -232,7 +232,7 @@ async fn ask(handle: Arc<HandleInner>, pattern: Text, known_to: u64) -> Result<B
 }
 
 /// The records of an answer; `None` at the end.
-fn records(reply: &Reply) -> Result<Option<Vec<DirectoryRecord>>> {
+pub(crate) fn records(reply: &Reply) -> Result<Option<Vec<DirectoryRecord>>> {
     match reply.status() {
         // NO_SUCH_FILE: no name matches.
         NtStatus::NO_MORE_FILES | NtStatus::NO_SUCH_FILE => return Ok(None),

@@ -9,6 +9,7 @@
 //! dropped is cancelled; the connection keeps its blocks until the server has answered; what such a request opened is
 //! closed.
 
+mod aside;
 mod parting;
 
 use std::collections::{HashMap, VecDeque};
@@ -17,22 +18,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ropeway_smb_proto::auth::spnego::SpnegoClient;
-use ropeway_smb_proto::client::{
-    Chain, Connection, EndReason, Event, LoginError, Misuse, Part, Reply, Ticket,
-};
+use ropeway_smb_proto::client::{Connection, EndReason, Event, LoginError, Misuse, Part, Reply, Ticket};
 use ropeway_smb_proto::wire::create::{CreateResponse, OplockLevel};
 use ropeway_smb_proto::wire::header::Command;
-use ropeway_smb_proto::wire::oplock_break::BreakNotification;
+use ropeway_smb_proto::wire::negotiate::Capabilities;
 use ropeway_smb_proto::wire::{FileId, TreeId};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::channel::{Answer, Request, Shared, Side};
+use crate::channel::{Answer, Closing, Request, Shared, Side};
 use crate::depth::{Depth, Stamp};
 use crate::login::{Authenticator, Renewal};
-use crate::rights;
-use crate::{Error, LostReason, Operation, Result, Unprotected};
+use crate::{Error, LostReason, Result, Unprotected, wire_log};
 
 /// Slices of one writev. A guess: 32 small messages and 32 blocks; the kernel takes 1024.
 const SLICES: usize = 64;
@@ -91,6 +89,9 @@ struct Pending {
     is_plain: bool,
     /// CHANGE_NOTIFY.
     is_endless: bool,
+    /// Held until the answer.
+    #[expect(dead_code, reason = "it is dropped with this")]
+    until: Option<Closing>,
 }
 
 /// The ends of the queues that lead to a driver.
@@ -168,11 +169,15 @@ impl Driver {
                     if count == 0 {
                         self.part();
                     }
+                    // A file that was let go before these were asked is closed before they are.
+                    while let Ok(side) = self.side.try_recv() {
+                        self.aside(Some(side));
+                    }
                     for request in batch.drain(..) {
                         self.take(request);
                     }
                 }
-                side = self.side.recv(), if self.ready.is_none() && self.parting.is_none() => self.aside(side),
+                side = self.side.recv(), if self.parting.is_none() => self.aside(side),
                 mechanisms = self.renewal.made() => self.renew(mechanisms),
                 () = timer.as_mut(), if deadline.is_some() => {
                     let now = self.now();
@@ -207,6 +212,7 @@ impl Driver {
         while let Some(event) = self.connection.poll_event() {
             match event {
                 Event::Negotiated => {
+                    wire_log::passed(self.now(), "negotiated");
                     if let Some(sent) = self.first_sent {
                         let took = self.now() - sent;
                         self.depth.answered(took);
@@ -255,7 +261,11 @@ impl Driver {
         let Some(negotiated) = self.connection.negotiated().cloned() else {
             return;
         };
+        if negotiated.capabilities.contains(Capabilities::MULTI_CHANNEL) {
+            self.depth.share(u32::from(self.shared.together));
+        }
         let session = self.connection.session();
+        wire_log::passed(self.now(), "logged in");
         self.publish_window();
         let _ = ready.send(Ok(Ready {
             negotiated,
@@ -293,9 +303,11 @@ impl Driver {
         let encrypt = chain.encrypt;
         let is_endless = first.is_some_and(|operation| operation.command == Command::ChangeNotify);
         let is_plain = bytes == 0 && !is_endless;
+        let commands = wire_log::commands(&chain);
         match self.connection.submit(chain) {
             Ok(ticket) => {
                 let now = self.now();
+                wire_log::asked(now, ticket, commands, bytes);
                 let stamp = (bytes > 0).then(|| self.depth.sent(now, bytes));
                 self.tickets.insert(id, ticket);
                 self.pending.insert(
@@ -310,6 +322,7 @@ impl Driver {
                         stamp,
                         is_plain,
                         is_endless,
+                        until: None,
                     },
                 );
             }
@@ -330,6 +343,7 @@ impl Driver {
             return;
         };
         let now = self.now();
+        wire_log::answered(now, pending.sent_at, ticket, &replies);
         match pending.stamp {
             Some(stamp) => {
                 self.depth.delivered(now, stamp, pending.bytes);
@@ -348,7 +362,7 @@ impl Driver {
         if let Some(Answer::Replied(replies)) = unheard
             && let Some(file_id) = left_open(&replies)
         {
-            self.close(pending.tree, file_id, pending.encrypt);
+            self.close(pending.tree, file_id, pending.encrypt, None);
         }
     }
 
@@ -362,70 +376,6 @@ impl Driver {
             let oplocks = &self.shared.common.oplocks;
             oplocks.insert(created.file_id, (tree, encrypt));
         }
-    }
-
-    fn aside(&mut self, side: Option<Side>) {
-        match side {
-            Some(Side::Cancel(id)) => {
-                // Not there: answered already, or still in the queue, where `take` sees that nobody waits.
-                if let Some(ticket) = self.tickets.get(&id).copied() {
-                    if let Some(pending) = self.pending.get_mut(&ticket) {
-                        pending.answer = None;
-                    }
-                    self.connection.cancel(ticket);
-                }
-            }
-            Some(Side::Close {
-                tree,
-                file_id,
-                encrypt,
-            }) => self.close(tree, file_id, encrypt),
-            Some(Side::Leave { tree, encrypt }) => {
-                self.submit_aside(crate::ops::leave(tree), encrypt);
-            }
-            Some(Side::Shut { waits }) => {
-                self.waits = waits;
-                self.part();
-            }
-            None => self.part(),
-        }
-    }
-
-    fn close(&mut self, tree: TreeId, file_id: FileId, encrypt: bool) {
-        self.shared.common.oplocks.remove(&file_id);
-        self.submit_aside(crate::ops::close(tree, file_id, false), encrypt);
-    }
-
-    /// Sends what nobody waits for.
-    fn submit_aside(&mut self, operation: Operation, encrypt: bool) {
-        let tree = operation.tree;
-        let mut chain = Chain::one(operation);
-        chain.encrypt = encrypt;
-        if let Ok(ticket) = self.connection.submit(chain) {
-            let pending = Pending {
-                id: 0,
-                answer: None,
-                tree,
-                encrypt,
-                bytes: 0,
-                sent_at: self.now(),
-                stamp: None,
-                is_plain: true,
-                is_endless: false,
-            };
-            self.pending.insert(ticket, pending);
-        }
-    }
-
-    fn acknowledge(&mut self, notification: &BreakNotification) {
-        let common = &self.shared.common;
-        let Some((answer, (tree, encrypt))) = rights::answer(notification, &common.oplocks, &common.leases)
-        else {
-            return;
-        };
-        tracing::debug!(?answer, "a right to cache is given back");
-        let operation = Operation::encoded(Command::OplockBreak, tree, |w| answer.encode(w));
-        self.submit_aside(operation, encrypt);
     }
 
     fn publish_window(&mut self) {

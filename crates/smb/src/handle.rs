@@ -13,11 +13,12 @@ use ropeway_smb_proto::wire::info::{FileInfoClass, FileInformation};
 use ropeway_smb_proto::wire::ioctl::IoctlResponse;
 use ropeway_smb_proto::wire::query_info::{QueryInfoResponse, SecurityInformation};
 use ropeway_smb_proto::wire::write::WriteResponse;
-use ropeway_smb_proto::wire::{NtStatus, Writer};
+use ropeway_smb_proto::wire::{FileId, NtStatus, Writer};
 
+use crate::compound::{Refusal, refusal};
 use crate::link::Outcome;
 use crate::opened::{HandleInner, Opened, is_stale, mark_replay};
-use crate::tree::{ATTEMPTS, Replay, check, first};
+use crate::tree::{ATTEMPTS, Replay, check, first, nth};
 use crate::{Created, Error, LostReason, Reply, Result, Share, ops};
 
 /// Bytes for an answer of variable length that is small in all likelihood.
@@ -172,6 +173,34 @@ impl Handle {
         let replies = handle.run(Replay::Safe, ops::flush).await?;
         check("flush", first(&replies)?)?;
         handle.flushed()
+    }
+
+    /// [`set`](Self::set), then [`flush`](Self::flush), in one round trip: what came of each.
+    pub(crate) async fn set_and_flush<I: FileInformation>(
+        &self,
+        information: &I,
+    ) -> (Result<()>, Result<()>) {
+        let handle = &self.inner;
+        let link = handle.share.client().link();
+        if !link.compounds.may_be_sent() {
+            return (self.set(information).await, self.flush().await);
+        }
+        let build = |tree, file| {
+            vec![
+                ops::set_file(tree, file, information),
+                ops::flush(tree, FileId::RELATED),
+            ]
+        };
+        let replies = match handle.run_chain(Replay::Safe, build).await {
+            Ok(replies) => replies,
+            Err(error) => return (Err(error.clone()), Err(error)),
+        };
+        if matches!(refusal(&replies), Refusal::Compound) {
+            return (self.set(information).await, self.flush().await);
+        }
+        let set = first(&replies).and_then(|reply| check("set", reply));
+        let flushed = nth(&replies, 1).and_then(|reply| check("flush", reply));
+        (set, flushed.and_then(|()| handle.flushed()))
     }
 
     /// Asks for information, for instance `query::<FileAllInformation>()`.

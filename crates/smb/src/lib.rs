@@ -26,9 +26,9 @@
 //! Client ── Link (one server, one login; comes back by itself)   client.rs, link.rs, login.rs (gss/), socket.rs
 //!   │         └─ Session ─┬─ Channel ── Driver (task) ── smb_proto::client::Connection ── socket
 //!   │                     └─ Channel ── …                          channel.rs, driver.rs
-//!   │         how much is under way: depth.rs, budget.rs; on how many connections: channels.rs
+//!   │         how much is under way: depth.rs, budget.rs; on how many connections: channels.rs, spares.rs
 //!   ├─ shares()                                                    shares.rs
-//!   └─ Share (one tree; comes back by itself)                      share.rs, tree.rs; dfs.rs
+//!   └─ Share (one tree; comes back by itself)                      share.rs, tree.rs, look.rs; dfs.rs
 //!        ├─ Handle (reclaimed, or opened again by path)            handle.rs, opened.rs, open.rs, durable.rs, rights.rs
 //!        ├─ Directory                                              directory.rs
 //!        ├─ put_small, get_small                                   small.rs, compound.rs
@@ -64,6 +64,7 @@ mod handle;
 mod kerberos;
 mod link;
 mod login;
+mod look;
 mod open;
 mod opened;
 mod ops;
@@ -75,7 +76,9 @@ mod small;
 mod smb_tree;
 mod snapshot;
 mod socket;
+mod spares;
 mod tree;
+mod wire_log;
 
 pub use client::{Client, ConnectionInfo};
 pub use directory::Directory;

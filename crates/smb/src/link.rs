@@ -8,12 +8,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
+use ropeway_smb_proto::auth::spnego::SpnegoClient;
 use ropeway_smb_proto::client::{
     Chain, ChannelSequence, Config, Connection, DropReason, Misuse, Negotiated, Reply, SessionSecret,
 };
 use ropeway_smb_proto::wire::negotiate::Capabilities;
 use ropeway_smb_proto::wire::session_setup::SessionFlags;
 use ropeway_smb_proto::wire::{Guid, SessionId, Text};
+use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -24,6 +26,7 @@ use crate::compound::Compounds;
 use crate::driver::{Driver, Ready};
 use crate::login::{Authenticator, random};
 use crate::rights::Leases;
+use crate::spares::Spares;
 use crate::{ClientOptions, Endpoint, Error, Login, LostReason, Operation, Result, socket};
 
 /// Pauses between attempts to reconnect: doubled from the first to the last. Guesses: a restarted service is back
@@ -42,7 +45,7 @@ pub(crate) struct Link {
     pub(crate) endpoint: Endpoint,
     pub(crate) options: ClientOptions,
     pub(crate) login: Login,
-    authenticator: Arc<Authenticator>,
+    pub(crate) authenticator: Arc<Authenticator>,
     client_guid: Guid,
     pub(crate) budget: Arc<Budget>,
     current: Mutex<Option<Arc<Session>>>,
@@ -67,11 +70,24 @@ pub(crate) struct Session {
     pub(crate) address: SocketAddr,
     pub(crate) common: Arc<Common>,
     compounds: Arc<Compounds>,
-    secret: Option<SessionSecret>,
+    pub(crate) secret: Option<SessionSecret>,
     channels: RwLock<Vec<Arc<Channel>>>,
     policy: Mutex<Channels>,
     started: Instant,
 }
+
+/// How a connection begins.
+pub(crate) enum Begin<'a> {
+    /// With a login of its own; so many connections begin together.
+    LogIn(SpnegoClient, u16),
+    /// As a further channel.
+    Bind(&'a SessionSecret, SpnegoClient),
+    /// With the negotiation; [`Side::Bind`] follows.
+    Negotiate { together: u16 },
+}
+
+/// Tells when a connection is logged in.
+pub(crate) type Awaited = oneshot::Receiver<Result<Ready>>;
 
 /// What became of a chain.
 pub(crate) enum Outcome {
@@ -121,7 +137,7 @@ impl Link {
     }
 
     /// The session, made again if it was lost.
-    pub(crate) async fn session(&self) -> Result<Arc<Session>> {
+    pub(crate) async fn session(self: &Arc<Self>) -> Result<Arc<Session>> {
         let asked_at = Instant::now();
         if let Some(session) = self.standing()? {
             return Ok(session);
@@ -162,7 +178,7 @@ impl Link {
             .filter(|session| session.is_standing()))
     }
 
-    async fn reconnect(&self, deadline: Instant) -> Result<Arc<Session>> {
+    async fn reconnect(self: &Arc<Self>, deadline: Instant) -> Result<Arc<Session>> {
         let previous = self.last();
         if let Some(reason @ LostReason::Misbehaved(_)) = previous.ended() {
             // Whoever changes messages on their way would do it again; one more attempt tells.
@@ -207,9 +223,16 @@ impl Link {
         }
     }
 
-    async fn attempt(&self, previous: SessionId) -> Result<Arc<Session>> {
+    async fn attempt(self: &Arc<Self>, previous: SessionId) -> Result<Arc<Session>> {
+        // Before the server waits for us: a KDC may take its time, and without a ticket nobody needs to be called.
+        let mechanisms = self.authenticator.mechanisms().await?;
         let common = Arc::new(Common::new(Arc::clone(&self.leases)));
-        let (channel, address, ready) = self.open_channel(&common, previous, None).await?;
+        let reached = socket::connect(&self.endpoint, &self.options.tcp, self.options.timeout).await?;
+        let address = reached.address;
+        let spares = Spares::begin(self, &reached, &common);
+        let begin = Begin::LogIn(mechanisms, spares.together());
+        let (channel, ready) = self.start_driver(reached.stream, &common, previous, begin)?;
+        let ready = self.logged_in(ready).await?;
         let number = self.sessions_made.fetch_add(1, Ordering::Relaxed);
         let can_bind = ready
             .negotiated
@@ -221,7 +244,7 @@ impl Link {
         } else {
             1
         };
-        Ok(Arc::new(Session {
+        let session = Arc::new(Session {
             number,
             negotiated: ready.negotiated,
             flags: ready.flags,
@@ -232,37 +255,36 @@ impl Link {
             channels: RwLock::new(vec![Arc::new(channel)]),
             policy: Mutex::new(Channels::new(channels_max)),
             started: Instant::now(),
-        }))
+        });
+        spares.bind(&session, channels_max);
+        Ok(session)
     }
 
-    /// A connection, logged in or bound to a session.
-    async fn open_channel(
+    /// One more connection to an address that answers.
+    pub(crate) async fn connect_further(&self, address: SocketAddr) -> Result<TcpStream> {
+        let stream = socket::connect_to(address, &self.options.tcp, self.options.timeout).await;
+        stream.map_err(|source| Error::local("open a further connection", source))
+    }
+
+    /// Gives a connection to a driver, which begins as told.
+    pub(crate) fn start_driver(
         &self,
+        stream: TcpStream,
         common: &Arc<Common>,
         previous: SessionId,
-        bind: Option<(SocketAddr, &SessionSecret)>,
-    ) -> Result<(Channel, SocketAddr, Ready)> {
-        let timeout = self.options.timeout;
-        // Before the server waits for us: a KDC may take its time, and without a ticket nobody needs to be called.
-        let mechanisms = self.authenticator.mechanisms().await?;
-        let (stream, address) = match bind {
-            None => socket::connect(&self.endpoint, &self.options.tcp, timeout).await?,
-            Some((address, _)) => {
-                let stream = socket::connect_to(address, &self.options.tcp, timeout).await;
-                let stream = stream.map_err(|source| Error::local("open a further connection", source))?;
-                (stream, address)
-            }
-        };
+        begin: Begin<'_>,
+    ) -> Result<(Channel, Awaited)> {
         let mut connection = Connection::new(self.config(previous), random()?);
-        let begun = match bind {
-            None => connection.log_in(mechanisms),
-            Some((_, secret)) => connection.bind(secret, mechanisms),
+        let (begun, together) = match begin {
+            Begin::LogIn(mechanisms, together) => (connection.log_in(mechanisms), together),
+            Begin::Bind(secret, mechanisms) => (connection.bind(secret, mechanisms), 1),
+            Begin::Negotiate { together } => (Ok(()), together),
         };
         begun.map_err(|fault| Error::PeerMisbehaved(fault.to_string()))?;
-        let window_max = self.options.bytes_in_flight_max;
         let shared = Arc::new(Shared::new(
             Arc::clone(&self.budget),
-            window_max,
+            self.options.bytes_in_flight_max,
+            together,
             Arc::clone(common),
         ));
         let (channel, queues) = Channel::new(Arc::clone(&shared));
@@ -270,9 +292,13 @@ impl Link {
         let authenticator = Arc::clone(&self.authenticator);
         let driver = Driver::new(stream, connection, authenticator, shared, queues, sender);
         tokio::spawn(driver.run());
-        // Dropping `channel` ends the driver if this gives up.
-        match tokio::time::timeout(timeout, ready).await {
-            Ok(Ok(ready)) => Ok((channel, address, ready?)),
+        Ok((channel, ready))
+    }
+
+    /// Waits until a driver's connection is logged in. Whoever gives up drops its channel, which ends it.
+    pub(crate) async fn logged_in(&self, ready: Awaited) -> Result<Ready> {
+        match tokio::time::timeout(self.options.timeout, ready).await {
+            Ok(Ok(ready)) => ready,
             Ok(Err(_)) => Err(Error::Lost(LostReason::Closed)),
             Err(_) => Err(Error::Lost(LostReason::TimedOut)),
         }
@@ -311,10 +337,13 @@ impl Link {
             .contains(Capabilities::MULTI_CHANNEL);
         let secret = session.secret.as_ref().filter(|_| has_channels);
         let secret = secret.ok_or(Error::Misuse("the server has no multichannel"))?;
-        let bind = Some((session.address, secret));
-        let (channel, ..) = self.open_channel(&session.common, SessionId(0), bind).await?;
+        let mechanisms = self.authenticator.mechanisms().await?;
+        let stream = self.connect_further(session.address).await?;
+        let begin = Begin::Bind(secret, mechanisms);
+        let (channel, ready) = self.start_driver(stream, &session.common, SessionId(0), begin)?;
+        self.logged_in(ready).await?;
         tracing::debug!("a further connection is open");
-        session.write_channels().push(Arc::new(channel));
+        session.add(channel);
         Ok(())
     }
 
@@ -361,6 +390,11 @@ impl Session {
         self.channels.read().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// One more connection, logged in.
+    pub(crate) fn add(&self, channel: Channel) {
+        self.write_channels().push(Arc::new(channel));
+    }
+
     fn write_channels(&self) -> std::sync::RwLockWriteGuard<'_, Vec<Arc<Channel>>> {
         self.channels.write().unwrap_or_else(PoisonError::into_inner)
     }
@@ -383,6 +417,13 @@ impl Session {
             .min()
     }
 
+    /// The first connection that stands: what carries no data goes there, so that servers get it in the order in which it
+    /// was asked.
+    fn first(&self) -> Option<Arc<Channel>> {
+        let channels = self.read_channels();
+        channels.iter().find(|channel| channel.ended().is_none()).cloned()
+    }
+
     /// The connection with the least to do.
     fn pick(&self) -> Option<Arc<Channel>> {
         let channels = self.read_channels();
@@ -390,10 +431,14 @@ impl Session {
         standing.min_by_key(|channel| channel.load()).cloned()
     }
 
-    /// Sends a chain on the connection with the least to do and waits for the answers. `bytes` is the data that it carries
-    /// or asks for.
+    /// Sends a chain and waits for the answers: data on the connection with the least to do. `bytes` is the data that it
+    /// carries or asks for.
     pub(crate) async fn exchange(&self, chain: Chain, bytes: u64) -> Outcome {
-        let Some(channel) = self.pick() else {
+        let picked = match bytes {
+            0 => self.first(),
+            _ => self.pick(),
+        };
+        let Some(channel) = picked else {
             return Outcome::Lost {
                 operations: chain.operations,
                 sent: false,
@@ -445,7 +490,7 @@ impl Session {
 
     /// Sends what nobody waits for.
     pub(crate) fn aside(&self, side: Side) {
-        if let Some(channel) = self.pick() {
+        if let Some(channel) = self.first() {
             channel.aside(side);
         }
     }

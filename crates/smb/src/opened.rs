@@ -15,7 +15,7 @@ use ropeway_smb_proto::wire::header::{Command, HeaderFlags};
 use ropeway_smb_proto::wire::tree_connect::ShareType;
 use ropeway_smb_proto::wire::{FileId, NtStatus, Text, TreeId};
 
-use crate::channel::Side;
+use crate::channel::{Closing, Side};
 use crate::durable::Durability;
 use crate::link::{Outcome, Session};
 use crate::tree::{ATTEMPTS, Ran, Replay, Tree, check, first};
@@ -208,6 +208,7 @@ impl HandleInner {
                 tree: tree.id,
                 file_id,
                 encrypt: tree.is_sealed(),
+                until: None,
             });
             return Err(Error::Lost(LostReason::HandleGone));
         }
@@ -245,12 +246,23 @@ impl HandleInner {
         replay: Replay,
         mut build: impl FnMut(TreeId, FileId) -> Operation,
     ) -> Result<Vec<Reply>> {
+        self.run_chain(replay, |tree, file| vec![build(tree, file)]).await
+    }
+
+    /// The same with several, related ones.
+    pub(crate) async fn run_chain(
+        &self,
+        replay: Replay,
+        mut build: impl FnMut(TreeId, FileId) -> Vec<Operation>,
+    ) -> Result<Vec<Reply>> {
         let mut is_reopened = false;
         for attempt in 0..ATTEMPTS {
             let at = self.opened().await?;
-            let mut operation = build(at.tree.id, at.file_id);
-            mark_replay(&mut operation, attempt);
-            match at.session.exchange(at.tree.chain(vec![operation]), 0).await {
+            let mut operations = build(at.tree.id, at.file_id);
+            for operation in &mut operations {
+                mark_replay(operation, attempt);
+            }
+            match at.session.exchange(at.tree.chain(operations), 0).await {
                 Outcome::Replied(replies) => match first(&replies)?.status() {
                     NtStatus::NETWORK_SESSION_EXPIRED => {}
                     status if is_stale(status) && !is_reopened => {
@@ -287,6 +299,26 @@ impl HandleInner {
             Outcome::Lost { .. } => Err(Error::Lost(LostReason::Closed)),
             Outcome::Failed { error, .. } => Err(error),
         }
+    }
+
+    /// Closes it on the server, once, and does not wait; `until` is let go when the server has answered.
+    pub(crate) fn close_aside(&self, until: Option<Closing>) {
+        let mut state = self.lock();
+        if std::mem::replace(&mut state.is_closed, true) {
+            return;
+        }
+        let Opened {
+            session,
+            tree,
+            file_id,
+        } = state.at.clone();
+        drop(state);
+        session.aside(Side::Close {
+            tree: tree.id,
+            file_id,
+            encrypt: tree.is_sealed(),
+            until,
+        });
     }
 
     /// Closes it on the server and waits.
@@ -331,20 +363,6 @@ fn is_gone(status: NtStatus) -> bool {
 
 impl Drop for HandleInner {
     fn drop(&mut self) {
-        let state = self.lock();
-        if state.is_closed {
-            return;
-        }
-        let Opened {
-            session,
-            tree,
-            file_id,
-        } = state.at.clone();
-        drop(state);
-        session.aside(Side::Close {
-            tree: tree.id,
-            file_id,
-            encrypt: tree.is_sealed(),
-        });
+        self.close_aside(None);
     }
 }

@@ -21,6 +21,10 @@ pub struct ClientOptions {
     pub compression: bool,
     /// Connections at most, 1 to 32. More than one needs SMB 3 and a server with multichannel.
     pub channels_max: u16,
+    /// Connections to begin with, at most [`channels_max`](Self::channels_max): on a line of 10 ms or more the further
+    /// ones are opened while the first logs in, so that they cost no time and TCP starts on all of them at once. For
+    /// whoever is about to move much; servers without multichannel get one.
+    pub channels_at_start: u16,
     /// The sockets.
     pub tcp: TcpOptions,
     /// How long a lost connection may take to come back, and how long a connect may take.
@@ -41,6 +45,7 @@ impl Default for ClientOptions {
             encryption: Encryption::Off,
             compression: false,
             channels_max: 4,
+            channels_at_start: 1,
             tcp: TcpOptions::default(),
             timeout: Duration::from_secs(60),
             // Ten times 622 Mbit/s x 75 ms, and below what a small machine has to spare.
@@ -78,6 +83,8 @@ impl ClientOptions {
             "no dialect is allowed"
         } else if !(1..=32).contains(&self.channels_max) {
             "connections are 1 to 32"
+        } else if self.channels_at_start == 0 {
+            "a client begins with one connection at least"
         } else if self.io_max < 4096 {
             "reads and writes of less than 4 KiB are not supported"
         } else if self.bytes_in_flight_max < 64 << 10 {

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use ropeway_smb_proto::wire::create::{AccessMask, CreateDisposition};
+use ropeway_smb_proto::wire::create::{AccessMask, CreateDisposition, CreateOptions};
 use ropeway_smb_proto::wire::info::{
-    FileAllInformation, FileDispositionInformation, FileFsAttributeInformation, FileFsFullSizeInformation,
-    FileFsVolumeInformation, FileRenameInformation, FsInformation, Information,
+    FileAllInformation, FileBasicInformation, FileDispositionInformation, FileFsAttributeInformation,
+    FileFsFullSizeInformation, FileFsVolumeInformation, FileRenameInformation, FsInformation, Information,
 };
 use ropeway_smb_proto::wire::negotiate::Dialect;
 use ropeway_smb_proto::wire::query_info::QueryInfoResponse;
@@ -224,6 +224,44 @@ impl Share {
         let steps = |tree, file| vec![ops::set_file(tree, file, to)];
         let done = self.compound(from, &open, Replay::Once, steps).await?;
         check("rename", nth(&done.replies, 0)?)
+    }
+
+    /// Sets a directory's times and attributes and renames it, in one round trip: what came of each.
+    pub(crate) async fn finish_directory(
+        &self,
+        from: &Text,
+        basic: &FileBasicInformation,
+        to: &Text,
+    ) -> Result<(Result<()>, Result<()>)> {
+        check_path(to)?;
+        routed!(self, from, |share, from| {
+            let rename = FileRenameInformation {
+                replace_if_exists: false,
+                name: Route::start(self, to).path,
+            };
+            share.finish_directory_here(from, basic, &rename).await
+        })
+    }
+
+    async fn finish_directory_here(
+        &self,
+        from: &Text,
+        basic: &FileBasicInformation,
+        rename: &FileRenameInformation,
+    ) -> Result<(Result<()>, Result<()>)> {
+        let access = AccessMask::DELETE | AccessMask::READ_ATTRIBUTES | AccessMask::WRITE_ATTRIBUTES;
+        let mut open = OpenFile::metadata(access);
+        open.options |= CreateOptions::DIRECTORY_FILE;
+        let steps = |tree, file| {
+            vec![
+                ops::set_file(tree, file, basic),
+                ops::set_file(tree, file, rename),
+            ]
+        };
+        let done = self.compound(from, &open, Replay::Once, steps).await?;
+        let set = nth(&done.replies, 0).and_then(|reply| check("set", reply));
+        let renamed = nth(&done.replies, 1).and_then(|reply| check("rename", reply));
+        Ok((set, renamed))
     }
 
     /// What the volume is, and its space, in one round trip.

@@ -15,12 +15,16 @@ const KEEPALIVE: Duration = Duration::from_secs(30);
 /// How long one of several addresses may take. A guess: three lost SYNs (1 + 2 + 4 s) and the fourth's round trip.
 const ADDRESS_TIMEOUT: Duration = Duration::from_secs(8);
 
+/// A server that answered.
+pub(crate) struct Reached {
+    pub(crate) stream: TcpStream,
+    pub(crate) address: SocketAddr,
+    /// What the handshake took.
+    pub(crate) round_trip: Duration,
+}
+
 /// Connects to the first address of `endpoint` that answers before the time-out.
-pub(crate) async fn connect(
-    endpoint: &Endpoint,
-    options: &TcpOptions,
-    timeout: Duration,
-) -> Result<(TcpStream, SocketAddr)> {
+pub(crate) async fn connect(endpoint: &Endpoint, options: &TcpOptions, timeout: Duration) -> Result<Reached> {
     check_ecn(options)?;
     let deadline = Instant::now() + timeout;
     let host = (endpoint.host.as_str(), endpoint.port);
@@ -37,8 +41,15 @@ pub(crate) async fn connect(
         } else {
             deadline.min(Instant::now() + ADDRESS_TIMEOUT)
         };
+        let begun = Instant::now();
         match timeout_at(until, connect_to(*address, options, timeout)).await {
-            Ok(Ok(stream)) => return Ok((stream, *address)),
+            Ok(Ok(stream)) => {
+                return Ok(Reached {
+                    stream,
+                    address: *address,
+                    round_trip: begun.elapsed(),
+                });
+            }
             Ok(Err(source)) => fault = source,
             Err(_) => fault = ErrorKind::TimedOut.into(),
         }

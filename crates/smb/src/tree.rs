@@ -15,6 +15,7 @@ use ropeway_smb_proto::wire::{NtStatus, Text, TreeId};
 use crate::channel::Side;
 use crate::dfs::Redirects;
 use crate::link::{Outcome, Session};
+use crate::look::{Looks, Seen};
 use crate::{Client, Error, LostReason, OpenFile, Operation, Result, ops};
 
 /// Attempts at one request, each on a session of its own. A guess: a server restarted as often during one request has
@@ -81,18 +82,49 @@ pub(crate) struct Ran {
 
 impl ShareInner {
     pub(crate) async fn connect(client: &Client, name: &str) -> Result<Self> {
+        let share = Self::new(client, name)?;
+        share.tree().await?;
+        Ok(share)
+    }
+
+    /// Connects and looks around in the same round trip, where the server allows that.
+    pub(crate) async fn connect_looking(client: &Client, name: &str, looks: &Looks) -> Result<(Self, Seen)> {
+        let share = Self::new(client, name)?;
+        if !client.link().compounds.may_be_sent() {
+            share.tree().await?;
+            return Ok((share, Seen::default()));
+        }
+        let session = client.link().session().await?;
+        let seen = match share.connect_tree(&session, looks.operations(client)).await {
+            Ok((tree, replies)) => {
+                *share.lock() = Some(tree);
+                match tree.is_dfs() {
+                    // What was asked without DFS may lie elsewhere.
+                    true => Seen::default(),
+                    false => looks.seen(&replies),
+                }
+            }
+            // Lost on the way, or too much for this server at once.
+            Err(Error::Lost(_) | Error::PeerMisbehaved(_)) => {
+                share.tree().await?;
+                Seen::default()
+            }
+            Err(error) => return Err(error),
+        };
+        Ok((share, seen))
+    }
+
+    fn new(client: &Client, name: &str) -> Result<Self> {
         let host = client.link().endpoint.unc_host();
         let path = SharePath::new(&host, name).map_err(|_| Error::Misuse("not the name of a share"))?;
-        let share = Self {
+        Ok(Self {
             client: client.clone(),
             name: name.to_owned(),
             path,
             connected: Mutex::new(None),
             connecting: tokio::sync::Mutex::new(()),
             redirects: Redirects::default(),
-        };
-        share.tree().await?;
-        Ok(share)
+        })
     }
 
     /// The session and the tree in it, both made again if they were lost.
@@ -107,8 +139,8 @@ impl ShareInner {
             if let Some(tree) = self.tree_in(&session) {
                 return Ok((session, tree));
             }
-            match self.connect_tree(&session).await {
-                Ok(tree) => {
+            match self.connect_tree(&session, Vec::new()).await {
+                Ok((tree, _)) => {
                     *self.lock() = Some(tree);
                     return Ok((session, tree));
                 }
@@ -143,13 +175,22 @@ impl ShareInner {
         }
     }
 
-    async fn connect_tree(&self, session: &Session) -> Result<Tree> {
+    /// TREE_CONNECT, and related to it what is to be done there at once; the answers to that.
+    async fn connect_tree(&self, session: &Session, then: Vec<Operation>) -> Result<(Tree, Vec<Reply>)> {
         let request = TreeConnectRequest {
             flags: TreeConnectFlags::default(),
             path: self.path.to_text(),
         };
-        let operation = Operation::encoded(Command::TreeConnect, TreeId(0), |w| request.encode(w));
-        let replies = match session.exchange(Chain::one(operation), 0).await {
+        let mut operations = vec![Operation::encoded(Command::TreeConnect, TreeId(0), |w| {
+            request.encode(w)
+        })];
+        operations.extend(then);
+        let chain = Chain {
+            related: operations.len() > 1,
+            operations,
+            encrypt: false,
+        };
+        let mut replies = match session.exchange(chain, 0).await {
             Outcome::Replied(replies) => replies,
             Outcome::Lost { .. } => return Err(Error::Lost(LostReason::Closed)),
             Outcome::Failed { error, .. } => return Err(error),
@@ -160,13 +201,15 @@ impl ShareInner {
         let id = reply.header.tree_id().ok_or_else(|| {
             Error::PeerMisbehaved("an asynchronous answer to a connection with a share".to_owned())
         })?;
-        Ok(Tree {
+        let tree = Tree {
             session: session.number,
             id,
             share_type: response.share_type,
             flags: response.share_flags,
             capabilities: response.capabilities,
-        })
+        };
+        replies.remove(0);
+        Ok((tree, replies))
     }
 
     /// Sends what `build` makes, related if it is several, until there are answers.

@@ -236,6 +236,20 @@ pub trait Tree: Send + Sync + 'static {
     /// All extended attributes of a node itself, sorted by name.
     fn xattrs<'a>(&'a self, path: &'a RelPath) -> Pending<'a, Result<Vec<Xattr>>>;
 
+    /// The last steps of a folder that was filled: its attributes, then its final name, where nothing may stand. One
+    /// round trip where the tree can. What came of each: the name is given also where the attributes were refused.
+    fn finish_dir<'a>(
+        &'a self,
+        path: &'a RelPath,
+        change: &'a MetadataChange,
+        rename_to: &'a RelPath,
+    ) -> Pending<'a, (Result<Vec<Loss>>, Result<()>)> {
+        Box::pin(async move {
+            let set = self.set_metadata(path, change).await;
+            (set, self.rename(path, rename_to, false).await)
+        })
+    }
+
     /// Room left.
     fn space(&self) -> Pending<'_, Result<Space>>;
 
@@ -311,6 +325,12 @@ pub trait File: Send + Sync + 'static {
     /// Current metadata of the open file.
     fn metadata(&self) -> Pending<'_, Result<Metadata>>;
 
+    /// Metadata as of the open (but for the number of links), where the open told it by the way: as good as
+    /// [`metadata`](Self::metadata) for whoever has just opened it.
+    fn at_open(&self) -> Option<Metadata> {
+        None
+    }
+
     /// Reads up to `length` bytes at `offset` into `block` (its length is set to what was read); short only at the
     /// end of the file. The block comes back in both cases.
     ///
@@ -368,6 +388,18 @@ pub trait File: Send + Sync + 'static {
 
     /// Sets attributes; returns what could not be kept.
     fn set_metadata<'a>(&'a self, change: &'a MetadataChange) -> Pending<'a, Result<Vec<Loss>>>;
+
+    /// The last steps of a file that was written: its attributes, and with `sync` all of it made durable. One round trip
+    /// where the file can.
+    fn finish<'a>(&'a self, change: &'a MetadataChange, sync: bool) -> Pending<'a, Result<Vec<Loss>>> {
+        Box::pin(async move {
+            let losses = self.set_metadata(change).await?;
+            if sync {
+                self.sync(false).await?;
+            }
+            Ok(losses)
+        })
+    }
 
     /// All extended attributes, sorted by name.
     fn xattrs(&self) -> Pending<'_, Result<Vec<Xattr>>>;

@@ -45,7 +45,7 @@ pub(super) struct Request<'a> {
 pub(super) fn transfer(request: &Request<'_>) -> Result<u8, Failure> {
     let args = request.args;
     refuse_contradictions(args)?;
-    let servers = Servers::new(&args.share)?;
+    let servers = Servers::new(&args.share)?.for_much();
     let state_dir = boot::jobs_folder();
     let runtime = job::runtime()?;
     // Signals are not caught yet: whoever is asked for a password can still interrupt, as can whoever waits for a server.

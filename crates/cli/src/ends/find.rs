@@ -105,7 +105,7 @@ pub(super) async fn find(given: &Path, servers: &Servers) -> Result<Found, Failu
 
 async fn find_remote(url: SmbUrl, servers: &Servers) -> Result<Found, Failure> {
     let metadata = servers
-        .metadata(&url)
+        .metadata_of_source(&url)
         .await
         .map_err(|trouble| trouble.failure(&format!("cannot read the source {url}"), true))?;
     if url.must_be_folder && !metadata.is_dir() {

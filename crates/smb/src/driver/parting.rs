@@ -20,9 +20,12 @@ impl Driver {
                     tree,
                     file_id,
                     encrypt,
-                } => self.close(tree, file_id, encrypt),
-                Side::Leave { tree, encrypt } => self.submit_aside(crate::ops::leave(tree), encrypt),
-                Side::Cancel(_) | Side::Shut { .. } => {}
+                    until,
+                } => self.close(tree, file_id, encrypt, until),
+                Side::Leave { tree, encrypt } => {
+                    self.submit_aside(crate::ops::leave(tree), encrypt, None);
+                }
+                Side::Bind(_) | Side::Cancel(_) | Side::Shut { .. } => {}
             }
         }
         // What only its end ends.

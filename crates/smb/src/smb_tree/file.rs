@@ -210,27 +210,49 @@ impl SmbFile {
 
     /// Writes back what is not: to the server's disk.
     async fn flush(&self) -> Result<()> {
-        let ticket = self
-            .unflushed
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        let flushed = match self.writable {
-            true => self.handle().flush().await,
-            false => Ok(()),
-        };
+        self.flushed_by(async {
+            match self.writable {
+                true => self.handle().flush().await,
+                false => Ok(()),
+            }
+        })
+        .await
+        .map_err(|error| self.fault(Op::Sync, error))
+    }
+
+    /// Runs what flushes the file, and notes that it did.
+    async fn flushed_by<E>(
+        &self,
+        flush: impl Future<Output = std::result::Result<(), E>>,
+    ) -> std::result::Result<(), E> {
+        let lock = || self.unflushed.lock().unwrap_or_else(PoisonError::into_inner);
+        let ticket = lock().take();
+        let flushed = flush.await;
         match flushed {
-            Ok(()) => {
-                ticket
-                    .into_iter()
-                    .for_each(|ticket| self.tree.dirty.clean(ticket));
-                Ok(())
-            }
-            Err(error) => {
-                *self.unflushed.lock().unwrap_or_else(PoisonError::into_inner) = ticket;
-                Err(self.fault(Op::Sync, error))
-            }
+            Ok(()) => ticket
+                .into_iter()
+                .for_each(|ticket| self.tree.dirty.clean(ticket)),
+            Err(_) => *lock() = ticket,
         }
+        flushed
+    }
+
+    /// Attributes, then a flush: in one round trip, unless there is more to it.
+    async fn set_and_flush(&self, change: &MetadataChange) -> Result<Vec<Loss>> {
+        let basic = map::change(change, false);
+        let is_plain = self.writable && change.xattrs.is_none() && !self.sparse.load(Ordering::Acquire);
+        let Some(basic) = basic.filter(|_| is_plain) else {
+            let losses = self.set(change).await?;
+            self.flush().await?;
+            return Ok(losses);
+        };
+        self.flushed_by(async {
+            let (set, flushed) = self.handle().set_and_flush(&basic).await;
+            set.map_err(|error| self.fault(Op::SetAttributes, error))?;
+            flushed.map_err(|error| self.fault(Op::Sync, error))
+        })
+        .await?;
+        Ok(map::losses(change))
     }
 
     async fn query(&self) -> Result<Metadata> {
@@ -273,20 +295,22 @@ impl SmbFile {
 }
 
 impl Drop for SmbFile {
-    /// Closes in the background. Who renames or replaces it next may have to wait for that: see
-    /// `closings_end`.
+    /// Closes in the background; what is asked for afterwards, the server gets afterwards. Who renames or replaces it
+    /// next may have to wait for the answer all the same: see `closings_end`.
     fn drop(&mut self) {
-        if let (Some(handle), Ok(runtime)) = (self.handle.take(), tokio::runtime::Handle::try_current()) {
-            let closing = Arc::clone(&self.tree.closings);
-            let begun = Arc::clone(&closing).try_read_owned();
-            runtime.spawn(async move {
-                let _closing = match begun {
-                    Ok(begun) => begun,
-                    Err(_) => closing.read_owned().await,
-                };
-                // What a close says is of no use to anybody any more: what had to be durable was flushed.
-                let _ = handle.close().await;
-            });
+        let Some(handle) = self.handle.take() else {
+            return;
+        };
+        // What a close says is of no use to anybody any more: what had to be durable was flushed.
+        match Arc::clone(&self.tree.closings).try_read_owned() {
+            Ok(closing) => handle.inner.close_aside(Some(closing)),
+            // Somebody waits for those before, and those who come later for this one.
+            Err(_) => {
+                let closing = Arc::clone(&self.tree.closings);
+                if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+                    runtime.spawn(async move { handle.inner.close_aside(Some(closing.read_owned().await)) });
+                }
+            }
         }
     }
 }
@@ -323,6 +347,12 @@ impl File for SmbFile {
 
     fn metadata(&self) -> Pending<'_, Result<Metadata>> {
         Box::pin(self.query())
+    }
+
+    fn at_open(&self) -> Option<Metadata> {
+        let created = self.handle().created();
+        let is_plain = !created.basic.attributes.contains(FileAttributes::REPARSE_POINT);
+        (is_plain && !self.writable).then(|| map::created(created, self.tree.volume))
     }
 
     fn read_at(&self, block: BlockMut, offset: u64, length: usize) -> Pending<'_, (BlockMut, Result<()>)> {
@@ -406,6 +436,13 @@ impl File for SmbFile {
 
     fn set_metadata<'a>(&'a self, change: &'a MetadataChange) -> Pending<'a, Result<Vec<Loss>>> {
         Box::pin(self.set(change))
+    }
+
+    fn finish<'a>(&'a self, change: &'a MetadataChange, sync: bool) -> Pending<'a, Result<Vec<Loss>>> {
+        match sync {
+            true => Box::pin(self.set_and_flush(change)),
+            false => Box::pin(self.set(change)),
+        }
     }
 
     fn xattrs(&self) -> Pending<'_, Result<Vec<Xattr>>> {

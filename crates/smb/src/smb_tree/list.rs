@@ -18,7 +18,8 @@ use crate::Directory;
 pub struct SmbListing {
     tree: Arc<Inner>,
     dir: RelPath,
-    directory: Directory,
+    /// None if all names are ready.
+    directory: Option<Directory>,
     ready: VecDeque<DirectoryRecord>,
     ended: bool,
 }
@@ -26,12 +27,21 @@ pub struct SmbListing {
 impl SmbListing {
     pub(super) async fn start(tree: Arc<Inner>, dir: &RelPath) -> Result<Self> {
         let text = tree.base.text(Op::List, dir)?;
+        if let Some(names) = tree.glance.names(&text) {
+            return Ok(Self {
+                dir: dir.clone(),
+                directory: None,
+                ready: names.into(),
+                ended: true,
+                tree,
+            });
+        }
         let directory = tree
             .refined(Op::List, dir, tree.share.list(&text, "*").await)
             .await?;
         Ok(Self {
             dir: dir.clone(),
-            directory,
+            directory: Some(directory),
             ready: VecDeque::new(),
             ended: false,
             tree,
@@ -40,7 +50,10 @@ impl SmbListing {
 
     async fn chunk(&mut self, max: usize) -> Result<Vec<DirEntry>> {
         while self.ready.is_empty() && !self.ended {
-            match self.directory.next().await {
+            let Some(directory) = &mut self.directory else {
+                break;
+            };
+            match directory.next().await {
                 Ok(Some(records)) => self.ready.extend(records),
                 Ok(None) => self.ended = true,
                 Err(error) => return Err(fault(Op::List, &self.dir, error)),

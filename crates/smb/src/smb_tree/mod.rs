@@ -20,6 +20,7 @@ mod dirty;
 mod eas;
 mod errors;
 mod file;
+mod glance;
 mod links;
 mod list;
 mod map;
@@ -34,22 +35,24 @@ mod xattrs;
 
 use std::any::Any;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ropeway_block::{BlockMut, Pool};
 use ropeway_smb_proto::wire::info::FsAttributes;
 use ropeway_vfs::tree::Watch;
 use ropeway_vfs::{
-    Capabilities, File, GetSmall, GotSmall, Listing, Loss, Metadata, MetadataChange, Name, Op, OpenOptions,
-    Pending, PutSmall, RelPath, Result, Space, Tree, Xattr,
+    Capabilities, Create, File, GetSmall, GotSmall, Listing, Loss, Metadata, MetadataChange, Name, Op,
+    OpenOptions, Pending, PutSmall, RelPath, Result, Space, Tree, Xattr,
 };
 
 use self::dirty::Dirty;
 pub use self::file::SmbFile;
+use self::glance::Glance;
 pub use self::list::SmbListing;
 use self::paths::Base;
 pub use self::watch::SmbWatch;
-use crate::Share;
+use crate::look::Looks;
+use crate::{Client, Share, Volume};
 
 /// Blocks for what has none of the caller's: streams, zeroes, pieces of a read larger than the server allows. A guess:
 /// enough to keep some of them in flight.
@@ -95,6 +98,8 @@ struct Inner {
     clones_by_clusters: AtomicBool,
     scratch: Pool,
     dirty: Dirty,
+    /// Shared with the trees of other folders of the share.
+    glance: Arc<Glance>,
     /// Held for reading by each file that is being closed.
     closings: Arc<tokio::sync::RwLock<()>>,
 }
@@ -107,7 +112,74 @@ impl SmbTree {
     /// What any request may meet. Whether the folder is there is not asked.
     pub async fn open(share: Share, base: &str, options: SmbTreeOptions) -> crate::Result<Self> {
         let volume = share.volume().await?;
-        let mut capabilities = map::capabilities(&volume, options.acls);
+        Ok(Self::new(share, (base, &volume), options, Glance::default()))
+    }
+
+    /// Connects to a share and takes all of it as a tree. In the same round trip it looks at what stands at `path`, at the
+    /// folder that holds it and, with `names`, at what is in it: what is asked about them in the next moment is
+    /// answered from that, unless something was changed through the tree meanwhile.
+    ///
+    /// # Errors
+    /// What [`Client::share`] and any request may meet. Whether anything stands at `path` is not asked.
+    pub async fn connect(
+        client: &Client,
+        share: &str,
+        path: &RelPath,
+        names: bool,
+        options: SmbTreeOptions,
+    ) -> crate::Result<Self> {
+        let top = Base::parse("");
+        // What no server can hold is not there to be seen.
+        let seen_at = |path: &RelPath| top.text(Op::Stat, path).ok();
+        let looks = Looks {
+            paths: path.parent().iter().chain([path]).filter_map(seen_at).collect(),
+            names_of: seen_at(path).filter(|_| names),
+        };
+        let (share, mut seen) = client.share_seen(share, &looks).await?;
+        let volume = match seen.volume.take() {
+            Some(volume) => volume,
+            None => share.volume().await?,
+        };
+        Ok(Self::new(share, ("", &volume), options, Glance::of(seen)))
+    }
+
+    /// A folder of this tree as a tree of its own, without asking anybody; `description` is what it is called for people.
+    ///
+    /// # Errors
+    /// [`crate::Error::Misuse`] if the path holds what names in a share cannot.
+    pub fn below(&self, path: &RelPath, description: String) -> crate::Result<Self> {
+        let inner = &self.inner;
+        let base = inner
+            .base
+            .below(path)
+            .ok_or(crate::Error::Misuse("a folder's name that no share can hold"))?;
+        Ok(Self {
+            inner: Arc::new(Inner {
+                share: inner.share.clone(),
+                base,
+                options: SmbTreeOptions {
+                    description: Some(description.clone()),
+                    ..inner.options.clone()
+                },
+                description,
+                capabilities: inner.capabilities.clone(),
+                volume: inner.volume,
+                has_streams: inner.has_streams,
+                eas_refused: AtomicBool::new(inner.eas_refused.load(Ordering::Relaxed)),
+                cluster: inner.cluster,
+                has_integrity: inner.has_integrity,
+                clones_by_clusters: AtomicBool::new(inner.clones_by_clusters.load(Ordering::Relaxed)),
+                may_reflink: inner.may_reflink,
+                scratch: inner.scratch.clone(),
+                dirty: Dirty::default(),
+                glance: Arc::clone(&inner.glance),
+                closings: Arc::clone(&inner.closings),
+            }),
+        })
+    }
+
+    fn new(share: Share, (base, volume): (&str, &Volume), options: SmbTreeOptions, glance: Glance) -> Self {
+        let mut capabilities = map::capabilities(volume, options.acls);
         capabilities.case_sensitive = options.case_sensitive;
         let can = |flag| volume.attributes.attributes.contains(flag);
         let base_shown = base.trim_matches(['/', '\\']);
@@ -132,13 +204,14 @@ impl SmbTree {
             may_reflink: can(FsAttributes::SUPPORTS_BLOCK_REFCOUNTING),
             scratch: Pool::new(SCRATCH.0, SCRATCH.1),
             dirty: Dirty::default(),
+            glance: Arc::new(glance),
             closings: Arc::default(),
             share,
             options,
         };
-        Ok(Self {
+        Self {
             inner: Arc::new(inner),
-        })
+        }
     }
 
     /// The share.
@@ -168,6 +241,9 @@ impl Tree for SmbTree {
 
     fn metadata<'a>(&'a self, path: &'a RelPath) -> Pending<'a, Result<Metadata>> {
         Box::pin(async move {
+            if let Some(seen) = self.inner.glimpsed(path) {
+                return seen;
+            }
             // A server may tell the new times of a written file only once it is closed.
             self.inner.closings_end().await;
             self.inner.stat(Op::Stat, path).await
@@ -191,20 +267,26 @@ impl Tree for SmbTree {
 
     fn open<'a>(&'a self, path: &'a RelPath, options: OpenOptions) -> Pending<'a, Result<Arc<dyn File>>> {
         Box::pin(async move {
+            if options.write || options.create != Create::No {
+                self.inner.glance.forget();
+            }
             let file = SmbFile::open(&self.inner, path, options).await?;
             Ok(Arc::new(file) as Arc<dyn File>)
         })
     }
 
     fn make_dir<'a>(&'a self, path: &'a RelPath, _mode: u32) -> Pending<'a, Result<()>> {
+        self.inner.glance.forget();
         Box::pin(self.inner.make_dir(path))
     }
 
     fn make_symlink<'a>(&'a self, path: &'a RelPath, text: &'a [u8]) -> Pending<'a, Result<()>> {
+        self.inner.glance.forget();
         Box::pin(self.inner.make_symlink(path, text))
     }
 
     fn make_hard_link<'a>(&'a self, existing: &'a RelPath, new: &'a RelPath) -> Pending<'a, Result<()>> {
+        self.inner.glance.forget();
         Box::pin(self.inner.make_hard_link(existing, new))
     }
 
@@ -219,18 +301,22 @@ impl Tree for SmbTree {
     }
 
     fn remove_file<'a>(&'a self, path: &'a RelPath) -> Pending<'a, Result<()>> {
+        self.inner.glance.forget();
         Box::pin(self.inner.remove(path, false))
     }
 
     fn remove_dir<'a>(&'a self, path: &'a RelPath) -> Pending<'a, Result<()>> {
+        self.inner.glance.forget();
         Box::pin(self.inner.remove(path, true))
     }
 
     fn rename<'a>(&'a self, from: &'a RelPath, to: &'a RelPath, replace: bool) -> Pending<'a, Result<()>> {
+        self.inner.glance.forget();
         Box::pin(self.inner.rename(from, to, replace))
     }
 
     fn rename_in<'a>(&'a self, dir: &'a RelPath, pairs: &'a [(Name, Name)]) -> Pending<'a, Vec<Result<()>>> {
+        self.inner.glance.forget();
         Box::pin(self.inner.rename_in(dir, pairs))
     }
 
@@ -239,11 +325,22 @@ impl Tree for SmbTree {
         path: &'a RelPath,
         change: &'a MetadataChange,
     ) -> Pending<'a, Result<Vec<Loss>>> {
+        self.inner.glance.forget();
         Box::pin(self.inner.set_metadata(path, change))
     }
 
     fn xattrs<'a>(&'a self, path: &'a RelPath) -> Pending<'a, Result<Vec<Xattr>>> {
         Box::pin(self.inner.xattrs(path))
+    }
+
+    fn finish_dir<'a>(
+        &'a self,
+        path: &'a RelPath,
+        change: &'a MetadataChange,
+        rename_to: &'a RelPath,
+    ) -> Pending<'a, (Result<Vec<Loss>>, Result<()>)> {
+        self.inner.glance.forget();
+        Box::pin(self.inner.finish_dir(path, change, rename_to))
     }
 
     fn space(&self) -> Pending<'_, Result<Space>> {
@@ -265,6 +362,7 @@ impl Tree for SmbTree {
     }
 
     fn put_small(&self, put: PutSmall) -> Pending<'_, Result<Vec<Loss>>> {
+        self.inner.glance.forget();
         Box::pin(small::put(self, put))
     }
 

@@ -19,6 +19,7 @@ use super::errors::{fault, found};
 use super::links::{self, Special};
 use super::{Inner, map};
 use crate::dfs::Route;
+use crate::look::SeenNode;
 use crate::{Error as ClientError, OpenFile, ops};
 
 /// Questions about single nodes at once; the connection's credits bound it further. A guess.
@@ -58,6 +59,15 @@ impl Inner {
             }
         }
         Err(refined)
+    }
+
+    /// Metadata of a node as it was seen a moment ago, or that it was not there; `None` if it was not looked at.
+    pub(super) fn glimpsed(&self, path: &RelPath) -> Option<Result<Metadata>> {
+        let text = self.base.text(Op::Stat, path).ok()?;
+        Some(match self.glance.node(&text)? {
+            SeenNode::There(all) => Ok(self.all(&all)),
+            SeenNode::Missing => Err(Error::new(Op::Stat, path, ErrorKind::NotFound)),
+        })
     }
 
     /// Metadata of an answer to a query.
@@ -401,6 +411,37 @@ impl Inner {
         }
         self.dirty.renamed(from, to);
         Ok(())
+    }
+
+    /// Attributes and final name of a folder in one compound. What is more to it than that goes step by step.
+    pub(super) async fn finish_dir(
+        &self,
+        path: &RelPath,
+        change: &MetadataChange,
+        to: &RelPath,
+    ) -> (Result<Vec<Loss>>, Result<()>) {
+        let basic = map::change(change, true).filter(|_| change.xattrs.is_none());
+        let texts = self.base.text(Op::SetAttributes, path).ok();
+        let texts = texts.zip(self.base.new_text(Op::Rename, to).ok());
+        if let (Some(basic), Some((old, new)), false) = (basic, texts, path.is_root() || to.is_root())
+            && let Ok((set, renamed)) = self.share.finish_directory(&old, &basic, &new).await
+        {
+            let losses = match set {
+                Ok(()) => Ok(map::losses(change)),
+                Err(error) => self.refined(Op::SetAttributes, path, Err(error)).await,
+            };
+            let renamed = match renamed {
+                Ok(()) => {
+                    self.dirty.renamed(path, to);
+                    Ok(())
+                }
+                // What may be in the way, and what helps, the longer way knows.
+                Err(_) => self.rename(path, to, false).await,
+            };
+            return (losses, renamed);
+        }
+        let set = self.set_metadata(path, change).await;
+        (set, self.rename(path, to, false).await)
     }
 
     /// Servers replace neither folders nor read-only files; a tree does.

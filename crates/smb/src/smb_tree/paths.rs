@@ -21,6 +21,13 @@ impl Base {
         Self(parts.join("\\").encode_utf16().collect())
     }
 
+    /// A folder of it as a base; `None` if its path holds what is no name in a share.
+    pub(super) fn below(&self, path: &RelPath) -> Option<Self> {
+        self.text(Op::Open, path)
+            .ok()
+            .map(|text| Self(text.units().to_vec()))
+    }
+
     /// The path in the share of a node to be made there: names that servers change or hide (a dot or space at the end,
     /// devices) are refused too.
     pub(super) fn new_text(&self, op: Op, path: &RelPath) -> Result<Text, Error> {
@@ -97,6 +104,12 @@ mod tests {
             base.text(Op::Open, &RelPath::root()).unwrap().to_string(),
             "some\\folder"
         );
+        let deeper = base.below(&path("x")).unwrap();
+        assert_eq!(
+            deeper.text(Op::Open, &path("y")).unwrap().to_string(),
+            "some\\folder\\x\\y"
+        );
+        assert!(base.below(&path("a:b")).is_none());
         let root = Base::parse("");
         assert!(root.text(Op::Open, &RelPath::root()).unwrap().is_empty());
         assert_eq!(root.text(Op::Open, &path("a/b")).unwrap().to_string(), "a\\b");
