@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use ropeway_plan::resume::{JournalFacts, Trust, trust};
 use ropeway_plan::{Engine, EngineCache};
 use ropeway_vfs::{
-    CacheMode, Create, Error, ErrorKind, File, FileId, Kind, Metadata, Name, OpenOptions, RelPath,
+    CacheMode, Create, Error, ErrorKind, File, FileId, Kind, Metadata, Name, OpenOptions, RelPath, Xattr,
 };
 
 use crate::context::{Context, token_of};
@@ -21,6 +21,8 @@ use crate::stream::{Stream, Streamed};
 /// From this size on, `--cache auto` leaves the page cache as it was: smaller copies fit any cache and are often read
 /// again at once.
 const CACHE_LEAVE_MIN: u64 = 32 << 20;
+/// Files of this size are flushed when they are complete, on a server. A guess: many times the flush of its journal.
+const FLUSH_AT_ONCE_MIN: u64 = 16 << 20;
 /// A file that changed while it was read is read once more if it is not larger than this.
 const REREAD_MAX: u64 = 64 << 20;
 /// Files from this size on have a record in the journal.
@@ -145,7 +147,7 @@ async fn attempt(context: &Arc<Context>, task: &FileTask) -> Result<(), (Error, 
     loop {
         let source = open_source(task, cache.source).await?;
         let before = match source.at_open() {
-            Some(metadata) => metadata,
+            Some(metadata) => with_listed(metadata, &task.metadata),
             None => source.metadata().await.map_err(on_source)?,
         };
         let start = resume_from(context, task, &spot, &before).await;
@@ -158,7 +160,10 @@ async fn attempt(context: &Arc<Context>, task: &FileTask) -> Result<(), (Error, 
         }
         let target = open_target(context, task, &spot, start, cache.target).await?;
         let streamed = move_data(context, task, (&source, &target), &landing, &before, start).await?;
-        let after = source.metadata().await.map_err(on_source)?;
+        // Together: either may be a round trip.
+        let (after, xattrs) =
+            futures_util::future::join(source.metadata(), xattrs(context, task, &source, &before)).await;
+        let after = after.map_err(on_source)?;
         let changed =
             after.size != before.size || after.modified != before.modified || streamed.size != before.size;
         if changed && rereads > 0 {
@@ -176,7 +181,7 @@ async fn attempt(context: &Arc<Context>, task: &FileTask) -> Result<(), (Error, 
                 .await
                 .map_err(on_target)?;
         }
-        complete(context, task, (&source, &target), &before).await?;
+        complete(context, &target, &before, xattrs?).await?;
         finish(context, task, &spot, streamed.hash, streamed.size).await?;
         landing.commit();
         if changed {
@@ -187,6 +192,29 @@ async fn attempt(context: &Arc<Context>, task: &FileTask) -> Result<(), (Error, 
         }
         return Ok(());
     }
+}
+
+/// What an open told of a file, and what only the listing before it told, if the file is still the same.
+fn with_listed(mut opened: Metadata, listed: &Metadata) -> Metadata {
+    let same =
+        (opened.modified, opened.changed, opened.size) == (listed.modified, listed.changed, listed.size);
+    if same && opened.has_xattrs.is_none() {
+        opened.has_xattrs = listed.has_xattrs;
+    }
+    opened
+}
+
+/// The extended attributes to copy; `None`: as they are.
+async fn xattrs(
+    context: &Context,
+    task: &FileTask,
+    source: &Arc<dyn File>,
+    before: &Metadata,
+) -> Result<Option<Vec<Xattr>>, (Error, bool)> {
+    if !context.wants_xattrs(&*task.folder.root().root.source, before) {
+        return Ok(None);
+    }
+    source.xattrs().await.map(Some).map_err(on_source)
 }
 
 fn on_source(error: Error) -> (Error, bool) {
@@ -409,19 +437,21 @@ async fn move_data(
 /// Attributes, when data and length are there: times last.
 async fn complete(
     context: &Context,
-    task: &FileTask,
-    (source, target): (&Arc<dyn File>, &Arc<dyn File>),
+    target: &Arc<dyn File>,
     before: &Metadata,
+    xattrs: Option<Vec<Xattr>>,
 ) -> Result<(), (Error, bool)> {
-    let xattrs = if context.wants_xattrs(&*task.folder.root().root.source, before) {
-        Some(source.xattrs().await.map_err(on_source)?)
-    } else {
-        None
-    };
     let change = context.change_of_file(before, xattrs);
-    let finished = target.finish(&change, context.flushes_each()).await;
+    let flushes = context.flushes_each() || flushes_at_once(context, before.size);
+    let finished = target.finish(&change, flushes).await;
     context.lose(&finished.map_err(on_target)?);
     Ok(())
+}
+
+/// Whether a file is flushed with its last step, though all are before the end: a server does it in the same round trip,
+/// and of a long file it has most on its disk.
+fn flushes_at_once(context: &Context, size: u64) -> bool {
+    context.wants_durable() && context.target.capabilities().is_remote() && size >= FLUSH_AT_ONCE_MIN
 }
 
 /// Gives a file its length where the data did not: a hole at the end, or old content beyond it.
@@ -467,6 +497,7 @@ async fn finish(
             token: Some(token),
             size,
             shown: task.shown(),
+            change: None,
         });
     } else if !spot.direct {
         if context.wants_durable() && task.link.is_some() && !context.flushes_each() {

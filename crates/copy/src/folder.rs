@@ -135,16 +135,22 @@ async fn finish(context: &Arc<Context>, mut folder: FolderInner) {
             (Some(change), Some(((_, to), parent))) if !sweeps && !context.postpones() => {
                 finish_named(context, &folder, &change, (&parent, &to)).await;
             }
+            // Together later, where each is a round trip.
+            (Some(change), Some(((from, to), parent)))
+                if !sweeps && context.target.capabilities().is_remote() =>
+            {
+                name(context, &parent, from, to, Some(Box::new(change))).await;
+            }
             (change, staging) => {
                 if let Some(change) = change {
                     let set = context.target.set_metadata(&folder.path, &change).await;
-                    has_attributes(context, &folder, set).await;
+                    has_attributes(context, &folder.shown, set).await;
                 }
                 if sweeps {
                     sweep(context, &folder.path).await;
                 }
                 if let Some(((from, to), parent)) = staging {
-                    name(context, &parent, from, to).await;
+                    name(context, &parent, from, to, None).await;
                 }
             }
         }
@@ -170,6 +176,9 @@ async fn change_of(context: &Context, folder: &mut FolderInner) -> Option<Metada
     } else {
         None
     };
+    // Servers give a new folder none; asking them would be a round trip.
+    let is_new = folder.existing.is_none() && context.target.capabilities().is_remote();
+    let xattrs = xattrs.filter(|xattrs| !is_new || !xattrs.is_empty());
     let mut change = context.change_of(&metadata, xattrs);
     if change.mode.is_none() && folder.existing.is_none() && context.target.capabilities().modes {
         change.mode = Some(0o755);
@@ -177,10 +186,11 @@ async fn change_of(context: &Context, folder: &mut FolderInner) -> Option<Metada
     Some(change)
 }
 
-async fn has_attributes(context: &Context, folder: &FolderInner, set: Result<Vec<Loss>, Error>) {
+/// Counts what setting a folder's attributes came to.
+pub(crate) async fn has_attributes(context: &Context, shown: &RelPath, set: Result<Vec<Loss>, Error>) {
     match set {
         Ok(losses) => context.lose(&losses),
-        Err(error) => context.fail(&folder.shown, error, false).await,
+        Err(error) => context.fail(shown, error, false).await,
     }
     context.sync.touched();
 }
@@ -194,14 +204,20 @@ async fn finish_named(
 ) {
     let path = parent.path().join(to);
     let (set, named) = context.target.finish_dir(&folder.path, change, &path).await;
-    has_attributes(context, folder, set).await;
+    has_attributes(context, &folder.shown, set).await;
     if let Err(error) = named {
         context.fail(&parent.shown(to), error, false).await;
     }
 }
 
 /// Gives a filled folder its final name: behind the next checkpoint when durability is wanted.
-async fn name(context: &Arc<Context>, parent: &Arc<Folder>, from: Name, to: Name) {
+async fn name(
+    context: &Arc<Context>,
+    parent: &Arc<Folder>,
+    from: Name,
+    to: Name,
+    change: Option<Box<MetadataChange>>,
+) {
     let shown = parent.shown(&to);
     let rename = PendingRename {
         folder: Arc::clone(parent),
@@ -211,6 +227,7 @@ async fn name(context: &Arc<Context>, parent: &Arc<Folder>, from: Name, to: Name
         token: None,
         size: 0,
         shown,
+        change,
     };
     if context.postpones() {
         context.sync.postpone(rename);

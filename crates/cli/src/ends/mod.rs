@@ -63,6 +63,16 @@ pub(crate) struct Ends {
     pub(crate) target_exists: bool,
 }
 
+impl Ends {
+    /// Whether one of them is a share.
+    pub(crate) fn are_far(&self) -> bool {
+        let sources = self.sources.iter().map(|source| &source.tree);
+        sources
+            .chain([&self.target_tree])
+            .any(|place| matches!(place, Place::Remote(_)))
+    }
+}
+
 /// What `resolve` needs to know beside the paths.
 pub(crate) struct Circumstances<'a> {
     /// The rule for DST.

@@ -19,8 +19,10 @@ use super::{EndReason, Ticket};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Leaving {
     No,
-    /// Answers are awaited.
-    Draining,
+    /// What is queued goes first, and what is owed is awaited or not.
+    Draining {
+        waits: bool,
+    },
     /// It was said.
     Said,
 }
@@ -119,15 +121,21 @@ impl Connection {
     /// Goes in good order: what was submitted is still sent and what is owed awaited; then the shares entered here are left
     /// and the session is ended, on all its channels ([MS-SMB2] 3.2.4.22, 3.2.4.23). Nothing more can be submitted. Comes
     /// to [`EndReason::LoggedOff`], or whatever else ends the connection first; the caller bounds how long it waits.
-    pub fn log_off(&mut self) {
+    ///
+    /// Without `waits` the farewell does not wait for what is owed: servers take requests in their order, and whoever is
+    /// in a hurry may close the connection behind it.
+    pub fn log_off(&mut self, waits: bool) {
         if self.ended.is_none() && self.leaving == Leaving::No {
-            self.leaving = Leaving::Draining;
+            self.leaving = Leaving::Draining { waits };
         }
     }
 
     /// With nothing left to send: whether there are words of farewell.
     pub(super) fn say_farewell(&mut self) -> bool {
-        if self.leaving != Leaving::Draining || self.table.owed() > 0 || !self.queue.is_empty() {
+        let Leaving::Draining { waits } = self.leaving else {
+            return false;
+        };
+        if (waits && self.table.owed() > 0) || !self.queue.is_empty() {
             return false;
         }
         self.leaving = Leaving::Said;

@@ -118,7 +118,7 @@ fn whoever_goes_says_so_in_one_round_trip() {
         }
         let under_way = world.open.len();
         let before = world.replied + world.dropped;
-        world.client.log_off();
+        world.client.log_off(true);
         let refused = world.client.submit(Chain::one(echo())).unwrap_err().0;
         assert_eq!(refused, Misuse::Ended);
         world.settle();
@@ -139,7 +139,7 @@ fn whoever_goes_says_so_in_one_round_trip() {
 #[test]
 fn farewell_is_one_transmit() {
     let mut world = World::ready(config(), Setup::default());
-    world.client.log_off();
+    world.client.log_off(true);
     let transmit = world.client.poll_transmit().unwrap();
     assert_eq!(transmit.len(), 2 * (4 + 64 + 4));
     assert!(world.client.poll_transmit().is_none());
@@ -150,10 +150,21 @@ fn farewell_is_one_transmit() {
 }
 
 #[test]
+fn in_a_hurry_nothing_owed_is_awaited() {
+    for waits in [true, false] {
+        let mut world = World::ready(config(), Setup::default());
+        world.client.submit(Chain::one(echo())).unwrap();
+        assert!(world.client.poll_transmit().is_some());
+        world.client.log_off(waits);
+        assert_eq!(world.client.poll_transmit().is_some(), !waits);
+    }
+}
+
+#[test]
 fn without_a_session_there_is_nobody_to_take_leave_of() {
     let mut world = World::new(config(), Setup::default());
     world.settle();
-    world.client.log_off();
+    world.client.log_off(true);
     world.settle();
     assert_eq!(world.client.ended(), Some(EndReason::LoggedOff));
 }

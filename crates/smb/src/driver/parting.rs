@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ropeway_smb_proto::client::Ticket;
 
-use super::Driver;
+use super::{Driver, Pending};
 use crate::channel::Side;
 
 /// How long the end of a client waits for answers that are owed, that to LOGOFF included. A guess.
@@ -45,14 +45,15 @@ impl Driver {
         if self.now() >= until {
             return true;
         }
-        if !self.pending.is_empty() || !self.staged.is_empty() {
+        let is_awaited = |pending: &Pending| self.waits || pending.answer.is_some();
+        if self.pending.values().any(is_awaited) || !self.staged.is_empty() {
             return false;
         }
         if !self.has_left {
             self.has_left = true;
             self.is_last = self.shared.common.leave();
             if self.is_last {
-                self.connection.log_off();
+                self.connection.log_off(self.waits);
                 self.turn();
             }
         }

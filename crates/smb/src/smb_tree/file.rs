@@ -240,7 +240,13 @@ impl SmbFile {
     /// Attributes, then a flush: in one round trip, unless there is more to it.
     async fn set_and_flush(&self, change: &MetadataChange) -> Result<Vec<Loss>> {
         let basic = map::change(change, false);
-        let is_plain = self.writable && change.xattrs.is_none() && !self.sparse.load(Ordering::Acquire);
+        // A new file has none.
+        let is_first = self.is_new() && !self.has_attributes.load(Ordering::Acquire);
+        let no_xattrs = match &change.xattrs {
+            Some(xattrs) => is_first && xattrs.is_empty(),
+            None => true,
+        };
+        let is_plain = self.writable && no_xattrs && !self.sparse.load(Ordering::Acquire);
         let Some(basic) = basic.filter(|_| is_plain) else {
             let losses = self.set(change).await?;
             self.flush().await?;
@@ -268,8 +274,7 @@ impl SmbFile {
         }
         let mut losses = map::losses(change);
         let tree = &self.tree;
-        let is_new = self.handle().created().action == CreateAction::CREATED;
-        let is_first = is_new && !self.has_attributes.swap(true, Ordering::AcqRel);
+        let is_first = self.is_new() && !self.has_attributes.swap(true, Ordering::AcqRel);
         let sddl = match &change.xattrs {
             Some(xattrs) => tree.set_xattrs(&self.path, xattrs, is_first, &mut losses).await?,
             None => None,
@@ -286,6 +291,10 @@ impl SmbFile {
             tree.set_sddl(&self.path, sddl, &mut losses).await?;
         }
         Ok(losses)
+    }
+
+    fn is_new(&self) -> bool {
+        self.handle().created().action == CreateAction::CREATED
     }
 
     /// The length, as far as it is known without asking.
