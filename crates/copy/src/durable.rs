@@ -5,6 +5,10 @@
 //! records the moment, and the third counter moves. Checkpoints run every [`CHECKPOINT_EVERY`], or earlier when
 //! dirty data reaches its bound, so write-back starts early and the last sync is short.
 //!
+//! *Dirty* is what was written and is not known to be on the device. There is one count of it for the target, which
+//! every writer waits on: what open files wrote beyond what write-back settled, what small files and closed ones left
+//! behind, and what a running sync is about to write. Only the device takes from it, by a settled window or a sync.
+//!
 //! The order for every replaced file is: data, sync, rename. So a power cut leaves either the old or the new file
 //! under the name, never a hole.
 
@@ -32,7 +36,7 @@ const DIRTY_BOUND_MIN: u64 = 64 << 20;
 /// Dirty bytes allowed on a fast one: what is not yet written when it seems done must not take long.
 const DIRTY_BOUND_MAX: u64 = 1 << 30;
 /// Seconds of the device's own speed that may be dirty.
-const DIRTY_SECONDS: f64 = 2.0;
+const DIRTY_SECONDS: f64 = 1.0;
 /// Bytes below which a sync says nothing of the device's speed.
 const RATE_SAMPLE_MIN: u64 = 8 << 20;
 /// The device's speed is that of about so many bytes: one sync alone may write what came while it ran, and the next one
@@ -75,15 +79,22 @@ pub(crate) struct OpenFile {
     settled: AtomicU64,
     /// Every byte below is durable by a checkpoint.
     durable: AtomicU64,
+    /// Bytes written in this run, in whatever order, ...
+    sent: AtomicU64,
+    /// ... and how many of them are not dirty any more, or are counted elsewhere.
+    clean: AtomicU64,
 }
 
 /// State of durability; all methods are called from many tasks.
 pub(crate) struct SyncControl {
     bound: AtomicU64,
     bound_fixed: bool,
-    dirty_small: AtomicU64,
+    /// Dirty bytes of files that are open.
+    dirty_open: AtomicU64,
+    /// Dirty bytes of small files and of those that are closed.
+    dirty_closed: AtomicU64,
     /// Those of them that a running sync writes.
-    syncing_small: AtomicU64,
+    syncing_closed: AtomicU64,
     /// Bytes written to the device lately and the seconds that took.
     speed: Mutex<(f64, f64)>,
     dirty_tree: AtomicBool,
@@ -102,8 +113,9 @@ impl SyncControl {
         Self {
             bound: AtomicU64::new(dirty_max.unwrap_or(DIRTY_BOUND_FIRST)),
             bound_fixed: dirty_max.is_some(),
-            dirty_small: AtomicU64::new(0),
-            syncing_small: AtomicU64::new(0),
+            dirty_open: AtomicU64::new(0),
+            dirty_closed: AtomicU64::new(0),
+            syncing_closed: AtomicU64::new(0),
             speed: Mutex::default(),
             dirty_tree: AtomicBool::new(false),
             held: AtomicBool::new(false),
@@ -151,19 +163,45 @@ impl SyncControl {
     /// Counts bytes written by small files; starts a checkpoint when half the bound is reached.
     pub(crate) fn wrote_small(&self, bytes: u64) {
         self.touched();
-        let dirty = self.dirty_small.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        self.left_dirty(bytes);
+    }
+
+    /// Counts bytes of a file that nobody follows any more.
+    fn left_dirty(&self, bytes: u64) {
+        let dirty = self.dirty_closed.fetch_add(bytes, Ordering::AcqRel) + bytes;
         if dirty >= self.bound() / 2 {
             self.wake.notify_one();
         }
+    }
+
+    /// Counts bytes written to an open file.
+    pub(crate) fn wrote(&self, open: &OpenFile, bytes: u64) {
+        self.dirty_open.fetch_add(bytes, Ordering::AcqRel);
+        open.sent.fetch_add(bytes, Ordering::AcqRel);
+    }
+
+    /// The first `sent` bytes written to an open file are not dirty any more; how many were until now.
+    pub(crate) fn cleaned(&self, open: &OpenFile, sent: u64) -> u64 {
+        let before = open.clean.fetch_max(sent, Ordering::AcqRel);
+        let bytes = sent.saturating_sub(before);
+        self.dirty_open.fetch_sub(bytes, Ordering::AcqRel);
+        bytes
     }
 
     fn is_held(&self) -> bool {
         self.held.load(Ordering::Acquire)
     }
 
-    fn has_room(&self) -> bool {
-        let dirty = self.dirty_small.load(Ordering::Relaxed) + self.syncing_small.load(Ordering::Relaxed);
+    /// Whether more may be written now.
+    pub(crate) fn has_room(&self) -> bool {
+        let dirty = [&self.dirty_open, &self.dirty_closed, &self.syncing_closed];
+        let dirty: u64 = dirty.iter().map(|bytes| bytes.load(Ordering::Acquire)).sum();
         dirty < self.bound() && lock(&self.pending).len() < PENDING_MAX
+    }
+
+    /// Whether a checkpoint would make anything durable.
+    fn has_work(&self) -> bool {
+        self.is_touched() || self.dirty_closed.load(Ordering::Acquire) > 0 || !lock(&self.open).is_empty()
     }
 
     /// Waits until dirty data is below its bound.
@@ -218,8 +256,12 @@ impl SyncControl {
             written: AtomicU64::new(written),
             settled: AtomicU64::new(written),
             durable: AtomicU64::new(written),
+            sent: AtomicU64::new(0),
+            clean: AtomicU64::new(0),
         });
-        lock(&self.open).insert(token, Arc::clone(&open));
+        // That of an earlier try.
+        let before = lock(&self.open).insert(token, Arc::clone(&open));
+        self.unfollow(before);
         open
     }
 
@@ -244,7 +286,16 @@ impl SyncControl {
     pub(crate) fn closed(&self, token: Token) {
         // In this order: a checkpoint that does not see the file any more syncs the whole tree.
         self.touched();
-        lock(&self.open).remove(&token);
+        let open = lock(&self.open).remove(&token);
+        self.unfollow(open);
+    }
+
+    /// What a file left dirty is counted on without it.
+    fn unfollow(&self, open: Option<Arc<OpenFile>>) {
+        if let Some(open) = open {
+            let left = self.cleaned(&open, open.sent.load(Ordering::Acquire));
+            self.left_dirty(left);
+        }
     }
 
     pub(crate) fn postpone(&self, rename: PendingRename) {
@@ -288,8 +339,7 @@ pub(crate) async fn run_checkpoints(context: Arc<Context>, mut stop: oneshot::Re
             () = context.sync.wake.notified() => {}
             () = tokio::time::sleep(CHECKPOINT_EVERY) => {}
         }
-        let open = !lock(&context.sync.open).is_empty();
-        if context.sync.is_touched() || open {
+        if context.sync.has_work() {
             checkpoint(&context).await;
         }
     }
@@ -304,7 +354,7 @@ pub(crate) async fn checkpoint(context: &Context) {
         return;
     };
     // A long sync has written most of what came while it ran, too: what took its time is called durable with it.
-    let more = context.sync.dirty_small.load(Ordering::Acquire) > 0;
+    let more = context.sync.dirty_closed.load(Ordering::Acquire) > 0;
     let synced = if more && start.elapsed() > LONG_SYNC {
         sync_written(context).await
     } else {
@@ -320,7 +370,15 @@ struct Synced {
     landed: u64,
     files: u64,
     before: Option<Timestamp>,
-    open: Vec<(Token, Arc<OpenFile>, u64)>,
+    open: Vec<OpenPart>,
+}
+
+/// An open file as of a sync's begin.
+struct OpenPart {
+    token: Token,
+    open: Arc<OpenFile>,
+    written: u64,
+    sent: u64,
 }
 
 /// Syncs what was written before this call, and names what waited for that. `None` after an error, which ends the job.
@@ -330,14 +388,21 @@ async fn sync_written(context: &Context) -> Option<Synced> {
     let files = context.live.files_done.load(Ordering::Acquire);
     let before = control.watermark();
     let renames = std::mem::take(&mut *lock(&control.pending));
-    let open: Vec<(Token, Arc<OpenFile>, u64)> = lock(&control.open)
+    let dirty_open = control.dirty_open.load(Ordering::Acquire);
+    let open: Vec<OpenPart> = lock(&control.open)
         .iter()
-        .map(|(token, open)| (*token, Arc::clone(open), open.written.load(Ordering::Acquire)))
+        .map(|(token, open)| OpenPart {
+            token: *token,
+            open: Arc::clone(open),
+            written: open.written.load(Ordering::Acquire),
+            sent: open.sent.load(Ordering::Acquire),
+        })
         .collect();
-    let dirty_small = control.dirty_small.swap(0, Ordering::AcqRel);
-    control.syncing_small.store(dirty_small, Ordering::Release);
+    let touched = control.dirty_tree.swap(false, Ordering::AcqRel);
+    let dirty_closed = control.dirty_closed.swap(0, Ordering::AcqRel);
+    control.syncing_closed.store(dirty_closed, Ordering::Release);
     control.room.notify_waiters();
-    let whole_tree = control.dirty_tree.swap(false, Ordering::AcqRel) || !renames.is_empty();
+    let whole_tree = touched || dirty_closed > 0 || !renames.is_empty();
     let start = tokio::time::Instant::now();
     let synced = if !context.wants_durable() {
         Ok(())
@@ -346,8 +411,11 @@ async fn sync_written(context: &Context) -> Option<Synced> {
     } else {
         control.awaiting(sync_open(&open)).await
     };
-    control.observe(dirty_small, start.elapsed());
-    control.syncing_small.store(0, Ordering::Release);
+    control.observe(dirty_open + dirty_closed, start.elapsed());
+    control.syncing_closed.store(0, Ordering::Release);
+    for part in &open {
+        control.cleaned(&part.open, part.sent);
+    }
     control.room.notify_waiters();
     if let Err(error) = synced {
         let error = write_back_failed(error);
@@ -376,23 +444,23 @@ fn publish(context: &Context, synced: &Synced) {
     let live = &context.live;
     live.bytes_durable.fetch_max(synced.landed, Ordering::AcqRel);
     live.files_durable.fetch_max(synced.files, Ordering::AcqRel);
-    for (_, open, written) in &synced.open {
-        open.durable.fetch_max(*written, Ordering::AcqRel);
-        context.sync.settled(open, 0, live);
+    for part in &synced.open {
+        part.open.durable.fetch_max(part.written, Ordering::AcqRel);
+        context.sync.settled(&part.open, 0, live);
     }
     if let (Some(journal), Some(before)) = (&context.journal, synced.before) {
         let files = synced
             .open
             .iter()
-            .map(|(token, _, written)| (*token, *written))
+            .map(|part| (part.token, part.written))
             .collect();
         context.journalled(Some(journal.durable(before, files)));
     }
 }
 
-async fn sync_open(open: &[(Token, Arc<OpenFile>, u64)]) -> Result<(), Error> {
-    for (_, open, _) in open {
-        open.file.sync(true).await?;
+async fn sync_open(open: &[OpenPart]) -> Result<(), Error> {
+    for part in open {
+        part.open.file.sync(true).await?;
     }
     Ok(())
 }
@@ -470,6 +538,37 @@ async fn renamed(context: &Context, rename: &PendingRename, result: Result<(), E
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn what_a_closed_file_left_dirty_stays_counted_until_a_sync() {
+        let control = SyncControl::new(Some(100));
+        let tree = ropeway_vfs::MemoryTree::new();
+        let file = {
+            use ropeway_vfs::{CacheMode, Create, OpenOptions, Tree as _};
+            let path = RelPath::root().join(&Name::new(b"file").unwrap());
+            let options = OpenOptions::write(Create::New, CacheMode::Keep);
+            tree.open(&path, options).await.unwrap()
+        };
+        let open = control.opened(1, Arc::clone(&file), 0);
+        control.wrote(&open, 90);
+        assert_eq!(control.cleaned(&open, 30), 30, "a window is on the device");
+        assert_eq!(control.cleaned(&open, 20), 0, "an older one adds nothing");
+        control.wrote_small(39);
+        assert!(control.has_room());
+        control.wrote(&open, 1);
+        assert!(!control.has_room(), "open and small files share the bound");
+        // Another try of the same file, then its end.
+        let again = control.opened(1, file, 0);
+        assert!(!control.has_room());
+        control.wrote(&again, 5);
+        control.closed(1);
+        control.closed(1);
+        assert_eq!(control.dirty_open.load(Ordering::Relaxed), 0);
+        assert_eq!(control.dirty_closed.load(Ordering::Relaxed), 61 + 39 + 5);
+        // A sync that began before the close ends after it.
+        assert_eq!(control.cleaned(&again, 5), 0);
+        assert!(control.has_work());
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_sync_that_writes_keep_from_ending_holds_them() {

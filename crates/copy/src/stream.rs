@@ -126,7 +126,14 @@ impl Stream<'_> {
         let result = self.drive(&mut state).await;
         // Orphaned operations would write on while the file is retried or removed; those that hang are left alone.
         let hangs = matches!(&result, Err((error, _)) if error.kind == ErrorKind::TimedOut);
-        while !hangs && !self.context.stopped() && state.in_flight.next().await.is_some() {}
+        while !hangs
+            && !self.context.stopped()
+            && let Some(io) = state.in_flight.next().await
+        {
+            if let Ok(Io::Settled { upto, bytes, .. }) = io {
+                self.settled(&mut state, upto, bytes);
+            }
+        }
         self.journal(&mut state, true);
         result?;
         let size = state.transfer.size();
@@ -153,13 +160,17 @@ impl Stream<'_> {
             if self.context.stopped() {
                 return Err((cancelled(Op::Write, self.target.path()), false));
             }
-            if !state.windows.is_over(self.dirty_bound()) && self.issue(state).await? {
+            let room = self.has_room(state);
+            if room && !state.windows.is_over(self.dirty_bound()) && self.issue(state).await? {
                 return Ok(());
             }
+            // Without room nothing may be in flight; then it is the device that takes its time, not this file.
+            let moving = room || !state.in_flight.is_empty();
             let io = tokio::select! {
-                io = state.in_flight.next() => io,
+                io = state.in_flight.next(), if moving => io,
+                () = self.context.sync.wait_for_room(self.context), if !room => continue,
                 () = self.context.cancel.cancelled() => continue,
-                () = self.too_long() => return Err(self.timed_out(state)),
+                () = self.too_long(), if moving => return Err(self.timed_out(state)),
             };
             match io {
                 Some(io) => self.done(state, io?),
@@ -187,6 +198,17 @@ impl Stream<'_> {
         (Error::new(op, file.path(), ErrorKind::TimedOut), on_source)
     }
 
+    /// Whether what is dirty on the whole target allows this file to go on; one that is whole may end.
+    fn has_room(&self, state: &State<'_>) -> bool {
+        let is_whole = || state.transfer.contiguous() >= state.transfer.size();
+        !self.is_counted() || self.context.sync.has_room() || is_whole()
+    }
+
+    /// Whether what this file leaves dirty is for checkpoints to sync.
+    fn is_counted(&self) -> bool {
+        self.write_back && self.context.wants_durable() && !self.context.flushes_each()
+    }
+
     fn dirty_bound(&self) -> u64 {
         let shared = self.context.sync.bound() / self.context.streams_max as u64;
         if self.write_back {
@@ -196,7 +218,7 @@ impl Stream<'_> {
         }
     }
 
-    /// Starts whatever the transfer asks for now; whether it is done.
+    /// Starts what the transfer asks for, one thing at least, for as long as there is room; whether it is done.
     async fn issue<'s>(&'s self, state: &mut State<'s>) -> Result<bool, (Error, bool)> {
         loop {
             match state.transfer.poll() {
@@ -207,6 +229,7 @@ impl Stream<'_> {
                         .await
                         .map_err(|error| (error, true))?;
                     state.transfer.extent(extent);
+                    continue;
                 }
                 Step::Read { offset, length } => {
                     state.reading.insert(offset);
@@ -220,6 +243,9 @@ impl Stream<'_> {
                 }
                 Step::Wait => return Ok(false),
                 Step::Done { .. } => return Ok(true),
+            }
+            if !self.has_room(state) {
+                return Ok(false);
             }
         }
     }
@@ -313,17 +339,28 @@ impl Stream<'_> {
                     add_wait(&live.waits.target, span);
                     self.context.sync.observe(bytes, span);
                 }
-                state.windows.settled(bytes);
-                if self.size >= LONG_MIN {
-                    self.context.sync.settled(&self.open, upto, live);
-                }
+                self.settled(state, upto, bytes);
             }
         }
         self.tend_windows(state);
     }
 
+    /// The oldest window is on the device, and with it all below `upto`.
+    fn settled(&self, state: &mut State<'_>, upto: u64, bytes: u64) {
+        let sent = state.windows.settled(bytes);
+        if self.is_counted() {
+            self.context.sync.cleaned(&self.open, sent);
+        }
+        if self.size >= LONG_MIN {
+            self.context.sync.settled(&self.open, upto, &self.context.live);
+        }
+    }
+
     /// After each write: counters, journal, tuner.
     fn progressed(&self, state: &mut State<'_>, length: u64) {
+        if self.is_counted() {
+            self.context.sync.wrote(&self.open, length);
+        }
         let contiguous = state.transfer.contiguous().min(self.size);
         self.open.written.store(contiguous, Ordering::Release);
         if contiguous > state.landed {

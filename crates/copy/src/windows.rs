@@ -18,6 +18,8 @@ pub(crate) struct Windows {
     /// Started windows: offset, length, bytes written in it.
     started: VecDeque<(u64, u64, u64)>,
     dirty: u64,
+    /// Bytes of all windows that are on the device.
+    clean: u64,
     settling: bool,
 }
 
@@ -31,6 +33,7 @@ impl Windows {
             to_start: VecDeque::new(),
             started: VecDeque::new(),
             dirty: 0,
+            clean: 0,
             settling: false,
         }
     }
@@ -70,10 +73,12 @@ impl Windows {
         Some(window)
     }
 
-    /// The window waited for, with so many bytes, is on the device.
-    pub(crate) fn settled(&mut self, bytes: u64) {
+    /// The window waited for, with so many bytes, is on the device; how many of the file's bytes are by now.
+    pub(crate) fn settled(&mut self, bytes: u64) -> u64 {
         self.settling = false;
         self.dirty = self.dirty.saturating_sub(bytes);
+        self.clean += bytes;
+        self.clean
     }
 }
 
@@ -93,7 +98,7 @@ mod tests {
         assert_eq!(windows.next_to_start(), Some((0, WINDOW)));
         assert_eq!(windows.next_to_settle(2 * WINDOW), Some((0, WINDOW, WINDOW)));
         assert_eq!(windows.next_to_settle(2 * WINDOW), None, "one at a time");
-        windows.settled(WINDOW);
+        assert_eq!(windows.settled(WINDOW), WINDOW);
         assert_eq!(windows.dirty, 3 * WINDOW);
     }
 }

@@ -8,6 +8,10 @@
 //! the two cannot be told apart (and need not be), and keeps chunky counters from biasing it, as plain least squares
 //! would. What is left to fit is one number: the part of the time that went into bytes.
 //!
+//! Before the increments tell the two apart, that part is what two usual prices make of what was done: sixteen files of
+//! 200 MiB are all bytes, ten thousand of 1 KiB nearly all files. The guess counts as good to a factor of ten in the
+//! ratio of the prices, so it is sure where it hardly matters and soon outvoted where it does.
+//!
 //! Rules for whoever feeds it:
 //! * feed what is *durable* where durability is asked for; counters that a page cache satisfies promise too much;
 //! * leave out what costs next to nothing (skipped files, holes, reflinks), in what is done and in what remains;
@@ -32,13 +36,18 @@ const BIN_SECONDS: f64 = 0.05;
 /// Weight of the oldest increment beside the newest. Half: a device that has become slower shows, and a stall that is
 /// part of its nature is not forgotten (a guess, held by the tests of this module).
 const OLDEST_WEIGHT: f64 = 0.5;
-/// The part of the time that goes into bytes when nothing is known, and how sure that is (one standard deviation).
-const BYTE_PART_PRIOR: (f64, f64) = (0.5, 0.4);
-/// Price of a file, in seconds, before any file was finished: `cp -a` of 100,000 small files takes 3 to 4 s (measured,
-/// see docs/benchmarks.md).
-const FILE_SECONDS_PRIOR: f64 = 35e-6;
-/// Price of a byte, in seconds, before any byte was moved: gigabit Ethernet, 113 MB/s measured (fact sheet, C).
+/// Price of a file, in seconds, before files told: a guess between `cp -a` of small files on a fast disk (35 µs measured,
+/// see docs/benchmarks.md) and the seeks of a slow one (10 ms).
+const FILE_SECONDS_PRIOR: f64 = 100e-6;
+/// Price of a byte, in seconds, before bytes told: gigabit Ethernet, 113 MB/s measured (fact sheet, C).
 const BYTE_SECONDS_PRIOR: f64 = 1.0 / 113e6;
+/// One standard deviation of the ratio of these two, as a factor: from 1 KiB a file (a stick of 10 MB/s and a quick
+/// processor) to 1 MiB (a disk's seek) is ten to each side of what they say, and more.
+const RATIO_FACTOR: f64 = 10.0;
+/// How much one step is expected to scatter, as a part of its length, before steps told: a checkpoint falls anywhere
+/// between two files. It counts as one bin's. Set by the simulations of this module: at 0.3 noise is taken for the price
+/// of files where big ones come first, at 1.0 seeks are learnt too late.
+const STEP_SCATTER_PRIOR: f64 = 0.5;
 /// The range spans this many standard deviations to both sides: nine of ten ends should lie within.
 const RANGE_DEVIATIONS: f64 = 1.64;
 /// Without a second step nothing is known of the scatter: half to twice.
@@ -290,7 +299,8 @@ impl Prices {
 ///
 /// With all sums set to 1, a bin should take `part * bytes + (1 - part) * files`; so `time - files` is to be explained by
 /// `part * (bytes - files)`. The scatter of a bin grows with its length, so its square counts by 1 / length. The prior
-/// decides where bytes and files always came in the same proportion.
+/// decides where bytes and files always came in the same proportion, and before there are bins enough to tell scatter
+/// from prices.
 fn byte_part(bins: &[Bin], weights: &[f64], sum: Bin) -> (f64, f64) {
     let rows = || {
         bins.iter().zip(weights).map(|(bin, weight)| {
@@ -304,17 +314,25 @@ fn byte_part(bins: &[Bin], weights: &[f64], sum: Bin) -> (f64, f64) {
         xx += weight * x * x;
         xy += weight * x * y;
     }
-    let (prior, prior_deviation) = BYTE_PART_PRIOR;
+    let (prior, prior_deviation) = byte_part_prior(sum);
     let prior_variance = prior_deviation * prior_deviation;
     if xx <= f64::EPSILON {
         return (prior, prior_deviation);
     }
     let free = (xy / xx).clamp(0.0, 1.0);
     let squares: f64 = rows().map(|(weight, x, y)| weight * (y - free * x).powi(2)).sum();
-    let freedom = (bins.len() as f64 - 1.0).max(1.0);
-    // Never quite zero, so that the prior always breaks a tie.
-    let variance = (squares / freedom).max(1e-12);
+    let scatter = STEP_SCATTER_PRIOR * STEP_SCATTER_PRIOR / bins.len() as f64;
+    let variance = (squares + scatter) / (bins.len() as f64);
     let strength = variance / prior_variance;
     let part = ((xy + strength * prior) / (xx + strength)).clamp(0.0, 1.0);
     (part, (variance / (xx + strength)).sqrt())
+}
+
+/// The part of the time of `sum` that bytes take at the usual prices, and its standard deviation.
+fn byte_part_prior(sum: Bin) -> (f64, f64) {
+    let ratio = sum.files * FILE_SECONDS_PRIOR / (sum.bytes * BYTE_SECONDS_PRIOR);
+    let part = |ratio: f64| 1.0 / (1.0 + ratio);
+    let expected = part(ratio);
+    let (less, more) = (part(ratio * RATIO_FACTOR), part(ratio / RATIO_FACTOR));
+    (expected, (expected - less).max(more - expected))
 }

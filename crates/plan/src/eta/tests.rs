@@ -179,6 +179,87 @@ fn a_device_with_jitter_and_stalls() {
     assert_held(held);
 }
 
+/// Two hundred and forty big files and two thousand small ones, one kind after the other,
+/// at a price for a byte and a file.
+fn two_kinds(random: &mut Random, big_first: bool, byte_seconds: f64, file_seconds: f64) -> Vec<Done> {
+    let mut sizes: Vec<f64> = (0..240).map(|_| (4.0 + 28.0 * random.unit()) * MIB).collect();
+    let small = (0..2000).map(|_| 1024.0 * (1.0 + 15.0 * random.unit()));
+    if big_first {
+        sizes.extend(small);
+    } else {
+        sizes = small.chain(sizes).collect();
+    }
+    let mut now = 0.3;
+    let price = |bytes: f64| bytes * byte_seconds + file_seconds;
+    let items = sizes.into_iter().map(|bytes| {
+        now += price(bytes) * (0.95 + 0.1 * random.unit());
+        Done { bytes, end: now }
+    });
+    items.collect()
+}
+
+const DEVICE_BYTE: f64 = 1.0 / 40e6;
+
+/// Sixteen big files say nothing of what a file costs; taken for files' time, theirs made a copy of a minute one of
+/// half an hour.
+#[test]
+fn big_files_first_where_bytes_limit() {
+    for seed in 0..SEEDS {
+        let items = two_kinds(&mut Random(seed), true, DEVICE_BYTE, 35e-6);
+        check(seed, "big first, at once", &items, AT_ONCE, true);
+        check(seed, "big first, steps", &items, STEPS, true);
+    }
+}
+
+/// What one estimate says when so many items are done, and the truth, in seconds to go.
+fn told_after(items: &[Done], done: usize) -> (Eta, f64) {
+    let mut estimator = EtaEstimator::new();
+    let (mut bytes, mut next, mut now) = (0.0, 0, 0.0);
+    while next < done {
+        while next < items.len() && items[next].end <= now {
+            bytes += items[next].bytes;
+            next += 1;
+        }
+        estimator.observe(Duration::from_secs_f64(now), bytes as u64, next as u64);
+        now += 0.25;
+    }
+    let rest: f64 = items[next..].iter().map(|item| item.bytes).sum();
+    let eta = estimator
+        .estimate(rest as u64, (items.len() - next) as u64)
+        .unwrap();
+    (eta, items.last().unwrap().end - (now - 0.25))
+}
+
+/// A disk that seeks 10 ms for each file: nothing tells that before the small ones come, but three hundred of them do.
+#[test]
+fn big_files_first_where_seeks_limit() {
+    for seed in 0..SEEDS {
+        let items = two_kinds(&mut Random(seed), true, DEVICE_BYTE, 10e-3);
+        let (eta, left) = told_after(&items, 240 + 300);
+        assert!(
+            (eta.seconds - left).abs() < 0.1 * left,
+            "seed {seed}: {eta:?} for {left:.1}"
+        );
+    }
+}
+
+/// The other way round the small ones are known and the big ones are not: the range says so, and is right a few files
+/// later.
+#[test]
+fn small_files_first() {
+    for file_seconds in [35e-6, 10e-3] {
+        for seed in 0..SEEDS {
+            let items = two_kinds(&mut Random(seed), false, DEVICE_BYTE, file_seconds);
+            let (eta, left) = told_after(&items, 2000 + 20);
+
+            assert!(
+                (eta.seconds - left).abs() < 0.1 * left,
+                "seed {seed}: {eta:?} for {left:.1}"
+            );
+        }
+    }
+}
+
 /// First the tiny files, then one large one: nothing can be known of bytes, and the range says so.
 #[test]
 fn a_range_is_wide_where_nothing_is_known() {
