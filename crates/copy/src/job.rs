@@ -26,11 +26,8 @@ use crate::{count, delete, walk, watch};
 /// Blocks of the pool for `auto`: two files with eight blocks in flight each, and some that wait for the hash.
 /// 24 x 1 MiB, which with everything else keeps the process below 64 MiB.
 const BLOCKS_AUTO: usize = 24;
-/// The same where an end is a share: a line of 622 Mbit/s and 75 ms holds 5.8 MB and its queue as much again, and TCP
-/// finds its speed sooner where more is asked for (measured there, 100 MB: 2.6 s with 12 in flight, 2.5 s with 28).
+/// The same where an end is a share, which may be far away.
 const BLOCKS_FAR: usize = 36;
-/// Blocks in flight there, of all files together.
-const DEPTH_FAR: usize = 28;
 /// Blocks for the historic engines: one file at a time, at most 8 in flight (Vista).
 const BLOCKS_HISTORIC: usize = 10;
 /// Blocks in flight that the tuner may choose.
@@ -219,11 +216,13 @@ impl Job {
             None
         };
         let block_size = options.engine.block_size_max();
-        let tuner = match crossing {
+        let trees = roots.iter().map(|root| &root.root.source).chain([&target]);
+        let wanted = trees.map(|tree| tree.capabilities().blocks_in_flight).max();
+        let tuner = match wanted {
             // A long line is full from the first second only if enough is asked for at once, and the client's own depth
             // follows the line.
-            Some(_) => Tuner::new(block_size, DEPTH_FAR).starting_deep().pinned(),
-            None => Tuner::new(block_size, DEPTH_MAX),
+            Some(depth @ 1..) if !historic => Tuner::new(block_size, depth).starting_deep().pinned(),
+            _ => Tuner::new(block_size, DEPTH_MAX),
         };
         let batches = target.capabilities().batches_in_flight.max(1);
         let context = Context {

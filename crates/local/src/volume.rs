@@ -88,6 +88,7 @@ fn by_type(root: &OwnedFd, fstype: &str) -> Capabilities {
         creation_times: false,
         batches_in_flight: 2,
         small_in_flight: 1,
+        blocks_in_flight: 0,
         named_streams: false,
     };
     match fstype {

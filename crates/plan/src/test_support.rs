@@ -59,6 +59,7 @@ pub(crate) fn capabilities() -> Capabilities {
         creation_times: false,
         batches_in_flight: 2,
         small_in_flight: 1,
+        blocks_in_flight: 0,
         named_streams: false,
     }
 }

@@ -14,6 +14,7 @@ use ropeway_smb_proto::wire::negotiate::{Capabilities, Dialect};
 use ropeway_smb_proto::wire::session_setup::SessionFlags;
 use ropeway_smb_proto::wire::{Guid, NtStatus};
 
+use crate::depth::FAR;
 use crate::link::Link;
 use crate::look::{Looks, Seen};
 use crate::tree::ShareInner;
@@ -138,6 +139,12 @@ impl Client {
     pub async fn open_channel(&self) -> Result<()> {
         let link = &self.inner.link;
         link.add_channel(&link.session().await?).await
+    }
+
+    /// Whether a round trip to the server takes so long that more is asked for at once.
+    pub(crate) fn is_far(&self) -> bool {
+        let round_trip = self.inner.link.last().round_trip();
+        round_trip.is_some_and(|round_trip| round_trip >= FAR)
     }
 
     /// Where the server is, as given.

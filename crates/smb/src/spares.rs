@@ -9,19 +9,16 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use ropeway_smb_proto::wire::SessionId;
 use ropeway_smb_proto::wire::negotiate::Capabilities;
 use tokio::sync::watch;
 
 use crate::channel::{Common, Side};
+use crate::depth::FAR;
 use crate::link::{Begin, Link, Session};
 use crate::socket::Reached;
 use crate::{Error, Result};
-
-/// Below this round trip a start in the small costs nothing that anybody sees. A guess: nine doublings are 90 ms.
-const ROUND_TRIP_MIN: Duration = Duration::from_millis(10);
 
 /// Connections that wait for a session. Dropped without one, they end.
 pub(crate) struct Spares {
@@ -32,7 +29,7 @@ pub(crate) struct Spares {
 impl Spares {
     /// Begins as many as the options ask for, if the line is long.
     pub(crate) fn begin(link: &Arc<Link>, reached: &Reached, common: &Arc<Common>) -> Self {
-        let together = match reached.round_trip < ROUND_TRIP_MIN {
+        let together = match reached.round_trip < FAR {
             true => 1,
             false => link.options.channels_at_start.min(link.options.channels_max),
         };

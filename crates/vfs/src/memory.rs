@@ -75,6 +75,7 @@ fn capabilities_full() -> Capabilities {
         creation_times: true,
         batches_in_flight: 1,
         small_in_flight: 1,
+        blocks_in_flight: 0,
         named_streams: false,
     }
 }

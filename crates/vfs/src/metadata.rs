@@ -342,6 +342,8 @@ pub struct Capabilities {
     /// Best number of [`put_small`](crate::Tree::put_small) and [`get_small`](crate::Tree::get_small) in flight: 1 on
     /// this machine, hundreds where each call costs a round trip.
     pub small_in_flight: usize,
+    /// Blocks of 1 MiB in flight that fill the way there; 0 where trying tells (see `ropeway_plan::Tuner`).
+    pub blocks_in_flight: usize,
     /// Named streams of a file can be stored; they are seen as extended attributes `user.DosStream.NAME:$DATA`, as
     /// Samba names them. Other attributes may still be refused (see `xattrs`).
     pub named_streams: bool,

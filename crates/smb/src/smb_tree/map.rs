@@ -12,6 +12,11 @@ use crate::{Created, Volume};
 /// Files written or read in one go at once: what a line of 622 Mbit/s and 75 ms holds of files of 32 KiB (180), and some
 /// for the server's own time.
 const SMALL_IN_FLIGHT: usize = 256;
+/// Blocks in flight on a short line. A guess: a server's disk is busy with them.
+pub(super) const BLOCKS_NEAR: usize = 12;
+/// The same on a long one: a line of 622 Mbit/s and 75 ms holds 5.8 MB and its queue as much again, and TCP finds its speed
+/// sooner where more is asked for (measured there, 100 MB: 2.6 s with 12, 2.5 s with 28).
+pub(super) const BLOCKS_FAR: usize = 28;
 /// Folders' worth of work at once.
 const BATCHES_IN_FLIGHT: usize = 16;
 
@@ -187,6 +192,7 @@ pub(super) fn capabilities(volume: &Volume, acls: bool) -> Capabilities {
         page_cache: false,
         batches_in_flight: BATCHES_IN_FLIGHT,
         small_in_flight: SMALL_IN_FLIGHT,
+        blocks_in_flight: BLOCKS_NEAR,
         named_streams: can(FsAttributes::NAMED_STREAMS),
     }
 }

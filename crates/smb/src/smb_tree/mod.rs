@@ -181,6 +181,9 @@ impl SmbTree {
     fn new(share: Share, (base, volume): (&str, &Volume), options: SmbTreeOptions, glance: Glance) -> Self {
         let mut capabilities = map::capabilities(volume, options.acls);
         capabilities.case_sensitive = options.case_sensitive;
+        if share.client().is_far() {
+            capabilities.blocks_in_flight = map::BLOCKS_FAR;
+        }
         let can = |flag| volume.attributes.attributes.contains(flag);
         let base_shown = base.trim_matches(['/', '\\']);
         let description = options.description.clone().unwrap_or_else(|| {
