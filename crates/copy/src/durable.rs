@@ -18,11 +18,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::StreamExt as _;
-use ropeway_vfs::{Error, ErrorKind, File, MetadataChange, Name, RelPath, Timestamp};
+use ropeway_vfs::{Error, ErrorKind, File, Name, RelPath, Timestamp};
 use tokio::sync::{Notify, oneshot};
 
 use crate::context::{Context, lock, wall_clock};
-use crate::folder::{Folder, has_attributes};
+use crate::folder::Folder;
 use crate::journal::Token;
 use crate::progress::Live;
 
@@ -66,8 +66,6 @@ pub(crate) struct PendingRename {
     pub(crate) size: u64,
     /// The path for messages.
     pub(crate) shown: RelPath,
-    /// Attributes that a folder gets together with its name, where that saves a round trip.
-    pub(crate) change: Option<Box<MetadataChange>>,
 }
 
 /// A file being written through blocks, known to checkpoints.
@@ -486,14 +484,7 @@ async fn name_pending(context: &Context, renames: Vec<PendingRename>) {
         let dir = folder.path();
         let named = group.iter().filter(|rename| !rename.replace).map(|rename| async {
             let (from, to) = (dir.join(&rename.from), dir.join(&rename.to));
-            let result = match &rename.change {
-                Some(change) => {
-                    let (set, named) = context.target.finish_dir(&from, change, &to).await;
-                    has_attributes(context, &rename.shown, set).await;
-                    named
-                }
-                None => context.target.rename(&from, &to, false).await,
-            };
+            let result = context.target.rename(&from, &to, false).await;
             renamed(context, rename, result).await;
         });
         // Together where each is a round trip.

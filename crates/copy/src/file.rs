@@ -21,8 +21,6 @@ use crate::stream::{Stream, Streamed};
 /// From this size on, `--cache auto` leaves the page cache as it was: smaller copies fit any cache and are often read
 /// again at once.
 const CACHE_LEAVE_MIN: u64 = 32 << 20;
-/// Files of this size are flushed when they are complete, on a server. A guess: many times the flush of its journal.
-const FLUSH_AT_ONCE_MIN: u64 = 16 << 20;
 /// A file that changed while it was read is read once more if it is not larger than this.
 const REREAD_MAX: u64 = 64 << 20;
 /// Files from this size on have a record in the journal.
@@ -442,16 +440,9 @@ async fn complete(
     xattrs: Option<Vec<Xattr>>,
 ) -> Result<(), (Error, bool)> {
     let change = context.change_of_file(before, xattrs);
-    let flushes = context.flushes_each() || flushes_at_once(context, before.size);
-    let finished = target.finish(&change, flushes).await;
+    let finished = target.finish(&change, context.flushes_each()).await;
     context.lose(&finished.map_err(on_target)?);
     Ok(())
-}
-
-/// Whether a file is flushed with its last step, though all are before the end: a server does it in the same round trip,
-/// and of a long file it has most on its disk.
-fn flushes_at_once(context: &Context, size: u64) -> bool {
-    context.wants_durable() && context.target.capabilities().is_remote() && size >= FLUSH_AT_ONCE_MIN
 }
 
 /// Gives a file its length where the data did not: a hole at the end, or old content beyond it.
@@ -497,7 +488,6 @@ async fn finish(
             token: Some(token),
             size,
             shown: task.shown(),
-            change: None,
         });
     } else if !spot.direct {
         if context.wants_durable() && task.link.is_some() && !context.flushes_each() {

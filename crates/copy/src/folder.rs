@@ -135,12 +135,6 @@ async fn finish(context: &Arc<Context>, mut folder: FolderInner) {
             (Some(change), Some(((_, to), parent))) if !sweeps && !context.postpones() => {
                 finish_named(context, &folder, &change, (&parent, &to)).await;
             }
-            // Together later, where each is a round trip.
-            (Some(change), Some(((from, to), parent)))
-                if !sweeps && context.target.capabilities().is_remote() =>
-            {
-                name(context, &parent, from, to, Some(Box::new(change))).await;
-            }
             (change, staging) => {
                 if let Some(change) = change {
                     let set = context.target.set_metadata(&folder.path, &change).await;
@@ -150,7 +144,7 @@ async fn finish(context: &Arc<Context>, mut folder: FolderInner) {
                     sweep(context, &folder.path).await;
                 }
                 if let Some(((from, to), parent)) = staging {
-                    name(context, &parent, from, to, None).await;
+                    name(context, &parent, from, to).await;
                 }
             }
         }
@@ -187,7 +181,7 @@ async fn change_of(context: &Context, folder: &mut FolderInner) -> Option<Metada
 }
 
 /// Counts what setting a folder's attributes came to.
-pub(crate) async fn has_attributes(context: &Context, shown: &RelPath, set: Result<Vec<Loss>, Error>) {
+async fn has_attributes(context: &Context, shown: &RelPath, set: Result<Vec<Loss>, Error>) {
     match set {
         Ok(losses) => context.lose(&losses),
         Err(error) => context.fail(shown, error, false).await,
@@ -211,13 +205,7 @@ async fn finish_named(
 }
 
 /// Gives a filled folder its final name: behind the next checkpoint when durability is wanted.
-async fn name(
-    context: &Arc<Context>,
-    parent: &Arc<Folder>,
-    from: Name,
-    to: Name,
-    change: Option<Box<MetadataChange>>,
-) {
+async fn name(context: &Arc<Context>, parent: &Arc<Folder>, from: Name, to: Name) {
     let shown = parent.shown(&to);
     let rename = PendingRename {
         folder: Arc::clone(parent),
@@ -227,7 +215,6 @@ async fn name(
         token: None,
         size: 0,
         shown,
-        change,
     };
     if context.postpones() {
         context.sync.postpone(rename);

@@ -122,7 +122,6 @@ pub(crate) async fn finished(context: &Arc<Context>, task: FileTask, done: &Batc
             token: Some(task.token()),
             size: done.size,
             shown: task.shown(),
-            change: None,
         });
     }
     if context.options.report_items {
