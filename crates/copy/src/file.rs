@@ -16,6 +16,7 @@ use crate::journal::{FileRecord, Token};
 use crate::links;
 use crate::options::Backup;
 use crate::progress::Landing;
+use crate::source::{on_source, open_source, with_listed, xattrs};
 use crate::stream::{Stream, Streamed};
 
 /// From this size on, `--cache auto` leaves the page cache as it was: smaller copies fit any cache and are often read
@@ -192,33 +193,6 @@ async fn attempt(context: &Arc<Context>, task: &FileTask) -> Result<(), (Error, 
     }
 }
 
-/// What an open told of a file, and what only the listing before it told, if the file is still the same.
-fn with_listed(mut opened: Metadata, listed: &Metadata) -> Metadata {
-    let same =
-        (opened.modified, opened.changed, opened.size) == (listed.modified, listed.changed, listed.size);
-    if same && opened.has_xattrs.is_none() {
-        opened.has_xattrs = listed.has_xattrs;
-    }
-    opened
-}
-
-/// The extended attributes to copy; `None`: as they are.
-async fn xattrs(
-    context: &Context,
-    task: &FileTask,
-    source: &Arc<dyn File>,
-    before: &Metadata,
-) -> Result<Option<Vec<Xattr>>, (Error, bool)> {
-    if !context.wants_xattrs(&*task.folder.root().root.source, before) {
-        return Ok(None);
-    }
-    source.xattrs().await.map(Some).map_err(on_source)
-}
-
-fn on_source(error: Error) -> (Error, bool) {
-    (error, true)
-}
-
 fn on_target(error: Error) -> (Error, bool) {
     (error, false)
 }
@@ -236,14 +210,6 @@ pub(crate) fn cache_of(context: &Context, size: u64) -> EngineCache {
         }
     }
     cache
-}
-
-async fn open_source(task: &FileTask, cache: CacheMode) -> Result<Arc<dyn File>, (Error, bool)> {
-    let source = &task.folder.root().root.source;
-    source
-        .open(&task.source_path, OpenOptions::read(cache))
-        .await
-        .map_err(on_source)
 }
 
 /// Where a copy starts.

@@ -37,6 +37,7 @@ mod links;
 mod options;
 mod progress;
 mod small;
+mod source;
 mod special;
 mod status;
 mod stream;
