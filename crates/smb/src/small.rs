@@ -163,19 +163,30 @@ impl Share {
         })
     }
 
-    /// Reads a small file in one round trip, as much as the block holds (and [`Limits::read_max`](crate::Limits)
-    /// allows).
-    pub async fn get_small(&self, path: &Text, block: BlockMut) -> (BlockMut, Result<GotSmall>) {
+    /// Reads a small file in one round trip: its first `length` bytes, or as much of them as the block holds and
+    /// [`Limits::read_max`](crate::Limits) allows. What is asked for is paid for in credits and in depth, so a length that
+    /// is known serves better than a guess.
+    pub async fn get_small(
+        &self,
+        path: &Text,
+        length: usize,
+        block: BlockMut,
+    ) -> (BlockMut, Result<GotSmall>) {
+        let asked = length.min(block.capacity());
         let mut slot = Some(block);
-        let outcome =
-            async { routed!(self, path, |share, path| share.get_here(path, &mut slot).await) }.await;
+        let outcome = async {
+            routed!(self, path, |share, path| share
+                .get_here(path, asked, &mut slot)
+                .await)
+        }
+        .await;
         (slot.expect("the block is put back"), outcome)
     }
 
-    async fn get_here(&self, path: &Text, slot: &mut Option<BlockMut>) -> Result<GotSmall> {
+    async fn get_here(&self, path: &Text, asked: usize, slot: &mut Option<BlockMut>) -> Result<GotSmall> {
         check_path(path)?;
-        let room = slot.as_ref().map_or(0, BlockMut::capacity);
-        let length = u32::try_from(room)
+        // Of an empty file one byte is asked for: a READ of none is not one.
+        let length = u32::try_from(asked.max(1))
             .unwrap_or(u32::MAX)
             .min(self.limits().read_max);
         let open = OpenFile {

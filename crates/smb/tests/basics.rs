@@ -131,13 +131,17 @@ async fn small_files(share: &Share) {
         };
         let done = share.put_small(put).await.unwrap();
         done.basic.unwrap();
-        let (got, outcome) = share.get_small(&text("small\\a"), pool.get().await).await;
+        let (got, outcome) = share
+            .get_small(&text("small\\a"), usize::MAX, pool.get().await)
+            .await;
         let got_info = outcome.unwrap().created;
         assert_eq!(got_info.end_of_file, len as u64);
         assert_eq!(got_info.basic.last_write_time.to_unix().0, 1_000_000_000);
         assert!(got[..] == content[..]);
     }
-    let (_, missing) = share.get_small(&text("small\\none"), pool.get().await).await;
+    let (_, missing) = share
+        .get_small(&text("small\\none"), usize::MAX, pool.get().await)
+        .await;
     assert_eq!(
         missing.unwrap_err().status(),
         Some(NtStatus::OBJECT_NAME_NOT_FOUND)
@@ -245,7 +249,7 @@ async fn hundreds_in_flight() {
         let (share, pool) = (share.clone(), pool.clone());
         async move {
             let (block, outcome) = share
-                .get_small(&text(&format!("f{index}")), pool.get().await)
+                .get_small(&text(&format!("f{index}")), usize::MAX, pool.get().await)
                 .await;
             outcome.unwrap();
             assert!(block[..] == bytes(1 + index * 16, index as u64)[..]);

@@ -27,7 +27,7 @@ async fn dfs_leads_to_another_share() {
     let pool = Pool::new(4096, 2);
     for _ in 0..2 {
         let (got, outcome) = share
-            .get_small(&text("link\\inner\\file"), pool.get().await)
+            .get_small(&text("link\\inner\\file"), usize::MAX, pool.get().await)
             .await;
         outcome.unwrap();
         assert_eq!(&got[..], b"found");

@@ -232,7 +232,7 @@ async fn durable_handles_are_reclaimed() {
         // Only a reclaimed open is sure of what was written before.
         file.flush().await.unwrap();
         file.close().await.unwrap();
-        let (got, outcome) = share.get_small(&path, pool.get().await).await;
+        let (got, outcome) = share.get_small(&path, usize::MAX, pool.get().await).await;
         outcome.unwrap();
         assert_eq!(&got[..], b"before and after");
         // A second open of the same file takes the first one's oplock away, which is given at once.

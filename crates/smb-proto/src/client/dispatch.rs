@@ -62,7 +62,11 @@ impl Connection {
         Ok((transform.session_id, message))
     }
 
-    fn take_chain(&mut self, bytes: &mut [u8], sealed: Option<SessionId>) -> Result<(), PeerMisbehaved> {
+    pub(super) fn take_chain(
+        &mut self,
+        bytes: &mut [u8],
+        sealed: Option<SessionId>,
+    ) -> Result<(), PeerMisbehaved> {
         let mut rest = bytes;
         // Each message takes at least its header off.
         while !rest.is_empty() && self.ended.is_none() {
@@ -123,11 +127,13 @@ impl Connection {
         }
     }
 
-    /// A READ's answer that lies in its block, its head in the headroom; length and head were checked.
+    /// A READ's answer that lies in its block, its head in the headroom, perhaps with padding behind its `data_len`
+    /// bytes; length and head were checked.
     pub(super) fn take_read(
         &mut self,
         id: MessageId,
         mut block: BlockMut,
+        data_len: usize,
         sealed: Option<SessionId>,
     ) -> Result<(), PeerMisbehaved> {
         let outcome = self.check_read(id, &mut block, sealed);
@@ -141,6 +147,7 @@ impl Connection {
                 return outcome.map(|_| ());
             }
         };
+        block.set_len(data_len);
         let reply = Reply {
             header,
             message: block.framed_mut(READ_DATA_OFFSET)[..READ_DATA_OFFSET].to_vec(),

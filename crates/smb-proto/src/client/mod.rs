@@ -22,6 +22,7 @@ mod credits;
 mod dispatch;
 mod error;
 mod frame;
+mod landing;
 mod life;
 mod login;
 mod negotiate;

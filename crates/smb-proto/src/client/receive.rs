@@ -3,9 +3,12 @@
 //! ```text
 //! buffer    | frame | frame | beginning of a frame |      heads and small messages
 //! read      head copied into the block's headroom, data received into the block
-//! landing   a sealed frame in the block of some READ, opened in place; two READs swap blocks if it was another's
-//! whole     any other frame longer than the buffer, in memory of its own
+//! landing   a sealed frame in the block of some READ: landing.rs
+//! whole     any other message longer than the buffer, in memory of its own
 //! ```
+//!
+//! A frame of plain messages is taken message by message as they come, so that the data of a READ within a compound
+//! lands in its block as that of a lone one does.
 //!
 //! No length is believed: a frame is no longer than what the ends agreed on, a READ's data no longer than was asked for.
 
@@ -14,21 +17,21 @@ use std::time::Duration;
 use ropeway_block::BlockMut;
 
 use super::connection::Connection;
+use super::landing::{LANDING_HEAD_MAX, LANDING_MIN};
 use super::{EndReason, PeerMisbehaved, Receive};
-use crate::crypto::TRANSFORM_HEADER_LEN;
 use crate::wire::frame::{FRAME_HEADER_LEN, FRAME_LEN_MAX, Protocol, frame_len};
-use crate::wire::header::{Command, Header};
+use crate::wire::header::{self, CHAIN_ALIGNMENT, Command, Header};
 use crate::wire::read::{READ_DATA_OFFSET, ReadResponse};
-use crate::wire::{MessageId, NtStatus, Reader};
+use crate::wire::{Malformed, MessageId, NtStatus, Reader};
 
 /// Length of the buffer: small replies of a whole round trip. A guess.
 const BUFFER_LEN: usize = 64 * 1024;
-/// Bytes asked for at once while READs are awaited, so that little of their data has to be copied out of the buffer.
+/// Bytes asked for at once while READs of [`BULK_MIN`] or more are awaited, so that little of their data has to be copied
+/// out of the buffer.
 const STEP: usize = 1024;
-/// Sealed frames up to here stay in the buffer. A guess.
-const SEALED_SMALL: usize = 4096;
-/// What a sealed READ reply has before its data.
-const SEALED_HEAD: usize = TRANSFORM_HEADER_LEN + READ_DATA_OFFSET;
+/// READs from here on are received into their blocks; those below come many at a time and are copied out of the buffer,
+/// as far as they are in it. A guess: the copy costs what a system call does.
+pub(super) const BULK_MIN: usize = 8 * 1024;
 /// The longest frame before anything is agreed on, and what is allowed for heads and compounds afterwards.
 const SLACK: usize = 64 * 1024;
 
@@ -37,28 +40,38 @@ pub(super) struct Input {
     buffer: Vec<u8>,
     start: usize,
     end: usize,
-    target: Target,
+    /// Bytes that the buffer has to hold before more can be done with them.
+    wanted: usize,
+    /// Bytes of a frame of plain messages that are not dealt with, from the buffer's start on.
+    left: usize,
+    pub(super) target: Target,
     frame_max: usize,
 }
 
 /// Where the present frame goes.
-enum Target {
+pub(super) enum Target {
     Buffer,
     Read {
         id: MessageId,
         block: BlockMut,
         filled: usize,
+        /// Of data and what pads it.
         length: usize,
+        data_len: usize,
     },
     Landing {
         owner: MessageId,
         block: BlockMut,
+        /// Bytes of the frame that lie before the payload, in the headroom.
+        head: usize,
         filled: usize,
         length: usize,
     },
     Whole {
         bytes: Vec<u8>,
         filled: usize,
+        /// A plain message; otherwise a frame.
+        plain: bool,
     },
 }
 
@@ -78,7 +91,7 @@ impl Target {
                 length,
                 ..
             } => &mut block.capacity_mut()[*filled..*length],
-            Self::Whole { bytes, filled } => &mut bytes[*filled..],
+            Self::Whole { bytes, filled, .. } => &mut bytes[*filled..],
         }
     }
 
@@ -98,6 +111,8 @@ impl Input {
             buffer: vec![0; BUFFER_LEN],
             start: 0,
             end: 0,
+            wanted: 0,
+            left: 0,
             target: Target::Buffer,
             frame_max: SLACK,
         }
@@ -113,25 +128,35 @@ impl Input {
         self.frame_max
     }
 
-    fn buffered(&self) -> &[u8] {
+    pub(super) fn buffered(&self) -> &[u8] {
         &self.buffer[self.start..self.end]
     }
 
-    fn consume(&mut self, count: usize) {
+    pub(super) fn consume(&mut self, count: usize) {
         self.start += count;
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
         }
     }
 
-    /// Room in the buffer: enough for the frame that began, or a step, or all there is.
+    /// Nothing can be done before the buffer holds `length` bytes.
+    fn wait_for(&mut self, length: usize) -> bool {
+        self.wanted = length;
+        false
+    }
+
+    /// What is in the buffer of a frame or message of `length` bytes whose rest is to be received elsewhere.
+    fn begin_whole(&mut self, length: usize, plain: bool) {
+        let mut bytes = vec![0; length];
+        let filled = self.buffered().len().min(length);
+        bytes[..filled].copy_from_slice(&self.buffered()[..filled]);
+        self.consume(filled);
+        self.target = Target::Whole { bytes, filled, plain };
+    }
+
+    /// Room in the buffer: enough for what is awaited, or a step, or all there is.
     fn room(&mut self, step: usize) -> std::ops::Range<usize> {
-        let missing = match self.buffered().first_chunk() {
-            Some(head) => frame_len(*head).map_or(0, |length| {
-                (FRAME_HEADER_LEN + length).saturating_sub(self.end - self.start)
-            }),
-            None => 0,
-        };
+        let missing = self.wanted.saturating_sub(self.end - self.start);
         // What fits the buffer must have room in it; longer frames have left it once their heads are there.
         let wanted = missing.max(step).min(self.buffer.len() - (self.end - self.start));
         if self.start > 0 && self.buffer.len() - self.end < wanted {
@@ -152,7 +177,11 @@ impl Connection {
                 second: &mut [],
             };
         }
-        let step = if self.table.reads() > 0 { STEP } else { BUFFER_LEN };
+        let step = if self.table.awaits_bulk() {
+            STEP
+        } else {
+            BUFFER_LEN
+        };
         let room = self.input.room(step);
         let Input { buffer, target, .. } = &mut self.input;
         Receive {
@@ -202,7 +231,7 @@ impl Connection {
         self.give_back(id, block);
     }
 
-    fn give_back(&mut self, id: MessageId, mut block: BlockMut) {
+    pub(super) fn give_back(&mut self, id: MessageId, mut block: BlockMut) {
         block.set_len(0);
         if let Some(operation) = self.table.operation_mut(id) {
             operation.receive = Some(block);
@@ -227,11 +256,20 @@ impl Connection {
         }
     }
 
-    /// Deals with the frame at the buffer's start; whether there was enough of it.
+    /// Deals with what is at the buffer's start; whether there was enough of it.
     fn take_buffered(&mut self) -> Result<bool, PeerMisbehaved> {
+        self.input.wanted = 0;
+        match self.input.left {
+            0 => self.take_frame(),
+            left => self.take_plain(left),
+        }
+    }
+
+    /// Deals with the frame at the buffer's start; of one of plain messages only with its header.
+    fn take_frame(&mut self) -> Result<bool, PeerMisbehaved> {
         let buffered = self.input.buffered();
         let Some(frame_header) = buffered.first_chunk::<FRAME_HEADER_LEN>() else {
-            return Ok(false);
+            return Ok(self.input.wait_for(FRAME_HEADER_LEN));
         };
         let length = frame_len(*frame_header)?;
         if length > self.input.frame_max {
@@ -240,52 +278,86 @@ impl Connection {
         let there = &buffered[FRAME_HEADER_LEN..];
         let there = &there[..there.len().min(length)];
         let there_len = there.len();
-        if there_len < length.min(SEALED_HEAD) {
-            return Ok(false);
+        if there_len < length.min(LANDING_HEAD_MAX) {
+            return Ok(self
+                .input
+                .wait_for(FRAME_HEADER_LEN + length.min(LANDING_HEAD_MAX)));
         }
         match Protocol::of(there)? {
-            Protocol::Smb2 if length >= READ_DATA_OFFSET => {
-                let mut head = [0; READ_DATA_OFFSET];
-                head.copy_from_slice(&there[..READ_DATA_OFFSET]);
-                if let Some((id, data_len)) = self.read_reply(&head, length, None)? {
-                    self.begin_read(id, data_len, &head, there_len - READ_DATA_OFFSET);
-                    return Ok(true);
-                }
+            Protocol::Smb2 => {
+                self.input.consume(FRAME_HEADER_LEN);
+                self.input.left = length;
+                return Ok(true);
             }
-            Protocol::Transform if length > SEALED_SMALL && self.begin_landing(length, there_len) => {
+            Protocol::Transform if length > LANDING_MIN && self.begin_landing(length, there_len) => {
                 return Ok(true);
             }
             _ => {}
         }
         if there_len == length {
-            return self.take_in_buffer(length).map(|()| true);
+            self.input.consume(FRAME_HEADER_LEN);
+            return self.take_in_buffer(length, false).map(|()| true);
         }
         if FRAME_HEADER_LEN + length > self.input.buffer.len() {
-            let mut bytes = vec![0; length];
-            bytes[..there_len].copy_from_slice(&self.input.buffered()[FRAME_HEADER_LEN..][..there_len]);
-            self.input.consume(FRAME_HEADER_LEN + there_len);
-            self.input.target = Target::Whole {
-                bytes,
-                filled: there_len,
-            };
+            self.input.consume(FRAME_HEADER_LEN);
+            self.input.begin_whole(length, false);
             return Ok(true);
         }
-        Ok(false)
+        Ok(self.input.wait_for(FRAME_HEADER_LEN + length))
     }
 
-    /// A frame that is all in the buffer, taken in place.
-    fn take_in_buffer(&mut self, length: usize) -> Result<(), PeerMisbehaved> {
-        let at = self.input.start + FRAME_HEADER_LEN;
+    /// Deals with the message at the buffer's start, of a frame of plain messages with `left` bytes to go.
+    fn take_plain(&mut self, left: usize) -> Result<bool, PeerMisbehaved> {
+        let there = self.input.buffered();
+        let there = &there[..there.len().min(left)];
+        let head_len = left.min(READ_DATA_OFFSET);
+        if there.len() < head_len {
+            return Ok(self.input.wait_for(head_len));
+        }
+        let next = header::next_message(there, left).map_err(|fault| Malformed {
+            structure: "SMB2 compound",
+            fault,
+            at: 0,
+        })?;
+        let length = next.unwrap_or(left);
+        let there_len = there.len().min(length);
+        if let Some(head) = there[..there_len].first_chunk::<READ_DATA_OFFSET>() {
+            let head = *head;
+            if let Some((id, data_len)) = self.read_reply(&head, length, None)? {
+                self.input.left -= length;
+                self.begin_read(id, data_len, length, there_len);
+                return Ok(true);
+            }
+        }
+        if there_len == length {
+            self.input.left -= length;
+            return self.take_in_buffer(length, true).map(|()| true);
+        }
+        if length > self.input.buffer.len() {
+            self.input.left -= length;
+            self.input.begin_whole(length, true);
+            return Ok(true);
+        }
+        Ok(self.input.wait_for(length))
+    }
+
+    /// A frame, or a plain message of one, that is all in the buffer, taken in place.
+    fn take_in_buffer(&mut self, length: usize, plain: bool) -> Result<(), PeerMisbehaved> {
+        let at = self.input.start;
         let mut buffer = std::mem::take(&mut self.input.buffer);
-        let outcome = self.take_message(&mut buffer[at..at + length], None);
+        let bytes = &mut buffer[at..at + length];
+        let outcome = match plain {
+            true => self.take_chain(bytes, None),
+            false => self.take_message(bytes, None),
+        };
         self.input.buffer = buffer;
-        self.input.consume(FRAME_HEADER_LEN + length);
+        self.input.consume(length);
         outcome
     }
 
-    /// Whether a message with this head is the answer to a READ that has a block, alone in its frame: which, and how
-    /// much data. `lent`: a READ whose block is taken already.
-    fn read_reply(
+    /// Whether a message of `length` bytes with this head is the answer to a READ that has a block, its data where it is
+    /// expected: which, and how much data. `lent`: a READ whose block is taken already.
+    pub(super) fn read_reply(
         &mut self,
         head: &[u8],
         length: usize,
@@ -294,13 +366,17 @@ impl Connection {
         let mut reader = Reader::new(head, "SMB2 READ Response");
         let header = Header::decode(&mut reader)?;
         let full = matches!(header.status, NtStatus::SUCCESS | NtStatus::BUFFER_OVERFLOW);
-        if header.command != Command::Read || !full || header.next_command != 0 || !header.is_response() {
+        if header.command != Command::Read || !full || !header.is_response() {
             return Ok(None);
         }
         let Some((block, asked)) = self.table.read_target(header.message_id) else {
             return Ok(None);
         };
-        if block.is_none() && lent != Some(header.message_id) {
+        let has_room = match block {
+            Some(block) => block.capacity() >= length - READ_DATA_OFFSET,
+            None => lent == Some(header.message_id),
+        };
+        if !has_room {
             return Ok(None);
         }
         let (_, payload) = ReadResponse::decode_head(&mut reader)?;
@@ -308,139 +384,65 @@ impl Connection {
         if data_len > asked {
             return Err(PeerMisbehaved::ReadTooLong);
         }
-        let direct = payload.offset == READ_DATA_OFFSET && READ_DATA_OFFSET + data_len == length;
+        // Before the next message there is padding.
+        let padding = (length - READ_DATA_OFFSET).checked_sub(data_len);
+        let direct =
+            payload.offset == READ_DATA_OFFSET && padding.is_some_and(|padding| padding < CHAIN_ALIGNMENT);
         Ok(direct.then_some((header.message_id, data_len)))
     }
 
-    fn begin_read(&mut self, id: MessageId, length: usize, head: &[u8], there: usize) {
+    /// A READ's answer of `length` bytes, of which `there` are in the buffer.
+    fn begin_read(&mut self, id: MessageId, data_len: usize, length: usize, there: usize) {
         let Some(mut block) = self.table.read_target(id).and_then(|(block, _)| block.take()) else {
             return;
         };
+        let (head, data) = self.input.buffered()[..there].split_at(READ_DATA_OFFSET);
         let room = block.headroom_mut();
         let at = room.len() - READ_DATA_OFFSET;
         room[at..].copy_from_slice(head);
-        let from = FRAME_HEADER_LEN + READ_DATA_OFFSET;
-        block.capacity_mut()[..there].copy_from_slice(&self.input.buffered()[from..][..there]);
-        self.copied += there as u64;
-        self.input.consume(from + there);
+        block.capacity_mut()[..data.len()].copy_from_slice(data);
+        let filled = data.len();
+        self.copied += filled.min(data_len) as u64;
+        self.input.consume(there);
         self.input.target = Target::Read {
             id,
             block,
-            filled: there,
-            length,
-        };
-    }
-
-    fn begin_landing(&mut self, length: usize, there: usize) -> bool {
-        let data_len = length - SEALED_HEAD;
-        let Some(owner) = self.table.landing(data_len) else {
-            return false;
-        };
-        let Some(mut block) = self.table.read_target(owner).and_then(|(block, _)| block.take()) else {
-            return false;
-        };
-        let bytes = &self.input.buffered()[FRAME_HEADER_LEN..][..there];
-        let (head, data) = bytes.split_at(SEALED_HEAD);
-        let room = block.headroom_mut();
-        let at = room.len() - SEALED_HEAD;
-        room[at..].copy_from_slice(head);
-        block.capacity_mut()[..data.len()].copy_from_slice(data);
-        let filled = data.len();
-        self.copied += filled as u64;
-        self.input.consume(FRAME_HEADER_LEN + there);
-        self.input.target = Target::Landing {
-            owner,
-            block,
             filled,
-            length: data_len,
+            length: length - READ_DATA_OFFSET,
+            data_len,
         };
-        true
     }
 
     /// The target is full.
     fn finish_target(&mut self) -> Result<(), PeerMisbehaved> {
         match std::mem::replace(&mut self.input.target, Target::Buffer) {
             Target::Buffer => Ok(()),
+            Target::Whole {
+                mut bytes,
+                plain: true,
+                ..
+            } => self.take_chain(&mut bytes, None),
             Target::Whole { mut bytes, .. } => self.take_message(&mut bytes, None),
             Target::Read {
                 id,
                 mut block,
                 length,
+                data_len,
                 ..
             } => {
                 block.set_len(length);
-                self.take_read(id, block, None)
+                self.take_read(id, block, data_len, None)
             }
             Target::Landing {
                 owner,
                 mut block,
+                head,
                 length,
                 ..
             } => {
                 block.set_len(length);
-                self.land(owner, block)
+                self.land(owner, block, head)
             }
         }
-    }
-
-    /// A sealed frame lies in `owner`'s block.
-    fn land(&mut self, owner: MessageId, mut block: BlockMut) -> Result<(), PeerMisbehaved> {
-        let bytes = block.framed_mut(SEALED_HEAD);
-        let opened = self.open(bytes);
-        let (session, message) = match opened {
-            Ok(opened) => opened,
-            Err(misbehaved) => {
-                self.give_back(owner, block);
-                return Err(misbehaved);
-            }
-        };
-        let direct = match (message.first_chunk(), Protocol::of(message)) {
-            (Some(head), Ok(Protocol::Smb2)) => {
-                let head: [u8; READ_DATA_OFFSET] = *head;
-                let length = message.len();
-                self.read_reply(&head, length, Some(owner))
-            }
-            _ => Ok(None),
-        };
-        let direct = match direct {
-            Ok(direct) => direct,
-            Err(misbehaved) => {
-                self.give_back(owner, block);
-                return Err(misbehaved);
-            }
-        };
-        match direct {
-            Some((id, length)) if id == owner || self.swap(owner, id, &block) => {
-                block.set_len(length);
-                self.take_read(id, block, Some(session))
-            }
-            _ => {
-                let length = block.len();
-                let mut message = block.framed_mut(READ_DATA_OFFSET).to_vec();
-                self.copied += length as u64;
-                self.give_back(owner, block);
-                self.take_message(&mut message, Some(session))
-            }
-        }
-    }
-
-    /// Gives `owner` the block of `id`, whose data is in `block`, if both are large enough.
-    fn swap(&mut self, owner: MessageId, id: MessageId, block: &BlockMut) -> bool {
-        let Some((_, asked_by_owner)) = self.table.read_target(owner) else {
-            return false;
-        };
-        let Some((target, asked)) = self.table.read_target(id) else {
-            return false;
-        };
-        let fits = target
-            .as_ref()
-            .is_some_and(|other| other.capacity() >= asked_by_owner);
-        if !fits || block.capacity() < asked {
-            return false;
-        }
-        if let Some(other) = target.take() {
-            self.give_back(owner, other);
-        }
-        true
     }
 }

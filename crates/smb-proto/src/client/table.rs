@@ -5,8 +5,10 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use ropeway_block::BlockMut;
 
+use super::receive::BULK_MIN;
 use super::{Operation, Reply, Ticket};
 use crate::wire::header::Command;
+use crate::wire::read::READ_DATA_OFFSET;
 use crate::wire::{AsyncId, MessageId};
 
 /// Hashes numbers that we chose ourselves: a multiplication spreads them.
@@ -31,6 +33,11 @@ impl Hasher for Spread {
 }
 
 pub(super) type Numbered<T> = HashMap<u64, T, BuildHasherDefault<Spread>>;
+
+/// The answer to a CREATE without contexts, padded ([MS-SMB2] 2.2.14).
+pub(super) const CREATED_LEN: usize = 152;
+/// What may follow a READ's data in its frame: padding, and the answers to a few small requests. A guess.
+const BEHIND_MAX: usize = 1024;
 
 /// Whose request it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,8 +90,11 @@ pub(super) struct Sent {
 pub(super) struct Table {
     flights: Numbered<Flight>,
     chains: Numbered<Sent>,
-    /// READs that are alone in their chain and have a block, by age.
-    reads: VecDeque<MessageId>,
+    /// READs that have a block and come first in their chain, or follow a CREATE, by age; and what the messages of their
+    /// answer are expected to have before the data.
+    reads: VecDeque<(MessageId, usize)>,
+    /// READs of so much that their data should be received where it belongs.
+    bulk: usize,
     /// Flights without interim reply.
     owed: usize,
 }
@@ -97,11 +107,18 @@ impl Table {
     }
 
     pub(super) fn insert_chain(&mut self, ticket: Ticket, sent: Sent) {
-        if let [slot] = &sent.slots[..]
+        let (slot, before) = match &sent.slots[..] {
+            [create, read, ..] if create.operation.command == Command::Create => {
+                (Some(read), CREATED_LEN + READ_DATA_OFFSET)
+            }
+            slots => (slots.first(), READ_DATA_OFFSET),
+        };
+        if let Some(slot) = slot
             && slot.operation.receive.is_some()
         {
-            self.reads.push_back(slot.id);
+            self.reads.push_back((slot.id, before));
         }
+        self.bulk += sent.slots.iter().filter(|slot| is_bulk(&slot.operation)).count();
         self.chains.insert(ticket.0, sent);
     }
 
@@ -119,10 +136,12 @@ impl Table {
     }
 
     pub(super) fn remove(&mut self, id: MessageId) -> Option<Flight> {
+        let is_bulk = self.operation_mut(id).is_some_and(|operation| is_bulk(operation));
         let flight = self.flights.remove(&id.0)?;
+        self.bulk -= usize::from(is_bulk);
         self.owed -= usize::from(!flight.interim);
         if flight.command == Command::Read
-            && let Some(place) = self.reads.iter().position(|read| *read == id)
+            && let Some(place) = self.reads.iter().position(|(read, _)| *read == id)
         {
             self.reads.remove(place);
         }
@@ -141,6 +160,7 @@ impl Table {
     pub(super) fn drain(&mut self) -> Vec<(Ticket, Sent)> {
         self.flights.clear();
         self.reads.clear();
+        self.bulk = 0;
         self.owed = 0;
         let mut chains: Vec<_> = self
             .chains
@@ -167,22 +187,24 @@ impl Table {
         Some((&mut operation.receive, asked))
     }
 
-    /// The oldest READ whose block holds `length` bytes; 64 are looked at.
-    pub(super) fn landing(&mut self, length: usize) -> Option<MessageId> {
+    /// The oldest READ whose answer messages of `length` bytes in all may be, and what they are expected to have before
+    /// the data; 64 are looked at.
+    pub(super) fn landing(&mut self, length: usize) -> Option<(MessageId, usize)> {
         for place in 0..self.reads.len().min(64) {
-            let id = self.reads[place];
-            if let Some((Some(block), _)) = self.read_target(id)
-                && block.capacity() >= length
+            let (id, before) = self.reads[place];
+            if let Some((Some(block), asked)) = self.read_target(id)
+                && let Some(length) = length.checked_sub(before)
+                && length <= block.capacity().min(asked + BEHIND_MAX)
             {
-                return Some(id);
+                return Some((id, before));
             }
         }
         None
     }
 
-    /// READs whose replies are received straight into their blocks.
-    pub(super) fn reads(&self) -> usize {
-        self.reads.len()
+    /// Whether data is awaited that should be received where it belongs.
+    pub(super) fn awaits_bulk(&self) -> bool {
+        self.bulk > 0
     }
 
     pub(super) fn chains(&self) -> usize {
@@ -196,6 +218,10 @@ impl Table {
     pub(super) fn owed(&self) -> usize {
         self.owed
     }
+}
+
+fn is_bulk(operation: &Operation) -> bool {
+    read_length(operation).is_some_and(|asked| asked >= BULK_MIN)
 }
 
 /// `Length` of a READ's encoded body ([MS-SMB2] 2.2.19).

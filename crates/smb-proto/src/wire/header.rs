@@ -289,6 +289,25 @@ impl Header {
     }
 }
 
+/// Where the message after the one that begins with `head` begins, counted from there; `None` if it is the last. `left`:
+/// bytes of the frame from there on, of which `head` may be but the first.
+///
+/// # Errors
+/// [`Fault::Truncated`]: there is no whole header. [`Fault::Chain`]: the way does not lead forward past this header, on
+/// to a multiple of 8 ([MS-SMB2] 3.3.5.2.7). [`Fault::Bounds`]: it leads out of the frame.
+pub(crate) fn next_message(head: &[u8], left: usize) -> std::result::Result<Option<usize>, Fault> {
+    let header = head.get(..HEADER_LEN).ok_or(Fault::Truncated)?;
+    let field = header[NEXT_COMMAND_OFFSET..]
+        .first_chunk()
+        .ok_or(Fault::Truncated)?;
+    match place(u32::from_le_bytes(*field)) {
+        0 => Ok(None),
+        next if next < HEADER_LEN || !next.is_multiple_of(CHAIN_ALIGNMENT) => Err(Fault::Chain),
+        next if next > left => Err(Fault::Bounds),
+        next => Ok(Some(next)),
+    }
+}
+
 /// The messages of a compound, each a slice with its header and its padding, which the signature covers
 /// ([MS-SMB2] 3.1.4.1). A message that is alone is a chain of one. After an error there is nothing more.
 #[derive(Clone, Debug)]
@@ -318,19 +337,13 @@ impl<'a> Chain<'a> {
         if self.links == CHAIN_MAX {
             return Err(fault(Fault::Chain));
         }
-        if rest.len() < HEADER_LEN {
-            return Err(fault(Fault::Truncated));
+        match next_message(rest, rest.len()).map_err(fault)? {
+            Some(next) => {
+                let (message, rest) = rest.split_at(next);
+                Ok((message, Some(rest)))
+            }
+            None => Ok((rest, None)),
         }
-        let next = place(Reader::at(rest, NEXT_COMMAND_OFFSET, "SMB2 compound").u32()?);
-        if next == 0 {
-            return Ok((rest, None));
-        }
-        // Forward past this header, so the chain ends ([MS-SMB2] 3.3.5.2.7).
-        if next < HEADER_LEN || !next.is_multiple_of(CHAIN_ALIGNMENT) {
-            return Err(fault(Fault::Chain));
-        }
-        let (message, rest) = rest.split_at_checked(next).ok_or(fault(Fault::Bounds))?;
-        Ok((message, Some(rest)))
     }
 }
 

@@ -106,6 +106,31 @@ fn reads_land_in_their_blocks() {
     }
 }
 
+/// So do those of small files, read in one compound each.
+#[test]
+fn compounds_land_in_their_blocks() {
+    for (config, setup) in both() {
+        let mut world = World::ready(config, setup);
+        for offset in 0..8_u64 {
+            // Of all lengths that padding knows.
+            let length = 100_000 + offset as usize;
+            let read = world.read(FileId::RELATED, offset, length).unwrap();
+            let operations = vec![create("file"), read, close(FileId::RELATED)];
+            let kinds = vec![
+                Kind::Create(true),
+                Kind::Read(offset, length),
+                Kind::Other(Command::Close),
+            ];
+            world.submit(Chain::related(operations), kinds);
+        }
+        world.settle();
+        assert_eq!(world.replied, 9);
+        let copied = world.client.bytes_copied();
+        assert!(copied < 2 * 100_000, "{copied}");
+        assert_eq!(world.pool.available(), 64);
+    }
+}
+
 /// Answers in another order: sealed ones land in each other's blocks, which are swapped.
 #[test]
 fn sealed_reads_in_any_order() {

@@ -111,7 +111,8 @@ pub(super) async fn get(tree: &SmbTree, get: GetSmall, block: BlockMut) -> (Bloc
         Ok(text) => text,
         Err(error) => return (block, Err(error)),
     };
-    let (mut block, got) = inner.share.get_small(&text, block).await;
+    let asked = usize::try_from(get.size).unwrap_or(usize::MAX);
+    let (mut block, got) = inner.share.get_small(&text, asked, block).await;
     let got = async {
         let got = inner.refined(Op::Open, &get.path, got).await?;
         let created = &got.created;

@@ -35,7 +35,7 @@ async fn everything(share: &Share) {
         .await
         .unwrap();
     done.basic.unwrap();
-    let (got, outcome) = share.get_small(&text("file"), pool.get().await).await;
+    let (got, outcome) = share.get_small(&text("file"), usize::MAX, pool.get().await).await;
     outcome.unwrap();
     assert!(!got.is_empty() && got[..] == *content(0, got.len()));
     let mut listing = share.list(&text("folder"), "*").await.unwrap();

@@ -83,6 +83,8 @@ async fn a_path_with_a_zero_is_refused() {
     let zero = Text::from_units(vec![u16::from(b'a'), 0]);
     let error = share.stat(&zero).await.unwrap_err();
     assert_eq!(error.status(), Some(NtStatus::OBJECT_NAME_INVALID));
-    let (_, outcome) = share.get_small(&zero, Pool::new(512, 1).get().await).await;
+    let (_, outcome) = share
+        .get_small(&zero, usize::MAX, Pool::new(512, 1).get().await)
+        .await;
     assert!(outcome.is_err());
 }

@@ -1,0 +1,168 @@
+//! Sealed answers to READs: received into a block before anybody can know whose they are, and opened there.
+//!
+//! ```text
+//! headroom of the block                | its payload
+//! transform header, messages, head     | data | padding, messages
+//! ```
+//! The guess is that a frame answers the oldest READ that it may answer, by its length; a READ that follows a CREATE has
+//! the answer to that before its own. Where it was another's, the two READs swap their blocks. Where the data lies
+//! elsewhere, the messages are copied out, and counted.
+
+use ropeway_block::BlockMut;
+
+use super::PeerMisbehaved;
+use super::connection::Connection;
+use super::receive::Target;
+use super::table::CREATED_LEN;
+use crate::crypto::TRANSFORM_HEADER_LEN;
+use crate::wire::MessageId;
+use crate::wire::frame::{FRAME_HEADER_LEN, Protocol};
+use crate::wire::header;
+use crate::wire::read::READ_DATA_OFFSET;
+
+/// Sealed frames up to here stay in the buffer. A guess.
+pub(super) const LANDING_MIN: usize = 4096;
+/// The most that is guessed to come before a READ's data in a sealed frame: the answer to CREATE without contexts too.
+pub(super) const LANDING_HEAD_MAX: usize = TRANSFORM_HEADER_LEN + READ_DATA_OFFSET + CREATED_LEN;
+
+/// A READ's answer in a sealed frame: of whom, where, how long, and how much of it is data.
+struct Found {
+    id: MessageId,
+    at: usize,
+    length: usize,
+    data_len: usize,
+}
+
+impl Connection {
+    /// Takes a sealed frame of `length` bytes, of which `there` are in the buffer behind its header, on its way into a
+    /// block; whether there is one.
+    pub(super) fn begin_landing(&mut self, length: usize, there: usize) -> bool {
+        let Some((owner, before)) = self.table.landing(length - TRANSFORM_HEADER_LEN) else {
+            return false;
+        };
+        let Some(mut block) = self.table.read_target(owner).and_then(|(block, _)| block.take()) else {
+            return false;
+        };
+        let head = TRANSFORM_HEADER_LEN + before;
+        let bytes = &self.input.buffered()[FRAME_HEADER_LEN..][..there];
+        let (front, data) = bytes.split_at(head);
+        let room = block.headroom_mut();
+        let at = room.len() - head;
+        room[at..].copy_from_slice(front);
+        block.capacity_mut()[..data.len()].copy_from_slice(data);
+        let filled = data.len();
+        self.copied += filled as u64;
+        self.input.consume(FRAME_HEADER_LEN + there);
+        self.input.target = Target::Landing {
+            owner,
+            block,
+            head,
+            filled,
+            length: length - head,
+        };
+        true
+    }
+
+    /// A sealed frame lies in `owner`'s block, its first `head` bytes in the headroom.
+    pub(super) fn land(
+        &mut self,
+        owner: MessageId,
+        mut block: BlockMut,
+        head: usize,
+    ) -> Result<(), PeerMisbehaved> {
+        let opened = self.open(block.framed_mut(head));
+        let found = opened.and_then(|(session, message)| {
+            let before = head - TRANSFORM_HEADER_LEN;
+            let found = self.find_read(owner, message, before)?;
+            let (front, tail) = match &found {
+                Some(found) => (&message[..found.at], &message[found.at + found.length..]),
+                None => Default::default(),
+            };
+            Ok((session, found, front.to_vec(), tail.to_vec()))
+        });
+        let (session, found, mut front, mut tail) = match found {
+            Ok(found) => found,
+            Err(misbehaved) => {
+                self.give_back(owner, block);
+                return Err(misbehaved);
+            }
+        };
+        let Some(found) = found.filter(|found| found.id == owner || self.swap(owner, found.id, &block))
+        else {
+            // Nothing is as it was guessed: in memory of its own it is taken like any other.
+            let mut message = block.framed_mut(head)[TRANSFORM_HEADER_LEN..].to_vec();
+            self.copied += message.len() as u64;
+            self.give_back(owner, block);
+            return self.take_message(&mut message, Some(session));
+        };
+        if !front.is_empty() {
+            // What comes first may end the connection: the block has to be where it is looked for then.
+            self.give_back(found.id, block);
+            self.take_chain(&mut front, Some(session))?;
+            if self.ended.is_some() {
+                return Ok(());
+            }
+            let taken = self
+                .table
+                .read_target(found.id)
+                .and_then(|(block, _)| block.take());
+            block = taken.ok_or(PeerMisbehaved::Unasked(found.id))?;
+        }
+        block.set_len(found.data_len);
+        self.take_read(found.id, block, found.data_len, Some(session))?;
+        self.take_chain(&mut tail, Some(session))
+    }
+
+    /// The READ in an opened frame that has its data `before` bytes from the start.
+    fn find_read(
+        &mut self,
+        owner: MessageId,
+        message: &[u8],
+        before: usize,
+    ) -> Result<Option<Found>, PeerMisbehaved> {
+        let mut at = 0;
+        while let Some(rest) = message.get(at..)
+            && let Some(head) = rest.first_chunk::<READ_DATA_OFFSET>()
+            && at + READ_DATA_OFFSET <= before
+            && let Ok(Protocol::Smb2) = Protocol::of(rest)
+            && let Ok(next) = header::next_message(rest, rest.len())
+        {
+            let length = next.unwrap_or(rest.len());
+            if at + READ_DATA_OFFSET < before {
+                at += length;
+                continue;
+            }
+            let found = match length >= READ_DATA_OFFSET {
+                true => self.read_reply(head, length, Some(owner))?,
+                false => None,
+            };
+            return Ok(found.map(|(id, data_len)| Found {
+                id,
+                at,
+                length,
+                data_len,
+            }));
+        }
+        Ok(None)
+    }
+
+    /// Gives `owner` the block of `id`, whose data is in `block`, if both are large enough.
+    fn swap(&mut self, owner: MessageId, id: MessageId, block: &BlockMut) -> bool {
+        let Some((_, asked_by_owner)) = self.table.read_target(owner) else {
+            return false;
+        };
+        let Some((target, asked)) = self.table.read_target(id) else {
+            return false;
+        };
+        let fits = target
+            .as_ref()
+            .is_some_and(|other| other.capacity() >= asked_by_owner);
+        if !fits || block.capacity() < asked {
+            return false;
+        }
+        if let Some(other) = target.take() {
+            self.give_back(owner, other);
+        }
+        true
+    }
+}
