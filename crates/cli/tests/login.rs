@@ -214,6 +214,46 @@ fn nothing_secret_is_seen() {
     }
 }
 
+/// On a terminal of `script`(1): answers the question with these characters, once it is asked.
+fn typed(place: &Place, keys: &str, command: &str, url: &str) -> support::Finished {
+    let log = place.join(format!("typed.{}", keys.len()));
+    let shell = "(for i in $(seq 300); do grep -q 'assword.*: ' \"$LOG\" && break; sleep 0.1; done; \
+                 printf \"$KEYS\") 2>/dev/null | script --quiet --return --flush --command \"$*\" \"$LOG\"";
+    let run = place.ropeway_by(&["sh", "-c", shell, "sh"], command);
+    run.env("LOG", &log)
+        .env("KEYS", keys)
+        .env("SHELL", "/bin/sh")
+        .args(["--keyring", "off", url])
+        .run()
+}
+
+#[test]
+fn a_terminal_is_asked_without_echo() {
+    let place = Place::new();
+    let smbd = or_skip!(server(&place));
+    if let Err(why) = support::needs(false, &["script"]) {
+        return println!("skipped: {why}");
+    }
+    fs::write(place.join("data/found"), b"x").unwrap();
+    let url = smbd.url("data");
+    let listed = typed(&place, &format!("{PASSWORD}\n"), "ls", &url);
+    assert!(
+        listed.code() == Some(0) && listed.mentions("found") && !listed.mentions(PASSWORD),
+        "{listed}"
+    );
+    let wrong = typed(&place, "hunter2\n", "ls", &url);
+    assert!(
+        wrong.code() == Some(5) && wrong.mentions("hint") && !wrong.mentions("hunter2"),
+        "{wrong}"
+    );
+    // Ctrl-C, in the middle of it.
+    let left = typed(&place, "correct\\003", "ls", &url);
+    assert!(
+        left.code() == Some(130) && left.mentions("nothing was touched") && !left.mentions("correct"),
+        "{left}"
+    );
+}
+
 fn files_below(top: PathBuf) -> Vec<PathBuf> {
     let (mut folders, mut files) = (vec![top], Vec::new());
     while let Some(folder) = folders.pop() {
