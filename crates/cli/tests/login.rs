@@ -47,13 +47,19 @@ impl Namespace {
     }
 
     fn ropeway(&self, place: &Place, command: &str) -> Run {
-        let before = [
+        self.ropeway_in(&[], place, command)
+    }
+
+    /// Run by another program in the namespace.
+    fn ropeway_in(&self, by: &[&str], place: &Place, command: &str) -> Run {
+        let mut before = vec![
             "nsenter",
             "--user",
             "--preserve-credentials",
             "--target",
             &self.id,
         ];
+        before.extend(by);
         place.ropeway_by(&before, command)
     }
 }
@@ -143,6 +149,16 @@ fn a_password_is_kept_used_and_forgotten() {
         run("logout").args(["--all", "--keyring", ring]).ok();
         run("ls").args(["--keyring", ring]).arg(&data).exits(5);
     }
+
+    // A session's ends with it.
+    let both = "ROPEWAY_PASSWORD=$TYPED \"$@\" && exec \"$1\" ls --keyring session \"$URL\"";
+    let session = ["keyctl", "session", "-", "sh", "-c", both, "sh"];
+    let kept = namespace.ropeway_in(&session, &place, "login");
+    kept.env("TYPED", "another one")
+        .env("URL", &data)
+        .args(["--keyring", "session", &data])
+        .ok();
+    run("ls").args(["--keyring", "session"]).arg(&data).exits(5);
 }
 
 /// Whatever is said, written down or traced: the password is not in it, neither as it is nor as it goes over the line.
