@@ -5,7 +5,8 @@
 //! ```
 //!
 //! Where a call costs a round trip, what counts is how many are under way. Memory is bounded by three pools of blocks
-//! (a page more than 64 KiB, 1 MiB, a page more than 4 MiB): a file takes one block of the smallest class that holds it, and waits if none is free.
+//! (a page more than 64 KiB, 1 MiB, a page more than 4 MiB): a file takes one block of the smallest class that holds it, and
+//! waits if none is free, or if the blocks taken make [`ROOM`] already.
 //! Whatever is not plain (grown beyond its block, changed while it was read, a passing error, holes worth keeping)
 //! takes the long way, through [`file`].
 
@@ -14,7 +15,7 @@ use std::sync::atomic::Ordering;
 
 use ropeway_block::{Block, BlockMut, Pool};
 use ropeway_vfs::{BatchDone, Create, Error, ErrorKind, GetSmall, GotSmall, PutSmall, Tree, Verdict};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
 use crate::context::{Context, RootContext};
@@ -25,10 +26,15 @@ use crate::progress::add_wait;
 use crate::small;
 
 /// Payload and number of blocks of each class beside the job's own pool (of 1 MiB). 256 files of 64 KiB are 16 MiB in
-/// flight, 5 of 4 MiB are 20: each is twice what a line of 622 Mbit/s and 75 ms holds (5.8 MB), and memory stays below
-/// 64 MiB. Slots that are never used cost nothing.
+/// flight, 5 of 4 MiB are 20: each is twice what a line of 622 Mbit/s and 75 ms holds (5.8 MB). Slots that are never used
+/// cost nothing.
 const SMALL: (usize, usize) = (68 << 10, 256);
 const MIDDLE: (usize, usize) = ((4 << 20) + 4096, 5);
+/// Bytes of all blocks taken this way at once. With what streams of bigger files take (28 MiB), and a process of 10, memory
+/// stays below 64 MiB.
+const ROOM: usize = 24 << 20;
+/// One permit of it.
+const UNIT: usize = 4096;
 /// Files under way at most, whatever a tree asks for.
 const IN_FLIGHT_MAX: usize = 512;
 /// A file with holes takes the long way from this size on: a smaller hole is not worth the round trips.
@@ -40,6 +46,7 @@ pub(crate) struct Crossing {
     permits_max: usize,
     small: Pool,
     middle: Pool,
+    room: Semaphore,
 }
 
 impl Crossing {
@@ -56,6 +63,7 @@ impl Crossing {
                 permits_max,
                 small: Pool::new(SMALL.0, SMALL.1),
                 middle: Pool::new(MIDDLE.0, MIDDLE.1),
+                room: Semaphore::new(ROOM / UNIT),
             }
         })
     }
@@ -77,10 +85,16 @@ impl Crossing {
         drop(self.permits.acquire_many(all).await);
     }
 
-    async fn block(&self, context: &Context, size: u64) -> BlockMut {
+    /// A block that holds `size` bytes, and the room it takes.
+    async fn block(&self, context: &Context, size: u64) -> (SemaphorePermit<'_>, BlockMut) {
         let classes = [&self.small, &context.pool, &self.middle];
         let fits = |pool: &&Pool| size < pool.block_size() as u64;
-        classes.into_iter().find(fits).unwrap_or(&self.middle).get().await
+        let pool = classes.into_iter().find(fits).unwrap_or(&self.middle);
+        // Exact: a few thousand at most.
+        let units = pool.block_size().min(ROOM).div_ceil(UNIT) as u32;
+        let room = self.room.acquire_many(units).await;
+        let room = room.expect("the semaphore is never closed");
+        (room, pool.get().await)
     }
 }
 
@@ -99,7 +113,7 @@ pub(crate) async fn copy(context: &Arc<Context>, task: FileTask) {
     if context.wants_durable() {
         context.sync.wait_for_room(context).await;
     }
-    let block = crossing.block(context, task.metadata.size).await;
+    let (_room, block) = crossing.block(context, task.metadata.size).await;
     if context.stopped() {
         return;
     }
