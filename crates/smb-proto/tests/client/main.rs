@@ -5,6 +5,7 @@
 mod chance;
 mod downgrade;
 mod hostile;
+mod jobs;
 mod layout;
 mod life;
 mod login;
