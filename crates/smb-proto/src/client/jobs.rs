@@ -5,7 +5,10 @@
 //! it are not answerable: to whatever claims to answer them the rule of unasked answers applies.
 //!
 //! A connection that ends takes the jobs that nobody has taken back, and waits for the others: its last events come with
-//! the last [`CryptoDone`], so that every block comes back. There are no more jobs than chains in flight.
+//! the last [`CryptoDone`], so that every block comes back.
+//!
+//! There are no more jobs than chains in flight. Answers that come while [`WAITING_MAX`] jobs wait for somebody to take
+//! them are verified and opened at once: whoever cannot keep up with the line lets the line wait.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,6 +25,9 @@ use crate::crypto::{Cipher, Opener, SealTicket, Sender, Signer, TRANSFORM_HEADER
 use crate::wire::SessionId;
 use crate::wire::header::Header;
 use crate::wire::read::READ_DATA_OFFSET;
+
+/// Jobs that wait while answers still become jobs. A guess: what two dozen cores take at once.
+const WAITING_MAX: usize = 24;
 
 /// Work for any thread. Run it and hand in what comes of it: the connection that gave it waits for that.
 #[must_use = "the connection waits for what comes of it"]
@@ -313,8 +319,13 @@ impl Connection {
         }
     }
 
-    /// Whether a message of so many bytes is verified by a job.
-    pub(super) fn verifies_by_job(&self, signer: &Signer, length: usize) -> bool {
+    /// Whether there may be a job for one more answer.
+    pub(super) fn takes_answers(&self) -> bool {
+        self.jobs.waiting.len() < WAITING_MAX
+    }
+
+    /// Whether a message of so many bytes is signed or verified by a job.
+    pub(super) fn signs_by_job(&self, signer: &Signer, length: usize) -> bool {
         self.leaves_to_job(length, signer.algorithm().is_slow())
     }
 

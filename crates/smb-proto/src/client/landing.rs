@@ -73,7 +73,7 @@ impl Connection {
         head: usize,
     ) -> Result<(), PeerMisbehaved> {
         let bytes = block.framed_mut(head);
-        let opened = match self.seals_by_job(bytes.len()) {
+        let opened = match self.takes_answers() && self.seals_by_job(bytes.len()) {
             true => self.sealed_by(bytes).and_then(|session| {
                 let opener = session.opener().ok_or(PeerMisbehaved::Unopenable)?;
                 Ok((session.id, Some(opener)))

@@ -71,7 +71,7 @@ impl Connection {
         Ok(match self.guard(&header, flight, sealed)? {
             Guard::Good => Checked::Good(header, flight),
             Guard::Ended => Checked::Ended,
-            Guard::Signed(signer) if self.verifies_by_job(&signer, message.len()) => {
+            Guard::Signed(signer) if self.takes_answers() && self.signs_by_job(&signer, message.len()) => {
                 Checked::Unverified(header, flight, signer)
             }
             Guard::Signed(signer) => {

@@ -315,7 +315,7 @@ impl Connection {
         let by_job = match (protection, &self.session) {
             (Protection::Signed, Some(session)) => session
                 .signer()
-                .is_some_and(|signer| self.verifies_by_job(signer, length)),
+                .is_some_and(|signer| self.signs_by_job(signer, length)),
             (Protection::Sealed, _) => self.seals_by_job(length),
             _ => false,
         };

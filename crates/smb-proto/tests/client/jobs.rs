@@ -289,6 +289,33 @@ fn the_end_does_not_wait_for_jobs_that_nobody_took() {
     }
 }
 
+/// A worker that is too slow does not get everything there is.
+#[test]
+fn answers_do_not_heap_up() {
+    for (config, setup, _) in protections() {
+        let mut world = idle(config, setup);
+        for offset in 0..40 {
+            read(&mut world, offset, 20_000);
+        }
+        world.to_client = answers(&mut world);
+        while !world.to_client.is_empty() {
+            let receive = world.client.receive();
+            let room = (receive.first.len() + receive.second.len()).min(world.to_client.len());
+            let first = receive.first.len().min(room);
+            receive.first[..first].copy_from_slice(&world.to_client[..first]);
+            receive.second[..room - first].copy_from_slice(&world.to_client[first..room]);
+            world.to_client.drain(..room);
+            world.client.received(world.now, room).unwrap();
+        }
+        assert_eq!(world.client.jobs(), 24);
+        world.take_events();
+        assert!(world.replied > 10);
+        world.diligence = 50;
+        world.settle();
+        assert_all_back(&mut world);
+    }
+}
+
 /// Sealed answers in any order, opened in any other: blocks change hands while they are with jobs, nothing is copied.
 #[test]
 fn sealed_answers_in_each_others_blocks() {
