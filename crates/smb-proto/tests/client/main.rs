@@ -9,6 +9,7 @@ mod jobs;
 mod layout;
 mod life;
 mod login;
+mod pays;
 mod peer;
 mod seal;
 mod sim;
