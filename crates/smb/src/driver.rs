@@ -3,7 +3,9 @@
 //! ```text
 //!  requests (bounded) ─┐                         ┌─ readv: READ data straight into its block
 //!  side: cancel, close ┼─> Connection (sans-I/O) ┤
-//!  deadline ───────────┘                         └─ writev: heads and blocks as they are
+//!  deadline ───────────┘        │   ▲            └─ writev: heads and blocks as they are
+//!                               ▼   │
+//!                     workers: big frames of slow algorithms
 //! ```
 //! Every request that reaches the task gets one [`Answer`], also when the connection ends. A request whose future was
 //! dropped is cancelled; the connection keeps its blocks until the server has answered; what such a request opened is
@@ -11,6 +13,7 @@
 
 mod aside;
 mod parting;
+mod workers;
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
@@ -27,10 +30,13 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 
+use self::workers::Workers;
 use crate::channel::{Answer, Closing, Request, Shared, Side};
 use crate::depth::{Depth, Stamp};
 use crate::login::{Authenticator, Renewal};
 use crate::{Error, LostReason, Result, Unprotected, wire_log};
+
+pub(crate) use self::workers::jobs;
 
 /// Slices of one writev. A guess: 32 small messages and 32 blocks; the kernel takes 1024.
 const SLICES: usize = 64;
@@ -46,6 +52,7 @@ const CHAINS_MAX: usize = ropeway_smb_proto::client::CHAINS_MAX / 2;
 pub(crate) struct Driver {
     stream: TcpStream,
     connection: Connection,
+    workers: Workers,
     started: Instant,
     authenticator: Arc<Authenticator>,
     renewal: Renewal,
@@ -114,6 +121,7 @@ impl Driver {
         Self {
             stream,
             connection,
+            workers: Workers::default(),
             started: Instant::now(),
             authenticator,
             renewal: Renewal::default(),
@@ -178,6 +186,7 @@ impl Driver {
                     }
                 }
                 side = self.side.recv(), if self.parting.is_none() => self.aside(side),
+                Some(worked) = self.workers.done(), if self.workers.are_busy() => self.worked(worked),
                 mechanisms = self.renewal.made() => self.renew(mechanisms),
                 () = timer.as_mut(), if deadline.is_some() => {
                     let now = self.now();
@@ -204,8 +213,18 @@ impl Driver {
     fn turn(&mut self) {
         self.events();
         self.transmit();
+        while self.hand_out() {
+            self.events();
+            self.transmit();
+        }
         // Sending may have ended the connection.
         self.events();
+        // Its last events come with the last job.
+        if let Some(reason) = self.connection.ended()
+            && self.ended.is_none()
+        {
+            self.ended = Some(lost_reason(&reason, None));
+        }
     }
 
     fn events(&mut self) {
@@ -402,6 +421,7 @@ impl Driver {
                         return;
                     }
                     // Answers free blocks and depth: let them go before reading on.
+                    while self.hand_out() {}
                     self.events();
                 }
                 Err(fault) if fault.kind() == ErrorKind::WouldBlock => return,
@@ -481,6 +501,7 @@ impl Driver {
         }
         self.shared.end(self.window, reason.clone());
         self.close_with(reason.clone());
+        self.settle_jobs().await;
         self.events();
         if let Some(ready) = self.ready.take() {
             let _ = ready.send(Err(match reason {

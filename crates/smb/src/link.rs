@@ -219,6 +219,7 @@ impl Link {
             sequence: self.sequence.clone(),
             unprotected_allowed: self.login.accepts_guest(),
             previous_session,
+            jobs: crate::driver::jobs(),
             ..Config::default()
         }
     }

@@ -30,6 +30,15 @@ pub enum Encryption {
     Required,
 }
 
+/// Which frames are left to jobs: those of READs and WRITEs whose data lies in its block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Jobs {
+    /// From so many bytes on.
+    pub from: usize,
+    /// Also where the algorithm is no slower than handing a frame over, for tests.
+    pub fast_too: bool,
+}
+
 /// What one connection asks for; checked by nobody but the peer.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -62,6 +71,8 @@ pub struct Config {
     pub sequence: ChannelSequence,
     /// Whether a session without keys (guest, anonymous) is taken: nothing on it is signed or sealed.
     pub unprotected_allowed: bool,
+    /// What is signed, verified, sealed and opened by jobs ([`super::Connection::poll_job`]); none: everything at once.
+    pub jobs: Option<Jobs>,
     /// A session of this client, lost with its connection, that the server is to end; 0 for none.
     pub previous_session: SessionId,
 }
@@ -95,6 +106,7 @@ impl Default for Config {
             echo_after: Duration::from_secs(20),
             sequence: ChannelSequence::default(),
             unprotected_allowed: false,
+            jobs: None,
             previous_session: SessionId(0),
         }
     }

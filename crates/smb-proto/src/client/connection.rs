@@ -4,7 +4,8 @@ use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use super::credits::Credits;
-use super::frame::Compressor;
+use super::frame::{Compressor, Finished};
+use super::jobs::JobQueue;
 use super::life::Leaving;
 use super::receive::Input;
 use super::session::{Login, Session};
@@ -29,8 +30,8 @@ const EVENTS_MAX: usize = 2 * CHAINS_MAX;
 /// submit, log_in, cancel -> queue -> poll_transmit -> socket -> receive/received -> poll_event
 /// ```
 ///
-/// After [`received`](Self::received) or anything that asks for something, poll events and transmits until there are
-/// none. After [`Event::Ended`] there is nothing more to do with it.
+/// After [`received`](Self::received) or anything that asks for something, poll events, transmits and, if the
+/// configuration has them, jobs until there are none. After [`Event::Ended`] there is nothing more to do with it.
 pub struct Connection {
     pub(super) config: Config,
     pub(super) salt: [u8; 32],
@@ -53,6 +54,9 @@ pub struct Connection {
     pub(super) validating: bool,
     pub(super) input: Input,
     pub(super) compressor: Compressor,
+    pub(super) jobs: JobQueue,
+    /// Frames that jobs have finished; chains bound them.
+    pub(super) ready: VecDeque<Finished>,
     pub(super) events: VecDeque<Event>,
     pub(super) ended: Option<EndReason>,
     pub(super) expired: bool,
@@ -92,6 +96,8 @@ impl Connection {
             validating: false,
             input: Input::new(),
             compressor: Compressor::default(),
+            jobs: JobQueue::default(),
+            ready: VecDeque::new(),
             events: VecDeque::new(),
             ended: None,
             expired: false,
@@ -212,7 +218,7 @@ impl Connection {
         self.end(EndReason::Closed);
     }
 
-    /// Ends the connection: whatever is under way is given back.
+    /// Ends the connection: whatever is under way is given back, once no job is out.
     pub(super) fn end(&mut self, reason: EndReason) {
         if self.ended.is_some() {
             return;
@@ -226,6 +232,17 @@ impl Connection {
             self.config.sequence.advance();
         }
         self.give_target_back();
+        // Parts hold handles on blocks: what was sealed in place is opened again only by its sole owner.
+        self.ready.clear();
+        self.recall_jobs();
+        self.settle_end();
+    }
+
+    /// The last events of a connection that has ended; not before the last job is back.
+    pub(super) fn settle_end(&mut self) {
+        let Some(reason) = self.ended.filter(|_| !self.jobs.are_out()) else {
+            return;
+        };
         for (ticket, replies) in std::mem::take(&mut self.held) {
             // The answers came, but through a negotiation that was not validated.
             drop(replies);

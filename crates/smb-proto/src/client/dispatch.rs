@@ -1,5 +1,7 @@
 //! Messages from the server: opened, decompressed, checked, and given to whoever awaits them.
 
+use std::sync::Arc;
+
 use ropeway_block::BlockMut;
 
 use super::connection::Connection;
@@ -8,14 +10,24 @@ use super::table::{Flight, Owner};
 use super::transmit::Control;
 use super::{DropReason, EndReason, Event, Negotiated, PeerMisbehaved, Reply, Ticket};
 use crate::compression::decompress;
-use crate::crypto::TRANSFORM_HEADER_LEN;
+use crate::crypto::{Sender, Signer, TRANSFORM_HEADER_LEN};
 use crate::wire::frame::Protocol;
 use crate::wire::header::{self, Command, HEADER_LEN, Header, HeaderFlags, Target};
 use crate::wire::oplock_break::BreakNotification;
-use crate::wire::read::{READ_DATA_OFFSET, ReadResponse};
+use crate::wire::read::ReadResponse;
 use crate::wire::session_setup::SessionFlags;
 use crate::wire::transform::TransformHeader;
-use crate::wire::{MessageId, NtStatus, Reader, SessionId, TreeId};
+use crate::wire::{Malformed, MessageId, NtStatus, Reader, SessionId, TreeId};
+
+/// What protects an answer.
+pub(super) enum Guard {
+    /// All there has to be.
+    Good,
+    /// Its signature, if that is good.
+    Signed(Arc<Signer>),
+    /// The connection has ended.
+    Ended,
+}
 
 impl Connection {
     /// A message without its frame header; `sealed` by whose keys, if it was.
@@ -49,17 +61,21 @@ impl Connection {
     /// Opens a sealed message in place ([MS-SMB2] 3.2.5.1.1).
     pub(super) fn open<'a>(&self, bytes: &'a mut [u8]) -> Result<(SessionId, &'a mut [u8]), PeerMisbehaved> {
         let unopenable = PeerMisbehaved::Unopenable;
+        let session = self.sealed_by(bytes)?;
         let (head, message) = bytes
             .split_first_chunk_mut::<TRANSFORM_HEADER_LEN>()
             .ok_or(unopenable)?;
-        let transform = TransformHeader::decode(&mut Reader::new(head, "SMB2 TRANSFORM_HEADER"))?;
-        let session = self
-            .session
+        session.open(head, message).map_err(|_| unopenable)?;
+        Ok((session.id, message))
+    }
+
+    /// By whose keys a message says it is sealed.
+    pub(super) fn sealed_by(&self, bytes: &[u8]) -> Result<&Session, PeerMisbehaved> {
+        let transform = TransformHeader::decode(&mut Reader::new(bytes, "SMB2 TRANSFORM_HEADER"))?;
+        self.session
             .as_ref()
             .filter(|session| session.id == transform.session_id)
-            .ok_or(unopenable)?;
-        session.open(head, message).map_err(|_| unopenable)?;
-        Ok((transform.session_id, message))
+            .ok_or(PeerMisbehaved::Unopenable)
     }
 
     pub(super) fn take_chain(
@@ -127,59 +143,12 @@ impl Connection {
         }
     }
 
-    /// A READ's answer that lies in its block, its head in the headroom, perhaps with padding behind its `data_len`
-    /// bytes; length and head were checked.
-    pub(super) fn take_read(
-        &mut self,
-        id: MessageId,
-        mut block: BlockMut,
-        data_len: usize,
-        sealed: Option<SessionId>,
-    ) -> Result<(), PeerMisbehaved> {
-        let outcome = self.check_read(id, &mut block, sealed);
-        let (ticket, index, header) = match outcome {
-            Ok(Some(answered)) => answered,
-            Ok(None) | Err(_) => {
-                block.set_len(0);
-                if let Some(operation) = self.table.operation_mut(id) {
-                    operation.receive = Some(block);
-                }
-                return outcome.map(|_| ());
-            }
-        };
-        block.set_len(data_len);
-        let reply = Reply {
-            header,
-            message: block.framed_mut(READ_DATA_OFFSET)[..READ_DATA_OFFSET].to_vec(),
-            payload: Some(block),
-        };
-        self.reply_to(ticket, index, reply)
-    }
-
-    fn check_read(
-        &mut self,
-        id: MessageId,
-        block: &mut BlockMut,
-        sealed: Option<SessionId>,
-    ) -> Result<Option<(Ticket, usize, Header)>, PeerMisbehaved> {
-        let message = block.framed_mut(READ_DATA_OFFSET);
-        let header = Header::decode(&mut Reader::new(message, "SMB2 header"))?;
-        let flight = self.awaited(&header)?;
-        let Owner::Chain(ticket, index) = flight.owner else {
-            return Err(PeerMisbehaved::Unasked(id));
-        };
-        if !self.check(&header, flight, message, sealed)? {
-            return Ok(None);
-        }
-        self.answered(&header, flight)?;
-        Ok(Some((ticket, index, header)))
-    }
-
     /// Who awaits this message.
-    fn awaited(&self, header: &Header) -> Result<Flight, PeerMisbehaved> {
+    pub(super) fn awaited(&self, header: &Header) -> Result<Flight, PeerMisbehaved> {
         let flight = self
             .table
             .flight(header.message_id)
+            .filter(|flight| !flight.away)
             .ok_or(PeerMisbehaved::Unasked(header.message_id))?;
         if flight.command != header.command {
             return Err(PeerMisbehaved::WrongCommand(header.command));
@@ -187,7 +156,7 @@ impl Connection {
         Ok(flight)
     }
 
-    /// Whether a message is protected as it has to be ([MS-SMB2] 3.2.5.1.1, 3.2.5.1.3). False: the connection has ended.
+    /// Whether a message is protected as it has to be. False: the connection has ended.
     fn check(
         &mut self,
         header: &Header,
@@ -195,11 +164,30 @@ impl Connection {
         message: &mut [u8],
         sealed: Option<SessionId>,
     ) -> Result<bool, PeerMisbehaved> {
+        match self.guard(header, flight, sealed)? {
+            Guard::Good => Ok(true),
+            Guard::Ended => Ok(false),
+            Guard::Signed(signer) => self.verify(&signer, message).map(|()| true),
+        }
+    }
+
+    pub(super) fn verify(&self, signer: &Signer, message: &mut [u8]) -> Result<(), PeerMisbehaved> {
+        let verified = signer.verify_contiguous(Sender::Server, message);
+        verified.map_err(|_| PeerMisbehaved::BadSignature)
+    }
+
+    /// What protects a message, which is what has to ([MS-SMB2] 3.2.5.1.1, 3.2.5.1.3).
+    pub(super) fn guard(
+        &mut self,
+        header: &Header,
+        flight: Flight,
+        sealed: Option<SessionId>,
+    ) -> Result<Guard, PeerMisbehaved> {
         if let Some(session) = sealed {
             let same =
                 header.session_id == session || (flight.related && header.session_id == SessionId::RELATED);
             return if same {
-                Ok(true)
+                Ok(Guard::Good)
             } else {
                 Err(PeerMisbehaved::WrongSession)
             };
@@ -213,21 +201,20 @@ impl Connection {
             .as_ref()
             .filter(|_| flight.owner != Owner::SessionSetup)
         else {
-            return Ok(true);
+            return Ok(Guard::Good);
         };
         let interim = header.status == NtStatus::PENDING;
         if header.flags.contains(HeaderFlags::SIGNED) && !interim {
-            return if session.verify(message) {
-                Ok(true)
-            } else {
-                Err(PeerMisbehaved::BadSignature)
-            };
+            return Ok(match session.signer() {
+                Some(signer) => Guard::Signed(Arc::clone(signer)),
+                None => Guard::Good,
+            });
         }
         let required = session.signs() && (session.sign_all || flight.signed);
         if required && !(interim && matches!(header.target, Target::Async(_))) {
             return self.session_deleted_or(header, PeerMisbehaved::Unsigned);
         }
-        Ok(true)
+        Ok(Guard::Good)
     }
 
     /// A server that knows nothing of the session cannot protect its saying so; believing it is no worse than the loss of
@@ -236,10 +223,10 @@ impl Connection {
         &mut self,
         header: &Header,
         misbehaved: PeerMisbehaved,
-    ) -> Result<bool, PeerMisbehaved> {
+    ) -> Result<Guard, PeerMisbehaved> {
         if header.status == NtStatus::USER_SESSION_DELETED {
             self.end(EndReason::SessionDeleted);
-            return Ok(false);
+            return Ok(Guard::Ended);
         }
         Err(misbehaved)
     }
@@ -258,7 +245,7 @@ impl Connection {
     }
 
     /// Settles a request's account.
-    fn answered(&mut self, header: &Header, flight: Flight) -> Result<(), PeerMisbehaved> {
+    pub(super) fn answered(&mut self, header: &Header, flight: Flight) -> Result<(), PeerMisbehaved> {
         self.table.remove(header.message_id);
         if !flight.interim {
             self.credits.heard(flight.ask);
@@ -272,7 +259,8 @@ impl Connection {
         Ok(())
     }
 
-    /// An answer that lies in memory that is not its own; a READ's data is copied to its block.
+    /// An answer that lies in memory that is not its own; a READ's data is copied to its block, or kept until that is
+    /// back.
     fn reply(
         &mut self,
         header: &Header,
@@ -286,17 +274,8 @@ impl Connection {
         };
         let mut kept = message.len();
         if let Some(mut block) = block {
-            block.set_len(0);
-            let full = matches!(header.status, NtStatus::SUCCESS | NtStatus::BUFFER_OVERFLOW);
-            if header.command == Command::Read && full {
-                let mut reader = Reader::at(message, HEADER_LEN, "SMB2 READ Response");
-                let (_, payload) = ReadResponse::decode_head(&mut reader)?;
-                let data = &message[payload.range(message.len())?];
-                block.capacity_mut()[..data.len()].copy_from_slice(data);
-                block.set_len(data.len());
-                self.copied += data.len() as u64;
-                kept = payload.offset.min(message.len());
-            }
+            kept = copy_data(header, message, &mut block)?;
+            self.copied += block.len() as u64;
             reply.payload = Some(block);
         }
         reply.message = message[..kept].to_vec();
@@ -318,8 +297,13 @@ impl Connection {
         }
     }
 
-    /// One answer of a chain; after the last the chain is answered.
-    fn reply_to(&mut self, ticket: Ticket, index: usize, reply: Reply) -> Result<(), PeerMisbehaved> {
+    /// One answer of a chain.
+    pub(super) fn reply_to(
+        &mut self,
+        ticket: Ticket,
+        index: usize,
+        reply: Reply,
+    ) -> Result<(), PeerMisbehaved> {
         let Some(sent) = self.table.chain_mut(ticket) else {
             return Err(PeerMisbehaved::Unasked(reply.header.message_id));
         };
@@ -331,22 +315,30 @@ impl Connection {
             }
             _ => None,
         };
-        let outdated = sent.slots.len() == 1 && is_outdated(&reply);
         sent.slots[index].reply = Some(reply);
         sent.open -= 1;
         let (open, count) = (sent.open, sent.slots.len());
-        let done = open == 0;
         self.note_partial(ticket, open, count);
         if let Some(tree) = entered {
             self.trees.insert(tree);
             self.entered(tree);
         }
-        if !done {
+        self.complete(ticket)
+    }
+
+    /// A chain is answered, if it has all answers and all blocks.
+    pub(super) fn complete(&mut self, ticket: Ticket) -> Result<(), PeerMisbehaved> {
+        if !self
+            .table
+            .chain_mut(ticket)
+            .is_some_and(|sent| sent.is_complete())
+        {
             return Ok(());
         }
         let Some(sent) = self.table.remove_chain(ticket) else {
             return Ok(());
         };
+        let outdated = matches!(&sent.slots[..], [slot] if slot.reply.as_ref().is_some_and(is_outdated));
         let replays = self
             .negotiated
             .as_ref()
@@ -403,6 +395,22 @@ impl Connection {
         let notification = BreakNotification::decode(&mut reader)?;
         self.notify(Event::Broke(notification))
     }
+}
+
+/// Copies the data of a READ's answer to its block, which is empty after any other; how much of the message is left.
+/// The data is no more than was asked for, which was checked.
+pub(super) fn copy_data(header: &Header, message: &[u8], block: &mut BlockMut) -> Result<usize, Malformed> {
+    block.set_len(0);
+    let full = matches!(header.status, NtStatus::SUCCESS | NtStatus::BUFFER_OVERFLOW);
+    if header.command != Command::Read || !full {
+        return Ok(message.len());
+    }
+    let mut reader = Reader::at(message, HEADER_LEN, "SMB2 READ Response");
+    let (_, payload) = ReadResponse::decode_head(&mut reader)?;
+    let data = &message[payload.range(message.len())?];
+    block.capacity_mut()[..data.len()].copy_from_slice(data);
+    block.set_len(data.len());
+    Ok(payload.offset.min(message.len()))
 }
 
 /// Whether the server took a request for one from before a channel was lost ([MS-SMB2] 3.3.5.2.10).

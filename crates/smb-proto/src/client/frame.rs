@@ -163,57 +163,48 @@ impl Frame {
                 copied: self.copied,
             };
         };
-        let fits = self.front.len() <= HEADROOM;
-        let payload = if fits {
-            match payload.try_into_mut() {
-                Ok(block) if block.capacity() - block.len() >= self.back.len() => {
-                    return self.finish_in_block(block, finish);
-                }
-                Ok(block) => block.freeze(),
-                Err(payload) => payload,
+        match self.into_piece(payload) {
+            Ok(piece) => piece.finish(finish),
+            Err((frame, payload))
+                if finish.seal.is_some() || finish.compressor.tries(frame.messages.len(), payload.len()) =>
+            {
+                frame.finish_copied(payload, finish)
             }
-        } else {
-            payload
-        };
-        if finish.seal.is_some() || finish.compressor.tries(self.messages.len(), payload.len()) {
-            return self.finish_copied(payload, finish);
+            Err((frame, payload)) => frame.finish_in_parts(payload, finish.signer),
         }
-        self.finish_in_parts(payload, finish.signer)
     }
 
-    /// Everything around the payload, in its own block.
-    fn finish_in_block(self, mut block: BlockMut, finish: Finish<'_>) -> Finished {
+    /// Lays everything around the payload, in its own block, if that is ours alone and has room.
+    #[allow(clippy::result_large_err, reason = "the caller goes on with both")]
+    pub(super) fn into_piece(mut self, payload: Block) -> Result<Piece, (Self, Block)> {
+        if self.front.len() > HEADROOM {
+            return Err((self, payload));
+        }
+        let length = self.end() - FRAME_HEADER_LEN;
+        self.front[..FRAME_HEADER_LEN].copy_from_slice(&frame_header(length));
+        let mut block = match payload.try_into_mut() {
+            Ok(block) if block.capacity() - block.len() >= self.back.len() => block,
+            Ok(block) => return Err((self, block.freeze())),
+            Err(payload) => return Err((self, payload)),
+        };
         let (before, length, after) = (self.front.len(), block.len(), self.back.len());
         block.set_len(length + after);
         let bytes = block.framed_mut(before);
         bytes[..before].copy_from_slice(&self.front);
         bytes[before + length..].copy_from_slice(&self.back);
-        sign(finish.signer, bytes, &self.messages);
-        let compressed = finish
-            .compressor
-            .run(bytes, self.prefix, before, self.messages.len(), length);
-        if let Some(mut compressed) = compressed {
-            if let Some((ticket, session)) = finish.seal {
-                seal(ticket, session, &mut compressed);
-            }
-            return Finished {
-                parts: vec![Part::Bytes(compressed)],
-                payload: Some(block.freeze().slice(0..length)),
-                sealed_in_place: None,
-                copied: self.copied,
-            };
-        }
-        let sealed = finish.seal.is_some();
-        if let Some((ticket, session)) = finish.seal {
-            seal(ticket, session, bytes);
-        }
-        let block = block.freeze();
-        Finished {
-            payload: Some(block.slice(0..length)),
-            parts: vec![Part::Framed(block, before)],
-            sealed_in_place: sealed.then_some((before, after)),
+        Ok(Piece {
+            block,
+            before,
+            length,
+            messages: self.messages,
+            prefix: self.prefix,
             copied: self.copied,
-        }
+        })
+    }
+
+    /// How many messages there are.
+    pub(super) fn count(&self) -> usize {
+        self.messages.len()
     }
 
     fn finish_copied(self, payload: Block, finish: Finish<'_>) -> Finished {
@@ -273,6 +264,64 @@ impl Frame {
     }
 }
 
+/// A frame in its payload's block, not protected yet.
+pub(super) struct Piece {
+    block: BlockMut,
+    before: usize,
+    /// Of the payload.
+    length: usize,
+    messages: Vec<Range<usize>>,
+    prefix: usize,
+    copied: usize,
+}
+
+impl Piece {
+    /// Signs, compresses and seals.
+    fn finish(mut self, finish: Finish<'_>) -> Finished {
+        self.protect(finish.signer, None);
+        let bytes = self.block.framed_mut(self.before);
+        let compressed =
+            finish
+                .compressor
+                .run(bytes, self.prefix, self.before, self.messages.len(), self.length);
+        if let Some(mut compressed) = compressed {
+            if let Some((ticket, session)) = finish.seal {
+                seal(ticket, session, &mut compressed);
+            }
+            return Finished {
+                parts: vec![Part::Bytes(compressed)],
+                payload: Some(self.block.freeze().slice(0..self.length)),
+                sealed_in_place: None,
+                copied: self.copied,
+            };
+        }
+        let is_sealed = finish.seal.is_some();
+        self.protect(None, finish.seal);
+        self.into_finished(is_sealed)
+    }
+
+    /// Signs, or seals.
+    pub(super) fn protect(&mut self, signer: Option<&Signer>, to_seal: Option<(SealTicket, SessionId)>) {
+        let bytes = self.block.framed_mut(self.before);
+        sign(signer, bytes, &self.messages);
+        if let Some((ticket, session)) = to_seal {
+            seal(ticket, session, bytes);
+        }
+    }
+
+    /// To be sent as it is.
+    pub(super) fn into_finished(self, is_sealed: bool) -> Finished {
+        let after = self.block.len() - self.length;
+        let block = self.block.freeze();
+        Finished {
+            payload: Some(block.slice(0..self.length)),
+            parts: vec![Part::Framed(block, self.before)],
+            sealed_in_place: is_sealed.then_some((self.before, after)),
+            copied: self.copied,
+        }
+    }
+}
+
 /// Signs messages that lie in one piece.
 fn sign(signer: Option<&Signer>, bytes: &mut [u8], messages: &[Range<usize>]) {
     let Some(signer) = signer else { return };
@@ -299,8 +348,14 @@ pub(super) struct Compressor {
 }
 
 impl Compressor {
-    fn tries(&self, messages: usize, payload_len: usize) -> bool {
+    /// Whether a frame's payload may become shorter.
+    pub(super) fn tries(&self, messages: usize, payload_len: usize) -> bool {
         self.compression.is_some() && messages == 1 && payload_len >= COMPRESS_MIN && self.pause == 0
+    }
+
+    /// A payload is left alone.
+    pub(super) fn pass(&mut self) {
+        self.pause = self.pause.saturating_sub(1);
     }
 
     /// The frame with its message compressed, the prefix as long as before.
@@ -313,7 +368,7 @@ impl Compressor {
         payload_len: usize,
     ) -> Option<Vec<u8>> {
         if !self.tries(messages, payload_len) {
-            self.pause = self.pause.saturating_sub(1);
+            self.pass();
             return None;
         }
         let message = &bytes[prefix..];

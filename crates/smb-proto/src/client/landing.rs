@@ -5,20 +5,22 @@
 //! transform header, messages, head     | data | padding, messages
 //! ```
 //! The guess is that a frame answers the oldest READ that it may answer, by its length; a READ that follows a CREATE has
-//! the answer to that before its own. Where it was another's, the two READs swap their blocks. Where the data lies
-//! elsewhere, the messages are copied out, and counted.
+//! the answer to that before its own. Where it was another's, the two READs swap their blocks, wherever the other's is.
+//! Where the data lies elsewhere, the messages are copied out, and counted. Frames may be opened by jobs, several at once.
 
 use ropeway_block::BlockMut;
 
 use super::PeerMisbehaved;
 use super::connection::Connection;
+use super::jobs::Work;
+use super::loans::LoanId;
 use super::receive::Target;
 use super::table::CREATED_LEN;
 use crate::crypto::TRANSFORM_HEADER_LEN;
-use crate::wire::MessageId;
 use crate::wire::frame::{FRAME_HEADER_LEN, Protocol};
 use crate::wire::header;
 use crate::wire::read::READ_DATA_OFFSET;
+use crate::wire::{MessageId, SessionId};
 
 /// Sealed frames up to here stay in the buffer. A guess.
 pub(super) const LANDING_MIN: usize = 4096;
@@ -40,7 +42,7 @@ impl Connection {
         let Some((owner, before)) = self.table.landing(length - TRANSFORM_HEADER_LEN) else {
             return false;
         };
-        let Some(mut block) = self.table.read_target(owner).and_then(|(block, _)| block.take()) else {
+        let Some((loan, mut block)) = self.table.lend(owner) else {
             return false;
         };
         let head = TRANSFORM_HEADER_LEN + before;
@@ -54,7 +56,7 @@ impl Connection {
         self.copied += filled as u64;
         self.input.consume(FRAME_HEADER_LEN + there);
         self.input.target = Target::Landing {
-            owner,
+            loan,
             block,
             head,
             filled,
@@ -63,63 +65,84 @@ impl Connection {
         true
     }
 
-    /// A sealed frame lies in `owner`'s block, its first `head` bytes in the headroom.
+    /// A sealed frame lies in a block, its first `head` bytes in the headroom.
     pub(super) fn land(
         &mut self,
-        owner: MessageId,
+        loan: LoanId,
         mut block: BlockMut,
         head: usize,
     ) -> Result<(), PeerMisbehaved> {
-        let opened = self.open(block.framed_mut(head));
-        let found = opened.and_then(|(session, message)| {
-            let before = head - TRANSFORM_HEADER_LEN;
-            let found = self.find_read(owner, message, before)?;
-            let (front, tail) = match &found {
-                Some(found) => (&message[..found.at], &message[found.at + found.length..]),
-                None => Default::default(),
-            };
-            Ok((session, found, front.to_vec(), tail.to_vec()))
-        });
-        let (session, found, mut front, mut tail) = match found {
-            Ok(found) => found,
-            Err(misbehaved) => {
-                self.give_back(owner, block);
-                return Err(misbehaved);
+        let bytes = block.framed_mut(head);
+        let opened = match self.takes_answers() && self.seals_by_job(bytes.len()) {
+            true => self.sealed_by(bytes).and_then(|session| {
+                let opener = session.opener().ok_or(PeerMisbehaved::Unopenable)?;
+                Ok((session.id, Some(opener)))
+            }),
+            false => self.open(bytes).map(|(session, _)| (session, None)),
+        };
+        match opened {
+            Ok((session, None)) => self.landed(loan, block, head, session),
+            Ok((session, Some(opener))) => {
+                self.jobs.push(Work::Open {
+                    loan,
+                    block,
+                    head,
+                    session,
+                    opener,
+                });
+                Ok(())
             }
+            Err(misbehaved) => self.refuse_read(loan, block, misbehaved),
+        }
+    }
+
+    /// An opened frame lies in a block.
+    pub(super) fn landed(
+        &mut self,
+        mut loan: LoanId,
+        mut block: BlockMut,
+        head: usize,
+        session: SessionId,
+    ) -> Result<(), PeerMisbehaved> {
+        let message = &block.framed_mut(head)[TRANSFORM_HEADER_LEN..];
+        let found = match self.find_read(message, head - TRANSFORM_HEADER_LEN) {
+            Ok(found) => found,
+            Err(misbehaved) => return self.refuse_read(loan, block, misbehaved),
         };
-        let Some(found) = found.filter(|found| found.id == owner || self.swap(owner, found.id, &block))
-        else {
-            // Nothing is as it was guessed: in memory of its own it is taken like any other.
-            let mut message = block.framed_mut(head)[TRANSFORM_HEADER_LEN..].to_vec();
-            self.copied += message.len() as u64;
-            self.give_back(owner, block);
-            return self.take_message(&mut message, Some(session));
+        let is_its = match &found {
+            Some(found) => self.swap(loan, found.id),
+            None => Ok(false),
         };
+        let (found, message) = match (is_its, found) {
+            (Ok(true), Some(found)) => (found, &block.framed_mut(head)[TRANSFORM_HEADER_LEN..]),
+            (Ok(_), _) => {
+                // Nothing is as it was guessed: in memory of its own it is taken like any other.
+                let mut message = block.framed_mut(head)[TRANSFORM_HEADER_LEN..].to_vec();
+                self.copied += message.len() as u64;
+                self.bring_back(loan, block)?;
+                return self.take_message(&mut message, Some(session));
+            }
+            (Err(misbehaved), _) => return self.refuse_read(loan, block, misbehaved),
+        };
+        let mut front = message[..found.at].to_vec();
+        let mut tail = message[found.at + found.length..].to_vec();
         if !front.is_empty() {
             // What comes first may end the connection: the block has to be where it is looked for then.
-            self.give_back(found.id, block);
+            self.bring_back(loan, block)?;
             self.take_chain(&mut front, Some(session))?;
             if self.ended.is_some() {
                 return Ok(());
             }
-            let taken = self
-                .table
-                .read_target(found.id)
-                .and_then(|(block, _)| block.take());
-            block = taken.ok_or(PeerMisbehaved::Unasked(found.id))?;
+            let lent = self.table.lend(found.id);
+            (loan, block) = lent.ok_or(PeerMisbehaved::Unasked(found.id))?;
         }
         block.set_len(found.data_len);
-        self.take_read(found.id, block, found.data_len, Some(session))?;
+        self.take_read(loan, found.id, block, found.data_len, Some(session))?;
         self.take_chain(&mut tail, Some(session))
     }
 
     /// The READ in an opened frame that has its data `before` bytes from the start.
-    fn find_read(
-        &mut self,
-        owner: MessageId,
-        message: &[u8],
-        before: usize,
-    ) -> Result<Option<Found>, PeerMisbehaved> {
+    fn find_read(&mut self, message: &[u8], before: usize) -> Result<Option<Found>, PeerMisbehaved> {
         let mut at = 0;
         while let Some(rest) = message.get(at..)
             && let Some(head) = rest.first_chunk::<READ_DATA_OFFSET>()
@@ -133,7 +156,7 @@ impl Connection {
                 continue;
             }
             let found = match length >= READ_DATA_OFFSET {
-                true => self.read_reply(head, length, Some(owner))?,
+                true => self.read_reply(head, length, true)?,
                 false => None,
             };
             return Ok(found.map(|(id, data_len)| Found {
@@ -144,25 +167,5 @@ impl Connection {
             }));
         }
         Ok(None)
-    }
-
-    /// Gives `owner` the block of `id`, whose data is in `block`, if both are large enough.
-    fn swap(&mut self, owner: MessageId, id: MessageId, block: &BlockMut) -> bool {
-        let Some((_, asked_by_owner)) = self.table.read_target(owner) else {
-            return false;
-        };
-        let Some((target, asked)) = self.table.read_target(id) else {
-            return false;
-        };
-        let fits = target
-            .as_ref()
-            .is_some_and(|other| other.capacity() >= asked_by_owner);
-        if !fits || block.capacity() < asked {
-            return false;
-        }
-        if let Some(other) = target.take() {
-            self.give_back(owner, other);
-        }
-        true
     }
 }

@@ -135,7 +135,8 @@ impl Connection {
         let Leaving::Draining { waits } = self.leaving else {
             return false;
         };
-        if (waits && self.table.owed() > 0) || !self.queue.is_empty() {
+        // A frame that is with a job comes before the farewell.
+        if (waits && self.table.owed() > 0) || !self.queue.is_empty() || self.jobs.is_sending() {
             return false;
         }
         self.leaving = Leaving::Said;

@@ -64,7 +64,7 @@ impl Login {
             Self::Round(round) => match &round.kind {
                 Kind::New => None,
                 Kind::Binding(_, signer) => Some(signer),
-                Kind::Renewal => session.and_then(Session::signer),
+                Kind::Renewal => session.and_then(Session::signer).map(|signer| &**signer),
             },
             _ => None,
         }

@@ -18,6 +18,7 @@ use ropeway_block::BlockMut;
 
 use super::connection::Connection;
 use super::landing::{LANDING_HEAD_MAX, LANDING_MIN};
+use super::loans::LoanId;
 use super::{EndReason, PeerMisbehaved, Receive};
 use crate::wire::frame::{FRAME_HEADER_LEN, FRAME_LEN_MAX, Protocol, frame_len};
 use crate::wire::header::{self, CHAIN_ALIGNMENT, Command, Header};
@@ -52,6 +53,7 @@ pub(super) struct Input {
 pub(super) enum Target {
     Buffer,
     Read {
+        loan: LoanId,
         id: MessageId,
         block: BlockMut,
         filled: usize,
@@ -60,7 +62,7 @@ pub(super) enum Target {
         data_len: usize,
     },
     Landing {
-        owner: MessageId,
+        loan: LoanId,
         block: BlockMut,
         /// Bytes of the frame that lie before the payload, in the headroom.
         head: usize,
@@ -223,18 +225,12 @@ impl Connection {
 
     /// Gives a block under way back to its READ.
     pub(super) fn give_target_back(&mut self) {
-        let (id, block) = match std::mem::replace(&mut self.input.target, Target::Buffer) {
-            Target::Read { id, block, .. } => (id, block),
-            Target::Landing { owner, block, .. } => (owner, block),
-            Target::Buffer | Target::Whole { .. } => return,
-        };
-        self.give_back(id, block);
-    }
-
-    pub(super) fn give_back(&mut self, id: MessageId, mut block: BlockMut) {
-        block.set_len(0);
-        if let Some(operation) = self.table.operation_mut(id) {
-            operation.receive = Some(block);
+        match std::mem::replace(&mut self.input.target, Target::Buffer) {
+            Target::Read { loan, block, .. } | Target::Landing { loan, block, .. } => {
+                // The connection has ended: what is wrong with an answer that waited for the block is of no matter.
+                let _ = self.bring_back(loan, block);
+            }
+            Target::Buffer | Target::Whole { .. } => {}
         }
     }
 
@@ -323,7 +319,7 @@ impl Connection {
         let there_len = there.len().min(length);
         if let Some(head) = there[..there_len].first_chunk::<READ_DATA_OFFSET>() {
             let head = *head;
-            if let Some((id, data_len)) = self.read_reply(&head, length, None)? {
+            if let Some((id, data_len)) = self.read_reply(&head, length, false)? {
                 self.input.left -= length;
                 self.begin_read(id, data_len, length, there_len);
                 return Ok(true);
@@ -356,12 +352,12 @@ impl Connection {
     }
 
     /// Whether a message of `length` bytes with this head is the answer to a READ that has a block, its data where it is
-    /// expected: which, and how much data. `lent`: a READ whose block is taken already.
+    /// expected: which, and how much data. `landed`: the message is in a block already, which may be another READ's.
     pub(super) fn read_reply(
         &mut self,
         head: &[u8],
         length: usize,
-        lent: Option<MessageId>,
+        landed: bool,
     ) -> Result<Option<(MessageId, usize)>, PeerMisbehaved> {
         let mut reader = Reader::new(head, "SMB2 READ Response");
         let header = Header::decode(&mut reader)?;
@@ -369,12 +365,12 @@ impl Connection {
         if header.command != Command::Read || !full || !header.is_response() {
             return Ok(None);
         }
-        let Some((block, asked)) = self.table.read_target(header.message_id) else {
+        let Some((slot, _, asked)) = self.table.read_slot(header.message_id) else {
             return Ok(None);
         };
-        let has_room = match block {
+        let has_room = match &slot.operation.receive {
             Some(block) => block.capacity() >= length - READ_DATA_OFFSET,
-            None => lent == Some(header.message_id),
+            None => landed && slot.loan.is_some(),
         };
         if !has_room {
             return Ok(None);
@@ -393,7 +389,7 @@ impl Connection {
 
     /// A READ's answer of `length` bytes, of which `there` are in the buffer.
     fn begin_read(&mut self, id: MessageId, data_len: usize, length: usize, there: usize) {
-        let Some(mut block) = self.table.read_target(id).and_then(|(block, _)| block.take()) else {
+        let Some((loan, mut block)) = self.table.lend(id) else {
             return;
         };
         let (head, data) = self.input.buffered()[..there].split_at(READ_DATA_OFFSET);
@@ -405,6 +401,7 @@ impl Connection {
         self.copied += filled.min(data_len) as u64;
         self.input.consume(there);
         self.input.target = Target::Read {
+            loan,
             id,
             block,
             filled,
@@ -424,6 +421,7 @@ impl Connection {
             } => self.take_chain(&mut bytes, None),
             Target::Whole { mut bytes, .. } => self.take_message(&mut bytes, None),
             Target::Read {
+                loan,
                 id,
                 mut block,
                 length,
@@ -431,17 +429,17 @@ impl Connection {
                 ..
             } => {
                 block.set_len(length);
-                self.take_read(id, block, data_len, None)
+                self.take_read(loan, id, block, data_len, None)
             }
             Target::Landing {
-                owner,
+                loan,
                 mut block,
                 head,
                 length,
                 ..
             } => {
                 block.set_len(length);
-                self.land(owner, block, head)
+                self.land(loan, block, head)
             }
         }
     }

@@ -63,7 +63,7 @@ pub(super) struct Session {
 
 struct Keys {
     secret: SessionSecret,
-    signer: Signer,
+    signer: Arc<Signer>,
     sealing: Option<(Sealer, Opener)>,
 }
 
@@ -109,7 +109,7 @@ impl Session {
             validated,
             keys: Some(Keys {
                 secret: secret.clone(),
-                signer: Signer::new(algorithm, signing),
+                signer: Arc::new(Signer::new(algorithm, signing)),
                 sealing,
             }),
         })
@@ -123,7 +123,7 @@ impl Session {
         self.keys.is_some()
     }
 
-    pub(super) fn signer(&self) -> Option<&Signer> {
+    pub(super) fn signer(&self) -> Option<&Arc<Signer>> {
         self.keys.as_ref().map(|keys| &keys.signer)
     }
 
@@ -139,6 +139,16 @@ impl Session {
             .ok_or(NoncesExhausted)?
             .0
             .ticket()
+    }
+
+    /// What opens a message, for a worker.
+    pub(super) fn opener(&self) -> Option<Opener> {
+        let sealing = self.keys.as_ref()?.sealing.as_ref();
+        sealing.map(|(_, opener)| opener.clone())
+    }
+
+    pub(super) fn cipher(&self) -> Option<Cipher> {
+        self.keys.as_ref()?.secret.0.cipher
     }
 
     /// Opens a message in place.

@@ -5,6 +5,8 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use ropeway_block::BlockMut;
 
+use super::frame::Finished;
+use super::loans::{LoanId, Loans};
 use super::receive::BULK_MIN;
 use super::{Operation, Reply, Ticket};
 use crate::wire::header::Command;
@@ -66,6 +68,8 @@ pub(super) struct Flight {
     /// An interim reply came: the answer may take for ever.
     pub(super) interim: bool,
     pub(super) async_id: Option<AsyncId>,
+    /// The request, or the answer, is with a job: nothing is awaited from the server.
+    pub(super) away: bool,
 }
 
 /// An operation that was sent.
@@ -74,6 +78,8 @@ pub(super) struct Slot {
     pub(super) id: MessageId,
     pub(super) operation: Operation,
     pub(super) reply: Option<Reply>,
+    /// Its block is away; an answer that comes otherwise waits for it.
+    pub(super) loan: Option<LoanId>,
 }
 
 /// A chain that was sent.
@@ -86,10 +92,25 @@ pub(super) struct Sent {
     pub(super) sealed_in_place: Option<(usize, usize, usize)>,
 }
 
+impl Sent {
+    /// Whether every answer is there, with its block.
+    pub(super) fn is_complete(&self) -> bool {
+        self.open == 0 && self.slots.iter().all(|slot| slot.loan.is_none())
+    }
+
+    /// Takes back the payload of slot `index`.
+    pub(super) fn keep(&mut self, index: usize, finished: &mut Finished) {
+        self.slots[index].operation.payload = finished.payload.take();
+        let in_place = finished.sealed_in_place;
+        self.sealed_in_place = in_place.map(|(before, after)| (index, before, after));
+    }
+}
+
 #[derive(Default)]
 pub(super) struct Table {
     flights: Numbered<Flight>,
     chains: Numbered<Sent>,
+    pub(super) loans: Loans,
     /// READs that have a block and come first in their chain, or follow a CREATE, by age; and what the messages of their
     /// answer are expected to have before the data.
     reads: VecDeque<(MessageId, usize)>,
@@ -159,6 +180,7 @@ impl Table {
     /// All chains, by ticket; the table is empty afterwards.
     pub(super) fn drain(&mut self) -> Vec<(Ticket, Sent)> {
         self.flights.clear();
+        self.loans.clear();
         self.reads.clear();
         self.bulk = 0;
         self.owed = 0;
@@ -180,11 +202,40 @@ impl Table {
         sent.slots.get_mut(index).map(|slot| &mut slot.operation)
     }
 
+    /// The slot of a READ whose answer is awaited, where it is in its chain, and how much was asked for.
+    pub(super) fn read_slot(&mut self, id: MessageId) -> Option<(&mut Slot, (Ticket, usize), usize)> {
+        let flight = self.flights.get(&id.0).filter(|flight| !flight.away)?;
+        let Owner::Chain(ticket, index) = flight.owner else {
+            return None;
+        };
+        let slot = self.chains.get_mut(&ticket.0)?.slots.get_mut(index)?;
+        let asked = read_length(&slot.operation)?;
+        Some((slot, (ticket, index), asked))
+    }
+
     /// A READ's block, if it has one that is not taken, and how much was asked for.
     pub(super) fn read_target(&mut self, id: MessageId) -> Option<(&mut Option<BlockMut>, usize)> {
-        let operation = self.operation_mut(id)?;
-        let asked = read_length(operation)?;
-        Some((&mut operation.receive, asked))
+        let (slot, _, asked) = self.read_slot(id)?;
+        Some((&mut slot.operation.receive, asked))
+    }
+
+    /// Notes that a request's answer is with a job.
+    pub(super) fn set_away(&mut self, id: MessageId, away: bool) {
+        if let Some(flight) = self.flights.get_mut(&id.0) {
+            flight.away = away;
+        }
+    }
+
+    /// Notes that a chain's requests are with a job, or not any more.
+    pub(super) fn set_chain_away(&mut self, ticket: Ticket, away: bool) {
+        let Some(sent) = self.chains.get(&ticket.0) else {
+            return;
+        };
+        for slot in &sent.slots {
+            if let Some(flight) = self.flights.get_mut(&slot.id.0) {
+                flight.away = away;
+            }
+        }
     }
 
     /// The oldest READ whose answer messages of `length` bytes in all may be, and what they are expected to have before

@@ -1,11 +1,16 @@
 //! From queues to frames.
 
+use std::sync::Arc;
+
+use ropeway_block::Block;
+
 use super::connection::{CALLER_FLAGS, Connection, is_related};
 use super::credits::Bought;
-use super::frame::{Finish, Finished, Frame};
+use super::frame::{Finish, Finished, Frame, Piece};
+use super::jobs::Work;
 use super::table::{Flight, Owner, Sent, Slot};
 use super::{Chain, DropReason, EndReason, Negotiated, Part, PeerMisbehaved, Ticket, Transmit};
-use crate::crypto::NoncesExhausted;
+use crate::crypto::{NoncesExhausted, SealTicket, Signer};
 use crate::wire::header::{Command, HEADER_LEN, Header, HeaderFlags, Target};
 use crate::wire::negotiate::Dialect;
 use crate::wire::{MessageId, SessionId, TreeId, Writer, bare};
@@ -41,6 +46,16 @@ enum Protection {
     Sealed,
 }
 
+/// What it is protected with.
+type Keys = (Option<Arc<Signer>>, Option<(SealTicket, SessionId)>);
+
+/// A frame on its way.
+enum Sending {
+    Now(Finished),
+    /// It is protected by a job first.
+    Later(Piece, Keys),
+}
+
 impl Connection {
     /// What to send now; none until something changes. The parts hold blocks: drop them once they are sent.
     pub fn poll_transmit(&mut self) -> Option<Transmit> {
@@ -64,6 +79,9 @@ impl Connection {
 
     fn next_frame(&mut self) -> Result<Option<Finished>, EndReason> {
         if let Some(finished) = self.next_cancel()? {
+            return Ok(Some(finished));
+        }
+        if let Some(finished) = self.ready.pop_front() {
             return Ok(Some(finished));
         }
         loop {
@@ -98,7 +116,10 @@ impl Connection {
                 };
                 self.nudges = 0;
                 self.credits.unwant(charge);
-                return self.send_chain(ticket, chain).map(Some);
+                match self.send_chain(ticket, chain)? {
+                    Some(finished) => return Ok(Some(finished)),
+                    None => continue,
+                }
             }
             // Answers will bring credits; if none is owed, only asking does.
             if self.table.owed() > 0 {
@@ -209,7 +230,8 @@ impl Connection {
         }
     }
 
-    fn send_chain(&mut self, ticket: Ticket, chain: Chain) -> Result<Finished, EndReason> {
+    /// A chain's frame; none: a job has it first.
+    fn send_chain(&mut self, ticket: Ticket, chain: Chain) -> Result<Option<Finished>, EndReason> {
         let signs = chain
             .operations
             .iter()
@@ -249,26 +271,64 @@ impl Connection {
                 id: bought.id,
                 operation,
                 reply: None,
+                loan: None,
             });
         }
-        let (place, payload) = payload.map_or((None, None), |(index, block)| (Some(index), Some(block)));
-        let finished = self.finish(frame, payload, protection);
-        let mut sent = Sent {
+        let sent = Sent {
             open: count,
             slots,
             sealed_in_place: None,
         };
-        let finished = finished.map(|mut finished| {
-            if let Some(index) = place {
-                sent.slots[index].operation.payload = finished.payload.take();
-                sent.sealed_in_place = finished
-                    .sealed_in_place
-                    .map(|(before, after)| (index, before, after));
-            }
-            finished
-        });
         self.table.insert_chain(ticket, sent);
-        finished
+        let Some((index, payload)) = payload else {
+            return self.finish(frame, None, protection).map(Some);
+        };
+        Ok(match self.send_payload(frame, payload, protection)? {
+            Sending::Now(mut finished) => {
+                if let Some(sent) = self.table.chain_mut(ticket) {
+                    sent.keep(index, &mut finished);
+                }
+                Some(finished)
+            }
+            Sending::Later(piece, (signer, seal)) => {
+                self.table.set_chain_away(ticket, true);
+                self.jobs.push(Work::Send {
+                    ticket,
+                    index,
+                    piece,
+                    signer,
+                    seal,
+                });
+                None
+            }
+        })
+    }
+
+    /// A frame with a payload: long ones that stay in their block are left to a job.
+    fn send_payload(
+        &mut self,
+        frame: Frame,
+        payload: Block,
+        protection: Protection,
+    ) -> Result<Sending, EndReason> {
+        let length = payload.len();
+        let by_job = match (protection, &self.session) {
+            (Protection::Signed, Some(session)) => session
+                .signer()
+                .is_some_and(|signer| self.signs_by_job(signer, length)),
+            (Protection::Sealed, _) => self.seals_by_job(length),
+            _ => false,
+        };
+        if !by_job || self.compressor.tries(frame.count(), length) {
+            return self.finish(frame, Some(payload), protection).map(Sending::Now);
+        }
+        match frame.into_piece(payload) {
+            Ok(piece) => {
+                self.compressor.pass();
+                Ok(Sending::Later(piece, self.keys(protection)?))
+            }
+            Err((frame, payload)) => self.finish(frame, Some(payload), protection).map(Sending::Now),
+        }
     }
 
     /// The next CANCEL: it costs nothing and has the id of what it cancels ([MS-SMB2] 3.2.4.24).
@@ -387,6 +447,7 @@ impl Connection {
             related,
             interim: false,
             async_id: None,
+            away: false,
         };
         self.table.insert(bought.id, flight);
     }
@@ -394,12 +455,24 @@ impl Connection {
     fn finish(
         &mut self,
         frame: Frame,
-        payload: Option<ropeway_block::Block>,
+        payload: Option<Block>,
         protection: Protection,
     ) -> Result<Finished, EndReason> {
-        let session = self.session.as_mut();
-        let (signer, seal) = match (protection, session) {
-            (Protection::Signed, Some(session)) => (session.signer(), None),
+        let (signer, seal) = self.keys(protection)?;
+        Ok(frame.finish(
+            payload,
+            Finish {
+                signer: signer.as_deref(),
+                seal,
+                compressor: &mut self.compressor,
+            },
+        ))
+    }
+
+    /// For one frame.
+    fn keys(&mut self, protection: Protection) -> Result<Keys, EndReason> {
+        Ok(match (protection, self.session.as_mut()) {
+            (Protection::Signed, Some(session)) => (session.signer().cloned(), None),
             (Protection::Sealed, Some(session)) => {
                 let ticket = session
                     .ticket()
@@ -407,15 +480,7 @@ impl Connection {
                 (None, Some((ticket, session.id)))
             }
             _ => (None, None),
-        };
-        Ok(frame.finish(
-            payload,
-            Finish {
-                signer,
-                seal,
-                compressor: &mut self.compressor,
-            },
-        ))
+        })
     }
 }
 

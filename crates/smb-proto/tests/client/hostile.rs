@@ -2,7 +2,7 @@
 
 use crate::peer::{self, Setup};
 use crate::sim::ways;
-use crate::world::{Kind, World, anything, config, echo, login};
+use crate::world::{Kind, World, anything, config, echo, jobs, login};
 use crate::{Random, content};
 use ropeway_smb_proto::client::{Chain, Config, EndReason, Event, PeerMisbehaved, Signing};
 use ropeway_smb_proto::wire::header::{Command, Header, HeaderFlags};
@@ -18,6 +18,10 @@ fn changed_bytes() {
                 continue;
             }
             let mut random = Random::new(seed * 100 + index as u64);
+            let config = Config {
+                jobs: jobs(1).filter(|_| seed % 2 == 1),
+                ..config
+            };
             let mut world = World::ready(config, Setup { seed, ..setup });
             for _ in 0..5 {
                 anything(&mut world);
@@ -26,6 +30,7 @@ fn changed_bytes() {
                 if !world.to_client.is_empty() {
                     break;
                 }
+                world.work().unwrap();
                 while let Some(transmit) = world.client.poll_transmit() {
                     transmit
                         .parts

@@ -5,9 +5,11 @@
 mod chance;
 mod downgrade;
 mod hostile;
+mod jobs;
 mod layout;
 mod life;
 mod login;
+mod pays;
 mod peer;
 mod seal;
 mod sim;

@@ -1,5 +1,7 @@
 //! A server: it checks what the client sends to the last bit, and answers in any order it likes.
 
+#[path = "peer/account.rs"]
+mod account;
 #[path = "peer/handshake.rs"]
 mod handshake;
 #[path = "peer/hub.rs"]
@@ -80,6 +82,8 @@ pub(crate) struct Setup {
     pub(crate) dfs: bool,
     /// ECHO is not answered.
     pub(crate) deaf: bool,
+    /// Requests may come in another order than their ids, as those of a client do whose workers sign them.
+    pub(crate) reorders: bool,
     pub(crate) seed: u64,
 }
 
@@ -103,6 +107,7 @@ impl Default for Setup {
             compounds: Compounds::Taken,
             dfs: false,
             deaf: false,
+            reorders: false,
             seed: 1,
         }
     }
@@ -136,6 +141,8 @@ pub(crate) struct Peer {
     pub(crate) master: Option<Master>,
     pub(crate) channel: Option<Channel>,
     next_id: u64,
+    /// Ids before the next that have not come: where such a range starts, and where it ends.
+    gaps: BTreeMap<u64, u64>,
     pub(crate) balance: u32,
     /// Credits in requests without answer.
     in_use: u32,
@@ -204,6 +211,7 @@ impl Peer {
             master: None,
             channel: None,
             next_id: 0,
+            gaps: BTreeMap::new(),
             balance: 1,
             in_use: 0,
             late: Vec::new(),
@@ -375,34 +383,6 @@ impl Peer {
 
     fn multi_credit(&self) -> bool {
         self.setup.large_mtu && self.setup.dialect >= Dialect::Smb210 && self.negotiated.is_some()
-    }
-
-    fn check_account(&mut self, header: &Header) {
-        let charge = if self.multi_credit() {
-            header.credit_charge.max(1)
-        } else {
-            1
-        };
-        assert_eq!(header.message_id.0, self.next_id, "ids are consecutive");
-        self.next_id += u64::from(charge);
-        self.balance = self
-            .balance
-            .checked_sub(u32::from(charge))
-            .expect("credits are not overdrawn");
-        self.in_use += u32::from(charge);
-        assert!(header.credits >= charge, "at least its own charge is asked for");
-    }
-
-    fn grant_in(&mut self, reply: &mut [u8], asked: u16) {
-        self.in_use = self.in_use.saturating_sub(1);
-        let grant = match self.setup.grant {
-            Grant::AsAsked => asked.min(600),
-            Grant::One => 1,
-            Grant::Starving if self.balance == 0 => 1 + self.random.below(2) as u16,
-            Grant::Starving => self.random.below(2) as u16,
-        };
-        self.balance += u32::from(grant);
-        reply[14..16].copy_from_slice(&grant.to_le_bytes());
     }
 
     /// A late answer, perhaps announced.

@@ -1,7 +1,7 @@
 //! Thousands of links, by seed: bytes cut anywhere, answers in any order, credits or none, and the line lost at any point.
 
 use crate::peer::{Grant, Setup};
-use crate::world::{World, anything, config, login};
+use crate::world::{World, anything, config, jobs, login};
 use ropeway_smb_proto::client::{Config, Encryption, EndReason, Event, Signing};
 use ropeway_smb_proto::crypto::{Cipher, SigningAlgorithm};
 use ropeway_smb_proto::wire::negotiate::Dialect;
@@ -68,8 +68,8 @@ pub(crate) fn ways() -> Vec<(Config, Setup)> {
     ways
 }
 
-/// Answered and dropped chains, cancels.
-fn live(mut config: Config, mut setup: Setup, seed: u64) -> (u32, u32, u32) {
+/// Answered and dropped chains, cancels, jobs.
+fn live(mut config: Config, mut setup: Setup, seed: u64) -> (u32, u32, u32, u32) {
     let mut random = crate::Random::new(seed);
     setup.seed = seed;
     setup.late = [0, 30, 80][random.below(3)];
@@ -77,7 +77,11 @@ fn live(mut config: Config, mut setup: Setup, seed: u64) -> (u32, u32, u32) {
     setup.grant = [Grant::AsAsked, Grant::One, Grant::Starving][random.below(3)];
     setup.large_mtu = random.percent(80);
     config.credits_target = [1, 16, 512][random.below(3)];
+    // Two links of three leave their frames to jobs, run when a worker has time, in any order.
+    config.jobs = [None, jobs(1), jobs(20_000)][random.below(3)];
+    let diligence = [10, 50, 100][random.below(3)];
     let mut world = World::new(config, setup);
+    world.diligence = diligence;
     world.chunk = [usize::MAX, 7000, 300][random.below(3)];
     world.client.log_in(login("anna", "secret")).unwrap();
     world.enter();
@@ -113,6 +117,7 @@ fn live(mut config: Config, mut setup: Setup, seed: u64) -> (u32, u32, u32) {
             (0, 0, 0),
             "seed {seed}"
         );
+        assert!(world.peer.has_all_ids(), "seed {seed}: every request was sent");
     }
     world.client.closed();
     world.take_events();
@@ -129,7 +134,7 @@ fn live(mut config: Config, mut setup: Setup, seed: u64) -> (u32, u32, u32) {
         world.pool.slots(),
         "seed {seed}: every block comes back"
     );
-    (world.replied, world.dropped, world.peer.cancels)
+    (world.replied, world.dropped, world.peer.cancels, world.jobs_run)
 }
 
 #[test]
@@ -141,16 +146,19 @@ fn thousands_of_links() {
         .and_then(|seeds| seeds.parse().ok())
         .unwrap_or(100);
     let mut totals = (0, 0, 0);
+    let mut jobs = 0;
     for seed in 0..seeds {
         for (index, (config, setup)) in ways.iter().enumerate() {
-            let (replied, dropped, cancels) = live(config.clone(), setup.clone(), seed * 1000 + index as u64);
+            let (replied, dropped, cancels, run) =
+                live(config.clone(), setup.clone(), seed * 1000 + index as u64);
             totals = (totals.0 + replied, totals.1 + dropped, totals.2 + cancels);
+            jobs += run;
         }
     }
     let links = seeds as u32 * ways.len() as u32;
-    println!("{links} links: (answered, dropped, cancelled) {totals:?}");
+    println!("{links} links: (answered, dropped, cancelled) {totals:?}, {jobs} jobs");
     assert!(
-        totals.0 > 5 * links && totals.1 > links && totals.2 > links / 4,
+        totals.0 > 5 * links && totals.1 > links && totals.2 > links / 4 && jobs > links,
         "the links are lived on"
     );
 }

@@ -8,7 +8,9 @@ use crate::{Random, content};
 use ropeway_block::{Block, Pool};
 use ropeway_smb_proto::auth::ntlm::{Credentials, NtlmClient, NtlmEntropy};
 use ropeway_smb_proto::auth::spnego::SpnegoClient;
-use ropeway_smb_proto::client::{Chain, Config, Connection, Event, Operation, PeerMisbehaved, Reply, Ticket};
+use ropeway_smb_proto::client::{
+    Chain, Config, Connection, CryptoJob, Event, Jobs, Operation, PeerMisbehaved, Reply, Ticket,
+};
 use ropeway_smb_proto::secret::Password;
 use ropeway_smb_proto::wire::close::{CloseFlags, CloseRequest};
 use ropeway_smb_proto::wire::create::{
@@ -46,6 +48,12 @@ pub(crate) struct World {
     /// Most bytes that the line moves at once.
     pub(crate) chunk: usize,
     pub(crate) now: Duration,
+    /// Jobs that wait for a worker.
+    pub(crate) jobs: Vec<CryptoJob>,
+    pub(crate) jobs_run: u32,
+    /// Share in percent of moments at which a worker has time.
+    pub(crate) diligence: usize,
+    workers: Random,
 }
 
 pub(crate) fn login(user: &str, password: &str) -> SpnegoClient {
@@ -67,6 +75,11 @@ pub(crate) fn login(user: &str, password: &str) -> SpnegoClient {
     ))])
 }
 
+/// Every frame of so many bytes is left to a job, whatever the algorithm.
+pub(crate) fn jobs(from: usize) -> Option<Jobs> {
+    Some(Jobs { from, fast_too: true })
+}
+
 pub(crate) fn config() -> Config {
     Config {
         client_guid: Guid([7; 16]),
@@ -78,7 +91,8 @@ pub(crate) fn config() -> Config {
 }
 
 impl World {
-    pub(crate) fn new(config: Config, setup: Setup) -> Self {
+    pub(crate) fn new(config: Config, mut setup: Setup) -> Self {
+        setup.reorders |= config.jobs.is_some();
         let seed = setup.seed;
         Self {
             client: Connection::new(config, [9; 32]),
@@ -93,6 +107,10 @@ impl World {
             events: Vec::new(),
             chunk: usize::MAX,
             now: Duration::ZERO,
+            jobs: Vec::new(),
+            jobs_run: 0,
+            diligence: 40,
+            workers: Random::new(seed ^ 0xB0B),
         }
     }
 
@@ -125,8 +143,29 @@ impl World {
         self.submit(Chain::one(operation), vec![Kind::Other(Command::TreeConnect)]);
     }
 
+    /// Runs jobs as long as a worker has time, any of them first.
+    pub(crate) fn work(&mut self) -> Result<(), PeerMisbehaved> {
+        self.jobs.extend(std::iter::from_fn(|| self.client.poll_job()));
+        while !self.jobs.is_empty() && self.workers.percent(self.diligence) {
+            self.work_once()?;
+        }
+        Ok(())
+    }
+
+    /// Runs one of the jobs.
+    pub(crate) fn work_once(&mut self) -> Result<(), PeerMisbehaved> {
+        let place = self.workers.below(self.jobs.len());
+        let done = self.jobs.swap_remove(place).run();
+        self.jobs_run += 1;
+        self.now += Duration::from_millis(1);
+        let outcome = self.client.job_done(self.now, done);
+        self.jobs.extend(std::iter::from_fn(|| self.client.poll_job()));
+        outcome
+    }
+
     /// Moves some bytes each way.
     pub(crate) fn step(&mut self) -> Result<(), PeerMisbehaved> {
+        self.work()?;
         while let Some(transmit) = self.client.poll_transmit() {
             for part in &transmit.parts {
                 self.to_peer.extend_from_slice(part.as_slice());
@@ -169,6 +208,7 @@ impl World {
             count -= moved;
             self.now += Duration::from_millis(1);
             self.client.received(self.now, moved)?;
+            self.work()?;
         }
         Ok(())
     }
@@ -177,7 +217,8 @@ impl World {
     pub(crate) fn settle(&mut self) {
         for _ in 0..200_000 {
             self.step().expect("the server behaves");
-            let still = self.to_peer.is_empty() && self.to_client.is_empty() && self.peer.is_idle();
+            let moves = !self.to_peer.is_empty() || !self.to_client.is_empty() || !self.peer.is_idle();
+            let still = !moves && self.client.jobs() == 0;
             if still
                 && self.client.poll_transmit().is_none_or(|transmit| {
                     for part in &transmit.parts {
@@ -193,6 +234,10 @@ impl World {
     }
 
     pub(crate) fn take_events(&mut self) {
+        // The end waits for jobs that are out.
+        while self.client.ended().is_some() && !self.jobs.is_empty() {
+            self.work_once().expect("after the end there is nothing to find");
+        }
         while let Some(event) = self.client.poll_event() {
             match event {
                 Event::Replied { ticket, replies } => {

@@ -46,7 +46,8 @@ impl Driver {
             return true;
         }
         let is_awaited = |pending: &Pending| self.waits || pending.answer.is_some();
-        if self.pending.values().any(is_awaited) || !self.staged.is_empty() {
+        let is_busy = !self.staged.is_empty() || self.connection.jobs() > 0;
+        if self.pending.values().any(is_awaited) || is_busy {
             return false;
         }
         if !self.has_left {
