@@ -1,6 +1,6 @@
 //! The pool, its slots and the two handles on a slot.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, handle_alloc_error};
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
@@ -10,6 +10,8 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
+
+use memmap2::MmapMut;
 
 use crate::{ALIGNMENT, HEADROOM};
 
@@ -34,27 +36,21 @@ impl Pool {
         let slots = u32::try_from(count).expect("at most u32::MAX slots");
         let payload = payload.next_multiple_of(ALIGNMENT);
         let stride = payload + HEADROOM;
-        // Asked for with a small alignment and aligned by hand: allocators take large zeroed memory untouched from the
-        // system only then, and would write every page otherwise.
-        let bytes = stride
-            .checked_mul(count)
-            .and_then(|bytes| bytes.checked_add(ALIGNMENT))
-            .expect("region fits the address space");
-        let layout = Layout::from_size_align(bytes, 16).expect("region fits the address space");
-        // SAFETY: `layout` has a non-zero size: payload and count are at least 1.
-        let Some(allocation) = NonNull::new(unsafe { alloc_zeroed(layout) }) else {
-            handle_alloc_error(layout)
+        let bytes = stride.checked_mul(count).expect("region fits the address space");
+        // A mapping of its own: an allocator may give memory that was used before, and writes every page to zero it.
+        let mut region = match MmapMut::map_anon(bytes) {
+            Ok(region) => region,
+            Err(_) => handle_alloc_error(
+                Layout::from_size_align(bytes, ALIGNMENT).expect("region fits the address space"),
+            ),
         };
-        let skip = allocation.as_ptr().align_offset(ALIGNMENT);
-        // SAFETY: `skip` < ALIGNMENT, which the allocation is larger by.
-        let base = unsafe { allocation.add(skip) };
+        let base = NonNull::from(&mut region[..]).cast::<u8>();
         let free = (0..slots).rev().collect();
         let references = (0..count).map(|_| AtomicU32::new(0)).collect();
         Self {
             inner: Arc::new(Inner {
                 base,
-                allocation,
-                layout,
+                _region: region,
                 payload,
                 references,
                 free: Mutex::new(Free {
@@ -122,8 +118,8 @@ struct Inner {
     /// First slot.
     base: NonNull<u8>,
     /// What to give back.
-    allocation: NonNull<u8>,
-    layout: Layout,
+    /// What `base` points to.
+    _region: MmapMut,
     payload: usize,
     references: Box<[AtomicU32]>,
     free: Mutex<Free>,
@@ -177,13 +173,6 @@ impl Inner {
         if let Some(waiter) = waiter {
             waiter.wake();
         }
-    }
-}
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        // SAFETY: `allocation` came from `alloc_zeroed` with this very layout; no handle is left, each holds an Arc.
-        unsafe { dealloc(self.allocation.as_ptr(), self.layout) }
     }
 }
 
