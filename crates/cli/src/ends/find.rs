@@ -14,8 +14,15 @@ use crate::place::Place;
 use crate::servers::{Servers, Trouble};
 use crate::url::SmbUrl;
 
-/// Identity of a node: whose (a server's, or empty), what tells its volume, the node on it.
-type Id = (String, i128, u64);
+/// Identity of a node.
+#[derive(Clone, Debug)]
+struct Id {
+    /// A server's, or empty.
+    whose: String,
+    number: u64,
+    /// What tells nodes of one number on different volumes apart: one that is known of both and equal will do.
+    marks: [Option<i128>; 2],
+}
 
 /// What is known of a node.
 #[derive(Clone, Debug)]
@@ -33,7 +40,11 @@ impl Node {
             is_dir: metadata.is_dir(),
             links: metadata.nlink(),
             volume: Some(metadata.dev()),
-            id: Some((String::new(), i128::from(metadata.dev()), metadata.ino())),
+            id: Some(Id {
+                whose: String::new(),
+                number: metadata.ino(),
+                marks: [Some(i128::from(metadata.dev())), None],
+            }),
         }
     }
 
@@ -42,11 +53,15 @@ impl Node {
         let then = url.snapshot().unwrap_or_default();
         let server = format!("{}:{}/{then}", url.server.host, url.server.port);
         // Samba gives each share a serial number of its own, so that two shares of one volume look like two volumes. What
-        // has the same number and was created in the same 100 ns on one server is the same node.
+        // has the same number and was created, or changed last, in the same 100 ns on one server is the same node. Both are
+        // needed: Samba 4.17 takes the oldest of a node's times for that of its creation, which is the last access until
+        // somebody lists a new folder; and who works in a folder changes it.
         let id = metadata.id.filter(|id| !matches!(id.index, 0 | u64::MAX));
-        let id = id
-            .zip(metadata.created)
-            .map(|(id, created)| (server, created.0, id.index));
+        let id = id.map(|id| Id {
+            whose: server,
+            number: id.index,
+            marks: [metadata.created, metadata.changed].map(|time| time.map(|time| time.0)),
+        });
         Self {
             is_dir: metadata.is_dir(),
             links: metadata.links,
@@ -57,7 +72,12 @@ impl Node {
 
     /// Whether both are one node, as far as that can be told.
     pub(super) fn is_same(&self, other: &Self) -> bool {
-        self.id.is_some() && self.id == other.id
+        let (Some(one), Some(other)) = (&self.id, &other.id) else {
+            return false;
+        };
+        let mut marks = one.marks.iter().zip(&other.marks);
+        (&one.whose, one.number) == (&other.whose, other.number)
+            && marks.any(|(one, other)| one.is_some() && one == other)
     }
 }
 
