@@ -77,13 +77,16 @@ fn threads() -> usize {
     std::fs::read_dir("/proc/self/task").unwrap().count()
 }
 
-fn there_and_back(dialect: Dialect, encryption: Encryption) {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
-        .unwrap();
-    runtime.block_on(async {
+        .unwrap()
+}
+
+fn there_and_back(dialect: Dialect, encryption: Encryption) {
+    runtime().block_on(async {
         let folder = tempfile::tempdir().unwrap();
         let smbd = or_skip!(start(folder.path()));
         let client = connect_with(&smbd, asking(dialect, encryption)).await.unwrap();
@@ -127,12 +130,7 @@ fn slow_algorithms_are_computed_by_workers() {
 
 /// With jobs under way each time.
 fn lines_are_lost() {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .unwrap();
-    runtime.block_on(async {
+    runtime().block_on(async {
         let folder = tempfile::tempdir().unwrap();
         let smbd = or_skip!(start(folder.path()));
         for encryption in [Encryption::Off, Encryption::Required] {

@@ -90,65 +90,40 @@ enum Outcome {
 impl CryptoJob {
     /// Does it: nothing but computing.
     pub fn run(self) -> CryptoDone {
-        CryptoDone(match self.0 {
-            Work::Verify {
-                loan,
-                mut block,
-                data_len,
-                answer,
-                signer,
-            } => {
-                let message = block.framed_mut(READ_DATA_OFFSET);
-                let is_good = signer.verify_contiguous(Sender::Server, message).is_ok();
-                Outcome::Verified {
-                    loan,
-                    block,
-                    data_len,
-                    answer,
-                    is_good,
-                }
-            }
-            Work::Open {
-                loan,
-                mut block,
-                head,
-                session,
-                opener,
-            } => {
-                let parts = block
-                    .framed_mut(head)
-                    .split_first_chunk_mut::<TRANSFORM_HEADER_LEN>();
-                let is_open = parts.is_some_and(|(head, message)| opener.open(head, message).is_ok());
-                Outcome::Opened {
-                    loan,
-                    block,
-                    head,
-                    session: is_open.then_some(session),
-                }
-            }
-            Work::Send {
-                ticket,
-                index,
-                mut piece,
-                signer,
-                seal,
-            } => {
-                let is_sealed = seal.is_some();
-                piece.protect(signer.as_deref(), seal);
-                Outcome::Sendable {
-                    ticket,
-                    index,
-                    piece,
-                    is_sealed,
-                }
-            }
-        })
+        let mut work = self.0;
+        let is_good = work.run();
+        CryptoDone(work.outcome(is_good))
     }
 }
 
 impl Work {
-    /// As if it had been in vain.
-    fn undone(self) -> Outcome {
+    /// Computes, in the block; whether what came from the server is what it says, or what goes there is sealed.
+    fn run(&mut self) -> bool {
+        match self {
+            Self::Verify { block, signer, .. } => {
+                let message = block.framed_mut(READ_DATA_OFFSET);
+                signer.verify_contiguous(Sender::Server, message).is_ok()
+            }
+            Self::Open {
+                block, head, opener, ..
+            } => {
+                let parts = block
+                    .framed_mut(*head)
+                    .split_first_chunk_mut::<TRANSFORM_HEADER_LEN>();
+                parts.is_some_and(|(head, message)| opener.open(head, message).is_ok())
+            }
+            Self::Send {
+                piece, signer, seal, ..
+            } => {
+                let is_sealed = seal.is_some();
+                piece.protect(signer.as_deref(), seal.take());
+                is_sealed
+            }
+        }
+    }
+
+    /// What came of it; `is_good` as [`run`](Self::run) said, or false if it was in vain: nothing was computed.
+    fn outcome(self, is_good: bool) -> Outcome {
         match self {
             Self::Verify {
                 loan,
@@ -161,15 +136,19 @@ impl Work {
                 block,
                 data_len,
                 answer,
-                is_good: false,
+                is_good,
             },
             Self::Open {
-                loan, block, head, ..
+                loan,
+                block,
+                head,
+                session,
+                ..
             } => Outcome::Opened {
                 loan,
                 block,
                 head,
-                session: None,
+                session: is_good.then_some(session),
             },
             Self::Send {
                 ticket, index, piece, ..
@@ -177,7 +156,7 @@ impl Work {
                 ticket,
                 index,
                 piece,
-                is_sealed: false,
+                is_sealed: is_good,
             },
         }
     }
@@ -315,7 +294,7 @@ impl Connection {
     /// Takes back what nobody has taken.
     pub(super) fn recall_jobs(&mut self) {
         while let Some(work) = self.jobs.waiting.pop_front() {
-            self.lay_down(work.undone());
+            self.lay_down(work.outcome(false));
         }
     }
 

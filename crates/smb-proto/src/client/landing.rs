@@ -14,7 +14,7 @@ use super::PeerMisbehaved;
 use super::connection::Connection;
 use super::jobs::Work;
 use super::loans::LoanId;
-use super::receive::Target;
+use super::receive::{Target, fill};
 use super::table::CREATED_LEN;
 use crate::crypto::TRANSFORM_HEADER_LEN;
 use crate::wire::frame::{FRAME_HEADER_LEN, Protocol};
@@ -47,12 +47,7 @@ impl Connection {
         };
         let head = TRANSFORM_HEADER_LEN + before;
         let bytes = &self.input.buffered()[FRAME_HEADER_LEN..][..there];
-        let (front, data) = bytes.split_at(head);
-        let room = block.headroom_mut();
-        let at = room.len() - head;
-        room[at..].copy_from_slice(front);
-        block.capacity_mut()[..data.len()].copy_from_slice(data);
-        let filled = data.len();
+        let filled = fill(&mut block, head, bytes);
         self.copied += filled as u64;
         self.input.consume(FRAME_HEADER_LEN + there);
         self.input.target = Target::Landing {

@@ -170,6 +170,17 @@ impl Input {
     }
 }
 
+/// Puts the beginning of what is received into a block: `head` bytes into the headroom, the rest to the start of
+/// the payload; how many those are.
+pub(super) fn fill(block: &mut BlockMut, head: usize, bytes: &[u8]) -> usize {
+    let (head, data) = bytes.split_at(head);
+    let room = block.headroom_mut();
+    let at = room.len() - head.len();
+    room[at..].copy_from_slice(head);
+    block.capacity_mut()[..data.len()].copy_from_slice(data);
+    data.len()
+}
+
 impl Connection {
     /// Where to receive. Both are empty only when the connection has ended.
     pub fn receive(&mut self) -> Receive<'_> {
@@ -392,12 +403,7 @@ impl Connection {
         let Some((loan, mut block)) = self.table.lend(id) else {
             return;
         };
-        let (head, data) = self.input.buffered()[..there].split_at(READ_DATA_OFFSET);
-        let room = block.headroom_mut();
-        let at = room.len() - READ_DATA_OFFSET;
-        room[at..].copy_from_slice(head);
-        block.capacity_mut()[..data.len()].copy_from_slice(data);
-        let filled = data.len();
+        let filled = fill(&mut block, READ_DATA_OFFSET, &self.input.buffered()[..there]);
         self.copied += filled.min(data_len) as u64;
         self.input.consume(there);
         self.input.target = Target::Read {

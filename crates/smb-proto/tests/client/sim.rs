@@ -137,14 +137,18 @@ fn live(mut config: Config, mut setup: Setup, seed: u64) -> (u32, u32, u32, u32)
     (world.replied, world.dropped, world.peer.cancels, world.jobs_run)
 }
 
+/// How many seeds: by ROPEWAY_SEEDS, or as many as usual.
+pub(crate) fn seeds(usual: u64) -> u64 {
+    std::env::var("ROPEWAY_SEEDS")
+        .ok()
+        .and_then(|seeds| seeds.parse().ok())
+        .unwrap_or(usual)
+}
+
 #[test]
 fn thousands_of_links() {
     let ways = ways();
-    // 100 seeds each; more by ROPEWAY_SEEDS.
-    let seeds = std::env::var("ROPEWAY_SEEDS")
-        .ok()
-        .and_then(|seeds| seeds.parse().ok())
-        .unwrap_or(100);
+    let seeds = seeds(100);
     let mut totals = (0, 0, 0);
     let mut jobs = 0;
     for seed in 0..seeds {
