@@ -334,6 +334,33 @@ fn evict(path: &Path) {
     rustix::fs::fadvise(&file, 0, None, Advice::DontNeed).unwrap();
 }
 
+/// Copies a source that is cached whole and asserts that it stays so. A witness, read before the source and touched
+/// by nobody, tells what the kernel reclaimed for others' sake; after several such rounds there is nothing to be said.
+fn cached_stays(place: &Place, source: &Path, target: &Path, io: &str) -> Result<(), String> {
+    let witness = place.join("witness");
+    file(&witness, 16 * MIB, 2);
+    for _ in 0..5 {
+        for path in [&witness, source] {
+            std::io::copy(&mut fs::File::open(path).unwrap(), &mut std::io::sink()).unwrap();
+        }
+        let before = [resident(&witness)?, resident(source)?];
+        _ = fs::remove_file(target);
+        place.copy(source, target).env("ROPEWAY_IO", io).ok();
+        let after = [resident(&witness)?, resident(source)?];
+        if after[1] >= before[1] - before[1] / 10 {
+            return Ok(());
+        }
+        assert!(
+            after[0] < before[0],
+            "a cached source stays cached ({io}): of {} bytes {} are left, the witness has all its {}",
+            before[1],
+            after[1],
+            after[0]
+        );
+    }
+    Err("the kernel reclaims the page cache faster than a copy takes".to_owned())
+}
+
 #[test]
 fn a_big_copy_leaves_the_page_cache_as_it_was() {
     let place = Place::new();
@@ -356,14 +383,8 @@ fn a_big_copy_leaves_the_page_cache_as_it_was() {
                 path.display()
             );
         }
-        // What was cached before stays.
-        std::io::copy(&mut fs::File::open(&source).unwrap(), &mut std::io::sink()).unwrap();
         let target = place.join(format!("warm {number}"));
-        place.copy(&source, &target).env("ROPEWAY_IO", io).ok();
-        assert!(
-            resident(&source).unwrap() > size * 9 / 10,
-            "a cached source stays cached ({io})"
-        );
+        or_skip!(cached_stays(&place, &source, &target, io));
         assert!(resident(&target).unwrap() < size / 10);
     }
     let target = place.join("kept");
