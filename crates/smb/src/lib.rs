@@ -70,6 +70,7 @@ mod opened;
 mod ops;
 mod options;
 mod rights;
+pub mod server;
 mod share;
 mod shares;
 mod small;

@@ -23,6 +23,7 @@ pub mod memory;
 pub mod metadata;
 pub mod path;
 pub mod small;
+pub mod store;
 pub mod trace;
 pub mod tree;
 
