@@ -1,0 +1,383 @@
+//! SESSION_SETUP: new sessions, further channels, renewed logins ([MS-SMB2] 3.3.5.5).
+
+use super::channel::Channel;
+use super::config::Sealing;
+use super::connection::{Connection, Hangup, Own, Request};
+use super::reply::ReplyFrame;
+use super::sessions::{NewSession, SecretKeys, Session, Sessions};
+use crate::auth::ntlm::NtlmServer;
+use crate::auth::spnego::SpnegoServer;
+use crate::auth::{AuthError, Established, Identity, Step};
+use crate::crypto::{KeyContext, Preauth, Sender, SessionKeys, Signer, SigningAlgorithm, signing_key};
+use crate::secret::Key;
+use crate::wire::header::{HEADER_LEN, HeaderFlags};
+use crate::wire::negotiate::{Dialect, SecurityMode};
+use crate::wire::session_setup::{
+    SessionFlags, SessionSetupFlags, SessionSetupRequest, SessionSetupResponse,
+};
+use crate::wire::{FileTime, NtStatus, Reader, SessionId};
+
+/// The most logins under way on one connection. A guess: clients make one after the other.
+const LOGINS_MAX: usize = 16;
+
+/// A login under way.
+pub(super) struct Login {
+    spnego: SpnegoServer,
+    pub(super) preauth: Preauth,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    New,
+    /// A further channel of a session.
+    Bind,
+    /// The same user proves it again.
+    Again,
+}
+
+impl Connection {
+    /// What authenticates a client.
+    pub(super) fn spnego(&self, now: FileTime) -> SpnegoServer {
+        let accounts = self.config.accounts.clone();
+        let ntlm = NtlmServer::new(
+            self.config.names.clone(),
+            now,
+            self.config.random(),
+            self.config.anonymous,
+            Box::new(move |user, domain| accounts(user, domain)),
+        );
+        SpnegoServer::new(vec![Box::new(ntlm)])
+    }
+
+    pub(super) fn session_setup(
+        &mut self,
+        request: &Request,
+        message: &[u8],
+        sealed: bool,
+        sessions: &mut Sessions,
+        now: FileTime,
+        frame: &mut ReplyFrame,
+    ) -> Result<Own, Hangup> {
+        let mut reader = Reader::at(message, HEADER_LEN, "SMB2 SESSION_SETUP Request");
+        let Ok(setup) = SessionSetupRequest::decode(&mut reader) else {
+            return Ok(Own::Failed(NtStatus::INVALID_PARAMETER));
+        };
+        let id = match self.begin(request, &setup, message, sealed, sessions, now) {
+            Ok(id) => id,
+            Err(status) => return Ok(Own::Failed(status)),
+        };
+        let Some(mut login) = self.logins.remove(&id) else {
+            return Ok(Own::Failed(NtStatus::USER_SESSION_DELETED));
+        };
+        if self.dialect() == Dialect::Smb311 {
+            login.preauth.update(&[message]);
+        }
+        let mut request = request.clone();
+        request.session = id;
+        match login.spnego.step(setup.security_buffer) {
+            Ok(Step::Continue(token)) => {
+                self.answer(&mut request, login, &token, sessions, frame);
+                Ok(Own::Replied)
+            }
+            Ok(Step::Done(established)) => {
+                let outcome = self.establish(&request, &setup, &login, &established, sessions);
+                let (flags, replaced) = match outcome {
+                    Ok(outcome) => outcome,
+                    Err(status) => return Ok(Own::LoginFailed(status, None)),
+                };
+                // [MS-SMB2] 3.3.5.5.3: with the new key, whether the request was signed or not.
+                request.signer = Some(id);
+                let header = self.reply(&request, NtStatus::SUCCESS);
+                let response = SessionSetupResponse {
+                    session_flags: flags,
+                    security_buffer: established.token.as_deref().unwrap_or_default(),
+                };
+                frame.push(&header, Some(id), |w| response.encode(w));
+                Ok(Own::LoggedIn {
+                    session: id,
+                    replaced,
+                })
+            }
+            Err(error) => {
+                // A failed renewal ends the session ([MS-SMB2] 3.3.5.5.3).
+                let ended = (login.kind == Kind::Again).then(|| sessions.remove(id)).flatten();
+                Ok(Own::LoginFailed(status_of(&error), ended.map(Box::new)))
+            }
+        }
+    }
+
+    /// Finds or begins the login that a request belongs to.
+    fn begin(
+        &mut self,
+        request: &Request,
+        setup: &SessionSetupRequest<'_>,
+        message: &[u8],
+        sealed: bool,
+        sessions: &Sessions,
+        now: FileTime,
+    ) -> Result<SessionId, NtStatus> {
+        let id = request.header.session_id;
+        if self.logins.contains_key(&id) {
+            return Ok(id);
+        }
+        if self.logins.len() >= LOGINS_MAX {
+            return Err(NtStatus::INSUFFICIENT_RESOURCES);
+        }
+        let (id, kind) = if setup.flags.contains(SessionSetupFlags::BINDING) {
+            self.may_bind(request, message, sealed, sessions)?;
+            (id, Kind::Bind)
+        } else if id == SessionId::default() {
+            if self.channels.len() >= self.config.sessions_per_connection_max {
+                return Err(NtStatus::INSUFFICIENT_RESOURCES);
+            }
+            (self.new_id(sessions), Kind::New)
+        } else {
+            // [MS-SMB2] 3.3.5.5: one that is known on this connection.
+            let channel = self.channels.get(&id).ok_or(NtStatus::USER_SESSION_DELETED)?;
+            sessions.get(id).ok_or(NtStatus::USER_SESSION_DELETED)?;
+            if request.header.flags.contains(HeaderFlags::SIGNED) && !sealed {
+                let signer = channel.signer().ok_or(NtStatus::ACCESS_DENIED)?;
+                signer
+                    .verify(Sender::Client, &[message])
+                    .map_err(|_| NtStatus::ACCESS_DENIED)?;
+            } else if channel.sealing_required && !sealed {
+                return Err(NtStatus::ACCESS_DENIED);
+            }
+            (id, Kind::Again)
+        };
+        let login = Login {
+            spnego: self.spnego(now),
+            preauth: self.preauth.clone(),
+            kind,
+        };
+        self.logins.insert(id, login);
+        Ok(id)
+    }
+
+    /// [MS-SMB2] 3.3.5.5, step 4 on: who may add this connection to a session.
+    fn may_bind(
+        &self,
+        request: &Request,
+        message: &[u8],
+        sealed: bool,
+        sessions: &Sessions,
+    ) -> Result<(), NtStatus> {
+        let negotiated = self.negotiated.as_ref().ok_or(NtStatus::INVALID_PARAMETER)?;
+        if negotiated.dialect < Dialect::Smb300 || !self.config.multichannel {
+            return Err(NtStatus::REQUEST_NOT_ACCEPTED);
+        }
+        let id = request.header.session_id;
+        let session = sessions.get(id).ok_or(NtStatus::USER_SESSION_DELETED)?;
+        if session.client != negotiated.client_guid {
+            return Err(NtStatus::USER_SESSION_DELETED);
+        }
+        if session.dialect != negotiated.dialect {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        let signed = request.header.flags.contains(HeaderFlags::SIGNED);
+        if !signed || sealed {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        if session.is_anonymous {
+            return Err(NtStatus::NOT_SUPPORTED);
+        }
+        if self.channels.contains_key(&id) {
+            return Err(NtStatus::REQUEST_NOT_ACCEPTED);
+        }
+        let (algorithm, key) = &session.keys.signing;
+        Signer::new(*algorithm, key)
+            .verify(Sender::Client, &[message])
+            .map_err(|_| NtStatus::ACCESS_DENIED)
+    }
+
+    fn new_id(&self, sessions: &Sessions) -> SessionId {
+        loop {
+            let id = SessionId(u64::from_le_bytes(self.config.random()));
+            let is_taken = sessions.get(id).is_some() || self.logins.contains_key(&id);
+            if id != SessionId::default() && id != SessionId::RELATED && !is_taken {
+                return id;
+            }
+        }
+    }
+
+    /// Another round ([MS-SMB2] 3.3.5.5.3, STATUS_MORE_PROCESSING_REQUIRED).
+    fn answer(
+        &mut self,
+        request: &mut Request,
+        login: Login,
+        token: &[u8],
+        sessions: &Sessions,
+        frame: &mut ReplyFrame,
+    ) {
+        let id = request.session;
+        if login.kind == Kind::Bind {
+            // Signed with the session's key, which is no channel's of this connection yet.
+            if let Some(session) = sessions.get(id) {
+                let (algorithm, key) = &session.keys.signing;
+                let channel = Channel::new((*algorithm, key), None, 0, false, false);
+                self.binding = Some((id, channel));
+                request.signer = Some(id);
+            }
+        } else if login.kind == Kind::Again && request.header.flags.contains(HeaderFlags::SIGNED) {
+            request.signer = Some(id);
+        }
+        let header = self.reply(request, NtStatus::MORE_PROCESSING_REQUIRED);
+        let response = SessionSetupResponse {
+            session_flags: SessionFlags::default(),
+            security_buffer: token,
+        };
+        frame.push(&header, request.signer, |w| response.encode(w));
+        if self.dialect() == Dialect::Smb311 {
+            self.hash_next = Some(id);
+        }
+        self.logins.insert(id, login);
+    }
+
+    /// The client has proved who it is.
+    fn establish(
+        &mut self,
+        request: &Request,
+        setup: &SessionSetupRequest<'_>,
+        login: &Login,
+        established: &Established,
+        sessions: &mut Sessions,
+    ) -> Result<(SessionFlags, Option<Box<Session>>), NtStatus> {
+        let negotiated = self.negotiated.clone().ok_or(NtStatus::INVALID_PARAMETER)?;
+        let id = request.session;
+        let identity = established.identity.clone().unwrap_or(Identity::Anonymous);
+        let context = match negotiated.dialect {
+            Dialect::Smb311 => KeyContext::Smb311(login.preauth.value()),
+            _ => KeyContext::Smb30,
+        };
+        match login.kind {
+            Kind::Again => {
+                let session = sessions.get(id).ok_or(NtStatus::USER_SESSION_DELETED)?;
+                if !same_user(&session.identity, &identity) {
+                    return Err(NtStatus::ACCESS_DENIED);
+                }
+                return Ok((flags_of(session), None));
+            }
+            Kind::Bind => {
+                return self.bind(
+                    id,
+                    &identity,
+                    negotiated.signing,
+                    &signing_key(&established.session_key, context),
+                    sessions,
+                );
+            }
+            Kind::New => {}
+        }
+        let anonymous = identity == Identity::Anonymous;
+        let encrypt = self.config.sealing == Sealing::Required && !anonymous;
+        if encrypt && negotiated.cipher.is_none() {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
+        let required = (self.config.signing_required
+            || setup.security_mode.contains(SecurityMode::SIGNING_REQUIRED))
+            && !anonymous;
+        let keys = if negotiated.dialect >= Dialect::Smb300 {
+            let keys = SessionKeys::derive(&established.session_key, context, negotiated.cipher);
+            SecretKeys {
+                signing: (negotiated.signing, keys.signing),
+                cipher: negotiated
+                    .cipher
+                    .map(|cipher| (cipher, keys.client_to_server, keys.server_to_client)),
+            }
+        } else {
+            SecretKeys {
+                signing: (negotiated.signing, established.session_key.truncated()),
+                cipher: None,
+            }
+        };
+        let channel = if anonymous {
+            Channel::unprotected()
+        } else {
+            let cipher = keys.cipher.as_ref().map(|(cipher, to, from)| (*cipher, to, from));
+            Channel::new((keys.signing.0, &keys.signing.1), cipher, 0, required, encrypt)
+        };
+        let new = NewSession {
+            id,
+            identity,
+            signing_required: required,
+            encrypt,
+            client: negotiated.client_guid,
+            dialect: negotiated.dialect,
+            keys,
+            connection: self.id,
+        };
+        let replaced = replaced(setup.previous_session_id, &new, sessions);
+        sessions.insert(new);
+        self.channels.insert(id, channel);
+        let session = sessions.get(id).ok_or(NtStatus::INTERNAL_ERROR)?;
+        Ok((flags_of(session), replaced))
+    }
+
+    /// A further channel: signed with a key of its own, sealed with the session's.
+    fn bind(
+        &mut self,
+        id: SessionId,
+        identity: &Identity,
+        signing: SigningAlgorithm,
+        key: &Key,
+        sessions: &mut Sessions,
+    ) -> Result<(SessionFlags, Option<Box<Session>>), NtStatus> {
+        let session = sessions.get(id).ok_or(NtStatus::USER_SESSION_DELETED)?;
+        if !same_user(&session.identity, identity) {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
+        let number = sessions
+            .bind(id, self.id)
+            .ok_or(NtStatus::INSUFFICIENT_RESOURCES)?;
+        let session = sessions.get(id).ok_or(NtStatus::USER_SESSION_DELETED)?;
+        let cipher = session.keys.cipher.as_ref();
+        let cipher = cipher.map(|(cipher, to, from)| (*cipher, to, from));
+        let channel = Channel::new(
+            (signing, key),
+            cipher,
+            number,
+            session.signing_required,
+            session.encrypt,
+        );
+        self.binding = None;
+        self.channels.insert(id, channel);
+        Ok((flags_of(session), None))
+    }
+}
+
+/// [MS-SMB2] 3.3.5.5.3: the session that the client lost with its connection, if it is the same user's.
+fn replaced(previous: SessionId, new: &NewSession, sessions: &mut Sessions) -> Option<Box<Session>> {
+    let session = sessions.get(previous).filter(|_| previous != new.id)?;
+    if !same_user(&session.identity, &new.identity) {
+        return None;
+    }
+    sessions.remove(previous).map(Box::new)
+}
+
+fn flags_of(session: &Session) -> SessionFlags {
+    if session.is_anonymous {
+        SessionFlags::IS_NULL
+    } else if session.encrypt {
+        SessionFlags::ENCRYPT_DATA
+    } else {
+        SessionFlags::default()
+    }
+}
+
+/// Names are compared without regard to case; the domain is what the client thinks, so it does not count.
+fn same_user(a: &Identity, b: &Identity) -> bool {
+    match (a, b) {
+        (Identity::Anonymous, Identity::Anonymous) => true,
+        (Identity::User { user: a, .. }, Identity::User { user: b, .. }) => crate::upcase::equal(a, b),
+        _ => false,
+    }
+}
+
+/// What a client is told: never which of name and password was wrong.
+fn status_of(error: &AuthError) -> NtStatus {
+    match error {
+        AuthError::Malformed(_) | AuthError::OutOfOrder(_) => NtStatus::INVALID_PARAMETER,
+        _ => NtStatus::LOGON_FAILURE,
+    }
+}

@@ -1,0 +1,344 @@
+//! NEGOTIATE, of SMB 2 and of SMB 1 ([MS-SMB2] 3.3.5.3, 3.3.5.4).
+
+use super::connection::{Connection, Hangup, Phase};
+use super::reply::ReplyFrame;
+use crate::compression::Algorithms;
+use crate::crypto::{Cipher, SigningAlgorithm};
+use crate::wire::header::{Command, HEADER_LEN, Header, HeaderFlags};
+use crate::wire::negotiate::{
+    Capabilities, Dialect, DialectRevision, NegotiateRequest, NegotiateResponse, SecurityMode,
+};
+use crate::wire::negotiate_context::{self as contexts, CompressionFlags, Context, HashAlgorithm};
+use crate::wire::smb1_negotiate::Smb1NegotiateRequest;
+use crate::wire::{FileTime, Guid, MessageId, NtStatus, Reader};
+
+/// Requests and payloads of clients without multi-credit requests ([MS-SMB2] 3.3.5.4).
+const SINGLE_CREDIT_MAX: u32 = 65_536;
+
+/// What a connection agreed on.
+#[derive(Clone, Debug)]
+pub struct Negotiated {
+    /// The dialect.
+    pub dialect: Dialect,
+    /// The client.
+    pub client_guid: Guid,
+    /// What the client said it can do.
+    pub client_capabilities: Capabilities,
+    /// How the client signs.
+    pub client_security_mode: SecurityMode,
+    /// The dialects that the client offered, as it wrote them; for FSCTL_VALIDATE_NEGOTIATE_INFO.
+    pub client_dialects: Vec<Dialect>,
+    /// What we told it we can do.
+    pub capabilities: Capabilities,
+    /// How we sign.
+    pub security_mode: SecurityMode,
+    /// The most bytes of a READ, WRITE or query.
+    pub io_max: u32,
+    /// Requests may cost more than one credit.
+    pub multi_credit: bool,
+    pub(super) signing: SigningAlgorithm,
+    pub(super) cipher: Option<Cipher>,
+    pub(super) compression: Option<(Algorithms, bool)>,
+}
+
+impl Connection {
+    /// A NEGOTIATE of SMB 1 that offers SMB 2 ([MS-SMB2] 3.3.5.3); the reply, in SMB 2.
+    pub(super) fn negotiate_smb1(&mut self, message: &[u8], now: FileTime) -> Result<ReplyFrame, Hangup> {
+        if self.phase != Phase::New {
+            return Err(Hangup("a second NEGOTIATE of SMB 1"));
+        }
+        let request =
+            Smb1NegotiateRequest::decode(message).map_err(|_| Hangup("a malformed NEGOTIATE of SMB 1"))?;
+        let any = request.offers(Smb1NegotiateRequest::SMB_2_WILDCARD);
+        let oldest = self.config.dialect_min;
+        let revision = if any && self.config.dialect_max > Dialect::Smb202 {
+            DialectRevision::Wildcard
+        } else if request.offers(Smb1NegotiateRequest::SMB_2_002) && oldest == Dialect::Smb202 {
+            DialectRevision::Dialect(Dialect::Smb202)
+        } else {
+            return Err(Hangup("a client of SMB 1 only"));
+        };
+        if let DialectRevision::Dialect(dialect) = revision {
+            self.settle(Negotiated::plain(dialect));
+        } else {
+            self.phase = Phase::Smb1Seen;
+        }
+        // The reply takes id 0, and so does the client's next message ([MS-SMB2] 3.3.5.3.2).
+        let mut header = Header::request(Command::Negotiate, MessageId(0)).reply(NtStatus::SUCCESS);
+        header.flags = HeaderFlags::SERVER_TO_REDIR;
+        header.credits = 1;
+        if revision != DialectRevision::Wildcard {
+            _ = self.window.take(0, 1);
+            header.credits = self.window.grant(1);
+        }
+        let mut frame = ReplyFrame::new(Vec::new(), false);
+        let io_max = self.config.io_max.min(SINGLE_CREDIT_MAX);
+        self.push_negotiate(
+            &mut frame,
+            &header,
+            revision,
+            Capabilities::default(),
+            io_max,
+            Vec::new(),
+            now,
+        );
+        Ok(frame)
+    }
+
+    /// A NEGOTIATE of SMB 2; the status if it is refused.
+    pub(super) fn negotiate(
+        &mut self,
+        header: &Header,
+        message: &[u8],
+        now: FileTime,
+        frame: &mut ReplyFrame,
+    ) -> Result<Result<(), NtStatus>, Hangup> {
+        // [MS-SMB2] 3.3.5.4: a second one ends the connection.
+        if !matches!(self.phase, Phase::New | Phase::Smb1Seen) {
+            return Err(Hangup("a second NEGOTIATE"));
+        }
+        let mut reader = Reader::at(message, HEADER_LEN, "SMB2 NEGOTIATE Request");
+        let Ok(request) = NegotiateRequest::decode(&mut reader) else {
+            return Ok(Err(NtStatus::INVALID_PARAMETER));
+        };
+        let Some(dialect) = self
+            .config
+            .dialects()
+            .find(|dialect| request.dialects.contains(dialect))
+        else {
+            return Ok(Err(NtStatus::NOT_SUPPORTED));
+        };
+        self.preauth.update(&[message]);
+        let salt = self.config.random::<32>();
+        let (mut negotiated, replies) = match self.choose(dialect, &request, &salt) {
+            Ok(chosen) => chosen,
+            Err(status) => return Ok(Err(status)),
+        };
+        negotiated.client_dialects = request.dialects;
+        let mut reply = header.reply(NtStatus::SUCCESS);
+        reply.credits = self.window.grant(header.credits);
+        let (capabilities, io_max) = (negotiated.capabilities, negotiated.io_max);
+        self.settle(negotiated);
+        let revision = DialectRevision::Dialect(dialect);
+        self.push_negotiate(frame, &reply, revision, capabilities, io_max, replies, now);
+        let plain = frame.plain().to_vec();
+        self.preauth.update(&[&plain]);
+        Ok(Ok(()))
+    }
+
+    fn settle(&mut self, negotiated: Negotiated) {
+        self.negotiated = Some(negotiated);
+        self.phase = Phase::Negotiated;
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "the fields of one message")]
+    fn push_negotiate(
+        &self,
+        frame: &mut ReplyFrame,
+        header: &Header,
+        dialect: DialectRevision,
+        capabilities: Capabilities,
+        io_max: u32,
+        contexts: Vec<Context<'_>>,
+        now: FileTime,
+    ) {
+        let hint = self.spnego(now).hint();
+        let response = NegotiateResponse {
+            security_mode: self.security_mode(),
+            dialect,
+            server_guid: self.config.server_guid,
+            capabilities,
+            max_transact_size: io_max,
+            max_read_size: io_max,
+            max_write_size: io_max,
+            system_time: now,
+            server_start_time: FileTime(0),
+            security_buffer: &hint,
+            contexts,
+        };
+        frame.push(header, None, |w| response.encode(w));
+    }
+
+    pub(super) fn security_mode(&self) -> SecurityMode {
+        if self.config.signing_required {
+            SecurityMode::SIGNING_ENABLED | SecurityMode::SIGNING_REQUIRED
+        } else {
+            SecurityMode::SIGNING_ENABLED
+        }
+    }
+
+    /// What both can do, and the contexts that say so.
+    fn choose<'a>(
+        &self,
+        dialect: Dialect,
+        request: &NegotiateRequest<'_>,
+        salt: &'a [u8],
+    ) -> Result<(Negotiated, Vec<Context<'a>>), NtStatus> {
+        let config = &self.config;
+        let mut negotiated = Negotiated::plain(dialect);
+        negotiated.client_guid = request.client_guid;
+        negotiated.client_capabilities = request.capabilities;
+        negotiated.client_security_mode = request.security_mode;
+        negotiated.security_mode = self.security_mode();
+        if dialect >= Dialect::Smb210 {
+            negotiated.capabilities |= Capabilities::LARGE_MTU;
+            negotiated.multi_credit = true;
+            negotiated.io_max = config.io_max;
+            if config.leasing {
+                negotiated.capabilities |= Capabilities::LEASING;
+            }
+        } else {
+            negotiated.io_max = config.io_max.min(SINGLE_CREDIT_MAX);
+        }
+        let both = |flag| dialect >= Dialect::Smb300 && request.capabilities.contains(flag);
+        if config.multichannel && both(Capabilities::MULTI_CHANNEL) {
+            negotiated.capabilities |= Capabilities::MULTI_CHANNEL;
+        }
+        if config.leasing && both(Capabilities::DIRECTORY_LEASING) {
+            negotiated.capabilities |= Capabilities::DIRECTORY_LEASING;
+        }
+        let sealing = config.sealing != super::Sealing::Off;
+        if sealing && dialect < Dialect::Smb311 && both(Capabilities::ENCRYPTION) {
+            negotiated.capabilities |= Capabilities::ENCRYPTION;
+            negotiated.cipher = Some(Cipher::Aes128Ccm);
+        }
+        if dialect >= Dialect::Smb300 {
+            negotiated.signing = SigningAlgorithm::AesCmac;
+        }
+        let mut replies = Vec::new();
+        if dialect == Dialect::Smb311 {
+            choose_contexts(
+                &mut negotiated,
+                &request.contexts,
+                salt,
+                sealing,
+                config.compression,
+                &mut replies,
+            )?;
+        }
+        Ok((negotiated, replies))
+    }
+}
+
+impl Negotiated {
+    fn plain(dialect: Dialect) -> Self {
+        Self {
+            dialect,
+            client_guid: Guid::default(),
+            client_capabilities: Capabilities::default(),
+            client_security_mode: SecurityMode::default(),
+            client_dialects: Vec::new(),
+            capabilities: Capabilities::default(),
+            security_mode: SecurityMode::SIGNING_ENABLED,
+            io_max: SINGLE_CREDIT_MAX,
+            multi_credit: false,
+            signing: SigningAlgorithm::HmacSha256,
+            cipher: None,
+            compression: None,
+        }
+    }
+}
+
+/// [MS-SMB2] 3.3.5.4 on contexts: each kind at most once, preauthentication integrity exactly once.
+fn choose_contexts<'a>(
+    negotiated: &mut Negotiated,
+    offered: &[Context<'_>],
+    salt: &'a [u8],
+    sealing: bool,
+    ours: Algorithms,
+    replies: &mut Vec<Context<'a>>,
+) -> Result<(), NtStatus> {
+    let of = |wanted: contexts::ContextType| {
+        offered
+            .iter()
+            .filter(move |context| context.context_type() == wanted)
+    };
+    for kind in [
+        contexts::ContextType::PREAUTH_INTEGRITY_CAPABILITIES,
+        contexts::ContextType::ENCRYPTION_CAPABILITIES,
+        contexts::ContextType::COMPRESSION_CAPABILITIES,
+        contexts::ContextType::SIGNING_CAPABILITIES,
+    ] {
+        if of(kind).count() > 1 {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+    }
+    let Some(Context::PreauthIntegrity { hash_algorithms, .. }) =
+        of(contexts::ContextType::PREAUTH_INTEGRITY_CAPABILITIES).next()
+    else {
+        return Err(NtStatus::INVALID_PARAMETER);
+    };
+    if !hash_algorithms.contains(&HashAlgorithm::SHA_512) {
+        return Err(NtStatus::SMB_NO_PREAUTH_INTEGRITY_HASH_OVERLAP);
+    }
+    replies.push(Context::PreauthIntegrity {
+        hash_algorithms: vec![HashAlgorithm::SHA_512],
+        salt,
+    });
+    for context in offered {
+        match context {
+            Context::Encryption(list) => {
+                let cipher = pick(list, &CIPHERS).filter(|_| sealing);
+                negotiated.cipher = cipher.and_then(Cipher::from_wire);
+                replies.push(Context::Encryption(vec![
+                    cipher.unwrap_or(contexts::Cipher::NONE),
+                ]));
+            }
+            Context::Signing(list) => {
+                if let Some(chosen) = pick(list, &SIGNATURES) {
+                    negotiated.signing =
+                        SigningAlgorithm::from_wire(chosen).ok_or(NtStatus::INVALID_PARAMETER)?;
+                    replies.push(Context::Signing(vec![chosen]));
+                }
+            }
+            Context::Compression { flags, algorithms } => {
+                let chosen = both(ours, Algorithms::from_wire(algorithms));
+                if !chosen.is_empty() {
+                    let chained = flags.contains(CompressionFlags::CHAINED);
+                    negotiated.compression = Some((Algorithms::from_wire(&chosen), chained));
+                    replies.push(Context::Compression {
+                        flags: if chained {
+                            CompressionFlags::CHAINED
+                        } else {
+                            CompressionFlags::default()
+                        },
+                        algorithms: chosen,
+                    });
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Fastest first.
+const CIPHERS: [contexts::Cipher; 4] = [
+    contexts::Cipher::AES_128_GCM,
+    contexts::Cipher::AES_256_GCM,
+    contexts::Cipher::AES_128_CCM,
+    contexts::Cipher::AES_256_CCM,
+];
+
+/// Fastest first.
+const SIGNATURES: [contexts::SigningAlgorithm; 3] = [
+    contexts::SigningAlgorithm::AES_GMAC,
+    contexts::SigningAlgorithm::AES_CMAC,
+    contexts::SigningAlgorithm::HMAC_SHA256,
+];
+
+fn pick<T: Copy + PartialEq>(offered: &[T], ours: &[T]) -> Option<T> {
+    ours.iter().find(|one| offered.contains(one)).copied()
+}
+
+fn both(ours: Algorithms, theirs: Algorithms) -> Vec<contexts::CompressionAlgorithm> {
+    use contexts::CompressionAlgorithm as Wire;
+    [
+        (Wire::LZ4, ours.lz4 && theirs.lz4),
+        (Wire::LZNT1, ours.lznt1 && theirs.lznt1),
+        (Wire::PATTERN_V1, ours.pattern_v1 && theirs.pattern_v1),
+    ]
+    .into_iter()
+    .filter_map(|(algorithm, in_both)| in_both.then_some(algorithm))
+    .collect()
+}

@@ -1,0 +1,138 @@
+//! A frame of replies: encoded in place, then signed and sealed in place.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use super::channel::Channel;
+use crate::crypto::{Sender, Signer, TRANSFORM_HEADER_LEN};
+use crate::wire::error::ErrorResponse;
+use crate::wire::frame::{FRAME_HEADER_LEN, frame_header};
+use crate::wire::header::{
+    CHAIN_ALIGNMENT, FLAGS_OFFSET, Header, HeaderFlags, NEXT_COMMAND_OFFSET, SIGNATURE_LEN, SIGNATURE_OFFSET,
+};
+use crate::wire::{NtStatus, SessionId, Writer};
+
+/// Replies that travel together. The buffer begins with room for the frame's and, if sealed, the transform's header.
+pub struct ReplyFrame {
+    out: Vec<u8>,
+    start: usize,
+    messages: Vec<Reply>,
+}
+
+struct Reply {
+    range: Range<usize>,
+    signer: Option<SessionId>,
+}
+
+impl ReplyFrame {
+    /// An empty frame in a used buffer; `sealed`: it will be encrypted.
+    pub fn new(mut buffer: Vec<u8>, sealed: bool) -> Self {
+        let start = FRAME_HEADER_LEN + if sealed { TRANSFORM_HEADER_LEN } else { 0 };
+        buffer.clear();
+        buffer.resize(start, 0);
+        Self {
+            out: buffer,
+            start,
+            messages: Vec::new(),
+        }
+    }
+
+    /// Whether nothing was pushed.
+    pub fn is_empty(&self) -> bool {
+        self.messages.is_empty()
+    }
+
+    /// Bytes so far, headers before the first message included.
+    pub fn len(&self) -> usize {
+        self.out.len()
+    }
+
+    /// Appends a reply; `body` writes what follows the header. `signer`: the session whose key signs it if the
+    /// frame is not sealed.
+    pub fn push(&mut self, header: &Header, signer: Option<SessionId>, body: impl FnOnce(&mut Writer<'_>)) {
+        self.begin(header, signer);
+        let start = self.messages.last().map_or(self.start, |reply| reply.range.start);
+        body(&mut Writer::within(&mut self.out, start));
+        self.end();
+    }
+
+    /// Appends a reply whose body was encoded before.
+    pub fn push_bytes(&mut self, header: &Header, signer: Option<SessionId>, body: &[u8]) {
+        self.begin(header, signer);
+        self.out.extend_from_slice(body);
+        self.end();
+    }
+
+    /// Appends an ERROR response ([MS-SMB2] 2.2.2).
+    pub fn push_error(&mut self, header: &Header, signer: Option<SessionId>) {
+        self.push(header, signer, |w| ErrorResponse::EMPTY.encode(w));
+    }
+
+    fn begin(&mut self, header: &Header, signer: Option<SessionId>) {
+        if let Some(last) = self.messages.last_mut() {
+            let length = (self.out.len() - last.range.start).next_multiple_of(CHAIN_ALIGNMENT);
+            self.out.resize(last.range.start + length, 0);
+            last.range.end = self.out.len();
+            // Bounded by the frame, which is shorter than 16 MiB.
+            let next = (length as u32).to_le_bytes();
+            self.out[last.range.start + NEXT_COMMAND_OFFSET..][..4].copy_from_slice(&next);
+        }
+        let start = self.out.len();
+        header.encode(&mut Writer::new(&mut self.out));
+        self.messages.push(Reply {
+            range: start..start,
+            signer,
+        });
+    }
+
+    fn end(&mut self) {
+        let end = self.out.len();
+        if let Some(last) = self.messages.last_mut() {
+            last.range.end = end;
+        }
+    }
+
+    /// The messages as they are, without frame header: for the preauthentication hash, and for tests.
+    pub fn plain(&self) -> &[u8] {
+        &self.out[self.start..]
+    }
+
+    /// Signs what is to be signed, or seals the whole for the session `seal`; the frame, ready to be sent.
+    ///
+    /// # Errors
+    /// [`NtStatus::ENCRYPTION_FAILED`] if there is no key, or its nonces are used up: the connection has to end.
+    pub(super) fn finish(
+        mut self,
+        channels: &mut HashMap<SessionId, Channel>,
+        seal: Option<SessionId>,
+    ) -> Result<Vec<u8>, NtStatus> {
+        if let Some(session) = seal {
+            let ticket = channels
+                .get_mut(&session)
+                .and_then(Channel::seal_ticket)
+                .ok_or(NtStatus::ENCRYPTION_FAILED)?;
+            let header = ticket.seal(session, &mut self.out[self.start..]);
+            self.out[FRAME_HEADER_LEN..self.start].copy_from_slice(&header);
+        } else {
+            for reply in &self.messages {
+                let signer = reply.signer.and_then(|session| channels.get(&session)?.signer());
+                if let Some(signer) = signer {
+                    sign(&mut self.out[reply.range.clone()], signer);
+                }
+            }
+        }
+        let length = self.out.len() - FRAME_HEADER_LEN;
+        self.out[..FRAME_HEADER_LEN].copy_from_slice(&frame_header(length));
+        Ok(self.out)
+    }
+}
+
+/// Signs a message whose signature is zeros so far ([MS-SMB2] 3.1.4.1).
+fn sign(message: &mut [u8], signer: &Signer) {
+    let flags = HeaderFlags::SIGNED.bits().to_le_bytes();
+    for (byte, flag) in message[FLAGS_OFFSET..].iter_mut().zip(flags) {
+        *byte |= flag;
+    }
+    let signature = signer.sign(Sender::Server, &[message]);
+    message[SIGNATURE_OFFSET..][..SIGNATURE_LEN].copy_from_slice(&signature);
+}

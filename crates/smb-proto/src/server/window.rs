@@ -1,0 +1,114 @@
+//! Message ids and credits of one connection ([MS-SMB2] 3.3.1.1, 3.3.1.2, 3.3.5.2.3).
+
+use std::collections::VecDeque;
+
+/// The message ids that the client may use: granted, and not used yet.
+#[derive(Debug)]
+pub(super) struct Window {
+    /// The first id that was not used yet.
+    first: u64,
+    /// From `first` on to the last id granted: whether it was used.
+    used: VecDeque<bool>,
+    /// Granted and not used.
+    free: u64,
+    credits_max: u64,
+}
+
+/// An id that was not granted, or was used before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct OutOfWindow;
+
+impl Window {
+    /// With the one credit that every connection begins with.
+    pub(super) fn new(credits_max: u16) -> Self {
+        Self {
+            first: 0,
+            used: VecDeque::from([false]),
+            free: 1,
+            credits_max: u64::from(credits_max.max(1)),
+        }
+    }
+
+    /// Takes `charge` ids from `id` on.
+    pub(super) fn take(&mut self, id: u64, charge: u16) -> Result<(), OutOfWindow> {
+        let start = id.checked_sub(self.first).ok_or(OutOfWindow)?;
+        let start = usize::try_from(start).map_err(|_| OutOfWindow)?;
+        let end = start
+            .checked_add(usize::from(charge.max(1)))
+            .filter(|end| *end <= self.used.len())
+            .ok_or(OutOfWindow)?;
+        if self.used.range(start..end).any(|used| *used) {
+            return Err(OutOfWindow);
+        }
+        self.used.range_mut(start..end).for_each(|used| *used = true);
+        self.free -= (end - start) as u64;
+        while self.used.front() == Some(&true) {
+            self.used.pop_front();
+            self.first += 1;
+        }
+        Ok(())
+    }
+
+    /// Grants up to `asked` further ids; at least one, if the client would be left without. A client that leaves out an
+    /// id gets no more than two windows beyond it.
+    pub(super) fn grant(&mut self, asked: u16) -> u16 {
+        let room = self.credits_max.saturating_sub(self.free);
+        let span = (2 * self.credits_max).saturating_sub(self.used.len() as u64);
+        let least = u64::from(self.free == 0);
+        let granted = u64::from(asked.max(1)).min(room).min(span).max(least);
+        self.used.resize(self.used.len() + granted as usize, false);
+        self.free += granted;
+        // Not above `asked`, which is 16 bits, or 1.
+        granted as u16
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn ids_are_used_once_and_only_when_granted() {
+        let mut window = Window::new(8192);
+        assert_eq!(window.take(1, 1), Err(OutOfWindow));
+        assert_eq!(window.take(0, 1), Ok(()));
+        assert_eq!(window.take(0, 1), Err(OutOfWindow));
+        assert_eq!(window.grant(10), 10);
+        assert_eq!(window.take(4, 3), Ok(()));
+        assert_eq!(window.take(3, 2), Err(OutOfWindow));
+        assert_eq!(window.take(10, 2), Err(OutOfWindow));
+        assert_eq!(window.take(u64::MAX, 1), Err(OutOfWindow));
+        assert_eq!(window.take(1, 3), Ok(()));
+        assert_eq!(window.first, 7);
+    }
+
+    #[test]
+    fn a_client_is_never_left_without_and_never_has_too_many() {
+        let mut window = Window::new(4);
+        assert_eq!(window.take(0, 1), Ok(()));
+        assert_eq!(window.grant(0), 1);
+        assert_eq!(window.grant(100), 3);
+        assert_eq!(window.grant(100), 0);
+        // Id 1 is left out: ids go on to two windows beyond it.
+        for id in 2..8 {
+            assert_eq!(window.take(id, 1), Ok(()), "{id}");
+            window.grant(1);
+        }
+        assert!(window.used.len() <= 9);
+    }
+
+    proptest! {
+        #[test]
+        fn counts_agree(steps in prop::collection::vec((0..40_u64, 0..6_u16, 0..20_u16), 0..200)) {
+            let mut window = Window::new(16);
+            for (ahead, charge, asked) in steps {
+                _ = window.take(window.first.saturating_add(ahead), charge);
+                window.grant(asked);
+                let free = window.used.iter().filter(|used| !**used).count() as u64;
+                prop_assert_eq!(window.free, free);
+                prop_assert!(free >= 1 && free <= 16 && window.used.len() <= 33);
+            }
+        }
+    }
+}
