@@ -57,4 +57,9 @@ impl Channel {
     pub(super) fn seal_ticket(&mut self) -> Option<SealTicket> {
         self.sealer.as_mut()?.ticket().ok()
     }
+
+    /// There is a key to seal with.
+    pub(super) fn can_seal(&self) -> bool {
+        self.sealer.is_some()
+    }
 }

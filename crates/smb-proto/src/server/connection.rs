@@ -518,6 +518,11 @@ impl Connection {
         Ok(frame)
     }
 
+    /// Whether a session has keys to seal with.
+    pub fn can_seal(&self, session: SessionId) -> bool {
+        self.channels.get(&session).is_some_and(Channel::can_seal)
+    }
+
     /// Whether breaks to a session are sealed: everything of it is.
     pub fn seals_everything(&self, session: SessionId) -> bool {
         self.channels

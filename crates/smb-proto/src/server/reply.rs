@@ -68,6 +68,45 @@ impl ReplyFrame {
         self.push(header, signer, |w| ErrorResponse::EMPTY.encode(w));
     }
 
+    /// Appends a reply with a payload that is read straight into the frame: `read` fills the buffer of `length_max` bytes
+    /// and says with how many; `fixed` then writes the `fixed_len` bytes between header and payload. Without a payload
+    /// (`None`, or an error) nothing is appended.
+    ///
+    /// # Errors
+    /// What `read` says.
+    pub fn push_payload(
+        &mut self,
+        header: &Header,
+        signer: Option<SessionId>,
+        fixed_len: usize,
+        length_max: usize,
+        read: impl FnOnce(&mut [u8]) -> Result<Option<usize>, NtStatus>,
+        fixed: impl FnOnce(usize, &mut Writer<'_>),
+    ) -> Result<Option<usize>, NtStatus> {
+        let before = self.out.len();
+        self.begin(header, signer);
+        let message = self.messages.last().map_or(self.start, |reply| reply.range.start);
+        let body = self.out.len();
+        let payload = body + fixed_len;
+        self.out.resize(payload + length_max, 0);
+        match read(&mut self.out[payload..]) {
+            Ok(Some(count)) => {
+                self.out.truncate(payload + count.min(length_max));
+                // Offsets count from the header, so the fixed part is written behind a header's length of nothing.
+                let mut head = vec![0; body - message];
+                fixed(count, &mut Writer::within(&mut head, 0));
+                self.out[body..payload].copy_from_slice(&head[body - message..][..fixed_len]);
+                self.end();
+                Ok(Some(count))
+            }
+            other => {
+                self.messages.pop();
+                self.out.truncate(before);
+                other
+            }
+        }
+    }
+
     fn begin(&mut self, header: &Header, signer: Option<SessionId>) {
         if let Some(last) = self.messages.last_mut() {
             let length = (self.out.len() - last.range.start).next_multiple_of(CHAIN_ALIGNMENT);

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ropeway_smb_proto::wire::create::AccessMask;
 use ropeway_smb_proto::wire::security::Sid;
 use ropeway_vfs::store::Store;
 
@@ -19,15 +20,53 @@ pub struct Share {
     pub encrypt: bool,
 }
 
+impl Share {
+    /// The most that anybody may do here.
+    pub(crate) fn access(&self) -> AccessMask {
+        /// FILE_GENERIC_READ and FILE_GENERIC_EXECUTE ([MS-SMB2] 2.2.13.1.1).
+        const READ: AccessMask = AccessMask(0x0012_00A9);
+        if self.read_only || self.store.features().read_only { READ } else { AccessMask::FILE_ALL }
+    }
+}
+
 /// Who is logged in, as access checks see it ([MS-DTYP] 2.5.3: the token).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Token {
     /// Name, for logs.
     pub name: String,
+    /// Nobody.
+    pub is_anonymous: bool,
     /// The user, owner of what it makes.
     pub user: Sid,
     /// Its group, group of what it makes.
     pub group: Sid,
     /// Further groups: Everyone, Authenticated Users, Network.
     pub groups: Vec<Sid>,
+}
+
+impl Token {
+    /// Of a user; of nobody without a name. All act as the server's own user, who owns what they make.
+    pub(crate) fn of(name: Option<String>) -> Self {
+        let sid = |authority, parts: &[u32]| Sid::new(authority, parts).expect("a few parts");
+        // Unix users and groups are S-1-22-1 and S-1-22-2, as Samba has them.
+        let user = rustix::process::geteuid().as_raw();
+        let group = rustix::process::getegid().as_raw();
+        let (everyone, network, users) = (sid(1, &[0]), sid(5, &[2]), sid(5, &[11]));
+        match name {
+            None => Self {
+                name: "anonymous".to_owned(),
+                is_anonymous: true,
+                user: sid(5, &[7]),
+                group: everyone.clone(),
+                groups: vec![everyone, network],
+            },
+            Some(name) => Self {
+                name,
+                is_anonymous: false,
+                user: sid(22, &[1, user]),
+                group: sid(22, &[2, group]),
+                groups: vec![everyone, network, users],
+            },
+        }
+    }
 }

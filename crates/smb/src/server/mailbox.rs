@@ -1,0 +1,75 @@
+//! How other threads reach the one that serves a connection.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use ropeway_smb_proto::server::ReplyFrame;
+use ropeway_smb_proto::wire::SessionId;
+use ropeway_smb_proto::wire::change_notify::FileNotifyInformation;
+use ropeway_smb_proto::wire::oplock_break::BreakNotification;
+use ropeway_smb_proto::wire::NtStatus;
+use rustix::event::{EventfdFlags, eventfd};
+
+/// Something for a connection.
+pub(super) enum Message {
+    /// What a request waited for has come: execute it again.
+    Wake(u64),
+    /// A folder has changed, or is no longer watched.
+    Notify(u64, NtStatus, Vec<FileNotifyInformation>),
+    /// An oplock or lease is to be given up.
+    Break(SessionId, BreakNotification),
+    /// A request was executed elsewhere: its reply, and the buffer that it came in.
+    Done(u64, ReplyFrame, Option<Vec<u8>>),
+    /// A session ended on another connection.
+    Ended(SessionId),
+    /// The server stops, or the connection is not wanted any more.
+    Stop,
+}
+
+/// Messages for one connection. Bounded by what its own requests, opens and sessions can cause.
+pub(super) struct Mailbox {
+    queue: Mutex<VecDeque<Message>>,
+    wake: OwnedFd,
+}
+
+impl Mailbox {
+    pub(super) fn new() -> std::io::Result<Self> {
+        Ok(Self {
+            queue: Mutex::default(),
+            wake: eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?,
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Message>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Leaves a message and wakes the owner.
+    pub(super) fn send(&self, message: Message) {
+        let was_empty = {
+            let mut queue = self.lock();
+            queue.push_back(message);
+            queue.len() == 1
+        };
+        if was_empty {
+            // Fails only when the counter is full, and then the owner is woken anyway.
+            _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+        }
+    }
+
+    /// The oldest message.
+    pub(super) fn take(&self) -> Option<Message> {
+        self.lock().pop_front()
+    }
+
+    /// Takes back the wake-up, before the queue is emptied.
+    pub(super) fn clear(&self) {
+        _ = rustix::io::read(&self.wake, &mut [0_u8; 8]);
+    }
+
+    /// What is readable when there are messages.
+    pub(super) fn wake_fd(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+}

@@ -1,0 +1,159 @@
+//! What an operation has at hand, and what can come of it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use ropeway_smb_proto::server::hub::{OpenId, WaiterId};
+use ropeway_smb_proto::server::{Compound, Connection, ReplyFrame, Request, Tree};
+use ropeway_smb_proto::wire::header::{HEADER_LEN, Header, Target};
+use ropeway_smb_proto::wire::{FileId, NtStatus, Reader, SessionId, TreeId, Writer};
+
+use crate::server::audit::Record;
+use crate::server::open::{Handle, Open};
+use crate::server::share::{Share, Token};
+use crate::server::shared::Shared;
+
+/// One request and all that it may touch.
+pub(in crate::server) struct Context<'a> {
+    pub(in crate::server) shared: &'a Arc<Shared>,
+    pub(in crate::server) protocol: &'a mut Connection,
+    pub(in crate::server) peer: SocketAddr,
+    pub(in crate::server) request: &'a Request,
+    /// The tree, for commands that have one.
+    pub(in crate::server) tree: Option<&'a Tree>,
+    /// The message, from its header on.
+    pub(in crate::server) message: &'a [u8],
+    pub(in crate::server) compound: &'a mut Compound,
+    pub(in crate::server) frame: &'a mut ReplyFrame,
+    /// What the hub knows the request by.
+    pub(in crate::server) waiter: WaiterId,
+    /// It is alone in its frame, so the pool may do it.
+    pub(in crate::server) may_offload: bool,
+    /// And the frame has a buffer of its own, that can go with it.
+    pub(in crate::server) may_offload_write: bool,
+}
+
+/// Work for the pool: fills the frame with the reply that has this header.
+pub(in crate::server) type Job = Box<dyn FnOnce(ReplyFrame, Header, Option<SessionId>) -> ReplyFrame + Send>;
+
+/// The same, with the message that it is about.
+pub(in crate::server) type WriteJob =
+    Box<dyn FnOnce(&[u8], ReplyFrame, Header, Option<SessionId>) -> ReplyFrame + Send>;
+
+/// What came of a request.
+pub(in crate::server) enum Done {
+    /// The reply is in the frame.
+    Replied,
+    /// It waits; the hub knows the waiter.
+    Wait,
+    /// The pool does it; the reply's header, if it was made already.
+    Job(Option<Header>, Job),
+    /// The pool does it, with the frame that it came in.
+    Write(WriteJob),
+}
+
+/// What came of a request, or the status that it fails with.
+pub(in crate::server) type Outcome = Result<Done, NtStatus>;
+
+impl<'a> Context<'a> {
+    /// The body.
+    pub(in crate::server) fn body(&self) -> Reader<'a> {
+        Reader::at(self.message, HEADER_LEN, "SMB2 request")
+    }
+
+    /// Decodes the body.
+    pub(in crate::server) fn decode<T>(
+        &self,
+        decode: impl FnOnce(&mut Reader<'a>) -> ropeway_smb_proto::wire::Result<T>,
+    ) -> Result<T, NtStatus> {
+        decode(&mut self.body()).map_err(|fault| {
+            tracing::debug!(peer = %self.peer, %fault, "malformed request");
+            NtStatus::INVALID_PARAMETER
+        })
+    }
+
+    /// Replies with success.
+    pub(in crate::server) fn reply(&mut self, body: impl FnOnce(&mut Writer<'_>)) -> Outcome {
+        self.reply_with(NtStatus::SUCCESS, body)
+    }
+
+    /// Replies with a body and a status that goes with one.
+    pub(in crate::server) fn reply_with(
+        &mut self,
+        status: NtStatus,
+        body: impl FnOnce(&mut Writer<'_>),
+    ) -> Outcome {
+        let header = self.protocol.reply(self.request, status);
+        self.frame.push(&header, self.request.signer, body);
+        Ok(Done::Replied)
+    }
+
+    /// Replies with success in a tree that the request has made.
+    pub(in crate::server) fn reply_in(&mut self, tree: TreeId, body: impl FnOnce(&mut Writer<'_>)) -> Outcome {
+        let mut header = self.protocol.reply(self.request, NtStatus::SUCCESS);
+        header.target = Target::Sync(tree);
+        self.frame.push(&header, self.request.signer, body);
+        Ok(Done::Replied)
+    }
+
+    pub(in crate::server) fn session(&self) -> SessionId {
+        self.request.session
+    }
+
+    /// The file or pipe that a request names; it becomes the compound's.
+    pub(in crate::server) fn handle(&mut self, named: FileId) -> Result<Handle, NtStatus> {
+        let id = self.compound.file(named);
+        if named == FileId::RELATED && self.compound.file.is_none() && self.compound.status.is_error() {
+            return Err(self.compound.status);
+        }
+        let (session, tree) = (self.session().0, self.request.tree.0);
+        let handle = OpenId::from_file_id(id)
+            .and_then(|id| self.shared.handle(id.get()))
+            .filter(|handle| handle.belongs_to(session, tree))
+            .ok_or(NtStatus::FILE_CLOSED)?;
+        self.compound.file = Some(id);
+        Ok(handle)
+    }
+
+    /// The file that a request names.
+    pub(in crate::server) fn open(&mut self, named: FileId) -> Result<Arc<Open>, NtStatus> {
+        match self.handle(named)? {
+            Handle::File(open) => Ok(open),
+            Handle::Pipe(_) => Err(NtStatus::INVALID_DEVICE_REQUEST),
+        }
+    }
+
+    /// The share of the request's tree; none for IPC$.
+    pub(in crate::server) fn share(&self) -> Option<Arc<Share>> {
+        self.shared.share(self.tree?.share)
+    }
+
+    /// Who asks.
+    pub(in crate::server) fn token(&self) -> Result<Arc<Token>, NtStatus> {
+        self.shared.token(self.session()).ok_or(NtStatus::USER_SESSION_DELETED)
+    }
+
+    /// Tells the audit, if there is one.
+    pub(in crate::server) fn record(
+        &self,
+        action: &'static str,
+        share: Option<&str>,
+        path: Option<&str>,
+        target: Option<&str>,
+        status: NtStatus,
+    ) {
+        if self.shared.audit.is_none() {
+            return;
+        }
+        let token = self.shared.token(self.session());
+        self.shared.record(&Record {
+            action,
+            peer: Some(self.peer),
+            user: token.as_deref().map(|token| token.name.as_str()),
+            share,
+            path,
+            target,
+            status,
+        });
+    }
+}

@@ -1,0 +1,223 @@
+//! READ, WRITE, FLUSH ([MS-SMB2] 3.3.5.12, 3.3.5.13, 3.3.5.11).
+
+use std::sync::Arc;
+
+use ropeway_smb_proto::server::ReplyFrame;
+use ropeway_smb_proto::server::hub::{OpenId, Touch};
+use ropeway_smb_proto::wire::create::{AccessMask, CreateOptions};
+use ropeway_smb_proto::wire::flush::{FlushRequest, FlushResponse};
+use ropeway_smb_proto::wire::header::Header;
+use ropeway_smb_proto::wire::read::{READ_RESPONSE_FIXED_LEN, ReadRequest, ReadResponse};
+use ropeway_smb_proto::wire::write::{WriteFlags, WriteRequest, WriteResponse};
+use ropeway_smb_proto::wire::{NtStatus, SessionId};
+
+use super::context::{Context, Done, Outcome};
+use super::{ioctl, notify};
+use crate::server::open::{Handle, Open};
+use crate::server::shared::{Counters, Shared};
+use crate::server::status;
+
+/// Writes from this size on go to the pool where the frame can go with them. Below, handing over costs more than it
+/// gains: a guess.
+const POOL_WRITE_MIN: usize = 128 << 10;
+
+/// The highest offset of a file ([MS-FSA] 2.1.5.2): lengths are signed.
+const OFFSET_MAX: u64 = i64::MAX as u64;
+
+pub(super) fn read(context: &mut Context<'_>) -> Outcome {
+    let request = context.decode(ReadRequest::decode)?;
+    context.protocol.check_size(&context.request.header, request.length as usize)?;
+    let open = match context.handle(request.file_id)? {
+        Handle::Pipe(pipe) => return ioctl::read_pipe(context, &pipe, &request),
+        Handle::File(open) => open,
+    };
+    if open.directory {
+        return Err(NtStatus::INVALID_DEVICE_REQUEST);
+    }
+    if !open.access.intersects(AccessMask::READ_DATA | AccessMask::EXECUTE) {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    let length = request.length as usize;
+    if request.offset > OFFSET_MAX || request.offset.checked_add(length as u64).is_none_or(|end| end > OFFSET_MAX) {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    context
+        .shared
+        .hub()
+        .check_io(OpenId::from(&*open), request.offset, u64::from(request.length), false)?;
+    if length == 0 {
+        // An empty read succeeds unless a minimum was asked for.
+        if request.minimum_count > 0 {
+            return Err(NtStatus::END_OF_FILE);
+        }
+        return context.reply(|w| ReadResponse::default().encode_head(w, 0));
+    }
+    let header = context.protocol.reply(context.request, NtStatus::SUCCESS);
+    let signer = context.request.signer;
+    if context.may_offload {
+        let taken = fill(context.frame, &header, signer, &request, |buffer, offset| {
+            open.node.read_cached(buffer, offset).map_err(|error| status::of(&error))
+        });
+        return match taken {
+            Filled::Yes(count) => {
+                Counters::add(&context.shared.counters.bytes_read, count);
+                Ok(Done::Replied)
+            }
+            Filled::Failed => Ok(Done::Replied),
+            Filled::NotCached => {
+                let shared = Arc::clone(context.shared);
+                Ok(Done::Job(
+                    Some(header),
+                    Box::new(move |mut frame, header, signer| {
+                        read_now(&shared, &open, &mut frame, &header, signer, &request);
+                        frame
+                    }),
+                ))
+            }
+        };
+    }
+    read_now(context.shared, &open, context.frame, &header, signer, &request);
+    Ok(Done::Replied)
+}
+
+fn read_now(
+    shared: &Shared,
+    open: &Open,
+    frame: &mut ReplyFrame,
+    header: &Header,
+    signer: Option<SessionId>,
+    request: &ReadRequest,
+) {
+    let filled = fill(frame, header, signer, request, |buffer, offset| {
+        open.node.read_at(buffer, offset).map(Some).map_err(|error| status::of(&error))
+    });
+    if let Filled::Yes(count) = filled {
+        Counters::add(&shared.counters.bytes_read, count);
+    }
+}
+
+enum Filled {
+    Yes(u64),
+    Failed,
+    NotCached,
+}
+
+/// Pushes the reply, with the data read straight into the frame.
+fn fill(
+    frame: &mut ReplyFrame,
+    header: &Header,
+    signer: Option<SessionId>,
+    request: &ReadRequest,
+    read: impl FnOnce(&mut [u8], u64) -> Result<Option<usize>, NtStatus>,
+) -> Filled {
+    let fixed = |count: usize, out: &mut ropeway_smb_proto::wire::Writer<'_>| {
+        ReadResponse::default().encode_head(out, count as u32);
+    };
+    let outcome = frame.push_payload(header, signer, READ_RESPONSE_FIXED_LEN, request.length as usize, |buffer| {
+        let count = read(buffer, request.offset)?;
+        match count {
+            // [MS-SMB2] 3.3.5.12: nothing, or less than the client can do with.
+            Some(count) if count == 0 || count < request.minimum_count as usize => Err(NtStatus::END_OF_FILE),
+            count => Ok(count),
+        }
+    }, fixed);
+    match outcome {
+        Ok(Some(count)) => Filled::Yes(count as u64),
+        Ok(None) => Filled::NotCached,
+        Err(status) => {
+            let header = Header { status, ..*header };
+            frame.push_error(&header, signer);
+            Filled::Failed
+        }
+    }
+}
+
+pub(super) fn write(context: &mut Context<'_>) -> Outcome {
+    let (request, payload) = context.decode(WriteRequest::decode_head)?;
+    let range = payload.range(context.message.len()).map_err(|_| NtStatus::INVALID_PARAMETER)?;
+    let length = range.len();
+    context.protocol.check_size(&context.request.header, length)?;
+    let data = &context.message[range.clone()];
+    let open = match context.handle(request.file_id)? {
+        Handle::Pipe(pipe) => return ioctl::write_pipe(context, &pipe, data),
+        Handle::File(open) => open,
+    };
+    if open.directory {
+        return Err(NtStatus::INVALID_DEVICE_REQUEST);
+    }
+    let appends_only = !open.access.contains(AccessMask::WRITE_DATA);
+    if appends_only && !open.access.contains(AccessMask::APPEND_DATA) {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    let end = request.offset.checked_add(length as u64).filter(|end| *end <= OFFSET_MAX);
+    if end.is_none() {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    let id = OpenId::from(&*open);
+    {
+        let mut hub = context.shared.hub();
+        hub.check_io(id, request.offset, length as u64, true)?;
+        hub.touch(context.shared.now_ms(), Some(id), &open.file, Touch::Write, context.waiter);
+    }
+    if length == 0 {
+        return context.reply(|w| WriteResponse { count: 0 }.encode(w));
+    }
+    let through = request.flags.contains(WriteFlags::WRITE_THROUGH)
+        || open.options.contains(CreateOptions::WRITE_THROUGH);
+    if context.may_offload_write && length >= POOL_WRITE_MIN {
+        let shared = Arc::clone(context.shared);
+        return Ok(Done::Write(Box::new(move |message, mut frame, header, signer| {
+            let outcome = write_now(&shared, &open, &message[range], request.offset, through);
+            answer(&mut frame, &header, signer, outcome);
+            frame
+        })));
+    }
+    let count = write_now(context.shared, &open, data, request.offset, through)?;
+    context.reply(|w| WriteResponse { count }.encode(w))
+}
+
+fn answer(frame: &mut ReplyFrame, header: &Header, signer: Option<SessionId>, outcome: Result<u32, NtStatus>) {
+    match outcome {
+        Ok(count) => frame.push(header, signer, |w| WriteResponse { count }.encode(w)),
+        Err(status) => frame.push_error(&Header { status, ..*header }, signer),
+    }
+}
+
+fn write_now(shared: &Shared, open: &Open, data: &[u8], offset: u64, through: bool) -> Result<u32, NtStatus> {
+    open.node.write_at(data, offset).map_err(|error| status::of(&error))?;
+    if through {
+        open.node.sync().map_err(|error| status::of(&error))?;
+    }
+    Counters::add(&shared.counters.bytes_written, data.len() as u64);
+    open.written();
+    notify::written(shared, open);
+    Ok(data.len() as u32)
+}
+
+pub(super) fn flush(context: &mut Context<'_>) -> Outcome {
+    let request = context.decode(FlushRequest::decode)?;
+    let open = match context.handle(request.file_id)? {
+        Handle::Pipe(_) => return context.reply(|w| FlushResponse.encode(w)),
+        Handle::File(open) => open,
+    };
+    let writable = AccessMask::WRITE_DATA | AccessMask::APPEND_DATA;
+    if !open.access.intersects(writable) {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    if context.may_offload {
+        let node = Arc::clone(&open.node);
+        return Ok(Done::Job(None, Box::new(move |mut frame, header, signer| {
+            match node.sync() {
+                Ok(()) => frame.push(&header, signer, |w| FlushResponse.encode(w)),
+                Err(error) => {
+                    let header = Header { status: status::of(&error), ..header };
+                    frame.push_error(&header, signer);
+                }
+            }
+            frame
+        })));
+    }
+    open.node.sync().map_err(|error| status::of(&error))?;
+    context.reply(|w| FlushResponse.encode(w))
+}
+

@@ -1,0 +1,75 @@
+//! What a session's beginning and end mean for the tables.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use ropeway_smb_proto::server::hub::Closed;
+use ropeway_smb_proto::server::{ConnectionId, Session};
+use ropeway_smb_proto::wire::{NtStatus, SessionId};
+
+use super::close::remove_deleted;
+use crate::server::audit::Record;
+use crate::server::mailbox::Message;
+use crate::server::shared::{Counters, Shared};
+
+/// A login ended well.
+pub(in crate::server) fn logged_in(
+    shared: &Arc<Shared>,
+    session: SessionId,
+    replaced: Option<&Session>,
+    peer: SocketAddr,
+) {
+    Counters::add(&shared.counters.logins, 1);
+    {
+        let sessions = shared.sessions();
+        if let Some(session) = sessions.get(session) {
+            shared.add_token(session);
+        }
+    }
+    if let Some(replaced) = replaced {
+        ended(shared, replaced, true);
+    }
+    let token = shared.token(session);
+    shared.record(&Record {
+        action: "login",
+        peer: Some(peer),
+        user: token.as_deref().map(|token| token.name.as_str()),
+        share: None,
+        path: None,
+        target: None,
+        status: NtStatus::SUCCESS,
+    });
+}
+
+/// A session is off the table; `keeps_durable`: its client may come back for durable handles.
+pub(in crate::server) fn ended(shared: &Arc<Shared>, session: &Session, keeps_durable: bool) {
+    let closed = {
+        let now = shared.now_ms();
+        shared.hub().end_session(now, session.id, keeps_durable)
+    };
+    close_handles(shared, &closed);
+    shared.drop_pipes(session.id.0, None);
+    shared.remove_token(session.id);
+    for connection in session.channels() {
+        shared.post(*connection, Message::Ended(session.id));
+    }
+    shared.deliver();
+}
+
+/// A connection was lost: sessions that had no other one end, durable handles stay for a while ([MS-SMB2] 3.3.7.1).
+pub(in crate::server) fn connection_lost(shared: &Arc<Shared>, connection: ConnectionId, sessions: &[SessionId]) {
+    for id in sessions {
+        let gone = shared.sessions().unbind(*id, connection);
+        if let Some(session) = gone {
+            ended(shared, &session, true);
+        }
+    }
+}
+
+/// Forgets opens that the hub has closed, and deletes what is to go with them.
+pub(in crate::server) fn close_handles(shared: &Arc<Shared>, closed: &[Closed]) {
+    for closed in closed {
+        let handle = shared.take_handle(closed.open.get());
+        remove_deleted(shared, closed, handle.as_ref().and_then(|handle| handle.file()));
+    }
+}

@@ -1,0 +1,112 @@
+//! Threads for what may wait for a device: reads of what is not cached, big writes, flushes. The connections' own threads
+//! go on meanwhile.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+/// A piece of work.
+pub(super) type Job = Box<dyn FnOnce() + Send>;
+
+/// Threads and what they have to do. The queue is bounded by what connections may have under way.
+pub(super) struct Pool {
+    shared: Arc<Shared>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    threads_max: usize,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    work: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    queue: VecDeque<Job>,
+    idle: usize,
+    stopped: bool,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run(&self) {
+        let mut state = self.lock();
+        loop {
+            if let Some(job) = state.queue.pop_front() {
+                drop(state);
+                job();
+                state = self.lock();
+            } else if state.stopped {
+                return;
+            } else {
+                state.idle += 1;
+                state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state.idle -= 1;
+            }
+        }
+    }
+}
+
+impl Pool {
+    /// Threads are started when there is work for them, `threads_max` at most.
+    pub(super) fn new(threads_max: usize) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                state: Mutex::default(),
+                work: Condvar::new(),
+            }),
+            threads: Mutex::default(),
+            threads_max: threads_max.max(1),
+        }
+    }
+
+    /// Has a job done.
+    pub(super) fn run(&self, job: Job) {
+        let starved = {
+            let mut state = self.shared.lock();
+            state.queue.push_back(job);
+            state.queue.len() > state.idle
+        };
+        self.shared.work.notify_one();
+        if starved {
+            self.grow();
+        }
+    }
+
+    fn grow(&self) {
+        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        if threads.len() < self.threads_max {
+            let shared = Arc::clone(&self.shared);
+            let thread = std::thread::Builder::new().name("smb-io".to_owned());
+            match thread.spawn(move || shared.run()) {
+                Ok(thread) => threads.push(thread),
+                // Those that there are do it; without any, here and now.
+                Err(_) if threads.is_empty() => {
+                    while let Some(job) = {
+                        let job = self.shared.lock().queue.pop_front();
+                        job
+                    } {
+                        job();
+                    }
+                }
+                Err(_) => {}
+            }
+        }
+    }
+}
+
+impl Drop for Pool {
+    /// What is queued is still done.
+    fn drop(&mut self) {
+        self.shared.lock().stopped = true;
+        self.shared.work.notify_all();
+        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        for thread in threads {
+            // A job that panicked has been reported by the panic itself.
+            _ = thread.join();
+        }
+    }
+}

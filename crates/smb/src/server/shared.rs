@@ -1,0 +1,249 @@
+//! What all connections of a server share.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Instant;
+
+use ropeway_smb_proto::auth::Identity;
+use ropeway_smb_proto::server::hub::{Event, Hub};
+use ropeway_smb_proto::server::{Config, ConnectionId, Session, Sessions};
+use ropeway_smb_proto::wire::{FileTime, SessionId};
+
+use super::audit::{Audit, Record};
+use super::mailbox::{Mailbox, Message};
+use super::open::{Handle, Open};
+use super::pool::Pool;
+use super::share::{Share, Token};
+
+/// The heart of a server: tables and settings.
+pub(crate) struct Shared {
+    pub(super) config: Arc<Config>,
+    pub(super) name: String,
+    pub(super) shares: RwLock<Vec<Arc<Share>>>,
+    pub(super) addresses: Vec<SocketAddr>,
+    pub(super) pool: Pool,
+    pub(super) counters: Counters,
+    pub(super) audit: Option<Arc<dyn Audit>>,
+    sessions: Mutex<Sessions>,
+    tokens: Mutex<HashMap<SessionId, Arc<Token>>>,
+    hub: Mutex<Hub>,
+    handles: RwLock<HashMap<u64, Handle>>,
+    mailboxes: Mutex<HashMap<ConnectionId, Arc<Mailbox>>>,
+    started: Instant,
+    stopping: AtomicBool,
+}
+
+/// Counts since the server started, for metrics.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Connections taken.
+    pub connections: AtomicU64,
+    /// Connections that are open.
+    pub connections_open: AtomicU64,
+    /// Logins that succeeded.
+    pub logins: AtomicU64,
+    /// Logins that failed.
+    pub logins_failed: AtomicU64,
+    /// Requests executed.
+    pub requests: AtomicU64,
+    /// Bytes read by clients.
+    pub bytes_read: AtomicU64,
+    /// Bytes written by clients.
+    pub bytes_written: AtomicU64,
+}
+
+impl Counters {
+    /// One more, or some.
+    pub(super) fn add(counter: &AtomicU64, count: u64) {
+        counter.fetch_add(count, Ordering::Relaxed);
+    }
+}
+
+/// What a server starts with.
+pub(super) struct Parts {
+    pub(super) config: Config,
+    pub(super) name: String,
+    pub(super) shares: Vec<Arc<Share>>,
+    pub(super) addresses: Vec<SocketAddr>,
+    pub(super) io_threads: usize,
+    pub(super) audit: Option<Arc<dyn Audit>>,
+    pub(super) hub: Hub,
+}
+
+/// Locks a table. Whoever panicked with it locked did so between calls of a table's own methods, so it is whole.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    pub(super) fn new(parts: Parts) -> Self {
+        Self {
+            config: Arc::new(parts.config),
+            name: parts.name,
+            shares: RwLock::new(parts.shares),
+            addresses: parts.addresses,
+            pool: Pool::new(parts.io_threads),
+            counters: Counters::default(),
+            audit: parts.audit,
+            sessions: Mutex::default(),
+            tokens: Mutex::default(),
+            hub: Mutex::new(parts.hub),
+            handles: RwLock::default(),
+            mailboxes: Mutex::default(),
+            started: Instant::now(),
+            stopping: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn sessions(&self) -> MutexGuard<'_, Sessions> {
+        lock(&self.sessions)
+    }
+
+    pub(super) fn hub(&self) -> MutexGuard<'_, Hub> {
+        lock(&self.hub)
+    }
+
+    /// Milliseconds since the server started: the hub's clock.
+    pub(super) fn now_ms(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// The wall clock.
+    pub(super) fn now() -> FileTime {
+        let now = unix_now();
+        FileTime::from_unix(now.0, now.1)
+    }
+
+    pub(super) fn share(&self, index: u32) -> Option<Arc<Share>> {
+        let shares = self.shares.read().unwrap_or_else(PoisonError::into_inner);
+        shares.get(index as usize).cloned()
+    }
+
+    /// The share of that name, and its index.
+    pub(super) fn find_share(&self, name: &str) -> Option<(u32, Arc<Share>)> {
+        let shares = self.shares.read().unwrap_or_else(PoisonError::into_inner);
+        let index = shares.iter().position(|share| share.name.to_lowercase() == name.to_lowercase())?;
+        Some((u32::try_from(index).ok()?, Arc::clone(&shares[index])))
+    }
+
+    // Opens.
+
+    pub(super) fn handle(&self, id: u64) -> Option<Handle> {
+        self.handles.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
+    }
+
+    pub(super) fn add_handle(&self, id: u64, handle: Handle) {
+        self.handles.write().unwrap_or_else(PoisonError::into_inner).insert(id, handle);
+    }
+
+    pub(super) fn take_handle(&self, id: u64) -> Option<Handle> {
+        self.handles.write().unwrap_or_else(PoisonError::into_inner).remove(&id)
+    }
+
+    pub(super) fn handles_count(&self) -> usize {
+        self.handles.read().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// Forgets the pipes of a session, or of a tree of it.
+    pub(super) fn drop_pipes(&self, session: u64, tree: Option<u32>) {
+        let mut handles = self.handles.write().unwrap_or_else(PoisonError::into_inner);
+        handles.retain(|_, handle| match handle {
+            Handle::Pipe(pipe) => pipe.session != session || tree.is_some_and(|tree| tree != pipe.tree),
+            Handle::File(_) => true,
+        });
+    }
+
+    /// Every open file, as they are now.
+    pub(super) fn all_opens(&self) -> Vec<Arc<Open>> {
+        let handles = self.handles.read().unwrap_or_else(PoisonError::into_inner);
+        handles.values().filter_map(Handle::file).cloned().collect()
+    }
+
+    // Who is logged in.
+
+    pub(super) fn token(&self, session: SessionId) -> Option<Arc<Token>> {
+        lock(&self.tokens).get(&session).cloned()
+    }
+
+    pub(super) fn add_token(&self, session: &Session) {
+        let name = match &session.identity {
+            Identity::Anonymous => None,
+            Identity::User { user, .. } => Some(user.to_string_lossy()),
+        };
+        lock(&self.tokens).insert(session.id, Arc::new(Token::of(name)));
+    }
+
+    pub(super) fn remove_token(&self, session: SessionId) {
+        lock(&self.tokens).remove(&session);
+    }
+
+    // Mail.
+
+    pub(super) fn add_mailbox(&self, connection: ConnectionId, mailbox: Arc<Mailbox>) {
+        lock(&self.mailboxes).insert(connection, mailbox);
+    }
+
+    pub(super) fn remove_mailbox(&self, connection: ConnectionId) {
+        lock(&self.mailboxes).remove(&connection);
+    }
+
+    pub(super) fn post(&self, connection: ConnectionId, message: Message) -> bool {
+        let mailbox = lock(&self.mailboxes).get(&connection).cloned();
+        mailbox.is_some_and(|mailbox| {
+            mailbox.send(message);
+            true
+        })
+    }
+
+    /// Brings what the hub has to say to those it concerns.
+    pub(super) fn deliver(&self) {
+        loop {
+            let Some(event) = self.hub().poll_event() else {
+                return;
+            };
+            match event {
+                Event::Wake(waiter) => {
+                    self.post(waiter.connection, Message::Wake(waiter.request));
+                }
+                Event::NotifyReady { waiter, status, changes } => {
+                    self.post(waiter.connection, Message::Notify(waiter.request, status, changes));
+                }
+                Event::Break(order) => {
+                    // The first that is still there ([MS-SMB2] 3.3.4.6).
+                    for connection in order.connections {
+                        if self.post(connection, Message::Break(order.session, order.notification)) {
+                            break;
+                        }
+                    }
+                }
+                Event::Expired(closed) => self.after_close(&closed),
+            }
+        }
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+
+    /// Every connection is told to end.
+    pub(super) fn stop_all(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
+        for mailbox in lock(&self.mailboxes).values() {
+            mailbox.send(Message::Stop);
+        }
+    }
+
+    pub(super) fn record(&self, record: &Record<'_>) {
+        if let Some(audit) = &self.audit {
+            audit.record(record);
+        }
+    }
+}
+
+/// Seconds and nanoseconds since 1970.
+fn unix_now() -> (i64, u32) {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    (i64::try_from(now.as_secs()).unwrap_or(i64::MAX), now.subsec_nanos())
+}
