@@ -11,6 +11,7 @@ pub mod crypto;
 pub mod names;
 pub mod rpc;
 pub mod secret;
+pub mod server;
 #[cfg(test)]
 mod testing;
 pub mod unc;
