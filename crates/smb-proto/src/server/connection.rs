@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::channel::Channel;
 use super::config::Config;
-use super::ids::ConnectionId;
+use super::hub::ConnectionId;
 use super::login::Login;
 use super::negotiate::Negotiated;
 use super::reply::ReplyFrame;

@@ -17,7 +17,7 @@
 mod channel;
 mod config;
 mod connection;
-mod ids;
+pub mod hub;
 mod login;
 mod negotiate;
 mod reply;
@@ -26,7 +26,7 @@ mod window;
 
 pub use config::{Accounts, Config, Random, Sealing};
 pub use connection::{Admitted, Cancel, Compound, Connection, Hangup, OpenedFrame, Own, Request};
-pub use ids::ConnectionId;
+pub use hub::ConnectionId;
 pub use negotiate::Negotiated;
 pub use reply::ReplyFrame;
 pub use sessions::{Session, Sessions, Tree};

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::ids::ConnectionId;
+use super::hub::ConnectionId;
 use crate::auth::Identity;
 use crate::crypto::{Cipher, SigningAlgorithm};
 use crate::secret::Key;

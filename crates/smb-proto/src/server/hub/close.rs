@@ -1,0 +1,191 @@
+//! Closing, and what goes with the last close ([MS-SMB2] 3.3.4.17, 3.3.5.10; [MS-FSA] 2.1.5.5).
+
+use super::event::{Closed, Deletion, Event};
+use super::ids::{BaseKey, FileKey, Holder, OpenId};
+use super::share_mode::Mode;
+use super::table::{Doomed, Open};
+use super::{Hub, Timer};
+use crate::wire::create::{AccessMask, ShareAccess};
+use crate::wire::{NtStatus, SessionId, TreeId};
+
+impl Hub {
+    /// Closes; `None` if there is no such open.
+    pub fn close(&mut self, now_ms: u64, id: OpenId) -> Option<Closed> {
+        let open = self.tables.opens.get(&id)?;
+        if open.info.delete_on_close {
+            self.doom(now_ms, id);
+        }
+        self.end_watch(id, NtStatus::NOTIFY_CLEANUP);
+        // Before the open goes, as those who wait are found by it.
+        self.wake_lockers(id);
+        let open = self.tables.remove(id)?;
+        self.creates.closed(id);
+        self.clear_timer(Timer::Durable(id));
+        let holder = Self::holder(&open);
+        let gone = match holder {
+            Holder::Oplock(_) => true,
+            Holder::Lease(name) => self.leases.leave(name, id),
+        };
+        if gone {
+            self.clear_timer(Timer::Break(holder));
+        }
+        let delete = self.leave_file(&open);
+        self.wake_settled(open.info.file.base());
+        self.drop_idle_base(open.info.file.base());
+        Some(Closed {
+            open: id,
+            share_id: open.info.share_id,
+            path: open.info.path,
+            directory: open.info.directory,
+            file: open.info.file,
+            delete,
+        })
+    }
+
+    /// A tree is disconnected: its opens close, durable or not ([MS-SMB2] 3.3.5.8).
+    pub fn end_tree(&mut self, now_ms: u64, session: SessionId, tree: TreeId) -> Vec<Closed> {
+        let opens = self.tables.of_session(session).into_iter();
+        let of_tree: Vec<_> = opens
+            .filter(|open| self.info(*open).is_some_and(|info| info.tree == tree))
+            .collect();
+        of_tree.into_iter().filter_map(|open| self.close(now_ms, open)).collect()
+    }
+
+    /// Takes an open out of its stream, with its locks.
+    fn leave_file(&mut self, open: &Open) -> Option<Deletion> {
+        let file = &open.info.file;
+        let base = self.tables.bases.get_mut(&file.base())?;
+        let stream = base.stream_mut(file.stream.as_ref())?;
+        stream.opens.retain(|other| *other != open.info.id);
+        if open.lock_count > 0 {
+            stream.locks.retain(|lock| lock.open != open.info.id);
+        }
+        if !stream.opens.is_empty() {
+            if open.lock_count > 0 {
+                self.wake_lock_waiters(file);
+            }
+            return None;
+        }
+        let doomed_stream = stream.pending.take();
+        base.streams.retain(|stream| stream.name != file.stream);
+        let doomed = if base.streams.is_empty() {
+            base.pending.take().map(|doomed| (None, doomed))
+        } else {
+            None
+        };
+        let doomed = doomed.or(doomed_stream.map(|doomed| (file.stream.clone(), doomed)));
+        doomed.map(|(stream, doomed)| Deletion {
+            file: FileKey {
+                stream,
+                ..file.clone()
+            },
+            share_id: doomed.share_id,
+            path: doomed.path,
+            directory: doomed.directory,
+        })
+    }
+
+    fn drop_idle_base(&mut self, key: BaseKey) {
+        let base = self.tables.bases.get(&key);
+        if base.is_some_and(|base| base.streams.is_empty() && base.waiters.is_empty()) {
+            self.tables.bases.remove(&key);
+        }
+    }
+
+    /// Sets or clears what FileDispositionInformation says ([MS-FSA] 2.1.5.15.3). Whether the file can be deleted at
+    /// all (rights, attributes, an empty folder) is the caller's to know, and to have called [`Self::touch`].
+    ///
+    /// # Errors
+    /// `STATUS_FILE_CLOSED` without such an open.
+    pub fn set_delete_pending(&mut self, now_ms: u64, open: OpenId, delete: bool) -> Result<(), NtStatus> {
+        let info = self.info(open).ok_or(NtStatus::FILE_CLOSED)?;
+        if delete {
+            self.doom(now_ms, open);
+            return Ok(());
+        }
+        let file = info.file.clone();
+        if let Some(pending) = self.pending_mut(&file) {
+            *pending = None;
+        }
+        Ok(())
+    }
+
+    /// Whether it is to be deleted with its last close: it cannot be opened any more.
+    pub fn delete_pending(&self, file: &FileKey) -> bool {
+        let Some(base) = self.tables.bases.get(&file.base()) else {
+            return false;
+        };
+        let stream = base.stream(file.stream.as_ref());
+        base.pending.is_some() || stream.is_some_and(|stream| stream.pending.is_some())
+    }
+
+    /// Whether an open could be had in that mode, all opens but `but` considered: for what Windows does by way of
+    /// another open, such as renaming, which opens the target's folder to add to it, sharing reading and writing but not deletion
+    /// (smb2.rename.no_share_delete_but_delete_access).
+    ///
+    /// # Errors
+    /// `STATUS_SHARING_VIOLATION`.
+    pub fn check_share(
+        &self,
+        file: &FileKey,
+        access: AccessMask,
+        share: ShareAccess,
+        but: Option<OpenId>,
+    ) -> Result<(), NtStatus> {
+        match self.deniers(file, Mode { access, share }, but).next() {
+            None => Ok(()),
+            Some(_) => Err(NtStatus::SHARING_VIOLATION),
+        }
+    }
+
+    /// Marks what is open as to be deleted; who watches it hears of that at once (smb2.notify.rmdir1).
+    fn doom(&mut self, _now_ms: u64, id: OpenId) {
+        let Some(info) = self.info(id) else {
+            return;
+        };
+        let doomed = Doomed {
+            share_id: info.share_id,
+            path: info.path.clone(),
+            directory: info.directory,
+        };
+        let (file, directory) = (info.file.clone(), info.directory);
+        if let Some(pending) = self.pending_mut(&file) {
+            pending.get_or_insert(doomed);
+        }
+        if directory {
+            let opens: Vec<_> = self.tables.opens_of(&file).map(|open| open.info.id).collect();
+            for open in opens {
+                self.answer_watchers(open, NtStatus::DELETE_PENDING);
+            }
+        }
+    }
+
+    fn pending_mut(&mut self, file: &FileKey) -> Option<&mut Option<Doomed>> {
+        let base = self.tables.bases.get_mut(&file.base())?;
+        match &file.stream {
+            None => Some(&mut base.pending),
+            Some(_) => base.stream_mut(file.stream.as_ref()).map(|stream| &mut stream.pending),
+        }
+    }
+
+    /// Closes an open that has no client, and says so; whether something is to be deleted.
+    pub(super) fn give_up(&mut self, now_ms: u64, open: OpenId) -> bool {
+        let Some(closed) = self.close(now_ms, open) else {
+            return false;
+        };
+        let deleted = closed.delete.is_some();
+        self.events.push_back(Event::Expired(closed));
+        deleted
+    }
+
+    /// Closes the holder's opens, if it has no client that could be asked.
+    pub(super) fn purge_absent(&mut self, now_ms: u64, holder: Holder) -> bool {
+        let Some(opens) = self.absent(holder) else {
+            return false;
+        };
+        for open in opens {
+            self.give_up(now_ms, open);
+        }
+        true
+    }
+}

@@ -1,0 +1,58 @@
+//! Oplocks ([MS-SMB2] 3.3.5.22.1).
+
+use super::Hub;
+use super::caching::{NONE, R, level_of, state_of};
+use super::ids::{Holder, OpenId};
+use crate::wire::NtStatus;
+use crate::wire::create::OplockLevel;
+use crate::wire::oplock_break::OplockBreak;
+
+impl Hub {
+    /// The oplock of an open; `Lease` for one with a lease.
+    pub fn oplock(&self, open: OpenId) -> Option<OplockLevel> {
+        let open = self.tables.opens.get(&open)?;
+        Some(match open.lease {
+            Some(_) => OplockLevel::Lease,
+            None => level_of(open.oplock.state),
+        })
+    }
+
+    /// Handles the acknowledgment of an oplock's break ([MS-SMB2] 3.3.5.22.1); the answer is the response.
+    ///
+    /// # Errors
+    /// `STATUS_FILE_CLOSED` without such an open, `STATUS_INVALID_PARAMETER` for an open with a lease or a level that is
+    /// none of an oplock, `STATUS_INVALID_OPLOCK_PROTOCOL` if nothing was asked (also after a break of level II, which
+    /// asks nothing: smb2.oplock.levelii500) or more is kept than was left; the oplock is lost then.
+    pub fn oplock_break_ack(&mut self, now_ms: u64, id: OpenId, level: OplockLevel) -> Result<OplockBreak, NtStatus> {
+        let open = self.tables.opens.get_mut(&id).ok_or(NtStatus::FILE_CLOSED)?;
+        if open.lease.is_some() || level == OplockLevel::Lease {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        let outcome = match open.oplock.breaking {
+            None => Err(NtStatus::INVALID_OPLOCK_PROTOCOL),
+            Some(_) if matches!(level, OplockLevel::None | OplockLevel::LevelII) => {
+                // Level II where none was left is taken for none, as on Windows.
+                let kept = state_of(level) & open.oplock.breaking.map_or(NONE, |breaking| breaking.requested);
+                Ok(open.oplock.acknowledge(kept))
+            }
+            Some(_) => {
+                open.oplock.revoke();
+                Err(NtStatus::INVALID_OPLOCK_PROTOCOL)
+            }
+        };
+        match outcome {
+            Ok(next) => {
+                let left = level_of(open.oplock.state & R);
+                self.acknowledged(now_ms, Holder::Oplock(id), next.unwrap_or(None));
+                Ok(OplockBreak {
+                    oplock_level: left,
+                    file_id: id.file_id(),
+                })
+            }
+            Err(status) => {
+                self.settled(Holder::Oplock(id));
+                Err(status)
+            }
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! What operations on open files take from those who cache ([MS-FSA] 2.1.4.12, [MS-SMB2] 3.3.5.12 to 3.3.5.21).
+
+use super::Hub;
+use super::caching::{H, NONE, W, valid};
+use super::ids::{FileKey, Holder, LeaseName, OpenId, WaiterId};
+use super::wait::Wait;
+use crate::wire::NtStatus;
+use crate::wire::create_context::LeaseState;
+
+/// What is about to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Touch {
+    /// Content is read.
+    Read,
+    /// Content or length changes.
+    Write,
+    /// It is renamed, or gets another name.
+    Rename,
+    /// It is marked for deletion.
+    Delete,
+    /// Another file takes its name; if it is still open afterwards, that is `STATUS_ACCESS_DENIED`
+    /// (smb2.lease.v2_rename_target_overwrite).
+    Replace,
+    /// An entry of this folder comes, goes or changes, by an open whose parent lease spares it.
+    Entries,
+}
+
+/// Whether it may be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TouchOutcome {
+    /// Now.
+    Ready,
+    /// After [`super::Event::Wake`], when the whole request is executed again.
+    Wait,
+    /// Not at all.
+    Refused(NtStatus),
+}
+
+impl Hub {
+    /// Makes room for an operation on `file`, by `open` if it is by one of SMB's; a local program's has none. Locks make
+    /// room by themselves, see [`Self::lock`].
+    pub fn touch(
+        &mut self,
+        now_ms: u64,
+        open: Option<OpenId>,
+        file: &FileKey,
+        why: Touch,
+        waiter: WaiterId,
+    ) -> TouchOutcome {
+        // Mostly nobody else is there.
+        let alone = self.tables.stream(file).is_none_or(|stream| match (&stream.opens[..], open) {
+            ([], _) => true,
+            ([only], Some(open)) => *only == open && why != Touch::Write,
+            _ => false,
+        });
+        if alone {
+            return TouchOutcome::Ready;
+        }
+        self.unwait(waiter);
+        let actor = open.and_then(|open| self.tables.opens.get(&open)).map(Self::holder);
+        match why {
+            Touch::Read => self.demand(now_ms, actor, file, W, waiter),
+            Touch::Rename | Touch::Delete | Touch::Replace => self.demand(now_ms, actor, file, H, waiter),
+            Touch::Write => {
+                let outcome = self.demand(now_ms, actor, file, W, waiter);
+                if outcome == TouchOutcome::Ready {
+                    self.disappoint_readers(now_ms, actor, file);
+                }
+                outcome
+            }
+            Touch::Entries => {
+                self.disappoint_readers(now_ms, actor, file);
+                TouchOutcome::Ready
+            }
+        }
+    }
+
+    /// An entry of `folder` comes, goes or changes by `open`: leases on the folder break, but for the one that `open`
+    /// named as its parent's ([MS-SMB2] 3.3.1.4 `ParentLeaseKey`).
+    pub fn touch_folder(&mut self, now_ms: u64, open: Option<OpenId>, folder: &FileKey) {
+        if self.tables.stream(folder).is_none() {
+            return;
+        }
+        let spared = open.and_then(|open| self.info(open)).and_then(|info| {
+            let key = info.parent_lease?;
+            Some(Holder::Lease(LeaseName {
+                client: info.client,
+                key,
+            }))
+        });
+        self.disappoint_readers(now_ms, spared, folder);
+    }
+
+    /// Takes `demanded` from all holders but the actor, and waits for their answers.
+    fn demand(
+        &mut self,
+        now_ms: u64,
+        actor: Option<Holder>,
+        file: &FileKey,
+        demanded: LeaseState,
+        waiter: WaiterId,
+    ) -> TouchOutcome {
+        let mut waits = Vec::new();
+        for holder in self.holders(file, actor) {
+            let state = self.caching(holder).map_or(NONE, |caching| caching.state);
+            if !state.intersects(demanded) || self.purge_absent(now_ms, holder) {
+                continue;
+            }
+            self.take_back(now_ms, holder, valid(state.without(demanded)));
+            waits.push(holder);
+        }
+        if waits.is_empty() {
+            return TouchOutcome::Ready;
+        }
+        let wait = Wait::Breaks {
+            base: file.base(),
+            holders: waits,
+        };
+        match self.wait(waiter, wait) {
+            true => TouchOutcome::Wait,
+            false => TouchOutcome::Refused(NtStatus::INSUFFICIENT_RESOURCES),
+        }
+    }
+}

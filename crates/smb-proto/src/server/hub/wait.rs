@@ -1,0 +1,130 @@
+//! Requests that wait, and their waking.
+
+use std::collections::BTreeMap;
+
+use super::Hub;
+use super::event::Event;
+use super::ids::{BaseKey, ConnectionId, Holder, OpenId, WaiterId};
+use super::range::Lock;
+
+/// What a request waits for.
+#[derive(Debug)]
+pub(super) enum Wait {
+    /// The end of breaks, at one file.
+    Breaks { base: BaseKey, holders: Vec<Holder> },
+    /// Locks to go, for one of its own.
+    Lock(Lock),
+    /// Changes, in the folder that is open.
+    Changes(OpenId),
+}
+
+/// All that wait.
+#[derive(Debug, Default)]
+pub(super) struct Waits(BTreeMap<WaiterId, Wait>);
+
+impl Waits {
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn get(&self, waiter: WaiterId) -> Option<&Wait> {
+        self.0.get(&waiter)
+    }
+
+    pub(super) fn insert(&mut self, waiter: WaiterId, wait: Wait) {
+        self.0.insert(waiter, wait);
+    }
+
+    pub(super) fn remove(&mut self, waiter: WaiterId) -> Option<Wait> {
+        self.0.remove(&waiter)
+    }
+
+    fn of_connection(&self, connection: ConnectionId) -> Vec<WaiterId> {
+        let at = |request| WaiterId { connection, request };
+        self.0.range(at(0)..=at(u64::MAX)).map(|(waiter, _)| *waiter).collect()
+    }
+}
+
+impl Hub {
+    /// The request waits no more: it was cancelled, answered, or its connection is lost. It will not be woken.
+    pub fn forget(&mut self, waiter: WaiterId) {
+        self.unwait(waiter);
+        self.creates.done(waiter);
+    }
+
+    /// No request of the connection waits any more.
+    pub(super) fn forget_connection(&mut self, connection: ConnectionId) {
+        for waiter in self.waits.of_connection(connection) {
+            self.unwait(waiter);
+        }
+        self.creates.done_connection(connection);
+    }
+
+    /// Puts the request among those that wait; `false` if there are too many.
+    pub(super) fn wait(&mut self, waiter: WaiterId, wait: Wait) -> bool {
+        self.unwait(waiter);
+        if self.waits.len() >= self.limits.waiters_max {
+            return false;
+        }
+        match &wait {
+            Wait::Breaks { base, .. } => {
+                let base = self.tables.bases.entry(*base).or_default();
+                base.waiters.insert(waiter);
+            }
+            Wait::Lock(lock) => {
+                let Some(file) = self.info(lock.open).map(|info| info.file.clone()) else {
+                    return false;
+                };
+                if let Some(stream) = self.tables.stream_mut(&file) {
+                    stream.lock_waiters.push(waiter);
+                }
+            }
+            Wait::Changes(_) => {}
+        }
+        self.waits.insert(waiter, wait);
+        true
+    }
+
+    pub(super) fn unwait(&mut self, waiter: WaiterId) {
+        match self.waits.remove(waiter) {
+            Some(Wait::Breaks { base, .. }) => {
+                if let Some(base) = self.tables.bases.get_mut(&base) {
+                    base.waiters.remove(&waiter);
+                }
+            }
+            Some(Wait::Lock(lock)) => {
+                let Some(file) = self.info(lock.open).map(|info| info.file.clone()) else {
+                    return;
+                };
+                if let Some(stream) = self.tables.stream_mut(&file) {
+                    stream.lock_waiters.retain(|other| *other != waiter);
+                }
+            }
+            Some(Wait::Changes(open)) => self.watches.unwait(open, waiter),
+            None => {}
+        }
+    }
+
+    pub(super) fn wake(&mut self, waiter: WaiterId) {
+        self.unwait(waiter);
+        self.events.push_back(Event::Wake(waiter));
+    }
+
+    /// Wakes those at the file whose breaks have all ended.
+    pub(super) fn wake_settled(&mut self, base: BaseKey) {
+        let Some(waiters) = self.tables.bases.get(&base).map(|base| &base.waiters) else {
+            return;
+        };
+        let ready: Vec<_> = waiters
+            .iter()
+            .filter(|waiter| match self.waits.get(**waiter) {
+                Some(Wait::Breaks { holders, .. }) => !holders.iter().any(|holder| self.is_breaking(*holder)),
+                _ => true,
+            })
+            .copied()
+            .collect();
+        for waiter in ready {
+            self.wake(waiter);
+        }
+    }
+}

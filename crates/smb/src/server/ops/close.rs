@@ -1,0 +1,109 @@
+//! CLOSE ([MS-SMB2] 3.3.5.10), and what goes with the last one.
+
+use std::sync::Arc;
+
+use ropeway_smb_proto::server::hub::{Closed, OpenId};
+use ropeway_smb_proto::wire::NtStatus;
+use ropeway_smb_proto::wire::change_notify::{Action, CompletionFilter};
+use ropeway_smb_proto::wire::close::{CloseFlags, CloseRequest, CloseResponse};
+use ropeway_vfs::Name;
+use ropeway_vfs::store::NodeOpen;
+
+use super::context::{Context, Outcome};
+use super::name;
+use crate::server::attributes;
+use crate::server::audit::Record;
+use crate::server::open::{Handle, Open};
+use crate::server::shared::Shared;
+
+pub(super) fn close(context: &mut Context<'_>) -> Outcome {
+    let request = context.decode(CloseRequest::decode)?;
+    let handle = context.handle(request.file_id)?;
+    let id = match &handle {
+        Handle::File(open) => open.id,
+        Handle::Pipe(pipe) => pipe.id,
+    };
+    let mut response = CloseResponse::default();
+    if let Handle::File(open) = &handle
+        && request.flags.contains(CloseFlags::POSTQUERY_ATTRIB)
+        && let Ok(stat) = open.node.stat()
+    {
+        response = CloseResponse {
+            flags: CloseFlags::POSTQUERY_ATTRIB,
+            creation_time: attributes::file_time(stat.created),
+            last_access_time: attributes::file_time(stat.accessed),
+            last_write_time: attributes::file_time(stat.modified),
+            change_time: attributes::file_time(stat.changed),
+            allocation_size: attributes::allocation_size(&stat, open.share.store.features()),
+            end_of_file: attributes::end_of_file(&stat),
+            file_attributes: attributes::of(&stat, Shared::is_hidden(open)),
+        };
+    }
+    context.shared.take_handle(id);
+    let closed = context.shared.hub().close(context.shared.now_ms(), open_id(&request, context)?);
+    if let Some(closed) = closed {
+        remove_deleted(context.shared, &closed, handle.file());
+    }
+    context.reply(|w| response.encode(w))
+}
+
+fn open_id(request: &CloseRequest, context: &Context<'_>) -> Result<OpenId, NtStatus> {
+    OpenId::from_file_id(context.compound.file(request.file_id)).ok_or(NtStatus::FILE_CLOSED)
+}
+
+/// Deletes what was to be deleted with this close; `open` is what was closed.
+pub(in crate::server) fn remove_deleted(shared: &Arc<Shared>, closed: &Closed, open: Option<&Arc<Open>>) {
+    let Some(deletion) = &closed.delete else {
+        return;
+    };
+    let Some(share) = shared.share(deletion.share_id) else {
+        return;
+    };
+    let Ok(target) = name::parse(&deletion.path) else {
+        return;
+    };
+    // The disk's spelling: the hub has it from there.
+    let path = target.path;
+    let outcome = match &deletion.file.stream {
+        None => share.store.remove(&path, deletion.directory),
+        Some(stream) => {
+            let name = open
+                .and_then(|open| open.stream.clone())
+                .or_else(|| Name::new(stream.to_string_lossy().as_bytes()));
+            let base = match open.and_then(|open| open.base.clone()) {
+                Some(base) => Ok(base),
+                None => share.store.open(&path, &NodeOpen::default()).map(|opened| opened.node),
+            };
+            match (base, name) {
+                (Ok(base), Some(name)) => base.remove_stream(&name),
+                (Err(error), _) => Err(error),
+                (_, None) => return,
+            }
+        }
+    };
+    let (status, action) = match (&outcome, &deletion.file.stream) {
+        (Err(error), _) => {
+            tracing::warn!(share = share.name, %path, %error, "could not delete on close");
+            (crate::server::status::of(error), None)
+        }
+        (Ok(()), None) => (NtStatus::SUCCESS, Some((Action::REMOVED, false))),
+        (Ok(()), Some(_)) => (NtStatus::SUCCESS, Some((Action::REMOVED_STREAM, true))),
+    };
+    if let Some((action, is_stream)) = action {
+        let filter = match (is_stream, deletion.directory) {
+            (true, _) => CompletionFilter::STREAM_NAME,
+            (false, true) => CompletionFilter::DIR_NAME,
+            (false, false) => CompletionFilter::FILE_NAME,
+        };
+        shared.hub().changed(deletion.share_id, &deletion.path, action, filter);
+    }
+    shared.record(&Record {
+        action: "delete",
+        peer: None,
+        user: None,
+        share: Some(&share.name),
+        path: Some(&path.to_string()),
+        target: None,
+        status,
+    });
+}

@@ -1,0 +1,300 @@
+//! Finding the file of a CREATE, or making it, and the rights that are to be had.
+
+use std::sync::Arc;
+
+use ropeway_smb_proto::wire::create::{AccessMask, CreateDisposition, CreateOptions, CreateRequest};
+use ropeway_smb_proto::wire::{FileAttributes, NtStatus};
+use ropeway_vfs::store::{Access, Node, NodeOpen, NodeStat, Opened, StreamOpen};
+use ropeway_vfs::{ErrorKind, Kind, Name, RelPath};
+
+use super::super::context::Context;
+use super::super::name::Target;
+use super::check::Wish;
+use super::contexts::Asked;
+use super::{ParentGrants, wants_content};
+use crate::server::share::{Share, Token};
+use crate::server::{attributes, security, status};
+
+/// The file, opened.
+pub(super) struct Found {
+    pub(super) node: Arc<dyn Node>,
+    /// The file whose stream `node` is.
+    pub(super) base: Option<Arc<dyn Node>>,
+    pub(super) stat: NodeStat,
+    pub(super) stream: Option<Name>,
+    /// As on disk.
+    pub(super) path: RelPath,
+    pub(super) created: bool,
+    /// Granted.
+    pub(super) access: AccessMask,
+}
+
+/// Finds or makes it.
+pub(super) fn find(
+    context: &Context<'_>,
+    share: &Arc<Share>,
+    token: &Token,
+    request: &CreateRequest<'_>,
+    wish: &Wish,
+    asked: &Asked<'_>,
+    target: &Target,
+) -> Result<Found, NtStatus> {
+    if target.names_stream && wish.options.contains(CreateOptions::DIRECTORY_FILE) {
+        return Err(NtStatus::NOT_A_DIRECTORY);
+    }
+    let read_only = !share.access().contains(AccessMask::WRITE_DATA);
+    let how = how(wish, target, read_only);
+    let (path, opened) = look(share, target, &how)?;
+    let Some(opened) = opened else {
+        return make(share, token, request, wish, asked, target, path, read_only);
+    };
+    let _ = context;
+    let found = Found {
+        node: opened.node,
+        base: None,
+        stat: opened.stat,
+        stream: None,
+        path,
+        created: false,
+        access: AccessMask::default(),
+    };
+    let found = match &target.stream {
+        Some(stream) => open_stream(found, stream, wish, read_only)?,
+        None => {
+            check_kind(&found.stat, request, wish, target)?;
+            found
+        }
+    };
+    grant(share, token, request, wish, found, read_only)
+}
+
+/// What the store is to open it for.
+fn how(wish: &Wish, target: &Target, read_only: bool) -> NodeOpen {
+    let writes = wish.access.intersects(AccessMask::WRITE_DATA | AccessMask::APPEND_DATA) || wish.overwrites();
+    let maximal = wish.access.contains(AccessMask::MAXIMUM_ALLOWED);
+    let access = if target.stream.is_some() {
+        Access::Attributes
+    } else if (writes || maximal) && !read_only {
+        Access::Write
+    } else if wants_content(wish.access) || maximal {
+        Access::Read
+    } else {
+        Access::Attributes
+    };
+    NodeOpen {
+        access,
+        less_will_do: maximal && !writes,
+        create: None,
+        exclusive: false,
+        link_itself: wish.options.contains(CreateOptions::OPEN_REPARSE_POINT),
+    }
+}
+
+/// Looks for the file: its path as on disk, and the file if there is one.
+fn look(share: &Share, target: &Target, how: &NodeOpen) -> Result<(RelPath, Option<Opened>), NtStatus> {
+    match share.store.open(&target.path, how) {
+        Ok(opened) => return Ok((target.path.clone(), Some(opened))),
+        Err(error) if matches!(error.kind, ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
+        // A folder is never opened for writing.
+        Err(error) if error.kind == ErrorKind::IsADirectory => {
+            let how = NodeOpen { access: Access::Read, ..*how };
+            let opened = share.store.open(&target.path, &how).map_err(|error| status::of(&error))?;
+            return Ok((target.path.clone(), Some(opened)));
+        }
+        Err(error) => return Err(status::of(&error)),
+    }
+    let path = share.store.resolve(&target.path).map_err(|error| match error.kind {
+        ErrorKind::NotFound | ErrorKind::NotADirectory => NtStatus::OBJECT_PATH_NOT_FOUND,
+        _ => status::of(&error),
+    })?;
+    if path == target.path {
+        return Ok((path, None));
+    }
+    let opened = match share.store.open(&path, how) {
+        Err(error) if error.kind == ErrorKind::IsADirectory => {
+            share.store.open(&path, &NodeOpen { access: Access::Read, ..*how })
+        }
+        opened => opened,
+    };
+    match opened {
+        Ok(opened) => Ok((path, Some(opened))),
+        Err(error) if error.kind == ErrorKind::NotFound => Ok((path, None)),
+        Err(error) => Err(status::of(&error)),
+    }
+}
+
+/// Makes a file or folder that is not there.
+#[allow(clippy::too_many_arguments, reason = "what a CREATE says, taken apart")]
+fn make(
+    share: &Arc<Share>,
+    token: &Token,
+    request: &CreateRequest<'_>,
+    wish: &Wish,
+    asked: &Asked<'_>,
+    target: &Target,
+    path: RelPath,
+    read_only: bool,
+) -> Result<Found, NtStatus> {
+    if !wish.creates() {
+        return Err(NtStatus::OBJECT_NAME_NOT_FOUND);
+    }
+    if read_only {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    if path.is_root() {
+        return Err(NtStatus::OBJECT_NAME_INVALID);
+    }
+    let directory = wish.options.contains(CreateOptions::DIRECTORY_FILE);
+    if wish.options.contains(CreateOptions::DELETE_ON_CLOSE)
+        && request.file_attributes.contains(FileAttributes::READONLY)
+    {
+        return Err(NtStatus::CANNOT_DELETE);
+    }
+    let parent = security::parent_descriptor(share, &path)?;
+    if let Some(parent) = &parent {
+        let needed = if directory { AccessMask::ADD_SUBDIRECTORY } else { AccessMask::ADD_FILE };
+        security::access::access_check(parent, token, needed, ParentGrants::default())?;
+    }
+    let new = attributes::new_node(directory, request.file_attributes);
+    let how = NodeOpen {
+        access: if directory { Access::Read } else { Access::Write },
+        create: Some(new),
+        exclusive: true,
+        ..NodeOpen::default()
+    };
+    let opened = share.store.open(&path, &how).map_err(|error| match error.kind {
+        // Somebody was faster: the request is as good as new, and finds it.
+        ErrorKind::AlreadyExists => NtStatus::OBJECT_NAME_COLLISION,
+        _ => status::of(&error),
+    })?;
+    let descriptor = security::inherit::for_new(parent.as_ref(), asked.security()?, token, directory);
+    if let Some(descriptor) = &descriptor {
+        security::store(&*opened.node, descriptor)?;
+    }
+    let mut found = Found {
+        node: opened.node,
+        base: None,
+        stat: opened.stat,
+        stream: None,
+        path,
+        created: true,
+        access: AccessMask::default(),
+    };
+    // Who makes a file gets what it asked for, whatever is to apply from then on.
+    found.access = full(wish.access);
+    match &target.stream {
+        Some(stream) => {
+            let mut found = open_stream(found, stream, wish, read_only)?;
+            found.created = true;
+            Ok(found)
+        }
+        None => Ok(found),
+    }
+}
+
+/// All that was asked for, MAXIMUM_ALLOWED being everything.
+fn full(access: AccessMask) -> AccessMask {
+    let rights = access.without(AccessMask::MAXIMUM_ALLOWED);
+    if access.contains(AccessMask::MAXIMUM_ALLOWED) { rights | AccessMask::FILE_ALL } else { rights }
+}
+
+fn open_stream(found: Found, stream: &Name, wish: &Wish, read_only: bool) -> Result<Found, NtStatus> {
+    let base = found.node;
+    let how = StreamOpen {
+        create: wish.creates() && !read_only,
+        exclusive: wish.disposition == CreateDisposition::Create,
+    };
+    let (node, created) = base.open_stream(stream, &how).map_err(|error| status::of(&error))?;
+    let stat = node.stat().map_err(|error| status::of(&error))?;
+    Ok(Found {
+        node,
+        base: Some(base),
+        stat: NodeStat { kind: Kind::File, ..stat },
+        stream: Some(stream.clone()),
+        created,
+        ..found
+    })
+}
+
+/// Whether it is what the request wants, and may be replaced if it wants that.
+fn check_kind(
+    stat: &NodeStat,
+    request: &CreateRequest<'_>,
+    wish: &Wish,
+    target: &Target,
+) -> Result<(), NtStatus> {
+    if wish.disposition == CreateDisposition::Create {
+        return Err(NtStatus::OBJECT_NAME_COLLISION);
+    }
+    let directory = stat.kind == Kind::Directory;
+    if directory && (wish.options.contains(CreateOptions::NON_DIRECTORY_FILE) || target.names_stream) {
+        return Err(NtStatus::FILE_IS_A_DIRECTORY);
+    }
+    if !directory && wish.options.contains(CreateOptions::DIRECTORY_FILE) {
+        return Err(NtStatus::NOT_A_DIRECTORY);
+    }
+    if !wish.overwrites() {
+        return Ok(());
+    }
+    if directory {
+        return Err(NtStatus::FILE_IS_A_DIRECTORY);
+    }
+    // [MS-FSA] 2.1.5.1.2.1: hidden and system files are not replaced unawares.
+    let kept = attributes::of(stat, false);
+    for guarded in [FileAttributes::HIDDEN, FileAttributes::SYSTEM] {
+        if kept.contains(guarded) && !request.file_attributes.contains(guarded) {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
+    }
+    Ok(())
+}
+
+/// What of the rights asked for is granted on a file that was there ([MS-FSA] 2.1.5.1.2.1).
+fn grant(
+    share: &Arc<Share>,
+    token: &Token,
+    request: &CreateRequest<'_>,
+    wish: &Wish,
+    mut found: Found,
+    read_only: bool,
+) -> Result<Found, NtStatus> {
+    let kept = attributes::of(&found.stat, false);
+    let is_file = found.stat.kind != Kind::Directory;
+    if kept.contains(FileAttributes::READONLY) {
+        let writes = wish.access.intersects(AccessMask::WRITE_DATA | AccessMask::APPEND_DATA);
+        if is_file && (writes || wish.overwrites()) {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
+        if request.options.contains(CreateOptions::DELETE_ON_CLOSE) {
+            return Err(NtStatus::CANNOT_DELETE);
+        }
+    }
+    if request.options.contains(CreateOptions::DELETE_ON_CLOSE) && !is_file && found.stream.is_none() {
+        let mut entries = found.node.entries().map_err(|error| status::of(&error))?;
+        if entries.next().map_err(|error| status::of(&error))?.is_some() {
+            return Err(NtStatus::DIRECTORY_NOT_EMPTY);
+        }
+    }
+    let allowed = allowed(share, token, &found, read_only)?;
+    let mut needed = wish.access;
+    if wish.overwrites() {
+        needed |= AccessMask::WRITE_DATA;
+    }
+    security::access::granted(allowed, needed)?;
+    found.access = security::access::granted(allowed, wish.access)?;
+    if kept.contains(FileAttributes::READONLY) && is_file && wish.access.contains(AccessMask::MAXIMUM_ALLOWED) {
+        found.access = found.access.without(AccessMask::WRITE_DATA | AccessMask::APPEND_DATA);
+    }
+    Ok(found)
+}
+
+/// All that this user may do with a file.
+pub(super) fn allowed(
+    share: &Arc<Share>,
+    token: &Token,
+    found: &Found,
+    read_only: bool,
+) -> Result<AccessMask, NtStatus> {
+    let node = found.base.as_deref().unwrap_or(&*found.node);
+    security::allowed(share, token, node, &found.path, read_only)
+}

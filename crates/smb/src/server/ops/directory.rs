@@ -1,0 +1,16 @@
+//! QUERY_DIRECTORY ([MS-SMB2] 3.3.5.18).
+
+use ropeway_smb_proto::wire::query_directory::{QueryDirectoryRequest, QueryDirectoryResponse};
+
+use super::context::{Context, Outcome};
+use crate::server::directory::query_directory;
+
+pub(super) fn query(context: &mut Context<'_>) -> Outcome {
+    let request = context.decode(QueryDirectoryRequest::decode)?;
+    let open = context.open(request.file_id)?;
+    context
+        .protocol
+        .check_size(&context.request.header, request.output_buffer_length as usize)?;
+    let output = query_directory(&open, &request, open.share.hide_dot_files)?;
+    context.reply(|w| QueryDirectoryResponse { output: &output }.encode(w))
+}

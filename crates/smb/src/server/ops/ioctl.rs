@@ -1,0 +1,174 @@
+//! IOCTL ([MS-SMB2] 3.3.5.15), and pipes' READ and WRITE.
+
+use std::sync::{Arc, PoisonError};
+
+use ropeway_smb_proto::server::hub::{OpenId, Touch};
+use ropeway_smb_proto::wire::fsctl::CtlCode;
+use ropeway_smb_proto::wire::fsctl::interfaces::{InterfaceCapability, NetworkInterfaceInfo};
+use ropeway_smb_proto::wire::fsctl::validate_negotiate::{ValidateNegotiateRequest, ValidateNegotiateResponse};
+use ropeway_smb_proto::wire::ioctl::{IoctlFlags, IoctlRequest, IoctlResponse};
+use ropeway_smb_proto::wire::read::{ReadRequest, ReadResponse};
+use ropeway_smb_proto::wire::write::WriteResponse;
+use ropeway_smb_proto::wire::{FileId, NtStatus};
+
+use super::context::{Context, Outcome};
+use super::notify;
+use crate::server::fsctl::{self, CopyView, Range};
+use crate::server::open::{Handle, Open, PipeOpen};
+
+/// What a loopback or an unknown interface is said to do: 1 Gbit/s, as Samba says.
+const LINK_SPEED_BPS: u64 = 1_000_000_000;
+
+pub(super) fn ioctl(context: &mut Context<'_>) -> Outcome {
+    let request = context.decode(IoctlRequest::decode)?;
+    if !request.flags.contains(IoctlFlags::IS_FSCTL) {
+        return Err(NtStatus::NOT_SUPPORTED);
+    }
+    let output_max = request.max_output_response as usize;
+    let largest = request.input.len().max(output_max).max(request.max_input_response as usize);
+    context.protocol.check_size(&context.request.header, largest)?;
+    match request.ctl_code {
+        CtlCode::VALIDATE_NEGOTIATE_INFO => return validate(context, &request),
+        CtlCode::QUERY_NETWORK_INTERFACE_INFO => {
+            let interfaces = interfaces(context);
+            let output = fsctl::network_interfaces(&interfaces, output_max)?;
+            return answer(context, &request, request.file_id, NtStatus::SUCCESS, &output);
+        }
+        CtlCode::DFS_GET_REFERRALS | CtlCode::DFS_GET_REFERRALS_EX => return Err(NtStatus::NOT_FOUND),
+        CtlCode::PIPE_WAIT => return Err(NtStatus::NOT_SUPPORTED),
+        _ => {}
+    }
+    let (status, output) = match context.handle(request.file_id)? {
+        Handle::Pipe(pipe) => {
+            if request.ctl_code != CtlCode::PIPE_TRANSCEIVE {
+                return Err(NtStatus::INVALID_DEVICE_REQUEST);
+            }
+            let mut server = pipe.server.lock().unwrap_or_else(PoisonError::into_inner);
+            server.transceive(request.input, output_max)?
+        }
+        Handle::File(open) => control(context, &open, &request, output_max)?,
+    };
+    let file_id = context.compound.file(request.file_id);
+    answer(context, &request, file_id, status, &output)
+}
+
+fn answer(
+    context: &mut Context<'_>,
+    request: &IoctlRequest<'_>,
+    file_id: FileId,
+    status: NtStatus,
+    output: &[u8],
+) -> Outcome {
+    let response = IoctlResponse {
+        ctl_code: request.ctl_code,
+        file_id,
+        input: &[],
+        output,
+    };
+    context.reply_with(status, |w| response.encode(w))
+}
+
+/// A control of a file.
+fn control(
+    context: &mut Context<'_>,
+    open: &Arc<Open>,
+    request: &IoctlRequest<'_>,
+    output_max: usize,
+) -> crate::server::answer::Answer {
+    let shared = Arc::clone(context.shared);
+    let session = context.session().0;
+    let tree = context.request.tree.0;
+    let locked = |open: &Open, range: Range| {
+        let hub = shared.hub();
+        hub.check_io(OpenId::from(open), range.offset, range.length, range.write).is_err()
+    };
+    let own = |id: u64| match shared.handle(id) {
+        Some(handle) if handle.belongs_to(session, tree) => handle.file().cloned(),
+        _ => None,
+    };
+    let changes = matches!(
+        request.ctl_code,
+        CtlCode::SRV_COPYCHUNK
+            | CtlCode::SRV_COPYCHUNK_WRITE
+            | CtlCode::SET_ZERO_DATA
+            | CtlCode::DUPLICATE_EXTENTS_TO_FILE
+    );
+    if changes {
+        let now = shared.now_ms();
+        let id = Some(OpenId::from(&**open));
+        shared.hub().touch(now, id, &open.file, Touch::Write, context.waiter);
+    }
+    let outcome = match request.ctl_code {
+        CtlCode::SRV_COPYCHUNK | CtlCode::SRV_COPYCHUNK_WRITE => {
+            let view = CopyView {
+                source: &|key| own(fsctl::resume_id(key)),
+                locked: &locked,
+                apple: false,
+            };
+            fsctl::copy_chunks(open, request.ctl_code, request.input, output_max, &view)
+        }
+        CtlCode::DUPLICATE_EXTENTS_TO_FILE => {
+            let source = |id: FileId| OpenId::from_file_id(id).and_then(|id| own(id.get()));
+            fsctl::duplicate_extents(open, request.input, source).map(|()| (NtStatus::SUCCESS, Vec::new()))
+        }
+        code => fsctl::control(open, code, request.input, output_max, &locked),
+    };
+    if changes && outcome.is_ok() {
+        notify::written(&shared, open);
+    }
+    outcome
+}
+
+/// [MS-SMB2] 3.3.5.15.12.
+fn validate(context: &mut Context<'_>, request: &IoctlRequest<'_>) -> Outcome {
+    let Some(both) = context.protocol.negotiated() else {
+        return Err(NtStatus::INVALID_PARAMETER);
+    };
+    let client = ValidateNegotiateRequest {
+        capabilities: both.client_capabilities,
+        guid: both.client_guid,
+        security_mode: both.client_security_mode,
+        dialects: Vec::new(),
+    };
+    let server = ValidateNegotiateResponse {
+        capabilities: both.capabilities,
+        guid: context.shared.config.server_guid,
+        security_mode: both.security_mode,
+        dialect: both.dialect.code(),
+    };
+    let supported: Vec<u16> = context.shared.config.dialects().map(|dialect| dialect.code()).collect();
+    let output_max = request.max_output_response as usize;
+    match fsctl::validate_negotiate(request.input, output_max, &client, &server, &supported) {
+        Some(output) => answer(context, request, request.file_id, NtStatus::SUCCESS, &output),
+        // Somebody has tampered with the negotiation: the connection ends without an answer.
+        None => Ok(super::Done::Hangup("a NEGOTIATE that somebody changed on the way")),
+    }
+}
+
+/// Where else this server can be reached: for further channels.
+fn interfaces(context: &Context<'_>) -> Vec<NetworkInterfaceInfo> {
+    let interface = |(index, address): (usize, &std::net::IpAddr)| NetworkInterfaceInfo {
+        if_index: index as u32 + 1,
+        capability: InterfaceCapability::default(),
+        link_speed_bps: LINK_SPEED_BPS,
+        address: Some(*address),
+    };
+    context.shared.interfaces(context.local).iter().enumerate().map(interface).collect()
+}
+
+pub(super) fn read_pipe(context: &mut Context<'_>, pipe: &PipeOpen, request: &ReadRequest) -> Outcome {
+    let (status, data) = {
+        let mut server = pipe.server.lock().unwrap_or_else(PoisonError::into_inner);
+        server.read(request.length as usize)?
+    };
+    context.reply_with(status, |w| ReadResponse::default().encode(w, &data))
+}
+
+pub(super) fn write_pipe(context: &mut Context<'_>, pipe: &PipeOpen, data: &[u8]) -> Outcome {
+    {
+        let mut server = pipe.server.lock().unwrap_or_else(PoisonError::into_inner);
+        server.write(data)?;
+    }
+    let count = data.len() as u32;
+    context.reply(|w| WriteResponse { count }.encode(w))
+}

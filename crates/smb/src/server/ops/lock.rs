@@ -1,0 +1,33 @@
+//! LOCK ([MS-SMB2] 3.3.5.14).
+
+use ropeway_smb_proto::server::hub::{LockOutcome, OpenId};
+use ropeway_smb_proto::wire::NtStatus;
+use ropeway_smb_proto::wire::lock::{LockRequest, LockResponse};
+use ropeway_smb_proto::wire::negotiate::Dialect;
+
+use super::context::{Context, Done, Outcome};
+
+pub(super) fn lock(context: &mut Context<'_>) -> Outcome {
+    let request = context.decode(LockRequest::decode)?;
+    let open = context.open(request.file_id)?;
+    if open.directory {
+        return Err(NtStatus::INVALID_DEVICE_REQUEST);
+    }
+    if request.locks.is_empty() {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    let id = OpenId::from(&*open);
+    let dialect = context.protocol.dialect();
+    let outcome = {
+        let mut hub = context.shared.hub();
+        // [MS-SMB2] 3.3.5.14: repetitions are told from new requests where a channel may be lost.
+        let verifies = dialect >= Dialect::Smb300 || (dialect == Dialect::Smb210 && hub.is_durable(id));
+        let sequence = verifies.then_some(request.lock_sequence);
+        hub.lock(context.shared.now_ms(), id, &request.locks, sequence, context.waiter)
+    };
+    match outcome {
+        LockOutcome::Granted => context.reply(|w| LockResponse.encode(w)),
+        LockOutcome::Refused(status) => Err(status),
+        LockOutcome::Wait => Ok(Done::Wait),
+    }
+}

@@ -1,0 +1,133 @@
+//! CHANGE_NOTIFY ([MS-SMB2] 3.3.5.19), and telling of changes.
+
+use ropeway_smb_proto::server::hub::{FileKey, OpenId, WatchOutcome};
+use ropeway_smb_proto::server::{Connection, ReplyFrame, Request};
+use ropeway_smb_proto::wire::change_notify::{
+    Action, ChangeNotifyFlags, ChangeNotifyRequest, ChangeNotifyResponse, CompletionFilter, FileNotifyInformation,
+    encode_changes,
+};
+use ropeway_smb_proto::wire::create::AccessMask;
+use ropeway_smb_proto::wire::header::HEADER_LEN;
+use ropeway_smb_proto::wire::{NtStatus, Reader, Text, Writer};
+
+use super::context::{Context, Done, Outcome};
+use super::name;
+use crate::server::open::Open;
+use crate::server::shared::Shared;
+
+pub(super) fn watch(context: &mut Context<'_>) -> Outcome {
+    let request = context.decode(ChangeNotifyRequest::decode)?;
+    let open = context.open(request.file_id)?;
+    context
+        .protocol
+        .check_size(&context.request.header, request.output_buffer_length as usize)?;
+    if !open.directory || request.completion_filter.is_empty() {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    if !open.access.contains(AccessMask::LIST_DIRECTORY) {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    let recursive = request.flags.contains(ChangeNotifyFlags::WATCH_TREE);
+    let outcome = context.shared.hub().watch(
+        OpenId::from(&*open),
+        request.completion_filter,
+        recursive,
+        request.output_buffer_length,
+        context.waiter,
+    );
+    match outcome {
+        WatchOutcome::Wait => Ok(Done::Wait),
+        WatchOutcome::Refused(status) => Err(status),
+        WatchOutcome::Ready { status, changes } => {
+            let output = output(&changes);
+            context.reply_with(status, |w| ChangeNotifyResponse { output: &output }.encode(w))
+        }
+    }
+}
+
+fn output(changes: &[FileNotifyInformation]) -> Vec<u8> {
+    let mut output = Vec::new();
+    encode_changes(changes, &mut Writer::new(&mut output));
+    output
+}
+
+/// Answers a CHANGE_NOTIFY that waited.
+pub(in crate::server) fn answer(
+    protocol: &mut Connection,
+    request: &Request,
+    message: &[u8],
+    status: NtStatus,
+    changes: &[FileNotifyInformation],
+    frame: &mut ReplyFrame,
+) {
+    let header = protocol.reply(request, status);
+    // What waits was decoded before.
+    let asked = ChangeNotifyRequest::decode(&mut Reader::at(message, HEADER_LEN, "SMB2 CHANGE_NOTIFY Request"));
+    if status.is_error() || asked.is_err() {
+        frame.push_error(&header, request.signer);
+        return;
+    }
+    let output = output(changes);
+    frame.push(&header, request.signer, |w| ChangeNotifyResponse { output: &output }.encode(w));
+}
+
+/// The share that the hub counts an open under, and its path on the wire.
+fn place(shared: &Shared, open: &Open) -> Option<(u32, Text)> {
+    let info = shared.hub().info(OpenId::from(open)).map(|info| (info.share_id, info.path.clone()));
+    info.or_else(|| Some((shared.share_index(&open.share)?, name::to_wire(&open.path()))))
+}
+
+/// An entry came or went.
+pub(super) fn entry(shared: &Shared, open: &Open, action: Action) {
+    let Some((share, path)) = place(shared, open) else {
+        return;
+    };
+    let mut hub = shared.hub();
+    if let Some(stream) = &open.stream {
+        let stream_path = Text::from(format!("{path}:{stream}:$DATA").as_str());
+        let action = if action == Action::ADDED { Action::ADDED_STREAM } else { Action::REMOVED_STREAM };
+        hub.changed(share, &stream_path, action, CompletionFilter::STREAM_NAME);
+        return;
+    }
+    let filter = if open.directory { CompletionFilter::DIR_NAME } else { CompletionFilter::FILE_NAME };
+    hub.changed(share, &path, action, filter);
+    if let Some(parent) = parent_key(open) {
+        let now = shared.now_ms();
+        hub.touch_folder(now, Some(OpenId::from(open)), &parent);
+    }
+}
+
+/// The folder that an open file is in, if leases on it may be out.
+fn parent_key(open: &Open) -> Option<FileKey> {
+    let parent = open.path().parent()?;
+    let how = ropeway_vfs::store::NodeOpen::default();
+    let opened = open.share.leases_on_folders().then(|| open.share.store.open(&parent, &how))?.ok()?;
+    Some(super::create::key_of(&opened.stat, None))
+}
+
+/// Content or length changed.
+pub(super) fn written(shared: &Shared, open: &Open) {
+    if !shared.is_watched() {
+        return;
+    }
+    let filter = match open.stream {
+        None => CompletionFilter::SIZE | CompletionFilter::LAST_WRITE,
+        Some(_) => CompletionFilter::STREAM_SIZE | CompletionFilter::STREAM_WRITE,
+    };
+    changed(shared, open, filter);
+}
+
+/// Attributes, times, security or extended attributes changed.
+pub(super) fn changed(shared: &Shared, open: &Open, filter: CompletionFilter) {
+    let Some((share, path)) = place(shared, open) else {
+        return;
+    };
+    let (action, path) = match &open.stream {
+        None => (Action::MODIFIED, path),
+        Some(stream) => (
+            Action::MODIFIED_STREAM,
+            Text::from(format!("{path}:{stream}:$DATA").as_str()),
+        ),
+    };
+    shared.hub().changed(share, &path, action, filter);
+}

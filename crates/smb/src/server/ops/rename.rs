@@ -1,0 +1,251 @@
+//! SET_INFO that changes names: rename, hard link, deletion ([MS-FSA] 2.1.5.15.3, .6, .12).
+
+use std::sync::Arc;
+
+use ropeway_smb_proto::server::hub::{OpenId, Touch, TouchOutcome};
+use ropeway_smb_proto::wire::change_notify::{Action, CompletionFilter};
+use ropeway_smb_proto::wire::create::{AccessMask, ShareAccess};
+use ropeway_smb_proto::wire::info::{DispositionFlags, RenameFlags};
+use ropeway_smb_proto::wire::{FileAttributes, NtStatus, Text};
+use ropeway_vfs::store::NodeOpen;
+use ropeway_vfs::{ErrorKind, Kind, Name, RelPath};
+
+use super::context::{Context, Done};
+use super::create::key_of;
+use super::name;
+use crate::server::open::Open;
+use crate::server::shared::Shared;
+use crate::server::{attributes, status};
+
+/// Whether it is done, or waits for others to make room.
+type Step = Result<Option<Done>, NtStatus>;
+
+/// Waits if others have to make room first.
+fn make_room(context: &Context<'_>, open: &Open, why: Touch) -> Step {
+    let now = context.shared.now_ms();
+    let outcome = context
+        .shared
+        .hub()
+        .touch(now, Some(OpenId::from(open)), &open.file, why, context.waiter);
+    match outcome {
+        TouchOutcome::Ready => Ok(None),
+        TouchOutcome::Wait => Ok(Some(Done::Wait)),
+        TouchOutcome::Refused(status) => Err(status),
+    }
+}
+
+/// FileDispositionInformation and its Ex.
+pub(super) fn dispose(context: &Context<'_>, open: &Open, flags: DispositionFlags) -> Step {
+    let delete = flags.contains(DispositionFlags::DELETE);
+    if delete {
+        let stat = open.node.stat().map_err(|error| status::of(&error))?;
+        let kept = attributes::of(&stat, false);
+        let ignores = flags.contains(DispositionFlags::IGNORE_READONLY_ATTRIBUTE);
+        if kept.contains(FileAttributes::READONLY) && !ignores {
+            return Err(NtStatus::CANNOT_DELETE);
+        }
+        if open.path().is_root() && open.stream.is_none() {
+            return Err(NtStatus::CANNOT_DELETE);
+        }
+        if open.directory && open.stream.is_none() {
+            let mut entries = open.node.entries().map_err(|error| status::of(&error))?;
+            if entries.next().map_err(|error| status::of(&error))?.is_some() {
+                return Err(NtStatus::DIRECTORY_NOT_EMPTY);
+            }
+        }
+        if let Some(waits) = make_room(context, open, Touch::Delete)? {
+            return Ok(Some(waits));
+        }
+    }
+    let now = context.shared.now_ms();
+    context
+        .shared
+        .hub()
+        .set_delete_pending(now, OpenId::from(open), delete)
+        .map(|()| None)
+}
+
+/// FileRenameInformation and its Ex.
+pub(super) fn rename(context: &Context<'_>, open: &Arc<Open>, flags: RenameFlags, to: &Text) -> Step {
+    let replace = flags.contains(RenameFlags::REPLACE_IF_EXISTS);
+    if to.units().first() == Some(&u16::from(b':')) {
+        return rename_stream(context, open, to, replace);
+    }
+    if open.stream.is_some() {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    let (from, to) = (open.path(), destination(open, to)?);
+    if from.is_root() || to.is_root() {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    if let Some(waits) = make_room(context, open, Touch::Rename)? {
+        return Ok(Some(waits));
+    }
+    let share_id = context.tree.map_or(0, |tree| tree.share);
+    let old = name::to_wire(&from);
+    if open.directory && context.shared.hub().opens_beneath(share_id, &old).next().is_some() {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    if let Some(waits) = clear_target(context, open, &from, &to, replace)? {
+        return Ok(Some(waits));
+    }
+    check_parent(context, open, &to)?;
+    open.share
+        .store
+        .rename(&from, &to, replace)
+        .map_err(|error| name_error(&error))?;
+    let new = name::to_wire(&to);
+    context.shared.renamed(open, &from, &to);
+    let filter = if open.directory { CompletionFilter::DIR_NAME } else { CompletionFilter::FILE_NAME };
+    {
+        let mut hub = context.shared.hub();
+        hub.renamed(share_id, &old, &new);
+        hub.changed_name(share_id, &old, &new, filter);
+    }
+    context.record(
+        "rename",
+        Some(&open.share.name),
+        Some(&from.to_string()),
+        Some(&to.to_string()),
+        NtStatus::SUCCESS,
+    );
+    Ok(None)
+}
+
+/// A new path: its folders as on disk, its last name as written.
+fn destination(open: &Open, to: &Text) -> Result<RelPath, NtStatus> {
+    let target = name::parse(to).map_err(|status| match status {
+        NtStatus::INVALID_PARAMETER => NtStatus::OBJECT_NAME_INVALID,
+        other => other,
+    })?;
+    if target.names_stream {
+        return Err(NtStatus::OBJECT_NAME_INVALID);
+    }
+    let (Some(parent), Some(last)) = (target.path.parent(), target.path.file_name()) else {
+        return Ok(target.path);
+    };
+    let parent = open.share.store.resolve(&parent).map_err(|_| NtStatus::OBJECT_PATH_NOT_FOUND)?;
+    if !parent.is_root() {
+        let opened = open.share.store.open(&parent, &NodeOpen::default());
+        let stat = opened.map_err(|_| NtStatus::OBJECT_PATH_NOT_FOUND)?.stat;
+        if stat.kind != Kind::Directory {
+            return Err(NtStatus::OBJECT_PATH_NOT_FOUND);
+        }
+    }
+    Ok(parent.join(&last))
+}
+
+/// What is in the way is replaced only if it is a file that nobody has open.
+fn clear_target(context: &Context<'_>, open: &Open, from: &RelPath, to: &RelPath, replace: bool) -> Step {
+    let store = &open.share.store;
+    let real = store.resolve(to).map_err(|error| status::of(&error))?;
+    // Another spelling of the same name.
+    if real == *from {
+        return Ok(None);
+    }
+    let how = NodeOpen { link_itself: true, ..NodeOpen::default() };
+    let target = match store.open(&real, &how) {
+        Ok(target) => target,
+        Err(error) if error.kind == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(status::of(&error)),
+    };
+    if !replace {
+        return Err(NtStatus::OBJECT_NAME_COLLISION);
+    }
+    let kept = attributes::of(&target.stat, false);
+    if target.stat.kind == Kind::Directory || kept.contains(FileAttributes::READONLY) {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    let key = key_of(&target.stat, None);
+    let now = context.shared.now_ms();
+    let outcome = {
+        let mut hub = context.shared.hub();
+        hub.touch(now, Some(OpenId::from(open)), &key, Touch::Replace, context.waiter)
+    };
+    match outcome {
+        TouchOutcome::Ready => {}
+        TouchOutcome::Wait => return Ok(Some(Done::Wait)),
+        TouchOutcome::Refused(status) => return Err(status),
+    }
+    if context.shared.hub().opens_of(&key).next().is_some() {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    // Of a name that differs in case only, the old spelling has to go.
+    if real != *to {
+        store.remove(&real, false).map_err(|error| name_error(&error))?;
+    }
+    Ok(None)
+}
+
+/// A renaming opens the target's folder to add to it, sharing reading and writing but not deletion.
+fn check_parent(context: &Context<'_>, open: &Open, to: &RelPath) -> Result<(), NtStatus> {
+    let Some(parent) = to.parent() else {
+        return Ok(());
+    };
+    let opened = open.share.store.open(&parent, &NodeOpen::default()).map_err(|error| status::of(&error))?;
+    let key = key_of(&opened.stat, None);
+    let adds = if open.directory { AccessMask::ADD_SUBDIRECTORY } else { AccessMask::ADD_FILE };
+    let share = ShareAccess::READ | ShareAccess::WRITE;
+    context.shared.hub().check_share(&key, adds, share, None)
+}
+
+fn name_error(error: &ropeway_vfs::Error) -> NtStatus {
+    match error.kind {
+        ErrorKind::IsADirectory | ErrorKind::NotADirectory | ErrorKind::NotEmpty => NtStatus::ACCESS_DENIED,
+        ErrorKind::Misuse | ErrorKind::Other => NtStatus::ACCESS_DENIED,
+        _ => status::of(error),
+    }
+}
+
+fn rename_stream(context: &Context<'_>, open: &Open, to: &Text, replace: bool) -> Step {
+    let target = name::parse(to)?;
+    let (Some(stream), Some(base)) = (&open.stream, &open.base) else {
+        return Err(NtStatus::INVALID_PARAMETER);
+    };
+    let Some(new) = target.stream else {
+        return Err(NtStatus::INVALID_PARAMETER);
+    };
+    if let Some(waits) = make_room(context, open, Touch::Rename)? {
+        return Ok(Some(waits));
+    }
+    let rename = |stream: &Name, new: &Name| base.rename_stream(stream, new, replace);
+    rename(stream, &new).map_err(|error| status::of(&error))?;
+    Ok(None)
+}
+
+/// FileLinkInformation.
+pub(super) fn link(context: &Context<'_>, open: &Open, replace: bool, to: &Text) -> Step {
+    if open.directory || open.stream.is_some() {
+        return Err(NtStatus::FILE_IS_A_DIRECTORY);
+    }
+    let (from, to) = (open.path(), destination(open, to)?);
+    if let Some(waits) = make_room(context, open, Touch::Rename)? {
+        return Ok(Some(waits));
+    }
+    if let Some(waits) = clear_target(context, open, &from, &to, replace)? {
+        return Ok(Some(waits));
+    }
+    open.share.store.link(&from, &to, replace).map_err(|error| name_error(&error))?;
+    let share_id = context.tree.map_or(0, |tree| tree.share);
+    let path = name::to_wire(&to);
+    let mut hub = context.shared.hub();
+    hub.changed(share_id, &path, Action::ADDED, CompletionFilter::FILE_NAME);
+    Ok(None)
+}
+
+impl Shared {
+    /// Opens of a file, and of those beneath a folder, lie elsewhere now.
+    pub(in crate::server) fn renamed(&self, open: &Open, from: &RelPath, to: &RelPath) {
+        for other in self.all_opens() {
+            if !Arc::ptr_eq(&other.share, &open.share) {
+                continue;
+            }
+            let path = other.path();
+            if path == *from {
+                other.set_path(to.clone());
+            } else if let Some(rest) = path.strip_prefix(from) {
+                other.set_path(to.join_path(&rest));
+            }
+        }
+    }
+}
