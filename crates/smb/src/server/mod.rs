@@ -10,6 +10,31 @@
 //!             Store, Node (local files, or any other)
 //! ```
 
+#[allow(dead_code, reason = "used by the operations")]
+pub(crate) mod answer;
+#[allow(dead_code, reason = "used by the operations")]
+pub(crate) mod apple;
+#[allow(dead_code, reason = "used by the operations")]
+pub(crate) mod attributes;
+#[allow(dead_code, reason = "used by the operations")]
+pub(crate) mod directory;
+#[allow(dead_code, reason = "used by the operations")]
+pub(crate) mod eas;
+#[allow(dead_code, unused_imports, reason = "used by the operations")]
+pub(crate) mod fsctl;
 pub(crate) mod open;
+#[allow(dead_code, reason = "used by the operations")]
+pub(crate) mod pipes;
+#[allow(dead_code, reason = "used by the operations")]
+pub(crate) mod query_file;
+#[allow(dead_code, reason = "used by the operations")]
+pub(crate) mod query_fs;
+#[allow(dead_code, unused_imports, reason = "used by the operations")]
+pub(crate) mod security;
+#[allow(dead_code, reason = "used by the operations")]
+pub(crate) mod set_file;
+#[allow(dead_code, unreachable_pub, reason = "used by the operations")]
 pub(crate) mod share;
 pub(crate) mod status;
+#[cfg(test)]
+pub(crate) mod testing;

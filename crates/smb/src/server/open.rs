@@ -1,12 +1,13 @@
 //! An open file as the operations see it.
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex};
 
 use ropeway_smb_proto::wire::create::{AccessMask, CreateOptions};
-use ropeway_vfs::store::Node;
+use ropeway_vfs::store::{Node, NodeChange};
 use ropeway_vfs::{Name, RelPath};
 
+use super::directory::Scan;
 use super::share::Share;
 
 /// An open file, folder, link or stream. What spans opens (share modes, leases, locks, pending deletion) is the hub's.
@@ -29,4 +30,37 @@ pub(crate) struct Open {
     pub(crate) path: Mutex<RelPath>,
     /// `CurrentByteOffset`; kept for clients, used by nobody ([MS-FSCC] 2.4.40).
     pub(crate) position: AtomicU64,
+    /// The listing under way, if it is a folder that is being listed.
+    pub(crate) scan: Mutex<Option<Scan>>,
+    /// What only questions about it and changes of it need; [`Default`] at first.
+    pub(crate) state: OpenState,
+}
+
+/// What an open remembers between requests beside its position.
+#[derive(Debug)]
+pub(crate) struct OpenState {
+    /// `Mode` as set ([MS-FSCC] 2.4.31); [`OpenState::MODE_OF_OPTIONS`] until then.
+    pub(crate) mode: AtomicU32,
+    /// The extended attribute that the next listing of them begins with.
+    pub(crate) ea_index: AtomicU32,
+    /// Which times operations through this open do not change any more: bits of `set_file`.
+    pub(crate) frozen: AtomicU8,
+    /// What those times are.
+    pub(crate) frozen_times: Mutex<NodeChange>,
+}
+
+impl OpenState {
+    /// `mode`: what the options of CREATE say.
+    pub(crate) const MODE_OF_OPTIONS: u32 = u32::MAX;
+}
+
+impl Default for OpenState {
+    fn default() -> Self {
+        Self {
+            mode: AtomicU32::new(Self::MODE_OF_OPTIONS),
+            ea_index: AtomicU32::new(0),
+            frozen: AtomicU8::new(0),
+            frozen_times: Mutex::new(NodeChange::default()),
+        }
+    }
 }
