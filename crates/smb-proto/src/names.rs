@@ -74,6 +74,9 @@ enum Token {
 
 /// A Linux name as it goes to the server.
 pub fn to_wire(name: &[u8], mapping: NameMapping) -> Text {
+    if is_plain(name) {
+        return Text::from_units(name.iter().copied().map(u16::from).collect());
+    }
     let mut items = items(name);
     if mapping == NameMapping::Sfm && !is_dots(&items) {
         let last = items.len().saturating_sub(1);
@@ -103,6 +106,12 @@ pub fn to_wire(name: &[u8], mapping: NameMapping) -> Text {
         }
     }
     Text::from_units(units)
+}
+
+/// Whether a name is ASCII that stands for itself under every mapping; almost all are.
+fn is_plain(name: &[u8]) -> bool {
+    let stands_for_itself = |byte: &u8| matches!(byte, 0x20..=0x7E) && !FORBIDDEN.contains(byte);
+    name.iter().all(stands_for_itself) && !matches!(name.last(), Some(b' ' | b'.'))
 }
 
 /// A server's name as Linux sees it.

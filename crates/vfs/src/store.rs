@@ -203,6 +203,11 @@ pub trait Store: Send + Sync {
     /// `AlreadyExists`, `PermissionDenied`.
     fn symlink(&self, path: &RelPath, target: &[u8]) -> Result<()>;
 
+    /// Whether any node may keep a security descriptor. While none was ever set, nobody has to look for them.
+    fn is_guarded(&self) -> bool {
+        true
+    }
+
     /// Makes all that was acknowledged durable, as well as the volume can.
     ///
     /// # Errors

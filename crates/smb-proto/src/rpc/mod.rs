@@ -7,18 +7,20 @@
 //! ```text
 //! client.rs    a call from bind to result, sans I/O
 //! srvsvc.rs    [MS-SRVS]: shares, server        wkssvc.rs   [MS-WKST]: workstation
+//! server.rs    a server's side: calls and answers in every level that is asked for
 //! ndr.rs       parameters                       pdu.rs      bind, bind_ack, request, response, fault
 //! ```
 
 pub mod client;
 mod ndr;
 mod pdu;
+pub mod server;
 pub mod srvsvc;
 #[cfg(test)]
 mod tests;
 pub mod wkssvc;
 
 pub use pdu::{
-    BindAckResult, Body, Fragments, PacketFlags, Pdu, Reassembly, STUB_LEN_MAX, SyntaxId, request_fragments,
-    response_fragments,
+    BindAckResult, Body, FRAGMENT_LEN_MAX, Fragments, PacketFlags, Pdu, Reassembly, STUB_LEN_MAX, SyntaxId,
+    request_fragments, response_fragments,
 };

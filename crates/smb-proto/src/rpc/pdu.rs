@@ -13,7 +13,7 @@ const DATA_REPRESENTATION: [u8; 4] = [0x10, 0, 0, 0];
 /// Bytes of a request or response before its stub.
 const CALL_HEADER_LEN: usize = HEADER_LEN + 8;
 /// Longest fragment that is sent and taken: what Windows proposes on pipes.
-pub(super) const FRAGMENT_LEN_MAX: u16 = 4280;
+pub const FRAGMENT_LEN_MAX: u16 = 4280;
 /// C706 12.6.3.1: every implementation takes fragments of this length.
 const FRAGMENT_LEN_MIN: u16 = 1432;
 /// Longest stub put together from fragments, in bytes: a guess, some 20,000 shares.

@@ -10,6 +10,34 @@
 //!             Store, Node (local files, or any other)
 //! ```
 
-pub(crate) mod open;
-pub(crate) mod share;
-pub(crate) mod status;
+mod answer;
+mod apple;
+mod attributes;
+mod audit;
+mod directory;
+mod eas;
+mod failures;
+mod fsctl;
+mod input;
+mod mailbox;
+mod open;
+mod ops;
+mod output;
+mod pipes;
+mod pool;
+mod query_file;
+mod query_fs;
+mod run;
+mod security;
+mod serving;
+mod set_file;
+mod share;
+mod shared;
+mod status;
+#[cfg(test)]
+mod testing;
+
+pub use audit::{Audit, Record};
+pub use run::{Server, ServerHandle, ServerOptions};
+pub use share::Share;
+pub use shared::Counters;

@@ -1,13 +1,14 @@
 //! An open file as the operations see it.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ropeway_smb_proto::server::hub::FileKey;
+use ropeway_smb_proto::server::hub::{FileKey, OpenId};
 use ropeway_smb_proto::wire::create::{AccessMask, CreateOptions};
-use ropeway_vfs::store::Node;
+use ropeway_vfs::store::{Node, NodeChange};
 use ropeway_vfs::{Name, RelPath};
 
+use super::directory::Scan;
 use super::pipes::PipeServer;
 use super::share::Share;
 
@@ -25,6 +26,8 @@ pub(crate) struct Open {
     pub(crate) file: FileKey,
     /// What it is.
     pub(crate) node: Arc<dyn Node>,
+    /// The file whose stream `node` is, if it is one.
+    pub(crate) base: Option<Arc<dyn Node>>,
     /// The named stream that `node` is, if it is one.
     pub(crate) stream: Option<Name>,
     /// A folder.
@@ -37,6 +40,39 @@ pub(crate) struct Open {
     pub(crate) path: Mutex<RelPath>,
     /// `CurrentByteOffset`; kept for clients, used by nobody ([MS-FSCC] 2.4.40).
     pub(crate) position: AtomicU64,
+    /// The listing under way, if it is a folder that is being listed.
+    pub(crate) scan: Mutex<Option<Scan>>,
+    /// What only questions about it and changes of it need; [`Default`] at first.
+    pub(crate) state: OpenState,
+}
+
+/// What an open remembers between requests beside its position.
+#[derive(Debug)]
+pub(crate) struct OpenState {
+    /// `Mode` as set ([MS-FSCC] 2.4.31); [`OpenState::MODE_OF_OPTIONS`] until then.
+    pub(crate) mode: AtomicU32,
+    /// The extended attribute that the next listing of them begins with.
+    pub(crate) ea_index: AtomicU32,
+    /// Which times operations through this open do not change any more: bits of `set_file`.
+    pub(crate) frozen: AtomicU8,
+    /// What those times are.
+    pub(crate) frozen_times: Mutex<NodeChange>,
+}
+
+impl OpenState {
+    /// `mode`: what the options of CREATE say.
+    pub(crate) const MODE_OF_OPTIONS: u32 = u32::MAX;
+}
+
+impl Default for OpenState {
+    fn default() -> Self {
+        Self {
+            mode: AtomicU32::new(Self::MODE_OF_OPTIONS),
+            ea_index: AtomicU32::new(0),
+            frozen: AtomicU8::new(0),
+            frozen_times: Mutex::new(NodeChange::default()),
+        }
+    }
 }
 
 /// An open named pipe of IPC$.
@@ -76,6 +112,11 @@ impl Handle {
 }
 
 impl Open {
+    /// What the hub knows it by.
+    pub(crate) fn hub_id(&self) -> OpenId {
+        OpenId::new(self.id)
+    }
+
     /// Where it lies now.
     pub(crate) fn path(&self) -> RelPath {
         self.path.lock().unwrap_or_else(PoisonError::into_inner).clone()

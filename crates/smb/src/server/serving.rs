@@ -37,6 +37,7 @@ pub(super) struct Serving {
     shared: Arc<Shared>,
     socket: TcpStream,
     peer: SocketAddr,
+    local: SocketAddr,
     protocol: Connection,
     mailbox: Arc<Mailbox>,
     input: Input,
@@ -86,6 +87,7 @@ impl Serving {
         Ok(Self {
             protocol: Connection::new(Arc::clone(&shared.config), id),
             shared,
+            local: socket.local_addr()?,
             socket,
             peer,
             mailbox,
@@ -365,6 +367,7 @@ impl Serving {
             shared: &self.shared,
             protocol: &mut self.protocol,
             peer: self.peer,
+            local: self.local,
             request: &request,
             tree: tree.as_ref(),
             message,
@@ -417,6 +420,7 @@ impl Serving {
                 });
                 return Ok(true);
             }
+            Ok(Done::Hangup(fault)) => return Err(Hangup(fault).into()),
             Err(status) => self.refuse(status, &request, compound, frame),
         }
         self.shared.deliver();

@@ -18,9 +18,23 @@ pub struct Share {
     pub read_only: bool,
     /// Only sealed requests are served.
     pub encrypt: bool,
+    /// Names that begin with a dot are hidden, unless their attributes were set.
+    pub hide_dot_files: bool,
 }
 
 impl Share {
+    /// Without anything special.
+    pub fn new(name: &str, store: Arc<dyn Store>) -> Self {
+        Self {
+            name: name.to_owned(),
+            comment: String::new(),
+            store,
+            read_only: false,
+            encrypt: false,
+            hide_dot_files: true,
+        }
+    }
+
     /// The most that anybody may do here.
     pub(crate) fn access(&self) -> AccessMask {
         /// FILE_GENERIC_READ and FILE_GENERIC_EXECUTE ([MS-SMB2] 2.2.13.1.1).

@@ -1,7 +1,7 @@
 //! What all connections of a server share.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Instant;
@@ -14,6 +14,7 @@ use ropeway_smb_proto::wire::{FileTime, SessionId};
 use super::audit::{Audit, Record};
 use super::mailbox::{Mailbox, Message};
 use super::open::{Handle, Open};
+use super::pipes::PipeHost;
 use super::pool::Pool;
 use super::share::{Share, Token};
 
@@ -198,7 +199,7 @@ impl Shared {
     }
 
     /// Brings what the hub has to say to those it concerns.
-    pub(super) fn deliver(&self) {
+    pub(super) fn deliver(self: &Arc<Self>) {
         loop {
             let Some(event) = self.hub().poll_event() else {
                 return;
@@ -218,9 +219,46 @@ impl Shared {
                         }
                     }
                 }
-                Event::Expired(closed) => self.after_close(&closed),
+                Event::Expired(closed) => {
+                    let handle = self.take_handle(closed.open.get());
+                    super::ops::close::remove_deleted(self, &closed, handle.as_ref().and_then(Handle::file));
+                }
             }
         }
+    }
+
+    /// What IPC$ tells of this server.
+    pub(super) fn pipe_host(&self) -> Arc<PipeHost> {
+        let shares = self.shares.read().unwrap_or_else(PoisonError::into_inner);
+        Arc::new(PipeHost {
+            name: self.name.clone(),
+            domain: self.name.clone(),
+            comment: "Ropeway".to_owned(),
+            shares: shares.iter().map(|share| (share.name.clone(), share.comment.clone())).collect(),
+        })
+    }
+
+    /// Addresses that a client at `local` may open further channels to.
+    pub(super) fn interfaces(&self, local: SocketAddr) -> Vec<IpAddr> {
+        let mut addresses: Vec<IpAddr> = self.addresses.iter().map(SocketAddr::ip).collect();
+        addresses.retain(|address| !address.is_unspecified());
+        if !addresses.contains(&local.ip()) {
+            addresses.push(local.ip());
+        }
+        addresses
+    }
+
+    /// A name that begins with a dot, where those are hidden.
+    pub(super) fn is_hidden(open: &Open) -> bool {
+        let name = open.path().file_name();
+        open.share.hide_dot_files && name.is_some_and(|name| name.as_bytes().starts_with(b"."))
+    }
+
+    /// The index of a share.
+    pub(super) fn share_index(&self, share: &Arc<Share>) -> Option<u32> {
+        let shares = self.shares.read().unwrap_or_else(PoisonError::into_inner);
+        let index = shares.iter().position(|other| Arc::ptr_eq(other, share))?;
+        u32::try_from(index).ok()
     }
 
     pub(super) fn is_stopping(&self) -> bool {

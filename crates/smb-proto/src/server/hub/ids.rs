@@ -13,6 +13,11 @@ pub struct ConnectionId(pub u64);
 pub struct OpenId(pub(super) u64);
 
 impl OpenId {
+    /// From [`Self::get`]'s number.
+    pub const fn new(number: u64) -> Self {
+        Self(number)
+    }
+
     /// As it is on the wire: both halves are the number.
     pub fn file_id(self) -> FileId {
         FileId {

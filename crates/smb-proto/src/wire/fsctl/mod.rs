@@ -65,6 +65,8 @@ codes! {
         DUPLICATE_EXTENTS_TO_FILE_EX = 0x0009_83E8;
         /// Ranges whose content is no longer needed.
         FILE_LEVEL_TRIM = 0x0009_8208;
+        /// The file's object identifier, made if it has none ([MS-FSCC] 2.3.1).
+        CREATE_OR_GET_OBJECT_ID = 0x0009_00C0;
         /// Whether content is compressed.
         GET_COMPRESSION = 0x0009_003C;
         /// Compresses content, or not.

@@ -83,6 +83,7 @@ statuses! {
     0xC000_0016 MORE_PROCESSING_REQUIRED "the login takes another round";
     0xC000_0017 NO_MEMORY "the server is out of memory"
         "try again later, or with fewer operations at once";
+    0xC000_001F INVALID_VIEW_SIZE "the range lies beyond the end of the file";
     0xC000_0022 ACCESS_DENIED "the server denies access"
         "check the share's permissions for this user, and those of the file";
     0xC000_0023 BUFFER_TOO_SMALL "the answer does not fit the space offered for it";

@@ -11,7 +11,7 @@ pub(super) fn acknowledge(context: &mut Context<'_>) -> Outcome {
     match acknowledgment {
         BreakAcknowledgment::Oplock(ack) => {
             let open = context.open(ack.file_id)?;
-            let id = OpenId::from(&*open);
+            let id = open.hub_id();
             let answer = context.shared.hub().oplock_break_ack(now, id, ack.oplock_level)?;
             context.reply(|w| BreakAcknowledgment::Oplock(answer).encode(w))
         }

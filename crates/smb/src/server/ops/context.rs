@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use ropeway_smb_proto::server::hub::{OpenId, WaiterId};
 use ropeway_smb_proto::server::{Compound, Connection, ReplyFrame, Request, Tree};
-use ropeway_smb_proto::wire::header::{HEADER_LEN, Header, Target};
-use ropeway_smb_proto::wire::{FileId, NtStatus, Reader, SessionId, TreeId, Writer};
+use ropeway_smb_proto::wire::header::{HEADER_LEN, Header, HeaderFlags, Target};
+use ropeway_smb_proto::wire::negotiate::Dialect;
+use ropeway_smb_proto::wire::{FileId, Guid, NtStatus, Reader, SessionId, TreeId, Writer};
 
 use crate::server::audit::Record;
 use crate::server::open::{Handle, Open};
@@ -18,6 +19,7 @@ pub(in crate::server) struct Context<'a> {
     pub(in crate::server) shared: &'a Arc<Shared>,
     pub(in crate::server) protocol: &'a mut Connection,
     pub(in crate::server) peer: SocketAddr,
+    pub(in crate::server) local: SocketAddr,
     pub(in crate::server) request: &'a Request,
     /// The tree, for commands that have one.
     pub(in crate::server) tree: Option<&'a Tree>,
@@ -50,6 +52,8 @@ pub(in crate::server) enum Done {
     Job(Option<Header>, Job),
     /// The pool does it, with the frame that it came in.
     Write(WriteJob),
+    /// There is no answer, and the connection ends.
+    Hangup(&'static str),
 }
 
 /// What came of a request, or the status that it fails with.
@@ -121,6 +125,24 @@ impl<'a> Context<'a> {
             Handle::File(open) => Ok(open),
             Handle::Pipe(_) => Err(NtStatus::INVALID_DEVICE_REQUEST),
         }
+    }
+
+    /// The client.
+    pub(in crate::server) fn client(&self) -> Guid {
+        self.protocol.negotiated().map(|both| both.client_guid).unwrap_or_default()
+    }
+
+    /// `ChannelSequence`; 0 before 3.0 ([MS-SMB2] 3.3.5.2.10).
+    pub(in crate::server) fn channel_sequence(&self) -> u16 {
+        match self.protocol.dialect() >= Dialect::Smb300 {
+            true => self.request.header.channel_sequence(),
+            false => 0,
+        }
+    }
+
+    /// It was sent before, on a channel that was lost.
+    pub(in crate::server) fn is_replay(&self) -> bool {
+        self.request.header.flags.contains(HeaderFlags::REPLAY_OPERATION)
     }
 
     /// The share of the request's tree; none for IPC$.

@@ -90,7 +90,6 @@ pub(super) fn set(context: &mut Context<'_>) -> Outcome {
             let parts = SecurityInformation(request.additional_information);
             let token = context.token()?;
             security::set(&open, &token, parts, request.buffer)?;
-            security::remember(&open.share);
             notify::changed(context.shared, &open, CompletionFilter::SECURITY);
         }
         InfoType::Quota => return Err(NtStatus::NOT_SUPPORTED),
@@ -118,7 +117,7 @@ fn set_file(context: &mut Context<'_>, open: &Arc<Open>, request: &SetInfoReques
 fn apply(context: &Context<'_>, open: &Arc<Open>, set: &SetFile) -> Result<(), NtStatus> {
     if let SetFile::EndOfFile(_) | SetFile::Allocation(_) = set {
         let now = context.shared.now_ms();
-        let id = Some(OpenId::from(&**open));
+        let id = Some(open.hub_id());
         context
             .shared
             .hub()

@@ -44,7 +44,7 @@ pub(super) fn read(context: &mut Context<'_>) -> Outcome {
     context
         .shared
         .hub()
-        .check_io(OpenId::from(&*open), request.offset, u64::from(request.length), false)?;
+        .check_io(open.hub_id(), request.offset, u64::from(request.length), false)?;
     if length == 0 {
         // An empty read succeeds unless a minimum was asked for.
         if request.minimum_count > 0 {
@@ -153,7 +153,7 @@ pub(super) fn write(context: &mut Context<'_>) -> Outcome {
     if end.is_none() {
         return Err(NtStatus::INVALID_PARAMETER);
     }
-    let id = OpenId::from(&*open);
+    let id = open.hub_id();
     {
         let mut hub = context.shared.hub();
         hub.check_io(id, request.offset, length as u64, true)?;
@@ -189,7 +189,6 @@ fn write_now(shared: &Shared, open: &Open, data: &[u8], offset: u64, through: bo
         open.node.sync().map_err(|error| status::of(&error))?;
     }
     Counters::add(&shared.counters.bytes_written, data.len() as u64);
-    open.written();
     notify::written(shared, open);
     Ok(data.len() as u32)
 }

@@ -80,7 +80,7 @@ fn control(
     let tree = context.request.tree.0;
     let locked = |open: &Open, range: Range| {
         let hub = shared.hub();
-        hub.check_io(OpenId::from(open), range.offset, range.length, range.write).is_err()
+        hub.check_io(open.hub_id(), range.offset, range.length, range.write).is_err()
     };
     let own = |id: u64| match shared.handle(id) {
         Some(handle) if handle.belongs_to(session, tree) => handle.file().cloned(),
@@ -95,7 +95,7 @@ fn control(
     );
     if changes {
         let now = shared.now_ms();
-        let id = Some(OpenId::from(&**open));
+        let id = Some(open.hub_id());
         shared.hub().touch(now, id, &open.file, Touch::Write, context.waiter);
     }
     let outcome = match request.ctl_code {

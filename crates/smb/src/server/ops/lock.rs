@@ -16,7 +16,7 @@ pub(super) fn lock(context: &mut Context<'_>) -> Outcome {
     if request.locks.is_empty() {
         return Err(NtStatus::INVALID_PARAMETER);
     }
-    let id = OpenId::from(&*open);
+    let id = open.hub_id();
     let dialect = context.protocol.dialect();
     let outcome = {
         let mut hub = context.shared.hub();

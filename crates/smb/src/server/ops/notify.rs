@@ -29,7 +29,7 @@ pub(super) fn watch(context: &mut Context<'_>) -> Outcome {
     }
     let recursive = request.flags.contains(ChangeNotifyFlags::WATCH_TREE);
     let outcome = context.shared.hub().watch(
-        OpenId::from(&*open),
+        open.hub_id(),
         request.completion_filter,
         recursive,
         request.output_buffer_length,
@@ -73,7 +73,7 @@ pub(in crate::server) fn answer(
 
 /// The share that the hub counts an open under, and its path on the wire.
 fn place(shared: &Shared, open: &Open) -> Option<(u32, Text)> {
-    let info = shared.hub().info(OpenId::from(open)).map(|info| (info.share_id, info.path.clone()));
+    let info = shared.hub().info(open.hub_id()).map(|info| (info.share_id, info.path.clone()));
     info.or_else(|| Some((shared.share_index(&open.share)?, name::to_wire(&open.path()))))
 }
 
@@ -93,7 +93,7 @@ pub(super) fn entry(shared: &Shared, open: &Open, action: Action) {
     hub.changed(share, &path, action, filter);
     if let Some(parent) = parent_key(open) {
         let now = shared.now_ms();
-        hub.touch_folder(now, Some(OpenId::from(open)), &parent);
+        hub.touch_folder(now, Some(open.hub_id()), &parent);
     }
 }
 
@@ -101,15 +101,12 @@ pub(super) fn entry(shared: &Shared, open: &Open, action: Action) {
 fn parent_key(open: &Open) -> Option<FileKey> {
     let parent = open.path().parent()?;
     let how = ropeway_vfs::store::NodeOpen::default();
-    let opened = open.share.leases_on_folders().then(|| open.share.store.open(&parent, &how))?.ok()?;
+    let opened = open.share.store.open(&parent, &how).ok()?;
     Some(super::create::key_of(&opened.stat, None))
 }
 
 /// Content or length changed.
 pub(super) fn written(shared: &Shared, open: &Open) {
-    if !shared.is_watched() {
-        return;
-    }
     let filter = match open.stream {
         None => CompletionFilter::SIZE | CompletionFilter::LAST_WRITE,
         Some(_) => CompletionFilter::STREAM_SIZE | CompletionFilter::STREAM_WRITE,

@@ -26,7 +26,7 @@ fn make_room(context: &Context<'_>, open: &Open, why: Touch) -> Step {
     let outcome = context
         .shared
         .hub()
-        .touch(now, Some(OpenId::from(open)), &open.file, why, context.waiter);
+        .touch(now, Some(open.hub_id()), &open.file, why, context.waiter);
     match outcome {
         TouchOutcome::Ready => Ok(None),
         TouchOutcome::Wait => Ok(Some(Done::Wait)),
@@ -61,7 +61,7 @@ pub(super) fn dispose(context: &Context<'_>, open: &Open, flags: DispositionFlag
     context
         .shared
         .hub()
-        .set_delete_pending(now, OpenId::from(open), delete)
+        .set_delete_pending(now, open.hub_id(), delete)
         .map(|()| None)
 }
 
@@ -160,7 +160,7 @@ fn clear_target(context: &Context<'_>, open: &Open, from: &RelPath, to: &RelPath
     let now = context.shared.now_ms();
     let outcome = {
         let mut hub = context.shared.hub();
-        hub.touch(now, Some(OpenId::from(open)), &key, Touch::Replace, context.waiter)
+        hub.touch(now, Some(open.hub_id()), &key, Touch::Replace, context.waiter)
     };
     match outcome {
         TouchOutcome::Ready => {}

@@ -1,0 +1,246 @@
+//! Starting, serving, stopping.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+use ropeway_smb_proto::server::hub::{Hub, HubLimits};
+use ropeway_smb_proto::server::{Config, ConnectionId};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::net::sockopt;
+
+use super::audit::Audit;
+use super::failures::Delay;
+use super::serving::Serving;
+use super::share::Share;
+use super::shared::{Counters, Parts, Shared};
+
+/// Bytes of stack of a connection's thread: no operation recurses. Only what is touched takes memory.
+const STACK_LEN: usize = 512 << 10;
+
+/// A connection that says nothing is asked whether it is there after so long, then each so often, so many times.
+const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(60), Duration::from_secs(10), 6);
+
+/// How a server serves.
+pub struct ServerOptions {
+    /// The protocol's side.
+    pub config: Config,
+    /// What the server calls itself, for users' eyes.
+    pub name: String,
+    /// What is shared.
+    pub shares: Vec<Share>,
+    /// What spans connections is bounded by this.
+    pub limits: HubLimits,
+    /// The most connections at once.
+    pub connections_max: usize,
+    /// Threads for what waits for a device.
+    pub io_threads: usize,
+    /// Who is told what clients do.
+    pub audit: Option<Arc<dyn Audit>>,
+}
+
+/// A server that listens.
+pub struct Server {
+    shared: Arc<Shared>,
+    listener: TcpListener,
+    stop: Arc<OwnedFd>,
+    connections_max: usize,
+}
+
+/// Stops a server, and tells of it, from another thread.
+#[derive(Clone)]
+pub struct ServerHandle {
+    shared: Arc<Shared>,
+    stop: Arc<OwnedFd>,
+}
+
+impl Server {
+    /// Listens on `address`.
+    ///
+    /// # Errors
+    /// The address cannot be had.
+    pub fn bind(address: SocketAddr, options: ServerOptions) -> io::Result<Self> {
+        let listener = TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        let parts = Parts {
+            config: options.config,
+            name: options.name,
+            shares: options.shares.into_iter().map(Arc::new).collect(),
+            addresses: vec![listener.local_addr()?],
+            io_threads: options.io_threads,
+            audit: options.audit,
+            hub: Hub::new(options.limits),
+        };
+        Ok(Self {
+            shared: Arc::new(Shared::new(parts)),
+            listener,
+            stop: Arc::new(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?),
+            connections_max: options.connections_max,
+        })
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// The system does not say.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// To stop it with.
+    pub fn handle(&self) -> ServerHandle {
+        ServerHandle {
+            shared: Arc::clone(&self.shared),
+            stop: Arc::clone(&self.stop),
+        }
+    }
+
+    /// Serves until it is stopped; then connections are ended and what was written is made durable.
+    ///
+    /// # Errors
+    /// The listening socket fails, or write-back did.
+    pub fn run(self) -> io::Result<()> {
+        let open = Arc::new(AtomicUsize::new(0));
+        let failures = Delay::default();
+        let numbers = AtomicU64::new(0);
+        loop {
+            if self.wait()? {
+                break;
+            }
+            match self.listener.accept() {
+                Ok((socket, peer)) => self.take(socket, peer, &open, &failures, &numbers),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                // Out of descriptors, or the client has gone: others may still be served.
+                Err(error) => {
+                    tracing::warn!(%error, "cannot take a connection");
+                    std::thread::sleep(Duration::from_millis(50));
+                }
+            }
+        }
+        self.shared.stop_all();
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while open.load(Ordering::Acquire) > 0 && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        self.flush()
+    }
+
+    /// Waits for a client, or for a timer of the hub; whether the server is to stop.
+    fn wait(&self) -> io::Result<bool> {
+        let due = {
+            let mut hub = self.shared.hub();
+            let now = self.shared.now_ms();
+            hub.handle_timeout(now);
+            hub.poll_timeout().map(|due| due.saturating_sub(now))
+        };
+        self.shared.deliver();
+        // Timers that are set meanwhile are noticed within this.
+        let wait_ms = due.unwrap_or(1000).clamp(10, 1000);
+        let timeout = Timespec {
+            tv_sec: (wait_ms / 1000) as i64,
+            tv_nsec: (wait_ms % 1000) as i64 * 1_000_000,
+        };
+        let mut fds = [
+            PollFd::from_borrowed_fd(self.listener.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.stop.as_fd(), PollFlags::IN),
+        ];
+        match poll(&mut fds, Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(!fds[1].revents().is_empty()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn take(
+        &self,
+        socket: TcpStream,
+        peer: SocketAddr,
+        open: &Arc<AtomicUsize>,
+        failures: &Delay,
+        numbers: &AtomicU64,
+    ) {
+        if open.load(Ordering::Relaxed) >= self.connections_max {
+            tracing::warn!(%peer, "too many connections");
+            return;
+        }
+        let id = ConnectionId(numbers.fetch_add(1, Ordering::Relaxed) + 1);
+        watch_over(&socket);
+        let shared = Arc::clone(&self.shared);
+        let serving = match Serving::new(Arc::clone(&shared), id, socket, peer, failures.clone()) {
+            Ok(serving) => serving,
+            Err(error) => {
+                tracing::warn!(%peer, %error, "cannot serve a connection");
+                shared.remove_mailbox(id);
+                return;
+            }
+        };
+        Counters::add(&shared.counters.connections, 1);
+        open.fetch_add(1, Ordering::AcqRel);
+        let count = Arc::clone(open);
+        let thread = std::thread::Builder::new()
+            .name(format!("smb-{}", id.0))
+            .stack_size(STACK_LEN);
+        let spawned = thread.spawn(move || {
+            // Counted down even if serving panics: one connection takes no other with it.
+            let _counted = Counted(count);
+            serving.run();
+        });
+        if let Err(error) = spawned {
+            tracing::warn!(%peer, %error, "no thread for a connection");
+            open.fetch_sub(1, Ordering::AcqRel);
+            self.shared.remove_mailbox(id);
+        }
+    }
+
+    /// Makes everything durable before the server says that it has stopped.
+    fn flush(&self) -> io::Result<()> {
+        let shares = self.shared.shares.read().unwrap_or_else(PoisonError::into_inner);
+        for share in shares.iter().filter(|share| !share.read_only) {
+            share.store.sync().map_err(io::Error::other)?;
+        }
+        Ok(())
+    }
+}
+
+struct Counted(Arc<AtomicUsize>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Dead clients are found.
+fn watch_over(socket: &TcpStream) {
+    let (idle, interval, count) = KEEPALIVE;
+    // What the system does not take is no reason not to serve.
+    _ = sockopt::set_socket_keepalive(socket, true);
+    _ = sockopt::set_tcp_keepidle(socket, idle);
+    _ = sockopt::set_tcp_keepintvl(socket, interval);
+    _ = sockopt::set_tcp_keepcnt(socket, count);
+}
+
+impl ServerHandle {
+    /// Asks it to stop; [`Server::run`] returns.
+    pub fn stop(&self) {
+        // Fails only when it was asked very often.
+        _ = rustix::io::write(&self.stop, &1_u64.to_ne_bytes());
+    }
+
+    /// Counts since it started.
+    pub fn counters(&self) -> &Counters {
+        &self.shared.counters
+    }
+
+    /// Sessions, and open files and pipes.
+    pub fn sizes(&self) -> (usize, usize) {
+        (self.shared.sessions().len(), self.shared.handles_count())
+    }
+
+    /// Other shares from now on; those that stay keep their trees, by name.
+    pub fn set_shares(&self, shares: Vec<Share>) {
+        self.shared.set_shares(shares);
+    }
+}
