@@ -63,7 +63,8 @@ impl Hub {
     }
 
     pub(super) fn is_breaking(&self, holder: Holder) -> bool {
-        self.caching(holder).is_some_and(|caching| caching.breaking.is_some())
+        self.caching(holder)
+            .is_some_and(|caching| caching.breaking.is_some())
     }
 
     fn tell(&mut self, now_ms: u64, holder: Holder, notice: Notice) {
@@ -103,12 +104,16 @@ impl Hub {
             }
         };
         let infos = opens.iter().filter_map(|open| self.info(*open));
-        let live: Vec<_> = infos.filter_map(|info| Some((info.connection?, info.session))).collect();
+        let live: Vec<_> = infos
+            .filter_map(|info| Some((info.connection?, info.session)))
+            .collect();
         let (_, session) = *live.first()?;
         let mut seen = BTreeSet::new();
         let connections = live.iter().map(|(connection, _)| *connection);
         Some(BreakOrder {
-            connections: connections.filter(|connection| seen.insert(*connection)).collect(),
+            connections: connections
+                .filter(|connection| seen.insert(*connection))
+                .collect(),
             session,
             notification,
         })
@@ -118,13 +123,15 @@ impl Hub {
     /// of who does it: smb2.oplock.levelii500) and the leases of others ([MS-FSA] 2.1.4.12).
     pub(super) fn disappoint_readers(&mut self, now_ms: u64, actor: Option<Holder>, file: &FileKey) {
         for holder in self.holders(file, None) {
-            let state = self.caching(holder).map_or(LeaseState(0), |caching| caching.state);
+            let state = self
+                .caching(holder)
+                .map_or(LeaseState(0), |caching| caching.state);
             let breaks = match holder {
                 _ if state.is_empty() => false,
                 Holder::Lease(_) => Some(holder) != actor,
                 Holder::Oplock(_) => Some(holder) != actor || state == R,
             };
-            if breaks && !self.purge_absent(now_ms, holder) {
+            if breaks && !self.purge_absent(holder) {
                 self.take_back(now_ms, holder, LeaseState(0));
             }
         }
