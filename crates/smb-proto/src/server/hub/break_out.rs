@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::caching::{Notice, R, level_of};
+use super::caching::{H, Notice, R, level_of};
 use super::event::{BreakOrder, Event};
-use super::ids::{FileKey, Holder};
+use super::ids::{FileKey, Holder, LeaseName};
 use super::{Hub, Timer};
 use crate::wire::create_context::LeaseState;
 use crate::wire::oplock_break::{BreakNotification, LeaseBreakFlags, LeaseBreakNotification, OplockBreak};
@@ -53,12 +53,31 @@ impl Hub {
         if !self.is_breaking(holder) {
             self.clear_timer(Timer::Break(holder));
         }
-        let file = match holder {
-            Holder::Oplock(open) => self.tables.opens.get(&open).map(|open| open.info.file.base()),
-            Holder::Lease(name) => self.leases.get(name).map(|held| held.file.base()),
+        let base = match holder {
+            Holder::Oplock(open) => self.info(open).map(|info| info.file.base()),
+            Holder::Lease(name) => {
+                self.release_absent(name);
+                self.leases.get(name).map(|held| held.file.base())
+            }
         };
-        if let Some(base) = file {
+        if let Some(base) = base {
             self.wake_settled(base);
+        }
+    }
+
+    /// Without handle caching, opens of the lease whose connection is lost are not waited for any longer, though the
+    /// lease has others.
+    fn release_absent(&mut self, name: LeaseName) {
+        let held = self
+            .leases
+            .get(name)
+            .filter(|held| !held.caching.state.contains(H));
+        let opens = held.into_iter().flat_map(|held| held.opens.iter().copied());
+        let absent: Vec<_> = opens
+            .filter(|open| self.info(*open).is_some_and(|info| info.connection.is_none()))
+            .collect();
+        for open in absent {
+            self.give_up(open);
         }
     }
 

@@ -9,7 +9,11 @@ use crate::wire::Text;
 impl Hub {
     /// Opens beneath a folder, itself excluded: while there are any, it cannot be renamed (`STATUS_ACCESS_DENIED`:
     /// smb2.rename.rename_dir_openfile). Opens whose client is away count.
-    pub fn opens_beneath<'a>(&'a self, share_id: u32, folder: &Text) -> impl Iterator<Item = &'a OpenInfo> + use<'a> {
+    pub fn opens_beneath<'a>(
+        &'a self,
+        share_id: u32,
+        folder: &Text,
+    ) -> impl Iterator<Item = &'a OpenInfo> + use<'a> {
         let opens = self.tables.beneath(share_id, &fold(folder));
         opens.filter_map(|open| self.info(open))
     }

@@ -206,7 +206,11 @@ impl Tables {
     }
 
     /// Opens whose path, in upper case, lies beneath the folder's.
-    pub(super) fn beneath<'a>(&'a self, share_id: u32, folder: &Text) -> impl Iterator<Item = OpenId> + use<'a> {
+    pub(super) fn beneath<'a>(
+        &'a self,
+        share_id: u32,
+        folder: &Text,
+    ) -> impl Iterator<Item = OpenId> + use<'a> {
         let (low, high) = beneath_bounds(share_id, folder);
         let range = self.paths.range((Bound::Excluded(low), Bound::Excluded(high)));
         range.flat_map(|(_, set)| set.iter().copied())

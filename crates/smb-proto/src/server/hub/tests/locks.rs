@@ -192,7 +192,7 @@ fn waiting_for_a_lock() {
     let (mut world, one, two) = two_opens();
     world.lock(one, 0, 10, EXCLUSIVE);
     world.lock(one, 20, 10, EXCLUSIVE);
-    let mut pend = |world: &mut World, open, offset| {
+    let pend = |world: &mut World, open, offset| {
         let waiter = world.waiter();
         let outcome = world
             .hub

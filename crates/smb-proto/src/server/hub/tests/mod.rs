@@ -296,6 +296,7 @@ fn late_requests_do_not_modify() {
             (1, Ok(())),
             (0xFFFF, late),
             (0x8000, Ok(())),
+            (0xFFFF, Ok(())),
             (0, Ok(())),
         ] {
             let outcome = world.hub.check_sequence(open, number, true, replay);

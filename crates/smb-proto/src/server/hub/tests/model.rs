@@ -207,7 +207,12 @@ impl Model {
             let (one, two) = (needs(access), needs(other));
             one != 0 && two != 0 && (one & !shares.0 != 0 || two & !share.0 != 0)
         };
-        let same = self.opens.values().filter(|info| info.file == request.file);
+        // Those that made way are gone, though that was not said yet.
+        let hub = &self.world.hub;
+        let same = self
+            .opens
+            .values()
+            .filter(|info| info.file == request.file && hub.info(info.id).is_some());
         let mut same = same.map(|info| (info.access, info.share_access));
         same.any(|other| denies((access, request.share_access), other))
     }
