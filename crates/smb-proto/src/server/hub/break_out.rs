@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::caching::{Notice, R, level_of};
+use super::caching::{H, Notice, R, level_of};
 use super::event::{BreakOrder, Event};
-use super::ids::{FileKey, Holder};
+use super::ids::{FileKey, Holder, LeaseName};
 use super::{Hub, Timer};
 use crate::wire::create_context::LeaseState;
 use crate::wire::oplock_break::{BreakNotification, LeaseBreakFlags, LeaseBreakNotification, OplockBreak};
@@ -53,17 +53,37 @@ impl Hub {
         if !self.is_breaking(holder) {
             self.clear_timer(Timer::Break(holder));
         }
-        let file = match holder {
-            Holder::Oplock(open) => self.tables.opens.get(&open).map(|open| open.info.file.base()),
-            Holder::Lease(name) => self.leases.get(name).map(|held| held.file.base()),
+        let base = match holder {
+            Holder::Oplock(open) => self.info(open).map(|info| info.file.base()),
+            Holder::Lease(name) => {
+                self.release_absent(name);
+                self.leases.get(name).map(|held| held.file.base())
+            }
         };
-        if let Some(base) = file {
+        if let Some(base) = base {
             self.wake_settled(base);
         }
     }
 
+    /// Without handle caching, opens of the lease whose connection is lost are not waited for any longer, though the
+    /// lease has others.
+    fn release_absent(&mut self, name: LeaseName) {
+        let held = self
+            .leases
+            .get(name)
+            .filter(|held| !held.caching.state.contains(H));
+        let opens = held.into_iter().flat_map(|held| held.opens.iter().copied());
+        let absent: Vec<_> = opens
+            .filter(|open| self.info(*open).is_some_and(|info| info.connection.is_none()))
+            .collect();
+        for open in absent {
+            self.give_up(open);
+        }
+    }
+
     pub(super) fn is_breaking(&self, holder: Holder) -> bool {
-        self.caching(holder).is_some_and(|caching| caching.breaking.is_some())
+        self.caching(holder)
+            .is_some_and(|caching| caching.breaking.is_some())
     }
 
     fn tell(&mut self, now_ms: u64, holder: Holder, notice: Notice) {
@@ -103,12 +123,16 @@ impl Hub {
             }
         };
         let infos = opens.iter().filter_map(|open| self.info(*open));
-        let live: Vec<_> = infos.filter_map(|info| Some((info.connection?, info.session))).collect();
+        let live: Vec<_> = infos
+            .filter_map(|info| Some((info.connection?, info.session)))
+            .collect();
         let (_, session) = *live.first()?;
         let mut seen = BTreeSet::new();
         let connections = live.iter().map(|(connection, _)| *connection);
         Some(BreakOrder {
-            connections: connections.filter(|connection| seen.insert(*connection)).collect(),
+            connections: connections
+                .filter(|connection| seen.insert(*connection))
+                .collect(),
             session,
             notification,
         })
@@ -118,13 +142,15 @@ impl Hub {
     /// of who does it: smb2.oplock.levelii500) and the leases of others ([MS-FSA] 2.1.4.12).
     pub(super) fn disappoint_readers(&mut self, now_ms: u64, actor: Option<Holder>, file: &FileKey) {
         for holder in self.holders(file, None) {
-            let state = self.caching(holder).map_or(LeaseState(0), |caching| caching.state);
+            let state = self
+                .caching(holder)
+                .map_or(LeaseState(0), |caching| caching.state);
             let breaks = match holder {
                 _ if state.is_empty() => false,
                 Holder::Lease(_) => Some(holder) != actor,
                 Holder::Oplock(_) => Some(holder) != actor || state == R,
             };
-            if breaks && !self.purge_absent(now_ms, holder) {
+            if breaks && !self.purge_absent(holder) {
                 self.take_back(now_ms, holder, LeaseState(0));
             }
         }

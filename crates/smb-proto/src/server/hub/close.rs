@@ -10,10 +10,10 @@ use crate::wire::{NtStatus, SessionId, TreeId};
 
 impl Hub {
     /// Closes; `None` if there is no such open.
-    pub fn close(&mut self, now_ms: u64, id: OpenId) -> Option<Closed> {
+    pub fn close(&mut self, id: OpenId) -> Option<Closed> {
         let open = self.tables.opens.get(&id)?;
         if open.info.delete_on_close {
-            self.doom(now_ms, id);
+            self.doom(id);
         }
         self.end_watch(id, NtStatus::NOTIFY_CLEANUP);
         // Before the open goes, as those who wait are found by it.
@@ -43,12 +43,12 @@ impl Hub {
     }
 
     /// A tree is disconnected: its opens close, durable or not ([MS-SMB2] 3.3.5.8).
-    pub fn end_tree(&mut self, now_ms: u64, session: SessionId, tree: TreeId) -> Vec<Closed> {
+    pub fn end_tree(&mut self, session: SessionId, tree: TreeId) -> Vec<Closed> {
         let opens = self.tables.of_session(session).into_iter();
         let of_tree: Vec<_> = opens
             .filter(|open| self.info(*open).is_some_and(|info| info.tree == tree))
             .collect();
-        of_tree.into_iter().filter_map(|open| self.close(now_ms, open)).collect()
+        of_tree.into_iter().filter_map(|open| self.close(open)).collect()
     }
 
     /// Takes an open out of its stream, with its locks.
@@ -97,10 +97,10 @@ impl Hub {
     ///
     /// # Errors
     /// `STATUS_FILE_CLOSED` without such an open.
-    pub fn set_delete_pending(&mut self, now_ms: u64, open: OpenId, delete: bool) -> Result<(), NtStatus> {
+    pub fn set_delete_pending(&mut self, open: OpenId, delete: bool) -> Result<(), NtStatus> {
         let info = self.info(open).ok_or(NtStatus::FILE_CLOSED)?;
         if delete {
-            self.doom(now_ms, open);
+            self.doom(open);
             return Ok(());
         }
         let file = info.file.clone();
@@ -139,7 +139,7 @@ impl Hub {
     }
 
     /// Marks what is open as to be deleted; who watches it hears of that at once (smb2.notify.rmdir1).
-    fn doom(&mut self, _now_ms: u64, id: OpenId) {
+    fn doom(&mut self, id: OpenId) {
         let Some(info) = self.info(id) else {
             return;
         };
@@ -164,13 +164,15 @@ impl Hub {
         let base = self.tables.bases.get_mut(&file.base())?;
         match &file.stream {
             None => Some(&mut base.pending),
-            Some(_) => base.stream_mut(file.stream.as_ref()).map(|stream| &mut stream.pending),
+            Some(_) => base
+                .stream_mut(file.stream.as_ref())
+                .map(|stream| &mut stream.pending),
         }
     }
 
     /// Closes an open that has no client, and says so; whether something is to be deleted.
-    pub(super) fn give_up(&mut self, now_ms: u64, open: OpenId) -> bool {
-        let Some(closed) = self.close(now_ms, open) else {
+    pub(super) fn give_up(&mut self, open: OpenId) -> bool {
+        let Some(closed) = self.close(open) else {
             return false;
         };
         let deleted = closed.delete.is_some();
@@ -179,12 +181,12 @@ impl Hub {
     }
 
     /// Closes the holder's opens, if it has no client that could be asked.
-    pub(super) fn purge_absent(&mut self, now_ms: u64, holder: Holder) -> bool {
+    pub(super) fn purge_absent(&mut self, holder: Holder) -> bool {
         let Some(opens) = self.absent(holder) else {
             return false;
         };
         for open in opens {
-            self.give_up(now_ms, open);
+            self.give_up(open);
         }
         true
     }

@@ -97,7 +97,10 @@ impl Hub {
                 create_guid: None,
                 timeout_ms: self.limits.durable_timeout_ms,
             },
-            DurableWish::V2 { create_guid, timeout_ms } => Durability {
+            DurableWish::V2 {
+                create_guid,
+                timeout_ms,
+            } => Durability {
                 create_guid: Some(create_guid),
                 timeout_ms: match timeout_ms {
                     0 => self.limits.durable_timeout_ms,
@@ -158,7 +161,7 @@ impl Hub {
     fn abandon(&mut self, now_ms: u64, id: OpenId) -> Option<Closed> {
         let open = self.tables.opens.get(&id)?;
         let Some(durable) = open.durable.filter(|_| self.survives(open)) else {
-            return self.close(now_ms, id);
+            return self.close(id);
         };
         let info = open.info.clone();
         self.tables.detach(&info);
@@ -196,8 +199,8 @@ impl Hub {
     }
 
     /// Nobody came back.
-    pub(super) fn expire(&mut self, now_ms: u64, open: OpenId) {
-        self.give_up(now_ms, open);
+    pub(super) fn expire(&mut self, open: OpenId) {
+        self.give_up(open);
     }
 
     /// A client is back ([MS-SMB2] 3.3.5.9.7, 3.3.5.9.12). The response has no durable context.
@@ -208,7 +211,11 @@ impl Hub {
     /// `STATUS_TOO_MANY_OPENED_FILES`.
     pub fn reconnect(&mut self, request: &ReconnectRequest) -> Result<Granted, NtStatus> {
         let id = OpenId::from_persistent(request.file_id);
-        let open = self.tables.opens.get(&id).ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
+        let open = self
+            .tables
+            .opens
+            .get(&id)
+            .ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
         self.check_reconnect(open, request)?;
         if self.session_open_count(request.session) >= self.limits.opens_per_session_max {
             return Err(NtStatus::TOO_MANY_OPENED_FILES);
@@ -220,7 +227,11 @@ impl Hub {
         }
         Ok(Granted {
             open: id,
-            oplock: if lease.is_some() { OplockLevel::Lease } else { oplock },
+            oplock: if lease.is_some() {
+                OplockLevel::Lease
+            } else {
+                oplock
+            },
             lease: lease.and_then(|name| self.leases.granted(name, request.lease.as_ref())),
             durable: None,
             replayed: true,

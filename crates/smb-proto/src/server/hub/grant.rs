@@ -23,7 +23,12 @@ impl Hub {
     /// * Beside write caching that nobody had to give up (this open takes no notice of it) there is nothing.
     /// * Handle caching does not go with oplocks, nor oplocks with the handle caching of a lease (smb2.lease.oplock).
     /// * Beside locked bytes nothing is cached.
-    pub(super) fn grantable(&self, request: &OpenRequest, own: Option<LeaseName>, wanted: LeaseState) -> LeaseState {
+    pub(super) fn grantable(
+        &self,
+        request: &OpenRequest,
+        own: Option<LeaseName>,
+        wanted: LeaseState,
+    ) -> LeaseState {
         if wanted.is_empty() || self.has_locks_within(request) {
             return NONE;
         }
@@ -58,6 +63,7 @@ impl Hub {
     fn has_locks_within(&self, request: &OpenRequest) -> bool {
         let emptied = request.overwrites || !request.existed;
         let stream = self.tables.stream(&request.file);
-        !emptied && stream.is_some_and(|stream| stream.locks.iter().any(|lock| lock.range.offset < request.size))
+        !emptied
+            && stream.is_some_and(|stream| stream.locks.iter().any(|lock| lock.range.offset < request.size))
     }
 }

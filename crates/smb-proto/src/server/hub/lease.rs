@@ -1,9 +1,9 @@
 //! Leases ([MS-SMB2] 3.3.1.11 to 3.3.1.12, 3.3.5.9.8, 3.3.5.9.11, 3.3.5.22.2).
 
-use std::collections::{HashMap, BTreeSet};
+use std::collections::{BTreeSet, HashMap};
 
 use super::Hub;
-use super::caching::{AckFault, Caching, R, H, W, NONE, valid};
+use super::caching::{AckFault, Caching, H, R, valid};
 use super::ids::{FileKey, Holder, LeaseName, OpenId};
 use crate::wire::create_context::{Lease, LeaseFlags, LeaseState, LeaseV2};
 use crate::wire::oplock_break::LeaseBreak;
@@ -91,7 +91,14 @@ impl Leases {
 
     /// Makes a lease, or adds to it what can be had: all that is asked for, if that is more than is held
     /// (smb2.lease.upgrade2, upgrade3).
-    pub(super) fn join(&mut self, name: LeaseName, open: OpenId, file: &FileKey, ask: &LeaseRequest, can: LeaseState) {
+    pub(super) fn join(
+        &mut self,
+        name: LeaseName,
+        open: OpenId,
+        file: &FileKey,
+        ask: &LeaseRequest,
+        can: LeaseState,
+    ) {
         let held = self.0.entry(name).or_insert_with(|| Held {
             file: file.clone(),
             caching: Caching {
@@ -170,16 +177,24 @@ impl Hub {
     /// # Errors
     /// `STATUS_OBJECT_NAME_NOT_FOUND` without such a lease, `STATUS_UNSUCCESSFUL` if nothing was asked,
     /// `STATUS_REQUEST_NOT_ACCEPTED` if more is kept than was left.
-    pub fn lease_break_ack(&mut self, now_ms: u64, client: Guid, ack: &LeaseBreak) -> Result<LeaseBreak, NtStatus> {
+    pub fn lease_break_ack(
+        &mut self,
+        now_ms: u64,
+        client: Guid,
+        ack: &LeaseBreak,
+    ) -> Result<LeaseBreak, NtStatus> {
         let name = LeaseName {
             client,
             key: ack.lease_key,
         };
         let held = self.leases.get_mut(name).ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
-        let next = held.caching.acknowledge(ack.lease_state).map_err(|fault| match fault {
-            AckFault::NotBreaking => NtStatus::UNSUCCESSFUL,
-            AckFault::KeepsTooMuch => NtStatus::REQUEST_NOT_ACCEPTED,
-        })?;
+        let next = held
+            .caching
+            .acknowledge(ack.lease_state)
+            .map_err(|fault| match fault {
+                AckFault::NotBreaking => NtStatus::UNSUCCESSFUL,
+                AckFault::KeepsTooMuch => NtStatus::REQUEST_NOT_ACCEPTED,
+            })?;
         self.acknowledged(now_ms, Holder::Lease(name), next);
         Ok(LeaseBreak {
             lease_key: ack.lease_key,
@@ -190,10 +205,5 @@ impl Hub {
     /// A lease's key names one file ([MS-SMB2] 3.3.5.9.8).
     pub(super) fn lease_key_fits(&self, name: LeaseName, file: &FileKey) -> bool {
         self.leases.get(name).is_none_or(|held| held.file == *file)
-    }
-
-    /// What the lease's holder has; nothing for a lease that is not there.
-    pub(super) fn lease_state(&self, name: LeaseName) -> LeaseState {
-        self.leases.get(name).map_or(NONE, |held| held.caching.state & (R | W | H))
     }
 }

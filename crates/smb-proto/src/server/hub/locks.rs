@@ -72,7 +72,10 @@ impl Hub {
     /// `STATUS_FILE_CLOSED` without such an open, `STATUS_FILE_LOCK_CONFLICT`.
     pub fn check_io(&self, open: OpenId, offset: u64, length: u64, write: bool) -> Result<(), NtStatus> {
         let info = self.info(open).ok_or(NtStatus::FILE_CLOSED)?;
-        let locks = self.tables.stream(&info.file).map_or(&[][..], |stream| &stream.locks);
+        let locks = self
+            .tables
+            .stream(&info.file)
+            .map_or(&[][..], |stream| &stream.locks);
         if locks.is_empty() || length == 0 {
             return Ok(());
         }
@@ -85,14 +88,16 @@ impl Hub {
     }
 
     /// [MS-SMB2] 3.3.5.14.1: one after the other; what was unlocked before one that fails stays so.
-    fn unlock_all(&mut self, open: OpenId, file: &FileKey, elements: &[LockElement]) -> Result<bool, NtStatus> {
+    fn unlock_all(
+        &mut self,
+        open: OpenId,
+        file: &FileKey,
+        elements: &[LockElement],
+    ) -> Result<bool, NtStatus> {
         let mut outcome = Ok(true);
         for element in elements {
             outcome = if element.flags == LockFlags::UNLOCK {
                 self.unlock(open, file, element)
-            } else if element.flags.is_empty() {
-                // smb2.lock.valid-request: Windows takes the missing flag for a range that is not locked.
-                Err(NtStatus::RANGE_NOT_LOCKED)
             } else {
                 Err(NtStatus::INVALID_PARAMETER)
             };
@@ -200,7 +205,8 @@ impl Hub {
     /// until it is carried out.
     fn is_seen(&mut self, open: OpenId, sequence: LockSequence) -> bool {
         let open = self.tables.opens.get_mut(&open);
-        let Some(bucket) = open.and_then(|open| open.lock_sequences.as_mut()?.get_mut(bucket_of(sequence))) else {
+        let Some(bucket) = open.and_then(|open| open.lock_sequences.as_mut()?.get_mut(bucket_of(sequence)))
+        else {
             return false;
         };
         let seen = *bucket == sequence.number();
@@ -238,7 +244,11 @@ fn parse(open: OpenId, element: &LockElement, single: bool) -> Result<Wanted, Nt
     }
     let range = Range::new(element.offset, element.length).ok_or(NtStatus::INVALID_LOCK_RANGE)?;
     Ok(Wanted {
-        lock: Lock { open, range, exclusive },
+        lock: Lock {
+            open,
+            range,
+            exclusive,
+        },
         waits: !fails,
     })
 }

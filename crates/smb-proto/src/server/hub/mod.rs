@@ -50,7 +50,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 pub use durable::{DurableGrant, DurableWish, ReconnectRequest};
 pub use event::{BreakOrder, Closed, Deletion, Event};
 pub use ids::{ConnectionId, FileKey, OpenId, WaiterId};
-pub use lease::{GrantedLease, LeaseRequest};
+pub use lease::{GrantedLease, LeaseRequest, LeaseRequestV2};
 pub use locks::LockOutcome;
 pub use notify::WatchOutcome;
 pub use open::{Granted, OpenOutcome, OpenRequest};
@@ -148,7 +148,7 @@ impl Hub {
     }
 
     /// Opens of a stream.
-    pub fn opens_of(&self, file: &FileKey) -> impl Iterator<Item = &OpenInfo> {
+    pub fn opens_of<'a>(&'a self, file: &FileKey) -> impl Iterator<Item = &'a OpenInfo> + use<'a> {
         self.tables.opens_of(file).map(|open| &open.info)
     }
 
@@ -185,7 +185,7 @@ impl Hub {
             self.clear_timer(timer);
             match timer {
                 Timer::Break(holder) => self.revoke(holder),
-                Timer::Durable(open) => self.expire(now_ms, open),
+                Timer::Durable(open) => self.expire(open),
             }
         }
     }

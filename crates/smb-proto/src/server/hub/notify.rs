@@ -251,7 +251,9 @@ impl Hub {
     /// Answers all requests that wait at an open.
     pub(super) fn answer_watchers(&mut self, open: OpenId, status: NtStatus) {
         let watch = self.watches.watches.get_mut(&open);
-        let waiters = watch.map(|watch| std::mem::take(&mut watch.waiters)).unwrap_or_default();
+        let waiters = watch
+            .map(|watch| std::mem::take(&mut watch.waiters))
+            .unwrap_or_default();
         for (waiter, _) in waiters {
             self.answer(waiter, status, Vec::new());
         }
@@ -267,6 +269,9 @@ impl Hub {
 /// The folder that holds `path`; the root holds itself.
 fn parent(path: &Text) -> Text {
     let units = path.units();
-    let end = units.iter().rposition(|unit| *unit == u16::from(b'\\')).unwrap_or(0);
+    let end = units
+        .iter()
+        .rposition(|unit| *unit == u16::from(b'\\'))
+        .unwrap_or(0);
     Text::from_units(units.get(..end).unwrap_or_default().to_vec())
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::Hub;
 use super::caching::{Caching, H, NONE, W, level_of, valid};
 use super::durable::{DurableGrant, DurableWish};
 use super::event::Event;
@@ -12,7 +13,6 @@ use super::sequence::Sequence;
 use super::share_mode::{Mode, is_lease_stat, is_oplock_stat};
 use super::table::{Open, OpenInfo};
 use super::wait::Wait;
-use super::Hub;
 use crate::wire::create::{AccessMask, OplockLevel, ShareAccess};
 use crate::wire::create_context::LeaseState;
 use crate::wire::{Guid, LeaseKey, NtStatus, SessionId, Text, TreeId};
@@ -161,7 +161,9 @@ impl Hub {
         let outcome = self.open_new(now_ms, request);
         match (&outcome, create) {
             (OpenOutcome::Wait, Some(key)) => self.creates.wait(key, request.waiter),
-            (OpenOutcome::Granted(granted), Some(key)) => self.creates.made(key, granted.open, request.waiter),
+            (OpenOutcome::Granted(granted), Some(key)) => {
+                self.creates.made(key, granted.open, request.waiter)
+            }
             _ => self.creates.done(request.waiter),
         }
         outcome
@@ -190,7 +192,7 @@ impl Hub {
             }
             let mut deleted = false;
             for open in obstacles.absent {
-                deleted |= self.give_up(now_ms, open);
+                deleted |= self.give_up(open);
             }
             if deleted {
                 // The file goes first, then the request sees what there is.

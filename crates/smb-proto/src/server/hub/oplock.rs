@@ -23,7 +23,12 @@ impl Hub {
     /// `STATUS_FILE_CLOSED` without such an open, `STATUS_INVALID_PARAMETER` for an open with a lease or a level that is
     /// none of an oplock, `STATUS_INVALID_OPLOCK_PROTOCOL` if nothing was asked (also after a break of level II, which
     /// asks nothing: smb2.oplock.levelii500) or more is kept than was left; the oplock is lost then.
-    pub fn oplock_break_ack(&mut self, now_ms: u64, id: OpenId, level: OplockLevel) -> Result<OplockBreak, NtStatus> {
+    pub fn oplock_break_ack(
+        &mut self,
+        now_ms: u64,
+        id: OpenId,
+        level: OplockLevel,
+    ) -> Result<OplockBreak, NtStatus> {
         let open = self.tables.opens.get_mut(&id).ok_or(NtStatus::FILE_CLOSED)?;
         if open.lease.is_some() || level == OplockLevel::Lease {
             return Err(NtStatus::INVALID_PARAMETER);

@@ -3,13 +3,17 @@
 use super::Hub;
 use super::ids::OpenId;
 use super::table::OpenInfo;
-use crate::upcase::fold;
+use crate::upcase::{equal, fold};
 use crate::wire::Text;
 
 impl Hub {
     /// Opens beneath a folder, itself excluded: while there are any, it cannot be renamed (`STATUS_ACCESS_DENIED`:
     /// smb2.rename.rename_dir_openfile). Opens whose client is away count.
-    pub fn opens_beneath(&self, share_id: u32, folder: &Text) -> impl Iterator<Item = &OpenInfo> {
+    pub fn opens_beneath<'a>(
+        &'a self,
+        share_id: u32,
+        folder: &Text,
+    ) -> impl Iterator<Item = &'a OpenInfo> + use<'a> {
         let opens = self.tables.beneath(share_id, &fold(folder));
         opens.filter_map(|open| self.info(open))
     }
@@ -29,15 +33,20 @@ impl Hub {
             };
             let rest = info.path.units().get(old.units().len()..).unwrap_or_default();
             let path = Text::from_units([new.units(), rest].concat());
+            let (base, before) = (info.file.base(), info.path.clone());
+            if let Some(base) = self.tables.bases.get_mut(&base) {
+                let streams = base
+                    .streams
+                    .iter_mut()
+                    .filter_map(|stream| stream.pending.as_mut());
+                for doomed in base.pending.iter_mut().chain(streams) {
+                    if doomed.share_id == share_id && equal(&doomed.path, &before) {
+                        doomed.path = path.clone();
+                    }
+                }
+            }
             self.watches.set_path(open, &path);
             self.tables.set_path(open, path);
-        }
-        for base in self.tables.bases.values_mut() {
-            let pending = base.pending.iter_mut();
-            let pending = pending.chain(base.streams.iter_mut().filter_map(|stream| stream.pending.as_mut()));
-            for doomed in pending.filter(|doomed| doomed.share_id == share_id && fold(&doomed.path) == folded) {
-                doomed.path = new.clone();
-            }
         }
     }
 }

@@ -50,11 +50,7 @@ impl Lock {
 
     /// Whether `open` may not read, or write, that range.
     pub(super) fn bars(&self, open: OpenId, range: Range, write: bool) -> bool {
-        let allowed = if self.exclusive {
-            self.open == open
-        } else {
-            !write
-        };
+        let allowed = if self.exclusive { self.open == open } else { !write };
         !allowed && self.range.meets(range)
     }
 }

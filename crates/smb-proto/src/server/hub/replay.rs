@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::Hub;
 use super::caching::{level_of, state_of};
-use super::durable::{DurableGrant, Durability};
+use super::durable::{Durability, DurableGrant};
 use super::ids::{ConnectionId, OpenId, WaiterId};
 use super::open::{Granted, OpenOutcome, OpenRequest};
 use crate::wire::create::OplockLevel;
@@ -53,7 +53,11 @@ impl Creates {
 
     pub(super) fn done_connection(&mut self, connection: ConnectionId) {
         let at = |request| WaiterId { connection, request };
-        let waiting: Vec<_> = self.waiting.range(at(0)..=at(u64::MAX)).map(|(waiter, _)| *waiter).collect();
+        let waiting: Vec<_> = self
+            .waiting
+            .range(at(0)..=at(u64::MAX))
+            .map(|(waiter, _)| *waiter)
+            .collect();
         for waiter in waiting {
             self.done(waiter);
         }
@@ -98,7 +102,11 @@ impl Hub {
     }
 
     fn repeat(&mut self, request: &OpenRequest, id: OpenId) -> Result<Granted, NtStatus> {
-        let open = self.tables.opens.get(&id).ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
+        let open = self
+            .tables
+            .opens
+            .get(&id)
+            .ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
         if open.info.connection.is_some() && open.info.session != request.session {
             // smb2.replay.durable-reconnect-replay2.
             return Err(NtStatus::DUPLICATE_OBJECTID);
@@ -114,13 +122,21 @@ impl Hub {
         // The response tells what was asked for, if more is held (smb2.replay.replay-dhv2-oplock2).
         let oplock = level_of(open.oplock.state & state_of(request.oplock));
         let caches_handle = lease.is_some() || oplock == OplockLevel::Batch;
-        let durable = open.durable.as_ref().filter(|_| caches_handle).map(Durability::grant);
+        let durable = open
+            .durable
+            .as_ref()
+            .filter(|_| caches_handle)
+            .map(Durability::grant);
         if open.info.connection.is_none() {
             self.adopt(id, request.connection, request.session, request.tree);
         }
         Ok(Granted {
             open: id,
-            oplock: if lease.is_some() { OplockLevel::Lease } else { oplock },
+            oplock: if lease.is_some() {
+                OplockLevel::Lease
+            } else {
+                oplock
+            },
             lease: lease.and_then(|name| self.leases.granted(name, request.lease.as_ref())),
             durable: durable.filter(|grant| matches!(grant, DurableGrant::V2(_))),
             replayed: true,

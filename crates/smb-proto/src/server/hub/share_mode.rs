@@ -15,9 +15,8 @@ const WRITES: AccessMask = AccessMask(AccessMask::WRITE_DATA.0 | AccessMask::APP
 /// Rights that break no lease: those of [MS-FSA] 2.1.4.12, and on Windows READ_CONTROL (smb2.lease.statopen4).
 const LEASE_STAT: AccessMask = AccessMask(OPLOCK_STAT.0 | AccessMask::READ_CONTROL.0);
 /// Rights that break no oplock (smb2.oplock.statopen1).
-const OPLOCK_STAT: AccessMask = AccessMask(
-    AccessMask::READ_ATTRIBUTES.0 | AccessMask::WRITE_ATTRIBUTES.0 | AccessMask::SYNCHRONIZE.0,
-);
+const OPLOCK_STAT: AccessMask =
+    AccessMask(AccessMask::READ_ATTRIBUTES.0 | AccessMask::WRITE_ATTRIBUTES.0 | AccessMask::SYNCHRONIZE.0);
 
 impl Mode {
     /// Whether the two may not be open together. Whoever neither reads, writes nor deletes is in nobody's way.

@@ -108,7 +108,9 @@ impl Base {
     }
 
     pub(super) fn stream_mut(&mut self, name: Option<&Text>) -> Option<&mut Stream> {
-        self.streams.iter_mut().find(|stream| stream.name.as_ref() == name)
+        self.streams
+            .iter_mut()
+            .find(|stream| stream.name.as_ref() == name)
     }
 }
 
@@ -204,7 +206,11 @@ impl Tables {
     }
 
     /// Opens whose path, in upper case, lies beneath the folder's.
-    pub(super) fn beneath(&self, share_id: u32, folder: &Text) -> impl Iterator<Item = OpenId> + '_ {
+    pub(super) fn beneath<'a>(
+        &'a self,
+        share_id: u32,
+        folder: &Text,
+    ) -> impl Iterator<Item = OpenId> + use<'a> {
         let (low, high) = beneath_bounds(share_id, folder);
         let range = self.paths.range((Bound::Excluded(low), Bound::Excluded(high)));
         range.flat_map(|(_, set)| set.iter().copied())
@@ -236,7 +242,10 @@ const SEPARATOR: u16 = b'\\' as u16;
 /// What lies strictly between is beneath the folder (the root is the empty path, and beneath itself is nothing).
 fn beneath_bounds(share_id: u32, folder: &Text) -> ((u32, Text), (u32, Text)) {
     if folder.is_empty() {
-        return ((share_id, Text::default()), (share_id.saturating_add(1), Text::default()));
+        return (
+            (share_id, Text::default()),
+            (share_id.saturating_add(1), Text::default()),
+        );
     }
     let with = |unit| {
         let units = folder.units().iter().copied().chain([unit]).collect();

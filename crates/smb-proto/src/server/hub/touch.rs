@@ -21,8 +21,6 @@ pub enum Touch {
     /// Another file takes its name; if it is still open afterwards, that is `STATUS_ACCESS_DENIED`
     /// (smb2.lease.v2_rename_target_overwrite).
     Replace,
-    /// An entry of this folder comes, goes or changes, by an open whose parent lease spares it.
-    Entries,
 }
 
 /// Whether it may be done.
@@ -48,16 +46,21 @@ impl Hub {
         waiter: WaiterId,
     ) -> TouchOutcome {
         // Mostly nobody else is there.
-        let alone = self.tables.stream(file).is_none_or(|stream| match (&stream.opens[..], open) {
-            ([], _) => true,
-            ([only], Some(open)) => *only == open && why != Touch::Write,
-            _ => false,
-        });
+        let alone = self
+            .tables
+            .stream(file)
+            .is_none_or(|stream| match (&stream.opens[..], open) {
+                ([], _) => true,
+                ([only], Some(open)) => *only == open && why != Touch::Write,
+                _ => false,
+            });
         if alone {
             return TouchOutcome::Ready;
         }
         self.unwait(waiter);
-        let actor = open.and_then(|open| self.tables.opens.get(&open)).map(Self::holder);
+        let actor = open
+            .and_then(|open| self.tables.opens.get(&open))
+            .map(Self::holder);
         match why {
             Touch::Read => self.demand(now_ms, actor, file, W, waiter),
             Touch::Rename | Touch::Delete | Touch::Replace => self.demand(now_ms, actor, file, H, waiter),
@@ -67,10 +70,6 @@ impl Hub {
                     self.disappoint_readers(now_ms, actor, file);
                 }
                 outcome
-            }
-            Touch::Entries => {
-                self.disappoint_readers(now_ms, actor, file);
-                TouchOutcome::Ready
             }
         }
     }
@@ -103,7 +102,7 @@ impl Hub {
         let mut waits = Vec::new();
         for holder in self.holders(file, actor) {
             let state = self.caching(holder).map_or(NONE, |caching| caching.state);
-            if !state.intersects(demanded) || self.purge_absent(now_ms, holder) {
+            if !state.intersects(demanded) || self.purge_absent(holder) {
                 continue;
             }
             self.take_back(now_ms, holder, valid(state.without(demanded)));

@@ -41,7 +41,10 @@ impl Waits {
 
     fn of_connection(&self, connection: ConnectionId) -> Vec<WaiterId> {
         let at = |request| WaiterId { connection, request };
-        self.0.range(at(0)..=at(u64::MAX)).map(|(waiter, _)| *waiter).collect()
+        self.0
+            .range(at(0)..=at(u64::MAX))
+            .map(|(waiter, _)| *waiter)
+            .collect()
     }
 }
 
@@ -68,7 +71,9 @@ impl Hub {
         }
         match &wait {
             Wait::Breaks { base, .. } => {
-                let base = self.tables.bases.entry(*base).or_default();
+                let Some(base) = self.tables.bases.get_mut(base) else {
+                    return false;
+                };
                 base.waiters.insert(waiter);
             }
             Wait::Lock(lock) => {

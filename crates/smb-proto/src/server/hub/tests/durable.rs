@@ -1,0 +1,582 @@
+//! Durable opens and repeated creates ([MS-SMB2] 3.3.5.9.6 to 3.3.5.9.12), as smb2.durable-open, durable-v2-open and replay have them.
+
+use super::*;
+use crate::wire::create_context::DurableResponseV2;
+use crate::wire::lock::{LockElement, LockFlags};
+
+fn v2(guid: u8) -> DurableWish {
+    DurableWish::V2 {
+        create_guid: client(guid),
+        timeout_ms: u32::MAX,
+    }
+}
+
+impl World {
+    /// A batch oplock, durable in the second version.
+    fn durable(&mut self, guid: u8) -> OpenRequest {
+        OpenRequest {
+            durable: Some(v2(guid)),
+            ..self.oplocked(OplockLevel::Batch)
+        }
+    }
+
+    /// A request of another client.
+    fn stranger(&mut self) -> OpenRequest {
+        OpenRequest {
+            connection: ConnectionId(2),
+            session: SessionId(2),
+            client: client(2),
+            ..self.request()
+        }
+    }
+
+    fn lose(&mut self) -> Vec<Closed> {
+        self.hub.disconnect(self.now_ms, ConnectionId(1), &[])
+    }
+}
+
+/// The client comes back on another connection.
+fn back(open: OpenId, guid: Option<u8>) -> ReconnectRequest {
+    ReconnectRequest {
+        file_id: open.file_id(),
+        create_guid: guid.map(client),
+        lease: None,
+        path: "Folder\\FILE".into(),
+        share_id: 1,
+        connection: ConnectionId(3),
+        session: SessionId(3),
+        tree: TreeId(3),
+        client: client(1),
+        user: Arc::from("user"),
+        channel_sequence: 0,
+    }
+}
+
+const MISSING: Result<Granted, NtStatus> = Err(NtStatus::OBJECT_NAME_NOT_FOUND);
+
+/// smb2.durable-open.open-oplock, open-lease, smb2.durable-v2-open.create-blob.
+#[test]
+fn what_is_durable() {
+    for (request, expected) in [
+        (
+            OpenRequest {
+                oplock: OplockLevel::Batch,
+                ..world().request()
+            },
+            true,
+        ),
+        (
+            OpenRequest {
+                oplock: OplockLevel::Exclusive,
+                ..world().request()
+            },
+            false,
+        ),
+        (
+            OpenRequest {
+                oplock: OplockLevel::LevelII,
+                ..world().request()
+            },
+            false,
+        ),
+        (
+            OpenRequest {
+                lease: Some(lease(1, RWH)),
+                ..world().request()
+            },
+            true,
+        ),
+        (
+            OpenRequest {
+                lease: Some(lease(1, RH)),
+                ..world().request()
+            },
+            true,
+        ),
+        (
+            OpenRequest {
+                lease: Some(lease(1, RW)),
+                ..world().request()
+            },
+            false,
+        ),
+        (
+            OpenRequest {
+                lease: Some(lease(1, R)),
+                ..world().request()
+            },
+            false,
+        ),
+        (
+            OpenRequest {
+                lease: Some(lease_v2(1, RH, 0)),
+                directory: true,
+                ..world().request()
+            },
+            false,
+        ),
+    ] {
+        let mut world = world();
+        let v1 = OpenRequest {
+            durable: Some(DurableWish::V1),
+            ..request.clone()
+        };
+        let granted = world.open(&v1);
+        assert_eq!(
+            granted.durable,
+            expected.then_some(DurableGrant::V1),
+            "{request:?}"
+        );
+        world.close(granted.open);
+        let v2 = OpenRequest {
+            durable: Some(v2(7)),
+            ..request
+        };
+        let granted = world.open(&v2);
+        let response = DurableResponseV2 {
+            timeout_ms: 300_000,
+            flags: Default::default(),
+        };
+        assert_eq!(granted.durable, expected.then_some(DurableGrant::V2(response)));
+        world.close(granted.open);
+        world.assert_empty();
+    }
+}
+
+/// smb2.durable-v2-open.reopen1, reopen2, reopen2b, reopen2c.
+#[test]
+fn coming_back() {
+    let mut world = world();
+    let request = world.durable(7);
+    let open = world.open(&request).open;
+    assert_eq!(world.hub.reconnect(&back(open, Some(7))), MISSING, "not lost yet");
+    assert_eq!(world.lose(), []);
+    assert_eq!(world.hub.info(open).unwrap().connection, None);
+    assert_eq!(world.hub.reconnect(&back(open, Some(8))), MISSING);
+    let thief = ReconnectRequest {
+        user: Arc::from("thief"),
+        ..back(open, Some(7))
+    };
+    assert_eq!(world.hub.reconnect(&thief), Err(NtStatus::ACCESS_DENIED));
+    let leased = ReconnectRequest {
+        lease: Some(lease(1, R)),
+        ..back(open, Some(7))
+    };
+    assert_eq!(world.hub.reconnect(&leased), MISSING);
+    // For oplocks the client's guid and the name do not matter; the first version will do.
+    let request = ReconnectRequest {
+        client: client(9),
+        path: "".into(),
+        ..back(open, None)
+    };
+    let granted = world.hub.reconnect(&request).unwrap();
+    assert_eq!(
+        (granted.open, granted.oplock, granted.durable),
+        (open, OplockLevel::Batch, None)
+    );
+    assert_eq!(world.hub.info(open).unwrap().session, SessionId(3));
+    assert_eq!(world.hub.poll_timeout(), None);
+    assert_eq!(world.hub.disconnect(0, ConnectionId(3), &[]), []);
+    world.hub.reconnect(&back(open, Some(7))).unwrap();
+    world.close(open);
+    let v1 = OpenRequest {
+        durable: Some(DurableWish::V1),
+        ..world.oplocked(OplockLevel::Batch)
+    };
+    let open = world.open(&v1).open;
+    world.lose();
+    assert_eq!(world.hub.reconnect(&back(open, Some(7))), MISSING);
+    world.hub.reconnect(&back(open, None)).unwrap();
+    world.close(open);
+    world.assert_empty();
+}
+
+/// smb2.durable-v2-open.reopen2-lease, reopen1a-lease.
+#[test]
+fn coming_back_for_a_lease() {
+    let mut world = world();
+    let request = OpenRequest {
+        lease: Some(lease_v2(1, RWH, 5)),
+        ..world.durable(7)
+    };
+    let open = world.open(&request).open;
+    world.lose();
+    assert_eq!(world.hub.reconnect(&back(open, Some(7))), MISSING);
+    let with = |number| ReconnectRequest {
+        lease: Some(lease(number, NONE)),
+        ..back(open, Some(7))
+    };
+    assert_eq!(world.hub.reconnect(&with(2)), MISSING);
+    let other = ReconnectRequest {
+        client: client(2),
+        ..with(1)
+    };
+    assert_eq!(world.hub.reconnect(&other), MISSING);
+    let elsewhere = ReconnectRequest {
+        path: "other".into(),
+        ..with(1)
+    };
+    assert_eq!(world.hub.reconnect(&elsewhere), Err(NtStatus::INVALID_PARAMETER));
+    let granted = world.hub.reconnect(&with(1)).unwrap();
+    assert_eq!((state(&granted), epoch(&granted)), (RWH, 6));
+    world.close(open);
+    world.assert_empty();
+}
+
+/// Time is up ([MS-SMB2] 3.3.6.2), and what was to be deleted is.
+#[test]
+fn staying_away() {
+    let mut world = world();
+    let request = OpenRequest {
+        delete_on_close: true,
+        ..world.durable(7)
+    };
+    let open = world.open(&request).open;
+    world.lose();
+    assert_eq!(world.hub.poll_timeout(), Some(world.now_ms + 300_000));
+    world.hub.handle_timeout(world.now_ms + 300_000);
+    let [Event::Expired(closed)] = &world.events()[..] else {
+        panic!();
+    };
+    assert_eq!(closed.open, open);
+    assert_eq!(closed.delete.as_ref().unwrap().file, file(1));
+    world.assert_empty();
+}
+
+/// smb2.durable-open.delete_on_close1: who finds it in the way has it deleted first.
+#[test]
+fn the_way_is_cleared() {
+    let mut world = world();
+    let request = OpenRequest {
+        delete_on_close: true,
+        ..world.durable(7)
+    };
+    world.open(&request);
+    world.lose();
+    let other = world.stranger();
+    world.waits(&other);
+    let events = world.events();
+    let [Event::Expired(closed), Event::Wake(waiter)] = &events[..] else {
+        panic!("{events:?}");
+    };
+    assert!(closed.delete.is_some() && *waiter == other.waiter);
+    let open = world.open(&other).open;
+    world.close(open);
+    world.assert_empty();
+}
+
+/// smb2.durable-v2-open.keep-disconnected-*, purge-disconnected-*.
+#[test]
+fn what_stands_in_the_way_goes() {
+    let lease_of = |state| Some(lease(2, state));
+    for (held, other, stays) in [
+        (
+            RH,
+            OpenRequest {
+                access: STAT,
+                ..world().request()
+            },
+            true,
+        ),
+        (
+            RH,
+            OpenRequest {
+                lease: lease_of(RH),
+                ..world().request()
+            },
+            true,
+        ),
+        (
+            RH,
+            OpenRequest {
+                lease: lease_of(RWH),
+                ..world().request()
+            },
+            true,
+        ),
+        (
+            RWH,
+            OpenRequest {
+                access: STAT,
+                ..world().request()
+            },
+            true,
+        ),
+        (
+            RWH,
+            OpenRequest {
+                lease: lease_of(RWH),
+                ..world().request()
+            },
+            false,
+        ),
+        (
+            RWH,
+            OpenRequest {
+                lease: lease_of(RH),
+                ..world().request()
+            },
+            false,
+        ),
+        (
+            RH,
+            OpenRequest {
+                share_access: ALONE,
+                ..world().request()
+            },
+            false,
+        ),
+        (
+            RH,
+            OpenRequest {
+                overwrites: true,
+                ..world().request()
+            },
+            false,
+        ),
+    ] {
+        let mut world = world();
+        let request = OpenRequest {
+            lease: Some(lease(1, held)),
+            ..world.durable(7)
+        };
+        let open = world.open(&request).open;
+        world.lose();
+        let other = OpenRequest {
+            waiter: WaiterId {
+                connection: ConnectionId(2),
+                request: 99,
+            },
+            ..other
+        };
+        let other = OpenRequest {
+            connection: ConnectionId(2),
+            session: SessionId(2),
+            client: client(2),
+            ..other
+        };
+        let granted = world.open(&other);
+        if other.lease.is_some() {
+            let alone = if stays { RH } else { RWH };
+            assert_eq!(state(&granted), alone & other.lease.unwrap().state);
+        }
+        assert_eq!(world.hub.info(open).is_some(), stays, "{held:?} {other:?}");
+        assert_eq!(
+            world.events().len(),
+            usize::from(!stays),
+            "told if it goes, nothing else"
+        );
+    }
+    // purge-disconnected-rh-with-write, -rename.
+    for why in [Touch::Write, Touch::Rename] {
+        let mut world = world();
+        let request = OpenRequest {
+            lease: Some(lease(1, RH)),
+            ..world.durable(7)
+        };
+        let open = world.open(&request).open;
+        let other = world.stranger();
+        let other = world.open(&other).open;
+        world.lose();
+        let waiter = world.waiter();
+        let outcome = world.hub.touch(0, Some(other), &file(1), why, waiter);
+        assert_eq!((outcome, world.hub.info(open)), (TouchOutcome::Ready, None));
+    }
+}
+
+/// smb2.durable-open.lock-oplock, lock-noW-lease; and breaks under way, deletion pending, oplocks lost.
+#[test]
+fn what_does_not_survive() {
+    let lock = LockElement {
+        offset: 0,
+        length: 1,
+        flags: LockFlags::EXCLUSIVE_LOCK,
+    };
+    for (asked, locks, breaks, deletes, survives) in [
+        (RWH, false, false, false, true),
+        (RWH, true, false, false, true),
+        (RH, false, false, false, true),
+        (RH, true, false, false, false),
+        (RWH, false, true, false, false),
+        (RWH, false, false, true, false),
+    ] {
+        let mut world = world();
+        let request = OpenRequest {
+            lease: Some(lease(1, asked)),
+            ..world.durable(7)
+        };
+        let open = world.open(&request).open;
+        if locks {
+            let waiter = world.waiter();
+            assert_eq!(
+                world.hub.lock(0, open, &[lock], None, waiter),
+                LockOutcome::Granted
+            );
+        }
+        let other = world.stranger();
+        if breaks {
+            let other = OpenRequest {
+                waiter: WaiterId {
+                    connection: ConnectionId(2),
+                    request: 5,
+                },
+                ..other
+            };
+            world.waits(&other);
+        }
+        world.hub.set_delete_pending(open, deletes).unwrap();
+        assert_eq!(world.lose().is_empty(), survives, "{asked:?}");
+        assert_eq!(world.hub.info(open).is_some(), survives);
+        let woken = world.events().iter().any(|event| matches!(event, Event::Wake(_)));
+        assert_eq!(woken, breaks);
+    }
+}
+
+/// smb2.durable-open.reopen3, reopen4; other channels of the session.
+#[test]
+fn trees_sessions_and_channels() {
+    let mut world = world();
+    let request = world.durable(7);
+    let open = world.open(&request).open;
+    assert_eq!(
+        world
+            .hub
+            .disconnect(0, ConnectionId(1), &[(SessionId(1), ConnectionId(4))]),
+        []
+    );
+    assert_eq!(world.hub.info(open).unwrap().connection, Some(ConnectionId(4)));
+    assert_eq!(world.hub.end_session(0, SessionId(1)), []);
+    world.hub.reconnect(&back(open, Some(7))).unwrap();
+    assert_eq!(world.hub.end_tree(SessionId(3), TreeId(3)).len(), 1);
+    world.assert_empty();
+}
+
+/// smb2.replay.replay-dhv2-oplock1 to 3, replay-twice-durable, replay6.
+#[test]
+fn repeated_creates() {
+    let mut world = world();
+    let request = OpenRequest {
+        share_access: ALONE,
+        ..world.durable(7)
+    };
+    let first = world.open(&request);
+    let again = OpenRequest {
+        replay: true,
+        ..world.durable(7)
+    };
+    assert_eq!(
+        world.open(&again),
+        Granted {
+            replayed: true,
+            ..first.clone()
+        }
+    );
+    assert_eq!(world.refused(&request), NtStatus::DUPLICATE_OBJECTID);
+    let other_level = OpenRequest {
+        oplock: OplockLevel::None,
+        ..again.clone()
+    };
+    let granted = world.open(&other_level);
+    assert_eq!((granted.oplock, granted.durable), (OplockLevel::None, None));
+    assert_eq!(world.hub.oplock(first.open), Some(OplockLevel::Batch));
+    let with_lease = OpenRequest {
+        lease: Some(lease(1, RH)),
+        ..again.clone()
+    };
+    assert_eq!(world.refused(&with_lease), NtStatus::ACCESS_DENIED);
+    let other_session = OpenRequest {
+        session: SessionId(2),
+        ..again.clone()
+    };
+    assert_eq!(world.refused(&other_session), NtStatus::DUPLICATE_OBJECTID);
+    assert_eq!(world.events(), []);
+    // durable-reconnect-replay1: it finds the open again, too.
+    world.lose();
+    let on_another = OpenRequest {
+        session: SessionId(2),
+        connection: ConnectionId(2),
+        ..again.clone()
+    };
+    assert_eq!(world.open(&on_another).open, first.open);
+    assert_eq!(
+        world.hub.info(first.open).unwrap().connection,
+        Some(ConnectionId(2))
+    );
+    // Once it is used, the create is history.
+    let ticket = world.hub.check_sequence(first.open, 0, false, false).unwrap();
+    world.hub.end_request(ticket);
+    world.waits(&on_another);
+    world.close(first.open);
+    let second = world.open(&on_another).open;
+    assert_ne!(second, first.open);
+    world.close(second);
+    world.assert_empty();
+}
+
+/// smb2.replay.replay-dhv2-lease1, lease3.
+#[test]
+fn repeated_creates_with_leases() {
+    let mut world = world();
+    let request = OpenRequest {
+        lease: Some(lease(1, RH)),
+        ..world.durable(7)
+    };
+    let first = world.open(&request).open;
+    let upgrade = world.leased(1, RWH);
+    world.open(&upgrade);
+    let again = OpenRequest {
+        replay: true,
+        ..request.clone()
+    };
+    let granted = world.open(&again);
+    assert_eq!((granted.open, state(&granted)), (first, RWH));
+    let other_key = OpenRequest {
+        lease: Some(lease(2, RH)),
+        ..again
+    };
+    assert_eq!(world.refused(&other_key), NtStatus::ACCESS_DENIED);
+}
+
+/// smb2.replay.dhv2-pending1n-vs-oplock-sane: the first is on its way.
+#[test]
+fn creates_repeated_too_early() {
+    let mut world = world();
+    let holder = world.stranger();
+    let holder = OpenRequest {
+        oplock: OplockLevel::Batch,
+        ..holder
+    };
+    let holder = world.open(&holder).open;
+    let request = world.durable(7);
+    world.waits(&request);
+    let again = OpenRequest {
+        replay: true,
+        ..world.durable(7)
+    };
+    assert_eq!(world.refused(&again), NtStatus::FILE_NOT_AVAILABLE);
+    let same = world.durable(7);
+    assert_eq!(world.refused(&same), NtStatus::DUPLICATE_OBJECTID);
+    world.events();
+    world.close(holder);
+    assert_eq!(world.woken(), [request.waiter]);
+    assert_eq!(
+        world.refused(&again),
+        NtStatus::FILE_NOT_AVAILABLE,
+        "woken, not done"
+    );
+    let open = world.open(&request).open;
+    assert_eq!(world.open(&again).open, open);
+    world.close(open);
+    // One that is cancelled is forgotten.
+    let request = OpenRequest {
+        oplock: OplockLevel::Batch,
+        ..world.stranger()
+    };
+    let holder = world.open(&request).open;
+    let request = world.durable(7);
+    world.waits(&request);
+    world.hub.forget(request.waiter);
+    world.close(holder);
+    world.events();
+    world.assert_empty();
+}

@@ -1,0 +1,584 @@
+//! Random use against what is plain to see: a list of opens and a list of locks.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::server::hub::caching::{H, W};
+use crate::server::hub::share_mode::is_oplock_stat;
+use crate::server::hub::wait::Wait;
+use crate::wire::lock::{LockElement, LockFlags};
+
+/// One step.
+#[derive(Clone, Debug)]
+enum Step {
+    Open {
+        client: u8,
+        file: u64,
+        stream: bool,
+        access: u8,
+        share: u32,
+        caching: u8,
+        durable: u8,
+        overwrites: bool,
+        delete_on_close: bool,
+    },
+    Close(u8),
+    Lock {
+        open: u8,
+        offset: u64,
+        length: u64,
+        exclusive: bool,
+        waits: bool,
+    },
+    Unlock(u8),
+    Acknowledge {
+        which: u8,
+        kept: u32,
+    },
+    Touch {
+        open: u8,
+        why: u8,
+    },
+    Delete(u8),
+    Disconnect(u8),
+    Reconnect(u8),
+    Forget(u8),
+    Pass(u16),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let open = (
+        0..3_u8,
+        0..2_u64,
+        0..4_u8,
+        0..6_u8,
+        0..16_u32,
+        0..12_u8,
+        any::<(u8, u8)>(),
+    )
+        .prop_map(
+            |(client, file, stream, access, share, caching, (flags, durable))| Step::Open {
+                client,
+                file,
+                stream: stream == 0,
+                access,
+                // Mostly shared.
+                share: if share > 7 { 7 } else { share },
+                caching,
+                durable: durable % 3,
+                overwrites: flags % 8 == 0,
+                delete_on_close: flags % 16 == 1,
+            },
+        );
+    let lock = (any::<u8>(), 0..6_u64, 0..4_u64, any::<(bool, bool)>()).prop_map(
+        |(open, offset, length, (exclusive, waits))| Step::Lock {
+            open,
+            offset,
+            length,
+            exclusive,
+            waits,
+        },
+    );
+    prop_oneof![
+        6 => open,
+        3 => any::<u8>().prop_map(Step::Close),
+        4 => lock,
+        2 => any::<u8>().prop_map(Step::Unlock),
+        4 => (any::<u8>(), 0..8_u32).prop_map(|(which, kept)| Step::Acknowledge { which, kept }),
+        2 => (any::<u8>(), 0..5_u8).prop_map(|(open, why)| Step::Touch { open, why }),
+        1 => any::<u8>().prop_map(Step::Delete),
+        1 => any::<u8>().prop_map(Step::Disconnect),
+        1 => any::<u8>().prop_map(Step::Reconnect),
+        1 => any::<u8>().prop_map(Step::Forget),
+        1 => any::<u16>().prop_map(Step::Pass),
+    ]
+}
+
+/// A request put aside.
+#[derive(Clone, Debug)]
+enum Parked {
+    Open(Box<OpenRequest>),
+    Lock(OpenId, LockElement),
+    Touch(OpenId, FileKey, Touch),
+}
+
+/// What is plain to see.
+struct Model {
+    world: World,
+    opens: BTreeMap<OpenId, OpenInfo>,
+    locks: Vec<(OpenId, LockElement)>,
+    parked: BTreeMap<WaiterId, Parked>,
+    breaks: Vec<BreakNotification>,
+}
+
+fn element(offset: u64, length: u64, flags: LockFlags) -> LockElement {
+    LockElement {
+        offset,
+        length,
+        flags,
+    }
+}
+
+impl Model {
+    fn nth(&self, number: u8) -> Option<OpenId> {
+        let count = self.opens.len().max(1);
+        self.opens.keys().nth(usize::from(number) % count).copied()
+    }
+
+    fn request(&mut self, step: &Step) -> Option<OpenRequest> {
+        let Step::Open {
+            client: who,
+            file: index,
+            stream: named,
+            access,
+            share,
+            caching,
+            durable,
+            overwrites,
+            delete_on_close,
+        } = *step
+        else {
+            return None;
+        };
+        let base = self.world.request();
+        let connection = ConnectionId(u64::from(who));
+        let accesses = [
+            STAT,
+            READ,
+            AccessMask::WRITE_DATA,
+            AccessMask::DELETE,
+            AccessMask::FILE_ALL,
+            AccessMask::READ_CONTROL,
+        ];
+        let states = [NONE, R, RH, RW, RWH];
+        let levels = [
+            OplockLevel::None,
+            OplockLevel::LevelII,
+            OplockLevel::Exclusive,
+            OplockLevel::Batch,
+        ];
+        let leased = usize::from(caching)
+            .checked_sub(4)
+            .and_then(|state| states.get(state));
+        // A key names one file.
+        let number = 1 + who * 8 + u8::try_from(index).unwrap() * 2 + u8::from(named);
+        Some(OpenRequest {
+            file: if named { stream(index, "S") } else { file(index) },
+            path: format!("file{index}").as_str().into(),
+            connection,
+            session: SessionId(u64::from(who)),
+            client: client(who),
+            waiter: WaiterId {
+                connection,
+                ..base.waiter
+            },
+            access: accesses[usize::from(access)],
+            share_access: ShareAccess(share),
+            oplock: levels[usize::from(caching) % 4],
+            lease: leased.map(|state| lease(number, *state)),
+            durable: match durable {
+                0 => None,
+                1 => Some(DurableWish::V1),
+                _ => Some(DurableWish::V2 {
+                    create_guid: Guid(u128::from(base.waiter.request).to_le_bytes()),
+                    timeout_ms: 5000,
+                }),
+            },
+            overwrites,
+            delete_on_close,
+            ..base
+        })
+    }
+
+    fn denied(&self, request: &OpenRequest) -> bool {
+        let mut access = request.access;
+        if request.overwrites {
+            access |= AccessMask::WRITE_DATA;
+        }
+        let denies = |(access, share): (AccessMask, ShareAccess),
+                      (other, shares): (AccessMask, ShareAccess)| {
+            let needs = |access: AccessMask| {
+                u32::from(access.0 & 0x21 != 0)
+                    | u32::from(access.0 & 6 != 0) * 2
+                    | u32::from(access.0 & 0x1_0000 != 0) * 4
+            };
+            let (one, two) = (needs(access), needs(other));
+            one != 0 && two != 0 && (one & !shares.0 != 0 || two & !share.0 != 0)
+        };
+        // Those that made way are gone, though that was not said yet.
+        let hub = &self.world.hub;
+        let same = self
+            .opens
+            .values()
+            .filter(|info| info.file == request.file && hub.info(info.id).is_some());
+        let mut same = same.map(|info| (info.access, info.share_access));
+        same.any(|other| denies((access, request.share_access), other))
+    }
+
+    fn run_open(&mut self, request: OpenRequest) {
+        match self.world.outcome(&request) {
+            OpenOutcome::Granted(granted) => {
+                assert!(!self.denied(&request), "denied by another: {request:?}");
+                let info = self.world.hub.info(granted.open).unwrap().clone();
+                assert!(self.opens.insert(granted.open, info).is_none());
+            }
+            OpenOutcome::Refused(NtStatus::DELETE_PENDING) => {
+                assert!(self.world.hub.delete_pending(&request.file));
+            }
+            OpenOutcome::Refused(NtStatus::SHARING_VIOLATION) => {
+                let other = self.opens.values().any(|info| {
+                    info.file.index == request.file.index && info.file.stream != request.file.stream
+                });
+                assert!(self.denied(&request) || other, "nobody denies {request:?}");
+            }
+            OpenOutcome::Refused(status) => panic!("{status}"),
+            OpenOutcome::Wait => {
+                self.parked
+                    .insert(request.waiter, Parked::Open(Box::new(request)));
+            }
+        }
+    }
+
+    fn run_lock(&mut self, open: OpenId, element: LockElement, waiter: WaiterId) {
+        match self
+            .world
+            .hub
+            .lock(self.world.now_ms, open, &[element], None, waiter)
+        {
+            LockOutcome::Granted => self.locks.push((open, element)),
+            LockOutcome::Wait => {
+                self.parked.insert(waiter, Parked::Lock(open, element));
+            }
+            LockOutcome::Refused(status) => {
+                assert!(
+                    matches!(status, NtStatus::LOCK_NOT_GRANTED | NtStatus::FILE_CLOSED),
+                    "{status}"
+                );
+            }
+        }
+    }
+
+    fn run_touch(&mut self, open: OpenId, file: FileKey, why: Touch, waiter: WaiterId) {
+        let outcome = self
+            .world
+            .hub
+            .touch(self.world.now_ms, Some(open), &file, why, waiter);
+        if outcome == TouchOutcome::Wait {
+            self.parked.insert(waiter, Parked::Touch(open, file, why));
+        }
+    }
+
+    fn gone(&mut self, closed: &Closed) {
+        assert!(self.opens.remove(&closed.open).is_some());
+        self.locks.retain(|(open, _)| *open != closed.open);
+        let same = |info: &&OpenInfo| info.file.index == closed.file.index;
+        if let Some(delete) = &closed.delete {
+            let mut left = self.opens.values().filter(same);
+            assert!(left.all(|info| delete.file.stream.is_some() && info.file.stream != delete.file.stream));
+        }
+    }
+
+    fn waiter_of(&mut self, open: OpenId) -> WaiterId {
+        let connection = self.world.hub.info(open).and_then(|info| info.connection);
+        WaiterId {
+            connection: connection.unwrap_or(ConnectionId(0)),
+            ..self.world.waiter()
+        }
+    }
+
+    fn run(&mut self, step: &Step) {
+        match *step {
+            Step::Open { .. } => {
+                if let Some(request) = self.request(step) {
+                    self.run_open(request);
+                }
+            }
+            Step::Close(which) => {
+                if let Some(open) = self.nth(which) {
+                    let closed = self.world.close(open);
+                    self.gone(&closed);
+                }
+            }
+            Step::Lock {
+                open,
+                offset,
+                length,
+                exclusive,
+                waits,
+            } => {
+                if let Some(open) = self.nth(open) {
+                    let kind = if exclusive {
+                        LockFlags::EXCLUSIVE_LOCK
+                    } else {
+                        LockFlags::SHARED_LOCK
+                    };
+                    let flags = if waits {
+                        kind
+                    } else {
+                        kind | LockFlags::FAIL_IMMEDIATELY
+                    };
+                    let waiter = self.waiter_of(open);
+                    self.run_lock(open, element(offset, length, flags), waiter);
+                }
+            }
+            Step::Unlock(which) => self.unlock(which),
+            Step::Acknowledge { which, kept } => self.acknowledge(which, LeaseState(kept)),
+            Step::Touch { open, why } => {
+                if let Some(open) = self.nth(open) {
+                    let whys = [
+                        Touch::Read,
+                        Touch::Write,
+                        Touch::Rename,
+                        Touch::Delete,
+                        Touch::Replace,
+                    ];
+                    let file = self.opens[&open].file.clone();
+                    let waiter = self.waiter_of(open);
+                    self.run_touch(open, file, whys[usize::from(why)], waiter);
+                }
+            }
+            Step::Delete(which) => {
+                if let Some(open) = self.nth(which) {
+                    self.world.hub.set_delete_pending(open, which % 2 == 0).unwrap();
+                }
+            }
+            Step::Disconnect(which) => self.disconnect(ConnectionId(u64::from(which % 3))),
+            Step::Reconnect(which) => self.reconnect(which),
+            Step::Forget(which) => {
+                let count = self.parked.len().max(1);
+                if let Some(waiter) = self.parked.keys().nth(usize::from(which) % count).copied() {
+                    self.parked.remove(&waiter);
+                    self.world.hub.forget(waiter);
+                }
+            }
+            Step::Pass(time) => {
+                self.world.now_ms += u64::from(time);
+                self.world.hub.handle_timeout(self.world.now_ms);
+            }
+        }
+        self.settle();
+    }
+
+    fn unlock(&mut self, which: u8) {
+        if self.locks.is_empty() {
+            return;
+        }
+        let (open, held) = self.locks[usize::from(which) % self.locks.len()];
+        // Of equal ranges the exclusive one goes first.
+        let same = |(other, lock): &(OpenId, LockElement)| {
+            *other == open && (lock.offset, lock.length) == (held.offset, held.length)
+        };
+        let exclusive =
+            |one: &(OpenId, LockElement)| same(one) && one.1.flags.contains(LockFlags::EXCLUSIVE_LOCK);
+        let place = self
+            .locks
+            .iter()
+            .position(exclusive)
+            .or_else(|| self.locks.iter().position(same));
+        self.locks.remove(place.unwrap());
+        let waiter = self.world.waiter();
+        let unlock = element(held.offset, held.length, LockFlags::UNLOCK);
+        assert_eq!(
+            self.world.hub.lock(0, open, &[unlock], None, waiter),
+            LockOutcome::Granted
+        );
+    }
+
+    fn acknowledge(&mut self, which: u8, kept: LeaseState) {
+        if self.breaks.is_empty() {
+            return;
+        }
+        let which = usize::from(which) % self.breaks.len();
+        let now = self.world.now_ms;
+        match self.breaks.remove(which) {
+            BreakNotification::Oplock(order) => {
+                let open = OpenId::from_file_id(order.file_id).unwrap();
+                let _ = self.world.hub.oplock_break_ack(now, open, order.oplock_level);
+            }
+            BreakNotification::Lease(order) => {
+                let ack = LeaseBreak {
+                    lease_key: order.lease_key,
+                    lease_state: order.new_lease_state & kept,
+                };
+                let owner = client((order.lease_key.0[0] - 1) / 8);
+                let _ = self.world.hub.lease_break_ack(now, owner, &ack);
+            }
+        }
+    }
+
+    fn disconnect(&mut self, connection: ConnectionId) {
+        self.parked.retain(|waiter, _| waiter.connection != connection);
+        for closed in self.world.hub.disconnect(self.world.now_ms, connection, &[]) {
+            self.gone(&closed);
+        }
+    }
+
+    fn reconnect(&mut self, which: u8) {
+        let hub = &self.world.hub;
+        let absent: Vec<_> = self
+            .opens
+            .keys()
+            .filter(|open| hub.info(**open).unwrap().connection.is_none())
+            .collect();
+        if absent.is_empty() {
+            return;
+        }
+        let open = *absent[usize::from(which) % absent.len()];
+        let info = hub.info(open).unwrap().clone();
+        let key = hub.tables.opens[&open].lease.map(|name| name.key);
+        let outcome = self.world.hub.reconnect(&ReconnectRequest {
+            file_id: open.file_id(),
+            create_guid: None,
+            lease: key.map(|key| LeaseRequest {
+                key,
+                state: NONE,
+                v2: None,
+            }),
+            path: info.path,
+            share_id: info.share_id,
+            connection: ConnectionId(info.session.0),
+            session: info.session,
+            tree: info.tree,
+            client: info.client,
+            user: info.user,
+            channel_sequence: 0,
+        });
+        assert_eq!(outcome.map(|granted| granted.open), Ok(open));
+    }
+
+    /// Does what the events say, until there are none.
+    fn settle(&mut self) {
+        for _ in 0..10_000 {
+            let Some(event) = self.world.hub.poll_event() else {
+                return;
+            };
+            match event {
+                Event::Break(order) => {
+                    assert!(!order.connections.is_empty());
+                    self.breaks.push(order.notification);
+                }
+                Event::Expired(closed) => self.gone(&closed),
+                Event::NotifyReady { .. } => panic!("nobody watches"),
+                Event::Wake(waiter) => match self.parked.remove(&waiter) {
+                    Some(Parked::Open(request)) => self.run_open(*request),
+                    Some(Parked::Lock(open, element)) => self.run_lock(open, element, waiter),
+                    Some(Parked::Touch(open, file, why)) => self.run_touch(open, file, why, waiter),
+                    None => panic!("woken twice, or forgotten: {waiter:?}"),
+                },
+            }
+        }
+        panic!("no end");
+    }
+
+    /// The invariants of the module.
+    fn check(&self) {
+        let hub = &self.world.hub;
+        assert_eq!(hub.open_count(), self.opens.len());
+        for (number, (one, info)) in self.opens.iter().enumerate() {
+            let holder = Hub::holder(&hub.tables.opens[one]);
+            let writes = hub.caching(holder).unwrap().state.contains(W);
+            for (two, other) in self
+                .opens
+                .iter()
+                .skip(number + 1)
+                .filter(|(_, other)| other.file == info.file)
+            {
+                let mode = |open: &OpenId| hub.tables.opens[open].mode();
+                assert!(!mode(one).conflicts(mode(two)), "{info:?} {other:?}");
+                let other_holder = Hub::holder(&hub.tables.opens[two]);
+                let also = hub.caching(other_holder).unwrap().state.contains(W);
+                let stat =
+                    |info: &OpenInfo| is_oplock_stat(info.access) || info.access == AccessMask::READ_CONTROL;
+                if holder != other_holder {
+                    assert!(!(writes && also), "two cache writes");
+                    assert!(
+                        !(writes && !stat(other) || also && !stat(info)),
+                        "{info:?} {other:?}"
+                    );
+                }
+            }
+        }
+        for (number, (open, lock)) in self.locks.iter().enumerate() {
+            for (other, two) in &self.locks[number + 1..] {
+                let exclusive = |lock: &LockElement| lock.flags.contains(LockFlags::EXCLUSIVE_LOCK);
+                let bytes = |lock: &LockElement| lock.offset..lock.offset + lock.length;
+                let meet = bytes(lock).any(|byte| bytes(two).contains(&byte));
+                let excluded = exclusive(lock) && open != other || exclusive(two);
+                let same_file = self.opens[open].file == self.opens[other].file;
+                assert!(!(same_file && meet && excluded), "{lock:?} {two:?}");
+            }
+        }
+        self.check_waits();
+    }
+
+    fn check_waits(&self) {
+        let hub = &self.world.hub;
+        assert_eq!(hub.waiter_count(), self.parked.len());
+        for waiter in self.parked.keys() {
+            match hub.waits.get(*waiter).unwrap() {
+                Wait::Breaks { holders, .. } => {
+                    assert!(
+                        holders.iter().any(|holder| hub.is_breaking(*holder)),
+                        "waits for nothing"
+                    );
+                    let timed = |holder: &Holder| hub.due.contains_key(&Timer::Break(*holder));
+                    assert!(
+                        holders
+                            .iter()
+                            .all(|holder| !hub.is_breaking(*holder) || timed(holder))
+                    );
+                }
+                Wait::Lock(wanted) => {
+                    let file = &self.opens[&wanted.open].file;
+                    let stream = hub.tables.stream(file).unwrap();
+                    assert!(
+                        stream.locks.iter().any(|lock| lock.refuses(wanted)),
+                        "waits for nothing"
+                    );
+                }
+                Wait::Changes(_) => panic!(),
+            }
+        }
+        for open in self.opens.keys() {
+            let open = &hub.tables.opens[open];
+            if open.info.connection.is_none() {
+                assert!(hub.caching(Hub::holder(open)).unwrap().state.contains(H));
+            }
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn random_use(steps in proptest::collection::vec(step(), 1..120)) {
+        let mut model = Model {
+            world: world(),
+            opens: BTreeMap::new(),
+            locks: Vec::new(),
+            parked: BTreeMap::new(),
+            breaks: Vec::new(),
+        };
+        for step in &steps {
+            model.run(step);
+            model.check();
+        }
+        // Nobody answers any more, then everybody goes.
+        while let Some(due) = model.world.hub.poll_timeout() {
+            model.world.now_ms = due;
+            model.world.hub.handle_timeout(due);
+            model.settle();
+            model.check();
+        }
+        for connection in 0..3 {
+            model.disconnect(ConnectionId(connection));
+            model.settle();
+        }
+        while let Some(due) = model.world.hub.poll_timeout() {
+            model.world.hub.handle_timeout(due);
+            model.settle();
+        }
+        model.world.assert_empty();
+    }
+}

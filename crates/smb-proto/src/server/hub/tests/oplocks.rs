@@ -1,0 +1,200 @@
+//! Oplocks ([MS-SMB2] 3.3.5.22.1), as smb2.oplock has them.
+
+use super::*;
+use OplockLevel::{Batch, Exclusive, LevelII};
+
+/// smb2.oplock.exclusive1: nothing to give up, nothing to wait for.
+#[test]
+fn an_exclusive_oplock_does_not_yield_to_denied_opens() {
+    let mut world = world();
+    let request = OpenRequest {
+        share_access: ALONE,
+        ..world.oplocked(Exclusive)
+    };
+    assert_eq!(world.open(&request).oplock, Exclusive);
+    assert_eq!(world.refused(&request), NtStatus::SHARING_VIOLATION);
+    assert_eq!(world.oplock_breaks(), []);
+}
+
+/// smb2.oplock.batch1, batch2: it does, and then the open is denied; writing breaks the writer's own level II.
+#[test]
+fn a_batch_oplock_does() {
+    let mut world = world();
+    let request = OpenRequest {
+        share_access: ALONE,
+        ..world.oplocked(Batch)
+    };
+    let first = world.open(&request).open;
+    let other = world.request();
+    world.waits(&other);
+    assert_eq!(world.oplock_breaks(), [(first, LevelII)]);
+    world.hub.oplock_break_ack(0, first, LevelII).unwrap();
+    assert_eq!(world.woken(), [other.waiter]);
+    assert_eq!(world.refused(&other), NtStatus::SHARING_VIOLATION);
+    assert_eq!(world.refused(&other), NtStatus::SHARING_VIOLATION);
+    world.write(first);
+    assert_eq!(world.oplock_breaks(), [(first, OplockLevel::None)]);
+    // smb2.oplock.levelii500.
+    let outcome = world.hub.oplock_break_ack(0, first, OplockLevel::None);
+    assert_eq!(outcome, Err(NtStatus::INVALID_OPLOCK_PROTOCOL));
+}
+
+/// smb2.oplock.batch3, batch7: closing lets the other have it all.
+#[test]
+fn closing_is_an_answer() {
+    let mut world = world();
+    let request = OpenRequest {
+        share_access: ALONE,
+        ..world.oplocked(Batch)
+    };
+    let first = world.open(&request).open;
+    let other = world.oplocked(Batch);
+    world.waits(&other);
+    assert_eq!(world.oplock_breaks(), [(first, LevelII)]);
+    world.close(first);
+    assert_eq!(world.woken(), [other.waiter]);
+    assert_eq!(world.open(&other).oplock, Batch);
+}
+
+/// smb2.oplock.batch6, exclusive2, exclusive9, batch10, batch21.
+#[test]
+fn second_opens_share_level_ii() {
+    for (level, overwrites) in [
+        (Exclusive, false),
+        (Exclusive, true),
+        (Batch, false),
+        (Batch, true),
+    ] {
+        let mut world = world();
+        let request = world.oplocked(level);
+        let first = world.open(&request).open;
+        world.write(first);
+        assert_eq!(world.oplock_breaks(), [], "alone");
+        let left = if overwrites { OplockLevel::None } else { LevelII };
+        let other = OpenRequest {
+            overwrites,
+            ..world.oplocked(level)
+        };
+        world.waits(&other);
+        assert_eq!(world.oplock_breaks(), [(first, left)]);
+        world.hub.oplock_break_ack(0, first, left).unwrap();
+        assert_eq!(world.woken(), [other.waiter]);
+        let second = world.open(&other);
+        assert_eq!(second.oplock, LevelII);
+        world.write(second.open);
+        let mut expected = vec![(first, OplockLevel::None), (second.open, OplockLevel::None)];
+        if overwrites {
+            expected.remove(0);
+        }
+        assert_eq!(world.oplock_breaks(), expected);
+    }
+    let mut world = world();
+    let request = world.request();
+    world.open(&request);
+    let request = world.oplocked(Batch);
+    assert_eq!(world.open(&request).oplock, LevelII, "after an open without");
+}
+
+/// smb2.oplock.batch8, batch9a, exclusive4, statopen1.
+#[test]
+fn stat_opens() {
+    let mut world = world();
+    let stat = OpenRequest {
+        access: STAT,
+        ..world.oplocked(Batch)
+    };
+    let first = world.open(&stat);
+    assert_eq!(first.oplock, Batch);
+    assert_eq!(world.open(&stat).oplock, OplockLevel::None);
+    assert_eq!(world.oplock_breaks(), []);
+    for access in [AccessMask::READ_CONTROL, READ] {
+        let request = OpenRequest {
+            access,
+            ..world.request()
+        };
+        world.waits(&request);
+    }
+    assert_eq!(world.oplock_breaks(), [(first.open, LevelII)]);
+    // smb2.oplock.batch13, exclusive5: emptying is no stat open.
+    let mut world = super::world();
+    let request = world.oplocked(Batch);
+    let first = world.open(&request).open;
+    let request = OpenRequest {
+        access: STAT,
+        overwrites: true,
+        ..world.oplocked(Batch)
+    };
+    world.waits(&request);
+    assert_eq!(world.oplock_breaks(), [(first, OplockLevel::None)]);
+    world.hub.oplock_break_ack(0, first, OplockLevel::None).unwrap();
+    assert_eq!(world.woken(), [request.waiter]);
+    assert_eq!(world.open(&request).oplock, LevelII);
+}
+
+/// smb2.oplock.batch22a ([MS-SMB2] 3.3.6.1).
+#[test]
+fn unanswered_breaks_end() {
+    let mut world = world();
+    let request = world.oplocked(Batch);
+    let first = world.open(&request).open;
+    let other = world.oplocked(Batch);
+    world.waits(&other);
+    world.events();
+    world.hub.handle_timeout(world.now_ms + 35_000);
+    assert_eq!(world.woken(), [other.waiter]);
+    assert_eq!(world.hub.oplock(first), Some(OplockLevel::None));
+    assert_eq!(world.open(&other).oplock, LevelII);
+}
+
+/// smb2.oplock.stream1, batch26: each stream for itself.
+#[test]
+fn streams_have_their_own() {
+    let mut world = world();
+    let request = world.oplocked(Batch);
+    assert_eq!(world.open(&request).oplock, Batch);
+    let request = OpenRequest {
+        file: stream(1, "S"),
+        ..request
+    };
+    assert_eq!(world.open(&request).oplock, Batch);
+    assert_eq!(world.oplock_breaks(), []);
+}
+
+#[test]
+fn wrong_acknowledgments() {
+    let mut world = world();
+    let request = world.oplocked(Batch);
+    let first = world.open(&request).open;
+    let wrong = Err(NtStatus::INVALID_OPLOCK_PROTOCOL);
+    assert_eq!(world.hub.oplock_break_ack(0, first, LevelII), wrong, "not asked");
+    assert_eq!(
+        world.hub.oplock_break_ack(0, OpenId(99), LevelII),
+        Err(NtStatus::FILE_CLOSED)
+    );
+    let other = world.request();
+    world.waits(&other);
+    world.events();
+    let lease = OplockLevel::Lease;
+    assert_eq!(
+        world.hub.oplock_break_ack(0, first, lease),
+        Err(NtStatus::INVALID_PARAMETER)
+    );
+    assert_eq!(world.hub.oplock_break_ack(0, first, Batch), wrong);
+    assert_eq!(world.hub.oplock(first), Some(OplockLevel::None), "lost");
+    assert_eq!(world.woken(), [other.waiter]);
+}
+
+/// A waiter that is forgotten is not woken.
+#[test]
+fn cancelled_waits() {
+    let mut world = world();
+    let request = world.oplocked(Batch);
+    let first = world.open(&request).open;
+    let other = world.request();
+    world.waits(&other);
+    world.events();
+    world.hub.forget(other.waiter);
+    world.close(first);
+    assert_eq!(world.woken(), []);
+    world.assert_empty();
+}
