@@ -4,7 +4,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ropeway_smb_proto::server::hub::{Hub, HubLimits};
@@ -196,8 +196,7 @@ impl Server {
 
     /// Makes everything durable before the server says that it has stopped.
     fn flush(&self) -> io::Result<()> {
-        let shares = self.shared.shares.read().unwrap_or_else(PoisonError::into_inner);
-        for share in shares.iter().filter(|share| !share.read_only) {
+        for share in self.shared.all_shares().iter().filter(|share| !share.read_only) {
             share.store.sync().map_err(io::Error::other)?;
         }
         Ok(())

@@ -312,7 +312,7 @@ impl Serving {
                 // The reply is signed with the key that is about to be forgotten.
                 let reply = std::mem::replace(frame, ReplyFrame::new(Vec::new(), compound.sealed.is_some()));
                 self.push(reply, compound.sealed)?;
-                ops::session::ended(&self.shared, &session, false);
+                ops::session::ended(&self.shared, &session);
                 self.protocol.forget(session.id);
                 self.drop_parked(session.id);
             }
@@ -330,7 +330,7 @@ impl Serving {
                 // Whoever guesses passwords waits, on a thread of its own.
                 std::thread::sleep(self.failures.failed(self.peer.ip()));
                 if let Some(session) = ended {
-                    ops::session::ended(&self.shared, &session, false);
+                    ops::session::ended(&self.shared, &session);
                     self.protocol.forget(session.id);
                 }
                 self.refuse(status, request, compound, frame);

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use ropeway_smb_proto::upcase;
+use ropeway_smb_proto::wire::Text;
 use ropeway_smb_proto::wire::create::AccessMask;
 use ropeway_smb_proto::wire::security::Sid;
 use ropeway_vfs::store::Store;
@@ -33,6 +35,11 @@ impl Share {
             encrypt: false,
             hide_dot_files: true,
         }
+    }
+
+    /// Whether a client means it by that name.
+    pub(crate) fn is_called(&self, name: &str) -> bool {
+        upcase::equal(&Text::from(self.name.as_str()), &Text::from(name))
     }
 
     /// The most that anybody may do here.

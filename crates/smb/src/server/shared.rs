@@ -22,7 +22,8 @@ use super::share::{Share, Token};
 pub(crate) struct Shared {
     pub(super) config: Arc<Config>,
     pub(super) name: String,
-    pub(super) shares: RwLock<Vec<Arc<Share>>>,
+    /// By index, which trees and the hub know them by; a share that is no more leaves a gap.
+    pub(super) shares: RwLock<Vec<Option<Arc<Share>>>>,
     pub(super) addresses: Vec<SocketAddr>,
     pub(super) pool: Pool,
     pub(super) counters: Counters,
@@ -83,7 +84,7 @@ impl Shared {
         Self {
             config: Arc::new(parts.config),
             name: parts.name,
-            shares: RwLock::new(parts.shares),
+            shares: RwLock::new(parts.shares.into_iter().map(Some).collect()),
             addresses: parts.addresses,
             pool: Pool::new(parts.io_threads),
             counters: Counters::default(),
@@ -119,14 +120,40 @@ impl Shared {
 
     pub(super) fn share(&self, index: u32) -> Option<Arc<Share>> {
         let shares = self.shares.read().unwrap_or_else(PoisonError::into_inner);
-        shares.get(index as usize).cloned()
+        shares.get(index as usize).cloned().flatten()
     }
 
     /// The share of that name, and its index.
     pub(super) fn find_share(&self, name: &str) -> Option<(u32, Arc<Share>)> {
         let shares = self.shares.read().unwrap_or_else(PoisonError::into_inner);
-        let index = shares.iter().position(|share| share.name.to_lowercase() == name.to_lowercase())?;
-        Some((u32::try_from(index).ok()?, Arc::clone(&shares[index])))
+        let mut shares = (0..).zip(shares.iter());
+        shares.find_map(|(index, share)| {
+            let share = share.as_ref().filter(|share| share.is_called(name))?;
+            Some((index, Arc::clone(share)))
+        })
+    }
+
+    /// All shares there are.
+    pub(super) fn all_shares(&self) -> Vec<Arc<Share>> {
+        let shares = self.shares.read().unwrap_or_else(PoisonError::into_inner);
+        shares.iter().flatten().cloned().collect()
+    }
+
+    /// Other shares from now on. A share that stays keeps its index, so trees of it go on, with its new settings.
+    pub(super) fn set_shares(&self, new: Vec<Share>) {
+        let mut shares = self.shares.write().unwrap_or_else(PoisonError::into_inner);
+        let mut old = std::mem::take(&mut *shares);
+        shares.resize(old.len(), None);
+        for share in new {
+            let stays = |other: &Option<Arc<Share>>| other.as_ref().is_some_and(|other| other.is_called(&share.name));
+            match old.iter().position(stays) {
+                Some(index) => {
+                    old[index] = None;
+                    shares[index] = Some(Arc::new(share));
+                }
+                None => shares.push(Some(Arc::new(share))),
+            }
+        }
     }
 
     // Opens.
@@ -229,7 +256,7 @@ impl Shared {
 
     /// What IPC$ tells of this server.
     pub(super) fn pipe_host(&self) -> Arc<PipeHost> {
-        let shares = self.shares.read().unwrap_or_else(PoisonError::into_inner);
+        let shares = self.all_shares();
         Arc::new(PipeHost {
             name: self.name.clone(),
             domain: self.name.clone(),
@@ -257,7 +284,8 @@ impl Shared {
     /// The index of a share.
     pub(super) fn share_index(&self, share: &Arc<Share>) -> Option<u32> {
         let shares = self.shares.read().unwrap_or_else(PoisonError::into_inner);
-        let index = shares.iter().position(|other| Arc::ptr_eq(other, share))?;
+        let is_it = |other: &Option<Arc<Share>>| other.as_ref().is_some_and(|other| other.is_called(&share.name));
+        let index = shares.iter().position(is_it)?;
         u32::try_from(index).ok()
     }
 

@@ -1,6 +1,5 @@
 //! OPLOCK_BREAK: acknowledgments ([MS-SMB2] 3.3.5.22).
 
-use ropeway_smb_proto::server::hub::OpenId;
 use ropeway_smb_proto::wire::oplock_break::BreakAcknowledgment;
 
 use super::context::{Context, Outcome};

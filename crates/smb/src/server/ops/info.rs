@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ropeway_smb_proto::server::hub::{OpenId, Touch};
+use ropeway_smb_proto::server::hub::Touch;
 use ropeway_smb_proto::wire::change_notify::CompletionFilter;
 use ropeway_smb_proto::wire::error::{ErrorContext, ErrorId, ErrorResponse};
 use ropeway_smb_proto::wire::negotiate::Dialect;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ropeway_smb_proto::server::ReplyFrame;
-use ropeway_smb_proto::server::hub::{OpenId, Touch};
+use ropeway_smb_proto::server::hub::Touch;
 use ropeway_smb_proto::wire::create::{AccessMask, CreateOptions};
 use ropeway_smb_proto::wire::flush::{FlushRequest, FlushResponse};
 use ropeway_smb_proto::wire::header::Header;

@@ -1,6 +1,6 @@
 //! LOCK ([MS-SMB2] 3.3.5.14).
 
-use ropeway_smb_proto::server::hub::{LockOutcome, OpenId};
+use ropeway_smb_proto::server::hub::LockOutcome;
 use ropeway_smb_proto::wire::NtStatus;
 use ropeway_smb_proto::wire::lock::{LockRequest, LockResponse};
 use ropeway_smb_proto::wire::negotiate::Dialect;

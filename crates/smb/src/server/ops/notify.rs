@@ -1,6 +1,6 @@
 //! CHANGE_NOTIFY ([MS-SMB2] 3.3.5.19), and telling of changes.
 
-use ropeway_smb_proto::server::hub::{FileKey, OpenId, WatchOutcome};
+use ropeway_smb_proto::server::hub::{FileKey, WatchOutcome};
 use ropeway_smb_proto::server::{Connection, ReplyFrame, Request};
 use ropeway_smb_proto::wire::change_notify::{
     Action, ChangeNotifyFlags, ChangeNotifyRequest, ChangeNotifyResponse, CompletionFilter, FileNotifyInformation,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ropeway_smb_proto::server::hub::{OpenId, Touch, TouchOutcome};
+use ropeway_smb_proto::server::hub::{Touch, TouchOutcome};
 use ropeway_smb_proto::wire::change_notify::{Action, CompletionFilter};
 use ropeway_smb_proto::wire::create::{AccessMask, ShareAccess};
 use ropeway_smb_proto::wire::info::{DispositionFlags, RenameFlags};
@@ -57,11 +57,10 @@ pub(super) fn dispose(context: &Context<'_>, open: &Open, flags: DispositionFlag
             return Ok(Some(waits));
         }
     }
-    let now = context.shared.now_ms();
     context
         .shared
         .hub()
-        .set_delete_pending(now, open.hub_id(), delete)
+        .set_delete_pending(open.hub_id(), delete)
         .map(|()| None)
 }
 

@@ -27,7 +27,7 @@ pub(in crate::server) fn logged_in(
         }
     }
     if let Some(replaced) = replaced {
-        ended(shared, replaced, true);
+        ended(shared, replaced);
     }
     let token = shared.token(session);
     shared.record(&Record {
@@ -41,13 +41,17 @@ pub(in crate::server) fn logged_in(
     });
 }
 
-/// A session is off the table; `keeps_durable`: its client may come back for durable handles.
-pub(in crate::server) fn ended(shared: &Arc<Shared>, session: &Session, keeps_durable: bool) {
+/// A session is off the table; its client may come back for durable handles.
+pub(in crate::server) fn ended(shared: &Arc<Shared>, session: &Session) {
     let closed = {
         let now = shared.now_ms();
-        shared.hub().end_session(now, session.id, keeps_durable)
+        shared.hub().end_session(now, session.id)
     };
     close_handles(shared, &closed);
+    forget(shared, session);
+}
+
+fn forget(shared: &Arc<Shared>, session: &Session) {
     shared.drop_pipes(session.id.0, None);
     shared.remove_token(session.id);
     for connection in session.channels() {
@@ -58,11 +62,24 @@ pub(in crate::server) fn ended(shared: &Arc<Shared>, session: &Session, keeps_du
 
 /// A connection was lost: sessions that had no other one end, durable handles stay for a while ([MS-SMB2] 3.3.7.1).
 pub(in crate::server) fn connection_lost(shared: &Arc<Shared>, connection: ConnectionId, sessions: &[SessionId]) {
-    for id in sessions {
-        let gone = shared.sessions().unbind(*id, connection);
-        if let Some(session) = gone {
-            ended(shared, &session, true);
+    let (mut gone, mut moved) = (Vec::new(), Vec::new());
+    {
+        let mut table = shared.sessions();
+        for id in sessions {
+            if let Some(session) = table.unbind(*id, connection) {
+                gone.push(session);
+            } else if let Some(other) = table.get(*id).and_then(|session| session.channels().first()) {
+                moved.push((*id, *other));
+            }
         }
+    }
+    let closed = {
+        let now = shared.now_ms();
+        shared.hub().disconnect(now, connection, &moved)
+    };
+    close_handles(shared, &closed);
+    for session in &gone {
+        forget(shared, session);
     }
 }
 

@@ -19,9 +19,8 @@ use super::open::Open;
 use super::share::{Share, Token};
 use super::status;
 
-pub(crate) use access::{ParentGrants, access_check, generic_to_specific, maximal_access, unguarded};
-pub(crate) use inherit::{explicit, for_new};
-pub(crate) use posix::{group_sid, of_mode, owner_sid};
+pub(crate) use access::{ParentGrants, maximal_access, unguarded};
+pub(crate) use posix::of_mode;
 
 /// Longest descriptor that is taken, in bytes: what an extended attribute of Linux holds (XATTR_SIZE_MAX).
 const LEN_MAX: usize = 64 << 10;

@@ -124,7 +124,7 @@ fn finish(
 ) -> Outcome {
     let prepared = prepare(request, asked, &found, overwrites);
     if let Err(status) = prepared {
-        let closed = context.shared.hub().close(context.shared.now_ms(), granted.open);
+        let closed = context.shared.hub().close(granted.open);
         if let Some(closed) = closed {
             close::remove_deleted(context.shared, &closed, None);
         }
