@@ -70,7 +70,11 @@ impl Base {
 
     /// Opens a node. With `NOFOLLOW` among the flags its last component is not followed.
     pub(super) fn open_at(&self, path: &RelPath, flags: OFlags, mode: u32) -> rustix::io::Result<OwnedFd> {
-        let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY;
+        let mut flags = flags | OFlags::CLOEXEC;
+        // openat2 is strict about what goes with O_PATH.
+        if !flags.contains(OFlags::PATH) {
+            flags |= OFlags::NOCTTY;
+        }
         let mode = Mode::from_raw_mode(mode);
         if self.has_openat2.load(Ordering::Relaxed) && path.as_bytes().len() <= PATH_BYTES_MAX {
             for _ in 0..RACE_TRIES {
@@ -127,7 +131,7 @@ impl Base {
             place = Some(next.map_err(|error| tell_links(from, &name, error))?);
         }
         let from = place.as_ref().map_or(self.fd(), AsFd::as_fd);
-        openat(from, last.as_bytes(), flags, mode)
+        openat(from, last.as_bytes(), flags, mode).map_err(|error| tell_links(from, &last, error))
     }
 }
 

@@ -347,8 +347,8 @@ fn symbolic_links_are_followed_inside(store: &dyn Store) {
         (link.stat.kind, link.node.access()),
         (Kind::Symlink, Access::Attributes)
     );
-    assert_eq!(link.node.link_target().unwrap(), b"d");
     assert_eq!(link.stat, link.node.stat().unwrap());
+    assert_eq!(link.node.link_target().unwrap(), b"d");
     assert!(link.node.streams().unwrap().is_empty() && link.node.eas().unwrap().is_empty());
     link.node
         .change(&NodeChange {

@@ -121,7 +121,8 @@ fn descriptors_are_given_up_while_threads_use_them() {
             scope.spawn(move || {
                 for step in 0..3000usize {
                     let n = (step * 7 + thread * 11) % nodes.len();
-                    assert_eq!(content(&*nodes[n]), [n as u8; 64]);
+                    // What another thread appends is none of ours.
+                    assert_eq!(content(&*nodes[n])[..64], [n as u8; 64]);
                     if step % 64 == 0 {
                         let other = &nodes[(n + 1) % nodes.len()];
                         assert_eq!(nodes[n].copy_from(&**other, 0, 64, 8).unwrap(), 8);
