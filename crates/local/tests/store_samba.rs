@@ -88,7 +88,7 @@ fn theirs(store: &LocalStore, smbd: &Smbd, folder: &Path) {
     let put = source.display();
     smbclient(
         smbd,
-        &format!("put {put} theirs; setmode theirs +rh; put {put} theirs:remark; mkdir d; setmode d +h"),
+        &format!("put {put} theirs; put {put} theirs:remark; setmode theirs +rh; mkdir d; setmode d +h"),
     );
     let opened = open(store, "theirs", None);
     assert_eq!(opened.stat.dos_attributes, Some(0x23), "{:?}", opened.stat);
