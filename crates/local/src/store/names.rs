@@ -81,6 +81,11 @@ pub(super) fn rename(core: &Core, from: &RelPath, to: &RelPath, replace: bool) -
                 return Ok(());
             }
             Err(Errno::EXIST) => {}
+            // A folder cannot be moved into itself; else the volume has no such names.
+            Err(Errno::INVAL) if to.strip_prefix(from).is_some() => {
+                return Err(Error::new(Op::Rename, to, ErrorKind::PermissionDenied));
+            }
+            Err(Errno::INVAL) => return Err(Error::new(Op::Rename, to, ErrorKind::NameRefused)),
             Err(error) => return Err(failed(Op::Rename, blamed(from, to, error), error)),
         }
         drop(renaming);

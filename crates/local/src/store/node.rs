@@ -101,7 +101,7 @@ impl Node for LocalNode {
         let dos = if self.kind == Kind::Symlink || !self.core.features.windows_metadata {
             Dos::default()
         } else if self.handle.is_path_only() {
-            xattrs::dos_by_path(&proc_path(fd.as_fd())).map_err(self.failed(Op::Stat))?
+            xattrs::dos_of_path(fd.as_fd()).map_err(self.failed(Op::Stat))?
         } else {
             xattrs::dos_of(fd.as_fd()).map_err(self.failed(Op::Stat))?
         };

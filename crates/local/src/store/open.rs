@@ -11,10 +11,10 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::Core;
-use super::base::{failed, open_fault, proc_path};
+use super::base::{failed, open_fault};
 use super::dos::{self, Dos};
 use super::node::LocalNode;
-use super::xattrs::{dos_of, node_stat};
+use super::xattrs::{dos_of, dos_of_path, node_stat};
 use crate::stat;
 
 /// What is asked of each node.
@@ -43,7 +43,9 @@ pub(super) fn open(core: &Arc<Core>, path: &RelPath, how: &NodeOpen) -> Result<O
                 return Err(Error::new(Op::Create, path, ErrorKind::AlreadyExists));
             }
             Err(Errno::EXIST) => {}
-            Ok(found) => return made(core, path, how, new, found),
+            Ok(found) => return made(core, path, new, found),
+            // The volume has no such names.
+            Err(Errno::INVAL) => return Err(Error::new(Op::Create, path, ErrorKind::NameRefused)),
             Err(error) => return Err(open_fault(Op::Create, path, error)),
         }
         match existing(core, path, how) {
@@ -72,8 +74,7 @@ fn existing(core: &Arc<Core>, path: &RelPath, how: &NodeOpen) -> Result<Opened> 
     let dos = if !core.features.windows_metadata || kind == Kind::Symlink {
         Dos::default()
     } else if found.flags.contains(OFlags::PATH) {
-        super::xattrs::dos_by_path(&proc_path(found.fd.as_fd()))
-            .map_err(|error| failed(Op::Open, path, error))?
+        dos_of_path(found.fd.as_fd()).map_err(|error| failed(Op::Open, path, error))?
     } else {
         dos_of(found.fd.as_fd()).map_err(|error| failed(Op::Open, path, error))?
     };
@@ -207,8 +208,7 @@ fn make_folder(core: &Core, path: &RelPath, access: Access) -> rustix::io::Resul
 }
 
 /// Gives a new node its first attributes.
-fn made(core: &Arc<Core>, path: &RelPath, how: &NodeOpen, new: NewNode, found: Found) -> Result<Opened> {
-    debug_assert!(how.create.is_some());
+fn made(core: &Arc<Core>, path: &RelPath, new: NewNode, found: Found) -> Result<Opened> {
     let mut kept = Dos::default();
     if let Some(attributes) = new.dos_attributes.filter(|_| core.features.windows_metadata) {
         let dos = Dos::of_attributes(attributes);

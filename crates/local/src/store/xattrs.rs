@@ -2,15 +2,16 @@
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use ropeway_vfs::store::NodeStat;
 use ropeway_vfs::{Error, ErrorKind, Kind, Op, Owner, Result, Timestamp, Xattr};
 use rustix::fs::{
-    Statx, StatxFlags, StatxTimestamp, XattrFlags, fgetxattr, fgetxattr_query, flistxattr, fremovexattr,
-    fsetxattr, getxattr, getxattr_query, lgetxattr, listxattr, removexattr, setxattr,
+    CWD, Mode, OFlags, Statx, StatxFlags, StatxTimestamp, XattrFlags, fgetxattr, fgetxattr_query, flistxattr,
+    fremovexattr, fsetxattr, getxattr, getxattr_query, lgetxattr, listxattr, openat, removexattr, setxattr,
 };
 use rustix::io::Errno;
+use rustix::path::DecInt;
 
 use super::base::{failed, proc_path};
 use super::descriptors::Handle;
@@ -125,7 +126,7 @@ impl Target {
     /// What is kept of Windows' view.
     pub(super) fn dos(&self) -> rustix::io::Result<Dos> {
         if self.path_only {
-            dos_by_path(&proc_path(self.fd()))
+            dos_of_path(self.fd())
         } else {
             dos_of(self.fd())
         }
@@ -141,7 +142,7 @@ pub(super) fn dos_of(fd: BorrowedFd<'_>) -> rustix::io::Result<Dos> {
 /// What is kept of Windows' view of a name in an open folder.
 pub(super) fn dos_at(dir: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<Dos> {
     let mut value = [0; dos::BYTES_MAX];
-    match getxattrat(dir, name, dos::NAME, &mut value) {
+    match getxattrat(dir, name, false, dos::NAME, &mut value) {
         Err(Errno::NOSYS) => {
             let mut path = proc_path(dir).into_bytes();
             path.push(b'/');
@@ -152,9 +153,27 @@ pub(super) fn dos_at(dir: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<Dos
     }
 }
 
-pub(super) fn dos_by_path(path: &str) -> rustix::io::Result<Dos> {
+/// The same of a node whose descriptor was opened with `O_PATH`.
+pub(super) fn dos_of_path(fd: BorrowedFd<'_>) -> rustix::io::Result<Dos> {
     let mut value = [0; dos::BYTES_MAX];
-    understood(getxattr(path, dos::NAME, &mut value), &value)
+    let length = match own_descriptors() {
+        // One step instead of four.
+        Some(own) => getxattrat(own, DecInt::from_fd(fd).as_c_str(), true, dos::NAME, &mut value),
+        None => Err(Errno::NOSYS),
+    };
+    match length {
+        Err(Errno::NOSYS) => understood(getxattr(proc_path(fd), dos::NAME, &mut value), &value),
+        length => understood(length, &value),
+    }
+}
+
+/// The folder of this process's descriptors as magic links.
+fn own_descriptors() -> Option<BorrowedFd<'static>> {
+    static OWN: OnceLock<Option<OwnedFd>> = OnceLock::new();
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    OWN.get_or_init(|| openat(CWD, "/proc/self/fd", flags, Mode::empty()).ok())
+        .as_ref()
+        .map(AsFd::as_fd)
 }
 
 fn understood(length: rustix::io::Result<usize>, value: &[u8]) -> rustix::io::Result<Dos> {

@@ -20,10 +20,12 @@ struct Args {
 /// The call was refused once: an old kernel, or a sandbox that does not know it.
 static MISSING: AtomicBool = AtomicBool::new(false);
 
-/// Value of an attribute of `path` in `dir`, a link's own; bytes of it in `buffer`. `ENOSYS` where the system cannot.
+/// Value of an attribute of `path` in `dir`, a link's own unless `follow`; bytes of it in `buffer`. `ENOSYS` where the
+/// system cannot.
 pub(crate) fn getxattrat(
     dir: BorrowedFd<'_>,
     path: &CStr,
+    follow: bool,
     name: &CStr,
     buffer: &mut [u8],
 ) -> rustix::io::Result<usize> {
@@ -35,6 +37,7 @@ pub(crate) fn getxattrat(
         size: u32::try_from(buffer.len()).unwrap_or(u32::MAX),
         flags: 0,
     };
+    let flags = if follow { 0 } else { libc::AT_SYMLINK_NOFOLLOW };
     // SAFETY: the strings end in NUL, `args` has the kernel's layout and names memory that is `buffer`'s for the whole
     // call; the call keeps no pointer.
     let result = unsafe {
@@ -42,7 +45,7 @@ pub(crate) fn getxattrat(
             SYS_GETXATTRAT,
             dir.as_raw_fd(),
             path.as_ptr(),
-            libc::AT_SYMLINK_NOFOLLOW,
+            flags,
             name.as_ptr(),
             &raw const args,
             size_of::<Args>(),
