@@ -1,4 +1,4 @@
-//! Local files as a [`ropeway_vfs::Tree`].
+//! Local files as a [`ropeway_vfs::Tree`] and as a [`ropeway_vfs::store::Store`].
 //!
 //! ```text
 //!  LocalTree ── beneath (openat2 below the root) ── stat, list, attributes, ranges
@@ -7,10 +7,12 @@
 //!      │                                    └─ psync: worker threads
 //!      ├── batch: small files, one job a batch, few system calls a file
 //!      └── watch: inotify
+//!  LocalStore ── the same folder as a file server asks for it: synchronous, with Windows' view of it kept in xattrs
 //!  executor: the process's worker threads      sys: the only unsafe code
 //! ```
 //!
-//! * Below the root no link is followed and nothing leads out; the root itself may be reached through links.
+//! * Nothing leads out of the root, and a tree follows no link below it (a store follows those that stay); the root
+//!   itself may be reached through links.
 //! * A future that is dropped orphans its operation: descriptor and buffer stay with the job or ring until
 //!   the kernel has answered.
 //! * No runtime is needed: operations run on this crate's own threads and complete ordinary futures.
@@ -32,6 +34,7 @@ mod open;
 mod ranges;
 mod small;
 mod stat;
+mod store;
 mod sys;
 #[cfg(test)]
 mod testing;
@@ -42,6 +45,7 @@ mod watch;
 pub use cache::CACHE_LEAVE_MIN;
 pub use file::LocalFile;
 pub use mounts::{MountInfo, boot_id, mount_identity, mount_of};
+pub use store::{LocalStore, StoreOptions};
 pub use tree::LocalTree;
 
 use ropeway_block::Pool;

@@ -7,7 +7,9 @@ mod cachestat;
 mod range;
 pub(crate) mod ring;
 mod thread;
+mod xattrat;
 
 pub(crate) use cachestat::cached_bytes;
 pub(crate) use range::sync_file_range;
 pub(crate) use thread::own_umask;
+pub(crate) use xattrat::getxattrat;

@@ -1,0 +1,51 @@
+//! Names without regard to case, as Windows compares them.
+//!
+//! Unit by unit of UTF-16, in upper case: only characters of one unit map, to one character of one unit, and never into
+//! ASCII (`ß` stays `ß`, `ı` is not `I`). Bytes that are not UTF-8 stand for themselves.
+
+/// The form that names have in common which differ in case only.
+pub(super) fn fold(name: &[u8]) -> Vec<u8> {
+    if name.is_ascii() {
+        return name.to_ascii_uppercase();
+    }
+    let mut folded = Vec::with_capacity(name.len());
+    for chunk in name.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            folded.extend_from_slice(upcase(c).encode_utf8(&mut [0; 4]).as_bytes());
+        }
+        folded.extend_from_slice(chunk.invalid());
+    }
+    folded
+}
+
+/// Whether two names differ in case at most.
+pub(super) fn equal(a: &[u8], b: &[u8]) -> bool {
+    a == b || fold(a) == fold(b)
+}
+
+fn upcase(c: char) -> char {
+    if c.is_ascii() {
+        return c.to_ascii_uppercase();
+    }
+    let mut upper = c.to_uppercase();
+    match (upper.next(), upper.next()) {
+        (Some(upper), None) if !upper.is_ascii() && c.len_utf16() == 1 && upper.len_utf16() == 1 => upper,
+        _ => c,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_unit_to_one() {
+        let folded = |text: &str| String::from_utf8(fold(text.as_bytes())).unwrap();
+        assert_eq!(folded("aZäéжω."), "AZÄÉЖΩ.");
+        assert_eq!(folded("ßﬁŉ"), "ßﬁŉ");
+        assert_eq!(folded("ıſÿ"), "ıſŸ");
+        assert_eq!(folded("𐐨"), "𐐨");
+        assert!(equal(b"a\xffB", b"A\xffb") && !equal(b"a\xff", b"a\xfe"));
+        assert!(equal("Straße".as_bytes(), "STRAßE".as_bytes()));
+    }
+}

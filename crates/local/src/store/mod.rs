@@ -1,0 +1,180 @@
+//! A local folder as the back end of a file server: [`LocalStore`].
+//!
+//! ```text
+//!  LocalStore ─┬─ open ─────── base: openat2 beneath the root, links followed that stay there
+//!              ├─ names: remove, rename, link
+//!              ├─ resolve ──── index: names without regard to case, kept true by inotify
+//!              └─ LocalNode ┬─ descriptors: a bounded number of them for any number of nodes
+//!                           ├─ content: reading, writing, holes, copies
+//!                           ├─ entries: listing
+//!                           ├─ xattrs, dos: what is kept of Windows' view
+//!                           └─ stream: named streams
+//! ```
+//!
+//! What a server keeps of Windows' view lies in extended attributes, in Samba's form where Samba has one: DOS attributes and creation time in
+//! `user.DOSATTRIB`, streams in `user.DosStream.*`, extended attributes of OS/2 fame in `user.*`; the security descriptor
+//! in `user.ropeway.ntsd`. Symbolic links have none of these.
+
+mod base;
+mod content;
+mod descriptors;
+mod dos;
+mod entries;
+mod fold;
+mod index;
+mod names;
+mod node;
+mod open;
+mod resolve;
+mod stream;
+#[cfg(test)]
+mod tests;
+mod volume;
+mod xattrs;
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use ropeway_vfs::store::{NodeOpen, Opened, Store, StoreFeatures};
+use ropeway_vfs::{FileId, Op, RelPath, Result, Space};
+use rustix::fs::syncfs;
+
+use self::base::{Base, failed};
+use self::descriptors::Descriptors;
+use self::index::{Bounds, Indexes};
+use self::stream::OpenStreams;
+use crate::beneath::fault;
+
+/// Locks for changes of what is kept of a node, shared by many nodes (a guess: threads of a server and some).
+const CHANGE_LOCKS: usize = 64;
+
+/// How to open a [`LocalStore`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreOptions {
+    /// Most descriptors that open nodes have at once. Nodes that keep theirs because their names were removed come on top,
+    /// and a few for calls under way.
+    pub descriptors_max: usize,
+    /// Permission bits of new files, before the process's umask.
+    pub file_mode: u32,
+    /// Permission bits of new folders, before the process's umask.
+    pub directory_mode: u32,
+    /// Most folders whose names are kept in memory and watched.
+    pub indexed_folders_max: usize,
+    /// Most names kept in memory, of all folders; one takes some 100 bytes.
+    pub indexed_names_max: usize,
+}
+
+impl Default for StoreOptions {
+    fn default() -> Self {
+        Self {
+            // Leaves room for connections below the usual hard limit of 20,000.
+            descriptors_max: 12_000,
+            file_mode: 0o666,
+            directory_mode: 0o777,
+            // Of 8,192 watches that old kernels allow a user by default.
+            indexed_folders_max: 4096,
+            // 100 MB at most, ten folders of 100,000.
+            indexed_names_max: 1_000_000,
+        }
+    }
+}
+
+/// A local folder and all beneath it, for a file server.
+pub struct LocalStore {
+    core: Arc<Core>,
+}
+
+/// What a store and its nodes share.
+struct Core {
+    base: Arc<Base>,
+    options: StoreOptions,
+    features: StoreFeatures,
+    descriptors: Arc<Descriptors>,
+    indexes: Indexes,
+    streams: OpenStreams,
+    changes: [Mutex<()>; CHANGE_LOCKS],
+    /// The root's volume has no device behind it.
+    root_in_memory: bool,
+    /// The root's device number.
+    root_volume: u64,
+}
+
+impl LocalStore {
+    /// Opens a folder that exists. It may be reached through links.
+    ///
+    /// # Errors
+    /// The folder cannot be opened.
+    pub fn open(path: &Path, options: &StoreOptions) -> Result<Self> {
+        let root = RelPath::root();
+        let base = Arc::new(Base::open(path).map_err(|error| fault(Op::Open, &root, error))?);
+        let failed = |error| failed(Op::Open, &root, error);
+        let features = volume::features(base.fd()).map_err(failed)?;
+        let stat = crate::stat::raw(base.fd(), open::MASK).map_err(failed)?;
+        let bounds = Bounds {
+            folders: options.indexed_folders_max,
+            names: options.indexed_names_max,
+        };
+        let core = Core {
+            options: options.clone(),
+            features,
+            descriptors: Arc::new(Descriptors::new(Arc::clone(&base), options.descriptors_max)),
+            indexes: Indexes::new(bounds),
+            streams: OpenStreams::default(),
+            changes: std::array::from_fn(|_| Mutex::new(())),
+            root_in_memory: volume::in_memory(base.fd()),
+            root_volume: crate::stat::volume(&stat),
+            base,
+        };
+        Ok(Self { core: Arc::new(core) })
+    }
+}
+
+impl Store for LocalStore {
+    fn features(&self) -> &StoreFeatures {
+        &self.core.features
+    }
+
+    fn space(&self) -> Result<Space> {
+        volume::space(self.core.base.fd()).map_err(|error| failed(Op::Stat, &RelPath::root(), error))
+    }
+
+    fn resolve(&self, path: &RelPath) -> Result<RelPath> {
+        resolve::resolve(&self.core, path)
+    }
+
+    fn open(&self, path: &RelPath, how: &NodeOpen) -> Result<Opened> {
+        open::open(&self.core, path, how)
+    }
+
+    fn remove(&self, path: &RelPath, directory: bool) -> Result<()> {
+        names::remove(&self.core, path, directory)
+    }
+
+    fn rename(&self, from: &RelPath, to: &RelPath, replace: bool) -> Result<()> {
+        names::rename(&self.core, from, to, replace)
+    }
+
+    fn link(&self, from: &RelPath, to: &RelPath, replace: bool) -> Result<()> {
+        names::link(&self.core, from, to, replace)
+    }
+
+    fn symlink(&self, path: &RelPath, target: &[u8]) -> Result<()> {
+        names::symlink(&self.core, path, target)
+    }
+
+    fn sync(&self) -> Result<()> {
+        syncfs(self.core.base.fd()).map_err(|error| failed(Op::Sync, &RelPath::root(), error))
+    }
+}
+
+impl Core {
+    /// The lock for changes of what is kept of a node.
+    fn changing(&self, id: FileId) -> &Mutex<()> {
+        &self.changes[id.index as usize % CHANGE_LOCKS]
+    }
+
+    /// Whether all reads of a node are from memory.
+    fn in_memory(&self, id: FileId) -> bool {
+        self.root_in_memory && id.volume == self.root_volume
+    }
+}

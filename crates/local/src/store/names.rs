@@ -1,0 +1,252 @@
+//! Removing, renaming and linking names: each by its folder's descriptor, opened beneath the root.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ropeway_vfs::{Error, ErrorKind, Name, Op, RelPath, Result};
+use rustix::fs::{
+    AtFlags, FileType, OFlags, RenameFlags, Stat, linkat, renameat, renameat_with, statat, symlinkat,
+    unlinkat,
+};
+use rustix::io::Errno;
+
+use super::Core;
+use super::base::{Place, failed};
+use super::fold;
+
+/// Tries when a name appears or disappears meanwhile (a guess).
+const RACE_TRIES: usize = 8;
+
+/// Tells apart the names of links on their way to their place.
+static SERIAL: AtomicU64 = AtomicU64::new(0);
+
+/// A name in an open folder.
+struct Spot<'a> {
+    place: Place<'a>,
+    name: Name,
+}
+
+impl<'a> Spot<'a> {
+    fn find(core: &'a Core, op: Op, path: &RelPath) -> Result<Self> {
+        let (place, name) = core.base.parent(op, path)?;
+        Ok(Self { place, name })
+    }
+
+    fn stat(&self) -> rustix::io::Result<Stat> {
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+        statat(&self.place, self.name.as_bytes(), flags)
+    }
+}
+
+/// Removes a name; who has it open keeps it.
+pub(super) fn remove(core: &Core, path: &RelPath, directory: bool) -> Result<()> {
+    let spot = Spot::find(core, Op::Remove, path)?;
+    let flags = if directory {
+        AtFlags::REMOVEDIR
+    } else {
+        AtFlags::empty()
+    };
+    let pinned = core.descriptors.pin(path);
+    match unlinkat(&spot.place, spot.name.as_bytes(), flags) {
+        Ok(()) => {
+            core.descriptors.forget_path(path, pinned);
+            Ok(())
+        }
+        Err(error) => {
+            pinned.release();
+            Err(match error {
+                // POSIX allows it for a folder that is not empty.
+                Errno::EXIST if directory => Error::new(Op::Remove, path, ErrorKind::NotEmpty),
+                error => failed(Op::Remove, path, error),
+            })
+        }
+    }
+}
+
+/// Renames; replaces a file if `replace`.
+pub(super) fn rename(core: &Core, from: &RelPath, to: &RelPath, replace: bool) -> Result<()> {
+    let source = Spot::find(core, Op::Rename, from)?;
+    let target = Spot::find(core, Op::Rename, to)?;
+    if from == to {
+        return match source.stat() {
+            Ok(_) => Ok(()),
+            Err(error) => Err(failed(Op::Rename, from, error)),
+        };
+    }
+    for _ in 0..RACE_TRIES {
+        // Who opens by path waits until the books are right again.
+        let renaming = core.descriptors.renaming();
+        match rename_new(&source, &target) {
+            Ok(()) => {
+                core.descriptors.renamed(from, to);
+                return Ok(());
+            }
+            Err(Errno::EXIST) => {}
+            // A folder cannot be moved into itself; else the volume has no such names.
+            Err(Errno::INVAL) if to.strip_prefix(from).is_some() => {
+                return Err(Error::new(Op::Rename, to, ErrorKind::PermissionDenied));
+            }
+            Err(Errno::INVAL) => return Err(Error::new(Op::Rename, to, ErrorKind::NameRefused)),
+            Err(error) => return Err(failed(Op::Rename, blamed(from, to, error), error)),
+        }
+        drop(renaming);
+        match rename_taken(core, (from, &source), (to, &target), replace)? {
+            Outcome::Done => return Ok(()),
+            Outcome::Again => {}
+        }
+    }
+    Err(Error::new(Op::Rename, to, ErrorKind::Busy))
+}
+
+/// Gives a file another name; replaces a file if `replace`.
+pub(super) fn link(core: &Core, from: &RelPath, to: &RelPath, replace: bool) -> Result<()> {
+    let source = Spot::find(core, Op::Link, from)?;
+    let target = Spot::find(core, Op::Link, to)?;
+    let fault = |error| {
+        let is_folder = || source.stat().is_ok_and(|stat| is_folder(&stat));
+        match error {
+            Errno::PERM if is_folder() => Error::new(Op::Link, from, ErrorKind::IsADirectory),
+            error => failed(Op::Link, blamed(from, to, error), error),
+        }
+    };
+    // Without AT_SYMLINK_FOLLOW a link to a link is made, nothing is followed.
+    let make = |name: &[u8]| {
+        linkat(
+            &source.place,
+            source.name.as_bytes(),
+            &target.place,
+            name,
+            AtFlags::empty(),
+        )
+    };
+    match make(target.name.as_bytes()) {
+        Err(Errno::EXIST) if replace => {}
+        result => return result.map_err(fault),
+    }
+    if target.stat().is_ok_and(|stat| is_folder(&stat)) {
+        return Err(Error::new(Op::Link, to, ErrorKind::IsADirectory));
+    }
+    // Beside its place first, so that there is one file or the other under the name at every moment.
+    let beside = format!(
+        ".ropeway-{}-{}",
+        std::process::id(),
+        SERIAL.fetch_add(1, Ordering::Relaxed)
+    );
+    make(beside.as_bytes()).map_err(fault)?;
+    let pinned = core.descriptors.pin(to);
+    let result = renameat(
+        &target.place,
+        beside.as_bytes(),
+        &target.place,
+        target.name.as_bytes(),
+    );
+    // Left where both names were the same file already: then a rename does nothing (rename(2)).
+    let left = unlinkat(&target.place, beside.as_bytes(), AtFlags::empty()).is_ok();
+    match result {
+        Ok(()) if !left => {
+            core.descriptors.forget_path(to, pinned);
+            Ok(())
+        }
+        result => {
+            pinned.release();
+            result.map_err(fault)
+        }
+    }
+}
+
+/// Makes a symbolic link.
+pub(super) fn symlink(core: &Core, path: &RelPath, target: &[u8]) -> Result<()> {
+    let spot = Spot::find(core, Op::Link, path)?;
+    symlinkat(target, &spot.place, spot.name.as_bytes()).map_err(|error| failed(Op::Link, path, error))
+}
+
+enum Outcome {
+    Done,
+    Again,
+}
+
+/// Renames if the name is free.
+fn rename_new(source: &Spot<'_>, target: &Spot<'_>) -> rustix::io::Result<()> {
+    let (old, new) = (source.name.as_bytes(), target.name.as_bytes());
+    match renameat_with(&source.place, old, &target.place, new, RenameFlags::NOREPLACE) {
+        // The volume does not know the flag (or a folder is moved into itself: told again below).
+        Err(Errno::INVAL | Errno::NOSYS) => match target.stat() {
+            Ok(_) => Err(Errno::EXIST),
+            Err(Errno::NOENT) => renameat(&source.place, old, &target.place, new),
+            Err(error) => Err(error),
+        },
+        result => result,
+    }
+}
+
+/// The name is taken.
+fn rename_taken(
+    core: &Core,
+    (from, source): (&RelPath, &Spot<'_>),
+    (to, target): (&RelPath, &Spot<'_>),
+    replace: bool,
+) -> Result<Outcome> {
+    let before = source.stat().map_err(|error| failed(Op::Rename, from, error))?;
+    let taken = match target.stat() {
+        Ok(stat) => stat,
+        Err(Errno::NOENT) => return Ok(Outcome::Again),
+        Err(error) => return Err(failed(Op::Rename, to, error)),
+    };
+    let same = (before.st_dev, before.st_ino) == (taken.st_dev, taken.st_ino);
+    let case_only =
+        from.parent() == to.parent() && fold::equal(source.name.as_bytes(), target.name.as_bytes());
+    // A volume without regard to case finds the node itself under its new name.
+    let itself = same && case_only && (is_folder(&before) || before.st_nlink == 1);
+    if !itself {
+        let refused = |kind| Err(Error::new(Op::Rename, to, kind));
+        if !replace {
+            return refused(ErrorKind::AlreadyExists);
+        }
+        if is_folder(&taken) {
+            return refused(ErrorKind::IsADirectory);
+        }
+        if is_folder(&before) {
+            return refused(ErrorKind::AlreadyExists);
+        }
+    }
+    let pinned = if itself {
+        None
+    } else {
+        Some(core.descriptors.pin(to))
+    };
+    // Its last name goes here: the volume frees its blocks when this is closed, not while others wait.
+    let last = core.base.open_at(to, OFlags::PATH | OFlags::NOFOLLOW, 0);
+    let renaming = core.descriptors.renaming();
+    let (old, new) = (source.name.as_bytes(), target.name.as_bytes());
+    // Never replaces a folder: the source is a file.
+    let mut result = renameat(&source.place, old, &target.place, new);
+    if result.is_ok() && same && !case_only {
+        // Two names of one file: a rename does nothing (rename(2)).
+        result = unlinkat(&source.place, old, AtFlags::empty());
+    }
+    match result {
+        Ok(()) => {
+            if let Some(pinned) = pinned {
+                core.descriptors.forget_path(to, pinned);
+            }
+            core.descriptors.renamed(from, to);
+            drop(renaming);
+            drop(last);
+            Ok(Outcome::Done)
+        }
+        Err(error) => {
+            if let Some(pinned) = pinned {
+                pinned.release();
+            }
+            Err(failed(Op::Rename, blamed(from, to, error), error))
+        }
+    }
+}
+
+/// Of the two names, the new one is what people look for when it stands in the way.
+fn blamed<'a>(from: &'a RelPath, to: &'a RelPath, error: Errno) -> &'a RelPath {
+    if error == Errno::NOENT { from } else { to }
+}
+
+fn is_folder(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::Directory
+}

@@ -1,0 +1,275 @@
+//! Open files, folders and links.
+
+use std::any::Any;
+use std::os::fd::AsFd;
+use std::sync::{Arc, PoisonError};
+
+use ropeway_vfs::store::{Access, Entries, Node, NodeChange, NodeStat, StreamInfo, StreamOpen};
+use ropeway_vfs::{Error, ErrorKind, Extent, Kind, Name, Op, Result, Timestamp, Xattr};
+use rustix::fs::{
+    AtFlags, CWD, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, XattrFlags, fsync, ftruncate, futimens,
+    openat, readlinkat, utimensat,
+};
+use rustix::io::Errno;
+
+use super::base::{failed, proc_path};
+use super::descriptors::Handle;
+use super::dos::{self, Dos};
+use super::entries::LocalEntries;
+use super::open::MASK;
+use super::xattrs::{self, Target, node_stat};
+use super::{Core, content, stream};
+use crate::stat;
+
+/// An open node of a [`LocalStore`](super::LocalStore).
+pub(super) struct LocalNode {
+    pub(super) core: Arc<Core>,
+    pub(super) handle: Arc<Handle>,
+    pub(super) kind: Kind,
+    pub(super) access: Access,
+}
+
+impl LocalNode {
+    pub(super) fn new(core: &Arc<Core>, handle: Handle, kind: Kind, access: Access) -> Self {
+        Self {
+            core: Arc::clone(core),
+            handle: Arc::new(handle),
+            kind,
+            access,
+        }
+    }
+
+    fn failed(&self, op: Op) -> impl Fn(Errno) -> Error + '_ {
+        move |error| failed(op, &self.handle.path(), error)
+    }
+
+    fn refuse<T>(&self, op: Op, kind: ErrorKind) -> Result<T> {
+        Err(Error::new(op, &self.handle.path(), kind))
+    }
+
+    /// Content is that of files that were not opened for their attributes only.
+    fn require_content(&self, op: Op) -> Result<()> {
+        match self.kind {
+            Kind::Directory => self.refuse(op, ErrorKind::IsADirectory),
+            Kind::Symlink => self.refuse(op, ErrorKind::Misuse),
+            _ => Ok(()),
+        }
+    }
+
+    fn change_dos(&self, change: &NodeChange) -> Result<()> {
+        xattrs::require_attributes(&self.handle, self.kind)?;
+        if !self.core.features.windows_metadata {
+            return self.refuse(Op::SetAttributes, ErrorKind::Unsupported);
+        }
+        let target = Target::of(&self.handle)?;
+        // Two who change different things at once lose nothing.
+        let lock = self.core.changing(self.handle.id());
+        let _one = lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = target.dos().map_err(self.failed(Op::SetAttributes))?;
+        if let Some(attributes) = change.dos_attributes {
+            kept.attributes = Dos::of_attributes(attributes).attributes;
+        }
+        kept.created = change.created.or(kept.created);
+        target
+            .set(dos::NAME.to_bytes(), &kept.encode(), XattrFlags::empty())
+            .map_err(|error| xattrs::value_fault(&self.handle, error))
+    }
+
+    fn change_times(&self, change: &NodeChange) -> Result<()> {
+        let times = Timestamps {
+            last_access: timespec(change.accessed),
+            last_modification: timespec(change.modified),
+        };
+        let fd = self.handle.fd(Op::SetAttributes)?;
+        let result = if self.handle.is_path_only() {
+            utimensat(&fd, c"", &times, AtFlags::EMPTY_PATH)
+        } else {
+            futimens(&fd, &times)
+        };
+        result.map_err(self.failed(Op::SetAttributes))
+    }
+}
+
+impl Node for LocalNode {
+    fn access(&self) -> Access {
+        self.access
+    }
+
+    fn stat(&self) -> Result<NodeStat> {
+        let fd = self.handle.fd(Op::Stat)?;
+        let stat = stat::raw(&fd, MASK).map_err(self.failed(Op::Stat))?;
+        let dos = if self.kind == Kind::Symlink || !self.core.features.windows_metadata {
+            Dos::default()
+        } else if self.handle.is_path_only() {
+            xattrs::dos_of_path(fd.as_fd()).map_err(self.failed(Op::Stat))?
+        } else {
+            xattrs::dos_of(fd.as_fd()).map_err(self.failed(Op::Stat))?
+        };
+        Ok(node_stat(&stat, dos))
+    }
+
+    fn change(&self, change: &NodeChange) -> Result<()> {
+        if change.created.is_some() || change.dos_attributes.is_some() {
+            self.change_dos(change)?;
+        }
+        // Last: nothing else touches these times.
+        if change.accessed.is_some() || change.modified.is_some() {
+            self.change_times(change)?;
+        }
+        Ok(())
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        let fd = self.handle.fd(Op::Read)?;
+        content::read(&fd, buffer, offset).map_err(self.failed(Op::Read))
+    }
+
+    fn read_cached(&self, buffer: &mut [u8], offset: u64) -> Result<Option<usize>> {
+        let fd = self.handle.fd(Op::Read)?;
+        if self.core.in_memory(self.handle.id()) {
+            return content::read(&fd, buffer, offset)
+                .map(Some)
+                .map_err(self.failed(Op::Read));
+        }
+        content::read_cached(&fd, buffer, offset).map_err(self.failed(Op::Read))
+    }
+
+    fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
+        let fd = self.handle.fd(Op::Write)?;
+        content::write(&fd, data, offset).map_err(self.failed(Op::Write))
+    }
+
+    fn set_len(&self, length: u64) -> Result<()> {
+        self.require_content(Op::SetLength)?;
+        let fd = self.handle.fd(Op::SetLength)?;
+        match ftruncate(&fd, length) {
+            // Not opened for writing; or a length that no file has.
+            Err(Errno::INVAL) if self.access != Access::Write => {
+                self.refuse(Op::SetLength, ErrorKind::PermissionDenied)
+            }
+            Err(Errno::INVAL) => self.refuse(Op::SetLength, ErrorKind::FileTooLarge),
+            result => result.map_err(self.failed(Op::SetLength)),
+        }
+    }
+
+    fn allocate(&self, length: u64) -> Result<()> {
+        self.require_content(Op::SetLength)?;
+        let fd = self.handle.fd(Op::SetLength)?;
+        content::allocate(&fd, length).map_err(self.failed(Op::SetLength))
+    }
+
+    fn zero(&self, offset: u64, length: u64, hole: bool) -> Result<()> {
+        self.require_content(Op::Write)?;
+        let fd = self.handle.fd(Op::Write)?;
+        content::zero(&fd, offset, length, hole).map_err(self.failed(Op::Write))
+    }
+
+    fn extents(&self, offset: u64, length: u64, max: usize) -> Result<Vec<Extent>> {
+        self.require_content(Op::Extents)?;
+        let fd = self.handle.fd(Op::Extents)?;
+        content::extents(&fd, offset, length, max).map_err(self.failed(Op::Extents))
+    }
+
+    fn copy_from(&self, source: &dyn Node, source_offset: u64, offset: u64, length: u64) -> Result<u64> {
+        self.require_content(Op::CopyRange)?;
+        let Some(from) = source.as_any().downcast_ref::<LocalNode>() else {
+            return stream::copy(self, source, source_offset, offset, length);
+        };
+        from.require_content(Op::CopyRange)?;
+        let (source_fd, target) = (from.handle.fd(Op::CopyRange)?, self.handle.fd(Op::CopyRange)?);
+        let copy = content::Copy {
+            source: &source_fd,
+            target: &target,
+            source_offset,
+            offset,
+            length,
+            same: self.handle.id() == from.handle.id(),
+        };
+        content::copy(&copy).map_err(self.failed(Op::CopyRange))
+    }
+
+    fn sync(&self) -> Result<()> {
+        let fd = self.handle.fd(Op::Sync)?;
+        if !self.handle.is_path_only() {
+            return fsync(&fd).map_err(self.failed(Op::Sync));
+        }
+        if self.kind == Kind::Symlink {
+            return Ok(());
+        }
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        openat(CWD, proc_path(fd.as_fd()), flags, Mode::empty())
+            .and_then(fsync)
+            .map_err(self.failed(Op::Sync))
+    }
+
+    fn entries(&self) -> Result<Box<dyn Entries>> {
+        if self.kind != Kind::Directory {
+            return self.refuse(Op::List, ErrorKind::NotADirectory);
+        }
+        let fd = self.handle.fd(Op::List)?;
+        // A description of its own: listings do not share their position.
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir = openat(&fd, c".", flags, Mode::empty()).map_err(self.failed(Op::List))?;
+        Ok(Box::new(LocalEntries::new(dir, self.handle.path(), &self.core)))
+    }
+
+    fn link_target(&self) -> Result<Vec<u8>> {
+        if self.kind != Kind::Symlink {
+            return self.refuse(Op::Stat, ErrorKind::Misuse);
+        }
+        let fd = self.handle.fd(Op::Stat)?;
+        readlinkat(&fd, c"", Vec::new())
+            .map(std::ffi::CString::into_bytes)
+            .map_err(self.failed(Op::Stat))
+    }
+
+    fn streams(&self) -> Result<Vec<StreamInfo>> {
+        stream::list(self)
+    }
+
+    fn open_stream(&self, name: &Name, how: &StreamOpen) -> Result<(Arc<dyn Node>, bool)> {
+        stream::open(self, name, how)
+    }
+
+    fn remove_stream(&self, name: &Name) -> Result<()> {
+        stream::remove(self, name)
+    }
+
+    fn rename_stream(&self, name: &Name, to: &Name, replace: bool) -> Result<()> {
+        stream::rename(self, name, to, replace)
+    }
+
+    fn security(&self) -> Result<Option<Vec<u8>>> {
+        xattrs::security(&self.handle)
+    }
+
+    fn set_security(&self, descriptor: &[u8]) -> Result<()> {
+        xattrs::set_security(&self.handle, self.kind, descriptor)
+    }
+
+    fn eas(&self) -> Result<Vec<Xattr>> {
+        xattrs::eas(&self.handle)
+    }
+
+    fn set_ea(&self, name: &[u8], value: &[u8]) -> Result<()> {
+        xattrs::set_ea(&self.handle, self.kind, name, value)
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+fn timespec(time: Option<Timestamp>) -> Timespec {
+    let Some(time) = time else {
+        return Timespec {
+            tv_sec: 0,
+            tv_nsec: UTIME_OMIT,
+        };
+    };
+    let (seconds, nanoseconds) = time.to_unix();
+    Timespec {
+        tv_sec: seconds,
+        tv_nsec: nanoseconds.into(),
+    }
+}

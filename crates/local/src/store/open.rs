@@ -1,0 +1,253 @@
+//! Opening and making nodes: one openat2, one statx, one call for the DOS attributes.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use ropeway_vfs::store::{Access, NewNode, NodeOpen, Opened};
+use ropeway_vfs::{Error, ErrorKind, Kind, Op, RelPath, Result};
+use rustix::fs::{
+    AtFlags, Mode, OFlags, Statx, StatxFlags, XattrFlags, fsetxattr, mkdirat, openat, unlinkat,
+};
+use rustix::io::Errno;
+
+use super::Core;
+use super::base::{failed, open_fault};
+use super::dos::{self, Dos};
+use super::node::LocalNode;
+use super::xattrs::{dos_of, dos_of_path, node_stat};
+use crate::stat;
+
+/// What is asked of each node.
+pub(super) const MASK: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME);
+
+/// Tries when a node appears and disappears between making and opening it (a guess).
+const RACE_TRIES: usize = 8;
+
+/// A descriptor, and what it is good for.
+struct Found {
+    fd: OwnedFd,
+    flags: OFlags,
+    access: Access,
+}
+
+/// Opens or makes a node.
+pub(super) fn open(core: &Arc<Core>, path: &RelPath, how: &NodeOpen) -> Result<Opened> {
+    // Until the node is on the books, its path must not change.
+    let _opening = core.descriptors.opening();
+    let Some(new) = how.create else {
+        return existing(core, path, how);
+    };
+    for _ in 0..RACE_TRIES {
+        match make(core, path, how, new) {
+            Err(Errno::EXIST) if how.exclusive => {
+                return Err(Error::new(Op::Create, path, ErrorKind::AlreadyExists));
+            }
+            Err(Errno::EXIST) => {}
+            Ok(found) => return made(core, path, new, found),
+            // The volume has no such names.
+            Err(Errno::INVAL) => return Err(Error::new(Op::Create, path, ErrorKind::NameRefused)),
+            Err(error) => return Err(open_fault(Op::Create, path, error)),
+        }
+        match existing(core, path, how) {
+            // Removed in between.
+            Err(error) if error.kind == ErrorKind::NotFound => {}
+            result => return result,
+        }
+    }
+    // A link that leads nowhere.
+    Err(Error::new(Op::Create, path, ErrorKind::NotFound))
+}
+
+fn existing(core: &Arc<Core>, path: &RelPath, how: &NodeOpen) -> Result<Opened> {
+    let found = find(core, path, how).map_err(|error| open_fault(Op::Open, path, error))?;
+    let stat = stat::raw(&found.fd, MASK).map_err(|error| failed(Op::Open, path, error))?;
+    let kind = stat::kind(u32::from(stat.stx_mode));
+    let refused = match kind {
+        Kind::File | Kind::Directory => None,
+        // Without openat2 nothing is followed: the link itself was opened.
+        Kind::Symlink => (!how.link_itself).then_some(ErrorKind::SymbolicLink),
+        _ => Some(ErrorKind::PermissionDenied),
+    };
+    if let Some(refused) = refused {
+        return Err(Error::new(Op::Open, path, refused));
+    }
+    let dos = if !core.features.windows_metadata || kind == Kind::Symlink {
+        Dos::default()
+    } else if found.flags.contains(OFlags::PATH) {
+        dos_of_path(found.fd.as_fd()).map_err(|error| failed(Op::Open, path, error))?
+    } else {
+        dos_of(found.fd.as_fd()).map_err(|error| failed(Op::Open, path, error))?
+    };
+    Ok(opened(core, path, found, &stat, dos, false))
+}
+
+/// Opens what is there, with as much access as is wanted and allowed.
+fn find(core: &Core, path: &RelPath, how: &NodeOpen) -> rustix::io::Result<Found> {
+    let follow = if how.link_itself {
+        OFlags::NOFOLLOW
+    } else {
+        OFlags::empty()
+    };
+    let content = OFlags::NONBLOCK | follow;
+    let identity = (OFlags::PATH | follow, Access::Attributes);
+    let steps: &[(OFlags, Access)] = match how.access {
+        Access::Attributes => &[identity],
+        Access::Read => &[(OFlags::RDONLY | content, Access::Read), identity],
+        Access::Write => &[
+            (OFlags::RDWR | content, Access::Write),
+            (OFlags::WRONLY | content, Access::Write),
+            (OFlags::RDONLY | content, Access::Read),
+            identity,
+        ],
+    };
+    let mut refusal = None;
+    for (flags, access) in steps {
+        // Less than asked for.
+        if refusal.is_some() && *access < how.access && !how.less_will_do {
+            break;
+        }
+        match open_relieved(core, path, *flags) {
+            Ok(fd) => {
+                return Ok(Found {
+                    fd,
+                    flags: *flags,
+                    access: *access,
+                });
+            }
+            // A folder: there is no content to write, its attributes may be.
+            Err(Errno::ISDIR) => return find_folder(core, path, how, follow),
+            Err(Errno::LOOP) if how.link_itself => return find_link(core, path),
+            Err(error @ (Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::TXTBSY)) => {
+                refusal.get_or_insert(error);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Err(refusal.unwrap_or(Errno::ACCESS))
+}
+
+fn find_folder(core: &Core, path: &RelPath, how: &NodeOpen, follow: OFlags) -> rustix::io::Result<Found> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | follow;
+    match open_relieved(core, path, flags) {
+        Ok(fd) => Ok(Found {
+            fd,
+            flags,
+            access: how.access,
+        }),
+        Err(Errno::ACCESS | Errno::PERM) if how.less_will_do => {
+            let flags = OFlags::PATH | OFlags::DIRECTORY | follow;
+            Ok(Found {
+                fd: open_relieved(core, path, flags)?,
+                flags,
+                access: Access::Attributes,
+            })
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// A link has nothing but its text.
+fn find_link(core: &Core, path: &RelPath) -> rustix::io::Result<Found> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW;
+    Ok(Found {
+        fd: open_relieved(core, path, flags)?,
+        flags,
+        access: Access::Attributes,
+    })
+}
+
+/// Opens; where the process has no descriptor left, idle ones are given up first.
+fn open_relieved(core: &Core, path: &RelPath, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    match core.base.open_at(path, flags, 0) {
+        Err(Errno::MFILE | Errno::NFILE) if core.descriptors.relieve() => core.base.open_at(path, flags, 0),
+        result => result,
+    }
+}
+
+/// Makes a node; EXIST if there is one.
+fn make(core: &Core, path: &RelPath, how: &NodeOpen, new: NewNode) -> rustix::io::Result<Found> {
+    if new.directory {
+        return make_folder(core, path, how.access);
+    }
+    // Who may make a file may also read what was just made; only another open is held to `access`.
+    let access = if how.access == Access::Write {
+        OFlags::RDWR
+    } else {
+        OFlags::RDONLY
+    };
+    let flags = access | OFlags::NONBLOCK;
+    let create = flags | OFlags::CREATE | OFlags::EXCL;
+    let mode = core.options.file_mode & 0o7777;
+    let fd = match core.base.open_at(path, create, mode) {
+        Err(Errno::MFILE | Errno::NFILE) if core.descriptors.relieve() => {
+            core.base.open_at(path, create, mode)
+        }
+        result => result,
+    }?;
+    Ok(Found {
+        fd,
+        flags,
+        access: how.access,
+    })
+}
+
+fn make_folder(core: &Core, path: &RelPath, access: Access) -> rustix::io::Result<Found> {
+    let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(Errno::EXIST);
+    };
+    let place = core.base.place(&dir)?;
+    mkdirat(
+        &place,
+        name.as_bytes(),
+        Mode::from_raw_mode(core.options.directory_mode & 0o7777),
+    )?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
+    // Whatever may have been put in its place by now: a folder, and in the very place where it was made.
+    let fd = openat(&place, name.as_bytes(), flags | OFlags::CLOEXEC, Mode::empty())?;
+    Ok(Found { fd, flags, access })
+}
+
+/// Gives a new node its first attributes.
+fn made(core: &Arc<Core>, path: &RelPath, new: NewNode, found: Found) -> Result<Opened> {
+    let mut kept = Dos::default();
+    if let Some(attributes) = new.dos_attributes.filter(|_| core.features.windows_metadata) {
+        let dos = Dos::of_attributes(attributes);
+        match fsetxattr(&found.fd, dos::NAME, &dos.encode(), XattrFlags::empty()) {
+            Ok(()) => kept = dos,
+            // A volume mounted beneath that has none.
+            Err(Errno::OPNOTSUPP | Errno::PERM) => {}
+            Err(error) => {
+                unmake(core, path, new);
+                return Err(failed(Op::Create, path, error));
+            }
+        }
+    }
+    let stat = stat::raw(&found.fd, MASK).map_err(|error| failed(Op::Create, path, error))?;
+    Ok(opened(core, path, found, &stat, kept, true))
+}
+
+/// Best effort: there is no room for its attributes.
+fn unmake(core: &Core, path: &RelPath, new: NewNode) {
+    let flags = if new.directory {
+        AtFlags::REMOVEDIR
+    } else {
+        AtFlags::empty()
+    };
+    if let Ok((place, name)) = core.base.parent(Op::Create, path) {
+        let _ = unlinkat(&place, name.as_bytes(), flags);
+    }
+}
+
+fn opened(core: &Arc<Core>, path: &RelPath, found: Found, stat: &Statx, dos: Dos, created: bool) -> Opened {
+    let told = node_stat(stat, dos);
+    let access = match told.kind {
+        Kind::Symlink => Access::Attributes,
+        _ => found.access,
+    };
+    let handle = core.descriptors.enter(path, found.fd, stat, found.flags);
+    Opened {
+        node: Arc::new(LocalNode::new(core, handle, told.kind, access)),
+        stat: told,
+        created,
+    }
+}

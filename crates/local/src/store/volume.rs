@@ -1,0 +1,110 @@
+//! What kind of volume the root lies on: what can be asked of it, by statfs(2)'s magic numbers (linux/magic.h).
+
+use std::os::fd::BorrowedFd;
+
+use ropeway_vfs::store::StoreFeatures;
+use ropeway_vfs::{Space, Timestamp};
+use rustix::fs::{StatVfsMountFlags, StatxFlags, fgetxattr, fstatfs, fstatvfs};
+use rustix::io::Errno;
+
+use super::dos;
+use crate::stat;
+
+/// Volumes whose pages are always in memory: tmpfs, ramfs.
+const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
+
+/// Volumes that others change without this kernel noticing: nfs, fuse, smb2, cifs, 9p, ceph, afs, ocfs2, gfs2, coda.
+const SHARED: [u64; 10] = [
+    0x6969,
+    0x6573_5546,
+    0xfe53_4d42,
+    0xff53_4d42,
+    0x0102_1997,
+    0x00c3_6400,
+    0x5346_414f,
+    0x7461_636f,
+    0x0116_1970,
+    0x7375_7245,
+];
+
+/// Volumes that look names up without regard to case themselves: msdos (vfat), exfat, smb2, cifs.
+const CASELESS: [u64; 4] = [0x4d44, 0x2011_bab0, 0xfe53_4d42, 0xff53_4d42];
+
+/// Volumes without holes: msdos (vfat), exfat, hfs+.
+const SOLID: [u64; 3] = [0x4d44, 0x2011_bab0, 0x482b];
+
+/// How names of a folder can be kept in an index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Indexing {
+    /// inotify tells all changes.
+    Watched,
+    /// Only reading the folder tells.
+    Rescanned,
+    /// Nothing is to be found that the volume has not found itself.
+    Needless,
+}
+
+/// How the volume that holds a descriptor is indexed.
+pub(super) fn indexing(fd: BorrowedFd<'_>) -> Indexing {
+    let magic = magic(fd);
+    if CASELESS.contains(&magic) {
+        Indexing::Needless
+    } else if magic == 0 || SHARED.contains(&magic) {
+        Indexing::Rescanned
+    } else {
+        Indexing::Watched
+    }
+}
+
+/// Whether all reads are from memory.
+pub(super) fn in_memory(fd: BorrowedFd<'_>) -> bool {
+    IN_MEMORY.contains(&magic(fd))
+}
+
+/// What the store can hold.
+pub(super) fn features(root: BorrowedFd<'_>) -> rustix::io::Result<StoreFeatures> {
+    let volume = fstatvfs(root)?;
+    let stat = stat::raw(root, StatxFlags::BASIC_STATS | StatxFlags::BTIME)?;
+    let has_birth = stat.stx_mask & StatxFlags::BTIME.bits() != 0;
+    let created = if has_birth { stat.stx_btime } else { stat.stx_mtime };
+    let own = match volume.f_fsid {
+        0 => stat::volume(&stat),
+        id => id,
+    };
+    let name_max = volume.f_namemax.min(255) as usize;
+    Ok(StoreFeatures {
+        volume: own,
+        name_max: if name_max == 0 { 255 } else { name_max },
+        unit: u32::try_from(volume.f_frsize)
+            .ok()
+            .filter(|unit| *unit > 0)
+            .unwrap_or(4096),
+        read_only: volume.f_flag.contains(StatVfsMountFlags::RDONLY),
+        sparse: !SOLID.contains(&magic(root)),
+        windows_metadata: has_xattrs(root),
+        created: Timestamp::from_unix(created.tv_sec, created.tv_nsec),
+    })
+}
+
+/// Room on the volume.
+pub(super) fn space(root: BorrowedFd<'_>) -> rustix::io::Result<Space> {
+    let volume = fstatvfs(root)?;
+    Ok(Space {
+        total: volume.f_blocks.saturating_mul(volume.f_frsize),
+        available: volume.f_bavail.saturating_mul(volume.f_frsize),
+        nodes_available: (volume.f_files > 0).then_some(volume.f_favail),
+    })
+}
+
+fn has_xattrs(root: BorrowedFd<'_>) -> bool {
+    let mut value = [0; dos::BYTES_MAX];
+    !matches!(
+        fgetxattr(root, dos::NAME, &mut value),
+        Err(Errno::OPNOTSUPP | Errno::NOSYS)
+    )
+}
+
+/// 0 if it cannot be told. Some magic numbers have their highest bit set: only 32 bits count.
+fn magic(fd: BorrowedFd<'_>) -> u64 {
+    fstatfs(fd).map_or(0, |volume| u64::from(volume.f_type as u32))
+}
