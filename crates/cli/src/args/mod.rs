@@ -6,6 +6,7 @@
 mod lab;
 mod login;
 mod nodes;
+mod serve;
 mod share;
 mod transfer;
 pub(crate) mod values;
@@ -18,6 +19,7 @@ use clap::{Args, Parser, Subcommand};
 pub(crate) use lab::{LabArgs, LabCommand, LinkAction, LinkArgs, LinkCheckArgs, LinkFloorArgs, LinkShape};
 pub(crate) use login::{LoginArgs, LogoutArgs};
 pub(crate) use nodes::{LsArgs, MkdirArgs, MvArgs, RmArgs, StatArgs};
+pub(crate) use serve::ServeArgs;
 pub(crate) use share::ShareArgs;
 pub(crate) use transfer::{
     AttributeArgs, ExistingArgs, ModelArgs, OutputArgs, SelectArgs, SpeedArgs, TransferArgs,
@@ -89,6 +91,11 @@ pub(crate) enum Command {
     Login(Box<LoginArgs>),
     /// Forget a password that login keeps
     Logout(Box<LogoutArgs>),
+    /// Share folders over SMB 2 and 3
+    ///
+    /// Serves until it is stopped (SIGTERM or Ctrl-C); then everything that clients wrote is made durable. Without --user it
+    /// makes a user with a random pass phrase, and says both.
+    Serve(Box<ServeArgs>),
     /// Show what a run with --trace did, operation by operation
     ///
     /// As a table, or as JSON Lines or CSV for other tools, with sums by kind of operation. Filters combine.
@@ -263,6 +270,7 @@ mod tests {
             "mv",
             "login",
             "logout",
+            "serve",
             "lab link",
             "lab link check",
             "lab link floor",

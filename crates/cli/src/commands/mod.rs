@@ -12,6 +12,7 @@ pub(crate) mod mkdir;
 pub(crate) mod mv;
 mod nodes;
 pub(crate) mod rm;
+pub(crate) mod serve;
 pub(crate) mod stat;
 pub(crate) mod trace;
 mod transfer;

@@ -28,7 +28,10 @@ impl Delay {
         if failures.len() >= ADDRESSES_MAX && !failures.contains_key(&address) {
             failures.retain(|_, (_, last)| now.duration_since(*last) < FORGOTTEN);
             if failures.len() >= ADDRESSES_MAX
-                && let Some(oldest) = failures.iter().min_by_key(|(_, (_, last))| *last).map(|(ip, _)| *ip)
+                && let Some(oldest) = failures
+                    .iter()
+                    .min_by_key(|(_, (_, last))| *last)
+                    .map(|(ip, _)| *ip)
             {
                 failures.remove(&oldest);
             }
@@ -47,7 +50,10 @@ impl Delay {
 
     /// A login succeeded.
     pub(super) fn forgive(&self, address: IpAddr) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&address);
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&address);
     }
 }
 

@@ -5,10 +5,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ropeway_smb_proto::server::ReplyFrame;
+use ropeway_smb_proto::wire::NtStatus;
 use ropeway_smb_proto::wire::SessionId;
 use ropeway_smb_proto::wire::change_notify::FileNotifyInformation;
 use ropeway_smb_proto::wire::oplock_break::BreakNotification;
-use ropeway_smb_proto::wire::NtStatus;
 use rustix::event::{EventfdFlags, eventfd};
 
 /// Something for a connection.

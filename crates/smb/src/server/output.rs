@@ -55,7 +55,12 @@ impl Output {
                 count += 1;
             }
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-            let sent = match sendmsg(socket, &parts[..count], &mut SendAncillaryBuffer::default(), flags) {
+            let sent = match sendmsg(
+                socket,
+                &parts[..count],
+                &mut SendAncillaryBuffer::default(),
+                flags,
+            ) {
                 Ok(sent) => sent,
                 Err(rustix::io::Errno::AGAIN) => return Ok(()),
                 Err(rustix::io::Errno::INTR) => continue,

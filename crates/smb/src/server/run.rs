@@ -3,12 +3,16 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use ropeway_smb_proto::auth::ntlm::ServerNames;
+use ropeway_smb_proto::compression::Algorithms;
 use ropeway_smb_proto::server::hub::{Hub, HubLimits};
-use ropeway_smb_proto::server::{Config, ConnectionId};
+use ropeway_smb_proto::server::{Accounts, Config, ConnectionId, Random, Sealing};
+use ropeway_smb_proto::wire::negotiate::Dialect;
+use ropeway_smb_proto::wire::{Guid, Text};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::net::sockopt;
 
@@ -40,6 +44,65 @@ pub struct ServerOptions {
     pub io_threads: usize,
     /// Who is told what clients do.
     pub audit: Option<Arc<dyn Audit>>,
+}
+
+impl ServerOptions {
+    /// Defaults for a machine of this size: everything from SMB 2.0.2 to 3.1.1, signatures required.
+    pub fn new(name: &str, accounts: Accounts) -> Self {
+        let random: Random = Arc::new(|bytes: &mut [u8]| fill_random(bytes));
+        let mut server_guid = [0; 16];
+        random(&mut server_guid);
+        let upper: String = name.chars().take(15).collect::<String>().to_uppercase();
+        let config = Config {
+            server_guid: Guid(server_guid),
+            names: ServerNames {
+                netbios_computer: Text::from(upper.as_str()),
+                netbios_domain: Text::from(upper.as_str()),
+                dns_computer: Text::from(name),
+                dns_domain: Text::from(""),
+            },
+            dialect_min: Dialect::Smb202,
+            dialect_max: Dialect::Smb311,
+            signing_required: true,
+            sealing: Sealing::Offered,
+            anonymous: false,
+            multichannel: true,
+            leasing: true,
+            compression: Algorithms {
+                lz4: true,
+                lznt1: false,
+                pattern_v1: true,
+            },
+            io_max: Config::IO_MAX,
+            credits_max: Config::CREDITS_MAX,
+            sessions_per_connection_max: 256,
+            accounts,
+            random,
+        };
+        let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        Self {
+            config,
+            name: name.to_owned(),
+            shares: Vec::new(),
+            limits: HubLimits::default(),
+            connections_max: 4096,
+            // Devices answer several requests at once, so more than there are processors. A guess.
+            io_threads: (4 * processors).clamp(8, 64),
+            audit: None,
+        }
+    }
+}
+
+/// From the kernel.
+fn fill_random(mut bytes: &mut [u8]) {
+    while !bytes.is_empty() {
+        match rustix::rand::getrandom(&mut *bytes, rustix::rand::GetRandomFlags::empty()) {
+            Ok(count) => bytes = &mut bytes[count..],
+            Err(rustix::io::Errno::INTR) => {}
+            // getrandom(2): with these flags and a valid buffer nothing else can go wrong.
+            Err(error) => panic!("the kernel has no random numbers: {error}"),
+        }
+    }
 }
 
 /// A server that listens.

@@ -13,9 +13,9 @@ use ropeway_smb_proto::server::hub::WaiterId;
 use ropeway_smb_proto::server::{
     Admitted, Cancel, Compound, Connection, ConnectionId, Hangup, Own, ReplyFrame, Request,
 };
+use ropeway_smb_proto::wire::change_notify::FileNotifyInformation;
 use ropeway_smb_proto::wire::header::{Chain, Command, Header};
 use ropeway_smb_proto::wire::oplock_break::BreakNotification;
-use ropeway_smb_proto::wire::change_notify::{FileNotifyInformation};
 use ropeway_smb_proto::wire::{NtStatus, SessionId};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -27,7 +27,10 @@ use super::output::Output;
 use super::shared::{Counters, Shared};
 
 /// After so long without anything to do, memory is given back.
-const IDLE: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
+const IDLE: Timespec = Timespec {
+    tv_sec: 5,
+    tv_nsec: 0,
+};
 
 /// Jobs of one connection in the pool before it is read from again.
 const JOBS_MAX: usize = 64;
@@ -287,7 +290,8 @@ impl Serving {
         let own = {
             let mut sessions = self.shared.sessions();
             let sealed = compound.sealed.is_some();
-            self.protocol.run_own(&request, message, sealed, &mut sessions, Shared::now(), frame)?
+            self.protocol
+                .run_own(&request, message, sealed, &mut sessions, Shared::now(), frame)?
         };
         match own {
             Own::No => self.execute(request, tree, message, rest, compound, frame),
@@ -340,7 +344,13 @@ impl Serving {
         Ok(())
     }
 
-    fn refuse(&mut self, status: NtStatus, request: &Request, compound: &mut Compound, frame: &mut ReplyFrame) {
+    fn refuse(
+        &mut self,
+        status: NtStatus,
+        request: &Request,
+        compound: &mut Compound,
+        frame: &mut ReplyFrame,
+    ) {
         compound.status = status;
         let header = self.protocol.reply(request, status);
         frame.push_error(&header, request.signer);
@@ -381,7 +391,8 @@ impl Serving {
             Ok(Done::Replied) => {}
             Ok(Done::Wait) => {
                 if request.async_id.is_none() {
-                    let before = std::mem::replace(frame, ReplyFrame::new(Vec::new(), compound.sealed.is_some()));
+                    let before =
+                        std::mem::replace(frame, ReplyFrame::new(Vec::new(), compound.sealed.is_some()));
                     self.push(before, compound.sealed)?;
                     let header = self.protocol.interim(&mut request);
                     frame.push_error(&header, request.signer);
@@ -466,7 +477,14 @@ impl Serving {
             self.refuse(status, &parked.request, &mut parked.compound, &mut frame);
             true
         } else {
-            self.execute(parked.request, tree, &parked.message, &parked.rest, &mut parked.compound, &mut frame)?
+            self.execute(
+                parked.request,
+                tree,
+                &parked.message,
+                &parked.rest,
+                &mut parked.compound,
+                &mut frame,
+            )?
         };
         let sealed = parked.compound.sealed;
         self.push(frame, sealed)?;
@@ -476,13 +494,25 @@ impl Serving {
         Ok(())
     }
 
-    fn notify(&mut self, number: u64, status: NtStatus, changes: &[FileNotifyInformation]) -> Result<(), Ended> {
+    fn notify(
+        &mut self,
+        number: u64,
+        status: NtStatus,
+        changes: &[FileNotifyInformation],
+    ) -> Result<(), Ended> {
         let Some(mut parked) = self.parked.remove(&number) else {
             return Ok(());
         };
         let mut frame = self.frame(parked.compound.sealed);
         parked.compound.status = status;
-        ops::notify::answer(&mut self.protocol, &parked.request, &parked.message, status, changes, &mut frame);
+        ops::notify::answer(
+            &mut self.protocol,
+            &parked.request,
+            &parked.message,
+            status,
+            changes,
+            &mut frame,
+        );
         self.push(frame, parked.compound.sealed)?;
         if !parked.rest.is_empty() {
             self.run_chain(&parked.rest, parked.compound)?;
@@ -519,7 +549,12 @@ impl Serving {
             request: number,
         });
         let mut frame = self.frame(parked.compound.sealed);
-        self.refuse(NtStatus::CANCELLED, &parked.request, &mut parked.compound, &mut frame);
+        self.refuse(
+            NtStatus::CANCELLED,
+            &parked.request,
+            &mut parked.compound,
+            &mut frame,
+        );
         self.push(frame, parked.compound.sealed)?;
         if !parked.rest.is_empty() {
             self.run_chain(&parked.rest, parked.compound)?;
@@ -534,7 +569,10 @@ impl Serving {
         self.parked.retain(|number, parked| {
             let keeps = parked.session != session;
             if !keeps {
-                hub.forget(WaiterId { connection, request: *number });
+                hub.forget(WaiterId {
+                    connection,
+                    request: *number,
+                });
             }
             keeps
         });
@@ -546,7 +584,10 @@ impl Drop for Serving {
         let connection = self.protocol.id();
         let mut hub = self.shared.hub();
         for number in self.parked.keys() {
-            hub.forget(WaiterId { connection, request: *number });
+            hub.forget(WaiterId {
+                connection,
+                request: *number,
+            });
         }
     }
 }

@@ -145,7 +145,8 @@ impl Shared {
         let mut old = std::mem::take(&mut *shares);
         shares.resize(old.len(), None);
         for share in new {
-            let stays = |other: &Option<Arc<Share>>| other.as_ref().is_some_and(|other| other.is_called(&share.name));
+            let stays =
+                |other: &Option<Arc<Share>>| other.as_ref().is_some_and(|other| other.is_called(&share.name));
             match old.iter().position(stays) {
                 Some(index) => {
                     old[index] = None;
@@ -159,15 +160,25 @@ impl Shared {
     // Opens.
 
     pub(super) fn handle(&self, id: u64) -> Option<Handle> {
-        self.handles.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
+        self.handles
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(&id)
+            .cloned()
     }
 
     pub(super) fn add_handle(&self, id: u64, handle: Handle) {
-        self.handles.write().unwrap_or_else(PoisonError::into_inner).insert(id, handle);
+        self.handles
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(id, handle);
     }
 
     pub(super) fn take_handle(&self, id: u64) -> Option<Handle> {
-        self.handles.write().unwrap_or_else(PoisonError::into_inner).remove(&id)
+        self.handles
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&id)
     }
 
     pub(super) fn handles_count(&self) -> usize {
@@ -235,8 +246,15 @@ impl Shared {
                 Event::Wake(waiter) => {
                     self.post(waiter.connection, Message::Wake(waiter.request));
                 }
-                Event::NotifyReady { waiter, status, changes } => {
-                    self.post(waiter.connection, Message::Notify(waiter.request, status, changes));
+                Event::NotifyReady {
+                    waiter,
+                    status,
+                    changes,
+                } => {
+                    self.post(
+                        waiter.connection,
+                        Message::Notify(waiter.request, status, changes),
+                    );
                 }
                 Event::Break(order) => {
                     // The first that is still there ([MS-SMB2] 3.3.4.6).
@@ -261,7 +279,10 @@ impl Shared {
             name: self.name.clone(),
             domain: self.name.clone(),
             comment: "Ropeway".to_owned(),
-            shares: shares.iter().map(|share| (share.name.clone(), share.comment.clone())).collect(),
+            shares: shares
+                .iter()
+                .map(|share| (share.name.clone(), share.comment.clone()))
+                .collect(),
         })
     }
 
@@ -284,7 +305,8 @@ impl Shared {
     /// The index of a share.
     pub(super) fn share_index(&self, share: &Arc<Share>) -> Option<u32> {
         let shares = self.shares.read().unwrap_or_else(PoisonError::into_inner);
-        let is_it = |other: &Option<Arc<Share>>| other.as_ref().is_some_and(|other| other.is_called(&share.name));
+        let is_it =
+            |other: &Option<Arc<Share>>| other.as_ref().is_some_and(|other| other.is_called(&share.name));
         let index = shares.iter().position(is_it)?;
         u32::try_from(index).ok()
     }
@@ -310,6 +332,11 @@ impl Shared {
 
 /// Seconds and nanoseconds since 1970.
 fn unix_now() -> (i64, u32) {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    (i64::try_from(now.as_secs()).unwrap_or(i64::MAX), now.subsec_nanos())
+    let now = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap_or_default();
+    (
+        i64::try_from(now.as_secs()).unwrap_or(i64::MAX),
+        now.subsec_nanos(),
+    )
 }

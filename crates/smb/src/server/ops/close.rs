@@ -72,7 +72,10 @@ pub(in crate::server) fn remove_deleted(shared: &Arc<Shared>, closed: &Closed, o
                 .or_else(|| Name::new(stream.to_string_lossy().as_bytes()));
             let base = match open.and_then(|open| open.base.clone()) {
                 Some(base) => Ok(base),
-                None => share.store.open(&path, &NodeOpen::default()).map(|opened| opened.node),
+                None => share
+                    .store
+                    .open(&path, &NodeOpen::default())
+                    .map(|opened| opened.node),
             };
             match (base, name) {
                 (Ok(base), Some(name)) => base.remove_stream(&name),
@@ -95,7 +98,9 @@ pub(in crate::server) fn remove_deleted(shared: &Arc<Shared>, closed: &Closed, o
             (false, true) => CompletionFilter::DIR_NAME,
             (false, false) => CompletionFilter::FILE_NAME,
         };
-        shared.hub().changed(deletion.share_id, &deletion.path, action, filter);
+        shared
+            .hub()
+            .changed(deletion.share_id, &deletion.path, action, filter);
     }
     shared.record(&Record {
         action: "delete",

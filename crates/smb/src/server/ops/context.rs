@@ -93,7 +93,11 @@ impl<'a> Context<'a> {
     }
 
     /// Replies with success in a tree that the request has made.
-    pub(in crate::server) fn reply_in(&mut self, tree: TreeId, body: impl FnOnce(&mut Writer<'_>)) -> Outcome {
+    pub(in crate::server) fn reply_in(
+        &mut self,
+        tree: TreeId,
+        body: impl FnOnce(&mut Writer<'_>),
+    ) -> Outcome {
         let mut header = self.protocol.reply(self.request, NtStatus::SUCCESS);
         header.target = Target::Sync(tree);
         self.frame.push(&header, self.request.signer, body);
@@ -129,7 +133,10 @@ impl<'a> Context<'a> {
 
     /// The client.
     pub(in crate::server) fn client(&self) -> Guid {
-        self.protocol.negotiated().map(|both| both.client_guid).unwrap_or_default()
+        self.protocol
+            .negotiated()
+            .map(|both| both.client_guid)
+            .unwrap_or_default()
     }
 
     /// `ChannelSequence`; 0 before 3.0 ([MS-SMB2] 3.3.5.2.10).
@@ -152,7 +159,9 @@ impl<'a> Context<'a> {
 
     /// Who asks.
     pub(in crate::server) fn token(&self) -> Result<Arc<Token>, NtStatus> {
-        self.shared.token(self.session()).ok_or(NtStatus::USER_SESSION_DELETED)
+        self.shared
+            .token(self.session())
+            .ok_or(NtStatus::USER_SESSION_DELETED)
     }
 
     /// Tells the audit, if there is one.

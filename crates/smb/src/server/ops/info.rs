@@ -6,7 +6,9 @@ use ropeway_smb_proto::server::hub::Touch;
 use ropeway_smb_proto::wire::change_notify::CompletionFilter;
 use ropeway_smb_proto::wire::error::{ErrorContext, ErrorId, ErrorResponse};
 use ropeway_smb_proto::wire::negotiate::Dialect;
-use ropeway_smb_proto::wire::query_info::{InfoType, QueryInfoRequest, QueryInfoResponse, SecurityInformation};
+use ropeway_smb_proto::wire::query_info::{
+    InfoType, QueryInfoRequest, QueryInfoResponse, SecurityInformation,
+};
 use ropeway_smb_proto::wire::set_info::{SetInfoRequest, SetInfoResponse};
 use ropeway_smb_proto::wire::{NtStatus, info::FileBasicInformation};
 
@@ -28,7 +30,10 @@ pub(super) fn query(context: &mut Context<'_>) -> Outcome {
     let open = match handle {
         Handle::File(open) => open,
         Handle::Pipe(pipe) => {
-            let server = pipe.server.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let server = pipe
+                .server
+                .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner);
             let (status, output) = match request.info_type {
                 InfoType::File => server.query(request.info_class, length)?,
                 _ => return Err(NtStatus::NOT_SUPPORTED),
@@ -78,7 +83,9 @@ fn too_small(context: &mut Context<'_>, needed: u32) -> Outcome {
 
 pub(super) fn set(context: &mut Context<'_>) -> Outcome {
     let request = context.decode(SetInfoRequest::decode)?;
-    context.protocol.check_size(&context.request.header, request.buffer.len())?;
+    context
+        .protocol
+        .check_size(&context.request.header, request.buffer.len())?;
     let open = match context.handle(request.file_id)? {
         Handle::File(open) => open,
         Handle::Pipe(_) => return Err(NtStatus::NOT_SUPPORTED),
@@ -126,7 +133,9 @@ fn apply(context: &Context<'_>, open: &Arc<Open>, set: &SetFile) -> Result<(), N
     set.apply(open)?;
     let filter = match set {
         SetFile::Basic(basic) => basic_filter(basic),
-        SetFile::EndOfFile(_) | SetFile::Allocation(_) => CompletionFilter::SIZE | CompletionFilter::LAST_WRITE,
+        SetFile::EndOfFile(_) | SetFile::Allocation(_) => {
+            CompletionFilter::SIZE | CompletionFilter::LAST_WRITE
+        }
         SetFile::FullEa(_) => CompletionFilter::EA,
         _ => CompletionFilter::default(),
     };

@@ -26,7 +26,9 @@ const OFFSET_MAX: u64 = i64::MAX as u64;
 
 pub(super) fn read(context: &mut Context<'_>) -> Outcome {
     let request = context.decode(ReadRequest::decode)?;
-    context.protocol.check_size(&context.request.header, request.length as usize)?;
+    context
+        .protocol
+        .check_size(&context.request.header, request.length as usize)?;
     let open = match context.handle(request.file_id)? {
         Handle::Pipe(pipe) => return ioctl::read_pipe(context, &pipe, &request),
         Handle::File(open) => open,
@@ -34,11 +36,19 @@ pub(super) fn read(context: &mut Context<'_>) -> Outcome {
     if open.directory {
         return Err(NtStatus::INVALID_DEVICE_REQUEST);
     }
-    if !open.access.intersects(AccessMask::READ_DATA | AccessMask::EXECUTE) {
+    if !open
+        .access
+        .intersects(AccessMask::READ_DATA | AccessMask::EXECUTE)
+    {
         return Err(NtStatus::ACCESS_DENIED);
     }
     let length = request.length as usize;
-    if request.offset > OFFSET_MAX || request.offset.checked_add(length as u64).is_none_or(|end| end > OFFSET_MAX) {
+    if request.offset > OFFSET_MAX
+        || request
+            .offset
+            .checked_add(length as u64)
+            .is_none_or(|end| end > OFFSET_MAX)
+    {
         return Err(NtStatus::INVALID_PARAMETER);
     }
     context
@@ -56,7 +66,9 @@ pub(super) fn read(context: &mut Context<'_>) -> Outcome {
     let signer = context.request.signer;
     if context.may_offload {
         let taken = fill(context.frame, &header, signer, &request, |buffer, offset| {
-            open.node.read_cached(buffer, offset).map_err(|error| status::of(&error))
+            open.node
+                .read_cached(buffer, offset)
+                .map_err(|error| status::of(&error))
         });
         return match taken {
             Filled::Yes(count) => {
@@ -89,7 +101,10 @@ fn read_now(
     request: &ReadRequest,
 ) {
     let filled = fill(frame, header, signer, request, |buffer, offset| {
-        open.node.read_at(buffer, offset).map(Some).map_err(|error| status::of(&error))
+        open.node
+            .read_at(buffer, offset)
+            .map(Some)
+            .map_err(|error| status::of(&error))
     });
     if let Filled::Yes(count) = filled {
         Counters::add(&shared.counters.bytes_read, count);
@@ -113,14 +128,23 @@ fn fill(
     let fixed = |count: usize, out: &mut ropeway_smb_proto::wire::Writer<'_>| {
         ReadResponse::default().encode_head(out, count as u32);
     };
-    let outcome = frame.push_payload(header, signer, READ_RESPONSE_FIXED_LEN, request.length as usize, |buffer| {
-        let count = read(buffer, request.offset)?;
-        match count {
-            // [MS-SMB2] 3.3.5.12: nothing, or less than the client can do with.
-            Some(count) if count == 0 || count < request.minimum_count as usize => Err(NtStatus::END_OF_FILE),
-            count => Ok(count),
-        }
-    }, fixed);
+    let outcome = frame.push_payload(
+        header,
+        signer,
+        READ_RESPONSE_FIXED_LEN,
+        request.length as usize,
+        |buffer| {
+            let count = read(buffer, request.offset)?;
+            match count {
+                // [MS-SMB2] 3.3.5.12: nothing, or less than the client can do with.
+                Some(count) if count == 0 || count < request.minimum_count as usize => {
+                    Err(NtStatus::END_OF_FILE)
+                }
+                count => Ok(count),
+            }
+        },
+        fixed,
+    );
     match outcome {
         Ok(Some(count)) => Filled::Yes(count as u64),
         Ok(None) => Filled::NotCached,
@@ -134,7 +158,9 @@ fn fill(
 
 pub(super) fn write(context: &mut Context<'_>) -> Outcome {
     let (request, payload) = context.decode(WriteRequest::decode_head)?;
-    let range = payload.range(context.message.len()).map_err(|_| NtStatus::INVALID_PARAMETER)?;
+    let range = payload
+        .range(context.message.len())
+        .map_err(|_| NtStatus::INVALID_PARAMETER)?;
     let length = range.len();
     context.protocol.check_size(&context.request.header, length)?;
     let data = &context.message[range.clone()];
@@ -149,7 +175,10 @@ pub(super) fn write(context: &mut Context<'_>) -> Outcome {
     if appends_only && !open.access.contains(AccessMask::APPEND_DATA) {
         return Err(NtStatus::ACCESS_DENIED);
     }
-    let end = request.offset.checked_add(length as u64).filter(|end| *end <= OFFSET_MAX);
+    let end = request
+        .offset
+        .checked_add(length as u64)
+        .filter(|end| *end <= OFFSET_MAX);
     if end.is_none() {
         return Err(NtStatus::INVALID_PARAMETER);
     }
@@ -157,7 +186,13 @@ pub(super) fn write(context: &mut Context<'_>) -> Outcome {
     {
         let mut hub = context.shared.hub();
         hub.check_io(id, request.offset, length as u64, true)?;
-        hub.touch(context.shared.now_ms(), Some(id), &open.file, Touch::Write, context.waiter);
+        hub.touch(
+            context.shared.now_ms(),
+            Some(id),
+            &open.file,
+            Touch::Write,
+            context.waiter,
+        );
     }
     if length == 0 {
         return context.reply(|w| WriteResponse { count: 0 }.encode(w));
@@ -166,17 +201,24 @@ pub(super) fn write(context: &mut Context<'_>) -> Outcome {
         || open.options.contains(CreateOptions::WRITE_THROUGH);
     if context.may_offload_write && length >= POOL_WRITE_MIN {
         let shared = Arc::clone(context.shared);
-        return Ok(Done::Write(Box::new(move |message, mut frame, header, signer| {
-            let outcome = write_now(&shared, &open, &message[range], request.offset, through);
-            answer(&mut frame, &header, signer, outcome);
-            frame
-        })));
+        return Ok(Done::Write(Box::new(
+            move |message, mut frame, header, signer| {
+                let outcome = write_now(&shared, &open, &message[range], request.offset, through);
+                answer(&mut frame, &header, signer, outcome);
+                frame
+            },
+        )));
     }
     let count = write_now(context.shared, &open, data, request.offset, through)?;
     context.reply(|w| WriteResponse { count }.encode(w))
 }
 
-fn answer(frame: &mut ReplyFrame, header: &Header, signer: Option<SessionId>, outcome: Result<u32, NtStatus>) {
+fn answer(
+    frame: &mut ReplyFrame,
+    header: &Header,
+    signer: Option<SessionId>,
+    outcome: Result<u32, NtStatus>,
+) {
     match outcome {
         Ok(count) => frame.push(header, signer, |w| WriteResponse { count }.encode(w)),
         Err(status) => frame.push_error(&Header { status, ..*header }, signer),
@@ -184,7 +226,9 @@ fn answer(frame: &mut ReplyFrame, header: &Header, signer: Option<SessionId>, ou
 }
 
 fn write_now(shared: &Shared, open: &Open, data: &[u8], offset: u64, through: bool) -> Result<u32, NtStatus> {
-    open.node.write_at(data, offset).map_err(|error| status::of(&error))?;
+    open.node
+        .write_at(data, offset)
+        .map_err(|error| status::of(&error))?;
     if through {
         open.node.sync().map_err(|error| status::of(&error))?;
     }
@@ -205,18 +249,23 @@ pub(super) fn flush(context: &mut Context<'_>) -> Outcome {
     }
     if context.may_offload {
         let node = Arc::clone(&open.node);
-        return Ok(Done::Job(None, Box::new(move |mut frame, header, signer| {
-            match node.sync() {
-                Ok(()) => frame.push(&header, signer, |w| FlushResponse.encode(w)),
-                Err(error) => {
-                    let header = Header { status: status::of(&error), ..header };
-                    frame.push_error(&header, signer);
+        return Ok(Done::Job(
+            None,
+            Box::new(move |mut frame, header, signer| {
+                match node.sync() {
+                    Ok(()) => frame.push(&header, signer, |w| FlushResponse.encode(w)),
+                    Err(error) => {
+                        let header = Header {
+                            status: status::of(&error),
+                            ..header
+                        };
+                        frame.push_error(&header, signer);
+                    }
                 }
-            }
-            frame
-        })));
+                frame
+            }),
+        ));
     }
     open.node.sync().map_err(|error| status::of(&error))?;
     context.reply(|w| FlushResponse.encode(w))
 }
-

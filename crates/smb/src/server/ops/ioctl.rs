@@ -5,7 +5,9 @@ use std::sync::{Arc, PoisonError};
 use ropeway_smb_proto::server::hub::{OpenId, Touch};
 use ropeway_smb_proto::wire::fsctl::CtlCode;
 use ropeway_smb_proto::wire::fsctl::interfaces::{InterfaceCapability, NetworkInterfaceInfo};
-use ropeway_smb_proto::wire::fsctl::validate_negotiate::{ValidateNegotiateRequest, ValidateNegotiateResponse};
+use ropeway_smb_proto::wire::fsctl::validate_negotiate::{
+    ValidateNegotiateRequest, ValidateNegotiateResponse,
+};
 use ropeway_smb_proto::wire::ioctl::{IoctlFlags, IoctlRequest, IoctlResponse};
 use ropeway_smb_proto::wire::read::{ReadRequest, ReadResponse};
 use ropeway_smb_proto::wire::write::WriteResponse;
@@ -25,7 +27,11 @@ pub(super) fn ioctl(context: &mut Context<'_>) -> Outcome {
         return Err(NtStatus::NOT_SUPPORTED);
     }
     let output_max = request.max_output_response as usize;
-    let largest = request.input.len().max(output_max).max(request.max_input_response as usize);
+    let largest = request
+        .input
+        .len()
+        .max(output_max)
+        .max(request.max_input_response as usize);
     context.protocol.check_size(&context.request.header, largest)?;
     match request.ctl_code {
         CtlCode::VALIDATE_NEGOTIATE_INFO => return validate(context, &request),
@@ -80,7 +86,8 @@ fn control(
     let tree = context.request.tree.0;
     let locked = |open: &Open, range: Range| {
         let hub = shared.hub();
-        hub.check_io(open.hub_id(), range.offset, range.length, range.write).is_err()
+        hub.check_io(open.hub_id(), range.offset, range.length, range.write)
+            .is_err()
     };
     let own = |id: u64| match shared.handle(id) {
         Some(handle) if handle.belongs_to(session, tree) => handle.file().cloned(),
@@ -96,7 +103,9 @@ fn control(
     if changes {
         let now = shared.now_ms();
         let id = Some(open.hub_id());
-        shared.hub().touch(now, id, &open.file, Touch::Write, context.waiter);
+        shared
+            .hub()
+            .touch(now, id, &open.file, Touch::Write, context.waiter);
     }
     let outcome = match request.ctl_code {
         CtlCode::SRV_COPYCHUNK | CtlCode::SRV_COPYCHUNK_WRITE => {
@@ -136,12 +145,19 @@ fn validate(context: &mut Context<'_>, request: &IoctlRequest<'_>) -> Outcome {
         security_mode: both.security_mode,
         dialect: both.dialect.code(),
     };
-    let supported: Vec<u16> = context.shared.config.dialects().map(|dialect| dialect.code()).collect();
+    let supported: Vec<u16> = context
+        .shared
+        .config
+        .dialects()
+        .map(|dialect| dialect.code())
+        .collect();
     let output_max = request.max_output_response as usize;
     match fsctl::validate_negotiate(request.input, output_max, &client, &server, &supported) {
         Some(output) => answer(context, request, request.file_id, NtStatus::SUCCESS, &output),
         // Somebody has tampered with the negotiation: the connection ends without an answer.
-        None => Ok(super::Done::Hangup("a NEGOTIATE that somebody changed on the way")),
+        None => Ok(super::Done::Hangup(
+            "a NEGOTIATE that somebody changed on the way",
+        )),
     }
 }
 
@@ -153,7 +169,13 @@ fn interfaces(context: &Context<'_>) -> Vec<NetworkInterfaceInfo> {
         link_speed_bps: LINK_SPEED_BPS,
         address: Some(*address),
     };
-    context.shared.interfaces(context.local).iter().enumerate().map(interface).collect()
+    context
+        .shared
+        .interfaces(context.local)
+        .iter()
+        .enumerate()
+        .map(interface)
+        .collect()
 }
 
 pub(super) fn read_pipe(context: &mut Context<'_>, pipe: &PipeOpen, request: &ReadRequest) -> Outcome {

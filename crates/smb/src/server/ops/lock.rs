@@ -23,7 +23,13 @@ pub(super) fn lock(context: &mut Context<'_>) -> Outcome {
         // [MS-SMB2] 3.3.5.14: repetitions are told from new requests where a channel may be lost.
         let verifies = dialect >= Dialect::Smb300 || (dialect == Dialect::Smb210 && hub.is_durable(id));
         let sequence = verifies.then_some(request.lock_sequence);
-        hub.lock(context.shared.now_ms(), id, &request.locks, sequence, context.waiter)
+        hub.lock(
+            context.shared.now_ms(),
+            id,
+            &request.locks,
+            sequence,
+            context.waiter,
+        )
     };
     match outcome {
         LockOutcome::Granted => context.reply(|w| LockResponse.encode(w)),

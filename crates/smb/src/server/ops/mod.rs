@@ -28,7 +28,10 @@ pub(super) fn execute(context: &mut Context<'_>) -> Outcome {
     if context.request.related
         && context.compound.file.is_none()
         && context.compound.status.is_error()
-        && !matches!(command, Command::Create | Command::TreeConnect | Command::TreeDisconnect)
+        && !matches!(
+            command,
+            Command::Create | Command::TreeConnect | Command::TreeDisconnect
+        )
     {
         return Err(context.compound.status);
     }

@@ -124,7 +124,10 @@ mod tests {
     fn target(name: &str) -> Result<(String, Option<String>), NtStatus> {
         parse(&Text::from(name)).map(|target| {
             let stream = target.stream.map(|stream| stream.to_string());
-            (String::from_utf8_lossy(target.path.as_bytes()).into_owned(), stream)
+            (
+                String::from_utf8_lossy(target.path.as_bytes()).into_owned(),
+                stream,
+            )
         })
     }
 
@@ -144,7 +147,20 @@ mod tests {
 
     #[test]
     fn what_is_no_name_is_refused() {
-        for name in ["..", "a\\..\\b", "a\\\\b", ".", "a*", "a\\b?", "a/b", "a:s:$INDEX", "a:", "a|", "a:b:c:d", ":"] {
+        for name in [
+            "..",
+            "a\\..\\b",
+            "a\\\\b",
+            ".",
+            "a*",
+            "a\\b?",
+            "a/b",
+            "a:s:$INDEX",
+            "a:",
+            "a|",
+            "a:b:c:d",
+            ":",
+        ] {
             assert_eq!(target(name), Err(NtStatus::OBJECT_NAME_INVALID), "{name}");
         }
         assert_eq!(target("\\a"), Err(NtStatus::INVALID_PARAMETER));

@@ -3,8 +3,8 @@
 use ropeway_smb_proto::server::hub::{FileKey, WatchOutcome};
 use ropeway_smb_proto::server::{Connection, ReplyFrame, Request};
 use ropeway_smb_proto::wire::change_notify::{
-    Action, ChangeNotifyFlags, ChangeNotifyRequest, ChangeNotifyResponse, CompletionFilter, FileNotifyInformation,
-    encode_changes,
+    Action, ChangeNotifyFlags, ChangeNotifyRequest, ChangeNotifyResponse, CompletionFilter,
+    FileNotifyInformation, encode_changes,
 };
 use ropeway_smb_proto::wire::create::AccessMask;
 use ropeway_smb_proto::wire::header::HEADER_LEN;
@@ -62,18 +62,24 @@ pub(in crate::server) fn answer(
 ) {
     let header = protocol.reply(request, status);
     // What waits was decoded before.
-    let asked = ChangeNotifyRequest::decode(&mut Reader::at(message, HEADER_LEN, "SMB2 CHANGE_NOTIFY Request"));
+    let asked =
+        ChangeNotifyRequest::decode(&mut Reader::at(message, HEADER_LEN, "SMB2 CHANGE_NOTIFY Request"));
     if status.is_error() || asked.is_err() {
         frame.push_error(&header, request.signer);
         return;
     }
     let output = output(changes);
-    frame.push(&header, request.signer, |w| ChangeNotifyResponse { output: &output }.encode(w));
+    frame.push(&header, request.signer, |w| {
+        ChangeNotifyResponse { output: &output }.encode(w)
+    });
 }
 
 /// The share that the hub counts an open under, and its path on the wire.
 fn place(shared: &Shared, open: &Open) -> Option<(u32, Text)> {
-    let info = shared.hub().info(open.hub_id()).map(|info| (info.share_id, info.path.clone()));
+    let info = shared
+        .hub()
+        .info(open.hub_id())
+        .map(|info| (info.share_id, info.path.clone()));
     info.or_else(|| Some((shared.share_index(&open.share)?, name::to_wire(&open.path()))))
 }
 
@@ -85,11 +91,19 @@ pub(super) fn entry(shared: &Shared, open: &Open, action: Action) {
     let mut hub = shared.hub();
     if let Some(stream) = &open.stream {
         let stream_path = Text::from(format!("{path}:{stream}:$DATA").as_str());
-        let action = if action == Action::ADDED { Action::ADDED_STREAM } else { Action::REMOVED_STREAM };
+        let action = if action == Action::ADDED {
+            Action::ADDED_STREAM
+        } else {
+            Action::REMOVED_STREAM
+        };
         hub.changed(share, &stream_path, action, CompletionFilter::STREAM_NAME);
         return;
     }
-    let filter = if open.directory { CompletionFilter::DIR_NAME } else { CompletionFilter::FILE_NAME };
+    let filter = if open.directory {
+        CompletionFilter::DIR_NAME
+    } else {
+        CompletionFilter::FILE_NAME
+    };
     hub.changed(share, &path, action, filter);
     if let Some(parent) = parent_key(open) {
         let now = shared.now_ms();

@@ -82,7 +82,14 @@ pub(super) fn rename(context: &Context<'_>, open: &Arc<Open>, flags: RenameFlags
     }
     let share_id = context.tree.map_or(0, |tree| tree.share);
     let old = name::to_wire(&from);
-    if open.directory && context.shared.hub().opens_beneath(share_id, &old).next().is_some() {
+    if open.directory
+        && context
+            .shared
+            .hub()
+            .opens_beneath(share_id, &old)
+            .next()
+            .is_some()
+    {
         return Err(NtStatus::ACCESS_DENIED);
     }
     if let Some(waits) = clear_target(context, open, &from, &to, replace)? {
@@ -95,7 +102,11 @@ pub(super) fn rename(context: &Context<'_>, open: &Arc<Open>, flags: RenameFlags
         .map_err(|error| name_error(&error))?;
     let new = name::to_wire(&to);
     context.shared.renamed(open, &from, &to);
-    let filter = if open.directory { CompletionFilter::DIR_NAME } else { CompletionFilter::FILE_NAME };
+    let filter = if open.directory {
+        CompletionFilter::DIR_NAME
+    } else {
+        CompletionFilter::FILE_NAME
+    };
     {
         let mut hub = context.shared.hub();
         hub.renamed(share_id, &old, &new);
@@ -123,7 +134,11 @@ fn destination(open: &Open, to: &Text) -> Result<RelPath, NtStatus> {
     let (Some(parent), Some(last)) = (target.path.parent(), target.path.file_name()) else {
         return Ok(target.path);
     };
-    let parent = open.share.store.resolve(&parent).map_err(|_| NtStatus::OBJECT_PATH_NOT_FOUND)?;
+    let parent = open
+        .share
+        .store
+        .resolve(&parent)
+        .map_err(|_| NtStatus::OBJECT_PATH_NOT_FOUND)?;
     if !parent.is_root() {
         let opened = open.share.store.open(&parent, &NodeOpen::default());
         let stat = opened.map_err(|_| NtStatus::OBJECT_PATH_NOT_FOUND)?.stat;
@@ -142,7 +157,10 @@ fn clear_target(context: &Context<'_>, open: &Open, from: &RelPath, to: &RelPath
     if real == *from {
         return Ok(None);
     }
-    let how = NodeOpen { link_itself: true, ..NodeOpen::default() };
+    let how = NodeOpen {
+        link_itself: true,
+        ..NodeOpen::default()
+    };
     let target = match store.open(&real, &how) {
         Ok(target) => target,
         Err(error) if error.kind == ErrorKind::NotFound => return Ok(None),
@@ -181,9 +199,17 @@ fn check_parent(context: &Context<'_>, open: &Open, to: &RelPath) -> Result<(), 
     let Some(parent) = to.parent() else {
         return Ok(());
     };
-    let opened = open.share.store.open(&parent, &NodeOpen::default()).map_err(|error| status::of(&error))?;
+    let opened = open
+        .share
+        .store
+        .open(&parent, &NodeOpen::default())
+        .map_err(|error| status::of(&error))?;
     let key = key_of(&opened.stat, None);
-    let adds = if open.directory { AccessMask::ADD_SUBDIRECTORY } else { AccessMask::ADD_FILE };
+    let adds = if open.directory {
+        AccessMask::ADD_SUBDIRECTORY
+    } else {
+        AccessMask::ADD_FILE
+    };
     let share = ShareAccess::READ | ShareAccess::WRITE;
     context.shared.hub().check_share(&key, adds, share, None)
 }
@@ -224,7 +250,10 @@ pub(super) fn link(context: &Context<'_>, open: &Open, replace: bool, to: &Text)
     if let Some(waits) = clear_target(context, open, &from, &to, replace)? {
         return Ok(Some(waits));
     }
-    open.share.store.link(&from, &to, replace).map_err(|error| name_error(&error))?;
+    open.share
+        .store
+        .link(&from, &to, replace)
+        .map_err(|error| name_error(&error))?;
     let share_id = context.tree.map_or(0, |tree| tree.share);
     let path = name::to_wire(&to);
     let mut hub = context.shared.hub();

@@ -61,7 +61,11 @@ fn forget(shared: &Arc<Shared>, session: &Session) {
 }
 
 /// A connection was lost: sessions that had no other one end, durable handles stay for a while ([MS-SMB2] 3.3.7.1).
-pub(in crate::server) fn connection_lost(shared: &Arc<Shared>, connection: ConnectionId, sessions: &[SessionId]) {
+pub(in crate::server) fn connection_lost(
+    shared: &Arc<Shared>,
+    connection: ConnectionId,
+    sessions: &[SessionId],
+) {
     let (mut gone, mut moved) = (Vec::new(), Vec::new());
     {
         let mut table = shared.sessions();

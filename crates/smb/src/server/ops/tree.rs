@@ -25,7 +25,13 @@ pub(super) fn connect(context: &mut Context<'_>) -> Outcome {
     let name = path.share().to_string_lossy();
     let token = context.token()?;
     let (tree, response) = if name.eq_ignore_ascii_case("IPC$") {
-        (Tree { share: IPC, encrypt: false }, ipc())
+        (
+            Tree {
+                share: IPC,
+                encrypt: false,
+            },
+            ipc(),
+        )
     } else {
         if token.is_anonymous {
             return Err(NtStatus::ACCESS_DENIED);
@@ -83,7 +89,9 @@ pub(super) fn disconnect(context: &mut Context<'_>) -> Outcome {
     let tree = context.request.tree;
     let gone = {
         let mut sessions = context.shared.sessions();
-        sessions.get_mut(session).and_then(|session| session.disconnect(tree))
+        sessions
+            .get_mut(session)
+            .and_then(|session| session.disconnect(tree))
     };
     gone.ok_or(NtStatus::NETWORK_NAME_DELETED)?;
     let closed = context.shared.hub().end_tree(session, tree);

@@ -80,7 +80,10 @@ pub(crate) fn allowed(
 ///
 /// # Errors
 /// What the store says.
-pub(crate) fn parent_descriptor(share: &Share, path: &RelPath) -> Result<Option<SecurityDescriptor>, NtStatus> {
+pub(crate) fn parent_descriptor(
+    share: &Share,
+    path: &RelPath,
+) -> Result<Option<SecurityDescriptor>, NtStatus> {
     let Some(parent) = path.parent().filter(|_| share.store.is_guarded()) else {
         return Ok(None);
     };

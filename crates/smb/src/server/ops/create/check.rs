@@ -32,7 +32,9 @@ impl Wish {
         if !OPTIONS.contains(options) {
             return Err(NtStatus::INVALID_PARAMETER);
         }
-        if options.intersects(TREE_CONNECTION | CreateOptions::OPEN_BY_FILE_ID | CreateOptions::RESERVE_OPFILTER) {
+        if options
+            .intersects(TREE_CONNECTION | CreateOptions::OPEN_BY_FILE_ID | CreateOptions::RESERVE_OPFILTER)
+        {
             return Err(NtStatus::NOT_SUPPORTED);
         }
         let all = ShareAccess::READ | ShareAccess::WRITE | ShareAccess::DELETE;
@@ -72,6 +74,9 @@ impl Wish {
 
     /// A file that is not there is made.
     pub(super) fn creates(&self) -> bool {
-        !matches!(self.disposition, CreateDisposition::Open | CreateDisposition::Overwrite)
+        !matches!(
+            self.disposition,
+            CreateDisposition::Open | CreateDisposition::Overwrite
+        )
     }
 }

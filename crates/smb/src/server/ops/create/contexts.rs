@@ -4,8 +4,8 @@ use ropeway_smb_proto::server::Connection;
 use ropeway_smb_proto::server::hub::{DurableGrant, DurableWish, Granted, GrantedLease, LeaseRequest};
 use ropeway_smb_proto::wire::create::{AccessMask, CreateRequest, OplockLevel};
 use ropeway_smb_proto::wire::create_context::{
-    AppleServerQuery, DurableReconnect, DurableReconnectV2, Lease, LeaseV2, MaximalAccess, OnDiskId, RequestContext,
-    ResponseContext,
+    AppleServerQuery, DurableReconnect, DurableReconnectV2, Lease, LeaseV2, MaximalAccess, OnDiskId,
+    RequestContext, ResponseContext,
 };
 use ropeway_smb_proto::wire::info::{FileFullEaInformation, FullEa, Information};
 use ropeway_smb_proto::wire::negotiate::{Capabilities, Dialect};
@@ -40,7 +40,8 @@ impl<'a> Asked<'a> {
         for context in &request.contexts {
             match context {
                 RequestContext::EaBuffer(bytes) => {
-                    let list = FileFullEaInformation::decode(bytes).map_err(|_| NtStatus::INVALID_PARAMETER)?;
+                    let list =
+                        FileFullEaInformation::decode(bytes).map_err(|_| NtStatus::INVALID_PARAMETER)?;
                     asked.eas = list.attributes;
                 }
                 RequestContext::SecurityDescriptor(bytes) => asked.descriptor = Some(bytes),
@@ -74,13 +75,19 @@ impl<'a> Asked<'a> {
 
     /// [MS-SMB2] 3.3.5.9.7, .10, .12: contexts that exclude one another.
     fn check(&self, request: &CreateRequest<'_>) -> Result<(), NtStatus> {
-        let names = |wanted: fn(&RequestContext<'_>) -> bool| request.contexts.iter().filter(|one| wanted(one)).count();
+        let names = |wanted: fn(&RequestContext<'_>) -> bool| {
+            request.contexts.iter().filter(|one| wanted(one)).count()
+        };
         let v1 = names(|one| matches!(one, RequestContext::DurableRequest));
         let v2 = names(|one| matches!(one, RequestContext::DurableRequestV2(_)));
         let back = usize::from(self.reconnect.is_some());
         let back_v2 = usize::from(self.reconnect_v2.is_some());
         let clash = (v2 > 0 && v1 + back + back_v2 > 0) || (back_v2 > 0 && v1 + back > 0);
-        if clash { Err(NtStatus::INVALID_PARAMETER) } else { Ok(()) }
+        if clash {
+            Err(NtStatus::INVALID_PARAMETER)
+        } else {
+            Ok(())
+        }
     }
 
     pub(super) fn is_reconnect(&self) -> bool {
@@ -98,7 +105,10 @@ impl<'a> Asked<'a> {
         directory: bool,
         connection: &Connection,
     ) -> Option<LeaseRequest> {
-        let capabilities = connection.negotiated().map(|both| both.capabilities).unwrap_or_default();
+        let capabilities = connection
+            .negotiated()
+            .map(|both| both.capabilities)
+            .unwrap_or_default();
         if request.oplock_level != OplockLevel::Lease || !capabilities.contains(Capabilities::LEASING) {
             return None;
         }

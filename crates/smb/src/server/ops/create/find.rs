@@ -70,7 +70,10 @@ pub(super) fn find(
 
 /// What the store is to open it for.
 fn how(wish: &Wish, target: &Target, read_only: bool) -> NodeOpen {
-    let writes = wish.access.intersects(AccessMask::WRITE_DATA | AccessMask::APPEND_DATA) || wish.overwrites();
+    let writes = wish
+        .access
+        .intersects(AccessMask::WRITE_DATA | AccessMask::APPEND_DATA)
+        || wish.overwrites();
     let maximal = wish.access.contains(AccessMask::MAXIMUM_ALLOWED);
     let access = if target.stream.is_some() {
         Access::Attributes
@@ -97,23 +100,36 @@ fn look(share: &Share, target: &Target, how: &NodeOpen) -> Result<(RelPath, Opti
         Err(error) if matches!(error.kind, ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
         // A folder is never opened for writing.
         Err(error) if error.kind == ErrorKind::IsADirectory => {
-            let how = NodeOpen { access: Access::Read, ..*how };
-            let opened = share.store.open(&target.path, &how).map_err(|error| status::of(&error))?;
+            let how = NodeOpen {
+                access: Access::Read,
+                ..*how
+            };
+            let opened = share
+                .store
+                .open(&target.path, &how)
+                .map_err(|error| status::of(&error))?;
             return Ok((target.path.clone(), Some(opened)));
         }
         Err(error) => return Err(status::of(&error)),
     }
-    let path = share.store.resolve(&target.path).map_err(|error| match error.kind {
-        ErrorKind::NotFound | ErrorKind::NotADirectory => NtStatus::OBJECT_PATH_NOT_FOUND,
-        _ => status::of(&error),
-    })?;
+    let path = share
+        .store
+        .resolve(&target.path)
+        .map_err(|error| match error.kind {
+            ErrorKind::NotFound | ErrorKind::NotADirectory => NtStatus::OBJECT_PATH_NOT_FOUND,
+            _ => status::of(&error),
+        })?;
     if path == target.path {
         return Ok((path, None));
     }
     let opened = match share.store.open(&path, how) {
-        Err(error) if error.kind == ErrorKind::IsADirectory => {
-            share.store.open(&path, &NodeOpen { access: Access::Read, ..*how })
-        }
+        Err(error) if error.kind == ErrorKind::IsADirectory => share.store.open(
+            &path,
+            &NodeOpen {
+                access: Access::Read,
+                ..*how
+            },
+        ),
         opened => opened,
     };
     match opened {
@@ -152,7 +168,11 @@ fn make(
     }
     let parent = security::parent_descriptor(share, &path)?;
     if let Some(parent) = &parent {
-        let needed = if directory { AccessMask::ADD_SUBDIRECTORY } else { AccessMask::ADD_FILE };
+        let needed = if directory {
+            AccessMask::ADD_SUBDIRECTORY
+        } else {
+            AccessMask::ADD_FILE
+        };
         security::access::access_check(parent, token, needed, ParentGrants::default())?;
     }
     let new = attributes::new_node(directory, request.file_attributes);
@@ -195,7 +215,11 @@ fn make(
 /// All that was asked for, MAXIMUM_ALLOWED being everything.
 fn full(access: AccessMask) -> AccessMask {
     let rights = access.without(AccessMask::MAXIMUM_ALLOWED);
-    if access.contains(AccessMask::MAXIMUM_ALLOWED) { rights | AccessMask::FILE_ALL } else { rights }
+    if access.contains(AccessMask::MAXIMUM_ALLOWED) {
+        rights | AccessMask::FILE_ALL
+    } else {
+        rights
+    }
 }
 
 fn open_stream(found: Found, stream: &Name, wish: &Wish, read_only: bool) -> Result<Found, NtStatus> {
@@ -204,12 +228,17 @@ fn open_stream(found: Found, stream: &Name, wish: &Wish, read_only: bool) -> Res
         create: wish.creates() && !read_only,
         exclusive: wish.disposition == CreateDisposition::Create,
     };
-    let (node, created) = base.open_stream(stream, &how).map_err(|error| status::of(&error))?;
+    let (node, created) = base
+        .open_stream(stream, &how)
+        .map_err(|error| status::of(&error))?;
     let stat = node.stat().map_err(|error| status::of(&error))?;
     Ok(Found {
         node,
         base: Some(base),
-        stat: NodeStat { kind: Kind::File, ..stat },
+        stat: NodeStat {
+            kind: Kind::File,
+            ..stat
+        },
         stream: Some(stream.clone()),
         created,
         ..found
@@ -261,7 +290,9 @@ fn grant(
     let kept = attributes::of(&found.stat, false);
     let is_file = found.stat.kind != Kind::Directory;
     if kept.contains(FileAttributes::READONLY) {
-        let writes = wish.access.intersects(AccessMask::WRITE_DATA | AccessMask::APPEND_DATA);
+        let writes = wish
+            .access
+            .intersects(AccessMask::WRITE_DATA | AccessMask::APPEND_DATA);
         if is_file && (writes || wish.overwrites()) {
             return Err(NtStatus::ACCESS_DENIED);
         }
@@ -282,8 +313,11 @@ fn grant(
     }
     security::access::granted(allowed, needed)?;
     found.access = security::access::granted(allowed, wish.access)?;
-    if kept.contains(FileAttributes::READONLY) && is_file && wish.access.contains(AccessMask::MAXIMUM_ALLOWED) {
-        found.access = found.access.without(AccessMask::WRITE_DATA | AccessMask::APPEND_DATA);
+    if kept.contains(FileAttributes::READONLY) && is_file && wish.access.contains(AccessMask::MAXIMUM_ALLOWED)
+    {
+        found.access = found
+            .access
+            .without(AccessMask::WRITE_DATA | AccessMask::APPEND_DATA);
     }
     Ok(found)
 }

@@ -18,7 +18,8 @@ use std::sync::{Arc, Mutex};
 use ropeway_smb_proto::server::hub::{FileKey, Granted, OpenOutcome, OpenRequest};
 use ropeway_smb_proto::wire::NtStatus;
 use ropeway_smb_proto::wire::create::{
-    AccessMask, CreateAction, CreateDisposition, CreateOptions, CreateRequest, CreateResponse, CreateResponseFlags,
+    AccessMask, CreateAction, CreateDisposition, CreateOptions, CreateRequest, CreateResponse,
+    CreateResponseFlags,
 };
 use ropeway_smb_proto::wire::{FileAttributes, change_notify::Action};
 use ropeway_vfs::store::NodeStat;
@@ -83,7 +84,11 @@ fn open(
         access: found.access,
         share_access: request.share_access,
         delete_on_close: request.options.contains(CreateOptions::DELETE_ON_CLOSE),
-        oplock: if directory { Default::default() } else { request.oplock_level },
+        oplock: if directory {
+            Default::default()
+        } else {
+            request.oplock_level
+        },
         lease: asked.lease(request, directory, context.protocol),
         durable: asked.durable(),
         replay: context.is_replay(),
@@ -106,7 +111,9 @@ fn open(
     {
         return reply(context, &open, &granted, asked, CreateAction::OPENED, None);
     }
-    finish(context, request, asked, wish, found, file, share, granted, overwrites)
+    finish(
+        context, request, asked, wish, found, file, share, granted, overwrites,
+    )
 }
 
 /// The file is ours to open: does what the request wants with it, and answers.
@@ -153,7 +160,9 @@ fn finish(
         scan: Mutex::new(None),
         state: Default::default(),
     });
-    context.shared.add_handle(open.id, Handle::File(Arc::clone(&open)));
+    context
+        .shared
+        .add_handle(open.id, Handle::File(Arc::clone(&open)));
     if found.created {
         notify::entry(context.shared, &open, Action::ADDED);
     } else if overwrites {
@@ -194,7 +203,9 @@ fn prepare(
     if found.created || overwrites {
         if let Some(bytes) = asked.allocation.filter(|bytes| *bytes > 0) {
             match found.node.allocate(bytes) {
-                Err(error) if error.kind == ropeway_vfs::ErrorKind::NoSpace => return Err(NtStatus::DISK_FULL),
+                Err(error) if error.kind == ropeway_vfs::ErrorKind::NoSpace => {
+                    return Err(NtStatus::DISK_FULL);
+                }
                 // A reservation is a favour.
                 _ => {}
             }
@@ -230,7 +241,11 @@ fn reply(
     };
     let contexts = contexts::answers(context, open, granted, asked, &stat);
     let features = open.share.store.features();
-    let link = if stat.kind == Kind::Symlink { CreateResponseFlags::REPARSE_POINT } else { Default::default() };
+    let link = if stat.kind == Kind::Symlink {
+        CreateResponseFlags::REPARSE_POINT
+    } else {
+        Default::default()
+    };
     let response = CreateResponse {
         oplock_level: granted.oplock,
         flags: link,
@@ -251,7 +266,9 @@ fn reply(
 
 /// Whether rights are only for looking at a file's attributes: such an open never creates, waits or conflicts.
 pub(super) fn wants_content(access: AccessMask) -> bool {
-    access.intersects(AccessMask::READ_DATA | AccessMask::EXECUTE | AccessMask::WRITE_DATA | AccessMask::APPEND_DATA)
+    access.intersects(
+        AccessMask::READ_DATA | AccessMask::EXECUTE | AccessMask::WRITE_DATA | AccessMask::APPEND_DATA,
+    )
 }
 
 /// For [`security`], which folder's rights matter.

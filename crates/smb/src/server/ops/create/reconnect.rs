@@ -28,8 +28,11 @@ pub(super) fn reconnect(
         (None, None) => return Err(NtStatus::INVALID_PARAMETER),
     };
     // The name as the disk has it, if it can be found; a lease's name has to be the same.
-    let path = name::parse(&request.name).map(|target| share.store.resolve(&target.path).unwrap_or(target.path));
-    let path = path.map(|path| name::to_wire(&path)).unwrap_or_else(|_| request.name.clone());
+    let path =
+        name::parse(&request.name).map(|target| share.store.resolve(&target.path).unwrap_or(target.path));
+    let path = path
+        .map(|path| name::to_wire(&path))
+        .unwrap_or_else(|_| request.name.clone());
     let granted = {
         let mut hub = context.shared.hub();
         hub.reconnect(&ReconnectRequest {
