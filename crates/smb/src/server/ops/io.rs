@@ -1,6 +1,7 @@
 //! READ, WRITE, FLUSH ([MS-SMB2] 3.3.5.12, 3.3.5.13, 3.3.5.11).
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use ropeway_smb_proto::server::ReplyFrame;
 use ropeway_smb_proto::server::hub::Touch;
@@ -72,7 +73,7 @@ pub(super) fn read(context: &mut Context<'_>) -> Outcome {
         });
         return match taken {
             Filled::Yes(count) => {
-                Counters::add(&context.shared.counters.bytes_read, count);
+                was_read(context.shared, &open, &request, count);
                 Ok(Done::Replied)
             }
             Filled::Failed => Ok(Done::Replied),
@@ -107,8 +108,14 @@ fn read_now(
             .map_err(|error| status::of(&error))
     });
     if let Filled::Yes(count) = filled {
-        Counters::add(&shared.counters.bytes_read, count);
+        was_read(shared, open, request, count);
     }
+}
+
+/// Counts, and moves `CurrentByteOffset` on as Samba does; Windows leaves it where it is.
+fn was_read(shared: &Shared, open: &Open, request: &ReadRequest, count: u64) {
+    Counters::add(&shared.counters.bytes_read, count);
+    open.position.store(request.offset + count, Ordering::Relaxed);
 }
 
 enum Filled {

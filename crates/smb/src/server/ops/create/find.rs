@@ -8,7 +8,7 @@ use ropeway_vfs::store::{Access, Node, NodeOpen, NodeStat, Opened, StreamOpen};
 use ropeway_vfs::{ErrorKind, Kind, Name, RelPath};
 
 use super::super::context::Context;
-use super::super::name::Target;
+use super::super::name::{Target, fold_stream};
 use super::check::Wish;
 use super::contexts::Asked;
 use super::{ParentGrants, wants_content};
@@ -232,17 +232,31 @@ fn open_stream(found: Found, stream: &Name, wish: &Wish, read_only: bool) -> Res
         .open_stream(stream, &how)
         .map_err(|error| status::of(&error))?;
     let stat = node.stat().map_err(|error| status::of(&error))?;
+    let name = if created {
+        stream.clone()
+    } else {
+        kept_name(&*base, stream)
+    };
     Ok(Found {
         node,
-        base: Some(base),
         stat: NodeStat {
             kind: Kind::File,
             ..stat
         },
-        stream: Some(stream.clone()),
+        stream: Some(name),
+        base: Some(base),
         created,
         ..found
     })
+}
+
+/// A stream's name as it is kept.
+fn kept_name(base: &dyn Node, asked: &Name) -> Name {
+    let wanted = fold_stream(asked);
+    let streams = base.streams().unwrap_or_default();
+    let kept = streams.into_iter().map(|stream| stream.name);
+    let mut kept = kept.filter(|name| fold_stream(name) == wanted);
+    kept.next().unwrap_or_else(|| asked.clone())
 }
 
 /// Whether it is what the request wants, and may be replaced if it wants that.
