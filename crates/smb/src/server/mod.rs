@@ -22,6 +22,8 @@ pub(crate) mod directory;
 pub(crate) mod eas;
 #[allow(dead_code, unused_imports, reason = "used by the operations")]
 pub(crate) mod fsctl;
+#[cfg(test)]
+mod hostile_tests;
 pub(crate) mod open;
 #[allow(dead_code, reason = "used by the operations")]
 pub(crate) mod pipes;

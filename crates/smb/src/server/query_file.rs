@@ -382,7 +382,7 @@ pub(crate) fn wire_path(path: &RelPath, leading_backslash: bool) -> Vec<u16> {
 }
 
 fn has_dot_name(path: &RelPath) -> bool {
-    path.file_name().as_ref().is_some_and(|name| is_dot_name(name))
+    path.file_name().as_ref().is_some_and(is_dot_name)
 }
 
 /// Whether a name is hidden by custom of Unix.

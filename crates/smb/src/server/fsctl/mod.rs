@@ -26,6 +26,7 @@ use super::open::Open;
 use super::{attributes, set_file, status};
 
 pub(crate) use copy::{CopyView, copy_chunks, duplicate_extents, resume_id};
+pub(crate) use reparse::symlink;
 
 /// Bytes of a file that are read or written by a control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -19,7 +19,10 @@ use super::open::Open;
 use super::share::Token;
 use super::status;
 
-pub(crate) use access::{ParentGrants, access_check, generic_to_specific, maximal_access, unguarded};
+pub(crate) use access::{
+    ParentGrants, access_check, allowed, generic_to_specific, granted, maximal_access, unguarded,
+    without_writing,
+};
 pub(crate) use inherit::{explicit, for_new};
 pub(crate) use posix::{group_sid, of_mode, owner_sid};
 
@@ -50,6 +53,21 @@ pub(crate) fn stored(node: &dyn Node) -> Result<Option<SecurityDescriptor>, NtSt
 /// What the store says.
 pub(crate) fn descriptor(node: &dyn Node, stat: &NodeStat) -> Result<SecurityDescriptor, NtStatus> {
     Ok(stored(node)?.unwrap_or_else(|| of_mode(stat)))
+}
+
+/// The descriptor by which access to a node is decided: its own, else what it would have inherited from its folder's
+/// (`parent`: what that keeps), had it been made through the server. `None`: nobody ever said anything, see
+/// [`unguarded`].
+///
+/// # Errors
+/// What the store says.
+pub(crate) fn guard(
+    node: &dyn Node,
+    stat: &NodeStat,
+    parent: Option<&SecurityDescriptor>,
+) -> Result<Option<SecurityDescriptor>, NtStatus> {
+    let own = stored(node)?;
+    Ok(own.or_else(|| inherit::as_if_inherited(parent?, stat)))
 }
 
 /// Keeps a descriptor.
