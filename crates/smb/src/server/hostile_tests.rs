@@ -15,6 +15,7 @@ use ropeway_smb_proto::wire::security::SecurityDescriptor;
 use super::open::Open;
 use super::query_file::FileView;
 use super::set_file::SetFile;
+use super::short_name::NameView;
 use super::{directory, fsctl, query_file, query_fs, security, testing};
 
 fn file() -> Open {
@@ -138,8 +139,9 @@ proptest! {
             pattern: ropeway_smb_proto::wire::Text::from_units(pattern),
             output_buffer_length: length,
         };
+        let view = NameView { hide_dot_files: true, short_names: true };
         for _ in 0..4 {
-            if let Ok(bytes) = directory::query_directory(&folder, &request, true) {
+            if let Ok(bytes) = directory::query_directory(&folder, &request, view) {
                 prop_assert!(bytes.len() <= 400);
             }
         }

@@ -37,6 +37,8 @@ pub(crate) mod security;
 pub(crate) mod set_file;
 #[allow(dead_code, unreachable_pub, reason = "used by the operations")]
 pub(crate) mod share;
+#[allow(dead_code, reason = "used by the operations")]
+pub(crate) mod short_name;
 pub(crate) mod status;
 #[cfg(test)]
 pub(crate) mod testing;
