@@ -36,8 +36,8 @@ pub(crate) struct Scan {
     next: Next,
     /// What did not fit the answer before.
     waiting: Option<(Text, NodeStat)>,
-    /// Something was found since the pattern was set.
-    found: bool,
+    /// Nothing was answered yet ([MS-FSA] 2.1.5.6.3, `FirstQuery`).
+    first: bool,
 }
 
 /// Where a listing stands.
@@ -98,12 +98,15 @@ pub(crate) fn query_directory(
 fn prepare<'a>(scan: &'a mut Option<Scan>, request: &QueryDirectoryRequest) -> &'a mut Scan {
     let reopens = request.flags.contains(QueryDirectoryFlags::REOPEN);
     let restarts = request.flags.contains(QueryDirectoryFlags::RESTART_SCANS);
-    // A pattern once set stays until REOPEN; Windows takes a new one with RESTART_SCANS too.
-    if reopens || (restarts && !request.pattern.is_empty()) {
+    if reopens {
         *scan = None;
     }
     let scan = scan.get_or_insert_with(|| Scan::new(&request.pattern));
     if restarts {
+        // [MS-FSA] 2.1.5.6.3: a pattern once set stays, but for a new one that comes with a restart.
+        if !request.pattern.is_empty() {
+            scan.pattern = request.pattern.clone();
+        }
         scan.next = Next::Dot;
         scan.waiting = None;
     }
@@ -120,7 +123,7 @@ impl Scan {
             },
             next: Next::Dot,
             waiting: None,
-            found: false,
+            first: true,
         }
     }
 
@@ -205,15 +208,15 @@ impl Page<'_> {
                 }
                 break;
             }
-            scan.found = true;
             count += 1;
             if self.single {
                 break;
             }
         }
-        match (count, scan.found) {
-            (0, false) => Err(NtStatus::NO_SUCH_FILE),
-            (0, true) => Err(NtStatus::NO_MORE_FILES),
+        let first = std::mem::take(&mut scan.first);
+        match count {
+            0 if first => Err(NtStatus::NO_SUCH_FILE),
+            0 => Err(NtStatus::NO_MORE_FILES),
             _ => Ok(out),
         }
     }

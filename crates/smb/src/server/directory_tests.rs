@@ -69,6 +69,13 @@ fn a_listing_goes_on_until_it_ends() {
 #[test]
 fn nothing_found_is_told_apart_from_nothing_more() {
     let open = folder(&["a"]);
+    let first = request("x*", none(), 65_536);
+    assert_eq!(names(&open, &first), Err(NtStatus::NO_SUCH_FILE));
+    assert_eq!(names(&open, &first), Err(NtStatus::NO_MORE_FILES));
+    let restart = request("y*", QueryDirectoryFlags::RESTART_SCANS, 65_536);
+    assert_eq!(names(&open, &restart), Err(NtStatus::NO_MORE_FILES));
+    let restart = request("a*", QueryDirectoryFlags::RESTART_SCANS, 65_536);
+    assert_eq!(names(&open, &restart).unwrap(), "a");
     for pattern in ["x*", "x", "b"] {
         let request = request(pattern, QueryDirectoryFlags::REOPEN, 65_536);
         assert_eq!(names(&open, &request), Err(NtStatus::NO_SUCH_FILE), "{pattern}");

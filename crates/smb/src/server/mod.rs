@@ -9,6 +9,16 @@
 //!                ▼
 //!             Store, Node (local files, or any other)
 //! ```
+//!
+//! What needs an open file (or two) and nobody else is in plain functions that the operations call:
+//! ```text
+//! attributes.rs   NodeStat -> attributes, sizes, numbers     answer.rs      cut to the room that there is
+//! query_file.rs   QUERY_INFO of files                        query_fs.rs    … of volumes
+//! set_file.rs     SET_INFO of both                           eas.rs         extended attributes in both
+//! directory.rs    QUERY_DIRECTORY                            short_name.rs  8.3
+//! security/       descriptors: made up, inherited, checked   apple.rs       AAPL
+//! fsctl/          IOCTL                                      pipes.rs       IPC$: srvsvc, wkssvc
+//! ```
 
 #[allow(dead_code, reason = "used by the operations")]
 pub(crate) mod answer;
