@@ -92,7 +92,7 @@ proptest! {
         let place = at % bytes.len();
         bytes[place] = value;
         if security::set(&open, &token, all, &bytes).is_ok() {
-            let kept = security::stored(&*open.node).expect("memory answers");
+            let kept = security::stored(&*open.node, &testing::stat(ropeway_vfs::Kind::File)).expect("memory answers");
             let new = security::for_new(kept.as_ref(), None, &token, true);
             prop_assert!(new.is_none_or(|new| SecurityDescriptor::decode(&new.to_bytes()).is_ok()));
         }

@@ -10,7 +10,7 @@ mod posix;
 
 use ropeway_smb_proto::wire::create::AccessMask;
 use ropeway_smb_proto::wire::query_info::SecurityInformation;
-use ropeway_smb_proto::wire::security::{ControlFlags, SecurityDescriptor, Sid};
+use ropeway_smb_proto::wire::security::{Acl, ControlFlags, SecurityDescriptor, Sid};
 use ropeway_smb_proto::wire::{Malformed, NtStatus};
 use ropeway_vfs::ErrorKind;
 use ropeway_vfs::store::{Node, NodeStat};
@@ -34,17 +34,24 @@ fn sid(authority: u64, sub_authorities: &[u32]) -> Sid {
     Sid::new(authority, sub_authorities).expect("well-known SIDs are short")
 }
 
-/// The descriptor that a node keeps; `None` if none was ever set. One that cannot be read counts as none: the node is
-/// then seen as its mode says, and whoever may can set another.
+/// The descriptor that a node keeps; `None` if none was ever set. One that cannot be read allows nothing to anybody,
+/// but its owner to set another.
 ///
 /// # Errors
 /// What the store says.
-pub(crate) fn stored(node: &dyn Node) -> Result<Option<SecurityDescriptor>, NtStatus> {
-    match node.security() {
-        Ok(bytes) => Ok(bytes.and_then(|bytes| SecurityDescriptor::decode(&bytes).ok())),
-        Err(error) if error.kind == ErrorKind::Unsupported => Ok(None),
-        Err(error) => Err(status::of(&error)),
-    }
+pub(crate) fn stored(node: &dyn Node, stat: &NodeStat) -> Result<Option<SecurityDescriptor>, NtStatus> {
+    let bytes = match node.security() {
+        Ok(Some(bytes)) => bytes,
+        Ok(None) => return Ok(None),
+        Err(error) if error.kind == ErrorKind::Unsupported => return Ok(None),
+        Err(error) => return Err(status::of(&error)),
+    };
+    Ok(Some(SecurityDescriptor::decode(&bytes).unwrap_or_else(|_| {
+        SecurityDescriptor {
+            dacl: Some(Acl::default()),
+            ..of_mode(stat)
+        }
+    })))
 }
 
 /// The descriptor that a node keeps, or what its mode and owner stand for.
@@ -52,7 +59,7 @@ pub(crate) fn stored(node: &dyn Node) -> Result<Option<SecurityDescriptor>, NtSt
 /// # Errors
 /// What the store says.
 pub(crate) fn descriptor(node: &dyn Node, stat: &NodeStat) -> Result<SecurityDescriptor, NtStatus> {
-    Ok(stored(node)?.unwrap_or_else(|| of_mode(stat)))
+    Ok(stored(node, stat)?.unwrap_or_else(|| of_mode(stat)))
 }
 
 /// The descriptor by which access to a node is decided: its own, else what it would have inherited from its folder's
@@ -66,7 +73,7 @@ pub(crate) fn guard(
     stat: &NodeStat,
     parent: Option<&SecurityDescriptor>,
 ) -> Result<Option<SecurityDescriptor>, NtStatus> {
-    let own = stored(node)?;
+    let own = stored(node, stat)?;
     Ok(own.or_else(|| inherit::as_if_inherited(parent?, stat)))
 }
 

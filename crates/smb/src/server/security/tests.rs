@@ -255,11 +255,16 @@ fn questions_need_room_and_rights() {
 }
 
 #[test]
-fn what_is_kept_but_cannot_be_read_counts_as_none() {
+fn what_is_kept_but_cannot_be_read_allows_nothing() {
     let share = testing::share();
     let open = testing::open(&share, "f", AccessMask::FILE_ALL);
     open.node.set_security(b"rubbish").unwrap();
-    assert_eq!(stored(&*open.node), Ok(None));
+    let mut stat = open.node.stat().unwrap();
+    let rights = |stat: &NodeStat| maximal(&stored(&*open.node, stat).unwrap().unwrap());
+    let mend = AccessMask::READ_CONTROL | AccessMask::WRITE_DAC;
+    assert_eq!(rights(&stat), mend, "the owner can set another");
+    stat.owner.user = 0;
+    assert_eq!(rights(&stat), AccessMask::default());
 }
 
 #[test]
