@@ -16,7 +16,7 @@ use super::context::{Context, Done, Outcome};
 use super::{ioctl, notify};
 use crate::server::open::{Handle, Open};
 use crate::server::shared::{Counters, Shared};
-use crate::server::status;
+use crate::server::{set_file, status};
 
 /// Writes from this size on go to the pool where the frame can go with them. Below, handing over costs more than it
 /// gains: a guess.
@@ -116,6 +116,8 @@ fn read_now(
 fn was_read(shared: &Shared, open: &Open, request: &ReadRequest, count: u64) {
     Counters::add(&shared.counters.bytes_read, count);
     open.position.store(request.offset + count, Ordering::Relaxed);
+    // Times that the client has frozen stay; a failure to put them back is no failure to read.
+    _ = set_file::refreeze(open);
 }
 
 enum Filled {
@@ -240,6 +242,7 @@ fn write_now(shared: &Shared, open: &Open, data: &[u8], offset: u64, through: bo
         open.node.sync().map_err(|error| status::of(&error))?;
     }
     Counters::add(&shared.counters.bytes_written, data.len() as u64);
+    _ = set_file::refreeze(open);
     notify::written(shared, open);
     Ok(data.len() as u32)
 }

@@ -18,7 +18,7 @@ use ropeway_vfs::{Error, ErrorKind, FileId, Kind, Op, Owner, RelPath, Result, Sp
 use super::open::{Open, OpenState};
 use super::share::{Share, Token};
 use node::MemoryNode;
-use state::{Inode, State};
+use state::State;
 
 /// Bytes of the volume.
 pub(crate) const TOTAL: u64 = 1 << 30;

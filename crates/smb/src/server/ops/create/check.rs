@@ -5,7 +5,7 @@ use ropeway_smb_proto::wire::create::{
 };
 use ropeway_smb_proto::wire::{FileAttributes, NtStatus};
 
-use crate::server::security::access::generic_to_specific;
+use crate::server::security::generic_to_specific;
 
 /// A request that is in order by itself.
 #[derive(Clone, Copy, Debug)]

@@ -124,7 +124,7 @@ impl<'a> Asked<'a> {
 
     /// The descriptor that the new file is to have.
     pub(super) fn security(&self) -> Result<Option<SecurityDescriptor>, NtStatus> {
-        self.descriptor.map(security::inherit::explicit).transpose()
+        self.descriptor.map(security::explicit).transpose()
     }
 
     /// A reservation is shown even where the disk has kept none.
@@ -148,14 +148,13 @@ pub(super) fn answers<'a>(
     if let Some(since) = asked.maximal_access {
         // [MS-SMB2] 3.3.5.9.5: nothing new since then.
         let unchanged = since.is_some_and(|since| since == attributes::file_time(stat.modified));
-        let read_only = !open.share.access().contains(AccessMask::WRITE_DATA);
         let (query_status, maximal_access) = if unchanged {
             (NtStatus::NONE_MAPPED, AccessMask::default())
         } else {
             let node = open.base.as_deref().unwrap_or(&*open.node);
             let allowed = context
                 .token()
-                .and_then(|token| security::allowed(&open.share, &token, node, &open.path(), read_only));
+                .and_then(|token| security::rights(&open.share, &token, node, stat, &open.path()));
             match allowed {
                 Ok(allowed) => (NtStatus::SUCCESS, allowed),
                 Err(status) => (status, AccessMask::default()),

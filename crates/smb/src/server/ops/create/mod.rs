@@ -34,7 +34,7 @@ use super::{close, notify, tree};
 use crate::server::open::{Handle, Open};
 use crate::server::share::Share;
 use crate::server::shared::Shared;
-use crate::server::{attributes, eas, security, status};
+use crate::server::{attributes, eas, status};
 
 pub(super) fn create(context: &mut Context<'_>) -> Outcome {
     let request = context.decode(CreateRequest::decode)?;
@@ -68,7 +68,7 @@ fn open(
     share_id: u32,
 ) -> Outcome {
     let token = context.token()?;
-    let found = find::find(context, share, &token, request, wish, asked, target)?;
+    let found = find::find(share, &token, request, wish, asked, target)?;
     let directory = found.stat.kind == Kind::Directory && found.stream.is_none();
     let overwrites = !found.created && wish.overwrites();
     let file = key_of(&found.stat, found.stream.as_ref());
@@ -272,4 +272,4 @@ pub(super) fn wants_content(access: AccessMask) -> bool {
 }
 
 /// For [`security`], which folder's rights matter.
-pub(super) use security::access::ParentGrants;
+pub(super) use crate::server::security::ParentGrants;
