@@ -34,7 +34,10 @@ struct Found {
 pub(super) fn open(core: &Arc<Core>, path: &RelPath, how: &NodeOpen) -> Result<Opened> {
     // Until the node is on the books, its path must not change.
     let _opening = core.descriptors.opening();
-    let Some(new) = how.create else {
+    let Some(new) = how.create.filter(|_| !path.is_root()) else {
+        if how.create.is_some() && how.exclusive {
+            return Err(Error::new(Op::Create, path, ErrorKind::AlreadyExists));
+        }
         return existing(core, path, how);
     };
     for _ in 0..RACE_TRIES {
