@@ -76,17 +76,22 @@ impl Base {
             flags |= OFlags::NOCTTY;
         }
         let mode = Mode::from_raw_mode(mode);
+        let mut racing = false;
         if self.has_openat2.load(Ordering::Relaxed) && path.as_bytes().len() <= PATH_BYTES_MAX {
             for _ in 0..RACE_TRIES {
                 match openat2(&self.fd, path.as_path(), flags, mode, RESOLVE) {
-                    Err(Errno::AGAIN | Errno::INTR) => {}
+                    Err(Errno::AGAIN | Errno::INTR) => racing = true,
                     // Old kernels, and sandboxes that refuse calls they do not know.
                     Err(Errno::NOSYS | Errno::PERM) if self.refuses_openat2() => break,
                     result => return result,
                 }
             }
         }
-        self.walk(path, flags, mode)
+        match self.walk(path, flags, mode) {
+            // Links would have been followed.
+            Err(Errno::LOOP) if racing => Err(Errno::AGAIN),
+            result => result,
+        }
     }
 
     /// Opens a folder as a place for names.
