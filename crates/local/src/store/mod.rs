@@ -117,10 +117,12 @@ impl LocalStore {
             folders: options.indexed_folders_max,
             names: options.indexed_names_max,
         };
+        let descriptors = Arc::new(Descriptors::new(Arc::clone(&base), options.descriptors_max));
+        base.relieve_by(&descriptors);
         let core = Core {
             options: options.clone(),
             features,
-            descriptors: Arc::new(Descriptors::new(Arc::clone(&base), options.descriptors_max)),
+            descriptors,
             indexes: Indexes::new(bounds),
             streams: OpenStreams::default(),
             changes: std::array::from_fn(|_| Mutex::new(())),
