@@ -11,9 +11,12 @@
 //!                           └─ stream: named streams
 //! ```
 //!
-//! What a server keeps of Windows' view lies in extended attributes, in Samba's form where Samba has one: DOS attributes and creation time in
-//! `user.DOSATTRIB`, streams in `user.DosStream.*`, extended attributes of OS/2 fame in `user.*`; the security descriptor
-//! in `user.ropeway.ntsd`. Symbolic links have none of these.
+//! What a server keeps of Windows' view lies in extended attributes, in Samba's form where Samba has one: DOS attributes
+//! and creation time in `user.DOSATTRIB`, streams in `user.DosStream.*`, extended attributes of OS/2 fame in `user.*`; the
+//! security descriptor in `user.ropeway.ntsd`. Symbolic links have none of these.
+//!
+//! What is no regular file, folder or link is not opened: with an access to content it is found out only when it is open
+//! (without waiting), for attributes alone nothing is touched.
 
 mod base;
 mod content;
@@ -114,10 +117,12 @@ impl LocalStore {
             folders: options.indexed_folders_max,
             names: options.indexed_names_max,
         };
+        let descriptors = Arc::new(Descriptors::new(Arc::clone(&base), options.descriptors_max));
+        base.relieve_by(&descriptors);
         let core = Core {
             options: options.clone(),
             features,
-            descriptors: Arc::new(Descriptors::new(Arc::clone(&base), options.descriptors_max)),
+            descriptors,
             indexes: Indexes::new(bounds),
             streams: OpenStreams::default(),
             changes: std::array::from_fn(|_| Mutex::new(())),
