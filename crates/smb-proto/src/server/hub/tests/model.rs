@@ -200,9 +200,8 @@ impl Model {
         let denies = |(access, share): (AccessMask, ShareAccess),
                       (other, shares): (AccessMask, ShareAccess)| {
             let needs = |access: AccessMask| {
-                u32::from(access.0 & 0x21 != 0)
-                    | u32::from(access.0 & 6 != 0) * 2
-                    | u32::from(access.0 & 0x1_0000 != 0) * 4
+                let bit = |mask, bit: u32| if access.0 & mask != 0 { bit } else { 0 };
+                bit(0x21, 1) + bit(6, 2) + bit(0x1_0000, 4)
             };
             let (one, two) = (needs(access), needs(other));
             one != 0 && two != 0 && (one & !shares.0 != 0 || two & !share.0 != 0)
@@ -494,7 +493,7 @@ impl Model {
                 if holder != other_holder {
                     assert!(!(writes && also), "two cache writes");
                     assert!(
-                        !(writes && !stat(other) || also && !stat(info)),
+                        (!writes || stat(other)) && (!also || stat(info)),
                         "{info:?} {other:?}"
                     );
                 }
