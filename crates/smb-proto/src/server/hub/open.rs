@@ -192,7 +192,7 @@ impl Hub {
             }
             let mut deleted = false;
             for open in obstacles.absent {
-                deleted |= self.give_up(open);
+                deleted |= self.give_up(now_ms, open);
             }
             if deleted {
                 // The file goes first, then the request sees what there is.

@@ -55,7 +55,7 @@ impl Hub {
                 })
             }
             Err(status) => {
-                self.settled(Holder::Oplock(id));
+                self.settled(now_ms, Holder::Oplock(id));
                 Err(status)
             }
         }

@@ -363,7 +363,7 @@ fn trees_sessions_and_channels() {
     assert_eq!(world.hub.info(open).unwrap().connection, Some(ConnectionId(4)));
     assert_eq!(world.hub.end_session(0, SessionId(1)), []);
     world.hub.reconnect(&back(open, Some(7))).unwrap();
-    assert_eq!(world.hub.end_tree(SessionId(3), TreeId(3)).len(), 1);
+    assert_eq!(world.hub.end_tree(0, SessionId(3), TreeId(3)).len(), 1);
     world.assert_empty();
 }
 

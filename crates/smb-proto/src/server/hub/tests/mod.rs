@@ -7,6 +7,7 @@ mod model;
 mod notify;
 mod oplocks;
 mod shares;
+mod stories;
 
 use std::sync::Arc;
 
@@ -157,7 +158,7 @@ impl World {
     }
 
     fn close(&mut self, open: OpenId) -> Closed {
-        self.hub.close(open).unwrap()
+        self.hub.close(self.now_ms, open).unwrap()
     }
 
     fn events(&mut self) -> Vec<Event> {
@@ -347,8 +348,8 @@ fn limits_hold() {
     world.close(first);
     world.open(&other);
     assert_eq!(world.hub.session_open_count(SessionId(2)), 2);
-    assert_eq!(world.hub.end_tree(SessionId(2), TreeId(2)).len(), 0);
-    assert_eq!(world.hub.end_tree(SessionId(2), TreeId(1)).len(), 2);
+    assert_eq!(world.hub.end_tree(0, SessionId(2), TreeId(2)).len(), 0);
+    assert_eq!(world.hub.end_tree(0, SessionId(2), TreeId(1)).len(), 2);
     assert_eq!(world.hub.end_session(0, SessionId(1)).len(), 1);
     world.assert_empty();
 }
