@@ -14,9 +14,12 @@ impl Hub {
         let open = self.tables.opens.get(&id)?;
         if open.info.delete_on_close {
             let (own, file) = (Self::holder(open), open.info.file.clone());
+            let is_first = !self.delete_pending(&file);
             self.doom(id);
-            // Nobody can open it any more, so others need not keep it open (smb2.lease.initial_delete_tdis).
-            self.demand_unheard(now_ms, own, &file);
+            if is_first {
+                // Nobody can open it any more, so others need not keep it open (smb2.lease.initial_delete_tdis).
+                self.demand_unheard(now_ms, own, &file);
+            }
         }
         self.end_watch(id, NtStatus::NOTIFY_CLEANUP);
         // Before the open goes, as those who wait are found by it.

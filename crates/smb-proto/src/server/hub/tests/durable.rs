@@ -496,3 +496,36 @@ fn creates_repeated_too_early() {
     world.events();
     world.assert_empty();
 }
+
+/// smb2.durable-v2-open.app-instance ([MS-SMB2] 3.3.5.9.13): the application runs elsewhere now.
+#[test]
+fn applications_move() {
+    let mut world = world();
+    let request = OpenRequest {
+        app_instance: Some(client(9)),
+        share_access: ALONE,
+        ..world.durable(7)
+    };
+    let first = world.open(&request).open;
+    let same_client = OpenRequest {
+        durable: None,
+        ..request.clone()
+    };
+    world.waits(&same_client);
+    world
+        .hub
+        .oplock_break_ack(0, first, OplockLevel::LevelII)
+        .unwrap();
+    world.events();
+    let moved = OpenRequest {
+        app_instance: Some(client(9)),
+        share_access: ALONE,
+        oplock: OplockLevel::Batch,
+        ..world.stranger()
+    };
+    let second = world.open(&moved);
+    assert_eq!(second.oplock, OplockLevel::Batch);
+    assert!(matches!(&world.events()[..], [Event::Expired(closed)] if closed.open == first));
+    world.close(second.open);
+    world.assert_empty();
+}

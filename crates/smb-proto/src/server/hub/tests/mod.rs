@@ -7,6 +7,7 @@ mod model;
 mod notify;
 mod oplocks;
 mod shares;
+mod steps;
 mod stories;
 
 use std::sync::Arc;
@@ -98,6 +99,7 @@ impl World {
             oplock: OplockLevel::None,
             lease: None,
             durable: None,
+            app_instance: None,
             replay: false,
             channel_sequence: 0,
             connection: ConnectionId(1),
