@@ -210,7 +210,8 @@ impl Model {
     fn gone(&mut self, closed: &Closed) {
         assert!(self.opens.remove(&closed.open).is_some());
         self.locks.retain(|(open, _)| *open != closed.open);
-        let same = |info: &&OpenInfo| info.file.index == closed.file.index;
+        let hub = &self.world.hub;
+        let same = |info: &&OpenInfo| info.file.index == closed.file.index && hub.info(info.id).is_some();
         if let Some(delete) = &closed.delete {
             let mut left = self.opens.values().filter(same);
             assert!(left.all(|info| delete.file.stream.is_some() && info.file.stream != delete.file.stream));
