@@ -254,7 +254,8 @@ impl Hub {
         if open.lease != name || open.info.share_id != request.share_id {
             return missing;
         }
-        if open.lease.is_some() && !upcase::equal(&open.info.path, &request.path) {
+        let named = open.lease.is_some() && !open.info.delete_on_close;
+        if named && !upcase::equal(&open.info.path, &request.path) {
             return Err(NtStatus::INVALID_PARAMETER);
         }
         if open.info.user != request.user {

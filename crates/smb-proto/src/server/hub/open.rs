@@ -47,7 +47,7 @@ pub struct OpenRequest {
     pub lease: Option<LeaseRequest>,
     /// Whether it is to survive a lost connection.
     pub durable: Option<DurableWish>,
-    /// `AppInstanceId` ([MS-SMB2] 2.2.13.2.13); not with a lease.
+    /// `AppInstanceId` ([MS-SMB2] 2.2.13.2.13).
     pub app_instance: Option<Guid>,
     /// `SMB2_FLAGS_REPLAY_OPERATION` is set.
     pub replay: bool,
