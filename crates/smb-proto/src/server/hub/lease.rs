@@ -105,8 +105,8 @@ impl Leases {
                 state: can,
                 breaking: None,
             },
-            // The first grant is the first change (smb2.lease.v2_epoch1).
-            epoch: ask.v2.map(|v2| v2.epoch.wrapping_add(1)),
+            // The first grant is the first change (smb2.lease.v2_epoch1), if it is one (smb2.lease.lease-epoch).
+            epoch: ask.v2.map(|v2| v2.epoch.wrapping_add(u16::from(!can.is_empty()))),
             opens: BTreeSet::new(),
         });
         held.opens.insert(open);
