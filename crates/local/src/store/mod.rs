@@ -36,11 +36,12 @@ mod volume;
 mod xattrs;
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use ropeway_vfs::store::{NodeOpen, Opened, Store, StoreFeatures};
 use ropeway_vfs::{FileId, Op, RelPath, Result, Space};
-use rustix::fs::syncfs;
+use rustix::fs::{XattrFlags, fgetxattr, fsetxattr, syncfs};
 
 use self::base::{Base, failed};
 use self::descriptors::Descriptors;
@@ -100,6 +101,21 @@ struct Core {
     root_in_memory: bool,
     /// The root's device number.
     root_volume: u64,
+    /// Some node may keep a security descriptor.
+    guarded: AtomicBool,
+}
+
+/// On the root: that some node beneath it was given a security descriptor, so that nobody looks for any before.
+const GUARDED: &std::ffi::CStr = c"user.ropeway.guarded";
+
+impl Core {
+    /// From now on, also after a restart, nodes are asked for their security descriptors.
+    fn guard(&self) {
+        if !self.guarded.swap(true, Ordering::AcqRel) {
+            // A root that cannot keep it is only forgotten about at a restart.
+            _ = fsetxattr(self.base.fd(), GUARDED, b"1", XattrFlags::empty());
+        }
+    }
 }
 
 impl LocalStore {
@@ -128,6 +144,7 @@ impl LocalStore {
             changes: std::array::from_fn(|_| Mutex::new(())),
             root_in_memory: volume::in_memory(base.fd()),
             root_volume: crate::stat::volume(&stat),
+            guarded: AtomicBool::new(fgetxattr(base.fd(), GUARDED, &mut [0_u8; 8]).is_ok()),
             base,
         };
         Ok(Self { core: Arc::new(core) })
@@ -135,6 +152,10 @@ impl LocalStore {
 }
 
 impl Store for LocalStore {
+    fn is_guarded(&self) -> bool {
+        self.core.guarded.load(Ordering::Acquire)
+    }
+
     fn features(&self) -> &StoreFeatures {
         &self.core.features
     }

@@ -245,7 +245,9 @@ impl Node for LocalNode {
     }
 
     fn set_security(&self, descriptor: &[u8]) -> Result<()> {
-        xattrs::set_security(&self.handle, self.kind, descriptor)
+        xattrs::set_security(&self.handle, self.kind, descriptor)?;
+        self.core.guard();
+        Ok(())
     }
 
     fn eas(&self) -> Result<Vec<Xattr>> {

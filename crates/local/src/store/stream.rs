@@ -477,7 +477,9 @@ impl Node for StreamNode {
     }
 
     fn set_security(&self, descriptor: &[u8]) -> Result<()> {
-        xattrs::set_security(&self.base, self.base_kind, descriptor)
+        xattrs::set_security(&self.base, self.base_kind, descriptor)?;
+        self.core.guard();
+        Ok(())
     }
 
     fn eas(&self) -> Result<Vec<Xattr>> {

@@ -294,7 +294,7 @@ impl Serving {
                 .run_own(&request, message, sealed, &mut sessions, Shared::now(), frame)?
         };
         match own {
-            Own::No => self.execute(request, tree, message, rest, compound, frame),
+            Own::No => self.execute(request, tree, message, rest, compound, frame, None),
             own => self.after_own(own, &request, compound, frame).map(|()| true),
         }
     }
@@ -356,7 +356,8 @@ impl Serving {
         frame.push_error(&header, request.signer);
     }
 
-    /// Executes a request that is not the connection's own.
+    /// Executes a request that is not the connection's own; `again`: the number of one that has waited.
+    #[allow(clippy::too_many_arguments, reason = "a request and where it stands")]
     fn execute(
         &mut self,
         mut request: Request,
@@ -365,15 +366,18 @@ impl Serving {
         rest: &[u8],
         compound: &mut Compound,
         frame: &mut ReplyFrame,
+        again: Option<u64>,
     ) -> Result<bool, Ended> {
-        self.number_last += 1;
-        let number = self.number_last;
+        let number = again.unwrap_or_else(|| {
+            self.number_last += 1;
+            self.number_last
+        });
         let waiter = WaiterId {
             connection: self.protocol.id(),
             request: number,
         };
         let may_offload = rest.is_empty() && compound.count() == 1;
-        let outcome = ops::execute(&mut Context {
+        let mut context = Context {
             shared: &self.shared,
             protocol: &mut self.protocol,
             peer: self.peer,
@@ -386,7 +390,20 @@ impl Serving {
             waiter,
             may_offload,
             may_offload_write: may_offload && self.big_frame,
-        });
+            again: again.is_some(),
+            ticket: None,
+        };
+        let outcome = ops::execute(&mut context);
+        let ticket = context.ticket.take();
+        if ticket.is_some() || again.is_some() {
+            let mut hub = self.shared.hub();
+            if let Some(ticket) = ticket {
+                hub.end_request(ticket);
+            }
+            if !matches!(outcome, Ok(Done::Wait)) {
+                hub.forget(waiter);
+            }
+        }
         match outcome {
             Ok(Done::Replied) => {}
             Ok(Done::Wait) => {
@@ -484,6 +501,7 @@ impl Serving {
                 &parked.rest,
                 &mut parked.compound,
                 &mut frame,
+                Some(number),
             )?
         };
         let sealed = parked.compound.sealed;

@@ -10,12 +10,15 @@ use ropeway_smb_proto::wire::create_context::{
 use ropeway_smb_proto::wire::info::{FileFullEaInformation, FullEa, Information};
 use ropeway_smb_proto::wire::negotiate::{Capabilities, Dialect};
 use ropeway_smb_proto::wire::security::SecurityDescriptor;
-use ropeway_smb_proto::wire::{FileTime, NtStatus};
+use ropeway_smb_proto::wire::{FileTime, Guid, NtStatus};
 use ropeway_vfs::store::NodeStat;
 
 use super::super::context::Context;
 use crate::server::open::Open;
 use crate::server::{apple, attributes, security};
+
+/// SMB2_CREATE_APP_INSTANCE_ID ([MS-SMB2] 2.2.13.2.13).
+const APP_INSTANCE_ID: &[u8] = b"\x45\xBC\xA6\x6A\xEF\xA7\xF7\x4A\x90\x08\xFA\x46\x2E\x14\x4D\x74";
 
 /// All contexts of a request.
 #[derive(Debug, Default)]
@@ -31,6 +34,7 @@ pub(super) struct Asked<'a> {
     lease: Option<Lease>,
     lease_v2: Option<LeaseV2>,
     apple: Option<AppleServerQuery>,
+    pub(super) app_instance: Option<Guid>,
 }
 
 impl<'a> Asked<'a> {
@@ -66,6 +70,11 @@ impl<'a> Asked<'a> {
                 RequestContext::Lease(lease) if dialect >= Dialect::Smb210 => asked.lease = Some(*lease),
                 RequestContext::LeaseV2(lease) if dialect >= Dialect::Smb300 => asked.lease_v2 = Some(*lease),
                 RequestContext::Apple(query) => asked.apple = Some(*query),
+                RequestContext::Unknown { name, data } if *name == APP_INSTANCE_ID => {
+                    // StructureSize, Reserved, AppInstanceId.
+                    let id = data.get(4..).and_then(|rest| rest.first_chunk::<16>());
+                    asked.app_instance = id.map(|id| Guid(*id));
+                }
                 _ => {}
             }
         }

@@ -91,6 +91,7 @@ fn open(
         },
         lease: asked.lease(request, directory, context.protocol),
         durable: asked.durable(),
+        app_instance: asked.app_instance,
         replay: context.is_replay(),
         channel_sequence: context.channel_sequence(),
         connection: context.waiter.connection,
@@ -131,7 +132,7 @@ fn finish(
 ) -> Outcome {
     let prepared = prepare(request, asked, &found, overwrites);
     if let Err(status) = prepared {
-        let closed = context.shared.hub().close(granted.open);
+        let closed = context.shared.hub().close(context.shared.now_ms(), granted.open);
         if let Some(closed) = closed {
             close::remove_deleted(context.shared, &closed, None);
         }
