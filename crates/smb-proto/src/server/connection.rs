@@ -402,7 +402,7 @@ impl Connection {
     /// The connection is to end.
     pub fn run_own(
         &mut self,
-        request: &Request,
+        request: &mut Request,
         message: &[u8],
         sealed: bool,
         sessions: &mut Sessions,
@@ -444,6 +444,12 @@ impl Connection {
     pub fn reply(&mut self, request: &Request, status: NtStatus) -> Header {
         let mut header = request.header.reply(status);
         header.session_id = request.session;
+        if request.header.flags.contains(HeaderFlags::SIGNED) && request.signer.is_none() {
+            // Windows and Samba give a signature that they could not check back: clients want to see one, and do not
+            // look at it where the status says that there is no session.
+            header.flags |= HeaderFlags::SIGNED;
+            header.signature = request.header.signature;
+        }
         match request.async_id {
             Some(id) => {
                 header.flags |= HeaderFlags::ASYNC_COMMAND;

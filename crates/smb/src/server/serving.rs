@@ -274,7 +274,7 @@ impl Serving {
             self.protocol.admit(compound, message, &sessions)?
         };
         Counters::add(&self.shared.counters.requests, 1);
-        let (request, tree) = match admitted {
+        let (mut request, tree) = match admitted {
             Admitted::Run(request, tree) => (request, tree),
             Admitted::Refused(request, status) => {
                 compound.status = status;
@@ -291,7 +291,7 @@ impl Serving {
             let mut sessions = self.shared.sessions();
             let sealed = compound.sealed.is_some();
             self.protocol
-                .run_own(&request, message, sealed, &mut sessions, Shared::now(), frame)?
+                .run_own(&mut request, message, sealed, &mut sessions, Shared::now(), frame)?
         };
         match own {
             Own::No => self.execute(request, tree, message, rest, compound, frame, None),
