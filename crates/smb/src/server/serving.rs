@@ -313,12 +313,13 @@ impl Serving {
                 ops::session::logged_in(&self.shared, session, replaced.as_deref(), self.peer);
             }
             Own::LoggedOff(session) => {
-                // The reply is signed with the key that is about to be forgotten.
+                // What waits is answered first, with the key that is about to be forgotten.
+                ops::session::ended(&self.shared, &session);
+                self.read_mail()?;
+                self.answer_parked(session.id)?;
                 let reply = std::mem::replace(frame, ReplyFrame::new(Vec::new(), compound.sealed.is_some()));
                 self.push(reply, compound.sealed)?;
-                ops::session::ended(&self.shared, &session);
                 self.protocol.forget(session.id);
-                self.drop_parked(session.id);
             }
             Own::LoginFailed(status, ended) => {
                 Counters::add(&self.shared.counters.logins_failed, 1);
@@ -469,8 +470,10 @@ impl Serving {
                     }
                 }
                 Message::Ended(session) => {
-                    self.protocol.forget(session);
-                    self.drop_parked(session);
+                    self.answer_parked(session)?;
+                    if !self.shared.has_session(session) {
+                        self.protocol.forget(session);
+                    }
                 }
                 Message::Stop => self.stopped = true,
             }
@@ -490,7 +493,7 @@ impl Serving {
             session.and_then(|session| session.tree(parked.request.tree).cloned())
         };
         let goes_on = if tree.is_none() {
-            let status = NtStatus::NETWORK_NAME_DELETED;
+            let status = status_of_gone(&parked.request, NtStatus::NETWORK_NAME_DELETED);
             self.refuse(status, &parked.request, &mut parked.compound, &mut frame);
             true
         } else {
@@ -580,20 +583,34 @@ impl Serving {
         Ok(())
     }
 
-    /// Requests of a session that has ended are not answered any more.
-    fn drop_parked(&mut self, session: SessionId) {
+    /// Answers all that still waits of a session that has ended.
+    fn answer_parked(&mut self, session: SessionId) -> Result<(), Ended> {
         let connection = self.protocol.id();
-        let mut hub = self.shared.hub();
-        self.parked.retain(|number, parked| {
-            let keeps = parked.session != session;
-            if !keeps {
-                hub.forget(WaiterId {
-                    connection,
-                    request: *number,
-                });
-            }
-            keeps
-        });
+        let of_session = self.parked.iter().filter(|(_, parked)| parked.session == session);
+        let numbers: Vec<u64> = of_session.map(|(number, _)| *number).collect();
+        for number in numbers {
+            self.shared.hub().forget(WaiterId {
+                connection,
+                request: number,
+            });
+            let Some(mut parked) = self.parked.remove(&number) else {
+                continue;
+            };
+            let mut frame = self.frame(parked.compound.sealed);
+            let status = status_of_gone(&parked.request, NtStatus::USER_SESSION_DELETED);
+            self.refuse(status, &parked.request, &mut parked.compound, &mut frame);
+            self.push(frame, parked.compound.sealed)?;
+        }
+        Ok(())
+    }
+}
+
+/// What a request is answered with that waited for something that is gone: a lock was never there.
+fn status_of_gone(request: &Request, status: NtStatus) -> NtStatus {
+    match request.header.command {
+        Command::Lock => NtStatus::RANGE_NOT_LOCKED,
+        Command::ChangeNotify => NtStatus::NOTIFY_CLEANUP,
+        _ => status,
     }
 }
 
