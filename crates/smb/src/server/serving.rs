@@ -277,7 +277,6 @@ impl Serving {
         let (mut request, tree) = match admitted {
             Admitted::Run(request, tree) => (request, tree),
             Admitted::Refused(request, status) => {
-                compound.status = status;
                 let header = self.protocol.reply(&request, status);
                 frame.push_error(&header, request.signer);
                 return Ok(true);

@@ -109,6 +109,12 @@ impl<'a> Asked<'a> {
         self.durable
     }
 
+    /// The lease that a durable handle is claimed back with, whatever the oplock level says.
+    pub(super) fn kept_lease(&self) -> Option<LeaseRequest> {
+        let v2 = self.lease_v2.as_ref().map(LeaseRequest::from);
+        v2.or_else(|| self.lease.as_ref().map(LeaseRequest::from))
+    }
+
     /// The lease, if the oplock level says that one is wanted and the connection has them.
     pub(super) fn lease(
         &self,

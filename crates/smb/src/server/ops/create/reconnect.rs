@@ -53,7 +53,7 @@ pub(super) fn reconnect(
         hub.reconnect(&ReconnectRequest {
             file_id,
             create_guid,
-            lease: asked.lease(request, false, context.protocol),
+            lease: asked.kept_lease(),
             path,
             share_id,
             connection: context.waiter.connection,
