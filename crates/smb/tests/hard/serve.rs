@@ -26,6 +26,7 @@ impl Serve {
     }
 
     pub(crate) fn with(folder: &Path, change: impl FnOnce(&mut ServerOptions)) -> Self {
+        crate::log();
         let hash = *nt_hash(&Password::from("secret")).expose();
         let alice = Text::from("alice");
         let accounts: Accounts =
