@@ -303,7 +303,7 @@ impl Connection {
         if header.is_response() {
             return Err(Hangup("a response"));
         }
-        if header.command == Command::Cancel {
+        if header.command == Command::Cancel && self.phase == Phase::Negotiated {
             return Ok(Admitted::Cancel(match header.target {
                 Target::Async(id) => Cancel::Async(id),
                 Target::Sync(_) => Cancel::Sync(header.message_id),
@@ -552,6 +552,11 @@ impl Connection {
     /// The sessions that have a channel here.
     pub fn sessions(&self) -> impl Iterator<Item = SessionId> {
         self.channels.keys().copied()
+    }
+
+    /// Whether a login under that id is under way here.
+    pub fn is_logging_in(&self, session: SessionId) -> bool {
+        self.logins.contains_key(&session)
     }
 
     /// Forgets a session that ended elsewhere or was logged off; call it once its last reply was finished.

@@ -2,6 +2,7 @@
 //! go on meanwhile.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
@@ -37,7 +38,8 @@ impl Shared {
         loop {
             if let Some(job) = state.queue.pop_front() {
                 drop(state);
-                job();
+                // A job that panics is reported by the panic; the thread goes on with others.
+                _ = catch_unwind(AssertUnwindSafe(job));
                 state = self.lock();
             } else if state.stopped {
                 return;

@@ -18,6 +18,7 @@ use rustix::net::sockopt;
 
 use super::audit::Audit;
 use super::failures::Delay;
+use super::guests::Guests;
 use super::serving::Serving;
 use super::share::Share;
 use super::shared::{Counters, Parts, Shared};
@@ -167,14 +168,14 @@ impl Server {
     /// The listening socket fails, or write-back did.
     pub fn run(self) -> io::Result<()> {
         let open = Arc::new(AtomicUsize::new(0));
-        let failures = Delay::default();
+        let (failures, guests) = (Delay::default(), Guests::default());
         let numbers = AtomicU64::new(0);
         loop {
             if self.wait()? {
                 break;
             }
             match self.listener.accept() {
-                Ok((socket, peer)) => self.take(socket, peer, &open, &failures, &numbers),
+                Ok((socket, peer)) => self.take(socket, peer, &open, (&failures, &guests), &numbers),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 // Out of descriptors, or the client has gone: others may still be served.
                 Err(error) => {
@@ -221,17 +222,21 @@ impl Server {
         socket: TcpStream,
         peer: SocketAddr,
         open: &Arc<AtomicUsize>,
-        failures: &Delay,
+        (failures, guests): (&Delay, &Guests),
         numbers: &AtomicU64,
     ) {
         if open.load(Ordering::Relaxed) >= self.connections_max {
             tracing::warn!(%peer, "too many connections");
             return;
         }
+        let Some(guest) = guests.enter(peer.ip()) else {
+            tracing::warn!(%peer, "too many connections without a login from there");
+            return;
+        };
         let id = ConnectionId(numbers.fetch_add(1, Ordering::Relaxed) + 1);
         watch_over(&socket);
         let shared = Arc::clone(&self.shared);
-        let serving = match Serving::new(Arc::clone(&shared), id, socket, peer, failures.clone()) {
+        let serving = match Serving::new(Arc::clone(&shared), id, socket, peer, failures.clone(), guest) {
             Ok(serving) => serving,
             Err(error) => {
                 tracing::warn!(%peer, %error, "cannot serve a connection");
