@@ -37,7 +37,7 @@ pub(super) struct Name(pub(super) Vec<Vec<u8>>);
 impl Name {
     /// Of labels; those that are too long are cut at a character.
     pub(super) fn new(labels: &[&str]) -> Self {
-        let cut = |label: &&str| label[..label.floor_char_boundary(LABEL_MAX)].as_bytes().to_vec();
+        let cut = |label: &&str| label.as_bytes()[..label.floor_char_boundary(LABEL_MAX)].to_vec();
         Self(labels.iter().map(cut).collect())
     }
 
