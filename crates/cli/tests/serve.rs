@@ -23,6 +23,7 @@ struct Served {
     running: Running,
     port: u16,
     listening: Value,
+    folder: PathBuf,
 }
 
 impl Served {
@@ -31,13 +32,16 @@ impl Served {
         let mut running = run.args(arguments).start();
         let listens = running.until(|running| running.stdout().contains("\"listening\""));
         assert!(listens, "{}\n{}", running.stdout(), running.stderr());
-        let listening: Value = serde_json::from_str(running.stdout().lines().next().unwrap()).unwrap();
+        let out = running.stdout();
+        let line = out.lines().find(|line| line.contains("\"listening\"")).unwrap();
+        let listening: Value = serde_json::from_str(line).unwrap();
         let address = listening["addresses"][0].as_str().unwrap();
         let port = address.rsplit_once(':').unwrap().1.parse().unwrap();
         Self {
             running,
             port,
             listening,
+            folder: place.path().to_owned(),
         }
     }
 
@@ -71,11 +75,12 @@ impl Served {
             .args(["-p", &self.port.to_string(), "-s", "/dev/null", "-m", "SMB3"])
             .args(more)
             .args(["-c", command])
+            .current_dir(&self.folder)
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .stdin(Stdio::null());
         if user.is_empty() {
-            process.arg("-N");
+            process.arg("-U%");
         } else {
             process.arg("-U").arg(format!("{user}%{password}"));
         }
@@ -345,6 +350,7 @@ fn a_reload_changes_users_and_shares_and_drops_nobody() {
         .arg("//127.0.0.1/data")
         .args(["-p", &served.port.to_string(), "-s", "/dev/null", "-m", "SMB3"])
         .args(["-U", &format!("ann%{PASSWORD}")])
+        .current_dir(place.path())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
@@ -371,11 +377,8 @@ fn a_reload_changes_users_and_shares_and_drops_nobody() {
     assert!(staying.wait().unwrap().success());
     let mut said = String::new();
     staying.stdout.take().unwrap().read_to_string(&mut said).unwrap();
-    assert!(
-        said.contains("getting file") && !said.contains("NT_STATUS"),
-        "{said}"
-    );
-    _ = fs::remove_file("after");
+    assert!(!said.contains("NT_STATUS"), "{said}");
+    assert_eq!(fs::read_to_string(place.join("after")).unwrap(), "content");
 
     // What is wrong is told, and nothing changes.
     shares("\"gone\"");
