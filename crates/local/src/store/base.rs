@@ -8,11 +8,13 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 
 use ropeway_vfs::{Error, ErrorKind, Name, Op, RelPath, Result};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, openat, openat2, statat};
 use rustix::io::Errno;
 
+use super::descriptors::Descriptors;
 use crate::beneath::fault;
 
 /// Longest path given to one openat2 call: PATH_MAX (4096) with its NUL.
@@ -31,6 +33,8 @@ const PLACE: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXE
 pub(super) struct Base {
     fd: OwnedFd,
     has_openat2: AtomicBool,
+    /// Who gives up descriptors where the process has no more.
+    relief: OnceLock<Weak<Descriptors>>,
 }
 
 /// A folder as a place for names: the root's own descriptor, or one made for the purpose.
@@ -55,7 +59,27 @@ impl Base {
         Ok(Self {
             fd: openat(CWD, path, flags, Mode::empty())?,
             has_openat2: AtomicBool::new(true),
+            relief: OnceLock::new(),
         })
+    }
+
+    /// From now on these are given up where the process has no more descriptors.
+    pub(super) fn relieve_by(&self, descriptors: &Arc<Descriptors>) {
+        // Set once, right after opening.
+        let _ = self.relief.set(Arc::downgrade(descriptors));
+    }
+
+    /// Makes a call that needs a descriptor, again where idle ones had to be given up first.
+    pub(super) fn relieved<T>(&self, call: impl Fn() -> rustix::io::Result<T>) -> rustix::io::Result<T> {
+        match call() {
+            Err(Errno::MFILE | Errno::NFILE) if self.relieve() => call(),
+            result => result,
+        }
+    }
+
+    fn relieve(&self) -> bool {
+        let descriptors = self.relief.get().and_then(Weak::upgrade);
+        descriptors.is_some_and(|descriptors| descriptors.relieve())
     }
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
@@ -70,23 +94,32 @@ impl Base {
 
     /// Opens a node. With `NOFOLLOW` among the flags its last component is not followed.
     pub(super) fn open_at(&self, path: &RelPath, flags: OFlags, mode: u32) -> rustix::io::Result<OwnedFd> {
+        self.relieved(|| self.try_open_at(path, flags, mode))
+    }
+
+    fn try_open_at(&self, path: &RelPath, flags: OFlags, mode: u32) -> rustix::io::Result<OwnedFd> {
         let mut flags = flags | OFlags::CLOEXEC;
         // openat2 is strict about what goes with O_PATH.
         if !flags.contains(OFlags::PATH) {
             flags |= OFlags::NOCTTY;
         }
         let mode = Mode::from_raw_mode(mode);
+        let mut racing = false;
         if self.has_openat2.load(Ordering::Relaxed) && path.as_bytes().len() <= PATH_BYTES_MAX {
             for _ in 0..RACE_TRIES {
                 match openat2(&self.fd, path.as_path(), flags, mode, RESOLVE) {
-                    Err(Errno::AGAIN | Errno::INTR) => {}
+                    Err(Errno::AGAIN | Errno::INTR) => racing = true,
                     // Old kernels, and sandboxes that refuse calls they do not know.
                     Err(Errno::NOSYS | Errno::PERM) if self.refuses_openat2() => break,
                     result => return result,
                 }
             }
         }
-        self.walk(path, flags, mode)
+        match self.walk(path, flags, mode) {
+            // Links would have been followed.
+            Err(Errno::LOOP) if racing => Err(Errno::AGAIN),
+            result => result,
+        }
     }
 
     /// Opens a folder as a place for names.

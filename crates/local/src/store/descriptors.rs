@@ -280,11 +280,7 @@ impl Slot {
     fn reopen(&self, descriptors: &Descriptors, op: Op) -> Result<OwnedFd> {
         let path = self.path().clone();
         let gone = || Error::new(op, &path, ErrorKind::Gone);
-        let mut result = descriptors.base.open_at(&path, self.flags, 0);
-        if matches!(result, Err(Errno::MFILE | Errno::NFILE)) && descriptors.relieve() {
-            result = descriptors.base.open_at(&path, self.flags, 0);
-        }
-        let fd = match result {
+        let fd = match descriptors.base.open_at(&path, self.flags, 0) {
             Ok(fd) => fd,
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV | Errno::NXIO | Errno::ISDIR) => {
                 return Err(gone());

@@ -1,7 +1,8 @@
 //! DOS attributes and creation time as Samba keeps them: the value of the extended attribute `user.DOSATTRIB`.
 //!
-//! It is the NDR form ([C706] 14, little-endian) of: attributes as hexadecimal text (NUL-terminated, empty in newer versions), a version, the
-//! version again as a union's discriminant, and the version's fields, each at a multiple of its size but no more than 4.
+//! It is the NDR form ([C706] 14, little-endian) of: attributes as hexadecimal text (NUL-terminated, empty in newer
+//! versions), a version, the version again as a union's discriminant, and the version's fields, each at a multiple of its
+//! size but no more than 4.
 //!
 //! | version | fields |
 //! |---|---|
@@ -217,7 +218,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(attributes in proptest::option::of(any::<u32>()), created in proptest::option::of(1i64..i64::MAX / 200)) {
+        fn what_is_written_is_read(
+            attributes in proptest::option::of(any::<u32>()),
+            created in proptest::option::of(1i64..i64::MAX / 200),
+        ) {
             let dos = Dos {
                 attributes: attributes.map(|bits| bits & !NOT_KEPT),
                 created: created.map(|units| Timestamp(i128::from(units) * 100)),

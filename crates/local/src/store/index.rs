@@ -9,7 +9,7 @@
 //! by forgetting its index. When the kernel's queue overflows, all indexes are forgotten. A folder too large to be kept, or
 //! on a volume that others change unseen, is read each time.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::CStr;
 use std::hash::{BuildHasher, RandomState};
 use std::mem::MaybeUninit;
@@ -42,6 +42,9 @@ const ENTRY_BYTES: usize = 32 * 1024;
 /// Events that wait for one folder; reading it again costs no more (a guess).
 const PENDING_MAX: usize = 16 * 1024;
 
+/// Folders remembered as too large before they are tried again (a guess).
+const LARGE_MAX: usize = 256;
+
 /// Bounds of all indexes together.
 #[derive(Clone, Copy)]
 pub(super) struct Bounds {
@@ -67,6 +70,8 @@ struct Watched {
     inotify: Option<OwnedFd>,
     folders: HashMap<FileId, Arc<Folder>>,
     ids: HashMap<i32, FileId>,
+    /// Folders that were too large to be kept: not tried again and again.
+    large: HashSet<FileId>,
 }
 
 /// One folder's index.
@@ -154,7 +159,7 @@ impl Indexes {
                 Ok(Some(read)) => none.insert(read),
                 Ok(None) => {
                     drop(names);
-                    self.forget(id);
+                    self.give_up(id);
                     return self.search(dir, folded);
                 }
                 Err(error) => return Err(error),
@@ -164,7 +169,7 @@ impl Indexes {
         let too_large = known.count > self.bounds.names;
         drop(names);
         if too_large {
-            self.forget(id);
+            self.give_up(id);
         }
         Ok(found)
     }
@@ -177,6 +182,9 @@ impl Indexes {
         if let Some(folder) = watched.folders.get(&id) {
             folder.used.store(now, Ordering::Relaxed);
             return Found::Folder(Arc::clone(folder));
+        }
+        if watched.large.contains(&id) {
+            return Found::Unwatched;
         }
         match indexing(dir) {
             Indexing::Needless => return Found::Needless,
@@ -201,8 +209,14 @@ impl Indexes {
         (self.lock().folders.len(), self.names.load(Ordering::Relaxed))
     }
 
-    fn forget(&self, id: FileId) {
-        self.lock().drop_folder(id);
+    /// A folder is too large to be kept.
+    fn give_up(&self, id: FileId) {
+        let mut watched = self.lock();
+        watched.drop_folder(id);
+        if watched.large.len() >= LARGE_MAX {
+            watched.large.clear();
+        }
+        watched.large.insert(id);
     }
 
     fn lock(&self) -> MutexGuard<'_, Watched> {

@@ -11,9 +11,12 @@
 //!                           └─ stream: named streams
 //! ```
 //!
-//! What a server keeps of Windows' view lies in extended attributes, in Samba's form where Samba has one: DOS attributes and creation time in
-//! `user.DOSATTRIB`, streams in `user.DosStream.*`, extended attributes of OS/2 fame in `user.*`; the security descriptor
-//! in `user.ropeway.ntsd`. Symbolic links have none of these.
+//! What a server keeps of Windows' view lies in extended attributes, in Samba's form where Samba has one: DOS attributes
+//! and creation time in `user.DOSATTRIB`, streams in `user.DosStream.*`, extended attributes of OS/2 fame in `user.*`; the
+//! security descriptor in `user.ropeway.ntsd`. Symbolic links have none of these.
+//!
+//! What is no regular file, folder or link is not opened: with an access to content it is found out only when it is open
+//! (without waiting), for attributes alone nothing is touched.
 
 mod base;
 mod content;
@@ -33,11 +36,12 @@ mod volume;
 mod xattrs;
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use ropeway_vfs::store::{NodeOpen, Opened, Store, StoreFeatures};
 use ropeway_vfs::{FileId, Op, RelPath, Result, Space};
-use rustix::fs::syncfs;
+use rustix::fs::{XattrFlags, fgetxattr, fsetxattr, syncfs};
 
 use self::base::{Base, failed};
 use self::descriptors::Descriptors;
@@ -97,6 +101,21 @@ struct Core {
     root_in_memory: bool,
     /// The root's device number.
     root_volume: u64,
+    /// Some node may keep a security descriptor.
+    guarded: AtomicBool,
+}
+
+/// On the root: that some node beneath it was given a security descriptor, so that nobody looks for any before.
+const GUARDED: &std::ffi::CStr = c"user.ropeway.guarded";
+
+impl Core {
+    /// From now on, also after a restart, nodes are asked for their security descriptors.
+    fn guard(&self) {
+        if !self.guarded.swap(true, Ordering::AcqRel) {
+            // A root that cannot keep it is only forgotten about at a restart.
+            _ = fsetxattr(self.base.fd(), GUARDED, b"1", XattrFlags::empty());
+        }
+    }
 }
 
 impl LocalStore {
@@ -114,15 +133,18 @@ impl LocalStore {
             folders: options.indexed_folders_max,
             names: options.indexed_names_max,
         };
+        let descriptors = Arc::new(Descriptors::new(Arc::clone(&base), options.descriptors_max));
+        base.relieve_by(&descriptors);
         let core = Core {
             options: options.clone(),
             features,
-            descriptors: Arc::new(Descriptors::new(Arc::clone(&base), options.descriptors_max)),
+            descriptors,
             indexes: Indexes::new(bounds),
             streams: OpenStreams::default(),
             changes: std::array::from_fn(|_| Mutex::new(())),
             root_in_memory: volume::in_memory(base.fd()),
             root_volume: crate::stat::volume(&stat),
+            guarded: AtomicBool::new(fgetxattr(base.fd(), GUARDED, &mut [0_u8; 8]).is_ok()),
             base,
         };
         Ok(Self { core: Arc::new(core) })
@@ -130,6 +152,10 @@ impl LocalStore {
 }
 
 impl Store for LocalStore {
+    fn is_guarded(&self) -> bool {
+        self.core.guarded.load(Ordering::Acquire)
+    }
+
     fn features(&self) -> &StoreFeatures {
         &self.core.features
     }

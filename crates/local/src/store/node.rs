@@ -209,7 +209,8 @@ impl Node for LocalNode {
         let fd = self.handle.fd(Op::List)?;
         // A description of its own: listings do not share their position.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let dir = openat(&fd, c".", flags, Mode::empty()).map_err(self.failed(Op::List))?;
+        let again = || openat(&fd, c".", flags, Mode::empty());
+        let dir = self.core.base.relieved(again).map_err(self.failed(Op::List))?;
         Ok(Box::new(LocalEntries::new(dir, self.handle.path(), &self.core)))
     }
 
@@ -244,7 +245,9 @@ impl Node for LocalNode {
     }
 
     fn set_security(&self, descriptor: &[u8]) -> Result<()> {
-        xattrs::set_security(&self.handle, self.kind, descriptor)
+        xattrs::set_security(&self.handle, self.kind, descriptor)?;
+        self.core.guard();
+        Ok(())
     }
 
     fn eas(&self) -> Result<Vec<Xattr>> {

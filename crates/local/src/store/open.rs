@@ -34,7 +34,10 @@ struct Found {
 pub(super) fn open(core: &Arc<Core>, path: &RelPath, how: &NodeOpen) -> Result<Opened> {
     // Until the node is on the books, its path must not change.
     let _opening = core.descriptors.opening();
-    let Some(new) = how.create else {
+    let Some(new) = how.create.filter(|_| !path.is_root()) else {
+        if how.create.is_some() && how.exclusive {
+            return Err(Error::new(Op::Create, path, ErrorKind::AlreadyExists));
+        }
         return existing(core, path, how);
     };
     for _ in 0..RACE_TRIES {
@@ -106,7 +109,7 @@ fn find(core: &Core, path: &RelPath, how: &NodeOpen) -> rustix::io::Result<Found
         if refusal.is_some() && *access < how.access && !how.less_will_do {
             break;
         }
-        match open_relieved(core, path, *flags) {
+        match core.base.open_at(path, *flags, 0) {
             Ok(fd) => {
                 return Ok(Found {
                     fd,
@@ -128,7 +131,7 @@ fn find(core: &Core, path: &RelPath, how: &NodeOpen) -> rustix::io::Result<Found
 
 fn find_folder(core: &Core, path: &RelPath, how: &NodeOpen, follow: OFlags) -> rustix::io::Result<Found> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | follow;
-    match open_relieved(core, path, flags) {
+    match core.base.open_at(path, flags, 0) {
         Ok(fd) => Ok(Found {
             fd,
             flags,
@@ -137,7 +140,7 @@ fn find_folder(core: &Core, path: &RelPath, how: &NodeOpen, follow: OFlags) -> r
         Err(Errno::ACCESS | Errno::PERM) if how.less_will_do => {
             let flags = OFlags::PATH | OFlags::DIRECTORY | follow;
             Ok(Found {
-                fd: open_relieved(core, path, flags)?,
+                fd: core.base.open_at(path, flags, 0)?,
                 flags,
                 access: Access::Attributes,
             })
@@ -150,18 +153,10 @@ fn find_folder(core: &Core, path: &RelPath, how: &NodeOpen, follow: OFlags) -> r
 fn find_link(core: &Core, path: &RelPath) -> rustix::io::Result<Found> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW;
     Ok(Found {
-        fd: open_relieved(core, path, flags)?,
+        fd: core.base.open_at(path, flags, 0)?,
         flags,
         access: Access::Attributes,
     })
-}
-
-/// Opens; where the process has no descriptor left, idle ones are given up first.
-fn open_relieved(core: &Core, path: &RelPath, flags: OFlags) -> rustix::io::Result<OwnedFd> {
-    match core.base.open_at(path, flags, 0) {
-        Err(Errno::MFILE | Errno::NFILE) if core.descriptors.relieve() => core.base.open_at(path, flags, 0),
-        result => result,
-    }
 }
 
 /// Makes a node; EXIST if there is one.
@@ -178,12 +173,7 @@ fn make(core: &Core, path: &RelPath, how: &NodeOpen, new: NewNode) -> rustix::io
     let flags = access | OFlags::NONBLOCK;
     let create = flags | OFlags::CREATE | OFlags::EXCL;
     let mode = core.options.file_mode & 0o7777;
-    let fd = match core.base.open_at(path, create, mode) {
-        Err(Errno::MFILE | Errno::NFILE) if core.descriptors.relieve() => {
-            core.base.open_at(path, create, mode)
-        }
-        result => result,
-    }?;
+    let fd = core.base.open_at(path, create, mode)?;
     Ok(Found {
         fd,
         flags,
@@ -203,7 +193,9 @@ fn make_folder(core: &Core, path: &RelPath, access: Access) -> rustix::io::Resul
     )?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
     // Whatever may have been put in its place by now: a folder, and in the very place where it was made.
-    let fd = openat(&place, name.as_bytes(), flags | OFlags::CLOEXEC, Mode::empty())?;
+    let fd = core
+        .base
+        .relieved(|| openat(&place, name.as_bytes(), flags | OFlags::CLOEXEC, Mode::empty()))?;
     Ok(Found { fd, flags, access })
 }
 

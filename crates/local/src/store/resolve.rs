@@ -61,5 +61,10 @@ fn walk<'a>(core: &'a Core, folder: &RelPath, path: &RelPath) -> Result<(RelPath
 /// The name in a folder that differs in case only.
 fn other_case(core: &Core, place: &Place<'_>, name: &Name) -> rustix::io::Result<Option<Name>> {
     let stat = stat::raw(place, StatxFlags::INO)?;
-    core.indexes.find(place.as_fd(), id_of(&stat), name)
+    let find = || core.indexes.find(place.as_fd(), id_of(&stat), name);
+    match core.base.relieved(find) {
+        // A folder that may be passed but not read: names must be known exactly.
+        Err(Errno::ACCESS) => Ok(None),
+        found => found,
+    }
 }

@@ -1,8 +1,8 @@
 //! Named streams in extended attributes, as Samba's `vfs_streams_xattr` keeps them: `user.DosStream.NAME:$DATA`, the value
 //! followed by one NUL byte.
 //!
-//! All nodes of one stream share its [`Body`]: it knows the attribute's name now, orders who changes it (a change is reading,
-//! changing and writing the whole value), and keeps the content of a stream that was removed while open.
+//! All nodes of one stream share its [`Body`]: it knows the attribute's name now, orders who changes it (a change is
+//! reading, changing and writing the whole value), and keeps the content of a stream that was removed while open.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -477,7 +477,9 @@ impl Node for StreamNode {
     }
 
     fn set_security(&self, descriptor: &[u8]) -> Result<()> {
-        xattrs::set_security(&self.base, self.base_kind, descriptor)
+        xattrs::set_security(&self.base, self.base_kind, descriptor)?;
+        self.core.guard();
+        Ok(())
     }
 
     fn eas(&self) -> Result<Vec<Xattr>> {

@@ -143,17 +143,21 @@ pub(super) fn dos_of(fd: BorrowedFd<'_>) -> rustix::io::Result<Dos> {
 pub(super) fn dos_at(dir: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<Dos> {
     let mut value = [0; dos::BYTES_MAX];
     match getxattrat(dir, name, false, dos::NAME, &mut value) {
-        Err(Errno::NOSYS) => {
-            let mut path = proc_path(dir).into_bytes();
-            path.push(b'/');
-            path.extend_from_slice(name.to_bytes());
-            understood(lgetxattr(path, dos::NAME, &mut value), &value)
-        }
+        Err(Errno::NOSYS) => dos_at_by_path(dir, name),
         length => understood(length, &value),
     }
 }
 
-/// The same of a node whose descriptor was opened with `O_PATH`.
+/// The same before Linux 6.13.
+pub(super) fn dos_at_by_path(dir: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<Dos> {
+    let mut value = [0; dos::BYTES_MAX];
+    let mut path = proc_path(dir).into_bytes();
+    path.push(b'/');
+    path.extend_from_slice(name.to_bytes());
+    understood(lgetxattr(path, dos::NAME, &mut value), &value)
+}
+
+/// What is kept of Windows' view of a node whose descriptor was opened with `O_PATH`.
 pub(super) fn dos_of_path(fd: BorrowedFd<'_>) -> rustix::io::Result<Dos> {
     let mut value = [0; dos::BYTES_MAX];
     let length = match own_descriptors() {
@@ -162,9 +166,15 @@ pub(super) fn dos_of_path(fd: BorrowedFd<'_>) -> rustix::io::Result<Dos> {
         None => Err(Errno::NOSYS),
     };
     match length {
-        Err(Errno::NOSYS) => understood(getxattr(proc_path(fd), dos::NAME, &mut value), &value),
+        Err(Errno::NOSYS) => dos_by_path(fd),
         length => understood(length, &value),
     }
+}
+
+/// The same before Linux 6.13.
+pub(super) fn dos_by_path(fd: BorrowedFd<'_>) -> rustix::io::Result<Dos> {
+    let mut value = [0; dos::BYTES_MAX];
+    understood(getxattr(proc_path(fd), dos::NAME, &mut value), &value)
 }
 
 /// The folder of this process's descriptors as magic links.

@@ -76,6 +76,7 @@ pub struct Compound {
     session: SessionId,
     tree: TreeId,
     count: usize,
+    spoilt: bool,
 }
 
 impl Compound {
@@ -88,6 +89,7 @@ impl Compound {
             session: SessionId::default(),
             tree: TreeId::default(),
             count: 0,
+            spoilt: false,
         }
     }
 
@@ -326,15 +328,21 @@ impl Connection {
             compound.tree = header.tree_id().unwrap_or_default();
             compound.file = None;
         }
+        // A first request that takes over from nothing spoils all that take over from it (smb2.compound.invalid1).
+        compound.spoilt = related && (is_first || compound.spoilt);
         let mut request = Request {
-            session: compound.session,
+            session: if compound.spoilt {
+                header.session_id
+            } else {
+                compound.session
+            },
             tree: compound.tree,
             signer: None,
             related,
             async_id: None,
             header,
         };
-        if related && is_first {
+        if compound.spoilt {
             return Ok(Admitted::Refused(request, NtStatus::INVALID_PARAMETER));
         }
         match self.check(compound, &mut request, message, sessions)? {
@@ -402,7 +410,7 @@ impl Connection {
     /// The connection is to end.
     pub fn run_own(
         &mut self,
-        request: &Request,
+        request: &mut Request,
         message: &[u8],
         sealed: bool,
         sessions: &mut Sessions,
@@ -444,6 +452,12 @@ impl Connection {
     pub fn reply(&mut self, request: &Request, status: NtStatus) -> Header {
         let mut header = request.header.reply(status);
         header.session_id = request.session;
+        if request.header.flags.contains(HeaderFlags::SIGNED) && request.signer.is_none() {
+            // Windows and Samba give a signature that they could not check back: clients want to see one, and do not
+            // look at it where the status says that there is no session.
+            header.flags |= HeaderFlags::SIGNED;
+            header.signature = request.header.signature;
+        }
         match request.async_id {
             Some(id) => {
                 header.flags |= HeaderFlags::ASYNC_COMMAND;

@@ -251,6 +251,12 @@ impl<'a> Writer<'a> {
         self.bytes(&value.to_le_bytes());
     }
 
+    /// Appends two bytes each, little-endian.
+    pub fn units(&mut self, units: &[u16]) {
+        self.out.reserve(2 * units.len());
+        self.out.extend(units.iter().flat_map(|unit| unit.to_le_bytes()));
+    }
+
     /// Appends four bytes, little-endian.
     pub fn u32(&mut self, value: u32) {
         self.bytes(&value.to_le_bytes());

@@ -36,9 +36,7 @@ impl Text {
 
     /// Appends the little-endian bytes.
     pub fn write(&self, out: &mut super::Writer<'_>) {
-        for unit in &self.0 {
-            out.u16(*unit);
-        }
+        out.units(&self.0);
     }
 
     /// As a `String`, unpaired surrogates replaced.

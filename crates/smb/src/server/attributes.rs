@@ -137,8 +137,16 @@ pub(crate) fn guid(high: u64, low: u64) -> [u8; 16] {
     guid
 }
 
+/// FILETIME steps of 100 ns from 1601 to 1970.
+const UNIX_EPOCH_STEPS: i64 = 116_444_736_000_000_000;
+
 /// A store's time on the wire.
 pub(crate) fn file_time(time: Timestamp) -> FileTime {
+    // From 1677 to 2262, without divisions of 128 bits: listings have four times in each record.
+    if let Ok(nanoseconds) = i64::try_from(time.0) {
+        let steps = UNIX_EPOCH_STEPS + nanoseconds.div_euclid(100);
+        return FileTime(steps.unsigned_abs());
+    }
     let (seconds, nanoseconds) = time.to_unix();
     FileTime::from_unix(seconds, nanoseconds)
 }
@@ -210,6 +218,13 @@ mod tests {
     fn times_go_there_and_back() {
         let time = Timestamp::from_unix(1_700_000_000, 123_456_700);
         assert_eq!(timestamp(file_time(time)), time);
+        for nanoseconds in [i64::MIN, -1, 0, 99, 100, i64::MAX].map(i128::from) {
+            for near in -2..=2 {
+                let time = Timestamp(nanoseconds + near);
+                let (seconds, rest) = time.to_unix();
+                assert_eq!(file_time(time), FileTime::from_unix(seconds, rest));
+            }
+        }
     }
 
     #[test]

@@ -21,6 +21,7 @@ use ropeway_vfs::store::{Entries, NodeOpen, NodeStat};
 use ropeway_vfs::{ErrorKind, Kind, Name, RelPath};
 
 use super::open::Open;
+use super::short_name::NameView;
 use super::{attributes, query_file, status};
 
 /// Most bytes of one answer, whatever a client has room for: larger ones only keep others waiting. Windows asks for
@@ -35,8 +36,8 @@ pub(crate) struct Scan {
     next: Next,
     /// What did not fit the answer before.
     waiting: Option<(Text, NodeStat)>,
-    /// Something was found since the pattern was set.
-    found: bool,
+    /// Nothing was answered yet ([MS-FSA] 2.1.5.6.3, `FirstQuery`).
+    first: bool,
 }
 
 /// Where a listing stands.
@@ -49,7 +50,7 @@ enum Next {
     End,
 }
 
-/// Answers a request; `hide_dot_files`: names that begin with a dot are hidden, unless their attributes were set.
+/// Answers a request.
 ///
 /// # Errors
 /// STATUS_INVALID_INFO_CLASS, STATUS_INVALID_PARAMETER (no folder), STATUS_ACCESS_DENIED, STATUS_OBJECT_NAME_INVALID,
@@ -58,7 +59,7 @@ enum Next {
 pub(crate) fn query_directory(
     open: &Open,
     request: &QueryDirectoryRequest,
-    hide_dot_files: bool,
+    view: NameView,
 ) -> Result<Vec<u8>, NtStatus> {
     let class = DirectoryClass::from_u8(request.information_class).ok_or(NtStatus::INVALID_INFO_CLASS)?;
     if !open.directory {
@@ -86,7 +87,7 @@ pub(crate) fn query_directory(
         class,
         length_max,
         single: request.flags.contains(QueryDirectoryFlags::RETURN_SINGLE_ENTRY),
-        hide_dot_files,
+        view,
     };
     page.fill(scan)
 }
@@ -97,12 +98,15 @@ pub(crate) fn query_directory(
 fn prepare<'a>(scan: &'a mut Option<Scan>, request: &QueryDirectoryRequest) -> &'a mut Scan {
     let reopens = request.flags.contains(QueryDirectoryFlags::REOPEN);
     let restarts = request.flags.contains(QueryDirectoryFlags::RESTART_SCANS);
-    // A pattern once set stays until REOPEN; Windows takes a new one with RESTART_SCANS too.
-    if reopens || (restarts && !request.pattern.is_empty()) {
+    if reopens {
         *scan = None;
     }
     let scan = scan.get_or_insert_with(|| Scan::new(&request.pattern));
     if restarts {
+        // [MS-FSA] 2.1.5.6.3: a pattern once set stays, but for a new one that comes with a restart.
+        if !request.pattern.is_empty() {
+            scan.pattern = request.pattern.clone();
+        }
         scan.next = Next::Dot;
         scan.waiting = None;
     }
@@ -119,7 +123,7 @@ impl Scan {
             },
             next: Next::Dot,
             waiting: None,
-            found: false,
+            first: true,
         }
     }
 
@@ -178,7 +182,7 @@ struct Page<'a> {
     class: DirectoryClass,
     length_max: usize,
     single: bool,
-    hide_dot_files: bool,
+    view: NameView,
 }
 
 impl Page<'_> {
@@ -204,24 +208,37 @@ impl Page<'_> {
                 }
                 break;
             }
-            scan.found = true;
             count += 1;
             if self.single {
                 break;
             }
         }
-        match (count, scan.found) {
-            (0, false) => Err(NtStatus::NO_SUCH_FILE),
-            (0, true) => Err(NtStatus::NO_MORE_FILES),
+        let first = std::mem::take(&mut scan.first);
+        match count {
+            0 if first => Err(NtStatus::NO_SUCH_FILE),
+            0 => Err(NtStatus::NO_MORE_FILES),
             _ => Ok(out),
         }
+    }
+
+    /// A short name, if the class has room for one; it is made of the name on disk.
+    fn short_name(&self, name: &Text, is_dots: bool) -> Text {
+        let has_room = matches!(
+            self.class,
+            DirectoryClass::BothDirectory | DirectoryClass::IdBothDirectory
+        );
+        if !has_room || is_dots || !self.view.short_names {
+            return Text::default();
+        }
+        let name = names::from_wire(name, NameMapping::Sfm);
+        self.view.short_name(&name).unwrap_or_default()
     }
 
     fn record(&self, stat: &NodeStat, name: Text) -> DirectoryRecord {
         let features = self.open.share.store.features();
         let units = name.units();
         let is_dots = units == [DOT] || units == [DOT, DOT];
-        let dot_name = self.hide_dot_files && units.first() == Some(&DOT) && !is_dots;
+        let dot_name = self.view.hide_dot_files && units.first() == Some(&DOT) && !is_dots;
         let is_link = stat.kind == Kind::Symlink;
         DirectoryRecord {
             file_index: 0,
@@ -236,7 +253,7 @@ impl Page<'_> {
             // take a look into every file.
             ea_size: if is_link { ReparseTag::SYMLINK.0 } else { 0 },
             extd_reparse_tag: if is_link { ReparseTag::SYMLINK.0 } else { 0 },
-            short_name: Text::default(),
+            short_name: self.short_name(&name, is_dots),
             file_id: u128::from(attributes::index_number(stat.id, features)),
             name,
         }

@@ -5,6 +5,11 @@ use ropeway_smb_proto::wire::{FileAttributes, FileId};
 
 const CLASSES: [u8; 7] = [1, 2, 3, 12, 37, 38, 60];
 
+const VIEW: NameView = NameView {
+    hide_dot_files: true,
+    short_names: false,
+};
+
 fn request(pattern: &str, flags: QueryDirectoryFlags, length: u32) -> QueryDirectoryRequest {
     QueryDirectoryRequest {
         information_class: FileInfoClass::IdBothDirectory.to_u8(),
@@ -22,7 +27,7 @@ fn none() -> QueryDirectoryFlags {
 
 fn records(open: &Open, request: &QueryDirectoryRequest) -> Result<Vec<DirectoryRecord>, NtStatus> {
     let class = DirectoryClass::from_u8(request.information_class).unwrap();
-    let bytes = query_directory(open, request, true)?;
+    let bytes = query_directory(open, request, VIEW)?;
     assert!(bytes.len() <= request.output_buffer_length as usize);
     Ok(DirectoryRecords::new(&bytes, class).map(Result::unwrap).collect())
 }
@@ -64,6 +69,13 @@ fn a_listing_goes_on_until_it_ends() {
 #[test]
 fn nothing_found_is_told_apart_from_nothing_more() {
     let open = folder(&["a"]);
+    let first = request("x*", none(), 65_536);
+    assert_eq!(names(&open, &first), Err(NtStatus::NO_SUCH_FILE));
+    assert_eq!(names(&open, &first), Err(NtStatus::NO_MORE_FILES));
+    let restart = request("y*", QueryDirectoryFlags::RESTART_SCANS, 65_536);
+    assert_eq!(names(&open, &restart), Err(NtStatus::NO_MORE_FILES));
+    let restart = request("a*", QueryDirectoryFlags::RESTART_SCANS, 65_536);
+    assert_eq!(names(&open, &restart).unwrap(), "a");
     for pattern in ["x*", "x", "b"] {
         let request = request(pattern, QueryDirectoryFlags::REOPEN, 65_536);
         assert_eq!(names(&open, &request), Err(NtStatus::NO_SUCH_FILE), "{pattern}");
@@ -129,7 +141,7 @@ fn what_is_no_folder_or_no_class_is_refused() {
     let file = testing::existing(&open.share, "d/f");
     let all = request("*", none(), 65_536);
     assert_eq!(
-        query_directory(&file, &all, false),
+        query_directory(&file, &all, NameView::default()),
         Err(NtStatus::INVALID_PARAMETER)
     );
     let class = QueryDirectoryRequest {
@@ -137,16 +149,19 @@ fn what_is_no_folder_or_no_class_is_refused() {
         ..all.clone()
     };
     assert_eq!(
-        query_directory(&open, &class, false),
+        query_directory(&open, &class, NameView::default()),
         Err(NtStatus::INVALID_INFO_CLASS)
     );
     let path = request(r"a\b", none(), 65_536);
     assert_eq!(
-        query_directory(&open, &path, false),
+        query_directory(&open, &path, NameView::default()),
         Err(NtStatus::OBJECT_NAME_INVALID)
     );
     open.access = AccessMask::READ_ATTRIBUTES;
-    assert_eq!(query_directory(&open, &all, false), Err(NtStatus::ACCESS_DENIED));
+    assert_eq!(
+        query_directory(&open, &all, NameView::default()),
+        Err(NtStatus::ACCESS_DENIED)
+    );
 }
 
 #[test]
@@ -183,4 +198,18 @@ fn names_that_windows_forbids_are_mapped() {
     assert_eq!(found[3].name, Text::from("ends\u{F029}"));
     let one = request("A\u{F022}B", QueryDirectoryFlags::REOPEN, 65_536);
     assert_eq!(records(&open, &one).unwrap().len(), 1);
+}
+
+#[test]
+fn short_names_are_the_same_everywhere() {
+    let open = folder(&["a long name.txt"]);
+    let view = NameView {
+        short_names: true,
+        ..VIEW
+    };
+    let bytes = query_directory(&open, &request("a*", none(), 65_536), view).unwrap();
+    let record = DirectoryRecords::new(&bytes, DirectoryClass::IdBothDirectory).next();
+    let record = record.unwrap().unwrap();
+    assert_eq!(record.name, "a long name.txt".into());
+    assert_eq!(Some(record.short_name), view.short_name(b"a long name.txt"));
 }

@@ -9,6 +9,16 @@
 //!                ▼
 //!             Store, Node (local files, or any other)
 //! ```
+//!
+//! What needs an open file (or two) and nobody else is in plain functions that the operations call:
+//! ```text
+//! attributes.rs   NodeStat -> attributes, sizes, numbers     answer.rs      cut to the room that there is
+//! query_file.rs   QUERY_INFO of files                        query_fs.rs    … of volumes
+//! set_file.rs     SET_INFO of both                           eas.rs         extended attributes in both
+//! directory.rs    QUERY_DIRECTORY                            short_name.rs  8.3
+//! security/       descriptors: made up, inherited, checked   apple.rs       AAPL
+//! fsctl/          IOCTL                                      pipes.rs       IPC$: srvsvc, wkssvc
+//! ```
 
 mod answer;
 mod apple;
@@ -18,6 +28,8 @@ mod directory;
 mod eas;
 mod failures;
 mod fsctl;
+#[cfg(test)]
+mod hostile_tests;
 mod input;
 mod mailbox;
 mod open;
@@ -33,6 +45,7 @@ mod serving;
 mod set_file;
 mod share;
 mod shared;
+mod short_name;
 mod status;
 #[cfg(test)]
 mod testing;

@@ -20,6 +20,7 @@ use ropeway_vfs::{Kind, Name, RelPath};
 
 use super::answer::{self, Answer, append};
 use super::open::{Open, OpenState};
+use super::short_name::NameView;
 use super::{attributes, eas, status};
 
 /// What the answer depends on beside the open.
@@ -27,8 +28,8 @@ use super::{attributes, eas, status};
 pub(crate) struct FileView<'a> {
     /// The hub says that the file goes when it is closed.
     pub(crate) delete_pending: bool,
-    /// Names that begin with a dot are hidden, unless their attributes were set.
-    pub(crate) hide_dot_files: bool,
+    /// Which names are hidden, which have short ones.
+    pub(crate) names: NameView,
     /// The dialect is 3.1.1, which has `FileNormalizedNameInformation`.
     pub(crate) normalized_names: bool,
     /// Which extended attributes, if not all.
@@ -108,7 +109,7 @@ fn bytes(open: &Open, class: FileInfoClass, view: &FileView<'_>) -> Result<Vec<u
         }
         .to_bytes(),
         FileInfoClass::NormalizedName => normalized_name(open, view)?.to_bytes(),
-        FileInfoClass::AlternateName => alternate_name(open)?.to_bytes(),
+        FileInfoClass::AlternateName => alternate_name(open, view)?.to_bytes(),
         FileInfoClass::Ea => ea(open)?.to_bytes(),
         // Of pipes, which are not opened here.
         FileInfoClass::Pipe | FileInfoClass::PipeLocal | FileInfoClass::PipeRemote => {
@@ -149,7 +150,7 @@ fn of_stat(open: &Open, class: FileInfoClass, view: &FileView<'_>) -> Result<Vec
 
 /// A node's attributes, with its own name in mind.
 pub(crate) fn file_attributes(open: &Open, stat: &NodeStat, view: &FileView<'_>) -> FileAttributes {
-    let dot_name = view.hide_dot_files && stat.dos_attributes.is_none() && has_dot_name(&path(open));
+    let dot_name = view.names.hide_dot_files && stat.dos_attributes.is_none() && has_dot_name(&path(open));
     attributes::of(stat, dot_name)
 }
 
@@ -261,34 +262,13 @@ fn normalized_name(open: &Open, view: &FileView<'_>) -> Result<FileNormalizedNam
     })
 }
 
-/// A name of 8.3 is its own short name; others have none, as nothing would find them by it.
-fn alternate_name(open: &Open) -> Result<FileNameInformation, NtStatus> {
+/// `FileAlternateNameInformation`: the short name.
+fn alternate_name(open: &Open, view: &FileView<'_>) -> Result<FileNameInformation, NtStatus> {
     let name = path(open).file_name().ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
-    short_name(name.as_bytes())
+    view.names
+        .short_name(name.as_bytes())
         .map(|name| FileNameInformation { name })
         .ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)
-}
-
-/// A name of at most eight characters, a dot and at most three, of those that are allowed there ([MS-FSCC] 2.1.5.2.1).
-fn short_name(name: &[u8]) -> Option<Text> {
-    let (base, extension) = match name.iter().position(|byte| *byte == b'.') {
-        Some(dot) => (&name[..dot], Some(&name[dot + 1..])),
-        None => (name, None),
-    };
-    let allowed = |part: &[u8]| {
-        part.iter()
-            .all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'()-@^_`{}~".contains(byte))
-    };
-    let fits = matches!(base.len(), 1..=8)
-        && allowed(base)
-        && extension.is_none_or(|part| matches!(part.len(), 1..=3) && allowed(part));
-    fits.then(|| {
-        Text::from_units(
-            name.iter()
-                .map(|byte| u16::from(byte.to_ascii_uppercase()))
-                .collect(),
-        )
-    })
 }
 
 /// `FileStreamInformation`: the content of files and all named streams.
@@ -382,7 +362,7 @@ pub(crate) fn wire_path(path: &RelPath, leading_backslash: bool) -> Vec<u16> {
 }
 
 fn has_dot_name(path: &RelPath) -> bool {
-    path.file_name().as_ref().is_some_and(|name| is_dot_name(name))
+    path.file_name().as_ref().is_some_and(is_dot_name)
 }
 
 /// Whether a name is hidden by custom of Unix.

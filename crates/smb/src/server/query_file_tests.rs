@@ -168,6 +168,18 @@ fn short_names_are_those_that_are_short() {
     for name in ["a long name.txt", "read me.txt", "a.b.c", ".abc", "x.html"] {
         assert_eq!(short(name), Err(NtStatus::OBJECT_NAME_NOT_FOUND), "{name}");
     }
+    let open = testing::open(&share, "a long name.txt", AccessMask::FILE_ALL);
+    let names = NameView {
+        short_names: true,
+        ..NameView::default()
+    };
+    let view = FileView {
+        names,
+        ..FileView::default()
+    };
+    let (_, bytes) = query_file(&open, FileInfoClass::AlternateName.to_u8(), 99, &view).unwrap();
+    let told = FileNameInformation::decode(&bytes).unwrap().name;
+    assert_eq!(Some(told), names.short_name(b"a long name.txt"));
 }
 
 #[test]

@@ -274,7 +274,7 @@ impl Serving {
             self.protocol.admit(compound, message, &sessions)?
         };
         Counters::add(&self.shared.counters.requests, 1);
-        let (request, tree) = match admitted {
+        let (mut request, tree) = match admitted {
             Admitted::Run(request, tree) => (request, tree),
             Admitted::Refused(request, status) => {
                 compound.status = status;
@@ -291,10 +291,10 @@ impl Serving {
             let mut sessions = self.shared.sessions();
             let sealed = compound.sealed.is_some();
             self.protocol
-                .run_own(&request, message, sealed, &mut sessions, Shared::now(), frame)?
+                .run_own(&mut request, message, sealed, &mut sessions, Shared::now(), frame)?
         };
         match own {
-            Own::No => self.execute(request, tree, message, rest, compound, frame),
+            Own::No => self.execute(request, tree, message, rest, compound, frame, None),
             own => self.after_own(own, &request, compound, frame).map(|()| true),
         }
     }
@@ -313,12 +313,13 @@ impl Serving {
                 ops::session::logged_in(&self.shared, session, replaced.as_deref(), self.peer);
             }
             Own::LoggedOff(session) => {
-                // The reply is signed with the key that is about to be forgotten.
+                // What waits is answered first, with the key that is about to be forgotten.
+                ops::session::ended(&self.shared, &session);
+                self.read_mail()?;
+                self.answer_parked(session.id)?;
                 let reply = std::mem::replace(frame, ReplyFrame::new(Vec::new(), compound.sealed.is_some()));
                 self.push(reply, compound.sealed)?;
-                ops::session::ended(&self.shared, &session);
                 self.protocol.forget(session.id);
-                self.drop_parked(session.id);
             }
             Own::LoginFailed(status, ended) => {
                 Counters::add(&self.shared.counters.logins_failed, 1);
@@ -356,7 +357,8 @@ impl Serving {
         frame.push_error(&header, request.signer);
     }
 
-    /// Executes a request that is not the connection's own.
+    /// Executes a request that is not the connection's own; `again`: the number of one that has waited.
+    #[allow(clippy::too_many_arguments, reason = "a request and where it stands")]
     fn execute(
         &mut self,
         mut request: Request,
@@ -365,15 +367,18 @@ impl Serving {
         rest: &[u8],
         compound: &mut Compound,
         frame: &mut ReplyFrame,
+        again: Option<u64>,
     ) -> Result<bool, Ended> {
-        self.number_last += 1;
-        let number = self.number_last;
+        let number = again.unwrap_or_else(|| {
+            self.number_last += 1;
+            self.number_last
+        });
         let waiter = WaiterId {
             connection: self.protocol.id(),
             request: number,
         };
         let may_offload = rest.is_empty() && compound.count() == 1;
-        let outcome = ops::execute(&mut Context {
+        let mut context = Context {
             shared: &self.shared,
             protocol: &mut self.protocol,
             peer: self.peer,
@@ -386,7 +391,20 @@ impl Serving {
             waiter,
             may_offload,
             may_offload_write: may_offload && self.big_frame,
-        });
+            again: again.is_some(),
+            ticket: None,
+        };
+        let outcome = ops::execute(&mut context);
+        let ticket = context.ticket.take();
+        if ticket.is_some() || again.is_some() {
+            let mut hub = self.shared.hub();
+            if let Some(ticket) = ticket {
+                hub.end_request(ticket);
+            }
+            if !matches!(outcome, Ok(Done::Wait)) {
+                hub.forget(waiter);
+            }
+        }
         match outcome {
             Ok(Done::Replied) => {}
             Ok(Done::Wait) => {
@@ -452,8 +470,10 @@ impl Serving {
                     }
                 }
                 Message::Ended(session) => {
-                    self.protocol.forget(session);
-                    self.drop_parked(session);
+                    self.answer_parked(session)?;
+                    if !self.shared.has_session(session) {
+                        self.protocol.forget(session);
+                    }
                 }
                 Message::Stop => self.stopped = true,
             }
@@ -473,7 +493,7 @@ impl Serving {
             session.and_then(|session| session.tree(parked.request.tree).cloned())
         };
         let goes_on = if tree.is_none() {
-            let status = NtStatus::NETWORK_NAME_DELETED;
+            let status = status_of_gone(&parked.request, NtStatus::NETWORK_NAME_DELETED);
             self.refuse(status, &parked.request, &mut parked.compound, &mut frame);
             true
         } else {
@@ -484,6 +504,7 @@ impl Serving {
                 &parked.rest,
                 &mut parked.compound,
                 &mut frame,
+                Some(number),
             )?
         };
         let sealed = parked.compound.sealed;
@@ -562,20 +583,34 @@ impl Serving {
         Ok(())
     }
 
-    /// Requests of a session that has ended are not answered any more.
-    fn drop_parked(&mut self, session: SessionId) {
+    /// Answers all that still waits of a session that has ended.
+    fn answer_parked(&mut self, session: SessionId) -> Result<(), Ended> {
         let connection = self.protocol.id();
-        let mut hub = self.shared.hub();
-        self.parked.retain(|number, parked| {
-            let keeps = parked.session != session;
-            if !keeps {
-                hub.forget(WaiterId {
-                    connection,
-                    request: *number,
-                });
-            }
-            keeps
-        });
+        let of_session = self.parked.iter().filter(|(_, parked)| parked.session == session);
+        let numbers: Vec<u64> = of_session.map(|(number, _)| *number).collect();
+        for number in numbers {
+            self.shared.hub().forget(WaiterId {
+                connection,
+                request: number,
+            });
+            let Some(mut parked) = self.parked.remove(&number) else {
+                continue;
+            };
+            let mut frame = self.frame(parked.compound.sealed);
+            let status = status_of_gone(&parked.request, NtStatus::USER_SESSION_DELETED);
+            self.refuse(status, &parked.request, &mut parked.compound, &mut frame);
+            self.push(frame, parked.compound.sealed)?;
+        }
+        Ok(())
+    }
+}
+
+/// What a request is answered with that waited for something that is gone: a lock was never there.
+fn status_of_gone(request: &Request, status: NtStatus) -> NtStatus {
+    match request.header.command {
+        Command::Lock => NtStatus::RANGE_NOT_LOCKED,
+        Command::ChangeNotify => NtStatus::NOTIFY_CLEANUP,
+        _ => status,
     }
 }
 

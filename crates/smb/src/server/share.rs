@@ -8,6 +8,8 @@ use ropeway_smb_proto::wire::create::AccessMask;
 use ropeway_smb_proto::wire::security::Sid;
 use ropeway_vfs::store::Store;
 
+use super::short_name::NameView;
+
 /// One shared folder.
 pub struct Share {
     /// Its name, as clients see it.
@@ -37,6 +39,14 @@ impl Share {
         }
     }
 
+    /// Which names clients see.
+    pub(crate) fn names(&self) -> NameView {
+        NameView {
+            hide_dot_files: self.hide_dot_files,
+            short_names: true,
+        }
+    }
+
     /// Whether a client means it by that name.
     pub(crate) fn is_called(&self, name: &str) -> bool {
         upcase::equal(&Text::from(self.name.as_str()), &Text::from(name))
@@ -56,17 +66,17 @@ impl Share {
 
 /// Who is logged in, as access checks see it ([MS-DTYP] 2.5.3: the token).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Token {
+pub(crate) struct Token {
     /// Name, for logs.
-    pub name: String,
+    pub(crate) name: String,
     /// Nobody.
-    pub is_anonymous: bool,
+    pub(crate) is_anonymous: bool,
     /// The user, owner of what it makes.
-    pub user: Sid,
+    pub(crate) user: Sid,
     /// Its group, group of what it makes.
-    pub group: Sid,
+    pub(crate) group: Sid,
     /// Further groups: Everyone, Authenticated Users, Network.
-    pub groups: Vec<Sid>,
+    pub(crate) groups: Vec<Sid>,
 }
 
 impl Token {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Instant;
 
@@ -34,7 +34,6 @@ pub(crate) struct Shared {
     handles: RwLock<HashMap<u64, Handle>>,
     mailboxes: Mutex<HashMap<ConnectionId, Arc<Mailbox>>>,
     started: Instant,
-    stopping: AtomicBool,
 }
 
 /// Counts since the server started, for metrics.
@@ -95,12 +94,15 @@ impl Shared {
             handles: RwLock::default(),
             mailboxes: Mutex::default(),
             started: Instant::now(),
-            stopping: AtomicBool::new(false),
         }
     }
 
     pub(super) fn sessions(&self) -> MutexGuard<'_, Sessions> {
         lock(&self.sessions)
+    }
+
+    pub(super) fn has_session(&self, id: SessionId) -> bool {
+        self.sessions().get(id).is_some()
     }
 
     pub(super) fn hub(&self) -> MutexGuard<'_, Hub> {
@@ -311,13 +313,8 @@ impl Shared {
         u32::try_from(index).ok()
     }
 
-    pub(super) fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::Relaxed)
-    }
-
     /// Every connection is told to end.
     pub(super) fn stop_all(&self) {
-        self.stopping.store(true, Ordering::Relaxed);
         for mailbox in lock(&self.mailboxes).values() {
             mailbox.send(Message::Stop);
         }

@@ -108,6 +108,11 @@ fn open_makes_finds_and_refuses(store: &dyn Store) {
     assert!(!there.created && there.stat.kind == Kind::Directory);
     let root = store.open(&RelPath::root(), &READ).unwrap();
     assert_eq!(root.stat.kind, Kind::Directory);
+    assert!(!store.open(&RelPath::root(), &CREATE).unwrap().created);
+    assert_eq!(
+        refused(store.open(&RelPath::root(), &MAKE_DIR)),
+        ErrorKind::AlreadyExists
+    );
     assert_eq!(
         refused(store.open(&path(&"n".repeat(300)), &CREATE)),
         ErrorKind::NameRefused

@@ -2,6 +2,7 @@
 
 mod contract;
 mod escapes;
+mod fallbacks;
 mod kept;
 mod limits;
 mod resolve;

@@ -3,6 +3,8 @@
 use std::fs;
 use std::sync::atomic::Ordering;
 
+use proptest::prelude::*;
+
 use super::*;
 
 fn scans(store: &LocalStore) -> usize {
@@ -145,4 +147,70 @@ fn threads_see_what_was_done_before() {
         }
     });
     assert_eq!(scans(&store), 1);
+}
+
+/// What happens to a folder, by this store or by others.
+#[derive(Clone, Debug)]
+enum Step {
+    Make(usize),
+    Remove(usize),
+    Rename(usize, usize),
+    Ask(usize),
+}
+
+/// Names that differ in case only, some of them.
+const NAMES: [&str; 9] = ["a", "A", "bc", "Bc", "BC", "ä", "Ä", "straße", "STRAßE"];
+
+fn step() -> impl Strategy<Value = Step> {
+    let name = || 0..NAMES.len();
+    prop_oneof![
+        name().prop_map(Step::Make),
+        name().prop_map(Step::Remove),
+        (name(), name()).prop_map(|(from, to)| Step::Rename(from, to)),
+        name().prop_map(Step::Ask),
+    ]
+}
+
+/// The names in a folder that differ from `name` in case at most, in order.
+fn alike(folder: &Path, name: &str) -> Vec<String> {
+    let entries = fs::read_dir(folder).unwrap();
+    let mut there: Vec<String> = entries
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|other| crate::store::fold::equal(other.as_bytes(), name.as_bytes()))
+        .collect();
+    there.sort();
+    there
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_is_resolved_is_what_a_look_at_the_folder_tells(
+        steps in proptest::collection::vec((step(), any::<bool>()), 1..60),
+    ) {
+        let folder = folders().pop().unwrap();
+        let store = store(folder.path());
+        fs::create_dir(folder.path().join("d")).unwrap();
+        for (step, by_store) in steps {
+            let at = |n: usize| format!("d/{}", NAMES[n]);
+            match step {
+                Step::Make(n) if by_store => drop(store.open(&path(&at(n)), &CREATE)),
+                Step::Make(n) => drop(fs::write(folder.path().join(at(n)), "")),
+                Step::Remove(n) if by_store => drop(store.remove(&path(&at(n)), false)),
+                Step::Remove(n) => drop(fs::remove_file(folder.path().join(at(n)))),
+                Step::Rename(from, to) if by_store => drop(store.rename(&path(&at(from)), &path(&at(to)), true)),
+                Step::Rename(from, to) => {
+                    drop(fs::rename(folder.path().join(at(from)), folder.path().join(at(to))));
+                }
+                Step::Ask(n) => {
+                    let there = alike(&folder.path().join("d"), NAMES[n]);
+                    let exact = there.iter().any(|other| other == NAMES[n]);
+                    let wanted = there.first().filter(|_| !exact).map_or(NAMES[n], |other| other.as_str());
+                    prop_assert_eq!(resolved(&store, &at(n)), format!("d/{wanted}"));
+                }
+            }
+        }
+        prop_assert!(scans(&store) <= 1);
+    }
 }

@@ -37,26 +37,26 @@ impl Hub {
         if let Some(notice) = next {
             self.tell(now_ms, holder, notice);
         }
-        self.settled(holder);
+        self.settled(now_ms, holder);
     }
 
     /// Time is up.
-    pub(super) fn revoke(&mut self, holder: Holder) {
+    pub(super) fn revoke(&mut self, now_ms: u64, holder: Holder) {
         if let Some(caching) = self.caching_mut(holder) {
             caching.revoke();
         }
-        self.settled(holder);
+        self.settled(now_ms, holder);
     }
 
     /// If the holder is not breaking any more, whoever waited for that goes on.
-    pub(super) fn settled(&mut self, holder: Holder) {
+    pub(super) fn settled(&mut self, now_ms: u64, holder: Holder) {
         if !self.is_breaking(holder) {
             self.clear_timer(Timer::Break(holder));
         }
         let base = match holder {
             Holder::Oplock(open) => self.info(open).map(|info| info.file.base()),
             Holder::Lease(name) => {
-                self.release_absent(name);
+                self.release_absent(now_ms, name);
                 self.leases.get(name).map(|held| held.file.base())
             }
         };
@@ -67,7 +67,7 @@ impl Hub {
 
     /// Without handle caching, opens of the lease whose connection is lost are not waited for any longer, though the
     /// lease has others.
-    fn release_absent(&mut self, name: LeaseName) {
+    fn release_absent(&mut self, now_ms: u64, name: LeaseName) {
         let held = self
             .leases
             .get(name)
@@ -77,7 +77,7 @@ impl Hub {
             .filter(|open| self.info(*open).is_some_and(|info| info.connection.is_none()))
             .collect();
         for open in absent {
-            self.give_up(open);
+            self.give_up(now_ms, open);
         }
     }
 
@@ -150,7 +150,7 @@ impl Hub {
                 Holder::Lease(_) => Some(holder) != actor,
                 Holder::Oplock(_) => Some(holder) != actor || state == R,
             };
-            if breaks && !self.purge_absent(holder) {
+            if breaks && !self.purge_absent(now_ms, holder) {
                 self.take_back(now_ms, holder, LeaseState(0));
             }
         }

@@ -10,10 +10,16 @@ use crate::wire::{NtStatus, SessionId, TreeId};
 
 impl Hub {
     /// Closes; `None` if there is no such open.
-    pub fn close(&mut self, id: OpenId) -> Option<Closed> {
+    pub fn close(&mut self, now_ms: u64, id: OpenId) -> Option<Closed> {
         let open = self.tables.opens.get(&id)?;
         if open.info.delete_on_close {
+            let (own, file) = (Self::holder(open), open.info.file.clone());
+            let is_first = !self.delete_pending(&file);
             self.doom(id);
+            if is_first {
+                // Nobody can open it any more, so others need not keep it open (smb2.lease.initial_delete_tdis).
+                self.demand_unheard(now_ms, own, &file);
+            }
         }
         self.end_watch(id, NtStatus::NOTIFY_CLEANUP);
         // Before the open goes, as those who wait are found by it.
@@ -43,12 +49,15 @@ impl Hub {
     }
 
     /// A tree is disconnected: its opens close, durable or not ([MS-SMB2] 3.3.5.8).
-    pub fn end_tree(&mut self, session: SessionId, tree: TreeId) -> Vec<Closed> {
+    pub fn end_tree(&mut self, now_ms: u64, session: SessionId, tree: TreeId) -> Vec<Closed> {
         let opens = self.tables.of_session(session).into_iter();
         let of_tree: Vec<_> = opens
             .filter(|open| self.info(*open).is_some_and(|info| info.tree == tree))
             .collect();
-        of_tree.into_iter().filter_map(|open| self.close(open)).collect()
+        of_tree
+            .into_iter()
+            .filter_map(|open| self.close(now_ms, open))
+            .collect()
     }
 
     /// Takes an open out of its stream, with its locks.
@@ -171,8 +180,8 @@ impl Hub {
     }
 
     /// Closes an open that has no client, and says so; whether something is to be deleted.
-    pub(super) fn give_up(&mut self, open: OpenId) -> bool {
-        let Some(closed) = self.close(open) else {
+    pub(super) fn give_up(&mut self, now_ms: u64, open: OpenId) -> bool {
+        let Some(closed) = self.close(now_ms, open) else {
             return false;
         };
         let deleted = closed.delete.is_some();
@@ -181,12 +190,12 @@ impl Hub {
     }
 
     /// Closes the holder's opens, if it has no client that could be asked.
-    pub(super) fn purge_absent(&mut self, holder: Holder) -> bool {
+    pub(super) fn purge_absent(&mut self, now_ms: u64, holder: Holder) -> bool {
         let Some(opens) = self.absent(holder) else {
             return false;
         };
         for open in opens {
-            self.give_up(open);
+            self.give_up(now_ms, open);
         }
         true
     }

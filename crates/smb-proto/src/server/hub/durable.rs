@@ -161,7 +161,7 @@ impl Hub {
     fn abandon(&mut self, now_ms: u64, id: OpenId) -> Option<Closed> {
         let open = self.tables.opens.get(&id)?;
         let Some(durable) = open.durable.filter(|_| self.survives(open)) else {
-            return self.close(id);
+            return self.close(now_ms, id);
         };
         let info = open.info.clone();
         self.tables.detach(&info);
@@ -199,8 +199,8 @@ impl Hub {
     }
 
     /// Nobody came back.
-    pub(super) fn expire(&mut self, open: OpenId) {
-        self.give_up(open);
+    pub(super) fn expire(&mut self, now_ms: u64, open: OpenId) {
+        self.give_up(now_ms, open);
     }
 
     /// A client is back ([MS-SMB2] 3.3.5.9.7, 3.3.5.9.12). The response has no durable context.
@@ -254,7 +254,8 @@ impl Hub {
         if open.lease != name || open.info.share_id != request.share_id {
             return missing;
         }
-        if open.lease.is_some() && !upcase::equal(&open.info.path, &request.path) {
+        let named = open.lease.is_some() && !open.info.delete_on_close;
+        if named && !upcase::equal(&open.info.path, &request.path) {
             return Err(NtStatus::INVALID_PARAMETER);
         }
         if open.info.user != request.user {

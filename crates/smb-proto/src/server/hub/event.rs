@@ -22,8 +22,8 @@ pub enum Event {
     },
     /// A right to cache is called back ([MS-SMB2] 3.3.4.6, 3.3.4.7).
     Break(BreakOrder),
-    /// A durable open that nobody came back for is closed, or one that stood in another's way. A [`Self::Wake`] that
-    /// depends on it comes later.
+    /// A durable open that nobody came back for is closed, or one that stood in another's way, or whose application has
+    /// moved to another client. A [`Self::Wake`] that depends on it comes later.
     Expired(Closed),
 }
 

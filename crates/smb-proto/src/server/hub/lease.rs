@@ -105,8 +105,8 @@ impl Leases {
                 state: can,
                 breaking: None,
             },
-            // The first grant is the first change (smb2.lease.v2_epoch1).
-            epoch: ask.v2.map(|v2| v2.epoch.wrapping_add(1)),
+            // The first grant is the first change (smb2.lease.v2_epoch1), if it is one (smb2.lease.lease-epoch).
+            epoch: ask.v2.map(|v2| v2.epoch.wrapping_add(u16::from(!can.is_empty()))),
             opens: BTreeSet::new(),
         });
         held.opens.insert(open);
@@ -172,6 +172,11 @@ impl LeaseRequest {
 }
 
 impl Hub {
+    /// Whether a client's lease key stands for another file already ([MS-SMB2] 3.3.5.9.8).
+    pub fn is_leased_elsewhere(&self, client: Guid, key: LeaseKey, file: &FileKey) -> bool {
+        !self.lease_key_fits(LeaseName { client, key }, file)
+    }
+
     /// Handles the acknowledgment of a lease's break ([MS-SMB2] 3.3.5.22.2); the answer is the response.
     ///
     /// # Errors

@@ -184,8 +184,8 @@ impl Hub {
         {
             self.clear_timer(timer);
             match timer {
-                Timer::Break(holder) => self.revoke(holder),
-                Timer::Durable(open) => self.expire(open),
+                Timer::Break(holder) => self.revoke(now_ms, holder),
+                Timer::Durable(open) => self.expire(now_ms, open),
             }
         }
     }

@@ -47,6 +47,8 @@ pub struct OpenRequest {
     pub lease: Option<LeaseRequest>,
     /// Whether it is to survive a lost connection.
     pub durable: Option<DurableWish>,
+    /// `AppInstanceId` ([MS-SMB2] 2.2.13.2.13).
+    pub app_instance: Option<Guid>,
     /// `SMB2_FLAGS_REPLAY_OPERATION` is set.
     pub replay: bool,
     /// `ChannelSequence`; 0 before 3.0.
@@ -88,7 +90,8 @@ pub enum OpenOutcome {
     Granted(Granted),
     /// It fails.
     Refused(NtStatus),
-    /// Others have been told to make room; the whole request is executed again after [`Event::Wake`].
+    /// Others have been told to make room; the whole request is executed again after [`Event::Wake`]. If that comes to an
+    /// end without another [`Hub::open`], the waiter is to be forgotten.
     Wait,
 }
 
@@ -181,8 +184,18 @@ impl Hub {
         {
             return OpenOutcome::Refused(NtStatus::INVALID_PARAMETER);
         }
+        let mut in_the_way = self.predecessors(request);
         // Each round but the last closes an open.
         loop {
+            let mut deleted = false;
+            for open in in_the_way {
+                deleted |= self.give_up(now_ms, open);
+            }
+            if deleted {
+                // The file goes first, then the request sees what there is.
+                self.events.push_back(Event::Wake(request.waiter));
+                return OpenOutcome::Wait;
+            }
             if self.delete_pending(&request.file) {
                 return OpenOutcome::Refused(NtStatus::DELETE_PENDING);
             }
@@ -190,16 +203,20 @@ impl Hub {
             if obstacles.absent.is_empty() {
                 return self.pass(now_ms, request, &obstacles);
             }
-            let mut deleted = false;
-            for open in obstacles.absent {
-                deleted |= self.give_up(open);
-            }
-            if deleted {
-                // The file goes first, then the request sees what there is.
-                self.events.push_back(Event::Wake(request.waiter));
-                return OpenOutcome::Wait;
-            }
+            in_the_way = obstacles.absent;
         }
+    }
+
+    /// Opens of the same application that has moved to another client ([MS-SMB2] 3.3.5.9.13).
+    fn predecessors(&self, request: &OpenRequest) -> BTreeSet<OpenId> {
+        if request.app_instance.is_none() {
+            return BTreeSet::new();
+        }
+        let opens = self.opens_of(&request.file);
+        let same = opens.filter(|info| info.app_instance == request.app_instance);
+        let elsewhere =
+            same.filter(|info| info.client != request.client && info.share_id == request.share_id);
+        elsewhere.map(|info| info.id).collect()
     }
 
     fn pass(&mut self, now_ms: u64, request: &OpenRequest, obstacles: &Obstacles) -> OpenOutcome {
@@ -352,6 +369,7 @@ impl OpenRequest {
             delete_on_close: self.delete_on_close,
             path: self.path.clone(),
             parent_lease: self.parent_lease(),
+            app_instance: self.app_instance,
         }
     }
 

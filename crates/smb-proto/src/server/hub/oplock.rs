@@ -1,7 +1,7 @@
 //! Oplocks ([MS-SMB2] 3.3.5.22.1).
 
 use super::Hub;
-use super::caching::{NONE, R, level_of, state_of};
+use super::caching::{R, level_of, state_of};
 use super::ids::{Holder, OpenId};
 use crate::wire::NtStatus;
 use crate::wire::create::OplockLevel;
@@ -20,9 +20,10 @@ impl Hub {
     /// Handles the acknowledgment of an oplock's break ([MS-SMB2] 3.3.5.22.1); the answer is the response.
     ///
     /// # Errors
-    /// `STATUS_FILE_CLOSED` without such an open, `STATUS_INVALID_PARAMETER` for an open with a lease or a level that is
-    /// none of an oplock, `STATUS_INVALID_OPLOCK_PROTOCOL` if nothing was asked (also after a break of level II, which
-    /// asks nothing: smb2.oplock.levelii500) or more is kept than was left; the oplock is lost then.
+    /// `STATUS_FILE_CLOSED` without such an open, `STATUS_INVALID_PARAMETER` for an open with a lease,
+    /// `STATUS_INVALID_OPLOCK_PROTOCOL` if nothing was asked (also after a break of level II, which asks nothing:
+    /// smb2.oplock.levelii500). If more is kept than was left the oplock is lost, with the same status, or
+    /// `STATUS_INVALID_PARAMETER` for a level that is none of an oplock.
     pub fn oplock_break_ack(
         &mut self,
         now_ms: u64,
@@ -30,19 +31,22 @@ impl Hub {
         level: OplockLevel,
     ) -> Result<OplockBreak, NtStatus> {
         let open = self.tables.opens.get_mut(&id).ok_or(NtStatus::FILE_CLOSED)?;
-        if open.lease.is_some() || level == OplockLevel::Lease {
+        if open.lease.is_some() {
             return Err(NtStatus::INVALID_PARAMETER);
         }
-        let outcome = match open.oplock.breaking {
-            None => Err(NtStatus::INVALID_OPLOCK_PROTOCOL),
-            Some(_) if matches!(level, OplockLevel::None | OplockLevel::LevelII) => {
+        let outcome = match (open.oplock.breaking, level) {
+            (None, _) => Err(NtStatus::INVALID_OPLOCK_PROTOCOL),
+            (Some(breaking), OplockLevel::None | OplockLevel::LevelII) => {
                 // Level II where none was left is taken for none, as on Windows.
-                let kept = state_of(level) & open.oplock.breaking.map_or(NONE, |breaking| breaking.requested);
+                let kept = state_of(level) & breaking.requested;
                 Ok(open.oplock.acknowledge(kept))
             }
-            Some(_) => {
+            (Some(_), wrong) => {
                 open.oplock.revoke();
-                Err(NtStatus::INVALID_OPLOCK_PROTOCOL)
+                Err(match wrong {
+                    OplockLevel::Lease => NtStatus::INVALID_PARAMETER,
+                    _ => NtStatus::INVALID_OPLOCK_PROTOCOL,
+                })
             }
         };
         match outcome {
@@ -55,7 +59,7 @@ impl Hub {
                 })
             }
             Err(status) => {
-                self.settled(Holder::Oplock(id));
+                self.settled(now_ms, Holder::Oplock(id));
                 Err(status)
             }
         }

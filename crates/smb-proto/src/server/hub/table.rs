@@ -45,6 +45,8 @@ pub struct OpenInfo {
     pub path: Text,
     /// The lease of the folder it is in, as the client calls it.
     pub parent_lease: Option<LeaseKey>,
+    /// `AppInstanceId`.
+    pub app_instance: Option<Guid>,
 }
 
 /// An open with all that hangs on it.

@@ -1,11 +1,12 @@
 //! What operations on open files take from those who cache ([MS-FSA] 2.1.4.12, [MS-SMB2] 3.3.5.12 to 3.3.5.21).
 
 use super::Hub;
-use super::caching::{H, NONE, W, valid};
+use super::caching::{H, NONE, R, W, valid};
 use super::ids::{FileKey, Holder, LeaseName, OpenId, WaiterId};
 use super::wait::Wait;
-use crate::wire::NtStatus;
+use crate::upcase::fold;
 use crate::wire::create_context::LeaseState;
+use crate::wire::{NtStatus, Text};
 
 /// What is about to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,16 +46,7 @@ impl Hub {
         why: Touch,
         waiter: WaiterId,
     ) -> TouchOutcome {
-        // Mostly nobody else is there.
-        let alone = self
-            .tables
-            .stream(file)
-            .is_none_or(|stream| match (&stream.opens[..], open) {
-                ([], _) => true,
-                ([only], Some(open)) => *only == open && why != Touch::Write,
-                _ => false,
-            });
-        if alone {
+        if self.is_alone(open, file, why) {
             return TouchOutcome::Ready;
         }
         self.unwait(waiter);
@@ -70,6 +62,64 @@ impl Hub {
                     self.disappoint_readers(now_ms, actor, file);
                 }
                 outcome
+            }
+        }
+    }
+
+    /// The usual case, found out quickly: nobody else has it open, and there is no level II oplock to lose.
+    fn is_alone(&self, open: Option<OpenId>, file: &FileKey, why: Touch) -> bool {
+        let Some(stream) = self.tables.stream(file) else {
+            return true;
+        };
+        let (&[only], Some(open)) = (&stream.opens[..], open) else {
+            return false;
+        };
+        let open = self.tables.opens.get(&only).filter(|_| only == open);
+        open.is_some_and(|open| why != Touch::Write || open.oplock.state != R)
+    }
+
+    /// Makes room for the renaming of a folder by `open`: whatever is open beneath it has to go. Whoever may cache its
+    /// handle is asked to, one after the other; for others there is no use in waiting
+    /// (smb2.lease.rename_dir_openfile).
+    pub fn touch_beneath(
+        &mut self,
+        now_ms: u64,
+        open: Option<OpenId>,
+        share_id: u32,
+        folder: &Text,
+        waiter: WaiterId,
+    ) -> TouchOutcome {
+        self.unwait(waiter);
+        let beneath: Vec<_> = self.tables.beneath(share_id, &fold(folder)).collect();
+        let mut asks = None;
+        for id in beneath.into_iter().filter(|id| Some(*id) != open) {
+            let Some(other) = self.tables.opens.get(&id) else {
+                continue;
+            };
+            let (holder, file) = (Self::holder(other), other.info.file.clone());
+            if self.purge_absent(now_ms, holder) {
+                continue;
+            }
+            if !self
+                .caching(holder)
+                .is_some_and(|caching| caching.state.contains(H))
+            {
+                return TouchOutcome::Refused(NtStatus::ACCESS_DENIED);
+            }
+            asks.get_or_insert(file);
+        }
+        match asks {
+            None => TouchOutcome::Ready,
+            Some(file) => self.demand(now_ms, None, &file, H, waiter),
+        }
+    }
+
+    /// Takes handle caching from others, and does not wait.
+    pub(super) fn demand_unheard(&mut self, now_ms: u64, actor: Holder, file: &FileKey) {
+        for holder in self.holders(file, Some(actor)) {
+            let state = self.caching(holder).map_or(NONE, |caching| caching.state);
+            if state.contains(H) && !self.purge_absent(now_ms, holder) {
+                self.take_back(now_ms, holder, valid(state.without(H)));
             }
         }
     }
@@ -102,7 +152,7 @@ impl Hub {
         let mut waits = Vec::new();
         for holder in self.holders(file, actor) {
             let state = self.caching(holder).map_or(NONE, |caching| caching.state);
-            if !state.intersects(demanded) || self.purge_absent(holder) {
+            if !state.intersects(demanded) || self.purge_absent(now_ms, holder) {
                 continue;
             }
             self.take_back(now_ms, holder, valid(state.without(demanded)));

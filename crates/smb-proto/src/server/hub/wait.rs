@@ -53,6 +53,15 @@ impl Hub {
     pub fn forget(&mut self, waiter: WaiterId) {
         self.unwait(waiter);
         self.creates.done(waiter);
+        self.unsay(|other| other == waiter);
+    }
+
+    /// Takes back what was not polled yet.
+    fn unsay(&mut self, whose: impl Fn(WaiterId) -> bool) {
+        self.events.retain(|event| match event {
+            Event::Wake(waiter) | Event::NotifyReady { waiter, .. } => !whose(*waiter),
+            Event::Break(_) | Event::Expired(_) => true,
+        });
     }
 
     /// No request of the connection waits any more.
@@ -61,6 +70,7 @@ impl Hub {
             self.unwait(waiter);
         }
         self.creates.done_connection(connection);
+        self.unsay(|waiter| waiter.connection == connection);
     }
 
     /// Puts the request among those that wait; `false` if there are too many.

@@ -40,7 +40,10 @@ pub(super) fn close(context: &mut Context<'_>) -> Outcome {
         };
     }
     context.shared.take_handle(id);
-    let closed = context.shared.hub().close(open_id(&request, context)?);
+    let closed = context
+        .shared
+        .hub()
+        .close(context.shared.now_ms(), open_id(&request, context)?);
     if let Some(closed) = closed {
         remove_deleted(context.shared, &closed, handle.file());
     }

@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use ropeway_smb_proto::server::hub::{OpenId, WaiterId};
+use ropeway_smb_proto::server::hub::{OpenId, Ticket, WaiterId};
 use ropeway_smb_proto::server::{Compound, Connection, ReplyFrame, Request, Tree};
-use ropeway_smb_proto::wire::header::{HEADER_LEN, Header, HeaderFlags, Target};
+use ropeway_smb_proto::wire::header::{Command, HEADER_LEN, Header, HeaderFlags, Target};
 use ropeway_smb_proto::wire::negotiate::Dialect;
 use ropeway_smb_proto::wire::{FileId, Guid, NtStatus, Reader, SessionId, TreeId, Writer};
 
@@ -33,6 +33,10 @@ pub(in crate::server) struct Context<'a> {
     pub(in crate::server) may_offload: bool,
     /// And the frame has a buffer of its own, that can go with it.
     pub(in crate::server) may_offload_write: bool,
+    /// It has waited, and is executed again.
+    pub(in crate::server) again: bool,
+    /// That it is under way, as the hub counts it.
+    pub(in crate::server) ticket: Option<Ticket>,
 }
 
 /// Work for the pool: fills the frame with the reply that has this header.
@@ -120,7 +124,28 @@ impl<'a> Context<'a> {
             .filter(|handle| handle.belongs_to(session, tree))
             .ok_or(NtStatus::FILE_CLOSED)?;
         self.compound.file = Some(id);
+        self.count(&handle)?;
         Ok(handle)
+    }
+
+    /// Counts the request among those of its open ([MS-SMB2] 3.3.5.2.10).
+    fn count(&mut self, handle: &Handle) -> Result<(), NtStatus> {
+        let Handle::File(open) = handle else {
+            return Ok(());
+        };
+        let mut hub = self.shared.hub();
+        if self.protocol.dialect() < Dialect::Smb300 {
+            hub.used(open.hub_id());
+            return Ok(());
+        }
+        let modifies = matches!(
+            self.request.header.command,
+            Command::Write | Command::SetInfo | Command::Ioctl
+        );
+        let ticket =
+            hub.check_sequence(open.hub_id(), self.channel_sequence(), modifies, self.is_replay())?;
+        self.ticket = Some(ticket);
+        Ok(())
     }
 
     /// The file that a request names.

@@ -11,6 +11,6 @@ pub(super) fn query(context: &mut Context<'_>) -> Outcome {
     context
         .protocol
         .check_size(&context.request.header, request.output_buffer_length as usize)?;
-    let output = query_directory(&open, &request, open.share.hide_dot_files)?;
+    let output = query_directory(&open, &request, open.share.names())?;
     context.reply(|w| QueryDirectoryResponse { output: &output }.encode(w))
 }

@@ -45,7 +45,7 @@ pub(super) fn query(context: &mut Context<'_>) -> Outcome {
         InfoType::File => {
             let view = FileView {
                 delete_pending: context.shared.hub().delete_pending(&open.file),
-                hide_dot_files: open.share.hide_dot_files,
+                names: open.share.names(),
                 normalized_names: context.protocol.dialect() >= Dialect::Smb311,
                 input: request.input,
                 flags: request.flags,

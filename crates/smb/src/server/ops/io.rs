@@ -1,6 +1,7 @@
 //! READ, WRITE, FLUSH ([MS-SMB2] 3.3.5.12, 3.3.5.13, 3.3.5.11).
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use ropeway_smb_proto::server::ReplyFrame;
 use ropeway_smb_proto::server::hub::Touch;
@@ -15,7 +16,7 @@ use super::context::{Context, Done, Outcome};
 use super::{ioctl, notify};
 use crate::server::open::{Handle, Open};
 use crate::server::shared::{Counters, Shared};
-use crate::server::status;
+use crate::server::{set_file, status};
 
 /// Writes from this size on go to the pool where the frame can go with them. Below, handing over costs more than it
 /// gains: a guess.
@@ -72,7 +73,7 @@ pub(super) fn read(context: &mut Context<'_>) -> Outcome {
         });
         return match taken {
             Filled::Yes(count) => {
-                Counters::add(&context.shared.counters.bytes_read, count);
+                was_read(context.shared, &open, &request, count);
                 Ok(Done::Replied)
             }
             Filled::Failed => Ok(Done::Replied),
@@ -107,8 +108,16 @@ fn read_now(
             .map_err(|error| status::of(&error))
     });
     if let Filled::Yes(count) = filled {
-        Counters::add(&shared.counters.bytes_read, count);
+        was_read(shared, open, request, count);
     }
+}
+
+/// Counts, and moves `CurrentByteOffset` on as Samba does; Windows leaves it where it is.
+fn was_read(shared: &Shared, open: &Open, request: &ReadRequest, count: u64) {
+    Counters::add(&shared.counters.bytes_read, count);
+    open.position.store(request.offset + count, Ordering::Relaxed);
+    // Times that the client has frozen stay; a failure to put them back is no failure to read.
+    _ = set_file::refreeze(open);
 }
 
 enum Filled {
@@ -233,6 +242,7 @@ fn write_now(shared: &Shared, open: &Open, data: &[u8], offset: u64, through: bo
         open.node.sync().map_err(|error| status::of(&error))?;
     }
     Counters::add(&shared.counters.bytes_written, data.len() as u64);
+    _ = set_file::refreeze(open);
     notify::written(shared, open);
     Ok(data.len() as u32)
 }

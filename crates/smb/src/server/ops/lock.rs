@@ -9,7 +9,16 @@ use super::context::{Context, Done, Outcome};
 
 pub(super) fn lock(context: &mut Context<'_>) -> Outcome {
     let request = context.decode(LockRequest::decode)?;
-    let open = context.open(request.file_id)?;
+    // A lock that waited on what was closed meanwhile was never there (smb2.lock.unlock, cancel).
+    let again = context.again;
+    let gone = |status| {
+        if again && status == NtStatus::FILE_CLOSED {
+            NtStatus::RANGE_NOT_LOCKED
+        } else {
+            status
+        }
+    };
+    let open = context.open(request.file_id).map_err(gone)?;
     if open.directory {
         return Err(NtStatus::INVALID_DEVICE_REQUEST);
     }

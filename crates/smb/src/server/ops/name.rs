@@ -89,7 +89,10 @@ fn stream_name(name: Option<&[u16]>, kind: Option<&[u16]>) -> Result<Option<Name
 /// One component as the disk has it.
 pub(in crate::server) fn component_name(units: &[u16]) -> Result<Name, NtStatus> {
     let dots = units.iter().all(|unit| *unit == u16::from(b'.'));
-    if units.is_empty() || (dots && units.len() <= 2) {
+    if dots && units.len() == 2 {
+        return Err(NtStatus::OBJECT_PATH_SYNTAX_BAD);
+    }
+    if units.is_empty() || (dots && units.len() == 1) {
         return Err(NtStatus::OBJECT_NAME_INVALID);
     }
     let forbidden = |unit: &u16| *unit < 0x20 || b"\"*/:<>?|".iter().any(|byte| u16::from(*byte) == *unit);

@@ -34,6 +34,23 @@ fn make_room(context: &Context<'_>, open: &Open, why: Touch) -> Step {
     }
 }
 
+/// The same before a renaming, of all that a folder holds too.
+fn make_room_beneath(context: &Context<'_>, open: &Open, share_id: u32, path: &Text) -> Step {
+    if !open.directory {
+        return make_room(context, open, Touch::Rename);
+    }
+    let now = context.shared.now_ms();
+    let outcome = {
+        let mut hub = context.shared.hub();
+        hub.touch_beneath(now, Some(open.hub_id()), share_id, path, context.waiter)
+    };
+    match outcome {
+        TouchOutcome::Ready => make_room(context, open, Touch::Rename),
+        TouchOutcome::Wait => Ok(Some(Done::Wait)),
+        TouchOutcome::Refused(status) => Err(status),
+    }
+}
+
 /// FileDispositionInformation and its Ex.
 pub(super) fn dispose(context: &Context<'_>, open: &Open, flags: DispositionFlags) -> Step {
     let delete = flags.contains(DispositionFlags::DELETE);
@@ -77,11 +94,11 @@ pub(super) fn rename(context: &Context<'_>, open: &Arc<Open>, flags: RenameFlags
     if from.is_root() || to.is_root() {
         return Err(NtStatus::ACCESS_DENIED);
     }
-    if let Some(waits) = make_room(context, open, Touch::Rename)? {
-        return Ok(Some(waits));
-    }
     let share_id = context.tree.map_or(0, |tree| tree.share);
     let old = name::to_wire(&from);
+    if let Some(waits) = make_room_beneath(context, open, share_id, &old)? {
+        return Ok(Some(waits));
+    }
     if open.directory
         && context
             .shared

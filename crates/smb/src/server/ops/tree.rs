@@ -94,7 +94,10 @@ pub(super) fn disconnect(context: &mut Context<'_>) -> Outcome {
             .and_then(|session| session.disconnect(tree))
     };
     gone.ok_or(NtStatus::NETWORK_NAME_DELETED)?;
-    let closed = context.shared.hub().end_tree(session, tree);
+    let closed = context
+        .shared
+        .hub()
+        .end_tree(context.shared.now_ms(), session, tree);
     close_handles(context.shared, &closed);
     context.shared.drop_pipes(session.0, Some(tree.0));
     context.reply(|w| TreeDisconnectResponse.encode(w))

@@ -47,6 +47,29 @@ pub(crate) fn unguarded(access: Access, read_only: bool) -> AccessMask {
     }
 }
 
+/// All rights to a node, by the descriptor that guards it, if one does ([`super::guard`]). What the server or the share
+/// cannot give is not given, whatever the descriptor says.
+pub(crate) fn allowed(
+    guard: Option<&SecurityDescriptor>,
+    token: &Token,
+    parent: ParentGrants,
+    access: Access,
+    read_only: bool,
+) -> AccessMask {
+    let possible = unguarded(access, read_only);
+    match guard {
+        None => possible,
+        Some(guard) if read_only => maximal_access(guard, token, parent) & possible,
+        Some(guard) => maximal_access(guard, token, parent),
+    }
+}
+
+/// What is left of the rights to a file that is READONLY ([MS-FSA] 2.1.5.1.2.1); folders may be, without effect.
+pub(crate) fn without_writing(allowed: AccessMask) -> AccessMask {
+    let writing = AccessMask::WRITE_DATA | AccessMask::APPEND_DATA | AccessMask::DELETE_CHILD;
+    allowed.without(writing)
+}
+
 /// Specific rights for generic ones ([MS-DTYP] 2.4.3, as files have them); the rest stays.
 pub(crate) fn generic_to_specific(mask: AccessMask) -> AccessMask {
     let mut specific = mask;

@@ -4,6 +4,9 @@ use ropeway_smb_proto::wire::NtStatus;
 use ropeway_smb_proto::wire::create::AccessMask;
 use ropeway_smb_proto::wire::security::{Ace, AceFlags, Acl, ControlFlags, SecurityDescriptor, Sid};
 
+use ropeway_vfs::Kind;
+use ropeway_vfs::store::NodeStat;
+
 use super::super::share::Token;
 use super::access::generic_to_specific;
 use super::{LEN_MAX, dacl_control, posix, sacl_control, sid};
@@ -78,6 +81,23 @@ pub(crate) fn for_new(
     new.owner = Some(maker.owner);
     new.group = Some(maker.group);
     Some(new)
+}
+
+/// What a node that keeps no descriptor would have from its folder's; `None` if that passes nothing on.
+pub(super) fn as_if_inherited(parent: &SecurityDescriptor, stat: &NodeStat) -> Option<SecurityDescriptor> {
+    let maker = Maker {
+        owner: posix::owner_sid(stat.owner.user),
+        group: posix::group_sid(stat.owner.group),
+        directory: stat.kind == Kind::Directory,
+    };
+    let list = maker.inherited(parent.dacl.as_ref()?, true);
+    (!list.aces.is_empty()).then(|| SecurityDescriptor {
+        control: ControlFlags::DACL_PRESENT | ControlFlags::DACL_AUTO_INHERITED,
+        dacl: Some(list),
+        owner: Some(maker.owner),
+        group: Some(maker.group),
+        ..SecurityDescriptor::default()
+    })
 }
 
 /// Whose a new node is, and what it is.

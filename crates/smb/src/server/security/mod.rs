@@ -4,13 +4,13 @@
 //! Access to a file without a descriptor is what the server itself has: its users have what the share gives them. So
 //! a share on which nobody ever set permissions costs no descriptors; see [`unguarded`].
 
-pub(crate) mod access;
-pub(crate) mod inherit;
+mod access;
+mod inherit;
 mod posix;
 
 use ropeway_smb_proto::wire::create::AccessMask;
 use ropeway_smb_proto::wire::query_info::SecurityInformation;
-use ropeway_smb_proto::wire::security::{ControlFlags, SecurityDescriptor, Sid};
+use ropeway_smb_proto::wire::security::{Acl, ControlFlags, SecurityDescriptor, Sid};
 use ropeway_smb_proto::wire::{Malformed, NtStatus};
 use ropeway_vfs::store::{Access, Node, NodeOpen, NodeStat};
 use ropeway_vfs::{ErrorKind, RelPath};
@@ -19,7 +19,11 @@ use super::open::Open;
 use super::share::{Share, Token};
 use super::status;
 
-pub(crate) use access::{ParentGrants, maximal_access, unguarded};
+pub(crate) use access::{
+    ParentGrants, access_check, allowed, generic_to_specific, granted, maximal_access, unguarded,
+    without_writing,
+};
+pub(crate) use inherit::{explicit, for_new};
 pub(crate) use posix::of_mode;
 
 /// Longest descriptor that is taken, in bytes: what an extended attribute of Linux holds (XATTR_SIZE_MAX).
@@ -30,17 +34,24 @@ fn sid(authority: u64, sub_authorities: &[u32]) -> Sid {
     Sid::new(authority, sub_authorities).expect("well-known SIDs are short")
 }
 
-/// The descriptor that a node keeps; `None` if none was ever set. One that cannot be read counts as none: the node is
-/// then seen as its mode says, and whoever may can set another.
+/// The descriptor that a node keeps; `None` if none was ever set. One that cannot be read allows nothing to anybody,
+/// but its owner to set another.
 ///
 /// # Errors
 /// What the store says.
-pub(crate) fn stored(node: &dyn Node) -> Result<Option<SecurityDescriptor>, NtStatus> {
-    match node.security() {
-        Ok(bytes) => Ok(bytes.and_then(|bytes| SecurityDescriptor::decode(&bytes).ok())),
-        Err(error) if error.kind == ErrorKind::Unsupported => Ok(None),
-        Err(error) => Err(status::of(&error)),
-    }
+pub(crate) fn stored(node: &dyn Node, stat: &NodeStat) -> Result<Option<SecurityDescriptor>, NtStatus> {
+    let bytes = match node.security() {
+        Ok(Some(bytes)) => bytes,
+        Ok(None) => return Ok(None),
+        Err(error) if error.kind == ErrorKind::Unsupported => return Ok(None),
+        Err(error) => return Err(status::of(&error)),
+    };
+    Ok(Some(SecurityDescriptor::decode(&bytes).unwrap_or_else(|_| {
+        SecurityDescriptor {
+            dacl: Some(Acl::default()),
+            ..of_mode(stat)
+        }
+    })))
 }
 
 /// The descriptor that a node keeps, or what its mode and owner stand for.
@@ -48,32 +59,46 @@ pub(crate) fn stored(node: &dyn Node) -> Result<Option<SecurityDescriptor>, NtSt
 /// # Errors
 /// What the store says.
 pub(crate) fn descriptor(node: &dyn Node, stat: &NodeStat) -> Result<SecurityDescriptor, NtStatus> {
-    Ok(stored(node)?.unwrap_or_else(|| of_mode(stat)))
+    Ok(stored(node, stat)?.unwrap_or_else(|| of_mode(stat)))
+}
+
+/// The descriptor by which access to a node is decided: its own, else what it would have inherited from its folder's
+/// (`parent`: what that keeps), had it been made through the server. `None`: nobody ever said anything, see
+/// [`unguarded`].
+///
+/// # Errors
+/// What the store says.
+pub(crate) fn guard(
+    node: &dyn Node,
+    stat: &NodeStat,
+    parent: Option<&SecurityDescriptor>,
+) -> Result<Option<SecurityDescriptor>, NtStatus> {
+    let own = stored(node, stat)?;
+    Ok(own.or_else(|| inherit::as_if_inherited(parent?, stat)))
 }
 
 /// All that a user may do with a node of a share.
 ///
 /// # Errors
 /// What the store says.
-pub(crate) fn allowed(
+pub(crate) fn rights(
     share: &Share,
     token: &Token,
     node: &dyn Node,
+    stat: &NodeStat,
     path: &RelPath,
-    read_only: bool,
 ) -> Result<AccessMask, NtStatus> {
-    let most = unguarded(Access::Write, read_only);
+    let read_only = !share.access().contains(AccessMask::WRITE_DATA);
     if !share.store.is_guarded() {
-        return Ok(most);
+        return Ok(unguarded(Access::Write, read_only));
     }
-    let Some(descriptor) = stored(node)? else {
-        return Ok(most);
+    let folder = parent_descriptor(share, path)?;
+    let parent = match &folder {
+        Some(folder) => ParentGrants::of(maximal_access(folder, token, ParentGrants::default())),
+        None => ParentGrants::of(unguarded(Access::Write, read_only)),
     };
-    let parent = match parent_descriptor(share, path)? {
-        Some(parent) => ParentGrants::of(maximal_access(&parent, token, ParentGrants::default())),
-        None => ParentGrants::of(most),
-    };
-    Ok(maximal_access(&descriptor, token, parent) & most)
+    let guard = guard(node, stat, folder.as_ref())?;
+    Ok(allowed(guard.as_ref(), token, parent, Access::Write, read_only))
 }
 
 /// The descriptor that the folder of a path keeps.
@@ -88,7 +113,8 @@ pub(crate) fn parent_descriptor(
         return Ok(None);
     };
     let opened = share.store.open(&parent, &NodeOpen::default());
-    stored(&*opened.map_err(|error| status::of(&error))?.node)
+    let opened = opened.map_err(|error| status::of(&error))?;
+    stored(&*opened.node, &opened.stat)
 }
 
 /// Keeps a descriptor.

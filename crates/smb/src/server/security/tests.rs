@@ -131,8 +131,8 @@ fn modes_stand_for_lists() {
         allow("S-1-5-18", AccessMask::FILE_ALL),
     ];
     assert_eq!(dacl.aces, expected, "nothing for everyone");
-    assert_eq!(descriptor.owner, Some(owner_sid(1000)));
-    assert_eq!(descriptor.group, Some(group_sid(100)));
+    assert_eq!(descriptor.owner, Some(posix::owner_sid(1000)));
+    assert_eq!(descriptor.group, Some(posix::group_sid(100)));
     assert_eq!(maximal(&descriptor), AccessMask::FILE_ALL);
 }
 
@@ -255,9 +255,40 @@ fn questions_need_room_and_rights() {
 }
 
 #[test]
-fn what_is_kept_but_cannot_be_read_counts_as_none() {
+fn what_is_kept_but_cannot_be_read_allows_nothing() {
     let share = testing::share();
     let open = testing::open(&share, "f", AccessMask::FILE_ALL);
     open.node.set_security(b"rubbish").unwrap();
-    assert_eq!(stored(&*open.node), Ok(None));
+    let mut stat = open.node.stat().unwrap();
+    let rights = |stat: &NodeStat| maximal(&stored(&*open.node, stat).unwrap().unwrap());
+    let mend = AccessMask::READ_CONTROL | AccessMask::WRITE_DAC;
+    assert_eq!(rights(&stat), mend, "the owner can set another");
+    stat.owner.user = 0;
+    assert_eq!(rights(&stat), AccessMask::default());
+}
+
+#[test]
+fn files_without_a_descriptor_are_guarded_by_their_folders() {
+    let share = testing::share();
+    let open = testing::open(&share, "f", AccessMask::FILE_ALL);
+    let stat = open.node.stat().unwrap();
+    let guarded = |parent: Option<&SecurityDescriptor>| guard(&*open.node, &stat, parent).unwrap();
+    assert_eq!(guarded(None), None);
+    let silent = owned(OTHER, vec![allow(EVERYONE, AccessMask::FILE_ALL)]);
+    assert_eq!(guarded(Some(&silent)), None, "it says nothing about files");
+    let entry = ace(AceKind::Allowed, OTHER, AccessMask::FILE_ALL, 0x3);
+    let strict = guarded(Some(&owned(OTHER, vec![entry]))).unwrap();
+    let mend = AccessMask::READ_CONTROL | AccessMask::WRITE_DAC;
+    let token = testing::token();
+    let rights = |guard, read_only| allowed(guard, &token, ParentGrants::default(), Access::Write, read_only);
+    assert_eq!(rights(Some(&strict), false), mend, "it is the user's own file");
+    assert_eq!(rights(Some(&strict), true), AccessMask::READ_CONTROL);
+    assert_eq!(rights(None, false), AccessMask::FILE_ALL);
+    let own = owned(USER, vec![allow(EVERYONE, AccessMask::READ_DATA)]);
+    store(&*open.node, &own).unwrap();
+    assert_eq!(guarded(Some(&strict)).unwrap().dacl, own.dacl);
+    assert_eq!(
+        without_writing(AccessMask::FILE_ALL),
+        AccessMask::from_bits(0x001F_01B9)
+    );
 }

@@ -1,7 +1,7 @@
 //! Durable opens and repeated creates ([MS-SMB2] 3.3.5.9.6 to 3.3.5.9.12), as smb2.durable-open, durable-v2-open and replay have them.
 
 use super::*;
-use crate::wire::create_context::DurableResponseV2;
+use crate::wire::create_context::{DurableHandleV2Flags, DurableResponseV2};
 use crate::wire::lock::{LockElement, LockFlags};
 
 fn v2(guid: u8) -> DurableWish {
@@ -57,88 +57,37 @@ const MISSING: Result<Granted, NtStatus> = Err(NtStatus::OBJECT_NAME_NOT_FOUND);
 /// smb2.durable-open.open-oplock, open-lease, smb2.durable-v2-open.create-blob.
 #[test]
 fn what_is_durable() {
-    for (request, expected) in [
-        (
-            OpenRequest {
-                oplock: OplockLevel::Batch,
-                ..world().request()
-            },
-            true,
-        ),
-        (
-            OpenRequest {
-                oplock: OplockLevel::Exclusive,
-                ..world().request()
-            },
-            false,
-        ),
-        (
-            OpenRequest {
-                oplock: OplockLevel::LevelII,
-                ..world().request()
-            },
-            false,
-        ),
-        (
-            OpenRequest {
-                lease: Some(lease(1, RWH)),
-                ..world().request()
-            },
-            true,
-        ),
-        (
-            OpenRequest {
-                lease: Some(lease(1, RH)),
-                ..world().request()
-            },
-            true,
-        ),
-        (
-            OpenRequest {
-                lease: Some(lease(1, RW)),
-                ..world().request()
-            },
-            false,
-        ),
-        (
-            OpenRequest {
-                lease: Some(lease(1, R)),
-                ..world().request()
-            },
-            false,
-        ),
-        (
-            OpenRequest {
-                lease: Some(lease_v2(1, RH, 0)),
-                directory: true,
-                ..world().request()
-            },
-            false,
-        ),
+    for (level, asked, directory, expected) in [
+        (OplockLevel::Batch, None, false, true),
+        (OplockLevel::Exclusive, None, false, false),
+        (OplockLevel::LevelII, None, false, false),
+        (OplockLevel::None, Some(lease(1, RWH)), false, true),
+        (OplockLevel::None, Some(lease(1, RH)), false, true),
+        (OplockLevel::None, Some(lease(1, RW)), false, false),
+        (OplockLevel::None, Some(lease(1, R)), false, false),
+        (OplockLevel::None, Some(lease_v2(1, RH, 0)), true, false),
     ] {
         let mut world = world();
-        let v1 = OpenRequest {
-            durable: Some(DurableWish::V1),
-            ..request.clone()
-        };
-        let granted = world.open(&v1);
-        assert_eq!(
-            granted.durable,
-            expected.then_some(DurableGrant::V1),
-            "{request:?}"
-        );
-        world.close(granted.open);
-        let v2 = OpenRequest {
-            durable: Some(v2(7)),
-            ..request
-        };
-        let granted = world.open(&v2);
-        let response = DurableResponseV2 {
-            timeout_ms: 300_000,
-            flags: Default::default(),
-        };
-        assert_eq!(granted.durable, expected.then_some(DurableGrant::V2(response)));
-        world.close(granted.open);
+        for (wish, grant) in [
+            (DurableWish::V1, DurableGrant::V1),
+            (
+                v2(7),
+                DurableGrant::V2(DurableResponseV2 {
+                    timeout_ms: 300_000,
+                    flags: DurableHandleV2Flags::default(),
+                }),
+            ),
+        ] {
+            let request = OpenRequest {
+                lease: asked,
+                directory,
+                durable: Some(wish),
+                ..world.oplocked(level)
+            };
+            let granted = world.open(&request);
+            assert_eq!(granted.durable, expected.then_some(grant), "{request:?}");
+            world.close(granted.open);
+        }
         world.assert_empty();
     }
 }
@@ -268,72 +217,15 @@ fn the_way_is_cleared() {
 /// smb2.durable-v2-open.keep-disconnected-*, purge-disconnected-*.
 #[test]
 fn what_stands_in_the_way_goes() {
-    let lease_of = |state| Some(lease(2, state));
-    for (held, other, stays) in [
-        (
-            RH,
-            OpenRequest {
-                access: STAT,
-                ..world().request()
-            },
-            true,
-        ),
-        (
-            RH,
-            OpenRequest {
-                lease: lease_of(RH),
-                ..world().request()
-            },
-            true,
-        ),
-        (
-            RH,
-            OpenRequest {
-                lease: lease_of(RWH),
-                ..world().request()
-            },
-            true,
-        ),
-        (
-            RWH,
-            OpenRequest {
-                access: STAT,
-                ..world().request()
-            },
-            true,
-        ),
-        (
-            RWH,
-            OpenRequest {
-                lease: lease_of(RWH),
-                ..world().request()
-            },
-            false,
-        ),
-        (
-            RWH,
-            OpenRequest {
-                lease: lease_of(RH),
-                ..world().request()
-            },
-            false,
-        ),
-        (
-            RH,
-            OpenRequest {
-                share_access: ALONE,
-                ..world().request()
-            },
-            false,
-        ),
-        (
-            RH,
-            OpenRequest {
-                overwrites: true,
-                ..world().request()
-            },
-            false,
-        ),
+    for (held, asked, access, share_access, overwrites, stays) in [
+        (RH, None, STAT, ALL, false, true),
+        (RH, Some(RH), READ, ALL, false, true),
+        (RH, Some(RWH), READ, ALL, false, true),
+        (RWH, None, STAT, ALL, false, true),
+        (RWH, Some(RWH), READ, ALL, false, false),
+        (RWH, Some(RH), READ, ALL, false, false),
+        (RH, None, READ, ALONE, false, false),
+        (RH, None, READ, ALL, true, false),
     ] {
         let mut world = world();
         let request = OpenRequest {
@@ -343,22 +235,16 @@ fn what_stands_in_the_way_goes() {
         let open = world.open(&request).open;
         world.lose();
         let other = OpenRequest {
-            waiter: WaiterId {
-                connection: ConnectionId(2),
-                request: 99,
-            },
-            ..other
-        };
-        let other = OpenRequest {
-            connection: ConnectionId(2),
-            session: SessionId(2),
-            client: client(2),
-            ..other
+            lease: asked.map(|state| lease(2, state)),
+            access,
+            share_access,
+            overwrites,
+            ..world.stranger()
         };
         let granted = world.open(&other);
-        if other.lease.is_some() {
-            let alone = if stays { RH } else { RWH };
-            assert_eq!(state(&granted), alone & other.lease.unwrap().state);
+        if let Some(asked) = asked {
+            let most = if stays { RH } else { RWH };
+            assert_eq!(state(&granted), most & asked);
         }
         assert_eq!(world.hub.info(open).is_some(), stays, "{held:?} {other:?}");
         assert_eq!(
@@ -367,7 +253,11 @@ fn what_stands_in_the_way_goes() {
             "told if it goes, nothing else"
         );
     }
-    // purge-disconnected-rh-with-write, -rename.
+}
+
+/// smb2.durable-v2-open.purge-disconnected-rh-with-write, -rename.
+#[test]
+fn what_is_written_or_renamed_goes() {
     for why in [Touch::Write, Touch::Rename] {
         let mut world = world();
         let request = OpenRequest {
@@ -382,6 +272,32 @@ fn what_stands_in_the_way_goes() {
         let outcome = world.hub.touch(0, Some(other), &file(1), why, waiter);
         assert_eq!((outcome, world.hub.info(open)), (TouchOutcome::Ready, None));
     }
+}
+
+/// An open whose client is away goes too when its lease loses handle caching through another open of it.
+#[test]
+fn what_loses_handle_caching_goes() {
+    let mut world = world();
+    let request = OpenRequest {
+        lease: Some(lease(1, RH)),
+        ..world.durable(7)
+    };
+    let away = world.open(&request).open;
+    let request = OpenRequest {
+        connection: ConnectionId(4),
+        session: SessionId(4),
+        durable: None,
+        ..request
+    };
+    let stays = world.open(&request).open;
+    world.lose();
+    let other = world.stranger();
+    let other = world.open(&other).open;
+    world.write(other);
+    assert_eq!(world.breaks(), [(1, RH, NONE, 0)]);
+    assert!(world.hub.info(away).is_some());
+    world.ack(1, NONE).unwrap();
+    assert!(world.hub.info(away).is_none() && world.hub.info(stays).is_some());
 }
 
 /// smb2.durable-open.lock-oplock, lock-noW-lease; and breaks under way, deletion pending, oplocks lost.
@@ -447,7 +363,7 @@ fn trees_sessions_and_channels() {
     assert_eq!(world.hub.info(open).unwrap().connection, Some(ConnectionId(4)));
     assert_eq!(world.hub.end_session(0, SessionId(1)), []);
     world.hub.reconnect(&back(open, Some(7))).unwrap();
-    assert_eq!(world.hub.end_tree(SessionId(3), TreeId(3)).len(), 1);
+    assert_eq!(world.hub.end_tree(0, SessionId(3), TreeId(3)).len(), 1);
     world.assert_empty();
 }
 
@@ -578,5 +494,38 @@ fn creates_repeated_too_early() {
     world.hub.forget(request.waiter);
     world.close(holder);
     world.events();
+    world.assert_empty();
+}
+
+/// smb2.durable-v2-open.app-instance ([MS-SMB2] 3.3.5.9.13): the application runs elsewhere now.
+#[test]
+fn applications_move() {
+    let mut world = world();
+    let request = OpenRequest {
+        app_instance: Some(client(9)),
+        share_access: ALONE,
+        ..world.durable(7)
+    };
+    let first = world.open(&request).open;
+    let same_client = OpenRequest {
+        durable: None,
+        ..request.clone()
+    };
+    world.waits(&same_client);
+    world
+        .hub
+        .oplock_break_ack(0, first, OplockLevel::LevelII)
+        .unwrap();
+    world.events();
+    let moved = OpenRequest {
+        app_instance: Some(client(9)),
+        share_access: ALONE,
+        oplock: OplockLevel::Batch,
+        ..world.stranger()
+    };
+    let second = world.open(&moved);
+    assert_eq!(second.oplock, OplockLevel::Batch);
+    assert!(matches!(&world.events()[..], [Event::Expired(closed)] if closed.open == first));
+    world.close(second.open);
     world.assert_empty();
 }

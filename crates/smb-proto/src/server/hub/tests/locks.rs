@@ -293,6 +293,16 @@ fn locked_bytes_are_not_cached() {
         };
         assert_eq!(state(&world.open(&request)), granted);
     }
+    // smb2.lease.lease-epoch: no grant, no change.
+    let mut world = super::world();
+    let request = world.request();
+    let one = world.open(&request).open;
+    world.lock(one, 0, 1, EXCLUSIVE);
+    let request = OpenRequest {
+        lease: Some(lease_v2(1, R, 100)),
+        ..world.request()
+    };
+    assert_eq!(epoch(&world.open(&request)), 100);
 }
 
 #[test]

@@ -7,6 +7,8 @@ mod model;
 mod notify;
 mod oplocks;
 mod shares;
+mod steps;
+mod stories;
 
 use std::sync::Arc;
 
@@ -97,6 +99,7 @@ impl World {
             oplock: OplockLevel::None,
             lease: None,
             durable: None,
+            app_instance: None,
             replay: false,
             channel_sequence: 0,
             connection: ConnectionId(1),
@@ -157,7 +160,7 @@ impl World {
     }
 
     fn close(&mut self, open: OpenId) -> Closed {
-        self.hub.close(open).unwrap()
+        self.hub.close(self.now_ms, open).unwrap()
     }
 
     fn events(&mut self) -> Vec<Event> {
@@ -347,8 +350,8 @@ fn limits_hold() {
     world.close(first);
     world.open(&other);
     assert_eq!(world.hub.session_open_count(SessionId(2)), 2);
-    assert_eq!(world.hub.end_tree(SessionId(2), TreeId(2)).len(), 0);
-    assert_eq!(world.hub.end_tree(SessionId(2), TreeId(1)).len(), 2);
+    assert_eq!(world.hub.end_tree(0, SessionId(2), TreeId(2)).len(), 0);
+    assert_eq!(world.hub.end_tree(0, SessionId(2), TreeId(1)).len(), 2);
     assert_eq!(world.hub.end_session(0, SessionId(1)).len(), 1);
     world.assert_empty();
 }

@@ -4,97 +4,12 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
+use super::steps::{Step, step};
 use super::*;
 use crate::server::hub::caching::{H, W};
 use crate::server::hub::share_mode::is_oplock_stat;
 use crate::server::hub::wait::Wait;
 use crate::wire::lock::{LockElement, LockFlags};
-
-/// One step.
-#[derive(Clone, Debug)]
-enum Step {
-    Open {
-        client: u8,
-        file: u64,
-        stream: bool,
-        access: u8,
-        share: u32,
-        caching: u8,
-        durable: u8,
-        overwrites: bool,
-        delete_on_close: bool,
-    },
-    Close(u8),
-    Lock {
-        open: u8,
-        offset: u64,
-        length: u64,
-        exclusive: bool,
-        waits: bool,
-    },
-    Unlock(u8),
-    Acknowledge {
-        which: u8,
-        kept: u32,
-    },
-    Touch {
-        open: u8,
-        why: u8,
-    },
-    Delete(u8),
-    Disconnect(u8),
-    Reconnect(u8),
-    Forget(u8),
-    Pass(u16),
-}
-
-fn step() -> impl Strategy<Value = Step> {
-    let open = (
-        0..3_u8,
-        0..2_u64,
-        0..4_u8,
-        0..6_u8,
-        0..16_u32,
-        0..12_u8,
-        any::<(u8, u8)>(),
-    )
-        .prop_map(
-            |(client, file, stream, access, share, caching, (flags, durable))| Step::Open {
-                client,
-                file,
-                stream: stream == 0,
-                access,
-                // Mostly shared.
-                share: if share > 7 { 7 } else { share },
-                caching,
-                durable: durable % 3,
-                overwrites: flags % 8 == 0,
-                delete_on_close: flags % 16 == 1,
-            },
-        );
-    let lock = (any::<u8>(), 0..6_u64, 0..4_u64, any::<(bool, bool)>()).prop_map(
-        |(open, offset, length, (exclusive, waits))| Step::Lock {
-            open,
-            offset,
-            length,
-            exclusive,
-            waits,
-        },
-    );
-    prop_oneof![
-        6 => open,
-        3 => any::<u8>().prop_map(Step::Close),
-        4 => lock,
-        2 => any::<u8>().prop_map(Step::Unlock),
-        4 => (any::<u8>(), 0..8_u32).prop_map(|(which, kept)| Step::Acknowledge { which, kept }),
-        2 => (any::<u8>(), 0..5_u8).prop_map(|(open, why)| Step::Touch { open, why }),
-        1 => any::<u8>().prop_map(Step::Delete),
-        1 => any::<u8>().prop_map(Step::Disconnect),
-        1 => any::<u8>().prop_map(Step::Reconnect),
-        1 => any::<u8>().prop_map(Step::Forget),
-        1 => any::<u16>().prop_map(Step::Pass),
-    ]
-}
 
 /// A request put aside.
 #[derive(Clone, Debug)]
@@ -102,6 +17,7 @@ enum Parked {
     Open(Box<OpenRequest>),
     Lock(OpenId, LockElement),
     Touch(OpenId, FileKey, Touch),
+    Beneath(OpenId),
 }
 
 /// What is plain to see.
@@ -200,9 +116,8 @@ impl Model {
         let denies = |(access, share): (AccessMask, ShareAccess),
                       (other, shares): (AccessMask, ShareAccess)| {
             let needs = |access: AccessMask| {
-                u32::from(access.0 & 0x21 != 0)
-                    | u32::from(access.0 & 6 != 0) * 2
-                    | u32::from(access.0 & 0x1_0000 != 0) * 4
+                let bit = |mask, bit: u32| if access.0 & mask != 0 { bit } else { 0 };
+                bit(0x21, 1) + bit(6, 2) + bit(0x1_0000, 4)
             };
             let (one, two) = (needs(access), needs(other));
             one != 0 && two != 0 && (one & !shares.0 != 0 || two & !share.0 != 0)
@@ -270,10 +185,33 @@ impl Model {
         }
     }
 
+    fn run_beneath(&mut self, open: OpenId, waiter: WaiterId) {
+        let now = self.world.now_ms;
+        match self
+            .world
+            .hub
+            .touch_beneath(now, Some(open), 1, &"".into(), waiter)
+        {
+            TouchOutcome::Ready => {
+                let hub = &self.world.hub;
+                assert!(
+                    self.opens
+                        .keys()
+                        .all(|other| *other == open || hub.info(*other).is_none())
+                );
+            }
+            TouchOutcome::Wait => {
+                self.parked.insert(waiter, Parked::Beneath(open));
+            }
+            TouchOutcome::Refused(status) => assert_eq!(status, NtStatus::ACCESS_DENIED),
+        }
+    }
+
     fn gone(&mut self, closed: &Closed) {
         assert!(self.opens.remove(&closed.open).is_some());
         self.locks.retain(|(open, _)| *open != closed.open);
-        let same = |info: &&OpenInfo| info.file.index == closed.file.index;
+        let hub = &self.world.hub;
+        let same = |info: &&OpenInfo| info.file.index == closed.file.index && hub.info(info.id).is_some();
         if let Some(delete) = &closed.delete {
             let mut left = self.opens.values().filter(same);
             assert!(left.all(|info| delete.file.stream.is_some() && info.file.stream != delete.file.stream));
@@ -325,20 +263,7 @@ impl Model {
             }
             Step::Unlock(which) => self.unlock(which),
             Step::Acknowledge { which, kept } => self.acknowledge(which, LeaseState(kept)),
-            Step::Touch { open, why } => {
-                if let Some(open) = self.nth(open) {
-                    let whys = [
-                        Touch::Read,
-                        Touch::Write,
-                        Touch::Rename,
-                        Touch::Delete,
-                        Touch::Replace,
-                    ];
-                    let file = self.opens[&open].file.clone();
-                    let waiter = self.waiter_of(open);
-                    self.run_touch(open, file, whys[usize::from(why)], waiter);
-                }
-            }
+            Step::Touch { open, why } => self.touch(open, usize::from(why)),
             Step::Delete(which) => {
                 if let Some(open) = self.nth(which) {
                     self.world.hub.set_delete_pending(open, which % 2 == 0).unwrap();
@@ -359,6 +284,25 @@ impl Model {
             }
         }
         self.settle();
+    }
+
+    fn touch(&mut self, open: u8, why: usize) {
+        let Some(open) = self.nth(open) else {
+            return;
+        };
+        let whys = [
+            Touch::Read,
+            Touch::Write,
+            Touch::Rename,
+            Touch::Delete,
+            Touch::Replace,
+        ];
+        let file = self.opens[&open].file.clone();
+        let waiter = self.waiter_of(open);
+        match whys.get(why) {
+            Some(why) => self.run_touch(open, file, *why, waiter),
+            None => self.run_beneath(open, waiter),
+        }
     }
 
     fn unlock(&mut self, which: u8) {
@@ -465,6 +409,7 @@ impl Model {
                     Some(Parked::Open(request)) => self.run_open(*request),
                     Some(Parked::Lock(open, element)) => self.run_lock(open, element, waiter),
                     Some(Parked::Touch(open, file, why)) => self.run_touch(open, file, why, waiter),
+                    Some(Parked::Beneath(open)) => self.run_beneath(open, waiter),
                     None => panic!("woken twice, or forgotten: {waiter:?}"),
                 },
             }
@@ -494,7 +439,7 @@ impl Model {
                 if holder != other_holder {
                     assert!(!(writes && also), "two cache writes");
                     assert!(
-                        !(writes && !stat(other) || also && !stat(info)),
+                        (!writes || stat(other)) && (!also || stat(info)),
                         "{info:?} {other:?}"
                     );
                 }

@@ -29,7 +29,7 @@ impl World {
         self.hub.changed(1, &path.into(), Action::ADDED, FILES);
     }
 
-    fn answers(&mut self) -> Vec<(WaiterId, NtStatus, Vec<(u32, String)>)> {
+    fn answers(&mut self) -> Vec<Answer> {
         let answers = self.events().into_iter().map(|event| match event {
             Event::NotifyReady {
                 waiter,
@@ -42,6 +42,7 @@ impl World {
     }
 }
 
+type Answer = (WaiterId, NtStatus, Vec<(u32, String)>);
 type Changes = (NtStatus, Vec<(u32, String)>);
 
 fn told(changes: &[FileNotifyInformation]) -> Vec<(u32, String)> {

@@ -5,7 +5,7 @@ use ropeway_smb_proto::wire::create::{
 };
 use ropeway_smb_proto::wire::{FileAttributes, NtStatus};
 
-use crate::server::security::access::generic_to_specific;
+use crate::server::security::generic_to_specific;
 
 /// A request that is in order by itself.
 #[derive(Clone, Copy, Debug)]
@@ -41,12 +41,12 @@ impl Wish {
         if !all.contains(request.share_access) {
             return Err(NtStatus::INVALID_PARAMETER);
         }
+        if !RIGHTS.contains(request.desired_access) || request.desired_access.is_empty() {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
         let valid = FileAttributes(0x0000_7FB7) | FileAttributes::DIRECTORY;
         if !valid.contains(request.file_attributes) {
             return Err(NtStatus::INVALID_PARAMETER);
-        }
-        if !RIGHTS.contains(request.desired_access) || request.desired_access.is_empty() {
-            return Err(NtStatus::ACCESS_DENIED);
         }
         let wish = Self {
             disposition: request.disposition,

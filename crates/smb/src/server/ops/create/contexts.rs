@@ -1,7 +1,9 @@
 //! Create contexts: what a CREATE asks for beside the file ([MS-SMB2] 3.3.5.9.1 on).
 
 use ropeway_smb_proto::server::Connection;
-use ropeway_smb_proto::server::hub::{DurableGrant, DurableWish, Granted, GrantedLease, LeaseRequest};
+use ropeway_smb_proto::server::hub::{
+    DurableGrant, DurableWish, FileKey, Granted, GrantedLease, LeaseRequest,
+};
 use ropeway_smb_proto::wire::create::{AccessMask, CreateRequest, OplockLevel};
 use ropeway_smb_proto::wire::create_context::{
     AppleServerQuery, DurableReconnect, DurableReconnectV2, Lease, LeaseV2, MaximalAccess, OnDiskId,
@@ -10,12 +12,15 @@ use ropeway_smb_proto::wire::create_context::{
 use ropeway_smb_proto::wire::info::{FileFullEaInformation, FullEa, Information};
 use ropeway_smb_proto::wire::negotiate::{Capabilities, Dialect};
 use ropeway_smb_proto::wire::security::SecurityDescriptor;
-use ropeway_smb_proto::wire::{FileTime, NtStatus};
+use ropeway_smb_proto::wire::{FileTime, Guid, NtStatus};
 use ropeway_vfs::store::NodeStat;
 
 use super::super::context::Context;
 use crate::server::open::Open;
 use crate::server::{apple, attributes, security};
+
+/// SMB2_CREATE_APP_INSTANCE_ID ([MS-SMB2] 2.2.13.2.13).
+const APP_INSTANCE_ID: &[u8] = b"\x45\xBC\xA6\x6A\xEF\xA7\xF7\x4A\x90\x08\xFA\x46\x2E\x14\x4D\x74";
 
 /// All contexts of a request.
 #[derive(Debug, Default)]
@@ -31,6 +36,7 @@ pub(super) struct Asked<'a> {
     lease: Option<Lease>,
     lease_v2: Option<LeaseV2>,
     apple: Option<AppleServerQuery>,
+    pub(super) app_instance: Option<Guid>,
 }
 
 impl<'a> Asked<'a> {
@@ -66,6 +72,11 @@ impl<'a> Asked<'a> {
                 RequestContext::Lease(lease) if dialect >= Dialect::Smb210 => asked.lease = Some(*lease),
                 RequestContext::LeaseV2(lease) if dialect >= Dialect::Smb300 => asked.lease_v2 = Some(*lease),
                 RequestContext::Apple(query) => asked.apple = Some(*query),
+                RequestContext::Unknown { name, data } if *name == APP_INSTANCE_ID => {
+                    // StructureSize, Reserved, AppInstanceId.
+                    let id = data.get(4..).and_then(|rest| rest.first_chunk::<16>());
+                    asked.app_instance = id.map(|id| Guid(*id));
+                }
                 _ => {}
             }
         }
@@ -122,9 +133,21 @@ impl<'a> Asked<'a> {
         }
     }
 
+    /// A lease key stands for one file ([MS-SMB2] 3.3.5.9.8), also where no lease is granted.
+    pub(super) fn clashes(&self, context: &Context<'_>, file: &FileKey) -> bool {
+        let key = self.lease_v2.map(|lease| lease.lease.lease_key);
+        let key = key.or(self.lease.map(|lease| lease.lease_key));
+        key.is_some_and(|key| {
+            context
+                .shared
+                .hub()
+                .is_leased_elsewhere(context.client(), key, file)
+        })
+    }
+
     /// The descriptor that the new file is to have.
     pub(super) fn security(&self) -> Result<Option<SecurityDescriptor>, NtStatus> {
-        self.descriptor.map(security::inherit::explicit).transpose()
+        self.descriptor.map(security::explicit).transpose()
     }
 
     /// A reservation is shown even where the disk has kept none.
@@ -148,14 +171,13 @@ pub(super) fn answers<'a>(
     if let Some(since) = asked.maximal_access {
         // [MS-SMB2] 3.3.5.9.5: nothing new since then.
         let unchanged = since.is_some_and(|since| since == attributes::file_time(stat.modified));
-        let read_only = !open.share.access().contains(AccessMask::WRITE_DATA);
         let (query_status, maximal_access) = if unchanged {
             (NtStatus::NONE_MAPPED, AccessMask::default())
         } else {
             let node = open.base.as_deref().unwrap_or(&*open.node);
             let allowed = context
                 .token()
-                .and_then(|token| security::allowed(&open.share, &token, node, &open.path(), read_only));
+                .and_then(|token| security::rights(&open.share, &token, node, stat, &open.path()));
             match allowed {
                 Ok(allowed) => (NtStatus::SUCCESS, allowed),
                 Err(status) => (status, AccessMask::default()),

@@ -7,13 +7,12 @@ use ropeway_smb_proto::wire::{FileAttributes, NtStatus};
 use ropeway_vfs::store::{Access, Node, NodeOpen, NodeStat, Opened, StreamOpen};
 use ropeway_vfs::{ErrorKind, Kind, Name, RelPath};
 
-use super::super::context::Context;
-use super::super::name::Target;
+use super::super::name::{Target, fold_stream};
 use super::check::Wish;
 use super::contexts::Asked;
 use super::{ParentGrants, wants_content};
 use crate::server::share::{Share, Token};
-use crate::server::{attributes, security, status};
+use crate::server::{attributes, security, short_name, status};
 
 /// The file, opened.
 pub(super) struct Found {
@@ -31,7 +30,6 @@ pub(super) struct Found {
 
 /// Finds or makes it.
 pub(super) fn find(
-    context: &Context<'_>,
     share: &Arc<Share>,
     token: &Token,
     request: &CreateRequest<'_>,
@@ -48,7 +46,6 @@ pub(super) fn find(
     let Some(opened) = opened else {
         return make(share, token, request, wish, asked, target, path, read_only);
     };
-    let _ = context;
     let found = Found {
         node: opened.node,
         base: None,
@@ -65,7 +62,7 @@ pub(super) fn find(
             found
         }
     };
-    grant(share, token, request, wish, found, read_only)
+    grant(share, token, request, wish, found)
 }
 
 /// What the store is to open it for.
@@ -120,7 +117,7 @@ fn look(share: &Share, target: &Target, how: &NodeOpen) -> Result<(RelPath, Opti
             _ => status::of(&error),
         })?;
     if path == target.path {
-        return Ok((path, None));
+        return look_short(share, path, how);
     }
     let opened = match share.store.open(&path, how) {
         Err(error) if error.kind == ErrorKind::IsADirectory => share.store.open(
@@ -133,6 +130,33 @@ fn look(share: &Share, target: &Target, how: &NodeOpen) -> Result<(RelPath, Opti
         opened => opened,
     };
     match opened {
+        Ok(opened) => Ok((path, Some(opened))),
+        Err(error) if error.kind == ErrorKind::NotFound => Ok((path, None)),
+        Err(error) => Err(status::of(&error)),
+    }
+}
+
+/// A name that is not there may be the short one of a name that is.
+fn look_short(share: &Share, path: RelPath, how: &NodeOpen) -> Result<(RelPath, Option<Opened>), NtStatus> {
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+        return Ok((path, None));
+    };
+    if !share.names().short_names || !short_name::may_be_short(name.as_bytes()) {
+        return Ok((path, None));
+    }
+    let folder_how = NodeOpen {
+        access: Access::Read,
+        ..NodeOpen::default()
+    };
+    let opened = share
+        .store
+        .open(&folder, &folder_how)
+        .map_err(|error| status::of(&error))?;
+    let Some(name) = short_name::find(&*opened.node, name.as_bytes())? else {
+        return Ok((path, None));
+    };
+    let path = folder.join(&name);
+    match share.store.open(&path, how) {
         Ok(opened) => Ok((path, Some(opened))),
         Err(error) if error.kind == ErrorKind::NotFound => Ok((path, None)),
         Err(error) => Err(status::of(&error)),
@@ -173,7 +197,7 @@ fn make(
         } else {
             AccessMask::ADD_FILE
         };
-        security::access::access_check(parent, token, needed, ParentGrants::default())?;
+        security::access_check(parent, token, needed, ParentGrants::default())?;
     }
     let new = attributes::new_node(directory, request.file_attributes);
     let how = NodeOpen {
@@ -187,7 +211,7 @@ fn make(
         ErrorKind::AlreadyExists => NtStatus::OBJECT_NAME_COLLISION,
         _ => status::of(&error),
     })?;
-    let descriptor = security::inherit::for_new(parent.as_ref(), asked.security()?, token, directory);
+    let descriptor = security::for_new(parent.as_ref(), asked.security()?, token, directory);
     if let Some(descriptor) = &descriptor {
         security::store(&*opened.node, descriptor)?;
     }
@@ -232,17 +256,31 @@ fn open_stream(found: Found, stream: &Name, wish: &Wish, read_only: bool) -> Res
         .open_stream(stream, &how)
         .map_err(|error| status::of(&error))?;
     let stat = node.stat().map_err(|error| status::of(&error))?;
+    let name = if created {
+        stream.clone()
+    } else {
+        kept_name(&*base, stream)
+    };
     Ok(Found {
         node,
-        base: Some(base),
         stat: NodeStat {
             kind: Kind::File,
             ..stat
         },
-        stream: Some(stream.clone()),
+        stream: Some(name),
+        base: Some(base),
         created,
         ..found
     })
+}
+
+/// A stream's name as it is kept.
+fn kept_name(base: &dyn Node, asked: &Name) -> Name {
+    let wanted = fold_stream(asked);
+    let streams = base.streams().unwrap_or_default();
+    let kept = streams.into_iter().map(|stream| stream.name);
+    let mut kept = kept.filter(|name| fold_stream(name) == wanted);
+    kept.next().unwrap_or_else(|| asked.clone())
 }
 
 /// Whether it is what the request wants, and may be replaced if it wants that.
@@ -285,17 +323,10 @@ fn grant(
     request: &CreateRequest<'_>,
     wish: &Wish,
     mut found: Found,
-    read_only: bool,
 ) -> Result<Found, NtStatus> {
     let kept = attributes::of(&found.stat, false);
     let is_file = found.stat.kind != Kind::Directory;
     if kept.contains(FileAttributes::READONLY) {
-        let writes = wish
-            .access
-            .intersects(AccessMask::WRITE_DATA | AccessMask::APPEND_DATA);
-        if is_file && (writes || wish.overwrites()) {
-            return Err(NtStatus::ACCESS_DENIED);
-        }
         if request.options.contains(CreateOptions::DELETE_ON_CLOSE) {
             return Err(NtStatus::CANNOT_DELETE);
         }
@@ -306,13 +337,16 @@ fn grant(
             return Err(NtStatus::DIRECTORY_NOT_EMPTY);
         }
     }
-    let allowed = allowed(share, token, &found, read_only)?;
+    let mut allowed = allowed(share, token, &found)?;
+    if kept.contains(FileAttributes::READONLY) && is_file {
+        allowed = security::without_writing(allowed);
+    }
     let mut needed = wish.access;
     if wish.overwrites() {
         needed |= AccessMask::WRITE_DATA;
     }
-    security::access::granted(allowed, needed)?;
-    found.access = security::access::granted(allowed, wish.access)?;
+    security::granted(allowed, needed)?;
+    found.access = security::granted(allowed, wish.access)?;
     if kept.contains(FileAttributes::READONLY) && is_file && wish.access.contains(AccessMask::MAXIMUM_ALLOWED)
     {
         found.access = found
@@ -323,12 +357,7 @@ fn grant(
 }
 
 /// All that this user may do with a file.
-pub(super) fn allowed(
-    share: &Arc<Share>,
-    token: &Token,
-    found: &Found,
-    read_only: bool,
-) -> Result<AccessMask, NtStatus> {
+pub(super) fn allowed(share: &Arc<Share>, token: &Token, found: &Found) -> Result<AccessMask, NtStatus> {
     let node = found.base.as_deref().unwrap_or(&*found.node);
-    security::allowed(share, token, node, &found.path, read_only)
+    security::rights(share, token, node, &found.stat, &found.path)
 }

@@ -16,12 +16,14 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex};
 
 use ropeway_smb_proto::server::hub::{FileKey, Granted, OpenOutcome, OpenRequest};
-use ropeway_smb_proto::wire::NtStatus;
 use ropeway_smb_proto::wire::create::{
     AccessMask, CreateAction, CreateDisposition, CreateOptions, CreateRequest, CreateResponse,
     CreateResponseFlags,
 };
+use ropeway_smb_proto::wire::create_context::RequestContext;
+use ropeway_smb_proto::wire::header::HEADER_LEN;
 use ropeway_smb_proto::wire::{FileAttributes, change_notify::Action};
+use ropeway_smb_proto::wire::{NtStatus, Reader};
 use ropeway_vfs::store::NodeStat;
 use ropeway_vfs::{Kind, Name};
 
@@ -34,10 +36,29 @@ use super::{close, notify, tree};
 use crate::server::open::{Handle, Open};
 use crate::server::share::Share;
 use crate::server::shared::Shared;
-use crate::server::{attributes, eas, security, status};
+use crate::server::{attributes, eas, status};
 
 pub(super) fn create(context: &mut Context<'_>) -> Outcome {
-    let request = context.decode(CreateRequest::decode)?;
+    let patched;
+    let request = match context.decode(CreateRequest::decode) {
+        Ok(request) => request,
+        Err(status) => {
+            // Of a request that claims a durable handle back nothing counts but that ([MS-SMB2] 3.3.5.9.7).
+            patched = reconnect::made_readable(context.message).ok_or(status)?;
+            let mut body = Reader::at(&patched, HEADER_LEN, "SMB2 CREATE Request");
+            let request = CreateRequest::decode(&mut body).map_err(|_| status)?;
+            let claims = |one: &RequestContext<'_>| {
+                matches!(
+                    one,
+                    RequestContext::DurableReconnect(_) | RequestContext::DurableReconnectV2(_)
+                )
+            };
+            if !request.contexts.iter().any(claims) {
+                return Err(status);
+            }
+            request
+        }
+    };
     if context.tree.is_some_and(|tree| tree.share == tree::IPC) {
         return pipe::open(context, &request);
     }
@@ -68,11 +89,14 @@ fn open(
     share_id: u32,
 ) -> Outcome {
     let token = context.token()?;
-    let found = find::find(context, share, &token, request, wish, asked, target)?;
+    let found = find::find(share, &token, request, wish, asked, target)?;
     let directory = found.stat.kind == Kind::Directory && found.stream.is_none();
     let overwrites = !found.created && wish.overwrites();
     let file = key_of(&found.stat, found.stream.as_ref());
     let path = name::to_wire(&found.path);
+    if asked.clashes(context, &file) {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
     let hub_request = OpenRequest {
         file: file.clone(),
         path,
@@ -91,6 +115,7 @@ fn open(
         },
         lease: asked.lease(request, directory, context.protocol),
         durable: asked.durable(),
+        app_instance: asked.app_instance,
         replay: context.is_replay(),
         channel_sequence: context.channel_sequence(),
         connection: context.waiter.connection,
@@ -109,7 +134,7 @@ fn open(
     if granted.replayed
         && let Some(Handle::File(open)) = context.shared.handle(granted.open.get())
     {
-        return reply(context, &open, &granted, asked, CreateAction::OPENED, None);
+        return reply(context, &open, &granted, asked, open.action, None);
     }
     finish(
         context, request, asked, wish, found, file, share, granted, overwrites,
@@ -131,7 +156,7 @@ fn finish(
 ) -> Outcome {
     let prepared = prepare(request, asked, &found, overwrites);
     if let Err(status) = prepared {
-        let closed = context.shared.hub().close(granted.open);
+        let closed = context.shared.hub().close(context.shared.now_ms(), granted.open);
         if let Some(closed) = closed {
             close::remove_deleted(context.shared, &closed, None);
         }
@@ -155,6 +180,7 @@ fn finish(
         stream: found.stream,
         access: found.access,
         options: request.options,
+        action,
         path: Mutex::new(found.path),
         position: AtomicU64::new(0),
         scan: Mutex::new(None),
@@ -272,4 +298,4 @@ pub(super) fn wants_content(access: AccessMask) -> bool {
 }
 
 /// For [`security`], which folder's rights matter.
-pub(super) use security::access::ParentGrants;
+pub(super) use crate::server::security::ParentGrants;

@@ -37,6 +37,7 @@ pub(super) fn open(context: &mut Context<'_>, request: &CreateRequest<'_>) -> Ou
         oplock: OplockLevel::None,
         lease: None,
         durable: None,
+        app_instance: None,
         replay: false,
         channel_sequence: context.channel_sequence(),
         connection: context.waiter.connection,

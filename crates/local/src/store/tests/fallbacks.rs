@@ -1,0 +1,50 @@
+//! What older kernels need gives the same answers.
+
+use std::os::fd::AsFd;
+
+use rustix::fs::{Mode, OFlags, openat};
+
+use super::*;
+use crate::store::xattrs::{dos_at, dos_at_by_path, dos_by_path, dos_of, dos_of_path};
+
+#[test]
+fn attributes_are_found_by_every_way() {
+    for folder in folders() {
+        let store = store(folder.path());
+        let how = NodeOpen {
+            create: Some(NewNode {
+                directory: false,
+                dos_attributes: Some(0x22),
+            }),
+            ..CREATE
+        };
+        store.open(&path("hidden"), &how).unwrap();
+        put(&store, "plain", b"");
+        store.symlink(&path("link"), b"hidden").unwrap();
+        let root = std::fs::File::open(folder.path()).unwrap();
+        for (name, wanted) in [(c"hidden", Some(0x22)), (c"plain", None)] {
+            let open = |flags| openat(&root, name, flags | OFlags::CLOEXEC, Mode::empty()).unwrap();
+            let (file, node) = (open(OFlags::RDONLY), open(OFlags::PATH));
+            let found = [
+                dos_at(root.as_fd(), name),
+                dos_at_by_path(root.as_fd(), name),
+                dos_of(file.as_fd()),
+                dos_of_path(node.as_fd()),
+                dos_by_path(node.as_fd()),
+            ];
+            for dos in found {
+                assert_eq!(dos.unwrap().attributes, wanted);
+            }
+        }
+        // A link's own, which it cannot have.
+        for dos in [
+            dos_at(root.as_fd(), c"link"),
+            dos_at_by_path(root.as_fd(), c"link"),
+        ] {
+            assert_eq!(dos.unwrap().attributes, None);
+        }
+        for dos in [dos_at(root.as_fd(), c"no"), dos_at_by_path(root.as_fd(), c"no")] {
+            assert_eq!(dos.unwrap_err(), rustix::io::Errno::NOENT);
+        }
+    }
+}
