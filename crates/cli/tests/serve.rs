@@ -582,3 +582,64 @@ fn the_unit_is_one_that_systemd_takes() {
     }
     assert!(about_it.is_empty(), "{said}");
 }
+
+/// A query of one question, as plain DNS has it, and what the answer says as text.
+fn dns_answer(question: &[u8]) -> Result<String, String> {
+    let text = |error: std::io::Error| error.to_string();
+    let socket = std::net::UdpSocket::bind("192.0.2.7:0").map_err(text)?;
+    socket
+        .set_read_timeout(Some(Duration::from_millis(300)))
+        .map_err(text)?;
+    let query = [&b"\x12\x34\0\0\0\x01\0\0\0\0\0\0"[..], question, b"\0\x0c\0\x01"].concat();
+    let mut answer = [0; 1500];
+    // It probes for a second before it answers.
+    for _ in 0..40 {
+        socket.send_to(&query, "224.0.0.251:5353").map_err(text)?;
+        if let Ok(length) = socket.recv(&mut answer) {
+            let answer = &answer[..length];
+            assert!(answer.starts_with(b"\x12\x34\x84\0\0\x01"), "{answer:?}");
+            return Ok(String::from_utf8_lossy(answer).into_owned());
+        }
+    }
+    Err("no answer".to_owned())
+}
+
+#[test]
+fn an_announced_server_is_found() {
+    or_skip!(needs(true, &["unshare", "ip"]));
+    let (place, password) = ground();
+    let set_up = "ip link set lo up && ip link add net0 type veth peer name net1 && ip link set net1 up && ip addr add 192.0.2.7/24 dev net0 && \
+                  ip link set net0 up && exec \"$@\"";
+    let before = ["unshare", "-n", "sh", "-c", set_up, "sh"];
+    if let Err(why) = support::tool("unshare", &[&before[1..], &["true"]].concat()) {
+        support::skip!("no network namespaces here: {why}");
+    }
+    let run = place
+        .ropeway_by(&before, "serve")
+        .args(["--json", "--name", "nas", "--announce"]);
+    let run = run.args([
+        "data",
+        "--user",
+        "ann",
+        "--password-file",
+        &password,
+        "--listen",
+        "192.0.2.7:4450",
+    ]);
+    let mut running = run.start();
+    let listens = running.until(|running| running.stdout().contains("\"listening\""));
+    assert!(listens, "{}", running.stderr());
+    let space = fs::File::open(format!("/proc/{}/ns/net", running.id())).unwrap();
+    let asked = std::thread::spawn(move || {
+        use std::os::fd::AsFd;
+        let kind = Some(rustix::thread::LinkNameSpaceType::Network);
+        rustix::thread::move_into_link_name_space(space.as_fd(), kind).map_err(|error| error.to_string())?;
+        dns_answer(b"\x04_smb\x04_tcp\x05local\0")
+    });
+    let answer = asked.join().unwrap().unwrap();
+    assert!(answer.contains("nas\u{4}_smb\u{4}_tcp\u{5}local"), "{answer:?}");
+    running.signal(Signal::TERM);
+    let finished = running.wait();
+    finished.assert_code(&[0]);
+    assert!(finished.of_type("warning").is_empty(), "{finished}");
+}

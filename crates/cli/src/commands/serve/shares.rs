@@ -24,6 +24,8 @@ pub(super) struct Wanted {
     pub(super) folder: PathBuf,
     pub(super) read_only: bool,
     pub(super) encrypt: bool,
+    /// Who names no user may come in.
+    pub(super) anonymous: bool,
 }
 
 impl Wanted {
@@ -66,6 +68,7 @@ impl Wanted {
             folder: whole,
             read_only,
             encrypt,
+            anonymous: false,
         })
     }
 
@@ -149,6 +152,7 @@ pub(super) fn wanted(args: &ServeArgs) -> Result<Vec<Wanted>, Failure> {
     for text in args.shares.iter().chain(&args.share) {
         let mut share = Wanted::parse(text)?;
         share.read_only |= args.read_only;
+        share.anonymous = args.login.anonymous;
         if let Some(other) = wanted.iter().find(|other| other.is_called(&share.name)) {
             return Err(Failure::usage(format!(
                 "{} and {} would both be called {}",
@@ -225,6 +229,7 @@ fn shared(wanted: &Wanted, store: &Arc<LocalStore>) -> Share {
     let mut share = Share::new(&wanted.name, Arc::clone(store) as Arc<_>);
     share.read_only = wanted.read_only;
     share.encrypt = wanted.encrypt;
+    share.anonymous = wanted.anonymous;
     share
 }
 

@@ -205,6 +205,7 @@ mod tests {
             folder: "/srv".into(),
             read_only: false,
             encrypt: false,
+            anonymous: false,
         }
     }
 
