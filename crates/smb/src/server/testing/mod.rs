@@ -76,6 +76,7 @@ pub(crate) fn share() -> Arc<Share> {
         store: Arc::new(MemoryStore::default()),
         read_only: false,
         encrypt: false,
+        anonymous: false,
         hide_dot_files: true,
     })
 }
