@@ -266,6 +266,9 @@ impl Rclone {
             .env("RCLONE_CONFIG", "")
             .env("RCLONE_SMB_HOST", served.address().ip().to_string())
             .env("RCLONE_SMB_PORT", served.address().port().to_string())
+            // Names as they are: its own mapping is for servers that cannot hold them.
+            .env("RCLONE_SMB_ENCODING", "None")
+            .env("RCLONE_LOCAL_ENCODING", "Slash,Dot")
             .env("RCLONE_SMB_USER", "ann")
             .env(
                 "RCLONE_SMB_PASS",
@@ -293,7 +296,8 @@ impl Client for Rclone {
         let nodes: Vec<Value> = serde_json::from_str(&text).unwrap();
         let entry = |node: &Value| {
             let size = (node["IsDir"] == false).then(|| node["Size"].as_u64().unwrap());
-            (node["Path"].as_str().unwrap().to_owned(), size)
+            // It shows DEL as its symbol.
+            (node["Path"].as_str().unwrap().replace('␡', "\x7f"), size)
         };
         nodes.iter().map(entry).collect()
     }
@@ -398,8 +402,8 @@ struct Ropeway(&'static [&'static str]);
 
 impl Ropeway {
     #[track_caller]
-    fn copy(&self, served: &Served, from: &str, to: &str) {
-        let run = served.run("copy").args(["--json", "-T"]).args(self.0);
+    fn copy(&self, served: &Served, flags: &[&str], from: &str, to: &str) {
+        let run = served.run("copy").args(["--json", "-T"]).args(self.0).args(flags);
         let finished = run.args([from, to]).ok();
         assert_eq!(finished.number("errors"), 0, "{finished}");
     }
@@ -408,20 +412,32 @@ impl Ropeway {
     #[track_caller]
     fn both_ways(&self, served: &Served) {
         let (source, near) = (served.behind("source"), served.place.join("near"));
-        for folder in [&source, &near, &served.behind("target")] {
+        for folder in [&source, &near, &served.behind("target"), &served.behind("twins")] {
             let _ = fs::remove_dir_all(folder);
         }
         odd_tree(&source);
-        self.copy(served, &served.url("source"), near.to_str().unwrap());
-        content_same(&source, &near);
-        self.copy(served, near.to_str().unwrap(), &served.url("target"));
-        content_same(&near, &served.behind("target"));
+        // As other clients have it: the names on the wire are those here.
+        let near_path = near.to_str().unwrap();
+        self.copy(served, &["--names", "refuse"], &served.url("source"), near_path);
+        same_as_seen(&source, &near);
+        fs::remove_dir_all(&near).unwrap();
+        self.copy(served, &[], &served.url("source"), near_path);
+        self.copy(served, &[], near_path, &served.url("target"));
+        content_same(&source, &served.behind("target"));
         let check = served.run("check").args(self.0).arg("--checksum");
         check.arg(served.url("source")).arg(served.url("target")).ok();
-        case_twins(&source.join("twins"));
+        assert_listing(&seen_listing(&source), &self.list(served, "source"));
+        case_twins(&served.behind("twins"));
         fs::remove_dir_all(&near).unwrap();
-        self.copy(served, &served.url("source"), near.to_str().unwrap());
-        content_same(&source, &near);
+        self.copy(served, &[], &served.url("twins"), near_path);
+        content_same(&served.behind("twins"), &near);
+    }
+
+    #[track_caller]
+    fn list(&self, served: &Served, remote: &str) -> Listing {
+        let run = served.run("ls").args(["--json", "-R"]).args(self.0);
+        println!("{}", run.arg(served.url(remote)).ok());
+        Listing::new()
     }
 }
 

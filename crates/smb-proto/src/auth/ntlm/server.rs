@@ -50,6 +50,9 @@ enum State {
 const CAPABLE: NegotiateFlags = NegotiateFlags::UNICODE
     .union(NegotiateFlags::REQUEST_TARGET)
     .union(NegotiateFlags::SIGN)
+    // SMB seals by itself; smbclient takes a challenge without it for an attack ([MS-NLMP] 2.2.2.5: what a client asks
+    // for is returned).
+    .union(NegotiateFlags::SEAL)
     .union(NegotiateFlags::NTLM)
     .union(NegotiateFlags::ALWAYS_SIGN)
     .union(NegotiateFlags::EXTENDED_SESSION_SECURITY)
