@@ -500,6 +500,11 @@ impl Serving {
                 self.shared.hub().forget(waiter);
                 self.refuse(NtStatus::INSUFFICIENT_RESOURCES, &request, compound, frame);
             }
+            // In the middle of a compound only a CREATE may wait ([MS-SMB2] 3.3.4.2; smb2.compound.interim2).
+            Ok(Done::Wait) if !rest.is_empty() && request.header.command != Command::Create => {
+                self.shared.hub().forget(waiter);
+                self.refuse(NtStatus::INTERNAL_ERROR, &request, compound, frame);
+            }
             Ok(Done::Wait) => {
                 if request.async_id.is_none() {
                     let before =
