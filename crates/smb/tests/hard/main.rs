@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
 mod bombs;
+mod escapes;
 mod hostile;
 mod raw;
 mod samples;
