@@ -8,6 +8,7 @@ mod hostile;
 mod raw;
 mod samples;
 mod serve;
+mod slow;
 
 /// What the server says of itself, with `RUST_LOG`.
 fn log() {
