@@ -7,7 +7,7 @@ use anyhow::{Result, bail, ensure};
 
 use crate::process::run as run_command;
 use crate::workspace::Workspace;
-use crate::{fuzz, killtest, layers, size, tests_step, tools};
+use crate::{conformance, fuzz, killtest, layers, size, tests_step, tools};
 
 /// Options of `ci`.
 #[derive(Debug, clap::Args)]
@@ -107,6 +107,11 @@ const STEPS: &[Step] = &[
         run: killtest::step,
     },
     Step {
+        name: "conformance",
+        about: "the release binary: quick suites of smbtorture against `ropeway serve`",
+        run: conformance::step,
+    },
+    Step {
         name: "demo",
         about: "the release binary: `ropeway demo` in an empty folder",
         run: demo,
@@ -126,7 +131,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
     let steps = choose(&arguments.only, &arguments.skip)?;
     if arguments.list {
         for step in steps {
-            println!("{:9} {}", step.name, step.about);
+            println!("{:11} {}", step.name, step.about);
         }
         return Ok(());
     }
@@ -144,7 +149,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
                 println!("── {}: FAILED: {error:#}", step.name);
                 print_table(&done);
                 println!(
-                    "  {:9} FAILED   {:>7.1} s",
+                    "  {:11} FAILED   {:>7.1} s",
                     step.name,
                     begun.elapsed().as_secs_f64()
                 );
@@ -181,13 +186,13 @@ fn print_table(done: &[(&Step, Outcome, Duration)]) {
     for (step, outcome, took) in done {
         let verdict = if outcome.skipped { "skipped" } else { "ok" };
         println!(
-            "  {:9} {verdict:8} {:>7.1} s  {}",
+            "  {:11} {verdict:8} {:>7.1} s  {}",
             step.name,
             took.as_secs_f64(),
             outcome.note
         );
         for line in &outcome.left_out {
-            println!("  {:31}left out: {line}", "");
+            println!("  {:33}left out: {line}", "");
         }
     }
 }

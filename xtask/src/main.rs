@@ -3,6 +3,7 @@
 //! * `ci`: every check of the project, in order, with a table at the end;
 //! * `layers`: which crate may use what, checked;
 //! * `bench`: ropeway beside other tools;
+//! * `conformance`: smbtorture against `ropeway serve`;
 //! * `killtest`: kill -9 at random moments, then resume;
 //! * `probe-reads`: the other process of `bench responsiveness`.
 //!
@@ -12,12 +13,14 @@
 mod bench;
 mod ci;
 mod compare;
+mod conformance;
 mod fuzz;
 mod killtest;
 mod layers;
 mod probe;
 mod process;
 mod rng;
+mod served;
 mod size;
 mod tests_step;
 mod tools;
@@ -48,6 +51,8 @@ enum Task {
     /// Measure ropeway beside other tools
     #[command(subcommand)]
     Bench(bench::Task),
+    /// Run smbtorture's suites against `ropeway serve`, and keep what passes
+    Conformance(conformance::Arguments),
     /// Kill a copy at random moments, resume it, compare
     Killtest(killtest::Arguments),
     /// Read random 4 KiB blocks of a file and print the latencies as one JSON line
@@ -70,6 +75,7 @@ fn run(task: Task) -> Result<()> {
         Task::Ci(arguments) => ci::run(&Workspace::find()?, &arguments),
         Task::Layers => layers::run(&Workspace::find()?),
         Task::Bench(task) => bench::run(&Workspace::find()?, &task),
+        Task::Conformance(arguments) => conformance::run(&Workspace::find()?, &arguments),
         Task::Killtest(arguments) => killtest::run(&Workspace::find()?, &arguments),
         Task::ProbeReads(arguments) => probe::run(&arguments),
     }

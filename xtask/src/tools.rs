@@ -55,6 +55,9 @@ const TOOLS: &[Tool] = &[
         "smbclient",
         "independent SMB client: tests, benchmark",
     ),
+    tool("smbtorture", "samba-testsuite", "conformance of the server"),
+    // Debian's samba-testsuite does not install without it.
+    tool("winbindd", "winbind", "conformance of the server"),
     tool("krb5kdc", "krb5-kdc", "private Kerberos servers of the tests"),
     tool("kadmin.local", "krb5-admin-server", "their users and services"),
     tool("kinit", "krb5-user", "tickets"),

@@ -10,6 +10,7 @@
 mod compare;
 mod ground;
 mod run;
+mod served;
 mod snapshot;
 mod tree;
 mod volume;
@@ -24,6 +25,9 @@ pub(crate) use ground::{
     Ground, PASSWORD, has_xattrs, lost, no_secret, one_line_and_a_hint, set_xattr, xattr,
 };
 pub(crate) use run::{Finished, NOBODY, Place, Run, Running};
+pub(crate) use served::{
+    Served, assert_listing, case_twins, odd_tree, same_as_seen, seen_listing, seen_name,
+};
 pub(crate) use snapshot::{Entry, Snapshot, snapshot};
 pub(crate) use tree::{
     Rng, byte_at, file, mixed, name_bytes, odd_names, patterned, set_times, small_files, text, write_at,

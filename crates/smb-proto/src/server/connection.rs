@@ -76,6 +76,7 @@ pub struct Compound {
     session: SessionId,
     tree: TreeId,
     count: usize,
+    is_lost: bool,
 }
 
 impl Compound {
@@ -88,6 +89,7 @@ impl Compound {
             session: SessionId::default(),
             tree: TreeId::default(),
             count: 0,
+            is_lost: false,
         }
     }
 
@@ -325,6 +327,12 @@ impl Connection {
             compound.session = header.session_id;
             compound.tree = header.tree_id().unwrap_or_default();
             compound.file = None;
+            compound.is_lost = false;
+        }
+        if is_first && related {
+            compound.session = header.session_id;
+            compound.tree = header.tree_id().unwrap_or_default();
+            compound.is_lost = true;
         }
         let mut request = Request {
             session: compound.session,
@@ -334,13 +342,18 @@ impl Connection {
             async_id: None,
             header,
         };
-        if related && is_first {
+        // What takes over from nothing, or from one that had no session (smb2.compound.invalid1, invalid2).
+        if related && compound.is_lost {
             return Ok(Admitted::Refused(request, NtStatus::INVALID_PARAMETER));
         }
-        match self.check(compound, &mut request, message, sessions)? {
-            Ok(tree) => Ok(Admitted::Run(request, tree)),
-            Err(status) => Ok(Admitted::Refused(request, status)),
-        }
+        Ok(match self.check(compound, &mut request, message, sessions)? {
+            Ok(tree) => Admitted::Run(request, tree),
+            Err(status) => {
+                compound.is_lost = status == NtStatus::USER_SESSION_DELETED;
+                compound.status = status;
+                Admitted::Refused(request, status)
+            }
+        })
     }
 
     /// Session, signature, encryption, tree ([MS-SMB2] 3.3.5.2.4, .9, .11).

@@ -233,7 +233,8 @@ impl Connection {
 
     fn new_id(&self, sessions: &Sessions) -> SessionId {
         loop {
-            let id = SessionId(u64::from_le_bytes(self.config.random()));
+            // Half of it is used: there are clients that keep only that.
+            let id = SessionId(u64::from(u32::from_le_bytes(self.config.random())));
             let is_taken = sessions.get(id).is_some() || self.logins.contains_key(&id);
             if id != SessionId::default() && id != SessionId::RELATED && !is_taken {
                 return id;

@@ -63,14 +63,14 @@ impl Connection {
         } else {
             self.phase = Phase::Smb1Seen;
         }
-        // The reply takes id 0, and so does the client's next message ([MS-SMB2] 3.3.5.3.2).
+        // The NEGOTIATE of SMB 1 took id 0 ([MS-SMB2] 3.3.5.2.3), and the next message takes 1; some clients take 0 again.
         let mut header = Header::request(Command::Negotiate, MessageId(0)).reply(NtStatus::SUCCESS);
         header.flags = HeaderFlags::SERVER_TO_REDIR;
         header.credits = 1;
         if revision != DialectRevision::Wildcard {
             _ = self.window.take(0, 1);
-            header.credits = self.window.grant(1);
         }
+        header.credits = self.window.grant(1);
         let mut frame = ReplyFrame::new(Vec::new(), false);
         let io_max = self.config.io_max.min(SINGLE_CREDIT_MAX);
         self.push_negotiate(
@@ -96,6 +96,10 @@ impl Connection {
         // [MS-SMB2] 3.3.5.4: a second one ends the connection.
         if !matches!(self.phase, Phase::New | Phase::Smb1Seen) {
             return Err(Hangup("a second NEGOTIATE"));
+        }
+        if self.phase == Phase::Smb1Seen && header.message_id == MessageId(1) {
+            // What answered the NEGOTIATE of SMB 1 was its id 0.
+            _ = self.window.take(0, 1);
         }
         let mut reader = Reader::at(message, HEADER_LEN, "SMB2 NEGOTIATE Request");
         let Ok(request) = NegotiateRequest::decode(&mut reader) else {

@@ -3,8 +3,10 @@
 use ropeway_smb_proto::server::hub::WaiterId;
 use ropeway_smb_proto::server::{Cancel, Compound, Request};
 use ropeway_smb_proto::wire::change_notify::FileNotifyInformation;
+use ropeway_smb_proto::wire::header::Command;
 use ropeway_smb_proto::wire::{NtStatus, SessionId};
 
+use super::executing::Step;
 use super::{Ended, Serving};
 use crate::server::ops;
 
@@ -55,19 +57,19 @@ impl Serving {
             session.and_then(|session| session.tree(parked.request.tree).cloned())
         };
         let goes_on = if tree.is_none() {
-            let status = NtStatus::NETWORK_NAME_DELETED;
+            let status = status_of_gone(&parked.request, NtStatus::NETWORK_NAME_DELETED);
             self.refuse(status, &parked.request, &mut parked.compound, &mut frame);
             true
         } else {
-            self.execute(
-                parked.request,
+            let step = Step {
                 tree,
-                &parked.message,
-                &parked.rest,
-                &mut parked.compound,
-                &mut frame,
-                Some(number),
-            )?
+                message: &parked.message,
+                rest: &parked.rest,
+                compound: &mut parked.compound,
+                frame: &mut frame,
+                again: Some(number),
+            };
+            self.execute(parked.request, step)?
         };
         let sealed = parked.compound.sealed;
         self.push(frame, sealed)?;
@@ -129,20 +131,34 @@ impl Serving {
         Ok(())
     }
 
-    /// Requests of a session that has ended are not answered any more.
-    pub(super) fn drop_parked(&mut self, session: SessionId) {
+    /// Answers all that still waits of a session that has ended.
+    pub(super) fn answer_parked(&mut self, session: SessionId) -> Result<(), Ended> {
         let connection = self.protocol.id();
-        let mut hub = self.shared.hub();
-        self.parked.retain(|number, parked| {
-            let keeps = parked.session != session;
-            if !keeps {
-                hub.forget(WaiterId {
-                    connection,
-                    request: *number,
-                });
-            }
-            keeps
-        });
+        let of_session = self.parked.iter().filter(|(_, parked)| parked.session == session);
+        let numbers: Vec<u64> = of_session.map(|(number, _)| *number).collect();
+        for number in numbers {
+            self.shared.hub().forget(WaiterId {
+                connection,
+                request: number,
+            });
+            let Some(mut parked) = self.parked.remove(&number) else {
+                continue;
+            };
+            let mut frame = self.frame(parked.compound.sealed);
+            let status = status_of_gone(&parked.request, NtStatus::USER_SESSION_DELETED);
+            self.refuse(status, &parked.request, &mut parked.compound, &mut frame);
+            self.push(frame, parked.compound.sealed)?;
+        }
+        Ok(())
+    }
+}
+
+/// What a request is answered with that waited for something that is gone: a lock was never there.
+fn status_of_gone(request: &Request, status: NtStatus) -> NtStatus {
+    match request.header.command {
+        Command::Lock => NtStatus::RANGE_NOT_LOCKED,
+        Command::ChangeNotify => NtStatus::NOTIFY_CLEANUP,
+        _ => status,
     }
 }
 

@@ -1,0 +1,479 @@
+//! Other people's clients, and our own, against `ropeway serve` with the real binary: each reads a tree of odd names, writes
+//! it back, and lists it; files are compared byte for byte, listings with the disk.
+//!
+//! Debian's smbclient is used as installed. rclone and the Python clients are those that `cargo xtask ci` puts below
+//! `target/interop`; without them their tests are skipped.
+
+#![allow(clippy::unwrap_used, reason = "a failed set-up fails the test")]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use support::{
+    PASSWORD, Served, assert_listing, case_twins, content_same, odd_tree, or_skip, program, same_as_seen,
+    seen_listing,
+};
+
+/// A run of another client that takes longer hangs. Generous, as for our own binary.
+const HANG_SECONDS: &str = "90";
+
+/// What is listed: paths with `/`, sizes of files.
+type Listing = BTreeMap<String, Option<u64>>;
+
+/// A client of SMB.
+trait Client {
+    /// A folder of the share into a new folder here.
+    fn get(&self, served: &Served, remote: &str, local: &Path);
+    /// A folder here as a new folder of the share.
+    fn put(&self, served: &Served, local: &Path, remote: &str);
+    /// Everything below a folder of the share.
+    fn list(&self, served: &Served, remote: &str) -> Listing;
+}
+
+/// Reads, writes and lists the odd tree.
+#[track_caller]
+fn both_ways(served: &Served, client: &impl Client) {
+    let (source, near) = (served.behind("source"), served.place.join("near"));
+    for folder in [&source, &near, &served.behind("target"), &served.behind("twins")] {
+        let _ = fs::remove_dir_all(folder);
+    }
+    odd_tree(&source);
+    assert_listing(&seen_listing(&source), &client.list(served, "source"));
+    client.get(served, "source", &near);
+    same_as_seen(&source, &near);
+    client.put(served, &near, "target");
+    content_same(&source, &served.behind("target"));
+    assert_listing(&seen_listing(&source), &client.list(served, "target"));
+    fs::remove_dir_all(&near).unwrap();
+    case_twins(&served.behind("twins"));
+    assert_listing(
+        &seen_listing(&served.behind("twins")),
+        &client.list(served, "twins"),
+    );
+    client.get(served, "twins", &near);
+    same_as_seen(&served.behind("twins"), &near);
+}
+
+/// Its standard output; it must end well, and in time.
+#[track_caller]
+fn said(command: &Command) -> String {
+    let mut bounded = Command::new("timeout");
+    bounded
+        .arg(HANG_SECONDS)
+        .arg(command.get_program())
+        .args(command.get_args());
+    for (name, value) in command.get_envs() {
+        bounded.env(name, value.unwrap_or_default());
+    }
+    let output = bounded
+        .env("LC_ALL", "C.UTF-8")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let out = String::from_utf8_lossy(&output.stdout).into_owned();
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success(),
+        "{command:?}: {}\n{out}\n{complaint}",
+        output.status
+    );
+    out
+}
+
+/// Something that `cargo xtask ci` puts below `target/interop`.
+fn interop(path: &str) -> Result<PathBuf, String> {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
+    let found = target.join("interop").join(path);
+    match found.exists() {
+        true => Ok(found),
+        false => Err(format!(
+            "there is no interop/{path} in the target folder; `cargo xtask ci --only tools` puts it there"
+        )),
+    }
+}
+
+/// Samba's, with flags.
+struct Smbclient {
+    program: PathBuf,
+    flags: Vec<String>,
+}
+
+impl Smbclient {
+    fn find(flags: &[&str]) -> Result<Self, String> {
+        Ok(Self {
+            program: program("smbclient").ok_or("smbclient is not installed")?,
+            flags: flags.iter().map(ToString::to_string).collect(),
+        })
+    }
+
+    /// With this dialect only.
+    fn speaking(dialect: &str, flags: &[&str]) -> Result<Self, String> {
+        let mut client = Self::find(flags)?;
+        for end in ["min", "max"] {
+            client
+                .flags
+                .push(format!("--option=client {end} protocol={dialect}"));
+        }
+        Ok(client)
+    }
+
+    fn command(&self, served: &Served, commands: &str) -> Command {
+        let secret = served.place.join(".smbclient");
+        fs::write(&secret, format!("username=ann\npassword={PASSWORD}\n")).unwrap();
+        fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
+        let mut command = Command::new(&self.program);
+        command
+            .args(["--configfile", "/dev/null", "--port"])
+            .arg(served.address().port().to_string())
+            .arg(format!("//{}/data", served.address().ip()))
+            .arg("--authentication-file")
+            .arg(secret)
+            .args(&self.flags)
+            .arg("-c")
+            .arg(commands);
+        command
+    }
+}
+
+impl Client for Smbclient {
+    fn get(&self, served: &Served, remote: &str, local: &Path) {
+        fs::create_dir(local).unwrap();
+        let commands = format!(
+            "cd {remote}; lcd \"{}\"; prompt OFF; recurse ON; mget *",
+            local.display()
+        );
+        said(&self.command(served, &commands));
+    }
+
+    fn put(&self, served: &Served, local: &Path, remote: &str) {
+        let commands = format!(
+            "mkdir {remote}; cd {remote}; lcd \"{}\"; prompt OFF; recurse ON; mput *",
+            local.display()
+        );
+        said(&self.command(served, &commands));
+    }
+
+    fn list(&self, served: &Served, remote: &str) -> Listing {
+        let text = said(&self.command(served, &format!("cd {remote}; recurse ON; ls")));
+        let mut folder = String::new();
+        let mut listing = Listing::new();
+        for line in text.lines() {
+            if let Some(path) = line.strip_prefix('\\') {
+                folder = match path.strip_prefix(remote).unwrap().strip_prefix('\\') {
+                    Some(below) => below.replace('\\', "/") + "/",
+                    None => String::new(),
+                };
+            } else if let Some((name, size)) = smbclient_line(line) {
+                listing.insert(format!("{folder}{name}"), size);
+            }
+        }
+        listing
+    }
+}
+
+/// `  NAME   ATTRIBUTES   SIZE  Sat Nov 21 20:00:00 2026`.
+fn smbclient_line(line: &str) -> Option<(String, Option<u64>)> {
+    const DATE: usize = "Sat Nov 21 20:00:00 2026".len();
+    let rest = line.strip_prefix("  ")?;
+    let rest = rest.get(..rest.len().checked_sub(DATE)?)?.trim_end();
+    let (rest, size) = rest.rsplit_once(' ')?;
+    let (name, attributes) = rest.trim_end().rsplit_once(' ')?;
+    // The name is padded, and ends neither with a space nor with a dot, for these are mapped.
+    let name = name.trim_end_matches(' ');
+    let size = size.parse().ok()?;
+    (!matches!(name, "." | "..")).then(|| (name.to_owned(), (!attributes.contains('D')).then_some(size)))
+}
+
+#[test]
+fn smbclient_in_every_dialect() {
+    let served = Served::start(&[]);
+    for dialect in ["SMB2_02", "SMB2_10", "SMB3_00", "SMB3_02", "SMB3_11"] {
+        println!("{dialect}");
+        both_ways(&served, &or_skip!(Smbclient::speaking(dialect, &[])));
+    }
+    served.stop();
+}
+
+#[test]
+fn smbclient_where_signing_is_required() {
+    let served = Served::start(&["--sign", "required", "--encrypt", "off"]);
+    for dialect in ["SMB2_02", "SMB3_11"] {
+        both_ways(
+            &served,
+            &or_skip!(Smbclient::speaking(dialect, &["--client-protection=sign"])),
+        );
+    }
+    // Who would rather not sign signs nevertheless.
+    both_ways(&served, &or_skip!(Smbclient::find(&["--client-protection=off"])));
+    served.stop();
+}
+
+#[test]
+fn smbclient_where_encryption_is_required() {
+    let served = Served::start(&["--encrypt", "required"]);
+    for dialect in ["SMB3_00", "SMB3_02", "SMB3_11"] {
+        both_ways(
+            &served,
+            &or_skip!(Smbclient::speaking(dialect, &["--client-protection=encrypt"])),
+        );
+    }
+    both_ways(&served, &or_skip!(Smbclient::find(&[])));
+    let old = or_skip!(Smbclient::speaking("SMB2_10", &[]));
+    let refused = old.command(&served, "ls").stdin(Stdio::null()).output().unwrap();
+    let told = String::from_utf8_lossy(&refused.stdout);
+    assert!(
+        !refused.status.success() && told.contains("ACCESS_DENIED"),
+        "{told}"
+    );
+    served.stop();
+}
+
+#[test]
+fn smbclient_where_nothing_is_required() {
+    let served = Served::start(&["--sign", "offered", "--encrypt", "off"]);
+    both_ways(&served, &or_skip!(Smbclient::find(&["--client-protection=off"])));
+    served.stop();
+}
+
+/// Everything by the environment: no configuration file, and the password is not in the process list.
+struct Rclone(PathBuf);
+
+impl Rclone {
+    fn command(&self, served: &Served, words: &[&str]) -> Command {
+        let mut obscure = Command::new(&self.0)
+            .args(["obscure", "-"])
+            .env("RCLONE_CONFIG", "")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        obscure
+            .stdin
+            .take()
+            .unwrap()
+            .write_all(PASSWORD.as_bytes())
+            .unwrap();
+        let obscured = obscure.wait_with_output().unwrap();
+        let mut command = Command::new(&self.0);
+        command
+            .env("RCLONE_CONFIG", "")
+            .env("RCLONE_SMB_HOST", served.address().ip().to_string())
+            .env("RCLONE_SMB_PORT", served.address().port().to_string())
+            // Names as they are: its own mapping is for servers that cannot hold them.
+            .env("RCLONE_SMB_ENCODING", "None")
+            .env("RCLONE_LOCAL_ENCODING", "Slash,Dot")
+            .env("RCLONE_SMB_USER", "ann")
+            .env(
+                "RCLONE_SMB_PASS",
+                String::from_utf8_lossy(&obscured.stdout).trim(),
+            )
+            .args(["--retries", "1", "--low-level-retries", "1"])
+            .args(words);
+        command
+    }
+}
+
+impl Client for Rclone {
+    fn get(&self, served: &Served, remote: &str, local: &Path) {
+        let (from, to) = (format!(":smb:data/{remote}"), local.to_str().unwrap());
+        said(&self.command(served, &["copy", "--create-empty-src-dirs", &from, to]));
+    }
+
+    fn put(&self, served: &Served, local: &Path, remote: &str) {
+        let (from, to) = (local.to_str().unwrap(), format!(":smb:data/{remote}"));
+        said(&self.command(served, &["copy", "--create-empty-src-dirs", from, &to]));
+    }
+
+    fn list(&self, served: &Served, remote: &str) -> Listing {
+        let text = said(&self.command(served, &["lsjson", "-R", &format!(":smb:data/{remote}")]));
+        let nodes: Vec<Value> = serde_json::from_str(&text).unwrap();
+        let entry = |node: &Value| {
+            let size = (node["IsDir"] == false).then(|| node["Size"].as_u64().unwrap());
+            // It shows DEL as its symbol.
+            (node["Path"].as_str().unwrap().replace('␡', "\x7f"), size)
+        };
+        nodes.iter().map(entry).collect()
+    }
+}
+
+#[test]
+fn rclone() {
+    let client = Rclone(or_skip!(interop("bin/rclone")));
+    let served = Served::start(&["--sign", "required"]);
+    both_ways(&served, &client);
+    served.stop();
+}
+
+/// A Python client by `interop/tree.py`.
+struct Python {
+    program: PathBuf,
+    kind: &'static str,
+    environment: &'static [(&'static str, &'static str)],
+}
+
+impl Python {
+    fn find(
+        kind: &'static str,
+        environment: &'static [(&'static str, &'static str)],
+    ) -> Result<Self, String> {
+        Ok(Self {
+            program: interop("venv/bin/python3")?,
+            kind,
+            environment,
+        })
+    }
+
+    fn said(&self, served: &Served, words: &[&str]) -> String {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interop/tree.py");
+        let address = served.address();
+        let mut command = Command::new(&self.program);
+        command
+            .arg("-B")
+            .arg(script)
+            .args([
+                self.kind,
+                &address.ip().to_string(),
+                &address.port().to_string(),
+                "data",
+            ])
+            .args(words)
+            .env("SMB_USER", "ann")
+            .env("SMB_PASSWORD", PASSWORD)
+            .envs(self.environment.iter().copied());
+        said(&command)
+    }
+}
+
+impl Client for Python {
+    fn get(&self, served: &Served, remote: &str, local: &Path) {
+        self.said(served, &["get", remote, local.to_str().unwrap()]);
+    }
+
+    fn put(&self, served: &Served, local: &Path, remote: &str) {
+        self.said(served, &["put", local.to_str().unwrap(), remote]);
+    }
+
+    fn list(&self, served: &Served, remote: &str) -> Listing {
+        let text = self.said(served, &["list", remote]);
+        let entry = |line: &str| {
+            let node: Value = serde_json::from_str(line).unwrap();
+            let size = (node["folder"] == false).then(|| node["size"].as_u64().unwrap());
+            (node["path"].as_str().unwrap().to_owned(), size)
+        };
+        text.lines().map(entry).collect()
+    }
+}
+
+#[test]
+fn impacket() {
+    let served = Served::start(&[]);
+    both_ways(&served, &or_skip!(Python::find("impacket", &[])));
+    both_ways(
+        &served,
+        &or_skip!(Python::find("impacket", &[("SMB_DIALECT", "2.0.2")])),
+    );
+    both_ways(
+        &served,
+        &or_skip!(Python::find("impacket", &[("SMB_DIALECT", "2.1")])),
+    );
+    served.stop();
+}
+
+#[test]
+fn smbprotocol() {
+    let served = Served::start(&[]);
+    both_ways(&served, &or_skip!(Python::find("smbprotocol", &[])));
+    both_ways(
+        &served,
+        &or_skip!(Python::find("smbprotocol", &[("SMB_ENCRYPT", "1")])),
+    );
+    served.stop();
+}
+
+/// Our own, with flags. It maps names back, so what it writes here has the names of the disk.
+struct Ropeway(&'static [&'static str]);
+
+impl Ropeway {
+    #[track_caller]
+    fn copy(&self, served: &Served, flags: &[&str], from: &str, to: &str) {
+        let run = served.run("copy").args(["--json", "-T"]).args(self.0).args(flags);
+        let finished = run.args([from, to]).ok();
+        assert_eq!(finished.number("errors"), 0, "{finished}");
+    }
+
+    /// Reads, writes and compares; the disk is the judge.
+    #[track_caller]
+    fn both_ways(&self, served: &Served) {
+        let (source, near) = (served.behind("source"), served.place.join("near"));
+        for folder in [&source, &near, &served.behind("target"), &served.behind("twins")] {
+            let _ = fs::remove_dir_all(folder);
+        }
+        odd_tree(&source);
+        // As other clients have it: the names on the wire are those here.
+        let near_path = near.to_str().unwrap();
+        self.copy(served, &["--names", "refuse"], &served.url("source"), near_path);
+        same_as_seen(&source, &near);
+        fs::remove_dir_all(&near).unwrap();
+        self.copy(served, &[], &served.url("source"), near_path);
+        self.copy(served, &[], near_path, &served.url("target"));
+        content_same(&source, &served.behind("target"));
+        let check = served.run("check").args(self.0).arg("--checksum");
+        check.arg(served.url("source")).arg(served.url("target")).ok();
+        assert_listing(&seen_listing(&source), &self.list(served, "source"));
+        case_twins(&served.behind("twins"));
+        fs::remove_dir_all(&near).unwrap();
+        self.copy(served, &[], &served.url("twins"), near_path);
+        content_same(&served.behind("twins"), &near);
+    }
+
+    #[track_caller]
+    fn list(&self, served: &Served, remote: &str) -> Listing {
+        let run = served.run("ls").args(["--json", "-R"]).args(self.0);
+        println!("{}", run.arg(served.url(remote)).ok());
+        Listing::new()
+    }
+}
+
+#[test]
+fn ropeway_in_every_dialect() {
+    let served = Served::start(&[]);
+    for flags in [
+        &["--dialect", "2.0.2"],
+        &["--dialect", "2.1"],
+        &["--dialect", "3.0"],
+        &["--dialect", "3.0.2"],
+        &["--dialect", "3.1.1"],
+        &["--encrypt", "required"],
+    ] {
+        println!("{flags:?}");
+        Ropeway(flags).both_ways(&served);
+    }
+    served.stop();
+}
+
+#[test]
+fn ropeway_where_encryption_is_required() {
+    let served = Served::start(&["--encrypt", "required"]);
+    Ropeway(&[]).both_ways(&served);
+    served.stop();
+}
+
+#[test]
+fn lines_of_smbclient_are_understood() {
+    let line = "  two  spaces                         AH     1234  Sat Nov 21 20:00:00 2026";
+    assert_eq!(smbclient_line(line), Some(("two  spaces".to_owned(), Some(1234))));
+    let line = "  x                                   D        0  Sat Nov 21 20:00:00 2026";
+    assert_eq!(smbclient_line(line), Some(("x".to_owned(), None)));
+    assert_eq!(
+        smbclient_line("  .                     D        0  Sat Nov 21 20:00:00 2026"),
+        None
+    );
+    assert_eq!(smbclient_line(""), None);
+}

@@ -1,0 +1,259 @@
+//! A private `ropeway serve`, and what a client must see of a folder behind it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::SocketAddr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use super::{Finished, PASSWORD, Place, Run, Running, file, walk, write_at};
+
+/// A server with the share `data` in a place of its own, and the user `ann`. Ended before its folders go.
+pub(crate) struct Served {
+    server: Option<Running>,
+    address: SocketAddr,
+    pub(crate) place: Place,
+}
+
+impl Served {
+    /// With further flags of `serve`.
+    pub(crate) fn start(flags: &[&str]) -> Self {
+        let place = Place::in_memory();
+        let data = place.folder("data");
+        let secret = place.join(".password");
+        fs::write(&secret, format!("{PASSWORD}\n")).unwrap();
+        fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
+        let mut share = std::ffi::OsString::from("data=");
+        share.push(&data);
+        let mut server = place
+            .ropeway("serve")
+            .args(["--listen", "127.0.0.1:0", "--user", "ann", "--password-file"])
+            .arg(&secret)
+            .args(flags)
+            .arg(share)
+            .hang_after(Duration::from_secs(30))
+            .start();
+        let listens = server.until(|server| address(&server.stdout()).is_some());
+        let address = address(&server.stdout());
+        assert!(
+            listens,
+            "it does not listen: {}{}",
+            server.stdout(),
+            server.stderr()
+        );
+        Self {
+            server: Some(server),
+            address: address.unwrap(),
+            place,
+        }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The share's folder, or something in it.
+    pub(crate) fn behind(&self, path: &str) -> PathBuf {
+        self.place.join("data").join(path)
+    }
+
+    /// The share's URL, or that of something in it.
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("smb://ann@{}/data/{path}", self.address)
+    }
+
+    /// The binary with a command and the password.
+    pub(crate) fn run(&self, command: &str) -> Run {
+        self.place.ropeway(command).env("ROPEWAY_PASSWORD", PASSWORD)
+    }
+
+    /// Stops it as systemd does; it must end well and must not have panicked.
+    #[track_caller]
+    pub(crate) fn stop(mut self) -> Finished {
+        let server = self.server.take().unwrap();
+        server.signal(Signal::TERM);
+        let finished = server.wait();
+        finished.assert_code(&[0]);
+        finished
+    }
+}
+
+/// The address in a whole line such as `smb://ann@127.0.0.1:4450/data`.
+fn address(text: &str) -> Option<SocketAddr> {
+    let whole = &text[..=text.rfind('\n')?];
+    let place = whole.lines().find_map(|line| line.strip_prefix("smb://ann@"))?;
+    place.split('/').next()?.parse().ok()
+}
+
+/// The name that a client sees: characters that Windows forbids are private ones, as Services for Macintosh maps them, and
+/// bytes that are no UTF-8 U+EF80 and up.
+pub(crate) fn seen_name(name: &[u8]) -> String {
+    const FORBIDDEN: &str = "\"*:<>?\\|";
+    let private = |code: usize| char::from_u32(0xF000 + u32::try_from(code).unwrap()).unwrap();
+    let mut seen = String::new();
+    for chunk in name.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            seen.push(match FORBIDDEN.find(c) {
+                Some(at) => private(0x20 + at),
+                None if u32::from(c) < 0x20 => private(c as usize),
+                None => c,
+            });
+        }
+        for byte in chunk.invalid() {
+            seen.push(char::from_u32(0xEF00 + u32::from(*byte)).unwrap());
+        }
+    }
+    let end = match seen.pop() {
+        Some(' ') => private(0x28),
+        Some('.') => private(0x29),
+        Some(other) => other,
+        None => return seen,
+    };
+    seen.push(end);
+    seen
+}
+
+/// What lies below a folder by the paths that clients see: the size of files, nothing for folders.
+pub(crate) fn seen_listing(root: &Path) -> BTreeMap<String, Option<u64>> {
+    let nodes = walk(root).into_iter().map(|path| {
+        let metadata = fs::symlink_metadata(&path).unwrap();
+        let size = metadata.is_file().then_some(metadata.len());
+        (seen_path(path.strip_prefix(root).unwrap()), size)
+    });
+    nodes.collect()
+}
+
+fn seen_path(path: &Path) -> String {
+    let names: Vec<String> = path.iter().map(|name| seen_name(name.as_bytes())).collect();
+    names.join("/")
+}
+
+/// Asserts that `near`, made by a client, holds what lies in the folder `disk` under the names that clients see.
+#[track_caller]
+pub(crate) fn same_as_seen(disk: &Path, near: &Path) {
+    let mut copies = BTreeMap::new();
+    let plain: BTreeMap<String, Option<u64>> = walk(near)
+        .into_iter()
+        .map(|path| {
+            let metadata = fs::symlink_metadata(&path).unwrap();
+            let below = path.strip_prefix(near).unwrap();
+            // Our own client gives bytes that are no UTF-8 back.
+            let shown = below.to_str().map_or_else(|| seen_path(below), str::to_owned);
+            copies.insert(shown.clone(), path.clone());
+            (shown, metadata.is_file().then_some(metadata.len()))
+        })
+        .collect();
+    assert_listing(&seen_listing(disk), &plain);
+    for path in walk(disk).iter().filter(|path| path.is_file()) {
+        let below = path.strip_prefix(disk).unwrap();
+        let copy = copies.get(&seen_path(below)).unwrap();
+        assert!(
+            fs::read(path).unwrap() == fs::read(copy).unwrap(),
+            "{} differs",
+            copy.display()
+        );
+    }
+}
+
+/// Asserts that two listings are equal; only differences are shown.
+#[track_caller]
+pub(crate) fn assert_listing(wanted: &BTreeMap<String, Option<u64>>, found: &BTreeMap<String, Option<u64>>) {
+    let missing: Vec<_> = wanted
+        .iter()
+        .filter(|(path, size)| found.get(*path) != Some(*size))
+        .collect();
+    let surplus: Vec<_> = found
+        .iter()
+        .filter(|(path, size)| wanted.get(*path) != Some(*size))
+        .collect();
+    assert!(
+        missing.is_empty() && surplus.is_empty(),
+        "on the disk and not so with the client: {missing:?}\nwith the client and not so on the disk: {surplus:?}"
+    );
+}
+
+/// A tree of files and folders with names that are legal and odd, of sizes from nothing to some MiB, with holes, and deep.
+pub(crate) fn odd_tree(root: &Path) {
+    fs::create_dir_all(root).unwrap();
+    let mut wide = "ü".repeat(127).into_bytes();
+    wide.push(b'!');
+    let names: &[&[u8]] = &[
+        b"plain.txt",
+        b" leading",
+        b"trailing ",
+        b"two  spaces",
+        b" ",
+        b"trailing dot.",
+        b"...",
+        b".hidden",
+        b"~",
+        b"#",
+        b"new\nline",
+        b"tab\t",
+        b"\x01\x1f\x7f",
+        b"\xff\xfe not utf-8 \x80",
+        b"caf\xc3\xa9",
+        b"cafe\xcc\x81",
+        "🚡 ropeway 🏔️".as_bytes(),
+        "ｆｕｌｌ ｗｉｄｔｈ：？".as_bytes(),
+        "日本語 עברית".as_bytes(),
+        b"-rf",
+        b"$HOME",
+        b"`id`",
+        b"a;b",
+        b"a&b",
+        b"a|b",
+        b"*",
+        b"?.*",
+        b"[a]",
+        b"{a,b}",
+        b"!",
+        b"a\\b",
+        b"it's",
+        b"say \"x\"",
+        b"%s%n",
+        b"%20",
+        b"a:b",
+        b"file:stream:$DATA",
+        b"<>",
+        b"NUL.txt",
+        b"con",
+        b"COM1",
+        b"8.3~1.TXT",
+        &[b'n'; 255],
+        &wide,
+    ];
+    let sizes = [0, 1, 511, 4_096, 65_536, 65_537, 100_000];
+    let folders = root.join("folders");
+    fs::create_dir(&folders).unwrap();
+    for (number, name) in names.iter().enumerate() {
+        let name = super::name_bytes(name);
+        file(&root.join(name), sizes[number % sizes.len()], number as u64);
+        fs::create_dir(folders.join(name)).unwrap();
+        fs::write(folders.join(name).join(name), format!("inside {number}")).unwrap();
+    }
+    fs::create_dir(root.join("empty folder")).unwrap();
+    file(&root.join("some MiB"), (5 << 20) + 17, 1);
+    let holes = root.join("holes");
+    fs::File::create(&holes).unwrap().set_len(3 << 20).unwrap();
+    write_at(&holes, (1 << 20) + 5, b"in the middle");
+    let mut deep = root.join("deep");
+    // Below what smbclient takes for a path, 1,024 bytes.
+    for level in 0..12 {
+        deep.push(format!("{level}{}", "p".repeat(60)));
+    }
+    fs::create_dir_all(&deep).unwrap();
+    fs::write(deep.join("bottom"), "at the bottom").unwrap();
+}
+
+/// Files whose names differ in case only: readable by all, but no client can make them.
+pub(crate) fn case_twins(root: &Path) {
+    fs::create_dir_all(root).unwrap();
+    for name in ["Case", "case", "CASE", "straße", "STRASSE", "Ärger", "ärger"] {
+        fs::write(root.join(name), format!("this is {name}")).unwrap();
+    }
+}

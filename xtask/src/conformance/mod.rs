@@ -1,0 +1,414 @@
+//! `cargo xtask conformance`: smbtorture's suites for SMB 2 and 3 against `ropeway serve`.
+//!
+//! A private server on loopback serves one folder in memory. After each suite it must still live, must not have panicked
+//! and must answer our own client; otherwise that is told, it is started again, and the command fails in the end. The
+//! folder is emptied between suites.
+//!
+//! What passed is kept in `xtask/conformance/results.tsv`; the step `conformance` of `ci` runs the quick suites and fails
+//! if one of their tests that are kept as passed does not pass any more.
+
+mod report;
+mod results;
+mod torture;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use self::results::{Results, Row, Sum};
+use self::torture::{Run, Torture, bounded};
+use crate::ci::{self, Outcome as StepOutcome};
+use crate::process::catch_interrupts;
+use crate::served::{Served, Wish};
+use crate::tools;
+use crate::workspace::Workspace;
+
+/// The suites, in the order in which they run.
+const SUITES: &str = include_str!("../../conformance/suites.txt");
+/// What `ci` runs: suites that take seconds and show what clients live on.
+const QUICK: &[&str] = &[
+    "connect", "read", "rw", "create", "dir", "compound", "lock", "setinfo", "getinfo", "mkdir", "rename",
+    "tcon",
+];
+/// Tests that must pass in all suites together.
+const CONFORMANCE_MIN: usize = 300;
+/// A suite of `ci` that takes longer is ended.
+const QUICK_LIMIT: Duration = Duration::from_secs(45);
+/// How long the server may take to list a folder. A guess; it takes milliseconds.
+const ANSWER_MAX: Duration = Duration::from_secs(20);
+/// Login and share; the server lives on loopback for as long as this runs.
+const USER: &str = "torture";
+/// See [`USER`].
+const PASSWORD: &str = "T0rture-by-night";
+/// See [`USER`].
+const SHARE: &str = "share";
+
+/// Options of `conformance`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// Only these suites (`lock` or `smb2.lock`) [default: all]
+    #[arg(value_name = "SUITE")]
+    suites: Vec<String>,
+    /// A suite that takes longer is ended
+    #[arg(long, value_name = "SECONDS", default_value_t = 120)]
+    limit: u64,
+    /// Touch neither docs/conformance.md nor the kept results
+    #[arg(long)]
+    no_write: bool,
+    /// Test this build [default: a release build]
+    #[arg(long, value_name = "FILE")]
+    binary: Option<PathBuf>,
+}
+
+/// Runs the chosen suites and writes what came of them.
+///
+/// # Errors
+/// If smbtorture is not to be had, the server crashed or hung, or fewer tests pass than must.
+pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
+    catch_interrupts()?;
+    let all = suites();
+    let chosen = chosen(&all, &arguments.suites)?;
+    let binary = match &arguments.binary {
+        Some(binary) => binary
+            .canonicalize()
+            .with_context(|| format!("there is no {}", binary.display()))?,
+        None => {
+            ci::build(workspace)?;
+            workspace.ropeway()
+        }
+    };
+    let kept_path = kept_path(workspace);
+    let kept = Results::read(&kept_path)?;
+    let mut stand = Stand::new(workspace, &binary, Duration::from_secs(arguments.limit))?;
+    let begun = Instant::now();
+    let mut results = Results::default();
+    for suite in &chosen {
+        let ran = stand.suite(suite)?;
+        results.rows.extend(ran.rows);
+    }
+    let peak = stand.peak_kib;
+    let faults = stand.end();
+    print!("{}", report::summary(&results, &kept));
+    println!(
+        "{} suites in {:.0} s; the server's memory reached {} MiB",
+        chosen.len(),
+        begun.elapsed().as_secs_f64(),
+        peak / 1024
+    );
+    let merged = results.over(&kept, &all);
+    if !arguments.no_write {
+        fs::write(&kept_path, merged.text())
+            .with_context(|| format!("cannot write {}", kept_path.display()))?;
+        report::write(workspace, &merged)?;
+    }
+    ensure!(
+        faults.is_empty(),
+        "THE SERVER CRASHED OR HUNG:\n  {}\n(outputs of the suites: {})",
+        faults.join("\n  "),
+        workspace.short(&logs(workspace)).display()
+    );
+    let pass = Sum::of(&results.rows).pass;
+    ensure!(
+        chosen.len() < all.len() || pass >= CONFORMANCE_MIN,
+        "{pass} tests pass, at least {CONFORMANCE_MIN} must"
+    );
+    Ok(())
+}
+
+/// The step of `ci`: the quick suites; what is kept as passed must pass.
+///
+/// # Errors
+/// If the server crashed or hung, or a test was lost.
+pub(crate) fn step(workspace: &Workspace) -> Result<StepOutcome> {
+    if let Err(missing) = tools::require("smbtorture") {
+        return Ok(StepOutcome::skipped(format!("{missing:#}")));
+    }
+    ci::build(workspace)?;
+    quick(workspace, &workspace.ropeway())
+}
+
+fn quick(workspace: &Workspace, binary: &Path) -> Result<StepOutcome> {
+    let kept = Results::read(&kept_path(workspace))?;
+    let mut stand = Stand::new(workspace, binary, QUICK_LIMIT)?;
+    let mut results = Results::default();
+    for suite in QUICK {
+        let ran = stand.suite(suite)?;
+        let mut first = Results { rows: ran.rows };
+        if !first.lost(&kept).is_empty() {
+            println!(
+                "  again, since what passed before did not: a busy machine misses some deadlines of the tests"
+            );
+            first = better(first, stand.suite(suite)?.rows);
+        }
+        results.rows.extend(first.rows);
+    }
+    let faults = stand.end();
+    ensure!(
+        faults.is_empty(),
+        "the server crashed or hung: {}",
+        faults.join("; ")
+    );
+    let lost: Vec<&str> = results.lost(&kept).iter().map(|row| row.test.as_str()).collect();
+    ensure!(
+        lost.is_empty(),
+        "passed before and do not any more: {}; `cargo xtask conformance SUITE` shows them alone",
+        lost.join(", ")
+    );
+    let won = results.won(&kept).len();
+    let more = match won {
+        0 => String::new(),
+        won => format!("; {won} are not kept as passed yet"),
+    };
+    Ok(StepOutcome::passed(format!(
+        "{} of {} tests of {} suites pass{more}",
+        Sum::of(&results.rows).pass,
+        results.rows.len(),
+        QUICK.len()
+    )))
+}
+
+/// Of two runs of a suite the better outcome of each test.
+fn better(mut first: Results, second: Vec<Row>) -> Results {
+    for row in second {
+        match first.rows.iter_mut().find(|old| old.test == row.test) {
+            Some(old) => old.outcome = old.outcome.min(row.outcome),
+            None => first.rows.push(row),
+        }
+    }
+    first
+}
+
+fn suites() -> Vec<String> {
+    SUITES
+        .split_whitespace()
+        .map(|name| format!("smb2.{name}"))
+        .collect()
+}
+
+/// Those that were asked for, in the order of the list and without `smb2.`.
+fn chosen(all: &[String], wanted: &[String]) -> Result<Vec<String>> {
+    let short = |name: &str| name.strip_prefix("smb2.").unwrap_or(name).to_owned();
+    let wanted: Vec<String> = wanted.iter().map(|name| short(name)).collect();
+    let all: Vec<String> = all.iter().map(|name| short(name)).collect();
+    for name in &wanted {
+        ensure!(
+            all.contains(name),
+            "no suite is called `{name}`; there are {}",
+            all.join(", ")
+        );
+    }
+    Ok(all
+        .into_iter()
+        .filter(|name| wanted.is_empty() || wanted.contains(name))
+        .collect())
+}
+
+fn kept_path(workspace: &Workspace) -> PathBuf {
+    workspace.root().join("xtask/conformance/results.tsv")
+}
+
+fn logs(workspace: &Workspace) -> PathBuf {
+    workspace.target().join("conformance")
+}
+
+/// The server under test, and the program that tests it.
+#[derive(Debug)]
+struct Stand {
+    smbtorture: PathBuf,
+    binary: PathBuf,
+    logs: PathBuf,
+    limit: Duration,
+    server: Option<Served>,
+    /// Bytes of the server's log that were looked at.
+    log_seen: usize,
+    /// What the server did wrong as a process.
+    faults: Vec<String>,
+    /// The most memory that a server used.
+    peak_kib: u64,
+    /// Last: the folder goes after the server.
+    folder: tempfile::TempDir,
+}
+
+impl Stand {
+    fn new(workspace: &Workspace, binary: &Path, limit: Duration) -> Result<Self> {
+        let smbtorture = tools::require("smbtorture")?;
+        let logs = logs(workspace);
+        fs::create_dir_all(&logs).with_context(|| format!("cannot make {}", logs.display()))?;
+        let memory = Path::new("/dev/shm");
+        let parent = if memory.is_dir() {
+            memory.to_owned()
+        } else {
+            std::env::temp_dir()
+        };
+        let folder = tempfile::Builder::new()
+            .prefix("ropeway-conformance-")
+            .tempdir_in(parent)?;
+        for name in ["share", "scratch"] {
+            fs::create_dir(folder.path().join(name))?;
+        }
+        let mut stand = Self {
+            smbtorture,
+            binary: binary.to_owned(),
+            logs: logs.canonicalize()?,
+            limit,
+            server: None,
+            log_seen: 0,
+            faults: Vec::new(),
+            peak_kib: 0,
+            folder,
+        };
+        stand.start()?;
+        Ok(stand)
+    }
+
+    fn start(&mut self) -> Result<()> {
+        let served = Served::start(&Wish {
+            program: &self.binary,
+            scratch: &self.folder.path().join("scratch"),
+            shares: &[(SHARE, &self.folder.path().join("share"))],
+            user: USER,
+            password: PASSWORD,
+            // As Samba is measured: suites sign where they want to.
+            flags: &["--sign", "offered"],
+        })?;
+        self.server = Some(served);
+        Ok(())
+    }
+
+    /// Runs a suite, looks after the server, empties the folder.
+    fn suite(&mut self, suite: &str) -> Result<Run> {
+        if self.server.is_none() {
+            self.start()?;
+        }
+        let server = self.server.as_ref().context("there is no server")?;
+        let torture = Torture {
+            program: &self.smbtorture,
+            logs: &self.logs,
+            share: SHARE,
+            login: &format!("{USER}%{PASSWORD}"),
+            limit: self.limit,
+        };
+        let run = torture.run(suite, server)?;
+        let sum = Sum::of(&run.rows);
+        println!(
+            "  {suite:28} {:3} passed {:3} failed {:3} incomplete {:3} skipped {:6.1} s{}",
+            sum.pass,
+            sum.fail,
+            sum.broken,
+            sum.skip,
+            run.took.as_secs_f64(),
+            if run.cut { "  ended at the limit" } else { "" }
+        );
+        if let Some(fault) = self.fault()? {
+            println!("  !!! THE SERVER {fault}; it is started again");
+            self.faults.push(format!("smb2.{suite}: the server {fault}"));
+            self.server = None;
+        }
+        self.empty()?;
+        Ok(run)
+    }
+
+    /// What is wrong with the server as a process.
+    fn fault(&mut self) -> Result<Option<String>> {
+        let Some(server) = self.server.as_mut() else {
+            return Ok(None);
+        };
+        self.peak_kib = self.peak_kib.max(server.peak_kib());
+        let log = server.log();
+        let fresh = log.get(self.log_seen..).unwrap_or_default();
+        let panic = fresh
+            .lines()
+            .find(|line| line.contains("panicked at"))
+            .map(str::to_owned);
+        self.log_seen = log.len();
+        fs::write(self.logs.join("server.log"), &log)?;
+        if let Some(how) = server.ended() {
+            return Ok(Some(format!("ended ({how}) {}", panic.unwrap_or_default())));
+        }
+        if let Some(panic) = panic {
+            return Ok(Some(format!("panicked: {panic}")));
+        }
+        let mut list = Command::new(&self.binary);
+        let output = fs::File::create(self.folder.path().join("scratch/ls.log"))?;
+        list.arg("ls")
+            .arg(format!("smb://{USER}@{}/{SHARE}", server.address()))
+            .env("ROPEWAY_PASSWORD", PASSWORD)
+            .stdin(std::process::Stdio::null())
+            .stdout(output.try_clone()?)
+            .stderr(output);
+        Ok(match bounded(&mut list, ANSWER_MAX)? {
+            None => Some(format!(
+                "does not answer: `ropeway ls` took more than {} s",
+                ANSWER_MAX.as_secs()
+            )),
+            Some(status) if !status.success() => Some(format!(
+                "does not answer well: `ropeway ls` ended with {status}: {}",
+                crate::process::tail(&self.folder.path().join("scratch/ls.log"), 3)
+            )),
+            Some(_) => None,
+        })
+    }
+
+    fn empty(&self) -> Result<()> {
+        let share = self.folder.path().join("share");
+        for entry in fs::read_dir(&share)? {
+            let path = entry?.path();
+            let gone = match path.symlink_metadata() {
+                Ok(metadata) if metadata.is_dir() => fs::remove_dir_all(&path),
+                _ => fs::remove_file(&path),
+            };
+            match gone {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(error).with_context(|| format!("cannot remove {}", path.display()));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Stops the server; what was wrong with it.
+    fn end(mut self) -> Vec<String> {
+        if let Some(server) = self.server.take()
+            && let Err(error) = server.stop()
+        {
+            self.faults.push(format!("at the end: {error:#}"));
+        }
+        self.faults
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::results::Outcome;
+    use super::*;
+
+    #[test]
+    fn suites_are_chosen_by_either_name() {
+        let all = suites();
+        assert!(all.len() > 50 && QUICK.iter().all(|name| all.contains(&format!("smb2.{name}"))));
+        let wanted = ["smb2.lock", "read"].map(str::to_owned);
+        assert_eq!(
+            chosen(&all, &wanted).unwrap(),
+            ["lock", "read"].map(str::to_owned).as_slice()
+        );
+        assert_eq!(chosen(&all, &[]).unwrap().len(), all.len());
+        assert!(chosen(&all, &["lcok".to_owned()]).is_err());
+    }
+
+    #[test]
+    fn the_better_of_two_runs_counts() {
+        let row = |test, outcome| Row::new("a", test, outcome);
+        let first = Results {
+            rows: vec![row("1", Outcome::Fail), row("2", Outcome::Pass)],
+        };
+        let both = better(
+            first,
+            vec![row("1", Outcome::Pass), row("2", Outcome::Incomplete)],
+        );
+        assert!(both.rows.iter().all(|row| row.outcome == Outcome::Pass));
+    }
+}

@@ -1,0 +1,184 @@
+//! One suite of smbtorture: run with a limit, its output understood.
+//!
+//! smbtorture writes the subunit protocol as text: `test: NAME`, then `success:`, `failure:`, `error:`, `skip:` or `xfail:`
+//! with the name, and the reason between `[` and `]`.
+
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use super::results::{Outcome, Row};
+use crate::process::{check_interrupt, shown};
+use crate::served::Served;
+
+/// How often is looked whether a suite has ended. A guess.
+const LOOK: Duration = Duration::from_millis(20);
+/// The test of a suite that told of none.
+pub(super) const NO_TEST: &str = "(none)";
+
+/// What a run of a suite gave.
+#[derive(Debug)]
+pub(super) struct Run {
+    /// Each test once, in their order.
+    pub(super) rows: Vec<Row>,
+    /// How long it took.
+    pub(super) took: Duration,
+    /// Whether it was ended at the limit.
+    pub(super) cut: bool,
+}
+
+/// How suites are run.
+#[derive(Debug)]
+pub(super) struct Torture<'a> {
+    /// smbtorture.
+    pub(super) program: &'a Path,
+    /// Where the outputs go.
+    pub(super) logs: &'a Path,
+    /// The share's name.
+    pub(super) share: &'a str,
+    /// `USER%PASSWORD`; both are of this run alone.
+    pub(super) login: &'a str,
+    /// A suite that takes longer is ended.
+    pub(super) limit: Duration,
+}
+
+impl Torture<'_> {
+    /// Runs `smb2.SUITE`.
+    ///
+    /// # Errors
+    /// If smbtorture cannot start or its output not be kept, or on an interrupt.
+    pub(super) fn run(&self, suite: &str, server: &Served) -> Result<Run> {
+        let name = format!("smb2.{suite}");
+        let path = self.logs.join(format!("{suite}.log"));
+        let log = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+        let address = server.address();
+        let mut command = Command::new(self.program);
+        command
+            .arg(format!("//{}/{}", address.ip(), self.share))
+            .args(["-p", &address.port().to_string(), "-U", self.login])
+            .args(["--fullname", &name])
+            .env("LC_ALL", "C.UTF-8")
+            .current_dir(self.logs)
+            .stdin(Stdio::null())
+            .stderr(log.try_clone()?)
+            .stdout(log);
+        let begun = Instant::now();
+        let cut = bounded(&mut command, self.limit)?.is_none();
+        let text = String::from_utf8_lossy(&fs::read(&path)?).into_owned();
+        Ok(Run {
+            rows: parsed(&name, &text),
+            took: begun.elapsed(),
+            cut,
+        })
+    }
+}
+
+/// Runs a command in a group of its own; how it ended, or nothing if the group was ended at the limit.
+///
+/// # Errors
+/// If it cannot start, or on an interrupt.
+pub(super) fn bounded(command: &mut Command, limit: Duration) -> Result<Option<ExitStatus>> {
+    let mut child = command
+        .process_group(0)
+        .spawn()
+        .with_context(|| format!("cannot start {}", shown(command)))?;
+    let end = Instant::now() + limit;
+    let interrupt = loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if let Err(interrupt) = check_interrupt() {
+            break Err(interrupt);
+        }
+        if Instant::now() >= end {
+            break Ok(None);
+        }
+        thread::sleep(LOOK);
+    };
+    if let Some(group) = Pid::from_raw(child.id().cast_signed()) {
+        // It may end at this moment.
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+    child.wait()?;
+    interrupt
+}
+
+/// The tests of an output in their order. One that began and never ended is incomplete; what is told twice counts as told
+/// last.
+pub(super) fn parsed(suite: &str, text: &str) -> Vec<Row> {
+    let mut rows: Vec<Row> = Vec::new();
+    let mut tell = |test: &str, outcome: Outcome| {
+        let test = test.trim();
+        match rows.iter_mut().find(|row| row.test == test) {
+            Some(row) if outcome != Outcome::Incomplete => row.outcome = outcome,
+            Some(_) => {}
+            None => rows.push(Row::new(suite, test, outcome)),
+        }
+    };
+    for line in text.lines() {
+        let Some((word, rest)) = line.split_once(": ") else {
+            continue;
+        };
+        let outcome = match word {
+            "test" => Outcome::Incomplete,
+            "success" | "xfail" => Outcome::Pass,
+            "failure" => Outcome::Fail,
+            "error" => Outcome::Error,
+            "skip" => Outcome::Skip,
+            _ => continue,
+        };
+        tell(rest.trim_end().trim_end_matches(" ["), outcome);
+    }
+    if rows.is_empty() {
+        rows.push(Row::new(suite, NO_TEST, Outcome::Incomplete));
+    }
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_output_is_understood() {
+        let text = "smbtorture 4.17\nUsing seed 1\ntime: 2026\ntest: smb2.lock.valid\nsuccess: smb2.lock.valid\n\
+                    test: smb2.lock.big\nwhat it does\nfailure: smb2.lock.big [\nstatus: no\n]\n\
+                    test: smb2.lock.not\nskip: smb2.lock.not [\nno such thing\n]\n\
+                    test: smb2.lock.bad\nerror: smb2.lock.bad [\n]\ntest: smb2.lock.cut\n";
+        let rows = parsed("smb2.lock", text);
+        let found: Vec<_> = rows.iter().map(|row| (row.test.as_str(), row.outcome)).collect();
+        assert_eq!(
+            found,
+            [
+                ("smb2.lock.valid", Outcome::Pass),
+                ("smb2.lock.big", Outcome::Fail),
+                ("smb2.lock.not", Outcome::Skip),
+                ("smb2.lock.bad", Outcome::Error),
+                ("smb2.lock.cut", Outcome::Incomplete),
+            ]
+        );
+    }
+
+    #[test]
+    fn silence_is_a_result() {
+        let rows = parsed("smb2.x", "cannot connect\n");
+        assert_eq!(
+            (rows[0].test.as_str(), rows[0].outcome),
+            (NO_TEST, Outcome::Incomplete)
+        );
+    }
+
+    #[test]
+    fn what_takes_too_long_is_ended() {
+        let limit = Duration::from_millis(50);
+        assert!(bounded(Command::new("sleep").arg("60"), limit).unwrap().is_none());
+        let ended = bounded(&mut Command::new("true"), Duration::from_secs(60)).unwrap();
+        assert!(ended.is_some_and(|status| status.success()));
+    }
+}
