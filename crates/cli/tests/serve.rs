@@ -467,7 +467,42 @@ fn the_audit_has_who_did_what() {
             .any(|line| line["path"] == name && line["share"] == "data")
     };
     assert!(about("new"), "{old:?}");
+    let failed = old.iter().find(|line| line["status"] == "STATUS_LOGON_FAILURE");
+    assert_eq!(failed.unwrap()["user"], "ann", "whose password was guessed");
     assert_eq!(fs::metadata(&audit).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn a_stuck_audit_holds_no_client_up_and_a_second_signal_ends_at_once() {
+    or_skip!(needs(false, &["smbclient", "mkfifo"]));
+    let (place, password) = ground();
+    let fifo = place.join("fifo");
+    let path = fifo.display().to_string();
+    support::tool("mkfifo", &[&path]).unwrap();
+    // Read by nobody, and full.
+    let mut full = fs::OpenOptions::new().read(true).write(true).open(&fifo).unwrap();
+    let flags = rustix::fs::fcntl_getfl(&full).unwrap();
+    rustix::fs::fcntl_setfl(&full, flags | rustix::fs::OFlags::NONBLOCK).unwrap();
+    while full.write(&[b'\n'; 4096]).is_ok() {}
+    let arguments = [
+        "data",
+        "--user",
+        "ann",
+        "--password-file",
+        &password,
+        "--audit",
+        &path,
+    ];
+    let mut served = Served::start(&place, &arguments);
+    for _ in 0..3 {
+        assert!(served.works("data", "ann", PASSWORD, "ls").contains("file"));
+    }
+    served.running.signal(Signal::TERM);
+    // Connections are gone at once; the audit is waited for.
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(served.running.runs());
+    served.running.signal(Signal::INT);
+    served.running.wait().assert_code(&[130]);
 }
 
 fn ask(address: &str, request: &str) -> String {
