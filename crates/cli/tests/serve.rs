@@ -618,25 +618,50 @@ fn the_unit_is_one_that_systemd_takes() {
     assert!(about_it.is_empty(), "{said}");
 }
 
-/// A query of one question, as plain DNS has it, and what the answer says as text.
-fn dns_answer(question: &[u8]) -> Result<String, String> {
+/// What is answered to a datagram that is sent to a group.
+fn asked(query: &[u8], group: &str) -> Result<Vec<u8>, String> {
     let text = |error: std::io::Error| error.to_string();
     let socket = std::net::UdpSocket::bind("192.0.2.7:0").map_err(text)?;
     socket
         .set_read_timeout(Some(Duration::from_millis(300)))
         .map_err(text)?;
-    let query = [&b"\x12\x34\0\0\0\x01\0\0\0\0\0\0"[..], question, b"\0\x0c\0\x01"].concat();
-    let mut answer = [0; 1500];
+    let mut answer = [0; 4000];
     // It probes for a second before it answers.
     for _ in 0..40 {
-        socket.send_to(&query, "224.0.0.251:5353").map_err(text)?;
+        socket.send_to(query, group).map_err(text)?;
         if let Ok(length) = socket.recv(&mut answer) {
-            let answer = &answer[..length];
-            assert!(answer.starts_with(b"\x12\x34\x84\0\0\x01"), "{answer:?}");
-            return Ok(String::from_utf8_lossy(answer).into_owned());
+            return Ok(answer[..length].to_vec());
         }
     }
-    Err("no answer".to_owned())
+    Err(format!("no answer from {group}"))
+}
+
+/// Multicast DNS as who knows only DNS asks, WS-Discovery as Windows does.
+fn find() -> Result<(String, String, String), String> {
+    let query = b"\x12\x34\0\0\0\x01\0\0\0\0\0\0\x04_smb\x04_tcp\x05local\0\0\x0c\0\x01";
+    let dns = asked(query, "224.0.0.251:5353")?;
+    assert!(dns.starts_with(b"\x12\x34\x84\0\0\x01"), "{dns:?}");
+    let message = |action: &str| {
+        format!(
+            "<s:Envelope><s:Header><w:Action>{action}</w:Action><w:MessageID>urn:uuid:7</w:MessageID></s:Header>\
+             <s:Body><d:Probe><d:Types>p:Device</d:Types></d:Probe></s:Body></s:Envelope>"
+        )
+    };
+    let probe = message("http://schemas.xmlsoap.org/ws/2005/04/discovery/Probe");
+    let found = String::from_utf8(asked(probe.as_bytes(), "239.255.255.250:3702")?).unwrap();
+    let (_, uuid) = found
+        .split_once("<a:Address>urn:uuid:")
+        .ok_or_else(|| found.clone())?;
+    let get = message("http://schemas.xmlsoap.org/ws/2004/09/transfer/Get");
+    let about = ask(
+        "192.0.2.7:5357",
+        &format!(
+            "POST /{} HTTP/1.1\r\nContent-Length: {}\r\n\r\n{get}",
+            &uuid[..36],
+            get.len()
+        ),
+    );
+    Ok((String::from_utf8_lossy(&dns).into_owned(), found, about))
 }
 
 #[test]
@@ -659,20 +684,22 @@ fn an_announced_server_is_found() {
         "--password-file",
         &password,
         "--listen",
-        "192.0.2.7:4450",
+        "192.0.2.7",
     ]);
     let mut running = run.start();
     let listens = running.until(|running| running.stdout().contains("\"listening\""));
     assert!(listens, "{}", running.stderr());
     let space = fs::File::open(format!("/proc/{}/ns/net", running.id())).unwrap();
-    let asked = std::thread::spawn(move || {
+    let finder = std::thread::spawn(move || {
         use std::os::fd::AsFd;
         let kind = Some(rustix::thread::LinkNameSpaceType::Network);
         rustix::thread::move_into_link_name_space(space.as_fd(), kind).map_err(|error| error.to_string())?;
-        dns_answer(b"\x04_smb\x04_tcp\x05local\0")
+        find()
     });
-    let answer = asked.join().unwrap().unwrap();
-    assert!(answer.contains("nas\u{4}_smb\u{4}_tcp\u{5}local"), "{answer:?}");
+    let (dns, found, about) = finder.join().unwrap().unwrap();
+    assert!(dns.contains("nas\u{4}_smb\u{4}_tcp\u{5}local"), "{dns:?}");
+    assert!(found.contains("ProbeMatches"), "{found}");
+    assert!(about.contains("<c:Computer>nas-ropeway/Workgroup:"), "{about}");
     running.signal(Signal::TERM);
     let finished = running.wait();
     finished.assert_code(&[0]);

@@ -245,7 +245,9 @@ fn who_names_a_user_is_strong_even_where_nobody_need_be() {
     };
     let (mut client, mut server) = (client(Credentials::anonymous()), server(true));
     let negotiate = client.negotiate();
-    let (message, _) = client.authenticate(&server.challenge(&negotiate).unwrap()).unwrap();
+    let (message, _) = client
+        .authenticate(&server.challenge(&negotiate).unwrap())
+        .unwrap();
     let (identity, _) = server.authenticate(&weaken(message)).unwrap();
     assert_eq!(identity, Identity::Anonymous);
 }
