@@ -87,10 +87,8 @@ impl Pool {
                 Ok(thread) => threads.push(thread),
                 // Those that there are do it; without any, here and now.
                 Err(_) if threads.is_empty() => {
-                    while let Some(job) = {
-                        let job = self.shared.lock().queue.pop_front();
-                        job
-                    } {
+                    let next = || self.shared.lock().queue.pop_front();
+                    while let Some(job) = next() {
                         job();
                     }
                 }

@@ -5,6 +5,7 @@
 //! connection's protocol state.
 
 mod ended;
+mod executing;
 mod waiting;
 
 use std::collections::{HashMap, VecDeque};
@@ -14,7 +15,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ropeway_smb_proto::server::hub::WaiterId;
 use ropeway_smb_proto::server::{
     Admitted, Compound, Connection, ConnectionId, Hangup, Own, ReplyFrame, Request,
 };
@@ -24,13 +24,14 @@ use ropeway_smb_proto::wire::{NtStatus, SessionId};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use self::ended::Ended;
+use self::executing::{BigWrite, Step};
 use self::waiting::Parked;
 use super::audit::Record;
 use super::failures::Delay;
 use super::guests::Guest;
 use super::input::{Frame, Input, Received};
 use super::mailbox::{Answer, Mailbox, Message};
-use super::ops::{self, Context, Done};
+use super::ops;
 use super::output::Output;
 use super::shared::{Counters, Shared};
 
@@ -82,14 +83,6 @@ pub(super) struct Serving {
     /// What is to be written from that buffer.
     write: Option<BigWrite>,
     stopped: bool,
-}
-
-/// A WRITE that the pool is to do, once its frame can be given away.
-struct BigWrite {
-    number: u64,
-    /// Where the message begins in the frame.
-    start: usize,
-    job: Box<dyn FnOnce(&[u8]) -> ReplyFrame + Send>,
 }
 
 impl Serving {
@@ -376,7 +369,17 @@ impl Serving {
                 .run_own(&mut request, message, sealed, &mut sessions, Shared::now(), frame)?
         };
         match own {
-            Own::No => self.execute(request, tree, message, rest, compound, frame, None),
+            Own::No => self.execute(
+                request,
+                Step {
+                    tree,
+                    message,
+                    rest,
+                    compound,
+                    frame,
+                    again: None,
+                },
+            ),
             own => self.after_own(own, &request, compound, frame).map(|()| true),
         }
     }
@@ -446,114 +449,6 @@ impl Serving {
         frame.push_error(&header, request.signer);
     }
 
-    /// Executes a request that is not the connection's own; `again`: the number of one that has waited.
-    #[allow(clippy::too_many_arguments, reason = "a request and where it stands")]
-    fn execute(
-        &mut self,
-        mut request: Request,
-        tree: Option<ropeway_smb_proto::server::Tree>,
-        message: &[u8],
-        rest: &[u8],
-        compound: &mut Compound,
-        frame: &mut ReplyFrame,
-        again: Option<u64>,
-    ) -> Result<bool, Ended> {
-        let number = again.unwrap_or_else(|| {
-            self.number_last += 1;
-            self.number_last
-        });
-        let waiter = WaiterId {
-            connection: self.protocol.id(),
-            request: number,
-        };
-        let may_offload = rest.is_empty() && compound.count() == 1;
-        let mut context = Context {
-            shared: &self.shared,
-            protocol: &mut self.protocol,
-            peer: self.peer,
-            local: self.local,
-            request: &request,
-            tree: tree.as_ref(),
-            message,
-            compound,
-            frame,
-            waiter,
-            may_offload,
-            may_offload_write: may_offload && self.big_frame,
-            again: again.is_some(),
-            ticket: None,
-        };
-        let outcome = ops::execute(&mut context);
-        let ticket = context.ticket.take();
-        if ticket.is_some() || again.is_some() {
-            let mut hub = self.shared.hub();
-            if let Some(ticket) = ticket {
-                hub.end_request(ticket);
-            }
-            if !matches!(outcome, Ok(Done::Wait)) {
-                hub.forget(waiter);
-            }
-        }
-        match outcome {
-            Ok(Done::Replied) => {}
-            Ok(Done::Wait) if !self.has_room_for(message.len() + rest.len()) => {
-                self.shared.hub().forget(waiter);
-                self.refuse(NtStatus::INSUFFICIENT_RESOURCES, &request, compound, frame);
-            }
-            // In the middle of a compound only a CREATE may wait ([MS-SMB2] 3.3.4.2; smb2.compound.interim2).
-            Ok(Done::Wait) if !rest.is_empty() && request.header.command != Command::Create => {
-                self.shared.hub().forget(waiter);
-                self.refuse(NtStatus::INTERNAL_ERROR, &request, compound, frame);
-            }
-            Ok(Done::Wait) => {
-                if request.async_id.is_none() {
-                    let before =
-                        std::mem::replace(frame, ReplyFrame::new(Vec::new(), compound.sealed.is_some()));
-                    self.push(before, compound.sealed)?;
-                    let header = self.protocol.interim(&mut request);
-                    frame.push_error(&header, request.signer);
-                }
-                let parked = Parked {
-                    session: request.session,
-                    request,
-                    message: message.to_vec(),
-                    rest: rest.to_vec(),
-                    compound: compound.clone(),
-                };
-                self.parked.insert(number, parked);
-                self.shared.deliver();
-                return Ok(false);
-            }
-            Ok(Done::Job(header, job)) => {
-                let header = header.unwrap_or_else(|| self.protocol.reply(&request, NtStatus::SUCCESS));
-                let reply = self.frame(compound.sealed);
-                self.jobs.insert(number, (compound.sealed, paid(&request)));
-                let answer = Answer::of(number, &self.mailbox);
-                let signer = request.signer;
-                self.shared
-                    .pool
-                    .run(Box::new(move || answer.send(job(reply, header, signer), None)));
-                return Ok(true);
-            }
-            Ok(Done::Write(job)) => {
-                let header = self.protocol.reply(&request, NtStatus::SUCCESS);
-                let reply = self.frame(compound.sealed);
-                self.jobs.insert(number, (compound.sealed, paid(&request)));
-                let signer = request.signer;
-                self.write = Some(BigWrite {
-                    number,
-                    start: 0,
-                    job: Box::new(move |message| job(message, reply, header, signer)),
-                });
-                return Ok(true);
-            }
-            Ok(Done::Hangup(fault)) => return Err(Hangup(fault).into()),
-            Err(status) => self.refuse(status, &request, compound, frame),
-        }
-        self.shared.deliver();
-        Ok(true)
-    }
-
     fn read_mail(&mut self) -> Result<(), Ended> {
         while let Some(message) = self.mailbox.take() {
             match message {
@@ -590,9 +485,4 @@ impl Serving {
         frame.push(&header, None, |w| notification.encode(w));
         self.push(frame, sealed)
     }
-}
-
-/// Bytes that a request has paid for ([MS-SMB2] 3.1.5.2).
-fn paid(request: &Request) -> usize {
-    usize::from(request.header.credit_charge.max(1)) << 16
 }

@@ -6,6 +6,7 @@ use ropeway_smb_proto::wire::change_notify::FileNotifyInformation;
 use ropeway_smb_proto::wire::header::Command;
 use ropeway_smb_proto::wire::{NtStatus, SessionId};
 
+use super::executing::Step;
 use super::{Ended, Serving};
 use crate::server::ops;
 
@@ -60,15 +61,15 @@ impl Serving {
             self.refuse(status, &parked.request, &mut parked.compound, &mut frame);
             true
         } else {
-            self.execute(
-                parked.request,
+            let step = Step {
                 tree,
-                &parked.message,
-                &parked.rest,
-                &mut parked.compound,
-                &mut frame,
-                Some(number),
-            )?
+                message: &parked.message,
+                rest: &parked.rest,
+                compound: &mut parked.compound,
+                frame: &mut frame,
+                again: Some(number),
+            };
+            self.execute(parked.request, step)?
         };
         let sealed = parked.compound.sealed;
         self.push(frame, sealed)?;
