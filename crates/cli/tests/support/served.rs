@@ -152,7 +152,7 @@ pub(crate) fn same_as_seen(disk: &Path, near: &Path) {
         let below = path.strip_prefix(disk).unwrap();
         let copy = copies.get(&seen_path(below)).unwrap();
         assert!(
-            fs::read(path).unwrap() == fs::read(&copy).unwrap(),
+            fs::read(path).unwrap() == fs::read(copy).unwrap(),
             "{} differs",
             copy.display()
         );
