@@ -18,9 +18,25 @@ pub(crate) fn start_diagnostics() {
         .init();
 }
 
+/// For what runs unattended: warnings on stderr, unless [`start_diagnostics`] has started more.
+pub(crate) fn start_warnings() {
+    // Fails if there is a subscriber already, which then shows what was asked for.
+    _ = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::WARN)
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .with_target(false)
+        .try_init();
+}
+
 /// `$XDG_CONFIG_HOME/ropeway/config.toml`, by default below `~/.config`; `None` without a home.
 pub(crate) fn config_file() -> Option<PathBuf> {
     base("XDG_CONFIG_HOME", ".config").map(|folder| folder.join("ropeway/config.toml"))
+}
+
+/// `$XDG_CONFIG_HOME/ropeway/users`, who may log in to a server; `None` without a home.
+pub(crate) fn users_file() -> Option<PathBuf> {
+    base("XDG_CONFIG_HOME", ".config").map(|folder| folder.join("ropeway/users"))
 }
 
 /// `$XDG_STATE_HOME/ropeway/jobs`, by default below `~/.local/state`; `None` without a home.

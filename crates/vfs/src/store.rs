@@ -140,6 +140,8 @@ pub struct NodeChange {
     pub accessed: Option<Timestamp>,
     /// Last change of the content.
     pub modified: Option<Timestamp>,
+    /// Last change of content or attributes: told as given until the next change, where a store can.
+    pub changed: Option<Timestamp>,
     /// DOS attributes.
     pub dos_attributes: Option<u32>,
 }

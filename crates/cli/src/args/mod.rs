@@ -19,7 +19,7 @@ use clap::{Args, Parser, Subcommand};
 pub(crate) use lab::{LabArgs, LabCommand, LinkAction, LinkArgs, LinkCheckArgs, LinkFloorArgs, LinkShape};
 pub(crate) use login::{LoginArgs, LogoutArgs};
 pub(crate) use nodes::{LsArgs, MkdirArgs, MvArgs, RmArgs, StatArgs};
-pub(crate) use serve::ServeArgs;
+pub(crate) use serve::{ServeArgs, ServeCommand, ServeLoginArgs, UserAddArgs, UserCommand};
 pub(crate) use share::ShareArgs;
 pub(crate) use transfer::{
     AttributeArgs, ExistingArgs, ModelArgs, OutputArgs, SelectArgs, SpeedArgs, TransferArgs,
@@ -93,8 +93,8 @@ pub(crate) enum Command {
     Logout(Box<LogoutArgs>),
     /// Share folders over SMB 2 and 3
     ///
-    /// Serves until it is stopped (SIGTERM or Ctrl-C); then everything that clients wrote is made durable. Without --user it
-    /// makes a user with a random pass phrase, and says both.
+    /// Serves until it is stopped (SIGTERM or Ctrl-C); then everything that clients wrote is made durable. SIGHUP reads users
+    /// and shares again. `serve user add` keeps users; without any it makes one with a random pass phrase, and says both.
     Serve(Box<ServeArgs>),
     /// Show what a run with --trace did, operation by operation
     ///

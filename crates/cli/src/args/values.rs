@@ -1,6 +1,7 @@
 //! Values of flags: each parser gives the value or one clause that says what is wrong.
 
 use std::fmt::Display;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -126,6 +127,31 @@ pub(super) fn dialect(given: &str) -> Result<Dialect, String> {
         _ => given,
     };
     word(plain, &words)
+}
+
+/// SMB's own port ([MS-SMB2] 2.1).
+const SMB_PORT: u16 = 445;
+
+/// `ADDR:PORT`, or `ADDR` alone for SMB's own port.
+pub(super) fn listen(given: &str) -> Result<SocketAddr, String> {
+    if let Ok(address) = given.parse() {
+        return Ok(address);
+    }
+    let bare = given.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    match bare.unwrap_or(given).parse::<IpAddr>() {
+        Ok(address) => Ok(SocketAddr::new(address, SMB_PORT)),
+        Err(_) => Err("an address of this machine with a port, e.g. 127.0.0.1:4450 or [::]:445".to_owned()),
+    }
+}
+
+/// `ADDR:PORT`, or `PORT` of the loopback.
+pub(super) fn http(given: &str) -> Result<SocketAddr, String> {
+    if let Ok(port) = given.trim_start_matches(':').parse::<u16>() {
+        return Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    }
+    given
+        .parse()
+        .map_err(|_| "a port, or an address of this machine with a port, e.g. 127.0.0.1:9450".to_owned())
 }
 
 /// One dialect, or `MIN..MAX` with either end left out.
@@ -271,6 +297,28 @@ mod tests {
         );
         assert!(fault("").is_err());
         assert!(fault("source:boil:errno=EIO").is_err());
+    }
+
+    #[test]
+    fn addresses_to_listen_on() {
+        let shown = |given| listen(given).map(|address| address.to_string()).ok();
+        for (given, expected) in [
+            ("127.0.0.1:4450", "127.0.0.1:4450"),
+            ("0.0.0.0", "0.0.0.0:445"),
+            ("::", "[::]:445"),
+            ("[::1]", "[::1]:445"),
+            ("[::1]:4450", "[::1]:4450"),
+        ] {
+            assert_eq!(shown(given).as_deref(), Some(expected), "{given}");
+        }
+        for bad in ["", "nas:445", "4450", "1.2.3.4:", "1.2.3.4:70000", "[::1", ":445"] {
+            assert_eq!(shown(bad), None, "{bad}");
+        }
+        let shown = |given| http(given).map(|address| address.to_string()).ok();
+        assert_eq!(shown("9450").as_deref(), Some("127.0.0.1:9450"));
+        assert_eq!(shown(":9450").as_deref(), Some("127.0.0.1:9450"));
+        assert_eq!(shown("0.0.0.0:9450").as_deref(), Some("0.0.0.0:9450"));
+        assert_eq!(shown("localhost:9450"), None);
     }
 
     #[test]

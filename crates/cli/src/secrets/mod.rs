@@ -13,7 +13,8 @@
 
 mod file;
 mod keyring;
-mod prompt;
+pub(crate) mod private;
+pub(crate) mod prompt;
 
 use std::ffi::OsString;
 use std::path::PathBuf;

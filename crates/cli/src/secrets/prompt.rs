@@ -19,7 +19,7 @@ const INTERRUPT: u8 = 3;
 const LINE_BYTES_MAX: usize = 4096;
 
 /// Asks; `None` if there is no terminal, or people would not see the question.
-pub(super) fn ask(question: &str) -> Result<Option<Password>, Failure> {
+pub(crate) fn ask(question: &str) -> Result<Option<Password>, Failure> {
     if !io::stderr().is_terminal() {
         return Ok(None);
     }

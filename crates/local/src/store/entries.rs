@@ -3,6 +3,7 @@
 use std::ffi::CString;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
 use ropeway_vfs::store::{Entries, NodeStat};
 use ropeway_vfs::{Error, ErrorKind, Kind, Name, Op, RelPath, Result};
@@ -23,6 +24,7 @@ const BUFFER_BYTES: usize = 32 * 1024;
 pub(super) struct LocalEntries {
     dir: OwnedFd,
     path: RelPath,
+    core: Arc<Core>,
     has_dos: bool,
     /// Sorting pays where inodes are read from a device.
     sorted: bool,
@@ -33,10 +35,11 @@ pub(super) struct LocalEntries {
 }
 
 impl LocalEntries {
-    pub(super) fn new(dir: OwnedFd, path: RelPath, core: &Core) -> Self {
+    pub(super) fn new(dir: OwnedFd, path: RelPath, core: &Arc<Core>) -> Self {
         Self {
             dir,
             path,
+            core: Arc::clone(core),
             has_dos: core.features.windows_metadata,
             sorted: !core.root_in_memory,
             buffer: Vec::new(),
@@ -95,7 +98,7 @@ impl LocalEntries {
         } else {
             Dos::default()
         };
-        Ok(Some(node_stat(&stat, dos)))
+        Ok(Some(self.core.told.apply(node_stat(&stat, dos))))
     }
 }
 

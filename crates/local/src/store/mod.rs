@@ -32,6 +32,7 @@ mod resolve;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod told;
 mod volume;
 mod xattrs;
 
@@ -47,6 +48,7 @@ use self::base::{Base, failed};
 use self::descriptors::Descriptors;
 use self::index::{Bounds, Indexes};
 use self::stream::OpenStreams;
+use self::told::ToldTimes;
 use crate::beneath::fault;
 
 /// Locks for changes of what is kept of a node, shared by many nodes (a guess: threads of a server and some).
@@ -103,6 +105,7 @@ struct Core {
     root_volume: u64,
     /// Some node may keep a security descriptor.
     guarded: AtomicBool,
+    told: ToldTimes,
 }
 
 /// On the root: that some node beneath it was given a security descriptor, so that nobody looks for any before.
@@ -144,6 +147,7 @@ impl LocalStore {
             changes: std::array::from_fn(|_| Mutex::new(())),
             root_in_memory: volume::in_memory(base.fd()),
             root_volume: crate::stat::volume(&stat),
+            told: ToldTimes::default(),
             guarded: AtomicBool::new(fgetxattr(base.fd(), GUARDED, &mut [0_u8; 8]).is_ok()),
             base,
         };

@@ -88,14 +88,9 @@ impl LocalNode {
         };
         result.map_err(self.failed(Op::SetAttributes))
     }
-}
 
-impl Node for LocalNode {
-    fn access(&self) -> Access {
-        self.access
-    }
-
-    fn stat(&self) -> Result<NodeStat> {
+    /// Attributes as the system has them.
+    fn true_stat(&self) -> Result<NodeStat> {
         let fd = self.handle.fd(Op::Stat)?;
         let stat = stat::raw(&fd, MASK).map_err(self.failed(Op::Stat))?;
         let dos = if self.kind == Kind::Symlink || !self.core.features.windows_metadata {
@@ -107,6 +102,16 @@ impl Node for LocalNode {
         };
         Ok(node_stat(&stat, dos))
     }
+}
+
+impl Node for LocalNode {
+    fn access(&self) -> Access {
+        self.access
+    }
+
+    fn stat(&self) -> Result<NodeStat> {
+        self.true_stat().map(|stat| self.core.told.apply(stat))
+    }
 
     fn change(&self, change: &NodeChange) -> Result<()> {
         if change.created.is_some() || change.dos_attributes.is_some() {
@@ -115,6 +120,9 @@ impl Node for LocalNode {
         // Last: nothing else touches these times.
         if change.accessed.is_some() || change.modified.is_some() {
             self.change_times(change)?;
+        }
+        if let Some(changed) = change.changed {
+            self.core.told.tell(&self.true_stat()?, changed);
         }
         Ok(())
     }

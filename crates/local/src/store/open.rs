@@ -231,7 +231,7 @@ fn unmake(core: &Core, path: &RelPath, new: NewNode) {
 }
 
 fn opened(core: &Arc<Core>, path: &RelPath, found: Found, stat: &Statx, dos: Dos, created: bool) -> Opened {
-    let told = node_stat(stat, dos);
+    let told = core.told.apply(node_stat(stat, dos));
     let access = match told.kind {
         Kind::Symlink => Access::Attributes,
         _ => found.access,

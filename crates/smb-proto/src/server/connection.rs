@@ -76,6 +76,7 @@ pub struct Compound {
     session: SessionId,
     tree: TreeId,
     count: usize,
+    is_lost: bool,
 }
 
 impl Compound {
@@ -88,6 +89,7 @@ impl Compound {
             session: SessionId::default(),
             tree: TreeId::default(),
             count: 0,
+            is_lost: false,
         }
     }
 
@@ -301,7 +303,7 @@ impl Connection {
         if header.is_response() {
             return Err(Hangup("a response"));
         }
-        if header.command == Command::Cancel {
+        if header.command == Command::Cancel && self.phase == Phase::Negotiated {
             return Ok(Admitted::Cancel(match header.target {
                 Target::Async(id) => Cancel::Async(id),
                 Target::Sync(_) => Cancel::Sync(header.message_id),
@@ -325,6 +327,12 @@ impl Connection {
             compound.session = header.session_id;
             compound.tree = header.tree_id().unwrap_or_default();
             compound.file = None;
+            compound.is_lost = false;
+        }
+        if is_first && related {
+            compound.session = header.session_id;
+            compound.tree = header.tree_id().unwrap_or_default();
+            compound.is_lost = true;
         }
         let mut request = Request {
             session: compound.session,
@@ -334,13 +342,18 @@ impl Connection {
             async_id: None,
             header,
         };
-        if related && is_first {
+        // What takes over from nothing, or from one that had no session (smb2.compound.invalid1, invalid2).
+        if related && compound.is_lost {
             return Ok(Admitted::Refused(request, NtStatus::INVALID_PARAMETER));
         }
-        match self.check(compound, &mut request, message, sessions)? {
-            Ok(tree) => Ok(Admitted::Run(request, tree)),
-            Err(status) => Ok(Admitted::Refused(request, status)),
-        }
+        Ok(match self.check(compound, &mut request, message, sessions)? {
+            Ok(tree) => Admitted::Run(request, tree),
+            Err(status) => {
+                compound.is_lost = status == NtStatus::USER_SESSION_DELETED;
+                compound.status = status;
+                Admitted::Refused(request, status)
+            }
+        })
     }
 
     /// Session, signature, encryption, tree ([MS-SMB2] 3.3.5.2.4, .9, .11).
@@ -402,7 +415,7 @@ impl Connection {
     /// The connection is to end.
     pub fn run_own(
         &mut self,
-        request: &Request,
+        request: &mut Request,
         message: &[u8],
         sealed: bool,
         sessions: &mut Sessions,
@@ -444,6 +457,12 @@ impl Connection {
     pub fn reply(&mut self, request: &Request, status: NtStatus) -> Header {
         let mut header = request.header.reply(status);
         header.session_id = request.session;
+        if request.header.flags.contains(HeaderFlags::SIGNED) && request.signer.is_none() {
+            // Windows and Samba give a signature that they could not check back: clients want to see one, and do not
+            // look at it where the status says that there is no session.
+            header.flags |= HeaderFlags::SIGNED;
+            header.signature = request.header.signature;
+        }
         match request.async_id {
             Some(id) => {
                 header.flags |= HeaderFlags::ASYNC_COMMAND;
@@ -533,6 +552,11 @@ impl Connection {
     /// The sessions that have a channel here.
     pub fn sessions(&self) -> impl Iterator<Item = SessionId> {
         self.channels.keys().copied()
+    }
+
+    /// Whether a login under that id is under way here.
+    pub fn is_logging_in(&self, session: SessionId) -> bool {
+        self.logins.contains_key(&session)
     }
 
     /// Forgets a session that ended elsewhere or was logged off; call it once its last reply was finished.

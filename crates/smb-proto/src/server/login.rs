@@ -8,7 +8,7 @@ use super::sessions::{NewSession, SecretKeys, Session, Sessions};
 use crate::auth::ntlm::NtlmServer;
 use crate::auth::spnego::SpnegoServer;
 use crate::auth::{AuthError, Established, Identity, Step};
-use crate::crypto::{KeyContext, Preauth, Sender, SessionKeys, Signer, SigningAlgorithm, signing_key};
+use crate::crypto::{KeyContext, Preauth, Sender, SessionKeys, SigningAlgorithm, signing_key};
 use crate::secret::Key;
 use crate::wire::header::{HEADER_LEN, HeaderFlags};
 use crate::wire::negotiate::{Dialect, SecurityMode};
@@ -52,7 +52,7 @@ impl Connection {
 
     pub(super) fn session_setup(
         &mut self,
-        request: &Request,
+        request: &mut Request,
         message: &[u8],
         sealed: bool,
         sessions: &mut Sessions,
@@ -63,7 +63,10 @@ impl Connection {
         let Ok(setup) = SessionSetupRequest::decode(&mut reader) else {
             return Ok(Own::Failed(NtStatus::INVALID_PARAMETER));
         };
-        let id = match self.begin(request, &setup, message, sealed, sessions, now) {
+        if let Err(status) = self.check_signature(request, message, sealed, sessions) {
+            return Ok(Own::Failed(status));
+        }
+        let id = match self.begin(request, &setup, sealed, sessions, now) {
             Ok(id) => id,
             Err(status) => return Ok(Own::Failed(status)),
         };
@@ -73,22 +76,21 @@ impl Connection {
         if self.dialect() == Dialect::Smb311 {
             login.preauth.update(&[message]);
         }
-        let mut request = request.clone();
         request.session = id;
         match login.spnego.step(setup.security_buffer) {
             Ok(Step::Continue(token)) => {
-                self.answer(&mut request, login, &token, sessions, frame);
+                self.answer(request, login, &token, frame);
                 Ok(Own::Replied)
             }
             Ok(Step::Done(established)) => {
-                let outcome = self.establish(&request, &setup, &login, &established, sessions);
+                let outcome = self.establish(request, &setup, &login, &established, sessions);
                 let (flags, replaced) = match outcome {
                     Ok(outcome) => outcome,
                     Err(status) => return Ok(Own::LoginFailed(status, None)),
                 };
                 // [MS-SMB2] 3.3.5.5.3: with the new key, whether the request was signed or not.
                 request.signer = Some(id);
-                let header = self.reply(&request, NtStatus::SUCCESS);
+                let header = self.reply(request, NtStatus::SUCCESS);
                 let response = SessionSetupResponse {
                     session_flags: flags,
                     security_buffer: established.token.as_deref().unwrap_or_default(),
@@ -112,7 +114,6 @@ impl Connection {
         &mut self,
         request: &Request,
         setup: &SessionSetupRequest<'_>,
-        message: &[u8],
         sealed: bool,
         sessions: &Sessions,
         now: FileTime,
@@ -125,7 +126,7 @@ impl Connection {
             return Err(NtStatus::INSUFFICIENT_RESOURCES);
         }
         let (id, kind) = if setup.flags.contains(SessionSetupFlags::BINDING) {
-            self.may_bind(request, message, sealed, sessions)?;
+            self.may_bind(request, sealed, sessions)?;
             (id, Kind::Bind)
         } else if id == SessionId::default() {
             if self.channels.len() >= self.config.sessions_per_connection_max {
@@ -136,12 +137,7 @@ impl Connection {
             // [MS-SMB2] 3.3.5.5: one that is known on this connection.
             let channel = self.channels.get(&id).ok_or(NtStatus::USER_SESSION_DELETED)?;
             sessions.get(id).ok_or(NtStatus::USER_SESSION_DELETED)?;
-            if request.header.flags.contains(HeaderFlags::SIGNED) && !sealed {
-                let signer = channel.signer().ok_or(NtStatus::ACCESS_DENIED)?;
-                signer
-                    .verify(Sender::Client, &[message])
-                    .map_err(|_| NtStatus::ACCESS_DENIED)?;
-            } else if channel.sealing_required && !sealed {
+            if channel.sealing_required && !sealed {
                 return Err(NtStatus::ACCESS_DENIED);
             }
             (id, Kind::Again)
@@ -155,45 +151,78 @@ impl Connection {
         Ok(id)
     }
 
-    /// [MS-SMB2] 3.3.5.5, step 4 on: who may add this connection to a session.
-    fn may_bind(
-        &self,
-        request: &Request,
+    /// [MS-SMB2] 3.3.5.2.4 on SESSION_SETUP, whose session may be on other connections only: then it is signed with the
+    /// session's own key, and so is the reply, whatever it says.
+    fn check_signature(
+        &mut self,
+        request: &mut Request,
         message: &[u8],
         sealed: bool,
         sessions: &Sessions,
     ) -> Result<(), NtStatus> {
+        let id = request.header.session_id;
+        self.binding = None;
+        let Some(session) = sessions.get(id).filter(|_| !sealed) else {
+            return Ok(());
+        };
+        if !request.header.flags.contains(HeaderFlags::SIGNED) {
+            return Ok(());
+        }
+        let bad = NtStatus::ACCESS_DENIED;
+        if let Some(channel) = self.channels.get(&id) {
+            let signer = channel.signer().ok_or(bad)?;
+            signer.verify(Sender::Client, &[message]).map_err(|_| bad)?;
+        } else {
+            let (algorithm, key) = &session.keys.signing;
+            let channel = Channel::new((*algorithm, key), None, 0, false, false);
+            let signer = channel.signer().ok_or(bad)?;
+            signer.verify(Sender::Client, &[message]).map_err(|_| bad)?;
+            self.binding = Some((id, channel));
+        }
+        request.signer = Some(id);
+        Ok(())
+    }
+
+    /// [MS-SMB2] 3.3.5.5, step 4 on: who may add this connection to a session. The order is Samba's.
+    fn may_bind(&self, request: &Request, sealed: bool, sessions: &Sessions) -> Result<(), NtStatus> {
         let negotiated = self.negotiated.as_ref().ok_or(NtStatus::INVALID_PARAMETER)?;
+        let id = request.header.session_id;
+        if id == SessionId::default() {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        let session = sessions.get(id).ok_or(NtStatus::USER_SESSION_DELETED)?;
+        let (ours, theirs) = (negotiated.signing, session.keys.signing.0);
+        if ours != theirs && theirs == SigningAlgorithm::AesGmac {
+            return Err(NtStatus::REQUEST_OUT_OF_SEQUENCE);
+        }
+        if ours != theirs && ours == SigningAlgorithm::AesGmac {
+            return Err(NtStatus::NOT_SUPPORTED);
+        }
         if negotiated.dialect < Dialect::Smb300 || !self.config.multichannel {
             return Err(NtStatus::REQUEST_NOT_ACCEPTED);
         }
-        let id = request.header.session_id;
-        let session = sessions.get(id).ok_or(NtStatus::USER_SESSION_DELETED)?;
+        if request.signer.is_none() || sealed || session.dialect != negotiated.dialect {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        if session.keys.cipher.as_ref().map(|(cipher, ..)| *cipher) != negotiated.cipher {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
         if session.client != negotiated.client_guid {
             return Err(NtStatus::USER_SESSION_DELETED);
-        }
-        if session.dialect != negotiated.dialect {
-            return Err(NtStatus::INVALID_PARAMETER);
-        }
-        let signed = request.header.flags.contains(HeaderFlags::SIGNED);
-        if !signed || sealed {
-            return Err(NtStatus::INVALID_PARAMETER);
-        }
-        if session.is_anonymous {
-            return Err(NtStatus::NOT_SUPPORTED);
         }
         if self.channels.contains_key(&id) {
             return Err(NtStatus::REQUEST_NOT_ACCEPTED);
         }
-        let (algorithm, key) = &session.keys.signing;
-        Signer::new(*algorithm, key)
-            .verify(Sender::Client, &[message])
-            .map_err(|_| NtStatus::ACCESS_DENIED)
+        if session.is_anonymous {
+            return Err(NtStatus::NOT_SUPPORTED);
+        }
+        Ok(())
     }
 
     fn new_id(&self, sessions: &Sessions) -> SessionId {
         loop {
-            let id = SessionId(u64::from_le_bytes(self.config.random()));
+            // Half of it is used: there are clients that keep only that.
+            let id = SessionId(u64::from(u32::from_le_bytes(self.config.random())));
             let is_taken = sessions.get(id).is_some() || self.logins.contains_key(&id);
             if id != SessionId::default() && id != SessionId::RELATED && !is_taken {
                 return id;
@@ -202,26 +231,8 @@ impl Connection {
     }
 
     /// Another round ([MS-SMB2] 3.3.5.5.3, STATUS_MORE_PROCESSING_REQUIRED).
-    fn answer(
-        &mut self,
-        request: &mut Request,
-        login: Login,
-        token: &[u8],
-        sessions: &Sessions,
-        frame: &mut ReplyFrame,
-    ) {
+    fn answer(&mut self, request: &mut Request, login: Login, token: &[u8], frame: &mut ReplyFrame) {
         let id = request.session;
-        if login.kind == Kind::Bind {
-            // Signed with the session's key, which is no channel's of this connection yet.
-            if let Some(session) = sessions.get(id) {
-                let (algorithm, key) = &session.keys.signing;
-                let channel = Channel::new((*algorithm, key), None, 0, false, false);
-                self.binding = Some((id, channel));
-                request.signer = Some(id);
-            }
-        } else if login.kind == Kind::Again && request.header.flags.contains(HeaderFlags::SIGNED) {
-            request.signer = Some(id);
-        }
         let header = self.reply(request, NtStatus::MORE_PROCESSING_REQUIRED);
         let response = SessionSetupResponse {
             session_flags: SessionFlags::default(),
@@ -252,10 +263,10 @@ impl Connection {
         };
         match login.kind {
             Kind::Again => {
-                let session = sessions.get(id).ok_or(NtStatus::USER_SESSION_DELETED)?;
-                if !same_user(&session.identity, &identity) {
-                    return Err(NtStatus::ACCESS_DENIED);
-                }
+                // It may be somebody else from now on; what is open stays open, and the keys stay.
+                let session = sessions.get_mut(id).ok_or(NtStatus::USER_SESSION_DELETED)?;
+                session.is_anonymous = identity == Identity::Anonymous;
+                session.identity = identity;
                 return Ok((flags_of(session), None));
             }
             Kind::Bind => {

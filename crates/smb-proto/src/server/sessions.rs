@@ -12,6 +12,9 @@ use crate::wire::{Guid, NtStatus, SessionId, TreeId};
 /// The most trees of one session. A guess: a desktop connects to a handful.
 const TREES_MAX: usize = 1024;
 
+/// The most connections of one session, as Windows has it.
+const CHANNELS_MAX: usize = 32;
+
 /// A tree connect ([MS-SMB2] 3.3.1.9).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tree {
@@ -170,6 +173,9 @@ impl Sessions {
     /// A further channel; its number, which no other channel of the session had.
     pub(super) fn bind(&mut self, id: SessionId, connection: ConnectionId) -> Option<u16> {
         let session = self.sessions.get_mut(&id)?;
+        if session.channels.len() >= CHANNELS_MAX {
+            return None;
+        }
         session.channel_number = session.channel_number.checked_add(1)?;
         session.channels.push(connection);
         Some(session.channel_number)

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ropeway_smb_proto::server::ReplyFrame;
 use ropeway_smb_proto::wire::NtStatus;
@@ -71,5 +71,35 @@ impl Mailbox {
     /// What is readable when there are messages.
     pub(super) fn wake_fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
+    }
+}
+
+/// Brings a job's reply to the connection. Without one, because the job panicked, the connection ends.
+pub(super) struct Answer {
+    number: u64,
+    mailbox: Arc<Mailbox>,
+    is_sent: bool,
+}
+
+impl Answer {
+    pub(super) fn of(number: u64, mailbox: &Arc<Mailbox>) -> Self {
+        Self {
+            number,
+            mailbox: Arc::clone(mailbox),
+            is_sent: false,
+        }
+    }
+
+    pub(super) fn send(mut self, reply: ReplyFrame, buffer: Option<Vec<u8>>) {
+        self.is_sent = true;
+        self.mailbox.send(Message::Done(self.number, reply, buffer));
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        if !self.is_sent {
+            self.mailbox.send(Message::Stop);
+        }
     }
 }

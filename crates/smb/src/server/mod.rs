@@ -28,6 +28,7 @@ mod directory;
 mod eas;
 mod failures;
 mod fsctl;
+mod guests;
 #[cfg(test)]
 mod hostile_tests;
 mod input;

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ropeway_smb_proto::server::hub::{FileKey, OpenId};
-use ropeway_smb_proto::wire::create::{AccessMask, CreateOptions};
+use ropeway_smb_proto::wire::create::{AccessMask, CreateAction, CreateOptions};
 use ropeway_vfs::store::{Node, NodeChange};
 use ropeway_vfs::{Name, RelPath};
 
@@ -36,6 +36,8 @@ pub(crate) struct Open {
     pub(crate) access: AccessMask,
     /// How it was opened.
     pub(crate) options: CreateOptions,
+    /// What opening it did.
+    pub(crate) action: CreateAction,
     /// Path as on disk; renames change it.
     pub(crate) path: Mutex<RelPath>,
     /// `CurrentByteOffset`; kept for clients, used by nobody ([MS-FSCC] 2.4.40).

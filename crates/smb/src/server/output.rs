@@ -6,13 +6,13 @@ use std::net::TcpStream;
 
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 
-/// Bytes that may wait for a client before nothing more is done for it.
-const WAITING_MAX: usize = 32 << 20;
 /// Frames sent by one call.
 const AT_ONCE_MAX: usize = 64;
 /// Buffers kept for further frames, and the largest of them.
 const SPARE_MAX: usize = 4;
 const SPARE_LEN_MAX: usize = 9 << 20;
+/// Buffers up to this length are not looked at for what they hold.
+const SMALL_MAX: usize = 16 << 10;
 
 /// Frames that wait to be sent.
 #[derive(Default)]
@@ -25,9 +25,25 @@ pub(super) struct Output {
 }
 
 impl Output {
-    pub(super) fn push(&mut self, frame: Vec<u8>) {
+    /// Bytes that may wait for a client before nothing more is done for it.
+    pub(super) const WAITING_MAX: usize = 32 << 20;
+
+    /// Puts a frame behind the others. One that is short for its buffer, because little was read of much that was asked
+    /// for, gives the buffer back: what waits is counted by its bytes.
+    pub(super) fn push(&mut self, mut frame: Vec<u8>) {
+        if frame.capacity() > SMALL_MAX && frame.len() < frame.capacity() / 4 {
+            // A copy of less than a quarter of what was reserved.
+            let short = frame.as_slice().to_vec();
+            self.keep(std::mem::replace(&mut frame, short));
+        }
         self.waiting += frame.len();
         self.frames.push_back(frame);
+    }
+
+    fn keep(&mut self, buffer: Vec<u8>) {
+        if self.spare.len() < SPARE_MAX && buffer.capacity() <= SPARE_LEN_MAX {
+            self.spare.push(buffer);
+        }
     }
 
     /// A used buffer, or a new one.
@@ -39,9 +55,9 @@ impl Output {
         self.frames.is_empty()
     }
 
-    /// The client takes less than it asks for.
-    pub(super) fn is_full(&self) -> bool {
-        self.waiting >= WAITING_MAX
+    /// Bytes that the client has not taken yet, headers' memory included.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting
     }
 
     /// Sends what the socket takes without waiting.
@@ -80,9 +96,7 @@ impl Output {
             self.sent -= first.len();
             self.waiting -= first.len();
             let buffer = self.frames.pop_front().unwrap_or_default();
-            if self.spare.len() < SPARE_MAX && buffer.capacity() <= SPARE_LEN_MAX {
-                self.spare.push(buffer);
-            }
+            self.keep(buffer);
         }
     }
 

@@ -2,6 +2,7 @@
 //! go on meanwhile.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
@@ -37,7 +38,8 @@ impl Shared {
         loop {
             if let Some(job) = state.queue.pop_front() {
                 drop(state);
-                job();
+                // A job that panics is reported by the panic; the thread goes on with others.
+                _ = catch_unwind(AssertUnwindSafe(job));
                 state = self.lock();
             } else if state.stopped {
                 return;
@@ -85,10 +87,8 @@ impl Pool {
                 Ok(thread) => threads.push(thread),
                 // Those that there are do it; without any, here and now.
                 Err(_) if threads.is_empty() => {
-                    while let Some(job) = {
-                        let job = self.shared.lock().queue.pop_front();
-                        job
-                    } {
+                    let next = || self.shared.lock().queue.pop_front();
+                    while let Some(job) = next() {
                         job();
                     }
                 }

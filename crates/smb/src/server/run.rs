@@ -18,6 +18,7 @@ use rustix::net::sockopt;
 
 use super::audit::Audit;
 use super::failures::Delay;
+use super::guests::Guests;
 use super::serving::Serving;
 use super::share::Share;
 use super::shared::{Counters, Parts, Shared};
@@ -105,10 +106,16 @@ fn fill_random(mut bytes: &mut [u8]) {
     }
 }
 
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let listener = TcpListener::bind(address)?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
 /// A server that listens.
 pub struct Server {
     shared: Arc<Shared>,
-    listener: TcpListener,
+    listeners: Vec<TcpListener>,
     stop: Arc<OwnedFd>,
     connections_max: usize,
 }
@@ -126,31 +133,59 @@ impl Server {
     /// # Errors
     /// The address cannot be had.
     pub fn bind(address: SocketAddr, options: ServerOptions) -> io::Result<Self> {
-        let listener = TcpListener::bind(address)?;
-        listener.set_nonblocking(true)?;
+        Self::bind_all(&[address], options).map_err(|(_, error)| error)
+    }
+
+    /// Listens on all of `addresses`.
+    ///
+    /// # Errors
+    /// The first address that cannot be had, and why; or there is none, or no more descriptors.
+    pub fn bind_all(
+        addresses: &[SocketAddr],
+        options: ServerOptions,
+    ) -> Result<Self, (SocketAddr, io::Error)> {
+        let mut listeners = Vec::with_capacity(addresses.len());
+        let mut bound = Vec::with_capacity(addresses.len());
+        for &address in addresses {
+            let listener = listen(address).map_err(|error| (address, error))?;
+            bound.push(listener.local_addr().map_err(|error| (address, error))?);
+            listeners.push(listener);
+        }
+        let any = SocketAddr::from(([0, 0, 0, 0], 0));
+        let Some(&first) = addresses.first() else {
+            return Err((any, io::Error::from(io::ErrorKind::InvalidInput)));
+        };
+        let stop = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
+            .map_err(|error| (first, error.into()))?;
         let parts = Parts {
             config: options.config,
             name: options.name,
             shares: options.shares.into_iter().map(Arc::new).collect(),
-            addresses: vec![listener.local_addr()?],
+            addresses: bound,
             io_threads: options.io_threads,
             audit: options.audit,
             hub: Hub::new(options.limits),
         };
         Ok(Self {
             shared: Arc::new(Shared::new(parts)),
-            listener,
-            stop: Arc::new(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?),
+            listeners,
+            stop: Arc::new(stop),
             connections_max: options.connections_max,
         })
     }
 
-    /// Where it listens.
+    /// Where it listens; the first of the addresses.
     ///
     /// # Errors
     /// The system does not say.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
+        let first = self.shared.addresses.first();
+        first.copied().ok_or_else(|| io::ErrorKind::InvalidInput.into())
+    }
+
+    /// Everywhere it listens.
+    pub fn local_addrs(&self) -> &[SocketAddr] {
+        &self.shared.addresses
     }
 
     /// To stop it with.
@@ -167,19 +202,21 @@ impl Server {
     /// The listening socket fails, or write-back did.
     pub fn run(self) -> io::Result<()> {
         let open = Arc::new(AtomicUsize::new(0));
-        let failures = Delay::default();
+        let (failures, guests) = (Delay::default(), Guests::default());
         let numbers = AtomicU64::new(0);
         loop {
             if self.wait()? {
                 break;
             }
-            match self.listener.accept() {
-                Ok((socket, peer)) => self.take(socket, peer, &open, &failures, &numbers),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // Out of descriptors, or the client has gone: others may still be served.
-                Err(error) => {
-                    tracing::warn!(%error, "cannot take a connection");
-                    std::thread::sleep(Duration::from_millis(50));
+            for listener in &self.listeners {
+                match listener.accept() {
+                    Ok((socket, peer)) => self.take(socket, peer, &open, (&failures, &guests), &numbers),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    // Out of descriptors, or the client has gone: others may still be served.
+                    Err(error) => {
+                        tracing::warn!(%error, "cannot take a connection");
+                        std::thread::sleep(Duration::from_millis(50));
+                    }
                 }
             }
         }
@@ -206,12 +243,13 @@ impl Server {
             tv_sec: (wait_ms / 1000) as i64,
             tv_nsec: (wait_ms % 1000) as i64 * 1_000_000,
         };
-        let mut fds = [
-            PollFd::from_borrowed_fd(self.listener.as_fd(), PollFlags::IN),
-            PollFd::from_borrowed_fd(self.stop.as_fd(), PollFlags::IN),
-        ];
+        let stop = PollFd::from_borrowed_fd(self.stop.as_fd(), PollFlags::IN);
+        let listeners = self.listeners.iter();
+        let mut fds: Vec<PollFd<'_>> = std::iter::once(stop)
+            .chain(listeners.map(|listener| PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN)))
+            .collect();
         match poll(&mut fds, Some(&timeout)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(!fds[1].revents().is_empty()),
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(!fds[0].revents().is_empty()),
             Err(error) => Err(error.into()),
         }
     }
@@ -221,17 +259,21 @@ impl Server {
         socket: TcpStream,
         peer: SocketAddr,
         open: &Arc<AtomicUsize>,
-        failures: &Delay,
+        (failures, guests): (&Delay, &Guests),
         numbers: &AtomicU64,
     ) {
         if open.load(Ordering::Relaxed) >= self.connections_max {
             tracing::warn!(%peer, "too many connections");
             return;
         }
+        let Some(guest) = guests.enter(peer.ip()) else {
+            tracing::warn!(%peer, "too many connections without a login from there");
+            return;
+        };
         let id = ConnectionId(numbers.fetch_add(1, Ordering::Relaxed) + 1);
         watch_over(&socket);
         let shared = Arc::clone(&self.shared);
-        let serving = match Serving::new(Arc::clone(&shared), id, socket, peer, failures.clone()) {
+        let serving = match Serving::new(Arc::clone(&shared), id, socket, peer, failures.clone(), guest) {
             Ok(serving) => serving,
             Err(error) => {
                 tracing::warn!(%peer, %error, "cannot serve a connection");
@@ -240,19 +282,17 @@ impl Server {
             }
         };
         Counters::add(&shared.counters.connections, 1);
-        open.fetch_add(1, Ordering::AcqRel);
-        let count = Arc::clone(open);
+        // Counted down even if serving panics: one connection takes no other with it.
+        let counted = Counted::new(open, &shared);
         let thread = std::thread::Builder::new()
             .name(format!("smb-{}", id.0))
             .stack_size(STACK_LEN);
         let spawned = thread.spawn(move || {
-            // Counted down even if serving panics: one connection takes no other with it.
-            let _counted = Counted(count);
+            let _counted = counted;
             serving.run();
         });
         if let Err(error) = spawned {
             tracing::warn!(%peer, %error, "no thread for a connection");
-            open.fetch_sub(1, Ordering::AcqRel);
             self.shared.remove_mailbox(id);
         }
     }
@@ -266,11 +306,28 @@ impl Server {
     }
 }
 
-struct Counted(Arc<AtomicUsize>);
+/// One of the connections that are open.
+struct Counted {
+    open: Arc<AtomicUsize>,
+    shared: Arc<Shared>,
+}
+
+impl Counted {
+    fn new(open: &Arc<AtomicUsize>, shared: &Arc<Shared>) -> Self {
+        open.fetch_add(1, Ordering::AcqRel);
+        Counters::add(&shared.counters.connections_open, 1);
+        Self {
+            open: Arc::clone(open),
+            shared: Arc::clone(shared),
+        }
+    }
+}
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
+        self.open.fetch_sub(1, Ordering::AcqRel);
+        let counters = &self.shared.counters;
+        counters.connections_open.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -294,6 +351,12 @@ impl ServerHandle {
     /// Counts since it started.
     pub fn counters(&self) -> &Counters {
         &self.shared.counters
+    }
+
+    /// The names of all shares.
+    pub fn share_names(&self) -> Vec<String> {
+        let shares = self.shared.all_shares();
+        shares.iter().map(|share| share.name.clone()).collect()
     }
 
     /// Sessions, and open files and pipes.

@@ -4,25 +4,34 @@
 //! wait for a device, and parks what waits for others until the hub says so. It is the only one that touches the
 //! connection's protocol state.
 
-use std::collections::HashMap;
+mod ended;
+mod executing;
+mod waiting;
+
+use std::collections::{HashMap, VecDeque};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use ropeway_smb_proto::server::hub::WaiterId;
 use ropeway_smb_proto::server::{
-    Admitted, Cancel, Compound, Connection, ConnectionId, Hangup, Own, ReplyFrame, Request,
+    Admitted, Compound, Connection, ConnectionId, Hangup, Own, ReplyFrame, Request,
 };
-use ropeway_smb_proto::wire::change_notify::FileNotifyInformation;
 use ropeway_smb_proto::wire::header::{Chain, Command, Header};
 use ropeway_smb_proto::wire::oplock_break::BreakNotification;
 use ropeway_smb_proto::wire::{NtStatus, SessionId};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use self::ended::Ended;
+use self::executing::{BigWrite, Step};
+use self::waiting::Parked;
 use super::audit::Record;
+use super::failures::Delay;
+use super::guests::Guest;
 use super::input::{Frame, Input, Received};
-use super::mailbox::{Mailbox, Message};
-use super::ops::{self, Context, Done};
+use super::mailbox::{Answer, Mailbox, Message};
+use super::ops;
 use super::output::Output;
 use super::shared::{Counters, Shared};
 
@@ -34,6 +43,17 @@ const IDLE: Timespec = Timespec {
 
 /// Jobs of one connection in the pool before it is read from again.
 const JOBS_MAX: usize = 64;
+/// Bytes that they may have; a single one may have 8 MiB. A guess, enough for a fast device.
+const JOB_BYTES_MAX: usize = 64 << 20;
+
+/// A connection without a session ends after so long.
+const LOGIN_TIME: Duration = Duration::from_secs(60);
+
+/// Answers that wait for a client who has not logged in, in bytes; an honest one has one or two at a time.
+const UNKNOWN_OUTPUT_MAX: usize = 128 << 10;
+
+/// Answers to a compound are sent together up to so many bytes: with one more of 8 MiB they still fit a frame.
+const TOGETHER_MAX: usize = 1 << 20;
 
 /// One connection and all that is under way on it.
 pub(super) struct Serving {
@@ -47,32 +67,22 @@ pub(super) struct Serving {
     output: Output,
     /// Requests that wait, by the number that others know them by.
     parked: HashMap<u64, Parked>,
+    /// What is left of compounds, to go on before anything else is received.
+    rests: VecDeque<(Vec<u8>, Compound)>,
     number_last: u64,
-    /// Requests in the pool: whether a compound goes on after them.
-    jobs: HashMap<u64, Option<SessionId>>,
-    failures: super::failures::Delay,
+    /// Requests in the pool: the session that seals the answer, and how many bytes it may have.
+    jobs: HashMap<u64, (Option<SessionId>, usize)>,
+    failures: Delay,
+    /// Counts the connection among those that nobody has logged in on.
+    guest: Option<Guest>,
+    unknown_since: Instant,
+    /// Frames may have been received that were not executed yet.
+    has_frames: bool,
     /// The frame that is being executed has a buffer of its own, and lies in it as it was received.
     big_frame: bool,
     /// What is to be written from that buffer.
     write: Option<BigWrite>,
     stopped: bool,
-}
-
-/// A WRITE that the pool is to do, once its frame can be given away.
-struct BigWrite {
-    number: u64,
-    /// Where the message begins in the frame.
-    start: usize,
-    job: Box<dyn FnOnce(&[u8]) -> ReplyFrame + Send>,
-}
-
-/// A request that waits, and what comes after it.
-struct Parked {
-    request: Request,
-    message: Vec<u8>,
-    rest: Vec<u8>,
-    compound: Compound,
-    session: SessionId,
 }
 
 impl Serving {
@@ -81,7 +91,8 @@ impl Serving {
         id: ConnectionId,
         socket: TcpStream,
         peer: SocketAddr,
-        failures: super::failures::Delay,
+        failures: Delay,
+        guest: Guest,
     ) -> std::io::Result<Self> {
         socket.set_nonblocking(true)?;
         socket.set_nodelay(true)?;
@@ -97,9 +108,13 @@ impl Serving {
             input: Input::default(),
             output: Output::default(),
             parked: HashMap::new(),
+            rests: VecDeque::new(),
             number_last: 0,
             jobs: HashMap::new(),
             failures,
+            guest: Some(guest),
+            unknown_since: Instant::now(),
+            has_frames: false,
             big_frame: false,
             write: None,
             stopped: false,
@@ -108,10 +123,15 @@ impl Serving {
 
     /// Serves until the client goes, misbehaves, or the server stops.
     pub(super) fn run(mut self) {
-        let outcome = self.serve();
+        // A fault of ours ends this connection as if it was lost: its sessions and files do not stay behind. What is
+        // behind the locks is whole, see `shared::lock`.
+        let outcome = catch_unwind(AssertUnwindSafe(|| self.serve())).unwrap_or(Err(Ended::Panicked));
         match outcome {
             Ok(()) => tracing::debug!(peer = %self.peer, "connection closed"),
             Err(Ended::Lost(error)) => tracing::debug!(peer = %self.peer, %error, "connection lost"),
+            Err(Ended::Panicked) => {
+                tracing::error!(peer = %self.peer, "connection ended by a fault of the server")
+            }
             Err(Ended::Hangup(fault)) => tracing::warn!(peer = %self.peer, "hung up: {fault}"),
         }
         let id = self.protocol.id();
@@ -129,11 +149,16 @@ impl Serving {
                 return Ok(());
             }
             self.output.send(&self.socket)?;
-            let takes = !self.output.is_full() && self.jobs.len() < JOBS_MAX;
-            if !self.wait(takes)? {
+            if self.go_on()? {
                 continue;
             }
-            if takes {
+            if self.protocol.sessions().next().is_some() {
+                self.unknown_since = Instant::now();
+            } else if self.unknown_since.elapsed() > LOGIN_TIME {
+                return Err(Hangup("nothing but a connection").into());
+            }
+            let takes = self.takes();
+            if self.wait(takes)? && takes {
                 match self.input.receive(&self.socket)? {
                     Received::End => return Ok(()),
                     Received::Nothing => {}
@@ -141,6 +166,34 @@ impl Serving {
                 }
             }
         }
+    }
+
+    /// Whether the client may have more done before it takes its answers.
+    fn takes(&self) -> bool {
+        let job_bytes: usize = self.jobs.values().map(|(_, bytes)| *bytes).sum();
+        let is_known = self.protocol.sessions().next().is_some();
+        let waiting_max = if is_known {
+            Output::WAITING_MAX
+        } else {
+            UNKNOWN_OUTPUT_MAX
+        };
+        self.output.waiting() < waiting_max && self.jobs.len() < JOBS_MAX && job_bytes < JOB_BYTES_MAX
+    }
+
+    /// Goes on with what was put off; whether there was anything.
+    fn go_on(&mut self) -> Result<bool, Ended> {
+        if !self.takes() {
+            return Ok(false);
+        }
+        if let Some((rest, compound)) = self.rests.pop_front() {
+            self.run_chain(&rest, compound)?;
+            return Ok(true);
+        }
+        if !self.has_frames {
+            return Ok(false);
+        }
+        self.take_frames()?;
+        Ok(true)
     }
 
     /// Waits for the socket and the mailbox; whether the socket has something to say.
@@ -173,14 +226,22 @@ impl Serving {
             }
             self.input.shrink();
             self.output.shrink();
+            if self.protocol.sessions().next().is_none() {
+                return Ok(false);
+            }
         }
     }
 
+    /// Executes frames that have been received, as long as the client may have more done.
     fn take_frames(&mut self) -> Result<(), Ended> {
-        loop {
+        self.has_frames = true;
+        while self.takes() && self.rests.is_empty() {
             let length_max = self.protocol.frame_len_max();
             match self.input.next(length_max)? {
-                None => return Ok(()),
+                None => {
+                    self.has_frames = false;
+                    return Ok(());
+                }
                 Some(Frame::Small(range)) => {
                     let mut buffer = self.input.take_buffer();
                     let outcome = self.take_frame(&mut buffer[range]);
@@ -199,6 +260,7 @@ impl Serving {
                 }
             }
         }
+        Ok(())
     }
 
     fn take_frame(&mut self, frame: &mut [u8]) -> Result<(), Ended> {
@@ -226,10 +288,10 @@ impl Serving {
     /// Has the pool write what a frame holds; the frame comes back for another one.
     fn have_written(&mut self, write: BigWrite, frame: Vec<u8>) {
         let BigWrite { number, start, job } = write;
-        let mailbox = Arc::clone(&self.mailbox);
+        let answer = Answer::of(number, &self.mailbox);
         self.shared.pool.run(Box::new(move || {
             let reply = job(&frame[start..]);
-            mailbox.send(Message::Done(number, reply, Some(frame)));
+            answer.send(reply, Some(frame));
         }));
     }
 
@@ -239,6 +301,15 @@ impl Serving {
         let mut after = 0;
         for message in Chain::new(messages) {
             let message = message.map_err(|_| Hangup("a malformed compound"))?;
+            if frame.len() >= TOGETHER_MAX {
+                let next = self.frame(compound.sealed);
+                self.push(std::mem::replace(&mut frame, next), compound.sealed)?;
+            }
+            if after > 0 && !self.takes() {
+                self.rests
+                    .push_front((messages[after..].to_vec(), compound.clone()));
+                break;
+            }
             after += message.len();
             let rest = &messages[after..];
             if !self.run_message(message, rest, &mut compound, &mut frame)? {
@@ -274,10 +345,9 @@ impl Serving {
             self.protocol.admit(compound, message, &sessions)?
         };
         Counters::add(&self.shared.counters.requests, 1);
-        let (request, tree) = match admitted {
+        let (mut request, tree) = match admitted {
             Admitted::Run(request, tree) => (request, tree),
             Admitted::Refused(request, status) => {
-                compound.status = status;
                 let header = self.protocol.reply(&request, status);
                 frame.push_error(&header, request.signer);
                 return Ok(true);
@@ -287,14 +357,29 @@ impl Serving {
                 return Ok(true);
             }
         };
+        if request.header.command == Command::SessionSetup && !self.protocol.is_logging_in(request.session) {
+            // Whoever guesses passwords waits before the next one, on a thread of its own.
+            let wait = self.failures.wait(self.peer.ip());
+            std::thread::sleep(wait.ok_or(Hangup("too many passwords that were wrong"))?);
+        }
         let own = {
             let mut sessions = self.shared.sessions();
             let sealed = compound.sealed.is_some();
             self.protocol
-                .run_own(&request, message, sealed, &mut sessions, Shared::now(), frame)?
+                .run_own(&mut request, message, sealed, &mut sessions, Shared::now(), frame)?
         };
         match own {
-            Own::No => self.execute(request, tree, message, rest, compound, frame, None),
+            Own::No => self.execute(
+                request,
+                Step {
+                    tree,
+                    message,
+                    rest,
+                    compound,
+                    frame,
+                    again: None,
+                },
+            ),
             own => self.after_own(own, &request, compound, frame).map(|()| true),
         }
     }
@@ -309,16 +394,25 @@ impl Serving {
         match own {
             Own::Replied | Own::No => {}
             Own::LoggedIn { session, replaced } => {
-                self.failures.forgive(self.peer.ip());
+                self.guest = None;
+                if self
+                    .shared
+                    .sessions()
+                    .get(session)
+                    .is_some_and(|session| !session.is_anonymous)
+                {
+                    self.failures.forgive(self.peer.ip());
+                }
                 ops::session::logged_in(&self.shared, session, replaced.as_deref(), self.peer);
             }
             Own::LoggedOff(session) => {
-                // The reply is signed with the key that is about to be forgotten.
+                // What waits is answered first, with the key that is about to be forgotten.
+                ops::session::ended(&self.shared, &session);
+                self.read_mail()?;
+                self.answer_parked(session.id)?;
                 let reply = std::mem::replace(frame, ReplyFrame::new(Vec::new(), compound.sealed.is_some()));
                 self.push(reply, compound.sealed)?;
-                ops::session::ended(&self.shared, &session);
                 self.protocol.forget(session.id);
-                self.drop_parked(session.id);
             }
             Own::LoginFailed(status, ended) => {
                 Counters::add(&self.shared.counters.logins_failed, 1);
@@ -331,8 +425,7 @@ impl Serving {
                     target: None,
                     status,
                 });
-                // Whoever guesses passwords waits, on a thread of its own.
-                std::thread::sleep(self.failures.failed(self.peer.ip()));
+                self.failures.failed(self.peer.ip());
                 if let Some(session) = ended {
                     ops::session::ended(&self.shared, &session);
                     self.protocol.forget(session.id);
@@ -356,105 +449,6 @@ impl Serving {
         frame.push_error(&header, request.signer);
     }
 
-    /// Executes a request that is not the connection's own; `again`: the number of one that has waited.
-    #[allow(clippy::too_many_arguments, reason = "a request and where it stands")]
-    fn execute(
-        &mut self,
-        mut request: Request,
-        tree: Option<ropeway_smb_proto::server::Tree>,
-        message: &[u8],
-        rest: &[u8],
-        compound: &mut Compound,
-        frame: &mut ReplyFrame,
-        again: Option<u64>,
-    ) -> Result<bool, Ended> {
-        let number = again.unwrap_or_else(|| {
-            self.number_last += 1;
-            self.number_last
-        });
-        let waiter = WaiterId {
-            connection: self.protocol.id(),
-            request: number,
-        };
-        let may_offload = rest.is_empty() && compound.count() == 1;
-        let mut context = Context {
-            shared: &self.shared,
-            protocol: &mut self.protocol,
-            peer: self.peer,
-            local: self.local,
-            request: &request,
-            tree: tree.as_ref(),
-            message,
-            compound,
-            frame,
-            waiter,
-            may_offload,
-            may_offload_write: may_offload && self.big_frame,
-            again: again.is_some(),
-            ticket: None,
-        };
-        let outcome = ops::execute(&mut context);
-        let ticket = context.ticket.take();
-        if ticket.is_some() || again.is_some() {
-            let mut hub = self.shared.hub();
-            if let Some(ticket) = ticket {
-                hub.end_request(ticket);
-            }
-            if !matches!(outcome, Ok(Done::Wait)) {
-                hub.forget(waiter);
-            }
-        }
-        match outcome {
-            Ok(Done::Replied) => {}
-            Ok(Done::Wait) => {
-                if request.async_id.is_none() {
-                    let before =
-                        std::mem::replace(frame, ReplyFrame::new(Vec::new(), compound.sealed.is_some()));
-                    self.push(before, compound.sealed)?;
-                    let header = self.protocol.interim(&mut request);
-                    frame.push_error(&header, request.signer);
-                }
-                let parked = Parked {
-                    session: request.session,
-                    request,
-                    message: message.to_vec(),
-                    rest: rest.to_vec(),
-                    compound: compound.clone(),
-                };
-                self.parked.insert(number, parked);
-                self.shared.deliver();
-                return Ok(false);
-            }
-            Ok(Done::Job(header, job)) => {
-                let header = header.unwrap_or_else(|| self.protocol.reply(&request, NtStatus::SUCCESS));
-                let reply = self.frame(compound.sealed);
-                self.jobs.insert(number, compound.sealed);
-                let mailbox = Arc::clone(&self.mailbox);
-                let signer = request.signer;
-                self.shared.pool.run(Box::new(move || {
-                    mailbox.send(Message::Done(number, job(reply, header, signer), None));
-                }));
-                return Ok(true);
-            }
-            Ok(Done::Write(job)) => {
-                let header = self.protocol.reply(&request, NtStatus::SUCCESS);
-                let reply = self.frame(compound.sealed);
-                self.jobs.insert(number, compound.sealed);
-                let signer = request.signer;
-                self.write = Some(BigWrite {
-                    number,
-                    start: 0,
-                    job: Box::new(move |message| job(message, reply, header, signer)),
-                });
-                return Ok(true);
-            }
-            Ok(Done::Hangup(fault)) => return Err(Hangup(fault).into()),
-            Err(status) => self.refuse(status, &request, compound, frame),
-        }
-        self.shared.deliver();
-        Ok(true)
-    }
-
     fn read_mail(&mut self) -> Result<(), Ended> {
         while let Some(message) = self.mailbox.take() {
             match message {
@@ -462,78 +456,20 @@ impl Serving {
                 Message::Notify(number, status, changes) => self.notify(number, status, &changes)?,
                 Message::Break(session, notification) => self.send_break(session, &notification)?,
                 Message::Done(number, frame, buffer) => {
-                    let sealed = self.jobs.remove(&number).flatten();
+                    let sealed = self.jobs.remove(&number).and_then(|(sealed, _)| sealed);
                     self.push(frame, sealed)?;
                     if let Some(buffer) = buffer {
                         self.input.recycle(buffer);
                     }
                 }
                 Message::Ended(session) => {
-                    self.protocol.forget(session);
-                    self.drop_parked(session);
+                    self.answer_parked(session)?;
+                    if !self.shared.has_session(session) {
+                        self.protocol.forget(session);
+                    }
                 }
                 Message::Stop => self.stopped = true,
             }
-        }
-        Ok(())
-    }
-
-    /// Executes a request again that waited.
-    fn wake(&mut self, number: u64) -> Result<(), Ended> {
-        let Some(mut parked) = self.parked.remove(&number) else {
-            return Ok(());
-        };
-        let mut frame = self.frame(parked.compound.sealed);
-        let tree = {
-            let sessions = self.shared.sessions();
-            let session = sessions.get(parked.request.session);
-            session.and_then(|session| session.tree(parked.request.tree).cloned())
-        };
-        let goes_on = if tree.is_none() {
-            let status = NtStatus::NETWORK_NAME_DELETED;
-            self.refuse(status, &parked.request, &mut parked.compound, &mut frame);
-            true
-        } else {
-            self.execute(
-                parked.request,
-                tree,
-                &parked.message,
-                &parked.rest,
-                &mut parked.compound,
-                &mut frame,
-                Some(number),
-            )?
-        };
-        let sealed = parked.compound.sealed;
-        self.push(frame, sealed)?;
-        if goes_on && !parked.rest.is_empty() {
-            self.run_chain(&parked.rest, parked.compound)?;
-        }
-        Ok(())
-    }
-
-    fn notify(
-        &mut self,
-        number: u64,
-        status: NtStatus,
-        changes: &[FileNotifyInformation],
-    ) -> Result<(), Ended> {
-        let Some(mut parked) = self.parked.remove(&number) else {
-            return Ok(());
-        };
-        let mut frame = self.frame(parked.compound.sealed);
-        parked.compound.status = status;
-        ops::notify::answer(
-            &mut self.protocol,
-            &parked.request,
-            &parked.message,
-            status,
-            changes,
-            &mut frame,
-        );
-        self.push(frame, parked.compound.sealed)?;
-        if !parked.rest.is_empty() {
-            self.run_chain(&parked.rest, parked.compound)?;
         }
         Ok(())
     }
@@ -548,82 +484,5 @@ impl Serving {
         let mut frame = self.frame(sealed);
         frame.push(&header, None, |w| notification.encode(w));
         self.push(frame, sealed)
-    }
-
-    /// [MS-SMB2] 3.3.5.16.
-    fn cancel(&mut self, cancel: Cancel) -> Result<(), Ended> {
-        let found = self.parked.iter().find(|(_, parked)| match cancel {
-            Cancel::Async(id) => parked.request.async_id == Some(id),
-            Cancel::Sync(id) => parked.request.header.message_id == id,
-        });
-        let Some(number) = found.map(|(number, _)| *number) else {
-            return Ok(());
-        };
-        let Some(mut parked) = self.parked.remove(&number) else {
-            return Ok(());
-        };
-        self.shared.hub().forget(WaiterId {
-            connection: self.protocol.id(),
-            request: number,
-        });
-        let mut frame = self.frame(parked.compound.sealed);
-        self.refuse(
-            NtStatus::CANCELLED,
-            &parked.request,
-            &mut parked.compound,
-            &mut frame,
-        );
-        self.push(frame, parked.compound.sealed)?;
-        if !parked.rest.is_empty() {
-            self.run_chain(&parked.rest, parked.compound)?;
-        }
-        Ok(())
-    }
-
-    /// Requests of a session that has ended are not answered any more.
-    fn drop_parked(&mut self, session: SessionId) {
-        let connection = self.protocol.id();
-        let mut hub = self.shared.hub();
-        self.parked.retain(|number, parked| {
-            let keeps = parked.session != session;
-            if !keeps {
-                hub.forget(WaiterId {
-                    connection,
-                    request: *number,
-                });
-            }
-            keeps
-        });
-    }
-}
-
-impl Drop for Serving {
-    fn drop(&mut self) {
-        let connection = self.protocol.id();
-        let mut hub = self.shared.hub();
-        for number in self.parked.keys() {
-            hub.forget(WaiterId {
-                connection,
-                request: *number,
-            });
-        }
-    }
-}
-
-/// Why serving ended.
-enum Ended {
-    Lost(std::io::Error),
-    Hangup(Hangup),
-}
-
-impl From<std::io::Error> for Ended {
-    fn from(error: std::io::Error) -> Self {
-        Self::Lost(error)
-    }
-}
-
-impl From<Hangup> for Ended {
-    fn from(fault: Hangup) -> Self {
-        Self::Hangup(fault)
     }
 }

@@ -240,7 +240,7 @@ const FROZEN_MODIFIED: u8 = 2;
 
 /// Times, then attributes, in one change.
 ///
-/// The time of change cannot be set on a Linux file system; that of creation changes by nothing else, so freezing them
+/// The time of change is told as it was set until the next change; that of creation changes by nothing else, so freezing them
 /// does nothing.
 fn set_basic(open: &Open, basic: &FileBasicInformation) -> Result<(), NtStatus> {
     let stat = stored(open.node.stat())?;
@@ -248,6 +248,7 @@ fn set_basic(open: &Open, basic: &FileBasicInformation) -> Result<(), NtStatus> 
         created: set_time(basic.creation_time),
         accessed: set_time(basic.last_access_time),
         modified: set_time(basic.last_write_time),
+        changed: set_time(basic.change_time),
         dos_attributes: (!basic.attributes.is_empty())
             .then(|| attributes::changed(&stat, basic.attributes))
             .filter(|kept| stat.dos_attributes != Some(*kept)),

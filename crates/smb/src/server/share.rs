@@ -22,6 +22,8 @@ pub struct Share {
     pub read_only: bool,
     /// Only sealed requests are served.
     pub encrypt: bool,
+    /// Sessions without a user are let in, where the server has any.
+    pub anonymous: bool,
     /// Names that begin with a dot are hidden, unless their attributes were set.
     pub hide_dot_files: bool,
 }
@@ -35,6 +37,7 @@ impl Share {
             store,
             read_only: false,
             encrypt: false,
+            anonymous: false,
             hide_dot_files: true,
         }
     }

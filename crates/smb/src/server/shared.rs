@@ -101,6 +101,10 @@ impl Shared {
         lock(&self.sessions)
     }
 
+    pub(super) fn has_session(&self, id: SessionId) -> bool {
+        self.sessions().get(id).is_some()
+    }
+
     pub(super) fn hub(&self) -> MutexGuard<'_, Hub> {
         lock(&self.hub)
     }

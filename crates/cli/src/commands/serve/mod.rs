@@ -1,138 +1,148 @@
 //! `ropeway serve`.
+//!
+//! ```text
+//! settings   flags → ServerOptions, limits of the system
+//! shares     [NAME=]DIR[:ro][:encrypt] → folders, kept open over reloads
+//! accounts ─ users (the file), phrase (a random one), user (serve user add|rm|list)
+//! audit      JSON Lines, by a thread of its own
+//! http ───── metrics
+//! announce   multicast DNS
+//! signals    SIGTERM and SIGINT stop, a second one ends, SIGHUP reloads
+//! ```
 
-use std::path::{Path, PathBuf};
+mod accounts;
+mod announce;
+mod audit;
+mod http;
+mod metrics;
+mod phrase;
+mod settings;
+mod shares;
+mod signals;
+mod user;
+mod users;
+mod voice;
+
+use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
-use ropeway_local::{LocalStore, StoreOptions};
-use ropeway_smb::server::{Server, ServerHandle, ServerOptions, Share};
-use ropeway_smb::{Encryption, Password, Signing};
-use ropeway_smb_proto::auth::ntlm::nt_hash;
-use ropeway_smb_proto::secret::NtHash;
-use ropeway_smb_proto::server::{Accounts, Sealing};
-use ropeway_smb_proto::upcase;
-use ropeway_smb_proto::wire::Text;
-use tokio::signal::unix::{SignalKind, signal};
+use ropeway_smb::server::{Server, ServerOptions};
 
-use crate::args::ServeArgs;
+use self::accounts::Accounts;
+use self::announce::Announcer;
+use self::audit::Audit;
+use self::metrics::Metrics;
+use self::shares::Folders;
+use self::signals::Reload;
+use self::voice::Voice;
+use crate::args::{ServeArgs, ServeCommand};
+use crate::boot;
 use crate::failure::{Failure, code};
 
 /// Runs the command; gives its exit code.
 ///
 /// # Errors
-/// A folder cannot be shared, the address cannot be had.
+/// A folder cannot be shared, an address cannot be had, or what was written cannot be made durable.
 pub(crate) fn run(args: &ServeArgs) -> Result<u8, Failure> {
-    let shares = args
-        .shares
-        .iter()
-        .map(|share| open_share(share, args.read_only))
-        .collect::<Result<Vec<_>, _>>()?;
-    let (user, password, is_new) = account(args)?;
-    let mut options = ServerOptions::new(&host_name(), accounts(&user, &password));
-    options.config.signing_required = args.sign == Signing::Required;
-    options.config.sealing = match args.encrypt {
-        Encryption::Off => Sealing::Off,
-        Encryption::Desired => Sealing::Offered,
-        Encryption::Required => Sealing::Required,
-    };
-    let names: Vec<String> = shares.iter().map(|share| share.name.clone()).collect();
-    options.shares = shares;
-    let cannot = |error: &std::io::Error| {
-        Failure::new(code::NETWORK, format!("cannot serve on {}: {error}", args.listen))
-    };
-    let server = Server::bind(args.listen, options).map_err(|error| cannot(&error))?;
-    let address = server.local_addr().map_err(|error| cannot(&error))?;
-    for name in names {
-        crate::ui::messages::print(&format!("smb://{user}@{address}/{name}\n"));
+    if let Some(ServeCommand::User(user)) = &args.command {
+        return user::run(&user.command, args.login.users.as_ref());
     }
-    if is_new {
-        crate::ui::messages::print(&format!("pass phrase: {}\n", password.expose()));
-    }
-    stop_on_signals(server.handle())?;
-    server.run().map_err(|error| cannot(&error))?;
-    crate::ui::messages::print("stopped; everything written is durable\n");
-    Ok(0)
-}
-
-/// `NAME=DIR`, or `DIR` by its own name.
-fn open_share(text: &str, read_only: bool) -> Result<Share, Failure> {
-    let (name, folder) = match text.split_once('=') {
-        Some((name, folder)) if !name.is_empty() && !name.contains('/') => {
-            (name.to_owned(), PathBuf::from(folder))
+    boot::start_warnings();
+    let voice = Arc::new(Voice::new(args.watch.json));
+    let wanted = shares::wanted(args)?;
+    settings::check_shares(args, &wanted)?;
+    let (accounts, told) = Accounts::load(&args.login)?;
+    let mut options = settings::options(args, accounts.lookup())?;
+    let mut folders = Folders::new(settings::descriptors(options.connections_max));
+    options.shares = folders.set(wanted)?;
+    let name = options.name.clone();
+    let writer = match &args.watch.audit {
+        Some(path) => {
+            let (audit, writer) = Audit::start(path)?;
+            options.audit = Some(Arc::new(audit));
+            Some(Arc::new(writer))
         }
-        _ => {
-            let folder = PathBuf::from(text);
-            let whole = folder.canonicalize().unwrap_or_else(|_| folder.clone());
-            let name = whole
-                .file_name()
-                .map_or_else(|| "root".to_owned(), |name| name.to_string_lossy().into_owned());
-            (name, folder)
-        }
+        None => None,
     };
-    let store = open_store(&folder)?;
-    let mut share = Share::new(&name, Arc::new(store));
-    share.read_only = read_only;
-    Ok(share)
-}
-
-fn open_store(folder: &Path) -> Result<LocalStore, Failure> {
-    LocalStore::open(folder, &StoreOptions::default()).map_err(|error| {
+    let server = bind(args, options)?;
+    let addresses = server.local_addrs().to_vec();
+    let http = match args.watch.http {
+        Some(address) => Some(http::start(address, Metrics::new(server.handle()))?),
+        None => None,
+    };
+    let announcer = announcer(args, &name, &addresses, &voice);
+    let shown: Vec<_> = folders.now().cloned().collect();
+    let shown: Vec<_> = shown.iter().collect();
+    // Caught before anybody is told that it listens.
+    let reload = Reload {
+        server: server.handle(),
+        args: args.clone(),
+        accounts,
+        folders,
+        audit: writer.clone(),
+        voice: Arc::clone(&voice),
+    };
+    signals::catch(reload)?;
+    voice.listening(args, &name, &addresses, &shown, &told, http);
+    drop(told);
+    let result = server.run();
+    if let Some(announcer) = announcer {
+        announcer.stop();
+    }
+    if let Some(writer) = writer {
+        writer.finish();
+    }
+    result.map_err(|error| {
         Failure::new(
-            code::SOURCE,
-            format!("cannot share {}: {error}", folder.display()),
+            code::TARGET,
+            format!("not everything that was written is durable: {error}"),
         )
+        .hint("look at the disks; what clients flushed before is there")
+    })?;
+    voice.stopped();
+    Ok(code::DONE)
+}
+
+fn bind(args: &ServeArgs, options: ServerOptions) -> Result<Server, Failure> {
+    Server::bind_all(&args.listen, options).map_err(|(address, error)| {
+        let failure = |what: &str, code| Failure::new(code, format!("cannot listen on {address}: {what}"));
+        match error.kind() {
+            io::ErrorKind::AddrInUse => failure("another program does", code::NETWORK).hint(format!(
+                "choose another port with --listen; `ss -ltnp 'sport = :{}'` names it",
+                address.port()
+            )),
+            io::ErrorKind::PermissionDenied => failure(
+                "only privileged programs may, below port 1024",
+                code::PERMISSION,
+            )
+            .hint(
+                "use packaging/ropeway-serve.service, or give the capability: setcap cap_net_bind_service=ep \
+                     $(command -v ropeway); or choose a higher port",
+            ),
+            io::ErrorKind::AddrNotAvailable => {
+                failure("it is no address of this machine", code::NETWORK).hint("`ip address` lists them")
+            }
+            _ => failure(&error.to_string(), code::NETWORK).hint("choose another address with --listen"),
+        }
     })
 }
 
-/// The user, its password, and whether it was made just now.
-fn account(args: &ServeArgs) -> Result<(String, Password, bool), Failure> {
-    let user = args.user.clone().unwrap_or_else(|| "ropeway".to_owned());
-    if let Some(file) = &args.password_file {
-        let text = std::fs::read_to_string(file).map_err(|error| {
-            Failure::new(
-                code::USAGE,
-                format!("cannot read the password file {}: {error}", file.display()),
-            )
-        })?;
-        let line = text.lines().next().unwrap_or_default();
-        return Ok((user, Password::from(line), false));
+fn announcer(
+    args: &ServeArgs,
+    name: &str,
+    addresses: &[SocketAddr],
+    voice: &Arc<Voice>,
+) -> Option<Announcer> {
+    if !args.watch.announce {
+        return None;
     }
-    if let Ok(password) = std::env::var("ROPEWAY_PASSWORD") {
-        return Ok((user, Password::new(password), false));
+    match Announcer::start(name, addresses) {
+        Ok(announcer) => Some(announcer),
+        // The shares are served all the same.
+        Err(why) => {
+            voice.warn(&format!("not announced: {why}"));
+            None
+        }
     }
-    let mut bytes = [0_u8; 16];
-    _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
-    let phrase: Vec<String> = bytes
-        .chunks(4)
-        .map(|part| part.iter().map(|byte| format!("{byte:02x}")).collect())
-        .collect();
-    Ok((user, Password::new(phrase.join("-")), true))
-}
-
-fn accounts(user: &str, password: &Password) -> Accounts {
-    let user = Text::from(user);
-    let hash = *nt_hash(password).expose();
-    Arc::new(move |name: &Text, _domain: &Text| upcase::equal(name, &user).then(|| NtHash::from_bytes(hash)))
-}
-
-fn host_name() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
-}
-
-fn stop_on_signals(handle: ServerHandle) -> Result<(), Failure> {
-    let runtime = crate::job::runtime()?;
-    std::thread::spawn(move || {
-        runtime.block_on(async {
-            let (Ok(mut interrupt), Ok(mut terminate)) =
-                (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
-            else {
-                return;
-            };
-            tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
-            }
-            handle.stop();
-        });
-    });
-    Ok(())
 }

@@ -50,8 +50,7 @@ enum State {
 const CAPABLE: NegotiateFlags = NegotiateFlags::UNICODE
     .union(NegotiateFlags::REQUEST_TARGET)
     .union(NegotiateFlags::SIGN)
-    // SMB seals by itself; smbclient takes a challenge without it for an attack ([MS-NLMP] 2.2.2.5: what a client asks
-    // for is returned).
+    // Nothing is sealed by NTLM here; but a client that encrypts with SMB insists (smbclient), and Windows agrees.
     .union(NegotiateFlags::SEAL)
     .union(NegotiateFlags::NTLM)
     .union(NegotiateFlags::ALWAYS_SIGN)
@@ -91,7 +90,11 @@ impl NtlmServer {
             return Err(AuthError::OutOfOrder("NTLM NEGOTIATE"));
         };
         let flags = Negotiate::decode(negotiate)?.flags;
-        check_flags(flags)?;
+        // Who comes without a name may do so without what protects passwords and messages (smbclient); whoever names a
+        // user is asked for it in AUTHENTICATE.
+        if !self.anonymous_allowed {
+            check_flags(flags)?;
+        }
         let mut pairs = AvPairs::default();
         pairs.set_text(AvId::NB_DOMAIN_NAME, &self.names.netbios_domain);
         pairs.set_text(AvId::NB_COMPUTER_NAME, &self.names.netbios_computer);
@@ -125,7 +128,9 @@ impl NtlmServer {
             return Err(AuthError::OutOfOrder("NTLM AUTHENTICATE"));
         };
         let decoded = Authenticate::decode(message)?;
-        check_flags(decoded.flags)?;
+        if !(self.anonymous_allowed && is_anonymous(&decoded)) {
+            check_flags(decoded.flags)?;
+        }
         let (identity, base_key, with_mic) = self.verify(&decoded)?;
 
         let key_exchange = decoded.flags.contains(NegotiateFlags::KEY_EXCHANGE);
@@ -148,7 +153,7 @@ impl NtlmServer {
     /// Checks the proof: identity, session base key, and whether there must be a MIC. The same is computed for a user that
     /// does not exist, so that time does not tell.
     fn verify(&mut self, message: &Authenticate<'_>) -> Result<(Identity, Key16, bool)> {
-        if message.user.is_empty() && message.nt_response.is_empty() && message.lm_response.len() <= 1 {
+        if is_anonymous(message) {
             return if self.anonymous_allowed {
                 Ok((Identity::Anonymous, Key16::default(), false))
             } else {
@@ -193,6 +198,11 @@ impl NtlmServer {
         };
         Ok((identity, base_key, with_mic))
     }
+}
+
+/// [MS-NLMP] 3.2.5.1.2: no user, no proof.
+fn is_anonymous(message: &Authenticate<'_>) -> bool {
+    message.user.is_empty() && message.nt_response.is_empty() && message.lm_response.len() <= 1
 }
 
 impl Mechanism for NtlmServer {

@@ -115,7 +115,8 @@ impl<'a> Context<'a> {
     /// The file or pipe that a request names; it becomes the compound's.
     pub(in crate::server) fn handle(&mut self, named: FileId) -> Result<Handle, NtStatus> {
         let id = self.compound.file(named);
-        if named == FileId::RELATED && self.compound.file.is_none() && self.compound.status.is_error() {
+        let fails = self.request.related && self.compound.file.is_none() && self.compound.status.is_error();
+        if named == FileId::RELATED && fails {
             return Err(self.compound.status);
         }
         let (session, tree) = (self.session().0, self.request.tree.0);

@@ -1,5 +1,6 @@
 //! IOCTL ([MS-SMB2] 3.3.5.15), and pipes' READ and WRITE.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use ropeway_smb_proto::server::hub::{OpenId, Touch};
@@ -93,6 +94,10 @@ fn control(
         Some(handle) if handle.belongs_to(session, tree) => handle.file().cloned(),
         _ => None,
     };
+    let of_session = |id: u64| {
+        let open = shared.handle(id)?.file().cloned()?;
+        (open.session.load(Ordering::Relaxed) == session).then_some(open)
+    };
     let changes = matches!(
         request.ctl_code,
         CtlCode::SRV_COPYCHUNK
@@ -110,7 +115,8 @@ fn control(
     let outcome = match request.ctl_code {
         CtlCode::SRV_COPYCHUNK | CtlCode::SRV_COPYCHUNK_WRITE => {
             let view = CopyView {
-                source: &|key| own(fsctl::resume_id(key)),
+                // The source may be in another tree of the session ([MS-SMB2] 3.3.5.15.6).
+                source: &|key| of_session(fsctl::resume_id(key)),
                 locked: &locked,
                 apple: false,
             };

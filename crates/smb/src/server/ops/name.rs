@@ -89,7 +89,10 @@ fn stream_name(name: Option<&[u16]>, kind: Option<&[u16]>) -> Result<Option<Name
 /// One component as the disk has it.
 pub(in crate::server) fn component_name(units: &[u16]) -> Result<Name, NtStatus> {
     let dots = units.iter().all(|unit| *unit == u16::from(b'.'));
-    if units.is_empty() || (dots && units.len() <= 2) {
+    if dots && units.len() == 2 {
+        return Err(NtStatus::OBJECT_PATH_SYNTAX_BAD);
+    }
+    if units.is_empty() || (dots && units.len() == 1) {
         return Err(NtStatus::OBJECT_NAME_INVALID);
     }
     let forbidden = |unit: &u16| *unit < 0x20 || b"\"*/:<>?|".iter().any(|byte| u16::from(*byte) == *unit);
@@ -147,9 +150,10 @@ mod tests {
 
     #[test]
     fn what_is_no_name_is_refused() {
-        for name in [
-            "..",
-            "a\\..\\b",
+        for name in ["..", "a\\..\\b"] {
+            assert_eq!(target(name), Err(NtStatus::OBJECT_PATH_SYNTAX_BAD), "{name}");
+        }
+        let invalid = [
             "a\\\\b",
             ".",
             "a*",
@@ -160,7 +164,8 @@ mod tests {
             "a|",
             "a:b:c:d",
             ":",
-        ] {
+        ];
+        for name in invalid {
             assert_eq!(target(name), Err(NtStatus::OBJECT_NAME_INVALID), "{name}");
         }
         assert_eq!(target("\\a"), Err(NtStatus::INVALID_PARAMETER));

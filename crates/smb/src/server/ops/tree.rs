@@ -33,10 +33,13 @@ pub(super) fn connect(context: &mut Context<'_>) -> Outcome {
             ipc(),
         )
     } else {
-        if token.is_anonymous {
+        let found = context.shared.find_share(&name);
+        // Nobody is not told what there is, either.
+        let is_open = found.as_ref().is_some_and(|(_, share)| share.anonymous);
+        if token.is_anonymous && !is_open {
             return Err(NtStatus::ACCESS_DENIED);
         }
-        let Some((index, share)) = context.shared.find_share(&name) else {
+        let Some((index, share)) = found else {
             context.record("connect", Some(&name), None, None, NtStatus::BAD_NETWORK_NAME);
             return Err(NtStatus::BAD_NETWORK_NAME);
         };

@@ -131,8 +131,8 @@ fn modes_stand_for_lists() {
         allow("S-1-5-18", AccessMask::FILE_ALL),
     ];
     assert_eq!(dacl.aces, expected, "nothing for everyone");
-    assert_eq!(descriptor.owner, Some(owner_sid(1000)));
-    assert_eq!(descriptor.group, Some(group_sid(100)));
+    assert_eq!(descriptor.owner, Some(posix::owner_sid(1000)));
+    assert_eq!(descriptor.group, Some(posix::group_sid(100)));
     assert_eq!(maximal(&descriptor), AccessMask::FILE_ALL);
 }
 

@@ -7,10 +7,11 @@
 mod node;
 mod state;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ropeway_smb_proto::wire::create::{AccessMask, CreateOptions};
+use ropeway_smb_proto::server::hub::FileKey;
+use ropeway_smb_proto::wire::create::{AccessMask, CreateAction, CreateOptions};
 use ropeway_smb_proto::wire::security::Sid;
 use ropeway_vfs::store::{Access, NewNode, NodeOpen, NodeStat, Opened, Store, StoreFeatures};
 use ropeway_vfs::{Error, ErrorKind, FileId, Kind, Op, Owner, RelPath, Result, Space, Timestamp};
@@ -75,6 +76,8 @@ pub(crate) fn share() -> Arc<Share> {
         store: Arc::new(MemoryStore::default()),
         read_only: false,
         encrypt: false,
+        anonymous: false,
+        hide_dot_files: true,
     })
 }
 
@@ -83,6 +86,7 @@ pub(crate) fn token() -> Token {
     let sid = |text: &str| text.parse::<Sid>().expect("a SID");
     Token {
         name: "user".into(),
+        is_anonymous: false,
         user: sid("S-1-22-1-1000"),
         group: sid("S-1-22-2-100"),
         groups: vec![sid("S-1-1-0"), sid("S-1-5-11"), sid("S-1-5-2")],
@@ -125,6 +129,14 @@ fn opened(share: &Arc<Share>, name: &str, access: AccessMask, create: Option<boo
     };
     let Opened { node, stat, .. } = share.store.open(&path, &how).expect("it opens");
     Open {
+        session: AtomicU64::new(0),
+        tree: AtomicU32::new(0),
+        file: FileKey {
+            share_volume: stat.id.volume,
+            index: stat.id.index,
+            stream: None,
+        },
+        base: None,
         id: NEXT.fetch_add(1, Ordering::Relaxed),
         share: Arc::clone(share),
         node,
@@ -132,6 +144,7 @@ fn opened(share: &Arc<Share>, name: &str, access: AccessMask, create: Option<boo
         directory: stat.kind == Kind::Directory,
         access,
         options: CreateOptions::default(),
+        action: CreateAction::OPENED,
         path: Mutex::new(path),
         position: AtomicU64::new(0),
         scan: Mutex::new(None),

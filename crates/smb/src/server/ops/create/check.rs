@@ -41,7 +41,8 @@ impl Wish {
         if !all.contains(request.share_access) {
             return Err(NtStatus::INVALID_PARAMETER);
         }
-        if !RIGHTS.contains(request.desired_access) || request.desired_access.is_empty() {
+        let alone = request.desired_access == AccessMask::SYNCHRONIZE;
+        if !RIGHTS.contains(request.desired_access) || request.desired_access.is_empty() || alone {
             return Err(NtStatus::ACCESS_DENIED);
         }
         let valid = FileAttributes(0x0000_7FB7) | FileAttributes::DIRECTORY;

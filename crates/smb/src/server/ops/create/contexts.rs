@@ -1,7 +1,9 @@
 //! Create contexts: what a CREATE asks for beside the file ([MS-SMB2] 3.3.5.9.1 on).
 
 use ropeway_smb_proto::server::Connection;
-use ropeway_smb_proto::server::hub::{DurableGrant, DurableWish, Granted, GrantedLease, LeaseRequest};
+use ropeway_smb_proto::server::hub::{
+    DurableGrant, DurableWish, FileKey, Granted, GrantedLease, LeaseRequest,
+};
 use ropeway_smb_proto::wire::create::{AccessMask, CreateRequest, OplockLevel};
 use ropeway_smb_proto::wire::create_context::{
     AppleServerQuery, DurableReconnect, DurableReconnectV2, Lease, LeaseV2, MaximalAccess, OnDiskId,
@@ -107,6 +109,12 @@ impl<'a> Asked<'a> {
         self.durable
     }
 
+    /// The lease that a durable handle is claimed back with, whatever the oplock level says.
+    pub(super) fn kept_lease(&self) -> Option<LeaseRequest> {
+        let v2 = self.lease_v2.as_ref().map(LeaseRequest::from);
+        v2.or_else(|| self.lease.as_ref().map(LeaseRequest::from))
+    }
+
     /// The lease, if the oplock level says that one is wanted and the connection has them.
     pub(super) fn lease(
         &self,
@@ -129,6 +137,18 @@ impl<'a> Asked<'a> {
             (None, Some(lease)) => Some(LeaseRequest::from(lease)),
             _ => None,
         }
+    }
+
+    /// A lease key stands for one file ([MS-SMB2] 3.3.5.9.8), also where no lease is granted.
+    pub(super) fn clashes(&self, context: &Context<'_>, file: &FileKey) -> bool {
+        let key = self.lease_v2.map(|lease| lease.lease.lease_key);
+        let key = key.or(self.lease.map(|lease| lease.lease_key));
+        key.is_some_and(|key| {
+            context
+                .shared
+                .hub()
+                .is_leased_elsewhere(context.client(), key, file)
+        })
     }
 
     /// The descriptor that the new file is to have.

@@ -326,12 +326,11 @@ fn grant(
 ) -> Result<Found, NtStatus> {
     let kept = attributes::of(&found.stat, false);
     let is_file = found.stat.kind != Kind::Directory;
-    if kept.contains(FileAttributes::READONLY) {
-        if request.options.contains(CreateOptions::DELETE_ON_CLOSE) {
-            return Err(NtStatus::CANNOT_DELETE);
-        }
+    let deletes = request.options.contains(CreateOptions::DELETE_ON_CLOSE);
+    if deletes && kept.contains(FileAttributes::READONLY) {
+        return Err(NtStatus::CANNOT_DELETE);
     }
-    if request.options.contains(CreateOptions::DELETE_ON_CLOSE) && !is_file && found.stream.is_none() {
+    if deletes && !is_file && found.stream.is_none() {
         let mut entries = found.node.entries().map_err(|error| status::of(&error))?;
         if entries.next().map_err(|error| status::of(&error))?.is_some() {
             return Err(NtStatus::DIRECTORY_NOT_EMPTY);

@@ -16,12 +16,14 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex};
 
 use ropeway_smb_proto::server::hub::{FileKey, Granted, OpenOutcome, OpenRequest};
-use ropeway_smb_proto::wire::NtStatus;
 use ropeway_smb_proto::wire::create::{
     AccessMask, CreateAction, CreateDisposition, CreateOptions, CreateRequest, CreateResponse,
     CreateResponseFlags,
 };
+use ropeway_smb_proto::wire::create_context::RequestContext;
+use ropeway_smb_proto::wire::header::HEADER_LEN;
 use ropeway_smb_proto::wire::{FileAttributes, change_notify::Action};
+use ropeway_smb_proto::wire::{NtStatus, Reader};
 use ropeway_vfs::store::NodeStat;
 use ropeway_vfs::{Kind, Name};
 
@@ -37,7 +39,26 @@ use crate::server::shared::Shared;
 use crate::server::{attributes, eas, status};
 
 pub(super) fn create(context: &mut Context<'_>) -> Outcome {
-    let request = context.decode(CreateRequest::decode)?;
+    let patched;
+    let request = match context.decode(CreateRequest::decode) {
+        Ok(request) => request,
+        Err(status) => {
+            // Of a request that claims a durable handle back nothing counts but that ([MS-SMB2] 3.3.5.9.7).
+            patched = reconnect::made_readable(context.message).ok_or(status)?;
+            let mut body = Reader::at(&patched, HEADER_LEN, "SMB2 CREATE Request");
+            let request = CreateRequest::decode(&mut body).map_err(|_| status)?;
+            let claims = |one: &RequestContext<'_>| {
+                matches!(
+                    one,
+                    RequestContext::DurableReconnect(_) | RequestContext::DurableReconnectV2(_)
+                )
+            };
+            if !request.contexts.iter().any(claims) {
+                return Err(status);
+            }
+            request
+        }
+    };
     if context.tree.is_some_and(|tree| tree.share == tree::IPC) {
         return pipe::open(context, &request);
     }
@@ -73,6 +94,9 @@ fn open(
     let overwrites = !found.created && wish.overwrites();
     let file = key_of(&found.stat, found.stream.as_ref());
     let path = name::to_wire(&found.path);
+    if asked.clashes(context, &file) {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
     let hub_request = OpenRequest {
         file: file.clone(),
         path,
@@ -110,7 +134,7 @@ fn open(
     if granted.replayed
         && let Some(Handle::File(open)) = context.shared.handle(granted.open.get())
     {
-        return reply(context, &open, &granted, asked, CreateAction::OPENED, None);
+        return reply(context, &open, &granted, asked, open.action, None);
     }
     finish(
         context, request, asked, wish, found, file, share, granted, overwrites,
@@ -156,6 +180,7 @@ fn finish(
         stream: found.stream,
         access: found.access,
         options: request.options,
+        action,
         path: Mutex::new(found.path),
         position: AtomicU64::new(0),
         scan: Mutex::new(None),

@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 
 use ropeway_smb_proto::server::hub::ReconnectRequest;
 use ropeway_smb_proto::wire::NtStatus;
-use ropeway_smb_proto::wire::create::{CreateAction, CreateRequest};
+use ropeway_smb_proto::wire::create::{CreateAction, CreateDisposition, CreateRequest, OplockLevel};
+use ropeway_smb_proto::wire::header::HEADER_LEN;
 
 use super::super::context::{Context, Outcome};
 use super::super::name;
@@ -13,6 +14,20 @@ use super::contexts::Asked;
 use super::reply;
 use crate::server::open::Handle;
 use crate::server::share::Share;
+
+/// The message with values that a decoder takes: CreateDisposition and RequestedOplockLevel ([MS-SMB2] 2.2.13).
+pub(super) fn made_readable(message: &[u8]) -> Option<Vec<u8>> {
+    const OPLOCK_LEVEL: usize = HEADER_LEN + 3;
+    const DISPOSITION: usize = HEADER_LEN + 36;
+    let mut message = message.to_vec();
+    let level = message.get_mut(OPLOCK_LEVEL)?;
+    if OplockLevel::from_wire(*level).is_none() {
+        *level = OplockLevel::None.to_wire();
+    }
+    let disposition = message.get_mut(DISPOSITION..DISPOSITION + 4)?;
+    disposition.copy_from_slice(&CreateDisposition::Open.to_wire().to_le_bytes());
+    Some(message)
+}
 
 pub(super) fn reconnect(
     context: &mut Context<'_>,
@@ -38,7 +53,7 @@ pub(super) fn reconnect(
         hub.reconnect(&ReconnectRequest {
             file_id,
             create_guid,
-            lease: asked.lease(request, false, context.protocol),
+            lease: asked.kept_lease(),
             path,
             share_id,
             connection: context.waiter.connection,

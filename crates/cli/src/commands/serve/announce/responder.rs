@@ -1,0 +1,467 @@
+//! What a multicast DNS responder says and when (RFC 6762, RFC 6763), without a socket or a clock.
+//!
+//! ```text
+//! Probing (3 queries, 250 ms apart) ── nobody objects ──► Announcing (2 responses, 1 s apart) ──► Answering
+//!    ▲                                                                                                │
+//!    └──────────────── somebody else has the name: another number behind it ◄────────────────────────┘
+//! ```
+
+use std::net::{IpAddr, SocketAddr};
+
+use super::dns::{Data, LABEL_MAX, Message, Name, Question, Record, kind};
+
+/// Between probes (RFC 6762, 8.1). Milliseconds.
+const PROBE_EVERY_MS: u64 = 250;
+/// How many.
+const PROBES: u32 = 3;
+/// Between announcements (RFC 6762, 8.3), and the least between the same answers (6). Milliseconds.
+const SECOND_MS: u64 = 1000;
+/// How many announcements.
+const ANNOUNCEMENTS: u32 = 2;
+/// After so many conflicts probing slows down (RFC 6762, 8.1).
+const CONFLICTS_FAST: u32 = 15;
+/// Then so long. Milliseconds.
+const CONFLICTS_PAUSE_MS: u64 = 5000;
+/// Lifetime of records that name a host (RFC 6762, 10). Seconds.
+const TTL_HOST_S: u32 = 120;
+/// Of others.
+const TTL_OTHER_S: u32 = 4500;
+/// Longest lifetime told to clients that know no multicast DNS (RFC 6762, 6.7).
+const TTL_LEGACY_S: u32 = 10;
+/// The port of multicast DNS; who asks from another knows only DNS.
+pub(super) const PORT: u16 = 5353;
+
+/// What is to be sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Output {
+    /// To everybody, on each interface with its own addresses.
+    Multicast(Message),
+    /// To who asked.
+    Unicast(SocketAddr, Message),
+}
+
+/// One server on one interface.
+#[derive(Clone, Debug)]
+pub(super) struct Responder {
+    label: String,
+    number: u32,
+    port: u16,
+    addresses: Vec<IpAddr>,
+    state: State,
+    due_ms: u64,
+    /// When answers went to everybody last, by record.
+    sent_ms: Vec<(Record, u64)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Probing(u32),
+    Announcing(u32),
+    Answering,
+}
+
+impl Responder {
+    /// A server called `name` on a port, at these addresses of one interface.
+    pub(super) fn new(name: &str, port: u16, addresses: Vec<IpAddr>, now_ms: u64) -> Self {
+        Self {
+            label: name.split('.').next().unwrap_or(name).to_owned(),
+            number: 1,
+            port,
+            addresses,
+            state: State::Probing(0),
+            due_ms: now_ms,
+            sent_ms: Vec::new(),
+        }
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) has something to do.
+    pub(super) fn poll_timeout(&self) -> Option<u64> {
+        (self.state != State::Answering).then_some(self.due_ms)
+    }
+
+    /// Does what is due.
+    pub(super) fn handle_timeout(&mut self, now_ms: u64) -> Option<Output> {
+        if now_ms < self.due_ms {
+            return None;
+        }
+        match self.state {
+            State::Probing(PROBES) => {
+                self.state = State::Announcing(0);
+                self.handle_timeout(now_ms)
+            }
+            State::Probing(count) => {
+                self.state = State::Probing(count + 1);
+                self.due_ms = now_ms + PROBE_EVERY_MS;
+                Some(Output::Multicast(self.probe()))
+            }
+            State::Announcing(count) => {
+                let next = count + 1;
+                self.state = if next == ANNOUNCEMENTS {
+                    State::Answering
+                } else {
+                    State::Announcing(next)
+                };
+                self.due_ms = now_ms + SECOND_MS;
+                let records = self.records();
+                self.sent_ms = records.iter().map(|record| (record.clone(), now_ms)).collect();
+                Some(Output::Multicast(response(records)))
+            }
+            State::Answering => None,
+        }
+    }
+
+    /// Takes a packet; gives the answer.
+    pub(super) fn handle_input(&mut self, now_ms: u64, packet: &[u8], from: SocketAddr) -> Option<Output> {
+        let message = Message::decode(packet)?;
+        if message.is_response {
+            // RFC 6762, 6: responses come from the port.
+            if from.port() == PORT && message.answers.iter().any(|record| self.is_conflict(record)) {
+                self.rename(now_ms);
+            }
+            return None;
+        }
+        if matches!(self.state, State::Probing(_)) {
+            return None;
+        }
+        let is_asked = |record: &Record| {
+            message.questions.iter().any(|question| {
+                let kind_is_asked = question.kind == kind::ANY || question.kind == record.data.kind();
+                kind_is_asked && question.name.is(&record.name)
+            })
+        };
+        let mut records: Vec<Record> = self.records().into_iter().filter(is_asked).collect();
+        if from.port() != PORT {
+            return self.legacy(&message, records, from);
+        }
+        // What who asks knows well enough is not said again (RFC 6762, 7.1).
+        records.retain(|record| {
+            !message.answers.iter().any(|known| {
+                known.name.is(&record.name) && known.data == record.data && known.ttl_s >= record.ttl_s / 2
+            })
+        });
+        // Nor what everybody just heard; but probes are answered at once (RFC 6762, 6).
+        let is_probe = !message.authorities.is_empty();
+        records.retain(|record| is_probe || !self.was_sent(record, now_ms));
+        if records.is_empty() {
+            return None;
+        }
+        for record in &records {
+            self.sent_ms.retain(|(sent, _)| sent != record);
+            self.sent_ms.push((record.clone(), now_ms));
+        }
+        Some(Output::Multicast(response(records)))
+    }
+
+    /// Says that everything is gone.
+    pub(super) fn goodbye(&self) -> Option<Output> {
+        if matches!(self.state, State::Probing(_)) {
+            return None;
+        }
+        let mut records = self.records();
+        for record in &mut records {
+            record.ttl_s = 0;
+        }
+        Some(Output::Multicast(response(records)))
+    }
+
+    fn legacy(&self, query: &Message, mut records: Vec<Record>, from: SocketAddr) -> Option<Output> {
+        if records.is_empty() {
+            return None;
+        }
+        for record in &mut records {
+            record.ttl_s = record.ttl_s.min(TTL_LEGACY_S);
+            record.is_unique = false;
+        }
+        let mut message = response(records);
+        message.id = query.id;
+        message.questions.clone_from(&query.questions);
+        Some(Output::Unicast(from, message))
+    }
+
+    fn was_sent(&self, record: &Record, now_ms: u64) -> bool {
+        let sent = self.sent_ms.iter().find(|(sent, _)| sent == record);
+        sent.is_some_and(|(_, at)| now_ms < at + SECOND_MS)
+    }
+
+    /// Whether somebody else has a name of ours with other data.
+    fn is_conflict(&self, record: &Record) -> bool {
+        let own = self.unique_records();
+        record.ttl_s > 0
+            && own.iter().any(|own| own.name.is(&record.name) && own.data.kind() == record.data.kind())
+            && !own.iter().any(|own| own.name.is(&record.name) && own.data == record.data)
+            // Texts are not read, and say nothing about who has the name.
+            && !matches!(record.data, Data::Other(_))
+    }
+
+    fn rename(&mut self, now_ms: u64) {
+        self.number = self.number.saturating_add(1);
+        self.state = State::Probing(0);
+        self.sent_ms.clear();
+        let pause_ms = if self.number > CONFLICTS_FAST {
+            CONFLICTS_PAUSE_MS
+        } else {
+            PROBE_EVERY_MS
+        };
+        self.due_ms = now_ms + pause_ms;
+    }
+
+    /// The label with what tells it from others; never too long.
+    fn labelled(&self, before: &str, after: &str) -> String {
+        let end = if self.number > 1 {
+            format!("{before}{}{after}", self.number)
+        } else {
+            String::new()
+        };
+        let room = LABEL_MAX - end.len();
+        format!("{}{end}", &self.label[..self.label.floor_char_boundary(room)])
+    }
+
+    fn instance(&self) -> Name {
+        Name::new(&[&self.labelled(" (", ")"), "_smb", "_tcp", "local"])
+    }
+
+    /// Not the machine's own name, which another responder may hold (avahi, systemd-resolved).
+    fn host(&self) -> Name {
+        const OWN: &str = "-ropeway";
+        let number = if self.number > 1 {
+            format!("-{}", self.number)
+        } else {
+            String::new()
+        };
+        let room = LABEL_MAX - OWN.len() - number.len();
+        let label = &self.label[..self.label.floor_char_boundary(room)];
+        Name::new(&[&format!("{label}{OWN}{number}"), "local"])
+    }
+
+    /// What is ours alone.
+    fn unique_records(&self) -> Vec<Record> {
+        let record = |name: Name, ttl_s, data| Record {
+            name,
+            ttl_s,
+            is_unique: true,
+            data,
+        };
+        let service = Data::Service {
+            port: self.port,
+            target: self.host(),
+        };
+        let mut records = vec![record(self.instance(), TTL_HOST_S, service)];
+        for address in &self.addresses {
+            records.push(record(self.host(), TTL_HOST_S, Data::Address(*address)));
+        }
+        records
+    }
+
+    fn records(&self) -> Vec<Record> {
+        let smb = || Name::new(&["_smb", "_tcp", "local"]);
+        let shared = |name, data| Record {
+            name,
+            ttl_s: TTL_OTHER_S,
+            is_unique: false,
+            data,
+        };
+        let text = |name, texts| Record {
+            name,
+            ttl_s: TTL_OTHER_S,
+            is_unique: true,
+            data: Data::Text(texts),
+        };
+        let mut records = vec![
+            shared(smb(), Data::Pointer(self.instance())),
+            // RFC 6763, 9: what services there are.
+            shared(
+                Name::new(&["_services", "_dns-sd", "_udp", "local"]),
+                Data::Pointer(smb()),
+            ),
+        ];
+        records.extend(self.unique_records());
+        records.push(text(self.instance(), Vec::new()));
+        // Finder's picture of a server.
+        let device = Name::new(&[&self.labelled(" (", ")"), "_device-info", "_tcp", "local"]);
+        records.push(text(device, vec![b"model=RackMac".to_vec()]));
+        records
+    }
+
+    fn probe(&self) -> Message {
+        let ask = |name| Question {
+            name,
+            kind: kind::ANY,
+        };
+        let mut authorities = self.unique_records();
+        for record in &mut authorities {
+            record.is_unique = false;
+        }
+        Message {
+            questions: vec![ask(self.instance()), ask(self.host())],
+            authorities,
+            ..Message::default()
+        }
+    }
+}
+
+fn response(answers: Vec<Record>) -> Message {
+    Message {
+        is_response: true,
+        answers,
+        ..Message::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const GROUP_PEER: &str = "192.0.2.9:5353";
+
+    fn peer() -> SocketAddr {
+        GROUP_PEER.parse().unwrap()
+    }
+
+    fn ready() -> Responder {
+        let mut responder = Responder::new("nas.example", 4450, vec!["192.0.2.7".parse().unwrap()], 0);
+        let mut now = 0;
+        while let Some(due) = responder.poll_timeout() {
+            now = due;
+            responder.handle_timeout(now);
+        }
+        assert_eq!(now, 3 * PROBE_EVERY_MS + SECOND_MS);
+        responder
+    }
+
+    fn ask(labels: &[&str], kind: u16) -> Message {
+        Message {
+            questions: vec![Question {
+                name: Name::new(labels),
+                kind,
+            }],
+            ..Message::default()
+        }
+    }
+
+    fn multicast(output: Option<Output>) -> Message {
+        match output {
+            Some(Output::Multicast(message)) => message,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn it_probes_then_announces() {
+        let mut responder = Responder::new("nas", 445, vec!["192.0.2.7".parse().unwrap()], 5);
+        assert_eq!(responder.handle_timeout(4), None);
+        for step in 0..3 {
+            let probe = multicast(responder.handle_timeout(5 + step * PROBE_EVERY_MS));
+            assert!(!probe.is_response && probe.questions.len() == 2 && probe.authorities.len() == 2);
+        }
+        assert_eq!(responder.goodbye(), None, "nothing was announced");
+        let query = ask(&["_smb", "_tcp", "local"], kind::PTR).encode();
+        assert_eq!(responder.handle_input(600, &query, peer()), None, "not before");
+        let announced = multicast(responder.handle_timeout(5 + 3 * PROBE_EVERY_MS));
+        assert!(announced.is_response && announced.answers.len() == 6);
+        assert_eq!(Message::decode(&announced.encode()).unwrap().answers.len(), 6);
+        assert!(
+            multicast(responder.goodbye())
+                .answers
+                .iter()
+                .all(|record| record.ttl_s == 0)
+        );
+    }
+
+    #[test]
+    fn it_answers_what_it_has_once_a_second() {
+        let mut responder = ready();
+        let query = ask(&["_SMB", "_tcp", "Local"], kind::PTR);
+        let answer = multicast(responder.handle_input(10_000, &query.encode(), peer()));
+        assert_eq!(answer.answers.len(), 1);
+        assert_eq!(
+            answer.answers[0].data,
+            Data::Pointer(Name::new(&["nas", "_smb", "_tcp", "local"]))
+        );
+        assert_eq!(responder.handle_input(10_999, &query.encode(), peer()), None);
+        assert!(responder.handle_input(11_000, &query.encode(), peer()).is_some());
+        let known = Message {
+            answers: answer.answers,
+            ..query
+        };
+        assert_eq!(
+            responder.handle_input(20_000, &known.encode(), peer()),
+            None,
+            "it is known"
+        );
+        let host = ask(&["nas-ropeway", "local"], kind::A).encode();
+        assert_eq!(
+            multicast(responder.handle_input(30_000, &host, peer()))
+                .answers
+                .len(),
+            1
+        );
+        for other in [&["_ipp", "_tcp", "local"][..], &["nas", "local"], &[]] {
+            let other = ask(other, kind::ANY).encode();
+            assert_eq!(responder.handle_input(30_000, &other, peer()), None);
+        }
+    }
+
+    #[test]
+    fn who_knows_only_dns_is_answered_alone() {
+        let mut responder = ready();
+        let mut query = ask(&["nas", "_smb", "_tcp", "local"], kind::ANY);
+        query.id = 99;
+        let from = "192.0.2.9:40000".parse().unwrap();
+        let Some(Output::Unicast(to, answer)) = responder.handle_input(10_000, &query.encode(), from) else {
+            panic!("no answer");
+        };
+        assert_eq!((to, answer.id, &answer.questions), (from, 99, &query.questions));
+        assert!(answer.answers.len() == 2 && answer.answers.iter().all(|record| record.ttl_s <= 10));
+    }
+
+    #[test]
+    fn a_name_that_others_have_is_changed() {
+        let mut responder = ready();
+        let theirs = |data| {
+            response(vec![Record {
+                name: Name::new(&["NAS", "_smb", "_tcp", "local"]),
+                ttl_s: 120,
+                is_unique: true,
+                data,
+            }])
+            .encode()
+        };
+        let service = |port, host| {
+            theirs(Data::Service {
+                port,
+                target: Name::new(&[host, "local"]),
+            })
+        };
+        let own = service(4450, "nas-ropeway");
+        responder.handle_input(10_000, &own, peer());
+        assert_eq!(responder.poll_timeout(), None, "one's own echo is no conflict");
+        let wrong_port = "192.0.2.9:99".parse().unwrap();
+        responder.handle_input(10_000, &service(445, "other"), wrong_port);
+        assert_eq!(responder.poll_timeout(), None);
+        responder.handle_input(10_000, &service(445, "other"), peer());
+        let probe = multicast(responder.handle_timeout(10_250));
+        assert_eq!(
+            probe.questions[0].name,
+            Name::new(&["nas (2)", "_smb", "_tcp", "local"])
+        );
+        assert_eq!(probe.questions[1].name, Name::new(&["nas-ropeway-2", "local"]));
+    }
+
+    #[test]
+    fn long_names_are_cut_at_a_character() {
+        let mut responder = Responder::new(&"ö".repeat(60), 445, Vec::new(), 0);
+        for _ in 0..20 {
+            let packet = multicast(responder.handle_timeout(u64::MAX / 2)).encode();
+            assert!(Message::decode(&packet).is_some());
+            responder.rename(0);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn noise_never_panics(packet in proptest::collection::vec(any::<u8>(), 0..200)) {
+            _ = ready().handle_input(10_000, &packet, peer());
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! The server is hard to break: what hostile, slow and dead clients do to it.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+
+mod bombs;
+mod hostile;
+mod raw;
+mod samples;
+mod serve;
+
+/// What the server says of itself, with `RUST_LOG`.
+fn log() {
+    let filter = tracing_subscriber::EnvFilter::from_default_env();
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_test_writer()
+        .try_init();
+}
