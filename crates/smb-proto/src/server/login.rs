@@ -139,8 +139,14 @@ impl Connection {
         now: FileTime,
     ) -> Result<SessionId, NtStatus> {
         let id = request.header.session_id;
-        if self.logins.contains_key(&id) {
-            return Ok(id);
+        let signed = request.signer.is_some();
+        // [MS-SMB2] 3.3.5.2.4, 3.3.5.5: what concerns a session that stands is protected as all of it, in every round.
+        if let Some(login) = self.logins.get(&id) {
+            return match login.kind {
+                Kind::Bind if !signed => Err(NtStatus::INVALID_PARAMETER),
+                Kind::Again => self.may_renew(id, signed, sealed).map(|()| id),
+                _ => Ok(id),
+            };
         }
         if self.logins.len() >= LOGINS_MAX {
             return Err(NtStatus::INSUFFICIENT_RESOURCES);
@@ -155,11 +161,8 @@ impl Connection {
             (self.new_id(sessions), Kind::New)
         } else {
             // [MS-SMB2] 3.3.5.5: one that is known on this connection.
-            let channel = self.channels.get(&id).ok_or(NtStatus::USER_SESSION_DELETED)?;
             sessions.get(id).ok_or(NtStatus::USER_SESSION_DELETED)?;
-            if channel.sealing_required && !sealed {
-                return Err(NtStatus::ACCESS_DENIED);
-            }
+            self.may_renew(id, signed, sealed)?;
             (id, Kind::Again)
         };
         let asked = Asked::default();
@@ -171,6 +174,15 @@ impl Connection {
         };
         self.logins.insert(id, login);
         Ok(id)
+    }
+
+    /// A login is renewed by whoever has the session's keys, where they are required: it may be another user's then.
+    fn may_renew(&self, id: SessionId, signed: bool, sealed: bool) -> Result<(), NtStatus> {
+        let channel = self.channels.get(&id).ok_or(NtStatus::USER_SESSION_DELETED)?;
+        if !sealed && (channel.sealing_required || channel.signing_required && !signed) {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
+        Ok(())
     }
 
     /// [MS-SMB2] 3.3.5.2.4 on SESSION_SETUP, whose session may be on other connections only: then it is signed with the

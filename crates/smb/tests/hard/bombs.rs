@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::time::Duration;
 
-use ropeway_smb_proto::wire::create::CreateOptions;
+use ropeway_smb_proto::wire::create::{CreateOptions, OplockLevel};
 use ropeway_smb_proto::wire::frame::frame_header;
 use ropeway_smb_proto::wire::header::{Command, Target};
 use ropeway_smb_proto::wire::{AsyncId, FileId, NtStatus};
@@ -19,6 +19,16 @@ fn folder(raw: &mut Raw) -> FileId {
     let mut folder = Create::of("folder");
     folder.options = CreateOptions::DIRECTORY_FILE;
     raw.create(&folder).unwrap()
+}
+
+/// Somebody has the file `held` for himself and does not answer the break; the body of a CREATE that waits for it.
+fn held(serve: &Serve) -> (Raw, Vec<u8>) {
+    let mut holder = Raw::ready(serve.address);
+    let mut how = Create::of("held");
+    how.oplock = OplockLevel::Batch;
+    holder.create(&how).unwrap();
+    let create = samples::body(|w| Create::of("held").request().encode(w));
+    (holder, create)
 }
 
 /// Resident memory of this process, in bytes.
@@ -61,8 +71,7 @@ fn requests_that_cancel_one_another() {
     let mut raw = Raw::connect(serve.address);
     raw.asks = 8192;
     raw.enter();
-    let folder = folder(&mut raw);
-    let watch = samples::watch(folder);
+    let (_holder, create) = held(&serve);
     let cancel = |raw: &mut Raw, number: u64| {
         let mut header = raw.header(Command::Cancel);
         header.target = Target::Async(AsyncId(number));
@@ -74,7 +83,7 @@ fn requests_that_cancel_one_another() {
     };
     let count = 3000;
     for number in 0..count {
-        let mut messages = vec![raw.message(Command::ChangeNotify, |w| w.bytes(&watch))];
+        let mut messages = vec![raw.message(Command::Create, |w| w.bytes(&create))];
         if number > 0 {
             messages.push(cancel(&mut raw, number));
         }
@@ -99,15 +108,14 @@ fn what_waits_is_bounded() {
     let mut raw = Raw::connect(serve.address);
     raw.asks = 8192;
     raw.enter();
-    let folder = folder(&mut raw);
     let file = raw.create(&Create::of("file")).unwrap();
-    let watch = samples::watch(folder);
+    let (_holder, create) = held(&serve);
     let write = samples::write(file, 0, &vec![1; 4 << 20]);
     let before = resident();
     let mut refused = 0;
     for _ in 0..100 {
         raw.charge = 1;
-        let first = raw.message(Command::ChangeNotify, |w| w.bytes(&watch));
+        let first = raw.message(Command::Create, |w| w.bytes(&create));
         raw.charge = 64;
         let second = raw.message(Command::Write, |w| w.bytes(&write));
         raw.charge = 1;

@@ -340,6 +340,28 @@ fn signatures() {
     assert_eq!(headers[0].status, NtStatus::ACCESS_DENIED);
 }
 
+/// [MS-SMB2] 3.3.5.5: a login is renewed with the session's key, and a failure ends the session.
+#[test]
+fn renewals() {
+    let folder = tempfile::tempdir().unwrap();
+    let serve = Serve::start(folder.path());
+    let mut raw = Raw::ready(serve.address);
+    let file = raw.create(&Create::of("file")).unwrap();
+    assert_eq!(raw.log_in("alice", "secret"), NtStatus::SUCCESS);
+    assert_eq!(serve.handle.sizes(), (1, 1));
+    let signer = raw.signer.take();
+    assert_eq!(raw.log_in("alice", "secret"), NtStatus::ACCESS_DENIED);
+    assert_eq!(raw.log_in("alice", "wrong"), NtStatus::ACCESS_DENIED);
+    raw.signer = signer;
+    let status = raw
+        .call(Command::Read, |w| w.bytes(&samples::read(file, 0)))
+        .status();
+    assert_eq!(status, NtStatus::SUCCESS);
+    assert_eq!(raw.log_in("alice", "wrong"), NtStatus::LOGON_FAILURE);
+    assert_eq!(raw.close(file), NtStatus::USER_SESSION_DELETED);
+    serve.settles_at((0, 0));
+}
+
 #[test]
 fn logins_of_any_form() {
     let folder = tempfile::tempdir().unwrap();

@@ -3,10 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
 mod bombs;
+mod escapes;
 mod hostile;
 mod raw;
 mod samples;
 mod serve;
+mod slow;
 
 /// What the server says of itself, with `RUST_LOG`.
 fn log() {

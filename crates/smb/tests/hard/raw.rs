@@ -269,7 +269,9 @@ impl Raw {
                     token = next;
                 }
                 Step::Done(established) => {
-                    if !user.is_empty() {
+                    // A renewed login keeps its keys.
+                    let is_new = self.signer.is_none() || flags.contains(SessionSetupFlags::BINDING);
+                    if !user.is_empty() && is_new {
                         self.signer = Some(match self.dialect {
                             Dialect::Smb202 | Dialect::Smb210 => Signer::new(
                                 SigningAlgorithm::HmacSha256,

@@ -1,0 +1,197 @@
+//! What no client of ours would send.
+
+use crate::line::Line;
+use crate::world::server_config;
+use ropeway_smb_proto::server::Config;
+use ropeway_smb_proto::wire::header::Command;
+use ropeway_smb_proto::wire::negotiate::{Capabilities, Dialect, NegotiateRequest, SecurityMode};
+use ropeway_smb_proto::wire::negotiate_context::{
+    self as contexts, CompressionFlags, Context, HashAlgorithm,
+};
+use ropeway_smb_proto::wire::session_setup::SessionSetupRequest;
+use ropeway_smb_proto::wire::{Guid, NtStatus, SessionId};
+
+fn integrity(algorithm: HashAlgorithm) -> Context<'static> {
+    Context::PreauthIntegrity {
+        hash_algorithms: vec![algorithm],
+        salt: &[5; 32],
+    }
+}
+
+fn negotiate(line: &mut Line, dialects: Vec<Dialect>, contexts: Vec<Context<'_>>) -> Option<NtStatus> {
+    let request = NegotiateRequest {
+        security_mode: SecurityMode::SIGNING_ENABLED,
+        capabilities: Capabilities::LARGE_MTU,
+        client_guid: Guid([1; 16]),
+        dialects,
+        contexts,
+    };
+    line.ask(Command::Negotiate, |w| request.encode(w))
+}
+
+/// [MS-SMB2] 3.3.5.4.
+#[test]
+fn negotiate_contexts() {
+    let sha = || integrity(HashAlgorithm::SHA_512);
+    let ciphers = || Context::Encryption(vec![contexts::Cipher::AES_128_GCM]);
+    let signing = || Context::Signing(vec![contexts::SigningAlgorithm::AES_CMAC]);
+    let compression = || Context::Compression {
+        flags: CompressionFlags::default(),
+        algorithms: vec![contexts::CompressionAlgorithm::LZ4],
+    };
+    let new = vec![Dialect::Smb311];
+    let cases = [
+        (vec![], NtStatus::INVALID_PARAMETER),
+        (vec![ciphers()], NtStatus::INVALID_PARAMETER),
+        (vec![sha(), sha()], NtStatus::INVALID_PARAMETER),
+        (vec![sha(), ciphers(), ciphers()], NtStatus::INVALID_PARAMETER),
+        (vec![sha(), signing(), signing()], NtStatus::INVALID_PARAMETER),
+        (
+            vec![sha(), compression(), compression()],
+            NtStatus::INVALID_PARAMETER,
+        ),
+        (
+            vec![integrity(HashAlgorithm(0x7777))],
+            NtStatus::SMB_NO_PREAUTH_INTEGRITY_HASH_OVERLAP,
+        ),
+        (vec![sha()], NtStatus::SUCCESS),
+        (
+            vec![compression(), signing(), ciphers(), sha()],
+            NtStatus::SUCCESS,
+        ),
+        (
+            vec![sha(), Context::Encryption(vec![contexts::Cipher(0x7777)])],
+            NtStatus::SUCCESS,
+        ),
+    ];
+    for (number, (contexts, expected)) in cases.into_iter().enumerate() {
+        let mut line = Line::new(server_config());
+        assert_eq!(
+            negotiate(&mut line, new.clone(), contexts),
+            Some(expected),
+            "{number}"
+        );
+    }
+    let mut line = Line::new(Config {
+        dialect_min: Dialect::Smb300,
+        ..server_config()
+    });
+    let old = vec![Dialect::Smb202, Dialect::Smb210];
+    assert_eq!(negotiate(&mut line, old, vec![]), Some(NtStatus::NOT_SUPPORTED));
+}
+
+/// Bytes of a NEGOTIATE cut and changed anywhere.
+#[test]
+fn negotiations_of_any_form() {
+    let request = NegotiateRequest {
+        security_mode: SecurityMode::SIGNING_ENABLED,
+        capabilities: Capabilities::LARGE_MTU,
+        client_guid: Guid([1; 16]),
+        dialects: vec![Dialect::Smb302, Dialect::Smb311],
+        contexts: vec![
+            integrity(HashAlgorithm::SHA_512),
+            Context::Encryption(vec![contexts::Cipher::AES_128_GCM]),
+            Context::Signing(vec![contexts::SigningAlgorithm::AES_CMAC]),
+        ],
+    };
+    let whole = Line::new(server_config()).message(Command::Negotiate, |w| request.encode(w));
+    for length in 64..whole.len() {
+        Line::new(server_config()).send(&whole[..length]);
+    }
+    for at in 64..whole.len() {
+        for value in [0, 1, 0x7F, 0x80, 0xFF] {
+            let mut bytes = whole.clone();
+            bytes[at] = value;
+            let mut line = Line::new(server_config());
+            let answers = line.send(&bytes);
+            assert!(answers.len() == 1 || line.served.hung_up.is_some());
+        }
+    }
+}
+
+/// Answers grant no more than was agreed on, whatever is asked for.
+#[test]
+fn credits() {
+    let mut line = Line::new(server_config());
+    line.asks = u16::MAX;
+    negotiate(&mut line, vec![Dialect::Smb210], vec![]);
+    for _ in 0..3000 {
+        assert_eq!(line.ask(Command::Echo, |w| w.u32(4)), Some(NtStatus::SUCCESS));
+        assert!((1..=512).contains(&line.credits), "{}", line.credits);
+    }
+    // Asking for none leaves one at the least.
+    line.asks = 0;
+    for _ in 0..2000 {
+        assert_eq!(line.ask(Command::Echo, |w| w.u32(4)), Some(NtStatus::SUCCESS));
+        assert!((1..=512).contains(&line.credits), "{}", line.credits);
+    }
+    // Ids left out, and used out of order.
+    line.asks = 512;
+    line.next_id += 1;
+    let mut refused = false;
+    for _ in 0..3000 {
+        match line.ask(Command::Echo, |w| w.u32(4)) {
+            Some(status) => assert_eq!(status, NtStatus::SUCCESS),
+            None => {
+                refused = true;
+                break;
+            }
+        }
+        assert!(line.credits <= 512, "{}", line.credits);
+    }
+    assert!(
+        refused,
+        "a client that leaves out an id comes to the end of its window"
+    );
+}
+
+#[test]
+fn ids_used_twice_or_not_granted() {
+    for ahead in [-1_i64, 1, 600, i64::MAX / 2] {
+        let mut line = Line::new(server_config());
+        negotiate(&mut line, vec![Dialect::Smb210], vec![]);
+        assert_eq!(line.ask(Command::Echo, |w| w.u32(4)), Some(NtStatus::SUCCESS));
+        line.next_id = line.next_id.wrapping_add_signed(ahead);
+        assert_eq!(line.ask(Command::Echo, |w| w.u32(4)), None, "{ahead}");
+    }
+}
+
+/// Logins that are begun and never ended.
+#[test]
+fn logins_under_way_are_bounded() {
+    let mut line = Line::new(server_config());
+    line.asks = 512;
+    negotiate(&mut line, vec![Dialect::Smb210], vec![]);
+    // NTLMSSP NEGOTIATE as such.
+    let token = [
+        b"NTLMSSP\0\x01\0\0\0".as_slice(),
+        &0x6209_8235_u32.to_le_bytes(),
+        &[0; 24],
+    ]
+    .concat();
+    let request = SessionSetupRequest {
+        flags: Default::default(),
+        security_mode: SecurityMode::SIGNING_ENABLED,
+        capabilities: Capabilities::default(),
+        previous_session_id: SessionId::default(),
+        security_buffer: &token,
+    };
+    let mut under_way = 0;
+    for _ in 0..200 {
+        match line.ask(Command::SessionSetup, |w| request.encode(w)).unwrap() {
+            NtStatus::MORE_PROCESSING_REQUIRED => under_way += 1,
+            status => assert_eq!(status, NtStatus::INSUFFICIENT_RESOURCES),
+        }
+    }
+    assert_eq!(under_way, 16);
+    assert!(line.sessions.is_empty());
+    assert_eq!(line.served.protocol.frame_len_max(), 128 << 10);
+}
+
+/// Only NEGOTIATE has no id of a session, nothing else is done.
+#[test]
+fn frames_before_a_login_are_short() {
+    let mut line = Line::new(server_config());
+    line.send(&vec![0xFE; (128 << 10) + 1]);
+    assert!(line.served.hung_up.is_some());
+}

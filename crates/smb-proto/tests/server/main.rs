@@ -1,0 +1,9 @@
+//! The server's connection against our own client's, in memory, and against messages made by hand.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+
+mod by_hand;
+mod line;
+mod logins;
+mod ways;
+mod world;

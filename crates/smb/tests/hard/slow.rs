@@ -1,0 +1,147 @@
+//! Clients that are slow, dead, or many.
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use ropeway_smb_proto::wire::header::Command;
+use ropeway_smb_proto::wire::{FileId, NtStatus};
+
+use crate::raw::{Create, Raw};
+use crate::samples;
+use crate::serve::Serve;
+
+/// Others are served as if nothing was.
+fn is_served(serve: &Serve) {
+    let begins = Instant::now();
+    let mut raw = Raw::ready(serve.address);
+    let file = raw.create(&Create::of("other")).unwrap();
+    let write = samples::write(file, 0, b"content");
+    assert_eq!(
+        raw.call(Command::Write, |w| w.bytes(&write)).status(),
+        NtStatus::SUCCESS
+    );
+    assert_eq!(raw.close(file), NtStatus::SUCCESS);
+    assert!(begins.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
+fn half_a_frame() {
+    let folder = tempfile::tempdir().unwrap();
+    let serve = Serve::start(folder.path());
+    let mut all = Vec::new();
+    for length in [0, 1, 3, 4, 5, 40, 100] {
+        let mut raw = Raw::ready(serve.address);
+        let file = raw.create(&Create::of("file")).unwrap();
+        let write = samples::write(file, 0, &[7; 1 << 16]);
+        let message = raw.message(Command::Write, |w| w.bytes(&write));
+        let mut bytes = (message.len() as u32).to_be_bytes().to_vec();
+        bytes.extend_from_slice(&message);
+        raw.socket.write_all(&bytes[..length]).unwrap();
+        all.push((raw, bytes, length));
+    }
+    is_served(&serve);
+    // Late is not never.
+    for (raw, bytes, length) in &mut all {
+        for chunk in bytes[*length..].chunks(9000) {
+            raw.socket.write_all(chunk).unwrap();
+        }
+        assert_eq!(raw.reply().unwrap().status(), NtStatus::SUCCESS);
+    }
+    drop(all);
+    serve.settles_at((0, 0));
+}
+
+/// Byte for byte.
+#[test]
+fn a_slow_sender() {
+    let folder = tempfile::tempdir().unwrap();
+    let serve = Serve::start(folder.path());
+    let mut raw = Raw::ready(serve.address);
+    let message = raw.message(Command::Echo, |w| w.u32(4));
+    let mut bytes = (message.len() as u32).to_be_bytes().to_vec();
+    bytes.extend_from_slice(&message);
+    for byte in &bytes {
+        raw.socket.write_all(&[*byte]).unwrap();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(raw.reply().unwrap().status(), NtStatus::SUCCESS);
+}
+
+/// Those that only connect take no one's place.
+#[test]
+fn connections_and_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let serve = Serve::start(folder.path());
+    let mut ready = Raw::ready(serve.address);
+    let all: Vec<_> = (0..600)
+        .filter_map(|_| TcpStream::connect_timeout(&serve.address, Duration::from_secs(5)).ok())
+        .collect();
+    assert_eq!(all.len(), 600);
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(
+        ready.echo(),
+        NtStatus::SUCCESS,
+        "those who are logged in are served"
+    );
+    // 256 of one address are let in, the others hung up on at once.
+    let open = all.iter().filter(|socket| {
+        socket.set_nonblocking(true).unwrap();
+        let outcome = socket.peek(&mut [0]);
+        outcome.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
+    });
+    assert_eq!(open.count(), 256);
+    drop(all);
+    std::thread::sleep(Duration::from_millis(500));
+    is_served(&serve);
+}
+
+/// Several that guess at once wait one after the other.
+#[test]
+fn guessing_is_slow() {
+    let folder = tempfile::tempdir().unwrap();
+    let serve = Serve::start(folder.path());
+    let begins = Instant::now();
+    let guesses: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..8)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut guesses = 0;
+                    while begins.elapsed() < Duration::from_secs(4) {
+                        let mut raw = Raw::connect(serve.address);
+                        raw.negotiate();
+                        // One that hangs up without waiting for its answer gains nothing.
+                        let patience = Some(Duration::from_millis(200));
+                        raw.socket.set_read_timeout(patience).unwrap();
+                        let guess = std::panic::AssertUnwindSafe(|| {
+                            raw.log_in_with("alice", "wrong", Default::default())
+                        });
+                        let quiet = std::panic::catch_unwind(guess);
+                        guesses += u32::from(matches!(quiet, Ok(Some(NtStatus::LOGON_FAILURE))));
+                    }
+                    guesses
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let sum: u32 = guesses.iter().sum();
+    assert!(sum < 20, "{sum} guesses in 4 seconds");
+}
+
+/// A client that has gone takes its files with it.
+#[test]
+fn clients_that_go() {
+    let folder = tempfile::tempdir().unwrap();
+    let serve = Serve::start(folder.path());
+    for _ in 0..50 {
+        let mut raw = Raw::ready(serve.address);
+        for number in 0..20 {
+            raw.create(&Create::of(format!("file {number}").as_str()))
+                .unwrap();
+        }
+        let message = raw.message(Command::Read, |w| w.bytes(&samples::read(FileId::default(), 1)));
+        raw.send(&message);
+    }
+    serve.settles_at((0, 0));
+}
