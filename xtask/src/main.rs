@@ -15,6 +15,7 @@ mod ci;
 mod compare;
 mod conformance;
 mod fuzz;
+mod interop;
 mod killtest;
 mod layers;
 mod probe;

@@ -134,6 +134,15 @@ impl Served {
         self.child.try_wait().ok()?.map(|status| status.to_string())
     }
 
+    /// User and system time so far, of all its threads (proc_pid_stat(5): words 14 and 15).
+    pub(crate) fn cpu(&self) -> Duration {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.id())).unwrap_or_default();
+        let (_, rest) = stat.rsplit_once(')').unwrap_or_default();
+        let words = rest.split_whitespace().skip(11).take(2);
+        let ticks: u64 = words.filter_map(|word| word.parse::<u64>().ok()).sum();
+        Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second().max(1) as f64)
+    }
+
     /// What it wrote to its standard error so far (this one and those before it with the same scratch folder).
     pub(crate) fn log(&self) -> String {
         String::from_utf8_lossy(&fs::read(&self.log).unwrap_or_default()).into_owned()

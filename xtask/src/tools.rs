@@ -109,6 +109,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<Outcome> {
     let mut left_out = left_out;
     left_out.extend(missing_samba_modules());
     left_out.extend(missing_kerberos());
+    left_out.extend(crate::interop::install(workspace));
     Ok(Outcome {
         note: format!("{there} of {} programs", TOOLS.len()),
         skipped: false,

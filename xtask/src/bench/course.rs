@@ -19,12 +19,12 @@ use crate::process::{Usage, check_interrupt, find_program, measure_by};
 use crate::worksets::{Cargo, Content, count};
 
 /// The server's processes end a moment after the client; by then their time is complete. A guess.
-const SETTLED: Duration = Duration::from_millis(100);
+pub(super) const SETTLED: Duration = Duration::from_millis(100);
 /// How long the server may serve a tool that was ended: what is still on the line. A guess.
 const QUIET_MAX: Duration = Duration::from_secs(10);
 
 /// Of the folders' names; the id of their process follows.
-const PREFIX: &str = "ropeway-bench-";
+pub(super) const PREFIX: &str = "ropeway-bench-";
 
 /// The work and the places for it, in memory where possible, removed when dropped.
 #[derive(Debug)]
@@ -213,7 +213,10 @@ impl Course<'_> {
             Direction::Read => near.join(COPY),
             Direction::Write => far.join(COPY),
         };
-        let command = self.bounded(&installed.command(&ends, direction).map_err(failed)?);
+        let command = bounded(
+            &installed.command(&ends, direction).map_err(failed)?,
+            self.pace.limit,
+        );
         let before = Busy::now(self.stage);
         let measured = measure_by(&command, &scratch.join("log"), |command| match &self.stage.link {
             Some(link) => link.spawn(Side::Near, command),
@@ -247,21 +250,21 @@ impl Course<'_> {
         }
         Ok(())
     }
+}
 
-    /// The command under `timeout`, in the foreground: an interrupt must reach it.
-    fn bounded(&self, command: &Command) -> Command {
-        let Some(timeout) = find_program("timeout") else {
-            let mut plain = Command::new(command.get_program());
-            copy_settings(command, &mut plain);
-            return plain;
-        };
-        let mut bounded = Command::new(timeout);
-        bounded.args(["--foreground", "--kill-after=5"]);
-        bounded.arg(self.pace.limit.as_secs_f64().to_string());
-        bounded.arg(command.get_program());
-        copy_settings(command, &mut bounded);
-        bounded
-    }
+/// The command under `timeout`, in the foreground: an interrupt must reach it.
+pub(super) fn bounded(command: &Command, limit: Duration) -> Command {
+    let Some(timeout) = find_program("timeout") else {
+        let mut plain = Command::new(command.get_program());
+        copy_settings(command, &mut plain);
+        return plain;
+    };
+    let mut bounded = Command::new(timeout);
+    bounded.args(["--foreground", "--kill-after=5"]);
+    bounded.arg(limit.as_secs_f64().to_string());
+    bounded.arg(command.get_program());
+    copy_settings(command, &mut bounded);
+    bounded
 }
 
 /// Processor time so far: of this machine, of this process (the emulated link lives in it), of the servers.
@@ -274,11 +277,10 @@ struct Busy {
 
 impl Busy {
     fn now(stage: &Stage) -> Self {
-        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         Self {
             at: Instant::now(),
-            machine: ticks(machine_ticks(&read("/proc/stat"))),
-            own: ticks(own_ticks(&read("/proc/self/stat"))),
+            machine: machine_time(),
+            own: own_time(),
             servers: stage.server_cpu(),
         }
     }
@@ -297,6 +299,20 @@ impl Busy {
             others: others.as_secs_f64() / span.max(f64::MIN_POSITIVE),
         }
     }
+}
+
+/// User, nice and system time of all processors so far.
+pub(super) fn machine_time() -> Duration {
+    ticks(machine_ticks(
+        &fs::read_to_string("/proc/stat").unwrap_or_default(),
+    ))
+}
+
+/// User and system time of this process so far.
+pub(super) fn own_time() -> Duration {
+    ticks(own_ticks(
+        &fs::read_to_string("/proc/self/stat").unwrap_or_default(),
+    ))
 }
 
 fn ticks(count: u64) -> Duration {
@@ -325,14 +341,14 @@ fn is_too_slow(error: &anyhow::Error) -> bool {
 }
 
 /// The command is long and the reason stands in its log.
-fn reason(error: &anyhow::Error) -> String {
+pub(super) fn reason(error: &anyhow::Error) -> String {
     let text = format!("{error:#}");
     let first = text.lines().next().unwrap_or_default();
     text.lines().skip(1).last().unwrap_or(first).to_owned()
 }
 
 /// Removes the folders of calls that were killed: they hold gigabytes of memory.
-fn remove_leftovers(parent: &Path) {
+pub(super) fn remove_leftovers(parent: &Path) {
     let Ok(entries) = fs::read_dir(parent) else {
         return;
     };
@@ -359,7 +375,7 @@ fn copy_settings(from: &Command, to: &mut Command) {
     }
 }
 
-fn empty(folder: &Path) -> Result<()> {
+pub(super) fn empty(folder: &Path) -> Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         match entry.file_type()?.is_dir() {

@@ -4,6 +4,7 @@ mod client;
 mod course;
 mod estimate;
 mod eta;
+mod far;
 mod floor;
 mod ground;
 mod local;
@@ -13,6 +14,9 @@ mod remote_client;
 mod remote_report;
 mod report;
 mod responsiveness;
+mod server;
+mod server_record;
+mod server_report;
 mod smb;
 mod smb_report;
 mod wan;
@@ -38,6 +42,8 @@ pub(crate) enum Task {
     Wan(wan::Arguments),
     /// Copies to and from a server on this machine, signed and sealed, beside smbclient
     Smb(smb::Arguments),
+    /// `ropeway serve` beside smbd and the crate smb-server: both clients, signed and sealed
+    Server(server::Arguments),
 }
 
 /// Runs one benchmark.
@@ -57,5 +63,6 @@ pub(crate) fn run(workspace: &Workspace, task: &Task) -> Result<()> {
         Task::Eta(arguments) => eta::run(workspace, &folder, arguments),
         Task::Wan(arguments) => wan::run(workspace, &folder, arguments),
         Task::Smb(arguments) => smb::run(workspace, &folder, arguments),
+        Task::Server(arguments) => server::run(workspace, &folder, arguments),
     }
 }

@@ -165,7 +165,7 @@ impl<'a> Session<'a> {
         flags.extend(options.ropeway_flags.iter().cloned());
         let (clients, notes) = match options.report {
             true => (Vec::new(), Vec::new()),
-            false => installed(workspace, wish.clients, &flags),
+            false => installed(workspace, wish.clients, &flags)?,
         };
         ensure!(
             options.report || !clients.is_empty(),

@@ -132,24 +132,27 @@ impl Client {
     }
 }
 
-/// Those of the wanted tools that are there, and why others are not. Ropeway may be missing too: without a client of
-/// SMB it cannot take part.
+/// Those of the wanted tools that are there, and why others are not.
+///
+/// # Errors
+/// If ropeway is wanted and does not build: a table without it would be none.
 pub(super) fn installed(
     workspace: &Workspace,
     wanted: &[Client],
     flags: &[String],
-) -> (Vec<Installed>, Vec<String>) {
+) -> Result<(Vec<Installed>, Vec<String>)> {
     let (mut there, mut notes) = (Vec::new(), Vec::new());
     for client in wanted {
         match client.install(workspace, flags) {
             Ok(installed) => there.push(installed),
+            Err(error) if *client == Client::Ropeway => return Err(error.context("ropeway is not to be had")),
             Err(error) => {
                 println!("left out: {}: {error:#}", client.name());
                 notes.push(format!("{} was left out: {error:#}", client.name()));
             }
         }
     }
-    (there, notes)
+    Ok((there, notes))
 }
 
 impl Installed {

@@ -63,7 +63,8 @@ impl Protection {
         }
     }
 
-    fn demand(self, builder: SmbdBuilder) -> SmbdBuilder {
+    /// An smbd that demands it.
+    pub(super) fn demand(self, builder: SmbdBuilder) -> SmbdBuilder {
         match self {
             Self::Signed => builder.signing(Signing::Mandatory).encryption(Encryption::Off),
             Self::Sealed => builder.encryption(Encryption::Required),

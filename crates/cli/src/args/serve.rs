@@ -15,6 +15,7 @@ use super::{AFTER_HELP, values};
     after_long_help = AFTER_HELP,
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
+    disable_help_subcommand = true,
     override_usage = "ropeway serve [OPTIONS] [NAME=]DIR[:ro][:encrypt]...\n       ropeway serve user <add|rm|list>"
 )]
 pub(crate) struct ServeArgs {
@@ -33,7 +34,7 @@ pub(crate) struct ServeArgs {
     pub(crate) share: Vec<String>,
     /// Where to listen (default 127.0.0.1:4450); may be given several times
     ///
-    /// Beyond this machine only if told to: 0.0.0.0 or [::] for everywhere. Without a port it is 445, for which a
+    /// Beyond this machine only if told to: 0.0.0.0 or `[::]` for everywhere. Without a port it is 445, for which a
     /// capability is needed, see docs/serve.md.
     #[arg(long, value_name = "ADDR[:PORT]", default_value = "127.0.0.1:4450", value_parser = values::listen, hide_default_value = true)]
     pub(crate) listen: Vec<SocketAddr>,
@@ -112,7 +113,7 @@ pub(crate) struct ServeWatchArgs {
     /// Append a JSON line for each login and file operation to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) audit: Option<PathBuf>,
-    /// Let others find the server by multicast DNS
+    /// Let others find the server by multicast DNS and WS-Discovery
     #[arg(long)]
     pub(crate) announce: bool,
     /// JSON Lines on standard output

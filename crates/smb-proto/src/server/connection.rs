@@ -164,8 +164,9 @@ pub enum Own {
         /// The session that it replaces, taken off the table.
         replaced: Option<Box<Session>>,
     },
-    /// To be answered with this status; somebody tried to log in and failed. A failed renewal ends the session.
-    LoginFailed(NtStatus, Option<Box<Session>>),
+    /// To be answered with this status; somebody tried to log in, as this user if one was named, and failed. A failed renewal
+    /// ends the session.
+    LoginFailed(NtStatus, Option<Box<Session>>, Option<String>),
     /// To be answered with this status.
     Failed(NtStatus),
     /// The reply was pushed; the session is off the table, its opens are to be closed.

@@ -1,5 +1,7 @@
 //! SESSION_SETUP: new sessions, further channels, renewed logins ([MS-SMB2] 3.3.5.5).
 
+use std::sync::{Arc, OnceLock};
+
 use super::channel::Channel;
 use super::config::Sealing;
 use super::connection::{Connection, Hangup, Own, Request};
@@ -15,7 +17,7 @@ use crate::wire::negotiate::{Dialect, SecurityMode};
 use crate::wire::session_setup::{
     SessionFlags, SessionSetupFlags, SessionSetupRequest, SessionSetupResponse,
 };
-use crate::wire::{FileTime, NtStatus, Reader, SessionId};
+use crate::wire::{FileTime, NtStatus, Reader, SessionId, Text};
 
 /// The most logins under way on one connection. A guess: clients make one after the other.
 const LOGINS_MAX: usize = 16;
@@ -25,6 +27,17 @@ pub(super) struct Login {
     spnego: SpnegoServer,
     pub(super) preauth: Preauth,
     kind: Kind,
+    /// As whom, once the client said so.
+    asked: Asked,
+}
+
+/// Where the mechanism leaves the name that it was told.
+type Asked = Arc<OnceLock<Text>>;
+
+impl Login {
+    fn user(&self) -> Option<String> {
+        self.asked.get().map(Text::to_string_lossy)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,14 +51,17 @@ enum Kind {
 
 impl Connection {
     /// What authenticates a client.
-    pub(super) fn spnego(&self, now: FileTime) -> SpnegoServer {
+    pub(super) fn spnego(&self, now: FileTime, asked: Asked) -> SpnegoServer {
         let accounts = self.config.accounts.clone();
         let ntlm = NtlmServer::new(
             self.config.names.clone(),
             now,
             self.config.random(),
             self.config.anonymous,
-            Box::new(move |user, domain| accounts(user, domain)),
+            Box::new(move |user, domain| {
+                _ = asked.set(user.clone());
+                accounts(user, domain)
+            }),
         );
         SpnegoServer::new(vec![Box::new(ntlm)])
     }
@@ -86,7 +102,7 @@ impl Connection {
                 let outcome = self.establish(request, &setup, &login, &established, sessions);
                 let (flags, replaced) = match outcome {
                     Ok(outcome) => outcome,
-                    Err(status) => return Ok(Own::LoginFailed(status, None)),
+                    Err(status) => return Ok(Own::LoginFailed(status, None, login.user())),
                 };
                 // [MS-SMB2] 3.3.5.5.3: with the new key, whether the request was signed or not.
                 request.signer = Some(id);
@@ -104,7 +120,11 @@ impl Connection {
             Err(error) => {
                 // A failed renewal ends the session ([MS-SMB2] 3.3.5.5.3).
                 let ended = (login.kind == Kind::Again).then(|| sessions.remove(id)).flatten();
-                Ok(Own::LoginFailed(status_of(&error), ended.map(Box::new)))
+                Ok(Own::LoginFailed(
+                    status_of(&error),
+                    ended.map(Box::new),
+                    login.user(),
+                ))
             }
         }
     }
@@ -145,10 +165,12 @@ impl Connection {
             self.may_renew(id, signed, sealed)?;
             (id, Kind::Again)
         };
+        let asked = Asked::default();
         let login = Login {
-            spnego: self.spnego(now),
+            spnego: self.spnego(now, Arc::clone(&asked)),
             preauth: self.preauth.clone(),
             kind,
+            asked,
         };
         self.logins.insert(id, login);
         Ok(id)

@@ -146,7 +146,7 @@ impl Connection {
         contexts: Vec<Context<'_>>,
         now: FileTime,
     ) {
-        let hint = self.spnego(now).hint();
+        let hint = self.spnego(now, std::sync::Arc::default()).hint();
         let response = NegotiateResponse {
             security_mode: self.security_mode(),
             dialect,

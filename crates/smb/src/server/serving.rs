@@ -416,12 +416,12 @@ impl Serving {
                 self.push(reply, compound.sealed)?;
                 self.protocol.forget(session.id);
             }
-            Own::LoginFailed(status, ended) => {
+            Own::LoginFailed(status, ended, user) => {
                 Counters::add(&self.shared.counters.logins_failed, 1);
                 self.shared.record(&Record {
                     action: "login",
                     peer: Some(self.peer),
-                    user: None,
+                    user: user.as_deref(),
                     share: None,
                     path: None,
                     target: None,

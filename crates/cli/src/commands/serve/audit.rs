@@ -13,9 +13,9 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use ropeway_smb::server;
 use ropeway_smb_proto::wire::NtStatus;
@@ -27,6 +27,8 @@ use crate::failure::{Failure, code};
 const QUEUE: usize = 4096;
 /// A batch is written when it is so long. Bytes.
 const BATCH_LEN: usize = 64 << 10;
+/// How long a file that takes nothing is waited for at the end. A guess.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 enum Message {
     Line(Vec<u8>),
@@ -44,7 +46,7 @@ pub(super) struct Audit {
 /// The thread that writes.
 pub(super) struct Writer {
     queue: SyncSender<Message>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    ended: Mutex<Receiver<()>>,
 }
 
 impl Audit {
@@ -66,13 +68,16 @@ impl Audit {
             is_torn: false,
             dropped: Arc::clone(&dropped),
         };
-        let thread = std::thread::Builder::new()
-            .name("audit".to_owned())
-            .spawn(move || log.run(&receiver))
-            .map_err(|error| fault(&error))?;
+        let (end, ended) = sync_channel(0);
+        let thread = std::thread::Builder::new().name("audit".to_owned());
+        let work = move || {
+            let _end: SyncSender<()> = end;
+            log.run(&receiver);
+        };
+        thread.spawn(work).map_err(|error| fault(&error))?;
         let writer = Writer {
             queue: sender.clone(),
-            thread: Mutex::new(Some(thread)),
+            ended: Mutex::new(ended),
         };
         Ok((
             Self {
@@ -95,15 +100,34 @@ impl server::Audit for Audit {
 impl Writer {
     /// Opens the file again by its name.
     pub(super) fn reopen(&self) {
-        _ = self.queue.send(Message::Reopen);
+        if !self.send(Message::Reopen) {
+            tracing::warn!("the audit is stuck and goes on in the old file");
+        }
     }
 
     /// Writes what waits, and ends.
     pub(super) fn finish(&self) {
-        _ = self.queue.send(Message::Stop);
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(thread) = thread {
-            _ = thread.join();
+        let ended = self.send(Message::Stop) && {
+            let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+            // The thread drops its end.
+            ended.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Disconnected)
+        };
+        if !ended {
+            tracing::warn!("the audit is stuck: its last lines are not written");
+        }
+    }
+
+    /// Whether the thread will see it; a file that takes nothing must not hold up signals.
+    fn send(&self, message: Message) -> bool {
+        let end = Instant::now() + PATIENCE;
+        let mut message = message;
+        loop {
+            match self.queue.try_send(message) {
+                Ok(()) => return true,
+                Err(TrySendError::Full(back)) if Instant::now() < end => message = back,
+                Err(_) => return false,
+            }
+            std::thread::sleep(Duration::from_millis(10));
         }
     }
 }

@@ -19,6 +19,21 @@ const REQUEST_MAX: usize = 8 << 10;
 /// From the first byte asked to the last one answered.
 const TIME_MAX: Duration = Duration::from_secs(5);
 
+/// Answers requests.
+pub(super) trait Site: Send + 'static {
+    /// The answer to what was received so far; `None` until it is whole.
+    fn respond(&self, request: &[u8]) -> Option<Vec<u8>>;
+}
+
+/// Pages to look at.
+pub(super) struct Looking<P>(pub(super) P);
+
+impl<P: Pages> Site for Looking<P> {
+    fn respond(&self, request: &[u8]) -> Option<Vec<u8>> {
+        respond(request, &self.0)
+    }
+}
+
 /// What the pages say.
 pub(super) trait Pages: Send + 'static {
     /// `/metrics`.
@@ -31,7 +46,7 @@ pub(super) trait Pages: Send + 'static {
 ///
 /// # Errors
 /// The address cannot be had.
-pub(super) fn start(address: SocketAddr, pages: impl Pages) -> Result<SocketAddr, Failure> {
+pub(super) fn start(address: SocketAddr, site: impl Site) -> Result<SocketAddr, Failure> {
     let fault = |error: &io::Error| {
         Failure::of_end(
             format!("cannot answer HTTP on {address}: {error}"),
@@ -45,7 +60,7 @@ pub(super) fn start(address: SocketAddr, pages: impl Pages) -> Result<SocketAddr
     let bound = listener.local_addr().map_err(|error| fault(&error))?;
     let thread = std::thread::Builder::new().name("http".to_owned());
     thread
-        .spawn(move || run(&listener, &pages))
+        .spawn(move || run(&listener, &site))
         .map_err(|error| fault(&error))?;
     Ok(bound)
 }
@@ -58,7 +73,7 @@ struct Client {
     answer: Option<(Vec<u8>, usize)>,
 }
 
-fn run(listener: &TcpListener, pages: &impl Pages) {
+fn run(listener: &TcpListener, site: &impl Site) {
     let mut clients: Vec<Client> = Vec::with_capacity(CLIENTS_MAX);
     loop {
         if wait(listener, &clients).is_err() {
@@ -76,7 +91,7 @@ fn run(listener: &TcpListener, pages: &impl Pages) {
                 });
             }
         }
-        clients.retain_mut(|client| client.go_on(pages));
+        clients.retain_mut(|client| client.go_on(site));
     }
 }
 
@@ -112,7 +127,7 @@ fn wait(listener: &TcpListener, clients: &[Client]) -> io::Result<()> {
 
 impl Client {
     /// Does what can be done without waiting; whether there is more to do.
-    fn go_on(&mut self, pages: &impl Pages) -> bool {
+    fn go_on(&mut self, site: &impl Site) -> bool {
         if Instant::now() >= self.deadline {
             return false;
         }
@@ -123,7 +138,7 @@ impl Client {
                 Ok(count) => self.request.extend_from_slice(&part[..count]),
                 Err(error) => return is_patient(&error),
             }
-            match respond(&self.request, pages) {
+            match site.respond(&self.request) {
                 Some(answer) => self.answer = Some((answer, 0)),
                 None => return true,
             }
@@ -214,6 +229,45 @@ fn respond(request: &[u8], pages: &impl Pages) -> Option<Vec<u8>> {
     })
 }
 
+/// The answer to a POST whose body `reply` answers; `None` until it is whole. Bodies have a length, and no encoding.
+pub(super) fn respond_to_post(
+    request: &[u8],
+    kind: &str,
+    reply: impl FnOnce(&str, &[u8]) -> Option<String>,
+) -> Option<Vec<u8>> {
+    let bad = |status| Some(answer(status, "text/plain", "", false, ""));
+    let Some(end) = request.windows(4).position(|end| end == b"\r\n\r\n") else {
+        return if request.len() > REQUEST_MAX {
+            bad("431 Request Header Fields Too Large")
+        } else {
+            None
+        };
+    };
+    let Ok(head) = std::str::from_utf8(&request[..end]) else {
+        return bad("400 Bad Request");
+    };
+    let mut lines = head.split("\r\n");
+    let words: Vec<&str> = lines.next().unwrap_or_default().split(' ').collect();
+    let ["POST", target, "HTTP/1.1" | "HTTP/1.0"] = words[..] else {
+        return bad("405 Method Not Allowed");
+    };
+    let length = lines
+        .filter_map(|line| line.split_once(':'))
+        .find(|(name, _)| name.eq_ignore_ascii_case("content-length"))
+        .and_then(|(_, value)| value.trim().parse::<usize>().ok());
+    match length {
+        None => bad("411 Length Required"),
+        Some(length) if length > REQUEST_MAX => bad("413 Content Too Large"),
+        Some(length) => {
+            let body = request[end + 4..].get(..length)?;
+            match reply(target, body) {
+                Some(body) => Some(answer("200 OK", kind, &body, false, "")),
+                None => bad("400 Bad Request"),
+            }
+        }
+    }
+}
+
 fn answer(status: &str, kind: &str, body: &str, head: bool, more: &str) -> Vec<u8> {
     let length = body.len();
     let shown = if head { "" } else { body };
@@ -290,8 +344,33 @@ mod tests {
     }
 
     #[test]
+    fn a_post_has_a_length() {
+        let post = |request: &str| {
+            let reply = |target: &str, body: &[u8]| {
+                (target == "/x").then(|| format!("<{}>", String::from_utf8_lossy(body)))
+            };
+            let answer = respond_to_post(request.as_bytes(), "text/xml", reply)?;
+            Some(String::from_utf8(answer).unwrap())
+        };
+        let whole = "POST /x HTTP/1.1\r\nHost: y\r\ncontent-length:  3\r\n\r\nabc";
+        assert!(post(whole).unwrap().ends_with("\r\n\r\n<abc>"));
+        for length in 0..whole.len() {
+            assert_eq!(post(&whole[..length]), None, "{length}");
+        }
+        for (request, status) in [
+            (whole.replace("/x", "/y"), " 400 "),
+            (whole.replace("POST", "GET"), " 405 "),
+            (whole.replace("length:  3", "length: -1"), " 411 "),
+            (whole.replace("  3", "99999"), " 413 "),
+            ("x".repeat(REQUEST_MAX + 1), " 431 "),
+        ] {
+            assert!(post(&request).unwrap().contains(status), "{request:.40}");
+        }
+    }
+
+    #[test]
     fn one_that_dawdles_holds_nobody_up() {
-        let address = start("127.0.0.1:0".parse().unwrap(), Fixed).unwrap();
+        let address = start("127.0.0.1:0".parse().unwrap(), Looking(Fixed)).unwrap();
         let _silent: Vec<TcpStream> = (0..CLIENTS_MAX - 1)
             .map(|_| TcpStream::connect(address).unwrap())
             .collect();

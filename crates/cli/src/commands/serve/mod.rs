@@ -6,7 +6,7 @@
 //! accounts ─ users (the file), phrase (a random one), user (serve user add|rm|list)
 //! audit      JSON Lines, by a thread of its own
 //! http ───── metrics
-//! announce   multicast DNS
+//! announce   multicast DNS, WS-Discovery
 //! signals    SIGTERM and SIGINT stop, a second one ends, SIGHUP reloads
 //! ```
 
@@ -32,6 +32,7 @@ use ropeway_smb::server::{Server, ServerOptions};
 use self::accounts::Accounts;
 use self::announce::Announcer;
 use self::audit::Audit;
+use self::http::Looking;
 use self::metrics::Metrics;
 use self::shares::Folders;
 use self::signals::Reload;
@@ -68,7 +69,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<u8, Failure> {
     let server = bind(args, options)?;
     let addresses = server.local_addrs().to_vec();
     let http = match args.watch.http {
-        Some(address) => Some(http::start(address, Metrics::new(server.handle()))?),
+        Some(address) => Some(http::start(address, Looking(Metrics::new(server.handle())))?),
         None => None,
     };
     let announcer = announcer(args, &name, &addresses, &voice);
@@ -138,7 +139,12 @@ fn announcer(
         return None;
     }
     match Announcer::start(name, addresses) {
-        Ok(announcer) => Some(announcer),
+        Ok((announcer, troubles)) => {
+            for trouble in troubles {
+                voice.warn(&format!("announced in part: {trouble}"));
+            }
+            Some(announcer)
+        }
         // The shares are served all the same.
         Err(why) => {
             voice.warn(&format!("not announced: {why}"));

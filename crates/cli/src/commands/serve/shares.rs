@@ -1,6 +1,7 @@
 //! What is shared: `[NAME=]DIR[:ro][:encrypt]`, and the folders behind it.
 
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ropeway_local::{LocalStore, StoreOptions};
@@ -104,7 +105,7 @@ fn without_options(text: &str) -> (&str, bool, bool) {
     (folder, read_only, encrypt)
 }
 
-fn cannot_share(folder: &std::path::Path, cause: &str) -> Failure {
+fn cannot_share(folder: &Path, cause: &str) -> Failure {
     let text = folder.to_string_lossy();
     let hint = if text == "user" {
         "the commands of users come first: `ropeway serve user list --users FILE`"
@@ -176,8 +177,22 @@ pub(super) fn wanted(args: &ServeArgs) -> Result<Vec<Wanted>, Failure> {
 
 /// The folders that are open, by what they are shared as.
 pub(super) struct Folders {
-    open: Vec<(Wanted, Arc<LocalStore>)>,
+    open: Vec<Folder>,
     descriptors: usize,
+}
+
+#[derive(Clone)]
+struct Folder {
+    wanted: Wanted,
+    /// Device and inode: another volume may be mounted there since.
+    id: (u64, u64),
+    store: Arc<LocalStore>,
+}
+
+fn id_of(folder: &Path) -> Result<(u64, u64), Failure> {
+    let metadata = folder.metadata();
+    let metadata = metadata.map_err(|error| cannot_share(folder, &crate::ends::cause(&error)))?;
+    Ok((metadata.dev(), metadata.ino()))
 }
 
 impl Folders {
@@ -199,34 +214,41 @@ impl Folders {
             descriptors_max: (self.descriptors / wanted.len().max(1)).clamp(64, 12_000),
             ..StoreOptions::default()
         };
-        let mut open = Vec::with_capacity(wanted.len());
-        for share in wanted {
-            let same = |(other, _): &&(Wanted, Arc<LocalStore>)| other.folder == share.folder;
+        let mut open: Vec<Folder> = Vec::with_capacity(wanted.len());
+        for wanted in wanted {
+            let id = id_of(&wanted.folder)?;
+            let same = |other: &&Folder| other.wanted.folder == wanted.folder && other.id == id;
             let store = match self.open.iter().chain(&open).find(same) {
-                Some((_, store)) => Arc::clone(store),
+                Some(folder) => Arc::clone(&folder.store),
                 None => {
-                    let store = LocalStore::open(&share.folder, &options);
-                    Arc::new(store.map_err(|error| cannot_share(&share.folder, &error.to_string()))?)
+                    let store = LocalStore::open(&wanted.folder, &options);
+                    Arc::new(store.map_err(|error| cannot_share(&wanted.folder, &error.to_string()))?)
                 }
             };
-            open.push((share, store));
+            open.push(Folder { wanted, id, store });
         }
         self.open = open;
-        Ok(self
-            .open
-            .iter()
-            .map(|(share, store)| shared(share, store))
-            .collect())
+        Ok(self.open.iter().map(shared).collect())
+    }
+
+    /// Whether exactly that is shared already.
+    pub(super) fn is_current(&self, wanted: &[Wanted]) -> bool {
+        self.now().eq(wanted)
+            && self
+                .open
+                .iter()
+                .all(|folder| id_of(&folder.wanted.folder).is_ok_and(|id| id == folder.id))
     }
 
     /// What is shared now.
     pub(super) fn now(&self) -> impl Iterator<Item = &Wanted> {
-        self.open.iter().map(|(share, _)| share)
+        self.open.iter().map(|folder| &folder.wanted)
     }
 }
 
-fn shared(wanted: &Wanted, store: &Arc<LocalStore>) -> Share {
-    let mut share = Share::new(&wanted.name, Arc::clone(store) as Arc<_>);
+fn shared(folder: &Folder) -> Share {
+    let wanted = &folder.wanted;
+    let mut share = Share::new(&wanted.name, Arc::clone(&folder.store) as Arc<_>);
     share.read_only = wanted.read_only;
     share.encrypt = wanted.encrypt;
     share.anonymous = wanted.anonymous;
@@ -281,6 +303,24 @@ mod tests {
             );
         }
         assert_eq!(Wanted::parse("x=").unwrap_err().code, 1);
+    }
+
+    #[test]
+    fn a_folder_stays_open_unless_it_is_another_one() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = place.path().join("data");
+        fs::create_dir(&folder).unwrap();
+        let wanted = || vec![Wanted::parse(&folder.display().to_string()).unwrap()];
+        let mut folders = Folders::new(1000);
+        folders.set(wanted()).unwrap();
+        let first = Arc::clone(&folders.open[0].store);
+        folders.set(wanted()).unwrap();
+        assert!(Arc::ptr_eq(&first, &folders.open[0].store) && folders.is_current(&wanted()));
+        fs::rename(&folder, place.path().join("old")).unwrap();
+        fs::create_dir(&folder).unwrap();
+        assert!(!folders.is_current(&wanted()));
+        folders.set(wanted()).unwrap();
+        assert!(!Arc::ptr_eq(&first, &folders.open[0].store) && folders.is_current(&wanted()));
     }
 
     #[test]

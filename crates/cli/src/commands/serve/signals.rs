@@ -110,7 +110,7 @@ impl Reload {
         check_shares(&self.args, &wanted)?;
         let before: Vec<Wanted> = self.folders.now().cloned().collect();
         let mut changes = restarts(&self.args, &args);
-        if before == wanted {
+        if self.folders.is_current(&wanted) {
             return Ok(changes);
         }
         let shares = self.folders.set(wanted)?;
@@ -128,6 +128,9 @@ impl Reload {
             if !self.folders.now().any(|share| share.is_called(&old.name)) {
                 changes.push(format!("share {} removed", old.name));
             }
+        }
+        if changes.is_empty() {
+            changes.push("folders that are others now were opened again".to_owned());
         }
         Ok(changes)
     }

@@ -233,6 +233,35 @@ fn null_sessions_are_the_servers_choice() {
 }
 
 #[test]
+fn who_names_a_user_is_strong_even_where_nobody_need_be() {
+    // As smbclient's null sessions come: without extended session security.
+    let flags = NegotiateFlags::from_bits(0xE288_8233).without(NegotiateFlags::EXTENDED_SESSION_SECURITY);
+    let mut strict = server(false);
+    assert!(strict.challenge(&Negotiate { flags }.encode()).is_err());
+    let weaken = |mut message: Vec<u8>| {
+        // The flags are at 60 ([MS-NLMP] 2.2.1.3).
+        message[60..64].copy_from_slice(&flags.bits().to_le_bytes());
+        message
+    };
+    let (mut client, mut server) = (client(Credentials::anonymous()), server(true));
+    let negotiate = client.negotiate();
+    let (message, _) = client
+        .authenticate(&server.challenge(&negotiate).unwrap())
+        .unwrap();
+    let (identity, _) = server.authenticate(&weaken(message)).unwrap();
+    assert_eq!(identity, Identity::Anonymous);
+}
+
+#[test]
+fn a_client_that_seals_is_told_that_it_may() {
+    // smbclient insists before it encrypts with SMB.
+    let flags = NegotiateFlags::from_bits(0xE288_8233).union(NegotiateFlags::SEAL);
+    let challenge = server(false).challenge(&Negotiate { flags }.encode()).unwrap();
+    let challenge = Challenge::decode(&challenge).unwrap();
+    assert!(challenge.flags.contains(NegotiateFlags::SEAL));
+}
+
+#[test]
 fn weak_peers_are_refused() {
     for missing in [
         NegotiateFlags::UNICODE,

@@ -102,8 +102,11 @@ impl Serving {
     fn wait_for(&mut self, mut request: Request, step: Step<'_>, waiter: WaiterId) -> Result<bool, Ended> {
         let refused = if !self.has_room_for(step.message.len() + step.rest.len()) {
             Some(NtStatus::INSUFFICIENT_RESOURCES)
-        } else if !step.rest.is_empty() && request.header.command != Command::Create {
-            // In the middle of a compound only a CREATE may wait ([MS-SMB2] 3.3.4.2; smb2.compound.interim2).
+        } else if !step.rest.is_empty()
+            && matches!(request.header.command, Command::ChangeNotify | Command::Lock)
+        {
+            // In the middle of a compound nothing may wait that perhaps never comes ([MS-SMB2] 3.3.4.2;
+            // smb2.compound.interim2).
             Some(NtStatus::INTERNAL_ERROR)
         } else {
             None

@@ -1,18 +1,21 @@
-//! `--announce`: lets file managers find the server by multicast DNS.
+//! `--announce`: lets file managers find the server, by multicast DNS (macOS, Linux) and WS-Discovery (Windows).
 //!
 //! ```text
-//! dns         packets        (pure)
-//! responder   what and when  (pure)
-//! interfaces  where
-//! here        a socket that hears the group, one for each interface that speaks, one thread
+//! dns, responder   multicast DNS: packets; what and when   (pure)
+//! wsd              WS-Discovery: messages                  (pure)
+//! interfaces       where
+//! discovery        WS-Discovery's sockets, and its HTTP
+//! here             multicast DNS's sockets
 //! ```
 //!
-//! IPv4 only; IPv6 addresses are told where they are listened on. Windows asks by WS-Discovery, which is not answered: there
-//! the address is typed.
+//! Each has a socket that hears its group, one for each interface that speaks, and one thread. IPv4 only; IPv6 addresses
+//! are told where they are listened on.
 
+mod discovery;
 mod dns;
 mod interfaces;
 mod responder;
+mod wsd;
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
@@ -23,6 +26,7 @@ use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
 
+use self::discovery::Discovery;
 use self::dns::PACKET_MAX;
 use self::responder::{Output, PORT, Responder};
 
@@ -34,15 +38,15 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// Announces until it is stopped.
 pub(super) struct Announcer {
     stop: Arc<AtomicBool>,
-    thread: JoinHandle<()>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl Announcer {
-    /// Announces a server that listens there.
+    /// Announces a server that listens there; also gives what does not work of it.
     ///
     /// # Errors
-    /// Why it cannot be announced.
-    pub(super) fn start(name: &str, listened: &[SocketAddr]) -> Result<Self, String> {
+    /// Why it cannot be announced at all.
+    pub(super) fn start(name: &str, listened: &[SocketAddr]) -> Result<(Self, Vec<String>), String> {
         if listened.iter().all(|address| address.ip().is_loopback()) {
             return Err(
                 "nobody else reaches a server that listens on the loopback only (--listen)".to_owned(),
@@ -52,22 +56,43 @@ impl Announcer {
         if interfaces.is_empty() {
             return Err("there is no interface with an IPv4 address that it listens on".to_owned());
         }
-        let speakers = Speakers::open(name, listened, &interfaces, &further)
-            .map_err(|error| format!("port {PORT} of UDP: {error}"))?;
         let stop = Arc::new(AtomicBool::new(false));
-        let asked = Arc::clone(&stop);
-        let thread = std::thread::Builder::new()
-            .name("announce".to_owned())
-            .spawn(move || speakers.run(&asked))
-            .map_err(|error| error.to_string())?;
-        Ok(Self { stop, thread })
+        let (mut threads, mut troubles) = (Vec::new(), Vec::new());
+        match Speakers::open(name, listened, &interfaces, &further) {
+            Ok(speakers) => {
+                let asked = Arc::clone(&stop);
+                threads.push(spawn("mdns", move || speakers.run(&asked))?);
+            }
+            Err(error) => troubles.push(format!("multicast DNS, port {PORT} of UDP: {error}")),
+        }
+        // Windows looks at port 445 only.
+        if listened.iter().any(|address| address.port() == 445) {
+            match Discovery::open(name, &interfaces) {
+                Ok(discovery) => {
+                    let asked = Arc::clone(&stop);
+                    threads.push(spawn("wsd", move || discovery.run(&asked))?);
+                }
+                Err(why) => troubles.push(format!("WS-Discovery: {why}")),
+            }
+        }
+        if threads.is_empty() {
+            return Err(troubles.join("; "));
+        }
+        Ok((Self { stop, threads }, troubles))
     }
 
     /// Says goodbye.
     pub(super) fn stop(self) {
         self.stop.store(true, Ordering::Relaxed);
-        _ = self.thread.join();
+        for thread in self.threads {
+            _ = thread.join();
+        }
     }
+}
+
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, String> {
+    let thread = std::thread::Builder::new().name(name.to_owned());
+    thread.spawn(work).map_err(|error| error.to_string())
 }
 
 struct Speakers {
@@ -84,13 +109,13 @@ impl Speakers {
         further: &[std::net::Ipv6Addr],
     ) -> io::Result<Self> {
         // Bound to the group: what is sent to an address of this machine is not heard, so nothing from beyond the link.
-        let hears = shared_socket(GROUP)?;
+        let hears = shared_socket(GROUP, PORT)?;
         hears.set_read_timeout(Some(LOOK_EVERY))?;
         let mut speaks = Vec::new();
         for &interface in interfaces {
             hears.join_multicast_v4(&GROUP, &interface)?;
             // Bound to the interface's address, which also sends multicasts there (ip(7)).
-            let socket = shared_socket(interface)?;
+            let socket = shared_socket(interface, PORT)?;
             // RFC 6762, 11.
             socket.set_multicast_ttl_v4(255)?;
             let port = port_at(listened, interface);
@@ -149,10 +174,22 @@ fn send(socket: &UdpSocket, output: Option<Output>) {
     let (to, message) = match output {
         None => return,
         Some(Output::Multicast(message)) => (SocketAddr::from((GROUP, PORT)), message),
+        // Of several interfaces the one that leads there answers.
+        Some(Output::Unicast(to, _)) if !is_towards(socket, to) => return,
         Some(Output::Unicast(to, message)) => (to, message),
     };
     if let Err(error) = socket.send_to(&message.encode(), to) {
         tracing::debug!(%error, %to, "cannot announce");
+    }
+}
+
+/// Whether what goes there goes by the interface that the socket is bound to. Asks the routes; sends nothing.
+fn is_towards(socket: &UdpSocket, to: SocketAddr) -> bool {
+    let route = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))
+        .and_then(|probe| probe.connect(to).and_then(|()| probe.local_addr()));
+    match (route, socket.local_addr()) {
+        (Ok(route), Ok(own)) => route.ip() == own.ip(),
+        _ => false,
     }
 }
 
@@ -166,10 +203,10 @@ fn port_at(listened: &[SocketAddr], interface: Ipv4Addr) -> u16 {
 }
 
 /// A socket of the port, which other responders have too.
-fn shared_socket(address: Ipv4Addr) -> io::Result<UdpSocket> {
+fn shared_socket(address: Ipv4Addr, port: u16) -> io::Result<UdpSocket> {
     let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
-    bind(&socket, &SocketAddrV4::new(address, PORT))?;
+    bind(&socket, &SocketAddrV4::new(address, port))?;
     Ok(UdpSocket::from(socket))
 }
 

@@ -1,0 +1,294 @@
+//! Users, shares, reload, messages.
+
+use std::fs::{self, Permissions};
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::server::{PASSWORD, Served, add_user, ground, shown};
+use crate::support::{needs, or_skip, text};
+
+#[test]
+fn users_are_added_listed_and_removed() {
+    let (place, password) = ground();
+    let user = |arguments: &[&str]| place.ropeway("serve").arg("user").args(arguments);
+    user(&["add", "ann", "--password-file", &password]).ok();
+    user(&["add", "Bob"]).env("ROPEWAY_PASSWORD", "x").ok();
+    assert_eq!(user(&["list"]).ok().out, "ann\nBob\n");
+    let listed = user(&["list", "--json"]).ok().of_type("user");
+    assert_eq!(listed[1]["name"], "Bob");
+    let file = place.join(".config/ropeway/users");
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    let content = fs::read_to_string(&file).unwrap();
+    assert!(!content.contains(PASSWORD), "{content}");
+
+    // What is wrong changes nothing.
+    assert!(user(&["add", "carl"]).exits(5).mentions("--password-file"));
+    user(&["add", "guest"]).env("ROPEWAY_PASSWORD", "x").exits(1);
+    user(&["rm", "ann", "nobody"]).exits(1);
+    assert_eq!(fs::read_to_string(&file).unwrap(), content);
+    user(&["rm", "ANN"]).ok();
+    assert_eq!(user(&["list"]).ok().out, "Bob\n");
+
+    // Elsewhere.
+    let other = place.join("other").display().to_string();
+    user(&["add", "dora", "--users", &other])
+        .env("ROPEWAY_PASSWORD", "x")
+        .ok();
+    assert_eq!(user(&["list"]).env("ROPEWAY_USERS", &other).ok().out, "dora\n");
+    fs::write(place.config_file(), format!("[serve]\nusers = {other:?}\n")).unwrap();
+    assert_eq!(user(&["list"]).ok().out, "dora\n");
+
+    // A file that others may read is refused, by the server too.
+    fs::set_permissions(&other, Permissions::from_mode(0o644)).unwrap();
+    assert!(user(&["list"]).exits(5).mentions("chmod 600"));
+    place.ropeway("serve").arg("data").exits(5);
+}
+
+#[test]
+fn wrong_use_is_one_line_and_touches_nothing() {
+    let (place, password) = ground();
+    place.folder("user");
+    text(&place.join("plain"), "");
+    let refused = |code: i32, arguments: &[&str], says: &str| {
+        let finished = place.ropeway("serve").args(arguments).exits(code);
+        assert!(finished.mentions(says), "{says} expected: {finished}");
+        assert_eq!(finished.err.lines().count(), 2, "{finished}");
+    };
+    refused(1, &[], "no folder is named");
+    refused(3, &["missing"], "missing");
+    refused(3, &["plain"], "plain");
+    refused(3, &["data:readonly"], ":ro and :encrypt");
+    refused(1, &["a=data", "A=data"], "would both be called A");
+    refused(1, &["IPC$=data"], "servers need");
+    refused(1, &[&format!("{}=data", "x".repeat(81))], "80");
+    refused(
+        1,
+        &["data", "--min-dialect=3.0", "--max-dialect=2.1"],
+        "--min-dialect",
+    );
+    refused(
+        1,
+        &["data", "--encrypt=required", "--max-dialect=2.1"],
+        "no encryption",
+    );
+    refused(1, &["data:encrypt", "--encrypt=off"], "does not encrypt");
+    refused(1, &["data", "--encrypt=required", "--anonymous"], "--anonymous");
+    refused(1, &["data", "--listen=nas"], "--listen");
+    refused(1, &["data", "--name=a b"], "--name");
+    fs::set_permissions(&password, Permissions::from_mode(0o640)).unwrap();
+    refused(
+        5,
+        &["data", "--user=ann", "--password-file", &password],
+        "others may read",
+    );
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    refused(6, &["data", "--listen", &address], "another program");
+    refused(
+        6,
+        &["data", "--listen", "192.0.2.1:4450"],
+        "no address of this machine",
+    );
+    if let Ok(run) = place.ropeway_as_nobody("serve") {
+        let finished = run.args(["data", "--listen", "127.0.0.1:444"]).run();
+        // Some systems let everybody have every port.
+        if finished.code() != Some(0) {
+            finished.assert_code(&[5]);
+            assert!(finished.mentions("ropeway-serve.service"), "{finished}");
+        }
+    }
+}
+
+#[test]
+fn without_a_user_there_is_a_random_pass_phrase() {
+    or_skip!(needs(false, &["smbclient"]));
+    let (place, _) = ground();
+    let served = Served::start(&place, &["data"]);
+    let phrase = served.listening["pass_phrase"].as_str().unwrap().to_owned();
+    assert_eq!(phrase.len(), 35);
+    assert_eq!(served.listening["users"][0], "ropeway");
+    let url = served.listening["urls"][0].as_str().unwrap().to_owned();
+    assert_eq!(url, format!("smb://ropeway@127.0.0.1:{}/data", served.port));
+    assert!(served.works("data", "ropeway", &phrase, "ls").contains("file"));
+    served.fails("data", "ropeway", "wrong", "ls", "NT_STATUS_LOGON_FAILURE");
+    served.fails("data", "", "", "ls", "NT_STATUS_");
+    // Our own client takes the URL as it is.
+    let run = place.ropeway("ls").arg(&url).env("ROPEWAY_PASSWORD", &phrase);
+    assert!(run.ok().mentions("file"));
+    let finished = served.stop();
+    let last = finished.json().pop().unwrap();
+    assert_eq!(
+        (&last["type"], &last["durable"]),
+        (&"stopped".into(), &true.into())
+    );
+}
+
+#[test]
+fn people_are_told_what_they_need() {
+    let (place, password) = ground();
+    let run = place
+        .ropeway("serve")
+        .args(["--listen", "127.0.0.1:0", "--user", "ann"]);
+    let mut running = run.args(["--password-file", &password, "pics=data:ro"]).start();
+    assert!(
+        running.until(|running| running.stdout().contains("Ctrl-C")),
+        "{}",
+        running.stderr()
+    );
+    let out = running.stdout();
+    for line in [
+        "smb://ann@127.0.0.1:",
+        "/pics  (",
+        "read-only)",
+        "may log in: ann",
+        "every request is signed",
+    ] {
+        assert!(out.contains(line), "{line}: {out}");
+    }
+    assert!(!out.contains("pass phrase"), "{out}");
+    running.signal(Signal::INT);
+    let finished = running.wait();
+    finished.assert_code(&[0]);
+    assert!(
+        finished.out.ends_with("stopped; everything written is durable\n"),
+        "{finished}"
+    );
+    assert!(finished.err.contains("stopping"), "{finished}");
+}
+
+#[test]
+fn shares_have_options_of_their_own() {
+    or_skip!(needs(false, &["smbclient"]));
+    let (place, password) = ground();
+    text(&place.folder("user").join("inside"), "x");
+    let one = ["--user", "ann", "--password-file", &password];
+    let arguments = [
+        &one[..],
+        &[
+            "w=data",
+            "r=data:ro",
+            "e=data:encrypt",
+            "./user",
+            "--share",
+            "more=data",
+        ],
+    ]
+    .concat();
+    let served = Served::start(&place, &arguments);
+    served.works("w", "ann", PASSWORD, "put password new; rm new");
+    served.fails("r", "ann", PASSWORD, "put password new", "NT_STATUS_");
+    assert!(!place.join("data/new").exists());
+    assert!(served.works("user", "ann", PASSWORD, "ls").contains("inside"));
+    assert!(served.works("more", "ann", PASSWORD, "ls").contains("file"));
+    let old = served.smbclient("e", "ann", PASSWORD, "ls", &["-m", "SMB2_10"]);
+    assert!(shown(&old).contains("NT_STATUS_ACCESS_DENIED"), "{}", shown(&old));
+    let sealed = served.smbclient("e", "ann", PASSWORD, "ls", &["--client-protection=encrypt"]);
+    assert!(sealed.status.success(), "{}", shown(&sealed));
+    served.stop();
+
+    let served = Served::start(
+        &place,
+        &[&one[..], &["data", "--read-only", "--max-dialect=2.1"]].concat(),
+    );
+    served.fails("data", "ann", PASSWORD, "mkdir x", "NT_STATUS_");
+    let new = served.smbclient(
+        "data",
+        "ann",
+        PASSWORD,
+        "ls",
+        &["--option=client min protocol=SMB3"],
+    );
+    assert!(!new.status.success(), "{}", shown(&new));
+    served.stop();
+}
+
+#[test]
+fn nobody_gets_in_only_when_asked_for() {
+    or_skip!(needs(false, &["smbclient"]));
+    let (place, _) = ground();
+    let served = Served::start(&place, &["data:ro", "--anonymous"]);
+    assert_eq!(served.listening["pass_phrase"], Value::Null);
+    assert!(served.works("data", "", "", "ls").contains("file"));
+    served.stop();
+}
+
+#[test]
+fn a_reload_changes_users_and_shares_and_drops_nobody() {
+    or_skip!(needs(false, &["smbclient"]));
+    let (place, _) = ground();
+    text(&place.folder("second").join("two"), "2");
+    let config = place.config_file();
+    let shares = |list: &str| fs::write(&config, format!("[serve]\nshare = [{list}]\n")).unwrap();
+    shares("\"data\"");
+    add_user(&place, "ann", PASSWORD);
+    let mut served = Served::start(&place, &[]);
+    served.fails("data", "bob", "b", "ls", "NT_STATUS_LOGON_FAILURE");
+
+    // A client that stays: what it asks after the reload is answered on the connection it had.
+    let mut staying = Command::new("smbclient")
+        .arg("//127.0.0.1/data")
+        .args(["-p", &served.port.to_string(), "-s", "/dev/null", "-m", "SMB3"])
+        .args(["-U", &format!("ann%{PASSWORD}")])
+        .current_dir(place.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    staying.stdin.as_mut().unwrap().write_all(b"ls\n").unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+
+    add_user(&place, "bob", "b");
+    shares("\"data\", \"two=second:ro\"");
+    let told = served.reload().pop().unwrap();
+    let changes = told["changes"].to_string();
+    assert!(
+        changes.contains("user bob added") && changes.contains("share two added"),
+        "{told}"
+    );
+    assert!(served.works("two", "bob", "b", "ls").contains("two"));
+    staying
+        .stdin
+        .as_mut()
+        .unwrap()
+        .write_all(b"get file after\nquit\n")
+        .unwrap();
+    assert!(staying.wait().unwrap().success());
+    let mut said = String::new();
+    staying.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+    assert!(!said.contains("NT_STATUS"), "{said}");
+    assert_eq!(fs::read_to_string(place.join("after")).unwrap(), "content");
+
+    // What is wrong is told, and nothing changes.
+    shares("\"gone\"");
+    let told = served.reload();
+    assert!(
+        told[0]["message"]
+            .as_str()
+            .unwrap()
+            .contains("the shares stay as they were"),
+        "{told:?}"
+    );
+    assert!(served.works("two", "bob", "b", "ls").contains("two"));
+    fs::write(&config, "[serve]\nshare = 7 8\n").unwrap();
+    assert_eq!(served.reload()[0]["type"], "warning");
+    shares("\"second\"");
+    place.ropeway("serve").args(["user", "rm", "ann"]).ok();
+    let changes = served.reload().pop().unwrap()["changes"].to_string();
+    for change in [
+        "user ann removed",
+        "share data removed",
+        "share two removed",
+        "share second added",
+    ] {
+        assert!(changes.contains(change), "{change}: {changes}");
+    }
+    served.fails("second", "ann", PASSWORD, "ls", "NT_STATUS_LOGON_FAILURE");
+    served.fails("data", "bob", "b", "ls", "NT_STATUS_BAD_NETWORK_NAME");
+    served.stop();
+}

@@ -1,0 +1,9 @@
+//! `ropeway serve` as its user sees it: the real binary, on loopback, with smbclient.
+
+#![allow(clippy::unwrap_used, reason = "a failed set-up fails the test")]
+
+mod basics;
+mod server;
+#[path = "../support/mod.rs"]
+mod support;
+mod watched;
