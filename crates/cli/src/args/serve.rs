@@ -34,7 +34,7 @@ pub(crate) struct ServeArgs {
     pub(crate) share: Vec<String>,
     /// Where to listen (default 127.0.0.1:4450); may be given several times
     ///
-    /// Beyond this machine only if told to: 0.0.0.0 or [::] for everywhere. Without a port it is 445, for which a
+    /// Beyond this machine only if told to: 0.0.0.0 or `[::]` for everywhere. Without a port it is 445, for which a
     /// capability is needed, see docs/serve.md.
     #[arg(long, value_name = "ADDR[:PORT]", default_value = "127.0.0.1:4450", value_parser = values::listen, hide_default_value = true)]
     pub(crate) listen: Vec<SocketAddr>,

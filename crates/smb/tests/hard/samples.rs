@@ -131,21 +131,15 @@ pub(crate) fn all(file: FileId, folder: FileId) -> Vec<(Command, Vec<u8>)> {
         flags: Default::default(),
         path: Text::from("\\\\server\\data"),
     };
+    let element = |offset| LockElement {
+        offset,
+        length: 10,
+        flags: LockFlags::EXCLUSIVE_LOCK | LockFlags::FAIL_IMMEDIATELY,
+    };
     let lock = LockRequest {
         file_id: file,
         lock_sequence: LockSequence(0),
-        locks: vec![
-            LockElement {
-                offset: 100,
-                length: 10,
-                flags: LockFlags::EXCLUSIVE_LOCK | LockFlags::FAIL_IMMEDIATELY,
-            },
-            LockElement {
-                offset: 200,
-                length: 10,
-                flags: LockFlags::EXCLUSIVE_LOCK | LockFlags::FAIL_IMMEDIATELY,
-            },
-        ],
+        locks: vec![element(100), element(200)],
     };
     let copy = {
         let mut input = [0_u8; 56];
