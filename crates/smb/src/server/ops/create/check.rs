@@ -41,8 +41,7 @@ impl Wish {
         if !all.contains(request.share_access) {
             return Err(NtStatus::INVALID_PARAMETER);
         }
-        let alone = request.desired_access == AccessMask::SYNCHRONIZE;
-        if !RIGHTS.contains(request.desired_access) || request.desired_access.is_empty() || alone {
+        if !RIGHTS.contains(request.desired_access) || request.desired_access.is_empty() {
             return Err(NtStatus::ACCESS_DENIED);
         }
         let valid = FileAttributes(0x0000_7FB7) | FileAttributes::DIRECTORY;
