@@ -30,8 +30,25 @@ use crate::workspace::Workspace;
 const SUITES: &str = include_str!("../../conformance/suites.txt");
 /// What `ci` runs: suites that take seconds and show what clients live on.
 const QUICK: &[&str] = &[
-    "connect", "read", "rw", "create", "dir", "compound", "lock", "setinfo", "getinfo", "mkdir", "rename",
+    "connect",
+    "read",
+    "rw",
+    "create",
+    "dir",
+    "compound",
+    "compound_find",
+    "lock",
+    "setinfo",
+    "getinfo",
+    "mkdir",
+    "rename",
     "tcon",
+    "credits",
+    "deny",
+    "fileid",
+    "ioctl",
+    "durable-open",
+    "durable-v2-open",
 ];
 /// Tests that must pass in all suites together.
 const CONFORMANCE_MIN: usize = 300;
