@@ -162,7 +162,7 @@ impl Served {
                         Own::No => self.execute(&request, message, &mut compound, sessions, &mut out),
                         Own::Replied | Own::LoggedIn { .. } => {}
                         Own::LoggedOff(session) => forgets = Some(session.id),
-                        Own::LoginFailed(status, ended) => {
+                        Own::LoginFailed(status, ended, _) => {
                             self.refuse(&request, status, &mut out);
                             forgets = ended.map(|session| session.id);
                         }

@@ -28,6 +28,9 @@ mod directory;
 mod eas;
 mod failures;
 mod fsctl;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod guests;
 #[cfg(test)]
 mod hostile_tests;
@@ -48,7 +51,8 @@ mod share;
 mod shared;
 mod short_name;
 mod status;
-#[cfg(test)]
+#[cfg(any(test, feature = "fuzzing"))]
+#[cfg_attr(not(test), allow(dead_code, reason = "fuzz targets need the store only"))]
 mod testing;
 
 pub use audit::{Audit, Record};

@@ -100,6 +100,13 @@ impl Output {
         }
     }
 
+    /// What waits, as if it was sent.
+    #[cfg(feature = "fuzzing")]
+    pub(super) fn take(&mut self) -> Vec<Vec<u8>> {
+        (self.waiting, self.sent) = (0, 0);
+        self.frames.drain(..).collect()
+    }
+
     /// Gives memory back while nothing is under way.
     pub(super) fn shrink(&mut self) {
         self.spare = Vec::new();

@@ -6,6 +6,8 @@
 
 mod ended;
 mod executing;
+#[cfg(feature = "fuzzing")]
+mod frames;
 mod waiting;
 
 use std::collections::{HashMap, VecDeque};

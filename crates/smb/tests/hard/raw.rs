@@ -374,7 +374,7 @@ impl Create<'_> {
     }
 }
 
-fn spnego(user: &str, password: &str) -> SpnegoClient {
+pub(crate) fn spnego(user: &str, password: &str) -> SpnegoClient {
     let credentials = match user {
         "" => Credentials::anonymous(),
         _ => Credentials::with_password("", user, &Password::from(password)),

@@ -93,14 +93,17 @@ impl Node for MemoryNode {
     }
 
     fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
+        short_enough(offset.saturating_add(data.len() as u64))?;
         self.change_content(|content| content.write(data, offset))
     }
 
     fn set_len(&self, length: u64) -> Result<()> {
+        short_enough(length)?;
         self.change_content(|content| content.set_len(length))
     }
 
     fn allocate(&self, length: u64) -> Result<()> {
+        short_enough(length)?;
         self.change_content(|content| content.allocate(length))
     }
 
@@ -117,6 +120,7 @@ impl Node for MemoryNode {
             .as_any()
             .downcast_ref()
             .ok_or(error(ErrorKind::CrossDevice))?;
+        short_enough(length)?;
         let mut buffer = vec![0; usize::try_from(length).expect("tests copy small files")];
         let count = source.read_at(&mut buffer, source_offset)?;
         self.write_at(&buffer[..count], offset)?;
@@ -246,5 +250,14 @@ impl Entries for MemoryEntries {
             }
         }
         Ok(None)
+    }
+}
+
+/// What memory can hold of one file.
+fn short_enough(length: u64) -> Result<()> {
+    const LENGTH_MAX: u64 = 16 << 20;
+    match length <= LENGTH_MAX {
+        true => Ok(()),
+        false => Err(error(ErrorKind::FileTooLarge)),
     }
 }

@@ -69,7 +69,7 @@ impl Content {
 
     pub(super) fn zero(&mut self, offset: u64, length: u64, hole: bool) {
         let size = self.bytes.len() as u64;
-        let (start, end) = (offset.min(size), (offset + length).min(size));
+        let (start, end) = (offset.min(size), offset.saturating_add(length).min(size));
         self.bytes[start as usize..end as usize].fill(0);
         if hole {
             let last = if end == size {
