@@ -9,7 +9,8 @@ use ropeway_smb_proto::wire::negotiate_context::{
     self as contexts, CompressionFlags, Context, HashAlgorithm,
 };
 use ropeway_smb_proto::wire::session_setup::SessionSetupRequest;
-use ropeway_smb_proto::wire::{Guid, NtStatus, SessionId};
+use ropeway_smb_proto::wire::smb1_negotiate::Smb1NegotiateRequest;
+use ropeway_smb_proto::wire::{Guid, NtStatus, SessionId, Writer};
 
 fn integrity(algorithm: HashAlgorithm) -> Context<'static> {
     Context::PreauthIntegrity {
@@ -78,6 +79,30 @@ fn negotiate_contexts() {
     });
     let old = vec![Dialect::Smb202, Dialect::Smb210];
     assert_eq!(negotiate(&mut line, old, vec![]), Some(NtStatus::NOT_SUPPORTED));
+}
+
+/// Behind a NEGOTIATE of SMB 1 the next message has id 1 ([MS-SMB2] 3.3.5.2.3; impacket), or 0 with some.
+#[test]
+fn after_smb1_ids_go_on_from_either() {
+    for first in [0, 1] {
+        let mut line = Line::new(server_config());
+        let mut old = Vec::new();
+        let words = ["NT LM 0.12", Smb1NegotiateRequest::SMB_2_WILDCARD];
+        Smb1NegotiateRequest::encode(&words, &mut Writer::new(&mut old));
+        let answers = line.send(&old);
+        assert_eq!(answers[0].0.credits, 1);
+        line.next_id = first;
+        let contexts = vec![integrity(HashAlgorithm::SHA_512)];
+        let status = negotiate(&mut line, vec![Dialect::Smb210, Dialect::Smb311], contexts);
+        assert_eq!(status, Some(NtStatus::SUCCESS), "{first}");
+        for _ in 0..3 {
+            assert_eq!(
+                line.ask(Command::Echo, |w| w.u32(4)),
+                Some(NtStatus::SUCCESS),
+                "{first}"
+            );
+        }
+    }
 }
 
 /// Bytes of a NEGOTIATE cut and changed anywhere.

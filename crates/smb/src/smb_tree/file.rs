@@ -159,22 +159,28 @@ impl SmbFile {
             let (piece, result) = self.handle().read_at(offset + at as u64, piece, wanted).await;
             (at, piece, result)
         });
-        let mut reads = futures_util::stream::iter(reads).buffered(PIECES_AT_ONCE);
+        // Each piece goes to its place as it comes: one that waited for those before it would keep its block from them.
+        let mut reads = futures_util::stream::iter(reads).buffer_unordered(PIECES_AT_ONCE);
+        let mut ends = vec![0; length.div_ceil(piece_max)];
         block.set_len(0);
-        let mut upto = 0;
         while let Some((at, piece, result)) = reads.next().await {
             if let Err(error) = result {
                 drop(reads);
                 block.set_len(0);
                 return (block, Err(self.fault(Op::Read, error)));
             }
-            if at != upto {
-                continue;
-            }
             block.capacity_mut()[at..at + piece.len()].copy_from_slice(&piece);
-            upto = at + piece.len();
+            ends[at / piece_max] = at + piece.len();
         }
         drop(reads);
+        // Up to the first piece that is short.
+        let mut upto = 0;
+        for (index, end) in ends.into_iter().enumerate() {
+            if upto != index * piece_max {
+                break;
+            }
+            upto = end.max(upto);
+        }
         block.set_len(upto);
         (block, Ok(()))
     }
