@@ -107,7 +107,7 @@ mod tests {
                 window.grant(asked);
                 let free = window.used.iter().filter(|used| !**used).count() as u64;
                 prop_assert_eq!(window.free, free);
-                prop_assert!(free >= 1 && free <= 16 && window.used.len() <= 33);
+                prop_assert!((1..=16).contains(&free) && window.used.len() <= 33);
             }
         }
     }
