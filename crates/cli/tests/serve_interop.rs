@@ -421,7 +421,8 @@ impl Ropeway {
         let finished = run.arg(served.url(remote)).ok();
         let entry = |node: Value| {
             let size = (node["kind"] == "file").then(|| node["size"].as_u64().unwrap());
-            (node["path"].as_str().unwrap().to_owned(), size)
+            // DEL is shown as an escape.
+            (node["path"].as_str().unwrap().replace("\\x7f", "\x7f"), size)
         };
         finished.of_type("entry").into_iter().map(entry).collect()
     }

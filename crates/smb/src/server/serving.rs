@@ -85,6 +85,8 @@ pub(super) struct Serving {
     /// What is to be written from that buffer.
     write: Option<BigWrite>,
     stopped: bool,
+    /// The session whose LOGOFF is being answered: its key is needed for that.
+    leaving: Option<SessionId>,
 }
 
 impl Serving {
@@ -120,6 +122,7 @@ impl Serving {
             big_frame: false,
             write: None,
             stopped: false,
+            leaving: None,
         })
     }
 
@@ -410,7 +413,9 @@ impl Serving {
             Own::LoggedOff(session) => {
                 // What waits is answered first, with the key that is about to be forgotten.
                 ops::session::ended(&self.shared, &session);
+                self.leaving = Some(session.id);
                 self.read_mail()?;
+                self.leaving = None;
                 self.answer_parked(session.id)?;
                 let reply = std::mem::replace(frame, ReplyFrame::new(Vec::new(), compound.sealed.is_some()));
                 self.push(reply, compound.sealed)?;
@@ -466,7 +471,7 @@ impl Serving {
                 }
                 Message::Ended(session) => {
                     self.answer_parked(session)?;
-                    if !self.shared.has_session(session) {
+                    if !self.shared.has_session(session) && self.leaving != Some(session) {
                         self.protocol.forget(session);
                     }
                 }

@@ -121,6 +121,7 @@ fn units(name: &str) -> Vec<u16> {
 }
 
 /// Names that a client had better not use.
+#[allow(clippy::too_many_lines, reason = "a table")]
 fn names(outside: &Path) -> Vec<Vec<u16>> {
     let absolute = outside.to_str().unwrap().to_owned();
     let backslashed = absolute.replace('/', "\\");

@@ -34,6 +34,8 @@ pub(super) struct Told {
     pub(super) users: Vec<String>,
     /// The pass phrase that was made.
     pub(super) new: Option<Password>,
+    /// The password is that of the variable.
+    pub(super) is_variable: bool,
 }
 
 impl Accounts {
@@ -52,7 +54,7 @@ impl Accounts {
             None => Users::default(),
         };
         let is_named = args.user.is_some() || args.password_file.is_some();
-        let mut new = None;
+        let (mut new, mut is_variable) = (None, false);
         let one = if is_named || (users.len() == 0 && !args.anonymous) {
             let name = args.user.as_deref().unwrap_or(DEFAULT_USER);
             check_name(name).map_err(|why| {
@@ -61,7 +63,10 @@ impl Accounts {
             let password = match &args.password_file {
                 Some(file) => private::password(file)?,
                 None => match std::env::var(VARIABLE) {
-                    Ok(text) if !text.is_empty() => Password::new(text),
+                    Ok(text) if !text.is_empty() => {
+                        is_variable = true;
+                        Password::new(text)
+                    }
                     _ => {
                         let made = phrase::random()?;
                         new = Some(made.clone());
@@ -79,7 +84,12 @@ impl Accounts {
             one,
         };
         let users = accounts.put(users);
-        Ok((accounts, Told { users, new }))
+        let told = Told {
+            users,
+            new,
+            is_variable,
+        };
+        Ok((accounts, told))
     }
 
     /// Reads the file again; says what changed. On failure everything stays as it is.

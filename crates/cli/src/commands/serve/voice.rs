@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::accounts::Told;
 use super::shares::Wanted;
 use crate::args::ServeArgs;
+use crate::secrets::VARIABLE;
 use crate::ui::messages;
 
 /// Most names of users that are listed.
@@ -57,6 +58,9 @@ impl Voice {
         messages::print_line(&format!("may log in: {}", who(&told.users, args.login.anonymous)));
         if let Some(phrase) = &told.new {
             messages::print_line(&format!("pass phrase: {}  (for this run only)", phrase.expose()));
+        }
+        if told.is_variable {
+            messages::print_line(&format!("password: that of {VARIABLE}"));
         }
         messages::print_line(&protection(args));
         if let Some(http) = http {

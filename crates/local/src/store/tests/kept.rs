@@ -22,6 +22,7 @@ pub(super) fn times_and_attributes_are_kept(store: &dyn Store) {
         accessed: Some(at(1_100_000_000, 0)),
         modified: Some(at(1_200_000_000, 123_456_700)),
         dos_attributes: None,
+        ..NodeChange::default()
     };
     open(store, "d", &MAKE_DIR);
     for node in [
