@@ -76,9 +76,8 @@ fn a_session_is_sealed_with_its_own_key() {
             log_in(&mut line, "anna").unwrap(),
             log_in(&mut line, "bert").unwrap(),
         ];
-        for number in 0..2 {
-            let (session, _) = both[number];
-            let frame = sealed(&mut line, session, &mut both[number].1, session);
+        for (session, sealer) in &mut both {
+            let frame = sealed(&mut line, *session, sealer, *session);
             line.served.feed(&frame, &mut line.sessions);
             assert!(line.served.hung_up.is_none(), "its own key is fine");
         }
