@@ -15,6 +15,9 @@ use crate::wire::{FileTime, Guid, MessageId, NtStatus, Reader};
 /// Requests and payloads of clients without multi-credit requests ([MS-SMB2] 3.3.5.4).
 const SINGLE_CREDIT_MAX: u32 = 65_536;
 
+/// Dialects that are remembered of a client's list: there are six, and nobody has to be told of what was made up.
+const DIALECTS_MAX: usize = 64;
+
 /// What a connection agreed on.
 #[derive(Clone, Debug)]
 pub struct Negotiated {
@@ -119,6 +122,8 @@ impl Connection {
             Err(status) => return Ok(Err(status)),
         };
         negotiated.client_dialects = request.dialects;
+        negotiated.client_dialects.truncate(DIALECTS_MAX);
+        negotiated.client_dialects.shrink_to_fit();
         let mut reply = header.reply(NtStatus::SUCCESS);
         reply.credits = self.window.grant(header.credits);
         let (capabilities, io_max) = (negotiated.capabilities, negotiated.io_max);

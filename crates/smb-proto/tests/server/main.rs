@@ -5,5 +5,6 @@
 mod by_hand;
 mod line;
 mod logins;
+mod sealed;
 mod ways;
 mod world;

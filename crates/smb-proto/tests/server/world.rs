@@ -83,7 +83,8 @@ pub(crate) fn login(user: &str, password: &str) -> SpnegoClient {
     let entropy = NtlmEntropy {
         now: FileTime(7),
         client_challenge: [1; 8],
-        session_key: [2; 16].into(),
+        // The session's key is the client's choice: each user's is another.
+        session_key: [user.len() as u8 + user.as_bytes().first().copied().unwrap_or(0); 16].into(),
     };
     SpnegoClient::new(vec![Box::new(NtlmClient::new(
         credentials,

@@ -5,6 +5,7 @@
 mod bombs;
 mod escapes;
 mod hostile;
+mod names;
 mod raw;
 mod samples;
 mod serve;

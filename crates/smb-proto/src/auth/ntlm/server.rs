@@ -62,6 +62,10 @@ const CAPABLE: NegotiateFlags = NegotiateFlags::UNICODE
 /// And what we add.
 const ADDED: NegotiateFlags = NegotiateFlags::TARGET_TYPE_SERVER.union(NegotiateFlags::TARGET_INFO);
 
+/// The longest NEGOTIATE that is kept until AUTHENTICATE: for everybody who has not logged in. A guess: it has 40 bytes, a
+/// domain and a computer's name.
+const NEGOTIATE_LEN_MAX: usize = 2048;
+
 impl NtlmServer {
     /// `server_challenge` is random, and new every time.
     pub fn new(
@@ -89,6 +93,9 @@ impl NtlmServer {
         let State::Start = std::mem::replace(&mut self.state, State::Failed) else {
             return Err(AuthError::OutOfOrder("NTLM NEGOTIATE"));
         };
+        if negotiate.len() > NEGOTIATE_LEN_MAX {
+            return Err(AuthError::Unsupported("a NEGOTIATE as short as its two names"));
+        }
         let flags = Negotiate::decode(negotiate)?.flags;
         // Who comes without a name may do so without what protects passwords and messages (smbclient); whoever names a
         // user is asked for it in AUTHENTICATE.

@@ -63,6 +63,8 @@ impl Hub {
     /// Takes an open out of its stream, with its locks.
     fn leave_file(&mut self, open: &Open) -> Option<Deletion> {
         let file = &open.info.file;
+        let locks = &mut self.tables.lock_count;
+        *locks = locks.saturating_sub(open.lock_count as usize);
         let base = self.tables.bases.get_mut(&file.base())?;
         let stream = base.stream_mut(file.stream.as_ref())?;
         stream.opens.retain(|other| *other != open.info.id);

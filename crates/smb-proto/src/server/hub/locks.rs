@@ -28,6 +28,9 @@ struct Wanted {
     waits: bool,
 }
 
+/// The most ranges of one request. A guess: Windows sends one, and others wait for as long as they are compared.
+const ELEMENTS_MAX: usize = 1024;
+
 impl Hub {
     /// Locks or unlocks ([MS-SMB2] 3.3.5.14). `sequence` is given where it is to be verified: for durable and resilient
     /// opens, and for all opens of 3.x with multichannel.
@@ -47,6 +50,9 @@ impl Hub {
         let sequence = sequence.filter(|sequence| (1..=64).contains(&sequence.index()));
         if sequence.is_some_and(|sequence| self.is_seen(open, sequence)) {
             return LockOutcome::Granted;
+        }
+        if elements.len() > ELEMENTS_MAX {
+            return LockOutcome::Refused(NtStatus::INSUFFICIENT_RESOURCES);
         }
         let unlocks = elements
             .first()
@@ -123,6 +129,7 @@ impl Hub {
             .or_else(|| locks.iter().position(own))
             .ok_or(NtStatus::RANGE_NOT_LOCKED)?;
         locks.remove(place);
+        self.tables.lock_count = self.tables.lock_count.saturating_sub(1);
         if let Some(open) = self.tables.opens.get_mut(&open) {
             open.lock_count = open.lock_count.saturating_sub(1);
         }
@@ -145,6 +152,7 @@ impl Hub {
         if wanted.is_empty() {
             return Err(NtStatus::INVALID_PARAMETER);
         }
+        self.check_room(open, file, wanted.len())?;
         let stream = self.tables.stream_mut(file).ok_or(NtStatus::FILE_CLOSED)?;
         let before = stream.locks.len();
         for one in &wanted {
@@ -161,18 +169,24 @@ impl Hub {
             stream.locks.push(one.lock);
         }
         let count = u32::try_from(wanted.len()).unwrap_or(u32::MAX);
+        self.tables.lock_count += wanted.len();
         let held = self.tables.opens.get_mut(&open).ok_or(NtStatus::FILE_CLOSED)?;
-        if held.lock_count.saturating_add(count) > self.limits.locks_per_open_max {
-            if let Some(stream) = self.tables.stream_mut(file) {
-                stream.locks.truncate(before);
-            }
-            return Err(NtStatus::INSUFFICIENT_RESOURCES);
-        }
         held.lock_count += count;
         // [MS-FSA] 2.1.4.12: whoever reads from its cache would not notice (smb2.oplock.brl1, smb2.lease.lock1).
         let actor = Self::holder(held);
         self.disappoint_readers(now_ms, Some(actor), file);
         Ok(true)
+    }
+
+    /// Whether so many locks may come: known before any is compared with what is there.
+    fn check_room(&self, open: OpenId, file: &FileKey, count: usize) -> Result<(), NtStatus> {
+        let held = self.tables.opens.get(&open).ok_or(NtStatus::FILE_CLOSED)?;
+        let stream = self.tables.stream(file).ok_or(NtStatus::FILE_CLOSED)?;
+        let limits = &self.limits;
+        let fits = held.lock_count as usize + count <= limits.locks_per_open_max as usize
+            && stream.locks.len() + count <= limits.locks_per_file_max
+            && self.tables.lock_count + count <= limits.locks_max;
+        fits.then_some(()).ok_or(NtStatus::INSUFFICIENT_RESOURCES)
     }
 
     /// Wakes those whose lock is in nobody's way now, first come first.

@@ -76,6 +76,10 @@ pub struct HubLimits {
     pub opens_per_session_max: usize,
     /// Byte-range locks of one open.
     pub locks_per_open_max: u32,
+    /// Byte-range locks of one file or stream: each new one is compared with all of them.
+    pub locks_per_file_max: usize,
+    /// Byte-range locks in all.
+    pub locks_max: usize,
     /// Requests that wait, in all.
     pub waiters_max: usize,
     /// Bytes of changes kept for one watched folder, as they would be on the wire.
@@ -94,6 +98,8 @@ impl Default for HubLimits {
             opens_max: 100_000,
             opens_per_session_max: 65_536,
             locks_per_open_max: 10_000,
+            locks_per_file_max: 20_000,
+            locks_max: 1_000_000,
             waiters_max: 65_536,
             watch_bytes_max: 65_536,
             break_timeout_ms: 35_000,

@@ -122,6 +122,8 @@ pub(super) struct Tables {
     pub(super) opens: HashMap<OpenId, Open>,
     pub(super) bases: HashMap<BaseKey, Base>,
     pub(super) sessions: HashMap<SessionId, BTreeSet<OpenId>>,
+    /// Byte-range locks of all opens.
+    pub(super) lock_count: usize,
     pub(super) connections: BTreeSet<(ConnectionId, OpenId)>,
     /// By share and path in upper case.
     pub(super) paths: BTreeMap<(u32, Text), BTreeSet<OpenId>>,

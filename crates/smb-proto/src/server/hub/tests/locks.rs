@@ -319,3 +319,22 @@ fn locks_are_bounded() {
     world.hub.limits.waiters_max = 0;
     assert_eq!(world.lock(one, 5, 1, WAITS), full);
 }
+
+#[test]
+fn locks_of_a_file_of_a_request_and_of_all_are_bounded() {
+    let (mut world, one, two) = two_opens();
+    let full = LockOutcome::Refused(NtStatus::INSUFFICIENT_RESOURCES);
+    let many: Vec<_> = (0..1025).map(|offset| (offset, 1, EXCLUSIVE)).collect();
+    assert_eq!(world.lock_all(one, &many), full);
+    world.hub.limits.locks_per_file_max = 2;
+    assert_eq!(world.lock(one, 0, 1, EXCLUSIVE), GRANTED);
+    assert_eq!(world.lock(two, 1, 1, EXCLUSIVE), GRANTED);
+    assert_eq!(world.lock(two, 2, 1, EXCLUSIVE), full);
+    world.hub.limits.locks_per_file_max = 100;
+    world.hub.limits.locks_max = 3;
+    assert_eq!(world.lock(two, 2, 1, EXCLUSIVE), GRANTED);
+    assert_eq!(world.lock(two, 3, 1, EXCLUSIVE), full);
+    assert_eq!(world.lock(two, 2, 1, UNLOCK), GRANTED);
+    assert_eq!(world.lock(two, 3, 1, EXCLUSIVE), GRANTED);
+    assert_eq!(world.lock(one, 4, 1, EXCLUSIVE), full);
+}

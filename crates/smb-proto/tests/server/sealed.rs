@@ -1,0 +1,126 @@
+//! Several sessions on one connection, each with keys of its own.
+
+use crate::line::Line;
+use crate::world::{login, server_config};
+use ropeway_smb_proto::auth::Step;
+use ropeway_smb_proto::crypto::{Cipher, KeyContext, Sealer, SessionKeys};
+use ropeway_smb_proto::server::{Config, Sealing};
+use ropeway_smb_proto::wire::header::{Command, HEADER_LEN};
+use ropeway_smb_proto::wire::negotiate::{Capabilities, Dialect, NegotiateRequest, SecurityMode};
+use ropeway_smb_proto::wire::session_setup::{SessionSetupRequest, SessionSetupResponse};
+use ropeway_smb_proto::wire::{Guid, NtStatus, Reader, SessionId};
+
+/// 3.0.2 with encryption: its keys hang on nothing but the session's.
+fn line(config: Config) -> Line {
+    let mut line = Line::new(config);
+    line.asks = 64;
+    let request = NegotiateRequest {
+        security_mode: SecurityMode::SIGNING_ENABLED,
+        capabilities: Capabilities::LARGE_MTU | Capabilities::ENCRYPTION,
+        client_guid: Guid([1; 16]),
+        dialects: vec![Dialect::Smb302],
+        contexts: Vec::new(),
+    };
+    let status = line.ask(Command::Negotiate, |w| request.encode(w));
+    assert_eq!(status, Some(NtStatus::SUCCESS));
+    line
+}
+
+/// A login; the session, or the status.
+fn log_in(line: &mut Line, user: &str) -> Result<(SessionId, Sealer), NtStatus> {
+    let mut spnego = login(user, "secret");
+    let mut token = spnego.start(&[]).unwrap();
+    line.session = SessionId::default();
+    loop {
+        let request = SessionSetupRequest {
+            flags: Default::default(),
+            security_mode: SecurityMode::SIGNING_ENABLED,
+            capabilities: Capabilities::default(),
+            previous_session_id: SessionId::default(),
+            security_buffer: &token,
+        };
+        let message = line.message(Command::SessionSetup, |w| request.encode(w));
+        let (header, answer) = line.send(&message).swap_remove(0);
+        if header.status.is_error() && header.status != NtStatus::MORE_PROCESSING_REQUIRED {
+            return Err(header.status);
+        }
+        line.session = header.session_id;
+        let body = &mut Reader::at(&answer, HEADER_LEN, "SESSION_SETUP");
+        let response = SessionSetupResponse::decode(body).unwrap();
+        match spnego.step(response.security_buffer).unwrap() {
+            Step::Continue(next) => token = next,
+            Step::Done(established) => {
+                let cipher = Cipher::Aes128Ccm;
+                let keys = SessionKeys::derive(&established.session_key, KeyContext::Smb30, Some(cipher));
+                return Ok((header.session_id, Sealer::new(cipher, &keys.client_to_server, 0)));
+            }
+        }
+    }
+}
+
+/// An ECHO of one session, sealed by a key, as another session's.
+fn sealed(line: &mut Line, session: SessionId, sealer: &mut Sealer, says: SessionId) -> Vec<u8> {
+    line.session = session;
+    let mut message = line.message(Command::Echo, |w| w.u32(4));
+    let head = sealer.ticket().unwrap().seal(says, &mut message);
+    [&head[..], &message].concat()
+}
+
+/// [MS-SMB2] 3.3.5.2.1.1, 3.3.5.2.1.
+#[test]
+fn a_session_is_sealed_with_its_own_key() {
+    // Which of the two sessions: the message's, the key's, the transform header's.
+    for (message, key, says) in [(0, 1, 0), (0, 1, 1), (1, 0, 0), (1, 0, 1), (0, 0, 1), (1, 1, 0)] {
+        let mut line = line(server_config());
+        let mut both = [
+            log_in(&mut line, "anna").unwrap(),
+            log_in(&mut line, "bert").unwrap(),
+        ];
+        for (session, sealer) in &mut both {
+            let frame = sealed(&mut line, *session, sealer, *session);
+            line.served.feed(&frame, &mut line.sessions);
+            assert!(line.served.hung_up.is_none(), "its own key is fine");
+        }
+        let (message, says) = (both[message].0, both[says].0);
+        let frame = sealed(&mut line, message, &mut both[key].1, says);
+        let answers = line.served.feed(&frame, &mut line.sessions);
+        assert!(answers.is_empty() && line.served.hung_up.is_some());
+    }
+}
+
+#[test]
+fn plain_where_all_is_sealed() {
+    let mut line = line(Config {
+        sealing: Sealing::Required,
+        signing_required: false,
+        ..server_config()
+    });
+    let (session, mut sealer) = log_in(&mut line, "anna").unwrap();
+    line.session = session;
+    assert_eq!(
+        line.ask(Command::Echo, |w| w.u32(4)),
+        Some(NtStatus::ACCESS_DENIED)
+    );
+    assert_eq!(
+        line.ask(Command::Logoff, |w| w.u32(4)),
+        Some(NtStatus::ACCESS_DENIED)
+    );
+    let frame = sealed(&mut line, session, &mut sealer, session);
+    assert_eq!(line.served.feed(&frame, &mut line.sessions).len(), 1);
+    assert_eq!(line.sessions.len(), 1);
+}
+
+#[test]
+fn only_so_many_sessions_on_one_connection() {
+    let mut line = line(server_config());
+    for number in 0..10 {
+        let outcome = log_in(&mut line, "anna").map(|_| ());
+        let expected = if number < 4 {
+            Ok(())
+        } else {
+            Err(NtStatus::INSUFFICIENT_RESOURCES)
+        };
+        assert_eq!(outcome, expected, "{number}");
+    }
+    assert_eq!(line.sessions.len(), 4);
+}
