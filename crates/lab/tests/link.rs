@@ -100,9 +100,11 @@ fn bytes_survive_losses_and_small_queues() {
     balanced(&stats);
     assert!(stats.up.lost > 5 && stats.up.dropped > 0, "{stats:?}");
     assert!(stats.up.queue_max_bytes <= 20_000);
-    let before = stats.up.lost;
+    // On a busy machine what was to be sent bit by bit comes at once, and the small queue drops some of it.
+    let gone = |stats: &Stats| stats.up.lost + stats.up.dropped;
+    let before = gone(&stats);
     let (sent, arrived) = loss(&link, 2000).unwrap();
-    assert_eq!(sent - arrived, link.stats().up.lost - before);
+    assert_eq!(sent - arrived, gone(&link.stats()) - before);
 }
 
 #[test]
