@@ -164,7 +164,8 @@ fn echoes_before_a_login_that_are_not_read() {
         }
     }
     let more = resident().saturating_sub(before);
-    assert!(more < 8 << 20, "{more} bytes kept after {sent}");
+    // The other tests of this process take memory too; unbounded it would be all that was sent, and more than this.
+    assert!(more < 24 << 20, "{more} bytes kept after {sent}");
     let mut other = Raw::ready(serve.address);
     assert_eq!(other.echo(), NtStatus::SUCCESS);
 }
