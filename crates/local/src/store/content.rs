@@ -1,12 +1,13 @@
 //! The content of open files: reading, writing, holes, copies.
 
 use std::io::IoSliceMut;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use ropeway_vfs::Extent;
 use rustix::fs::{FallocateFlags, copy_file_range, fallocate, fstat};
 use rustix::io::{Errno, ReadWriteFlags, pread, preadv2, pwrite, retry_on_intr};
 
+use super::volume;
 use crate::ranges::{next_extent, punch_hole};
 
 /// Zeros written at once where the volume cannot make them itself.
@@ -83,7 +84,20 @@ pub(super) fn allocate(fd: &OwnedFd, length: u64) -> rustix::io::Result<()> {
     if in_range(length, 0).is_none() {
         return Err(Errno::FBIG);
     }
+    require_room(fd, length)?;
     retry_on_intr(|| fallocate(fd, FallocateFlags::KEEP_SIZE, 0, length))
+}
+
+/// Refuses what cannot fit: the kernel would take all that there is before it says that it was not enough, and others
+/// would find none meanwhile.
+fn require_room(fd: &OwnedFd, length: u64) -> rustix::io::Result<()> {
+    let has = u64::try_from(fstat(fd)?.st_blocks)
+        .unwrap_or(0)
+        .saturating_mul(512);
+    if length.saturating_sub(has) > volume::space(fd.as_fd())?.available {
+        return Err(Errno::NOSPC);
+    }
+    Ok(())
 }
 
 /// Makes a range zeros, within the file's length.
@@ -95,6 +109,7 @@ pub(super) fn zero(fd: &OwnedFd, offset: u64, length: u64, hole: bool) -> rustix
     if hole {
         return punch_hole(fd, offset, end - offset);
     }
+    require_room(fd, end - offset)?;
     let flags = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
     match retry_on_intr(|| fallocate(fd, flags, offset, end - offset)) {
         Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {}
