@@ -5,7 +5,7 @@
 //! component with `O_NOFOLLOW`; the guarantees are the same.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -102,13 +102,8 @@ impl Root {
         Ok((place, name))
     }
 
-    /// Whether openat2 is refused for the root itself, which tells a missing call from a forbidden node.
     fn refuses_openat2(&self) -> bool {
-        let flags = OFlags::PATH | OFlags::CLOEXEC;
-        let refused = matches!(
-            openat2(&self.fd, c".", flags, Mode::empty(), RESOLVE),
-            Err(Errno::NOSYS | Errno::PERM)
-        );
+        let refused = openat2_is_refused(&*self.fd, RESOLVE);
         if refused {
             self.has_openat2.store(false, Ordering::Relaxed);
         }
@@ -128,6 +123,15 @@ impl Root {
         }
         openat(&place, last.as_bytes(), flags, mode)
     }
+}
+
+/// Whether openat2 is refused for a root itself, which tells a missing call from a forbidden node.
+pub(crate) fn openat2_is_refused(root: impl AsFd, resolve: ResolveFlags) -> bool {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    matches!(
+        openat2(root, c".", flags, Mode::empty(), resolve),
+        Err(Errno::NOSYS | Errno::PERM)
+    )
 }
 
 /// An error of an operation on a node, from the system's errno.

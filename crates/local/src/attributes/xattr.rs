@@ -22,7 +22,7 @@ pub(crate) const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
 const SELINUX: &[u8] = b"security.selinux";
 
 /// Largest list of names and largest value of the kernel (XATTR_LIST_MAX, XATTR_SIZE_MAX of linux/limits.h).
-const BYTES_MAX: usize = 65536;
+pub(crate) const BYTES_MAX: usize = 65536;
 
 /// A first try on the stack: most nodes have no attributes, most lists and values are short.
 const BYTES_FIRST: usize = 512;
@@ -107,7 +107,9 @@ fn value(node: &Node<'_>, name: &[u8]) -> rustix::io::Result<Vec<u8>> {
 }
 
 /// Calls with a short buffer, and again with the longest possible where that was too short.
-fn filled(mut call: impl FnMut(&mut [u8]) -> rustix::io::Result<usize>) -> rustix::io::Result<Vec<u8>> {
+pub(crate) fn filled(
+    mut call: impl FnMut(&mut [u8]) -> rustix::io::Result<usize>,
+) -> rustix::io::Result<Vec<u8>> {
     let mut short = [0; BYTES_FIRST];
     match call(&mut short) {
         Ok(length) => Ok(short[..length].to_vec()),

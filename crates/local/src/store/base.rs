@@ -15,7 +15,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, openat, ope
 use rustix::io::Errno;
 
 use super::descriptors::Descriptors;
-use crate::beneath::fault;
+use crate::beneath::{fault, openat2_is_refused};
 
 /// Longest path given to one openat2 call: PATH_MAX (4096) with its NUL.
 const PATH_BYTES_MAX: usize = 4095;
@@ -139,13 +139,8 @@ impl Base {
         Ok((place, name))
     }
 
-    /// Whether openat2 is refused for the root itself, which tells a missing call from a forbidden node.
     fn refuses_openat2(&self) -> bool {
-        let flags = OFlags::PATH | OFlags::CLOEXEC;
-        let refused = matches!(
-            openat2(&self.fd, c".", flags, Mode::empty(), RESOLVE),
-            Err(Errno::NOSYS | Errno::PERM)
-        );
+        let refused = openat2_is_refused(&self.fd, RESOLVE);
         if refused {
             self.has_openat2.store(false, Ordering::Relaxed);
         }

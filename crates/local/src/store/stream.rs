@@ -18,12 +18,13 @@ use super::descriptors::Handle;
 use super::fold;
 use super::node::LocalNode;
 use super::xattrs::{self, Target};
+use crate::attributes::xattr;
 
 /// What attributes' names of streams end with: their type ([MS-FSCC] 2.1.5).
 const SUFFIX: &[u8] = b":$DATA";
 
 /// Longest content: the largest value of any volume without its NUL; most hold less (ext4: 4 KiB for all).
-const LENGTH_MAX: usize = xattrs::BYTES_MAX - 1;
+const LENGTH_MAX: usize = xattr::BYTES_MAX - 1;
 
 /// Longest name: what of XATTR_NAME_MAX (255) prefix and suffix leave.
 const NAME_MAX: usize = 255 - STREAM_XATTR_PREFIX.len() - SUFFIX.len();

@@ -17,6 +17,7 @@ use super::base::{failed, proc_path};
 use super::descriptors::Handle;
 use super::dos::{self, Dos};
 use super::fold;
+use crate::attributes::xattr::filled;
 use crate::stat;
 use crate::sys::getxattrat;
 
@@ -28,12 +29,6 @@ const USER: &[u8] = b"user.";
 
 /// What is kept there for other purposes, in upper case: by this store, and by Samba.
 const RESERVED: [&[u8]; 4] = [b"DOSATTRIB", b"DOSSTREAM.", b"ROPEWAY.", b"SAMBA_PAI"];
-
-/// Largest list of names and largest value of the kernel (XATTR_LIST_MAX, XATTR_SIZE_MAX of linux/limits.h).
-pub(super) const BYTES_MAX: usize = 65536;
-
-/// A first try on the stack: most lists and values are short.
-const BYTES_FIRST: usize = 512;
 
 /// Longest name without its name space (XATTR_NAME_MAX of linux/limits.h is 255).
 const NAME_MAX: usize = 250;
@@ -327,19 +322,4 @@ fn is_reserved(name: &[u8]) -> bool {
 /// There is no such attribute, or there are none at all.
 fn is_nothing(error: Errno) -> bool {
     matches!(error, Errno::NODATA | Errno::OPNOTSUPP | Errno::NOSYS)
-}
-
-/// Calls with a short buffer, and again with the longest possible where that was too short.
-fn filled(mut call: impl FnMut(&mut [u8]) -> rustix::io::Result<usize>) -> rustix::io::Result<Vec<u8>> {
-    let mut short = [0; BYTES_FIRST];
-    match call(&mut short) {
-        Ok(length) => Ok(short[..length].to_vec()),
-        Err(Errno::RANGE) => {
-            let mut long = vec![0; BYTES_MAX];
-            let length = call(&mut long)?;
-            long.truncate(length);
-            Ok(long)
-        }
-        Err(error) => Err(error),
-    }
 }

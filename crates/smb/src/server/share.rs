@@ -8,6 +8,7 @@ use ropeway_smb_proto::wire::create::AccessMask;
 use ropeway_smb_proto::wire::security::Sid;
 use ropeway_vfs::store::Store;
 
+use super::security;
 use super::short_name::NameView;
 
 /// One shared folder.
@@ -85,24 +86,26 @@ pub(crate) struct Token {
 impl Token {
     /// Of a user; of nobody without a name. All act as the server's own user, who owns what they make.
     pub(crate) fn of(name: Option<String>) -> Self {
-        let sid = |authority, parts: &[u32]| Sid::new(authority, parts).expect("a few parts");
-        // Unix users and groups are S-1-22-1 and S-1-22-2, as Samba has them.
         let user = rustix::process::geteuid().as_raw();
         let group = rustix::process::getegid().as_raw();
-        let (everyone, network, users) = (sid(1, &[0]), sid(5, &[2]), sid(5, &[11]));
+        let (everyone, network, users) = (
+            security::sid(1, &[0]),
+            security::sid(5, &[2]),
+            security::sid(5, &[11]),
+        );
         match name {
             None => Self {
                 name: "anonymous".to_owned(),
                 is_anonymous: true,
-                user: sid(5, &[7]),
+                user: security::sid(5, &[7]),
                 group: everyone.clone(),
                 groups: vec![everyone, network],
             },
             Some(name) => Self {
                 name,
                 is_anonymous: false,
-                user: sid(22, &[1, user]),
-                group: sid(22, &[2, group]),
+                user: security::owner_sid(user),
+                group: security::group_sid(group),
                 groups: vec![everyone, network, users],
             },
         }

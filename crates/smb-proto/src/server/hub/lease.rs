@@ -172,6 +172,11 @@ impl LeaseRequest {
 }
 
 impl Hub {
+    /// Whether anybody holds a lease on anything.
+    pub fn has_leases(&self) -> bool {
+        !self.leases.0.is_empty()
+    }
+
     /// Whether a client's lease key stands for another file already ([MS-SMB2] 3.3.5.9.8).
     pub fn is_leased_elsewhere(&self, client: Guid, key: LeaseKey, file: &FileKey) -> bool {
         !self.lease_key_fits(LeaseName { client, key }, file)

@@ -9,6 +9,8 @@ use ropeway_smb_proto::wire::header::{Command, HEADER_LEN, Header, HeaderFlags, 
 use ropeway_smb_proto::wire::negotiate::Dialect;
 use ropeway_smb_proto::wire::{FileId, Guid, NtStatus, Reader, SessionId, TreeId, Writer};
 
+use ropeway_vfs::RelPath;
+
 use crate::server::audit::Record;
 use crate::server::open::{Handle, Open};
 use crate::server::share::{Share, Token};
@@ -195,8 +197,8 @@ impl<'a> Context<'a> {
         &self,
         action: &'static str,
         share: Option<&str>,
-        path: Option<&str>,
-        target: Option<&str>,
+        path: Option<&RelPath>,
+        target: Option<&RelPath>,
         status: NtStatus,
     ) {
         if self.shared.audit.is_none() {
@@ -208,8 +210,8 @@ impl<'a> Context<'a> {
             peer: Some(self.peer),
             user: token.as_deref().map(|token| token.name.as_str()),
             share,
-            path,
-            target,
+            path: path.map(RelPath::to_string).as_deref(),
+            target: target.map(RelPath::to_string).as_deref(),
             status,
         });
     }

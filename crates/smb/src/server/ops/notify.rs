@@ -88,7 +88,6 @@ pub(super) fn entry(shared: &Shared, open: &Open, action: Action) {
     let Some((share, path)) = place(shared, open) else {
         return;
     };
-    let mut hub = shared.hub();
     if let Some(stream) = &open.stream {
         let stream_path = Text::from(format!("{path}:{stream}:$DATA").as_str());
         let action = if action == Action::ADDED {
@@ -96,6 +95,7 @@ pub(super) fn entry(shared: &Shared, open: &Open, action: Action) {
         } else {
             Action::REMOVED_STREAM
         };
+        let mut hub = shared.hub();
         hub.changed(share, &stream_path, action, CompletionFilter::STREAM_NAME);
         return;
     }
@@ -104,10 +104,15 @@ pub(super) fn entry(shared: &Shared, open: &Open, action: Action) {
     } else {
         CompletionFilter::FILE_NAME
     };
-    hub.changed(share, &path, action, filter);
-    if let Some(parent) = parent_key(open) {
+    let has_leases = {
+        let mut hub = shared.hub();
+        hub.changed(share, &path, action, filter);
+        hub.has_leases()
+    };
+    // Without leases nobody has to be told of the folder. Else it is opened to be known by; never with the hub locked.
+    if let Some(parent) = has_leases.then(|| parent_key(open)).flatten() {
         let now = shared.now_ms();
-        hub.touch_folder(now, Some(open.hub_id()), &parent);
+        shared.hub().touch_folder(now, Some(open.hub_id()), &parent);
     }
 }
 

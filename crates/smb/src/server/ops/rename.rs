@@ -27,6 +27,10 @@ fn make_room(context: &Context<'_>, open: &Open, why: Touch) -> Step {
         .shared
         .hub()
         .touch(now, Some(open.hub_id()), &open.file, why, context.waiter);
+    step_of(outcome)
+}
+
+fn step_of(outcome: TouchOutcome) -> Step {
     match outcome {
         TouchOutcome::Ready => Ok(None),
         TouchOutcome::Wait => Ok(Some(Done::Wait)),
@@ -44,10 +48,9 @@ fn make_room_beneath(context: &Context<'_>, open: &Open, share_id: u32, path: &T
         let mut hub = context.shared.hub();
         hub.touch_beneath(now, Some(open.hub_id()), share_id, path, context.waiter)
     };
-    match outcome {
-        TouchOutcome::Ready => make_room(context, open, Touch::Rename),
-        TouchOutcome::Wait => Ok(Some(Done::Wait)),
-        TouchOutcome::Refused(status) => Err(status),
+    match step_of(outcome)? {
+        None => make_room(context, open, Touch::Rename),
+        waits => Ok(waits),
     }
 }
 
@@ -132,8 +135,8 @@ pub(super) fn rename(context: &Context<'_>, open: &Arc<Open>, flags: RenameFlags
     context.record(
         "rename",
         Some(&open.share.name),
-        Some(&from.to_string()),
-        Some(&to.to_string()),
+        Some(&from),
+        Some(&to),
         NtStatus::SUCCESS,
     );
     Ok(None)
@@ -196,10 +199,8 @@ fn clear_target(context: &Context<'_>, open: &Open, from: &RelPath, to: &RelPath
         let mut hub = context.shared.hub();
         hub.touch(now, Some(open.hub_id()), &key, Touch::Replace, context.waiter)
     };
-    match outcome {
-        TouchOutcome::Ready => {}
-        TouchOutcome::Wait => return Ok(Some(Done::Wait)),
-        TouchOutcome::Refused(status) => return Err(status),
+    if let Some(waits) = step_of(outcome)? {
+        return Ok(Some(waits));
     }
     if context.shared.hub().opens_of(&key).next().is_some() {
         return Err(NtStatus::ACCESS_DENIED);

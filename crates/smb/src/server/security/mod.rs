@@ -24,13 +24,13 @@ pub(crate) use access::{
     without_writing,
 };
 pub(crate) use inherit::{explicit, for_new};
-pub(crate) use posix::of_mode;
+pub(crate) use posix::{group_sid, of_mode, owner_sid};
 
 /// Longest descriptor that is taken, in bytes: what an extended attribute of Linux holds (XATTR_SIZE_MAX).
 const LEN_MAX: usize = 64 << 10;
 
 /// A well-known SID.
-fn sid(authority: u64, sub_authorities: &[u32]) -> Sid {
+pub(crate) fn sid(authority: u64, sub_authorities: &[u32]) -> Sid {
     Sid::new(authority, sub_authorities).expect("well-known SIDs are short")
 }
 

@@ -72,8 +72,7 @@ pub(super) fn create(context: &mut Context<'_>) -> Outcome {
     let target = name::parse(&request.name)?;
     let outcome = open(context, &request, &asked, &wish, &target, &share, share_id);
     if let Err(status) = &outcome {
-        let path = target.path.to_string();
-        context.record("open", Some(&share.name), Some(&path), None, *status);
+        context.record("open", Some(&share.name), Some(&target.path), None, *status);
     }
     outcome
 }
@@ -197,7 +196,7 @@ fn finish(
     context.record(
         if found.created { "create" } else { "open" },
         Some(&share.name),
-        Some(&open.path().to_string()),
+        Some(&open.path()),
         None,
         NtStatus::SUCCESS,
     );
