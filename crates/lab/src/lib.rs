@@ -1,5 +1,7 @@
-//! The laboratory: what is needed to time file copies over a link that is not there.
+//! The laboratory: what is needed to time file copies over a link that is not there, and to show what came of it.
 //!
 //! [`link`] is the link: real packets between two real TCP stacks, with a rate, a delay, losses and a queue between.
+//! [`report`] is what was found out, as a document, tables and plots.
 
 pub mod link;
+pub mod report;
