@@ -247,6 +247,11 @@ pub trait Node: Send + Sync {
     /// As [`Self::read_at`].
     fn read_cached(&self, buffer: &mut [u8], offset: u64) -> Result<Option<usize>>;
 
+    /// Whether no device stands behind it (tmpfs): writing and syncing never wait for one.
+    fn in_memory(&self) -> bool {
+        false
+    }
+
     /// Writes all of `data`.
     ///
     /// # Errors

@@ -132,9 +132,13 @@ impl Node for LocalNode {
         content::read(&fd, buffer, offset).map_err(self.failed(Op::Read))
     }
 
+    fn in_memory(&self) -> bool {
+        self.core.in_memory(self.handle.id())
+    }
+
     fn read_cached(&self, buffer: &mut [u8], offset: u64) -> Result<Option<usize>> {
         let fd = self.handle.fd(Op::Read)?;
-        if self.core.in_memory(self.handle.id()) {
+        if self.in_memory() {
             return content::read(&fd, buffer, offset)
                 .map(Some)
                 .map_err(self.failed(Op::Read));

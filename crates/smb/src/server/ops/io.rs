@@ -19,7 +19,7 @@ use crate::server::shared::{Counters, Shared};
 use crate::server::{set_file, status};
 
 /// Writes from this size on go to the pool where the frame can go with them. Below, handing over costs more than it
-/// gains: a guess.
+/// gains: a guess. Where no device stands behind the file it gains nothing at all.
 const POOL_WRITE_MIN: usize = 128 << 10;
 
 /// The highest offset of a file ([MS-FSA] 2.1.5.2): lengths are signed.
@@ -208,7 +208,7 @@ pub(super) fn write(context: &mut Context<'_>) -> Outcome {
     }
     let through = request.flags.contains(WriteFlags::WRITE_THROUGH)
         || open.options.contains(CreateOptions::WRITE_THROUGH);
-    if context.may_offload_write && length >= POOL_WRITE_MIN {
+    if context.may_offload_write && length >= POOL_WRITE_MIN && !open.node.in_memory() {
         let shared = Arc::clone(context.shared);
         return Ok(Done::Write(Box::new(
             move |message, mut frame, header, signer| {
@@ -257,7 +257,7 @@ pub(super) fn flush(context: &mut Context<'_>) -> Outcome {
     if !open.access.intersects(writable) {
         return Err(NtStatus::ACCESS_DENIED);
     }
-    if context.may_offload {
+    if context.may_offload && !open.node.in_memory() {
         let node = Arc::clone(&open.node);
         return Ok(Done::Job(
             None,
