@@ -9,10 +9,11 @@ use super::credits::Bought;
 use super::frame::{Finish, Finished, Frame, Piece};
 use super::jobs::Work;
 use super::table::{Flight, Owner, Sent, Slot};
-use super::{Chain, DropReason, EndReason, Negotiated, Part, PeerMisbehaved, Ticket, Transmit};
+use super::{Chain, Compression, DropReason, EndReason, Negotiated, Part, PeerMisbehaved, Ticket, Transmit};
 use crate::crypto::{NoncesExhausted, SealTicket, Signer};
 use crate::wire::header::{Command, HEADER_LEN, Header, HeaderFlags, Target};
 use crate::wire::negotiate::Dialect;
+use crate::wire::read::ReadRequest;
 use crate::wire::{MessageId, SessionId, TreeId, Writer, bare};
 
 /// Bytes after which a transmit is not made longer: enough for one `writev` to fill any socket buffer. A guess.
@@ -176,11 +177,11 @@ impl Connection {
                     Finish {
                         signer: signer.filter(|_| protection == Protection::Signed),
                         seal: None,
-                        compressor: &mut self.compressor,
+                        compress: None,
                     },
                 )
             }
-            _ => self.finish(frame, None, protection)?,
+            _ => self.finish(frame, None, protection, None)?,
         };
         if let [Part::Bytes(bytes)] = &finished.parts[..] {
             let message = &bytes[crate::wire::frame::FRAME_HEADER_LEN..];
@@ -243,6 +244,10 @@ impl Connection {
         let mut slots = Vec::with_capacity(count);
         let mut payload = None;
         for (index, mut operation) in chain.operations.into_iter().enumerate() {
+            if operation.command == Command::Read && self.compressor.compression.is_some() {
+                // [MS-SMB2] 3.2.4.6: the answer may be compressed.
+                ReadRequest::allow_compressed(&mut operation.body);
+            }
             let bought = self.credits.buy(self.charge(&operation), false);
             let mut header = self.header(operation.command, bought);
             header.flags |= operation.flags & self.caller_flags();
@@ -281,7 +286,7 @@ impl Connection {
         };
         self.table.insert_chain(ticket, sent);
         let Some((index, payload)) = payload else {
-            return self.finish(frame, None, protection).map(Some);
+            return self.finish(frame, None, protection, None).map(Some);
         };
         Ok(match self.send_payload(frame, payload, protection)? {
             Sending::Now(mut finished) => {
@@ -319,15 +324,17 @@ impl Connection {
             (Protection::Sealed, _) => self.seals_by_job(length),
             _ => false,
         };
-        if !by_job || self.compressor.tries(frame.count(), length) {
-            return self.finish(frame, Some(payload), protection).map(Sending::Now);
+        let compress = self.compressor.judge(&payload);
+        if !by_job || compress.is_some() {
+            let finished = self.finish(frame, Some(payload), protection, compress);
+            return finished.map(Sending::Now);
         }
         match frame.into_piece(payload) {
-            Ok(piece) => {
-                self.compressor.pass();
-                Ok(Sending::Later(piece, self.keys(protection)?))
+            Ok(piece) => Ok(Sending::Later(piece, self.keys(protection)?)),
+            Err((frame, payload)) => {
+                let finished = self.finish(frame, Some(payload), protection, None);
+                finished.map(Sending::Now)
             }
-            Err((frame, payload)) => self.finish(frame, Some(payload), protection).map(Sending::Now),
         }
     }
 
@@ -386,7 +393,7 @@ impl Connection {
         let mut body = vec![0; HEADER_LEN];
         bare::CancelRequest.encode(&mut Writer::within(&mut body, 0));
         frame.push_bytes(&header, &body[HEADER_LEN..]);
-        self.finish(frame, None, protection)
+        self.finish(frame, None, protection, None)
     }
 
     /// A request's header.
@@ -457,6 +464,7 @@ impl Connection {
         frame: Frame,
         payload: Option<Block>,
         protection: Protection,
+        compress: Option<Compression>,
     ) -> Result<Finished, EndReason> {
         let (signer, seal) = self.keys(protection)?;
         Ok(frame.finish(
@@ -464,7 +472,7 @@ impl Connection {
             Finish {
                 signer: signer.as_deref(),
                 seal,
-                compressor: &mut self.compressor,
+                compress,
             },
         ))
     }

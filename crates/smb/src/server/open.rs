@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use ropeway_smb_proto::compression::Gauge;
 use ropeway_smb_proto::server::hub::{FileKey, OpenId};
 use ropeway_smb_proto::wire::create::{AccessMask, CreateAction, CreateOptions};
 use ropeway_vfs::store::{Node, NodeChange};
@@ -59,6 +60,8 @@ pub(crate) struct OpenState {
     pub(crate) frozen: AtomicU8,
     /// What those times are.
     pub(crate) frozen_times: Mutex<NodeChange>,
+    /// Whether what is read is worth compressing.
+    pub(crate) gauge: Gauge,
 }
 
 impl OpenState {
@@ -73,6 +76,7 @@ impl Default for OpenState {
             ea_index: AtomicU32::new(0),
             frozen: AtomicU8::new(0),
             frozen_times: Mutex::new(NodeChange::default()),
+            gauge: Gauge::default(),
         }
     }
 }
