@@ -232,7 +232,8 @@ impl Connection {
     }
 
     /// A chain's frame; none: a job has it first.
-    fn send_chain(&mut self, ticket: Ticket, chain: Chain) -> Result<Option<Finished>, EndReason> {
+    fn send_chain(&mut self, ticket: Ticket, mut chain: Chain) -> Result<Option<Finished>, EndReason> {
+        self.allow_compressed(&mut chain);
         let signs = chain
             .operations
             .iter()
@@ -244,10 +245,6 @@ impl Connection {
         let mut slots = Vec::with_capacity(count);
         let mut payload = None;
         for (index, mut operation) in chain.operations.into_iter().enumerate() {
-            if operation.command == Command::Read && self.compressor.compression.is_some() {
-                // [MS-SMB2] 3.2.4.6: the answer may be compressed.
-                ReadRequest::allow_compressed(&mut operation.body);
-            }
             let bought = self.credits.buy(self.charge(&operation), false);
             let mut header = self.header(operation.command, bought);
             header.flags |= operation.flags & self.caller_flags();
@@ -307,6 +304,18 @@ impl Connection {
                 None
             }
         })
+    }
+
+    /// [MS-SMB2] 3.2.4.6: READs may be answered compressed.
+    fn allow_compressed(&self, chain: &mut Chain) {
+        if !self.compressor.compression.is_some() {
+            return;
+        }
+        for operation in &mut chain.operations {
+            if operation.command == Command::Read {
+                ReadRequest::allow_compressed(&mut operation.body);
+            }
+        }
     }
 
     /// A frame with a payload: long ones that stay in their block are left to a job.

@@ -55,6 +55,7 @@ pub(crate) fn server_config() -> Config {
         credits_max: 512,
         sessions_per_connection_max: 4,
         accounts,
+        mechanisms: None,
         random: Arc::new(move |bytes: &mut [u8]| {
             for chunk in bytes.chunks_mut(8) {
                 let value = counter
