@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use ropeway_smb_proto::compression::Gauge;
 use ropeway_smb_proto::server::hub::{FileKey, OpenId};
 use ropeway_smb_proto::wire::create::{AccessMask, CreateAction, CreateOptions};
 use ropeway_vfs::outside::Watching;
@@ -65,6 +66,8 @@ pub(crate) struct OpenState {
     pub(crate) caching: OnceLock<CacheGuard>,
     /// Changes by others in the folder are heard of, as the client watches it; `None` inside where they cannot be.
     pub(crate) watching: OnceLock<Option<Watching>>,
+    /// Whether what is read is worth compressing.
+    pub(crate) gauge: Gauge,
 }
 
 impl OpenState {
@@ -81,6 +84,7 @@ impl Default for OpenState {
             frozen_times: Mutex::new(NodeChange::default()),
             caching: OnceLock::new(),
             watching: OnceLock::new(),
+            gauge: Gauge::default(),
         }
     }
 }

@@ -79,6 +79,7 @@ impl ServerOptions {
             credits_max: Config::CREDITS_MAX,
             sessions_per_connection_max: 256,
             accounts,
+            mechanisms: None,
             random,
         };
         let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
