@@ -1,7 +1,9 @@
 //! The laboratory: what is needed to time file copies over a link that is not there, and to show what came of it.
 //!
 //! [`link`] is the link: real packets between two real TCP stacks, with a rate, a delay, losses and a queue between.
+//! [`work`] is what is moved, the same bytes for the same seed.
 //! [`report`] is what was found out, as a document, tables and plots.
 
 pub mod link;
 pub mod report;
+pub mod work;

@@ -247,24 +247,7 @@ pub(crate) fn fault(given: &str) -> Result<FaultRules, String> {
 
 /// `500us`, `10ms`, `30s`, `5m`, `2h`; a bare number counts seconds. More than zero.
 pub(super) fn duration(given: &str) -> Result<Duration, String> {
-    let fault = || format!("{given:?} is not a time such as 10ms, 30s, 5m or 2h");
-    let trimmed = given.trim();
-    let split = trimmed
-        .find(|c: char| !(c.is_ascii_digit() || c == '.'))
-        .unwrap_or(trimmed.len());
-    let (number, unit) = trimmed.split_at(split);
-    let seconds = match unit.trim_start() {
-        "ns" => 1e-9,
-        "us" => 1e-6,
-        "ms" => 1e-3,
-        "" | "s" => 1.0,
-        "m" | "min" => 60.0,
-        "h" => 3600.0,
-        _ => return Err(fault()),
-    };
-    let number: f64 = number.parse().map_err(|_| fault())?;
-    let span = Duration::try_from_secs_f64(number * seconds).map_err(|_| fault())?;
-    if span.is_zero() { Err(fault()) } else { Ok(span) }
+    ropeway_lab::link::parse_time(given)
 }
 
 #[cfg(test)]

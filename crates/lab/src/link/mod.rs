@@ -22,11 +22,11 @@ mod line;
 mod namespace;
 mod packet;
 mod probe;
-mod random;
+pub(crate) mod random;
 mod relay;
 mod setup;
 mod spec;
-mod sys;
+pub(crate) mod sys;
 mod user;
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -40,7 +40,9 @@ pub use floor::{Flow, floor, line_time};
 pub use line::{Counters, Line, LineConfig, Load, Run};
 pub use probe::{loss, ping, tcp_rate, udp_rate};
 pub use relay::Relay;
-pub use spec::{Congestion, Cut, FRAMING_BYTES, LinkSpec, Rate, TcpSpec, parse_loss, payload_on_wire};
+pub use spec::{
+    Congestion, Cut, FRAMING_BYTES, LinkSpec, Rate, TcpSpec, parse_loss, parse_time, payload_on_wire,
+};
 pub use user::{can_make_namespaces, enter_user_namespace};
 
 use driver::Driver;

@@ -1,15 +1,15 @@
-//! Seeded random numbers: the same seed gives the same losses.
+//! Seeded random numbers: the same seed gives the same losses and the same work sets.
 
 /// SplitMix64 (Steele, Lea, Flood 2014): one word of state, passes BigCrush.
 #[derive(Clone, Debug)]
-pub(super) struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    pub(super) fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut word = self.0;
         word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -18,13 +18,39 @@ impl Random {
     }
 
     /// From 0 to `max`, both included; the bias is below 2^-32 for spans of seconds in nanoseconds.
-    pub(super) fn up_to(&mut self, max: u64) -> u64 {
+    pub(crate) fn up_to(&mut self, max: u64) -> u64 {
         ((u128::from(self.next()) * (u128::from(max) + 1)) >> 64) as u64
     }
 
     /// True with a probability.
-    pub(super) fn happens(&mut self, probability: f64) -> bool {
+    pub(crate) fn happens(&mut self, probability: f64) -> bool {
         // 53 bits are what an f64 holds exactly.
         ((self.next() >> 11) as f64) < probability * (1_u64 << 53) as f64
+    }
+
+    /// From 0 up to, but not including, 1.
+    pub(crate) fn fraction(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// Fills a buffer with bytes that do not compress.
+    pub(crate) fn fill(&mut self, buffer: &mut [u8]) {
+        for chunk in buffer.chunks_mut(8) {
+            let bytes = self.next().to_le_bytes();
+            chunk.copy_from_slice(&bytes[..chunk.len()]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn follows_the_published_stream() {
+        // First outputs of the reference implementation for seed 1234567.
+        let mut random = Random::new(1_234_567);
+        assert_eq!(random.next(), 6_457_827_717_110_365_317);
+        assert_eq!(random.next(), 3_203_168_211_198_807_973);
     }
 }

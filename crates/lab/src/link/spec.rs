@@ -94,6 +94,31 @@ pub fn parse_loss(text: &str) -> Result<f64, String> {
     }
 }
 
+/// A time with a unit: `75ms`, `1.5m`, `3h`; without one it is seconds.
+///
+/// # Errors
+/// It is no time, or none at all.
+pub fn parse_time(text: &str) -> Result<Duration, String> {
+    let fault = || format!("{text:?} is not a time such as 10ms, 30s, 5m or 2h");
+    let trimmed = text.trim();
+    let split = trimmed
+        .find(|c: char| !(c.is_ascii_digit() || c == '.'))
+        .unwrap_or(trimmed.len());
+    let (number, unit) = trimmed.split_at(split);
+    let seconds = match unit.trim_start() {
+        "ns" => 1e-9,
+        "us" => 1e-6,
+        "ms" => 1e-3,
+        "" | "s" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        _ => return Err(fault()),
+    };
+    let number: f64 = number.parse().map_err(|_| fault())?;
+    let span = Duration::try_from_secs_f64(number * seconds).map_err(|_| fault())?;
+    if span.is_zero() { Err(fault()) } else { Ok(span) }
+}
+
 /// Congestion control, by the kernel's name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(transparent)]

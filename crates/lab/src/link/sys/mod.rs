@@ -2,12 +2,14 @@
 //! interface.
 
 mod tun;
+mod wait;
 
 use std::io;
 
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 pub(super) use tun::Tun;
+pub(crate) use wait::{Usage, wait_with_usage};
 
 /// Gives the calling thread a network namespace of its own.
 pub(super) fn new_network_namespace() -> io::Result<()> {

@@ -1,0 +1,119 @@
+//! The document as a file: written whole or not at all, refused where it is of another version.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use super::{Document, VERSION};
+
+/// Name of the file in a lab's folder.
+pub const FILE: &str = "report.json";
+/// Bytes of a document that are read at most: some hundred times what the biggest lab writes.
+const SIZE_MAX: u64 = 256 << 20;
+
+/// Why a document cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// The system refused.
+    #[error("cannot {what} {}: {source}", path.display())]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// With which file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It is no document of this version.
+    #[error("{}: {reason}", path.display())]
+    Strange {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+/// Writes a document: whoever reads the file meanwhile finds the old one or the new one.
+///
+/// # Errors
+/// The system refuses.
+pub fn save(document: &Document, path: &Path) -> Result<(), FileError> {
+    let part = path.with_extension("json.part");
+    let write = || -> io::Result<()> {
+        let mut bytes = serde_json::to_vec(document)?;
+        bytes.push(b'\n');
+        let mut file = File::create(&part)?;
+        file.write_all(&bytes)?;
+        // A power cut must not leave the new name with nothing behind it.
+        file.sync_data()?;
+        fs::rename(&part, path)
+    };
+    write().map_err(|source| FileError::Io {
+        what: "write",
+        path: path.to_owned(),
+        source,
+    })
+}
+
+/// Reads a document.
+///
+/// # Errors
+/// The file cannot be read, is no document, or one of another version.
+pub fn load(path: &Path) -> Result<Document, FileError> {
+    let failed = |source| FileError::Io {
+        what: "read",
+        path: path.to_owned(),
+        source,
+    };
+    let strange = |reason: String| FileError::Strange {
+        path: path.to_owned(),
+        reason,
+    };
+    if fs::metadata(path).map_err(failed)?.len() > SIZE_MAX {
+        return Err(strange("too big for a report of a lab".to_owned()));
+    }
+    let bytes = fs::read(path).map_err(failed)?;
+    let value: serde_json::Value =
+        serde_json::from_slice(&bytes).map_err(|error| strange(format!("no report of a lab: {error}")))?;
+    match value.get("version").and_then(serde_json::Value::as_u64) {
+        Some(version) if version == u64::from(VERSION) => {}
+        Some(version) => {
+            return Err(strange(format!(
+                "a report of version {version}, and this program knows {VERSION}"
+            )));
+        }
+        None => return Err(strange("no report of a lab: it has no version".to_owned())),
+    }
+    serde_json::from_value(value).map_err(|error| strange(format!("no report of a lab: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_document_is_read_as_it_was_written_and_others_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(FILE);
+        assert!(matches!(load(&path), Err(FileError::Io { .. })));
+        let document = Document {
+            version: VERSION,
+            lab: "x".to_owned(),
+            ..Document::default()
+        };
+        save(&document, &path).unwrap();
+        assert_eq!(load(&path).unwrap(), document);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        for (text, word) in [
+            ("{", "no report"),
+            ("[]", "no version"),
+            ("{\"version\": 2}", "version 2"),
+            ("{\"version\": 1}", "missing field"),
+        ] {
+            fs::write(&path, text).unwrap();
+            let error = load(&path).unwrap_err().to_string();
+            assert!(error.contains(word), "{error}");
+        }
+    }
+}
