@@ -219,10 +219,11 @@ fn local_changes_break_leases_of_folders() {
             })],
             ..Create::of("sub")
         };
-        raw.create(&how).unwrap();
+        let file = raw.create(&how).unwrap();
         raw.hears_nothing();
         others(folder.path(), change);
         raw.lease_is_broken(4, RH);
+        assert_eq!(raw.close(file), NtStatus::SUCCESS);
     }
 }
 
