@@ -210,12 +210,6 @@ impl Shared {
         });
     }
 
-    /// Every open file, as they are now.
-    pub(super) fn all_opens(&self) -> Vec<Arc<Open>> {
-        let handles = self.handles.read().unwrap_or_else(PoisonError::into_inner);
-        handles.values().filter_map(Handle::file).cloned().collect()
-    }
-
     // Who is logged in.
 
     pub(super) fn token(&self, session: SessionId) -> Option<Arc<Token>> {
