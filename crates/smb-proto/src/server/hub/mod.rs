@@ -97,7 +97,8 @@ pub struct HubLimits {
 impl Default for HubLimits {
     fn default() -> Self {
         Self {
-            opens_max: 100_000,
+            // 100,000 and head-room; an idle open takes some 2 KB.
+            opens_max: 131_072,
             opens_per_session_max: 65_536,
             locks_per_open_max: 10_000,
             locks_per_file_max: 20_000,
