@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ropeway_smb_proto::auth::Identity;
 use ropeway_smb_proto::server::hub::{Event, Hub};
@@ -29,6 +29,7 @@ pub(crate) struct Shared {
     pub(super) pool: Pool,
     pub(super) counters: Counters,
     pub(super) audit: Option<Arc<dyn Audit>>,
+    pub(super) login_time: Duration,
     /// What is watched because clients may cache it.
     pub(super) caches: Arc<Caches>,
     sessions: Mutex<Sessions>,
@@ -73,6 +74,7 @@ pub(super) struct Parts {
     pub(super) addresses: Vec<SocketAddr>,
     pub(super) io_threads: usize,
     pub(super) audit: Option<Arc<dyn Audit>>,
+    pub(super) login_time: Duration,
     pub(super) hub: Hub,
 }
 
@@ -91,6 +93,7 @@ impl Shared {
             pool: Pool::new(parts.io_threads),
             counters: Counters::default(),
             audit: parts.audit,
+            login_time: parts.login_time,
             caches: Arc::default(),
             sessions: Mutex::default(),
             tokens: Mutex::default(),
@@ -208,12 +211,6 @@ impl Shared {
             Handle::Pipe(pipe) => pipe.session != session || tree.is_some_and(|tree| tree != pipe.tree),
             Handle::File(_) => true,
         });
-    }
-
-    /// Every open file, as they are now.
-    pub(super) fn all_opens(&self) -> Vec<Arc<Open>> {
-        let handles = self.handles.read().unwrap_or_else(PoisonError::into_inner);
-        handles.values().filter_map(Handle::file).cloned().collect()
     }
 
     // Who is logged in.
