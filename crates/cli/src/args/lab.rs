@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use ropeway_lab::link::{Congestion, Rate};
 
-use super::{AFTER_HELP, values};
+use super::{AFTER_HELP, LabCompareArgs, LabReportArgs, values};
 
 /// `ropeway lab`.
 #[derive(Args, Clone, Debug)]
@@ -27,6 +27,17 @@ pub(crate) enum LabCommand {
     /// runs a server there. Works as root, or in a user namespace that it makes. At the end nothing is left: what still
     /// runs on either side is ended.
     Link(Box<LinkArgs>),
+    /// Write the reports of a report.json again
+    ///
+    /// Shows the table, and writes report.md, report.html and each plot as SVG and PNG: what a lab does at its end, from
+    /// what it wrote, whether it came to its end or not.
+    Report(LabReportArgs),
+    /// Show what changed from one report.json to another
+    ///
+    /// Machine, versions, settings, works and links that differ come first; then each cell that both have: both medians,
+    /// their ratio, and whether the change is larger than the spread of the runs on either side (and than 2 %, or 5 %
+    /// where a side has one run). Exit code 7 if a cell is slower by more than that, or has no run that counts any more.
+    Compare(LabCompareArgs),
 }
 
 /// `ropeway lab link`.

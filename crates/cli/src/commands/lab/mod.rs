@@ -2,6 +2,7 @@
 
 mod link;
 mod measure;
+mod reports;
 mod signals;
 
 use std::time::Duration;
@@ -16,7 +17,11 @@ use crate::failure::{Failure, code};
 /// # Errors
 /// The link makes no sense or cannot be made.
 pub(crate) fn run(args: &LabArgs) -> Result<u8, Failure> {
-    let LabCommand::Link(args) = &args.command;
+    let args = match &args.command {
+        LabCommand::Link(args) => args,
+        LabCommand::Report(args) => return reports::report(args),
+        LabCommand::Compare(args) => return reports::compare(args),
+    };
     match &args.action {
         None => link::run(args),
         Some(LinkAction::Check(args)) => measure::check(args),
