@@ -2,6 +2,7 @@
 
 mod link;
 mod measure;
+mod run;
 mod signals;
 
 use std::time::Duration;
@@ -16,11 +17,16 @@ use crate::failure::{Failure, code};
 /// # Errors
 /// The link makes no sense or cannot be made.
 pub(crate) fn run(args: &LabArgs) -> Result<u8, Failure> {
-    let LabCommand::Link(args) = &args.command;
-    match &args.action {
-        None => link::run(args),
-        Some(LinkAction::Check(args)) => measure::check(args),
-        Some(LinkAction::Floor(args)) => measure::floor(args),
+    match &args.command {
+        LabCommand::Link(args) => match &args.action {
+            None => link::run(args),
+            Some(LinkAction::Check(args)) => measure::check(args),
+            Some(LinkAction::Floor(args)) => measure::floor(args),
+        },
+        LabCommand::Run(args) => run::file(args),
+        LabCommand::Tr3869(args) => run::named("tr3869", &args.how),
+        LabCommand::Quick(args) => run::named("quick", &args.how),
+        LabCommand::List(args) => run::list(args),
     }
 }
 
