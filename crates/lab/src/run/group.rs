@@ -28,7 +28,7 @@ const QUIET_MAX: Duration = Duration::from_secs(10);
 /// How often the memory of servers is looked at.
 const MEMORY_LOOK: Duration = Duration::from_millis(500);
 /// How often an empty operation is timed; the best counts.
-const LOGINS: usize = 2;
+const LOGINS: usize = 3;
 /// Longest that an empty operation may take.
 const LOGIN_MAX: Duration = Duration::from_secs(30);
 /// Processors that others may keep busy before a figure is doubted.
@@ -376,16 +376,19 @@ impl<'a> Stage<'a> {
             }
         };
         let is_done = matches!(outcome, Outcome::Done);
+        // What is faster than the line is no account of a transfer: then an empty operation took longer than a full one's
+        // beginning.
+        let least = self.group.line.unwrap_or_default().as_secs_f64();
         Run {
             started,
             discarded: false,
             outcome,
             whole_seconds: whole,
-            transfer_seconds: transfer.filter(|seconds| is_done && *seconds > 0.0),
+            transfer_seconds: transfer.filter(|seconds| is_done && *seconds > least),
             durable_seconds: own.and_then(|own| own.1).filter(|_| is_done),
-            client_cpu_seconds: Some(measured.usage.cpu.as_secs_f64()),
+            client_cpu_seconds: Some(measured.cpu.as_secs_f64()),
             server_cpu_seconds: Some(used.server_cpu.as_secs_f64()),
-            client_memory_bytes: Some(measured.usage.peak_bytes),
+            client_memory_bytes: Some(measured.peak_bytes),
             server_memory_bytes: Some(used.server_memory),
             others_busy: Some((used.others * 1000.0).round() / 1000.0),
             reads_p99_ms: None,

@@ -115,6 +115,9 @@ pub enum Event<'a> {
     },
     /// A figure may be wrong, or will be missing.
     Warning {
+        /// Of which cell; of all if absent.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        cell: Option<&'a CellKey>,
         /// Why.
         text: &'a str,
     },
@@ -323,7 +326,7 @@ impl Lab<'_> {
 
     /// Says and keeps a warning.
     fn warn(&self, cell: Option<&CellKey>, text: String) -> Result<(), LabError> {
-        self.watch.told(&Event::Warning { text: &text });
+        self.watch.told(&Event::Warning { cell, text: &text });
         self.recorder
             .change(|document| record::warn(document, cell, text))?;
         Ok(())

@@ -212,7 +212,7 @@ impl Session {
     pub(super) fn memory_bytes(&self) -> u64 {
         let pss = |process: Process| {
             let text = fs::read_to_string(format!("/proc/{}/smaps_rollup", process.id)).unwrap_or_default();
-            pss_kib(&text).unwrap_or(0) * 1024
+            kib(&text, "Pss:").unwrap_or(0) * 1024
         };
         self.members().map(pss).sum()
     }
@@ -264,8 +264,20 @@ pub(super) fn adopt() {
     _ = rustix::process::set_child_subreaper(Some(getpid()));
 }
 
-fn pss_kib(smaps: &str) -> Option<u64> {
-    let line = smaps.lines().find_map(|line| line.strip_prefix("Pss:"))?;
+/// Most resident memory so far of a process or one of its children.
+pub(super) fn peak_bytes(id: u32) -> u64 {
+    let peak = |id: u32| {
+        let text = fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
+        kib(&text, "VmHWM:").unwrap_or(0) * 1024
+    };
+    let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
+    let children = children.split_whitespace().filter_map(|word| word.parse().ok());
+    children.chain([id]).map(peak).max().unwrap_or(0)
+}
+
+/// A line such as `VmHWM:     1234 kB`.
+fn kib(text: &str, key: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(key))?;
     line.trim().trim_end_matches("kB").trim().parse().ok()
 }
 

@@ -268,7 +268,7 @@ fn settings(scenario: &Scenario, ground: &Ground, relay: bool) -> Vec<Setting> {
         (
             "transfer seconds",
             "ropeway: its own account, without login, until all is written; others: the whole less the same client's \
-             empty operation over the same link (best of 2)"
+             empty operation over the same link (best of 3); absent where that is less than the line's own time"
                 .to_owned(),
         ),
         (

@@ -1,11 +1,11 @@
 //! `ropeway lab run`, the named labs and `ropeway lab list`.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ropeway_lab::report::{Document, FileError, Outcome, Run};
+use ropeway_lab::report::{CellKey, Document, FileError, Outcome, Run};
 use ropeway_lab::run::{Event, LabError, Options, Watch, run as run_lab};
 use ropeway_lab::scenario::{Changes, SHIPPED, Scenario, ScenarioError};
 use serde_json::json;
@@ -131,10 +131,7 @@ fn start(scenario: Scenario, args: &LabRunArgs) -> Result<u8, Failure> {
     };
     let stop = Arc::new(AtomicBool::new(false));
     let runtime = catch_signals(&stop)?;
-    let voice = Voice {
-        json: args.json,
-        last: Mutex::new(None),
-    };
+    let voice = Voice { json: args.json };
     let result = run_lab(&scenario, &options, &stop, &voice);
     runtime.shutdown_background();
     let document = result.map_err(|error| failed(&error))?;
@@ -211,8 +208,6 @@ fn conclude(document: &Document, options: &Options, json: bool) -> u8 {
 /// Tells what happens, for people or programs.
 struct Voice {
     json: bool,
-    /// Link, work and direction of the last line.
-    last: Mutex<Option<String>>,
 }
 
 impl Watch for Voice {
@@ -263,21 +258,23 @@ impl Watch for Voice {
                 "  {link} {work} {direction}: {seconds:.2} s, {}",
                 format::counted(*connections as u64, "connection", "connections")
             )),
-            Event::Run { cell, number, run } => {
-                let place = format!("{} {} {}", cell.link, cell.work, cell.direction);
-                let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-                if last.as_ref() != Some(&place) {
-                    print_line(&place);
-                    *last = Some(place);
-                }
-                print_line(&told(&format!("{} → {}", cell.client, cell.server), *number, run));
+            Event::Run { cell, number, run } => print_line(&told(cell, *number, run)),
+            Event::Warning { cell, text } => {
+                let cell = cell.map_or(String::new(), |cell| format!("{}: ", shown(cell)));
+                complain(&format!("! {cell}{text}"));
             }
-            Event::Warning { text } => complain(&format!("! {text}")),
         }
     }
 }
 
-fn told(who: &str, number: usize, run: &Run) -> String {
+fn shown(cell: &CellKey) -> String {
+    format!(
+        "{} {} {} {} → {}",
+        cell.link, cell.work, cell.direction, cell.client, cell.server
+    )
+}
+
+fn told(cell: &CellKey, number: usize, run: &Run) -> String {
     let how = match &run.outcome {
         Outcome::Done => {
             let transfer = run
@@ -288,7 +285,7 @@ fn told(who: &str, number: usize, run: &Run) -> String {
         Outcome::Failed(why) => format!("failed: {why}"),
         Outcome::TimedOut(why) => why.clone(),
     };
-    format!("  {who:22} run {number}  {how}")
+    format!("  {:60} run {number}  {how}", shown(cell))
 }
 
 fn refused(error: ScenarioError) -> Failure {
