@@ -22,7 +22,7 @@ pub(crate) use lab::{
 };
 pub(crate) use login::{LoginArgs, LogoutArgs};
 pub(crate) use nodes::{LsArgs, MkdirArgs, MvArgs, RmArgs, StatArgs};
-pub(crate) use serve::{ServeArgs, ServeCommand, ServeLoginArgs, UserAddArgs, UserCommand};
+pub(crate) use serve::{KerberosUsers, ServeArgs, ServeCommand, ServeLoginArgs, UserAddArgs, UserCommand};
 pub(crate) use share::ShareArgs;
 pub(crate) use transfer::{
     AttributeArgs, ExistingArgs, ModelArgs, OutputArgs, SelectArgs, SpeedArgs, TransferArgs,
