@@ -17,7 +17,10 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
-pub(crate) use lab::{LabArgs, LabCommand, LinkAction, LinkArgs, LinkCheckArgs, LinkFloorArgs, LinkShape};
+pub(crate) use lab::{
+    LabArgs, LabCommand, LabFileArgs, LabListArgs, LabRunArgs, LinkAction, LinkArgs, LinkCheckArgs,
+    LinkFloorArgs, LinkShape,
+};
 pub(crate) use lab_reports::{LabCompareArgs, LabReportArgs};
 pub(crate) use login::{LoginArgs, LogoutArgs};
 pub(crate) use nodes::{LsArgs, MkdirArgs, MvArgs, RmArgs, StatArgs};
@@ -278,6 +281,10 @@ mod tests {
             "lab link floor",
             "lab report",
             "lab compare",
+            "lab run",
+            "lab tr3869",
+            "lab quick",
+            "lab list",
         ] {
             let mut command = Cli::command();
             command.build();
