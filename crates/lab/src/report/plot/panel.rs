@@ -19,6 +19,8 @@ const HEAD_PX: f64 = 26.0;
 const AXIS_PX: f64 = 24.0;
 /// Between panels, along and down.
 const GAP_PX: (f64, f64) = (44.0, 18.0);
+/// The column of figures is at least so wide.
+const FIGURES_PX: f64 = 40.0;
 /// What is shorter is no line to be read.
 const SPREAD_PX: f64 = 4.0;
 /// Room around all.
@@ -156,7 +158,7 @@ fn draw(svg: &mut Svg, panel: &Panel, (left, top): (f64, f64), width: f64) {
             .fold(0.0, f64::max)
     };
     let names = widest(&|bar| &bar.label).min(width * 0.42);
-    let figures = (widest(&|bar| &bar.text) + 20.0).clamp(40.0, width * 0.32);
+    let figures = (widest(&|bar| &bar.text) + 20.0).clamp(FIGURES_PX, width * 0.32);
     let ends = (left + names + 10.0, left + width - figures - 6.0);
     let scale = Scale::bars(panel.reach(), &panel.unit, ends, 58.0);
     let first = top + HEAD_PX;
@@ -188,24 +190,16 @@ fn axis(svg: &mut Svg, scale: &Scale, (top, bottom): (f64, f64)) {
     }
     svg.line("p-axis", (scale.ends.0, top - 2.0), (scale.ends.0, bottom + 3.0));
     for (at, (value, text)) in scale.ticks.iter().enumerate() {
-        let unit = if at + 1 == scale.ticks.len() && !scale.unit.is_empty() {
-            " "
-        } else {
-            ""
-        };
-        let unit = format!("{unit}{}", if unit.is_empty() { "" } else { &scale.unit });
         let x = scale.place(*value);
-        // The unit hangs over at the right, so that the number stays under its tick.
-        let half = text_width(text, SMALL_PX) / 2.0;
-        if unit.is_empty() {
-            svg.text("p-m", (x, bottom + 15.0), Anchor::Middle, text);
+        let is_last = at + 1 == scale.ticks.len();
+        if is_last && !scale.unit.is_empty() {
+            // The unit hangs over at the right, below the figures, so that the number stays under its tick.
+            let left = x - text_width(text, SMALL_PX) / 2.0;
+            let room = scale.ends.1 + FIGURES_PX - left;
+            let text = fitted(&format!("{text} {}", scale.unit), SMALL_PX, room);
+            svg.text("p-m", (left, bottom + 15.0), Anchor::Start, &text);
         } else {
-            svg.text(
-                "p-m",
-                (x - half, bottom + 15.0),
-                Anchor::Start,
-                &format!("{text}{unit}"),
-            );
+            svg.text("p-m", (x, bottom + 15.0), Anchor::Middle, text);
         }
     }
 }

@@ -153,9 +153,16 @@ impl Svg {
 /// Arrows and ticks that the font of pictures lacks are taken from the other one; it would be taken for the whole
 /// text.
 fn with_marks(body: &str) -> String {
-    let mut marked = body.to_owned();
-    for mark in ["→", "✓", "✗"] {
-        marked = marked.replace(mark, &format!("<tspan font-family=\"Hack\">{mark}</tspan>"));
+    let mut marked = String::with_capacity(body.len() * 2);
+    for line in body.lines() {
+        let mut line = line.to_owned();
+        if line.starts_with("<text") {
+            for mark in ["→", "✓", "✗"] {
+                line = line.replace(mark, &format!("<tspan font-family=\"Hack\">{mark}</tspan>"));
+            }
+        }
+        marked.push_str(&line);
+        marked.push('\n');
     }
     marked
 }
@@ -170,19 +177,19 @@ pub(super) struct Named {
     pub(super) told: String,
 }
 
-/// Width of a text, at least: those of the fonts that are used are narrower.
+/// Width of a text, at most: as DejaVu Sans has it, the widest of the fonts that systems come with.
 pub(super) fn text_width(text: &str, size_px: f64) -> f64 {
     let ems: f64 = text
         .chars()
         .map(|letter| match letter {
-            'i' | 'j' | 'l' | '.' | ',' | ':' | ';' | '|' | '\'' | '!' | ' ' | '·' | '¹' => 0.30,
-            'f' | 't' | 'r' | 'I' | '-' | '(' | ')' | '/' => 0.40,
-            'm' | 'w' | 'M' | 'W' | '→' | '≈' | '…' | '–' | '✓' | '✗' => 0.92,
-            '0'..='9' => 0.58,
-            'A'..='Z' => 0.70,
-            letter if letter.is_ascii() => 0.57,
+            'i' | 'j' | 'l' | '.' | ',' | ':' | ';' | '|' | '\'' | ' ' | '·' | '\u{a0}' => 0.34,
+            'f' | 't' | 'r' | 'I' | '-' | '(' | ')' | '[' | ']' | '/' | '!' | '¹' => 0.42,
+            'm' | 'w' | 'M' | 'W' | '→' | '≈' | '…' | '–' | '✓' | '✗' | '%' | '@' => 1.0,
+            '<' | '>' | '=' | '+' | '~' | '×' | '±' | '#' => 0.84,
+            'A'..='Z' => 0.74,
+            letter if letter.is_ascii() => 0.636,
             '\u{2e80}'..='\u{10ffff}' => 1.05,
-            _ => 0.66,
+            _ => 0.7,
         })
         .sum();
     ems * size_px
@@ -197,7 +204,7 @@ pub(super) fn fitted(text: &str, size_px: f64, width: f64) -> String {
     let mut shown = String::new();
     for letter in text.chars() {
         shown.push(letter);
-        if text_width(&shown, size_px) + 0.92 * size_px > width {
+        if text_width(&shown, size_px) + size_px > width {
             shown.pop();
             break;
         }
