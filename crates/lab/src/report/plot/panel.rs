@@ -166,12 +166,13 @@ fn draw(svg: &mut Svg, panel: &Panel, (left, top): (f64, f64), width: f64) {
     axis(svg, &scale, (first, bottom));
     for (at, bar) in panel.bars.iter().enumerate() {
         let middle = first + ROW_PX * (at as f64 + 0.5);
-        svg.text(
-            if bar.published { "p-m" } else { "p-t" },
-            (left + names, middle + 4.0),
-            Anchor::End,
-            &fitted(&bar.label, TEXT_PX, names + 1.0),
-        );
+        let (class, size_px) = if bar.published {
+            ("p-m", SMALL_PX)
+        } else {
+            ("p-t", TEXT_PX)
+        };
+        let label = fitted(&bar.label, size_px, names + 1.0);
+        svg.text(class, (left + names, middle + 4.0), Anchor::End, &label);
         draw_bar(svg, &scale, bar, middle);
         figure(svg, bar, (left + width, middle + 4.0), figures);
     }
@@ -247,8 +248,8 @@ fn figure(svg: &mut Svg, bar: &Bar, (right, base): (f64, f64), room: f64) {
     let text = fitted(&bar.text, TEXT_PX, room - 16.0);
     svg.text(class, (right - 16.0, base), Anchor::End, &text);
     match bar.verdict {
-        Verdict::Reached => svg.text("p-ok", (right, base), Anchor::End, "✓"),
-        Verdict::Missed => svg.text("p-no", (right, base), Anchor::End, "✗"),
+        Verdict::Reached => svg.mark(true, (right, base)),
+        Verdict::Missed => svg.mark(false, (right, base)),
         Verdict::NoTarget => {}
     }
 }

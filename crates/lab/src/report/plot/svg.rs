@@ -74,6 +74,26 @@ impl Svg {
         ));
     }
 
+    /// A tick, or a cross, that ends at a point; drawn, since not every font has them.
+    pub(super) fn mark(&mut self, is_tick: bool, (right, base): (f64, f64)) {
+        if is_tick {
+            let (low, high) = ((right - 6.0, base), (right, base - 8.0));
+            self.line("p-mark p-yes", (right - 9.0, base - 3.5), low);
+            self.line("p-mark p-yes", low, high);
+        } else {
+            self.line(
+                "p-mark p-not",
+                (right - 8.0, base - 8.0),
+                (right - 1.0, base - 0.5),
+            );
+            self.line(
+                "p-mark p-not",
+                (right - 8.0, base - 0.5),
+                (right - 1.0, base - 8.0),
+            );
+        }
+    }
+
     pub(super) fn polyline(&mut self, class: &str, name: &str, points: &[(f64, f64)]) {
         let mut places = String::with_capacity(points.len() * 12);
         for (x, y) in points {
@@ -150,21 +170,9 @@ impl Svg {
     }
 }
 
-/// Arrows and ticks that the font of pictures lacks are taken from the other one; it would be taken for the whole
-/// text.
+/// The font of pictures has no arrow; one missing letter would turn the whole text into another font.
 fn with_marks(body: &str) -> String {
-    let mut marked = String::with_capacity(body.len() * 2);
-    for line in body.lines() {
-        let mut line = line.to_owned();
-        if line.starts_with("<text") {
-            for mark in ["→", "✓", "✗"] {
-                line = line.replace(mark, &format!("<tspan font-family=\"Hack\">{mark}</tspan>"));
-            }
-        }
-        marked.push_str(&line);
-        marked.push('\n');
-    }
-    marked
+    body.replace('→', "›")
 }
 
 /// What a drawing is called.
