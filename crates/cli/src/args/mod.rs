@@ -17,11 +17,14 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
-pub(crate) use lab::{LabArgs, LabCommand, LinkAction, LinkArgs, LinkCheckArgs, LinkFloorArgs, LinkShape};
+pub(crate) use lab::{
+    LabArgs, LabCommand, LabFileArgs, LabListArgs, LabRunArgs, LinkAction, LinkArgs, LinkCheckArgs,
+    LinkFloorArgs, LinkShape,
+};
 pub(crate) use lab_reports::{LabCompareArgs, LabReportArgs};
 pub(crate) use login::{LoginArgs, LogoutArgs};
 pub(crate) use nodes::{LsArgs, MkdirArgs, MvArgs, RmArgs, StatArgs};
-pub(crate) use serve::{ServeArgs, ServeCommand, ServeLoginArgs, UserAddArgs, UserCommand};
+pub(crate) use serve::{KerberosUsers, ServeArgs, ServeCommand, ServeLoginArgs, UserAddArgs, UserCommand};
 pub(crate) use share::ShareArgs;
 pub(crate) use transfer::{
     AttributeArgs, ExistingArgs, ModelArgs, OutputArgs, SelectArgs, SpeedArgs, TransferArgs,
@@ -278,6 +281,10 @@ mod tests {
             "lab link floor",
             "lab report",
             "lab compare",
+            "lab run",
+            "lab tr3869",
+            "lab quick",
+            "lab list",
         ] {
             let mut command = Cli::command();
             command.build();

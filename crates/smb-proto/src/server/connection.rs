@@ -137,8 +137,11 @@ pub enum Admitted {
     Run(Request, Option<Tree>),
     /// Answer with this status.
     Refused(Request, NtStatus),
-    /// Withdraw a request; there is no answer.
-    Cancel(Cancel),
+    /// Withdraw a request of that session; there is no answer.
+    Cancel(SessionId, Cancel),
+    /// Do nothing, and do not answer: somebody without the right to it wants a request withdrawn. An answer would bear the
+    /// id of that request, and be taken for its own.
+    Ignored,
 }
 
 /// Which request to withdraw.
@@ -305,10 +308,14 @@ impl Connection {
             return Err(Hangup("a response"));
         }
         if header.command == Command::Cancel && self.phase == Phase::Negotiated {
-            return Ok(Admitted::Cancel(match header.target {
+            if !self.may_cancel(compound, &header, message) {
+                return Ok(Admitted::Ignored);
+            }
+            let which = match header.target {
                 Target::Async(id) => Cancel::Async(id),
                 Target::Sync(_) => Cancel::Sync(header.message_id),
-            }));
+            };
+            return Ok(Admitted::Cancel(header.session_id, which));
         }
         if self.phase != Phase::Negotiated && header.command != Command::Negotiate {
             return Err(Hangup("a request before NEGOTIATE"));
@@ -355,6 +362,24 @@ impl Connection {
                 Admitted::Refused(request, status)
             }
         })
+    }
+
+    /// [MS-SMB2] 3.3.5.16, 3.3.5.2.4: a CANCEL is signed or sealed like any other request of its session.
+    fn may_cancel(&self, compound: &Compound, header: &Header, message: &[u8]) -> bool {
+        if let Some(sealed) = compound.sealed {
+            return sealed == header.session_id;
+        }
+        let Some(channel) = self.channels.get(&header.session_id) else {
+            return false;
+        };
+        if channel.sealing_required {
+            return false;
+        }
+        if !header.flags.contains(HeaderFlags::SIGNED) {
+            return !channel.signing_required;
+        }
+        let signer = channel.signer();
+        signer.is_some_and(|signer| signer.verify(Sender::Client, &[message]).is_ok())
     }
 
     /// Session, signature, encryption, tree ([MS-SMB2] 3.3.5.2.4, .9, .11).
@@ -514,7 +539,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Signs or seals a frame.
+    /// Signs, compresses or seals a frame.
     ///
     /// # Errors
     /// The key is used up.
@@ -523,7 +548,8 @@ impl Connection {
             self.channels.insert(session, channel);
             session
         });
-        let finished = frame.finish(&mut self.channels, sealed);
+        let compression = self.negotiated.as_ref().and_then(|both| both.compression);
+        let finished = frame.finish(&mut self.channels, sealed, compression);
         if let Some(session) = bound {
             self.channels.remove(&session);
         }

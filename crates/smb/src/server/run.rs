@@ -19,6 +19,7 @@ use rustix::net::sockopt;
 use super::audit::Audit;
 use super::failures::Delay;
 use super::guests::Guests;
+use super::outside;
 use super::serving::Serving;
 use super::share::Share;
 use super::shared::{Counters, Parts, Shared};
@@ -41,6 +42,8 @@ pub struct ServerOptions {
     pub limits: HubLimits,
     /// The most connections at once.
     pub connections_max: usize,
+    /// A connection that nobody has logged in on ends after so long.
+    pub login_time: Duration,
     /// Threads for what waits for a device.
     pub io_threads: usize,
     /// Who is told what clients do.
@@ -78,6 +81,7 @@ impl ServerOptions {
             credits_max: Config::CREDITS_MAX,
             sessions_per_connection_max: 256,
             accounts,
+            mechanisms: None,
             random,
         };
         let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -87,6 +91,8 @@ impl ServerOptions {
             shares: Vec::new(),
             limits: HubLimits::default(),
             connections_max: 4096,
+            // A guess: people type passwords before they connect.
+            login_time: Duration::from_secs(60),
             // Devices answer several requests at once, so more than there are processors. A guess.
             io_threads: (4 * processors).clamp(8, 64),
             audit: None,
@@ -164,10 +170,13 @@ impl Server {
             addresses: bound,
             io_threads: options.io_threads,
             audit: options.audit,
+            login_time: options.login_time,
             hub: Hub::new(options.limits),
         };
+        let shared = Arc::new(Shared::new(parts));
+        outside::listen(&shared);
         Ok(Self {
-            shared: Arc::new(Shared::new(parts)),
+            shared,
             listeners,
             stop: Arc::new(stop),
             connections_max: options.connections_max,
@@ -367,5 +376,6 @@ impl ServerHandle {
     /// Other shares from now on; those that stay keep their trees, by name.
     pub fn set_shares(&self, shares: Vec<Share>) {
         self.shared.set_shares(shares);
+        outside::listen(&self.shared);
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ropeway_smb_proto::auth::Identity;
 use ropeway_smb_proto::server::hub::{Event, Hub};
@@ -14,6 +14,7 @@ use ropeway_smb_proto::wire::{FileTime, SessionId};
 use super::audit::{Audit, Record};
 use super::mailbox::{Mailbox, Message};
 use super::open::{Handle, Open};
+use super::outside::Caches;
 use super::pipes::PipeHost;
 use super::pool::Pool;
 use super::share::{Share, Token};
@@ -28,6 +29,9 @@ pub(crate) struct Shared {
     pub(super) pool: Pool,
     pub(super) counters: Counters,
     pub(super) audit: Option<Arc<dyn Audit>>,
+    pub(super) login_time: Duration,
+    /// What is watched because clients may cache it.
+    pub(super) caches: Arc<Caches>,
     sessions: Mutex<Sessions>,
     tokens: Mutex<HashMap<SessionId, Arc<Token>>>,
     hub: Mutex<Hub>,
@@ -70,6 +74,7 @@ pub(super) struct Parts {
     pub(super) addresses: Vec<SocketAddr>,
     pub(super) io_threads: usize,
     pub(super) audit: Option<Arc<dyn Audit>>,
+    pub(super) login_time: Duration,
     pub(super) hub: Hub,
 }
 
@@ -88,6 +93,8 @@ impl Shared {
             pool: Pool::new(parts.io_threads),
             counters: Counters::default(),
             audit: parts.audit,
+            login_time: parts.login_time,
+            caches: Arc::default(),
             sessions: Mutex::default(),
             tokens: Mutex::default(),
             hub: Mutex::new(parts.hub),
@@ -139,6 +146,16 @@ impl Shared {
     pub(super) fn all_shares(&self) -> Vec<Arc<Share>> {
         let shares = self.shares.read().unwrap_or_else(PoisonError::into_inner);
         shares.iter().flatten().cloned().collect()
+    }
+
+    /// The shares of which that holds, by index.
+    pub(super) fn share_indices(&self, is_it: impl Fn(&Share) -> bool) -> Vec<u32> {
+        let shares = self.shares.read().unwrap_or_else(PoisonError::into_inner);
+        let shares = (0..).zip(shares.iter());
+        shares
+            .filter(|(_, share)| share.as_ref().is_some_and(|share| is_it(share)))
+            .map(|(index, _)| index)
+            .collect()
     }
 
     /// Other shares from now on. A share that stays keeps its index, so trees of it go on, with its new settings.
@@ -194,12 +211,6 @@ impl Shared {
             Handle::Pipe(pipe) => pipe.session != session || tree.is_some_and(|tree| tree != pipe.tree),
             Handle::File(_) => true,
         });
-    }
-
-    /// Every open file, as they are now.
-    pub(super) fn all_opens(&self) -> Vec<Arc<Open>> {
-        let handles = self.handles.read().unwrap_or_else(PoisonError::into_inner);
-        handles.values().filter_map(Handle::file).cloned().collect()
     }
 
     // Who is logged in.

@@ -5,7 +5,9 @@
 mod bombs;
 mod escapes;
 mod hostile;
+mod many;
 mod names;
+mod outside;
 mod raw;
 mod samples;
 mod serve;

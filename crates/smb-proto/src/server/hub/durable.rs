@@ -168,6 +168,9 @@ impl Hub {
         if let Some(open) = self.tables.opens.get_mut(&id) {
             open.info.connection = None;
         }
+        if let Some(stream) = self.tables.stream_mut(&info.file) {
+            stream.crowd.set_absent(id, true);
+        }
         self.wake_lockers(id);
         let due = now_ms.saturating_add(u64::from(durable.timeout_ms));
         self.set_timer(due, Timer::Durable(id));
@@ -194,7 +197,11 @@ impl Hub {
             open.info.connection = Some(connection);
             open.info.session = session;
             open.info.tree = tree;
+            let file = open.info.file.clone();
             self.tables.attach(id, connection, session);
+            if let Some(stream) = self.tables.stream_mut(&file) {
+                stream.crowd.set_absent(id, false);
+            }
         }
     }
 

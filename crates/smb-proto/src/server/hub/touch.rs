@@ -2,7 +2,7 @@
 
 use super::Hub;
 use super::caching::{H, NONE, R, W, valid};
-use super::ids::{FileKey, Holder, LeaseName, OpenId, WaiterId};
+use super::ids::{BaseKey, FileKey, Holder, LeaseName, OpenId, WaiterId};
 use super::wait::Wait;
 use crate::upcase::fold;
 use crate::wire::create_context::LeaseState;
@@ -71,7 +71,7 @@ impl Hub {
         let Some(stream) = self.tables.stream(file) else {
             return true;
         };
-        let (&[only], Some(open)) = (&stream.opens[..], open) else {
+        let (Some(only), Some(open)) = (stream.crowd.only(), open) else {
             return false;
         };
         let open = self.tables.opens.get(&only).filter(|_| only == open);
@@ -116,7 +116,7 @@ impl Hub {
 
     /// Takes handle caching from others, and does not wait.
     pub(super) fn demand_unheard(&mut self, now_ms: u64, actor: Holder, file: &FileKey) {
-        for holder in self.holders(file, Some(actor)) {
+        for holder in self.holders(file, H, Some(actor)) {
             let state = self.caching(holder).map_or(NONE, |caching| caching.state);
             if state.contains(H) && !self.purge_absent(now_ms, holder) {
                 self.take_back(now_ms, holder, valid(state.without(H)));
@@ -140,6 +140,28 @@ impl Hub {
         self.disappoint_readers(now_ms, spared, folder);
     }
 
+    /// Somebody who opened nothing here changed a file, one of its streams, its names, or a folder's entries: a local
+    /// program. It is done already, so nobody waits, and nothing that was cached of it holds any more: all caching breaks,
+    /// as it would for a write by another client ([MS-FSA] 2.1.4.12).
+    pub fn changed_outside(&mut self, now_ms: u64, share_volume: u64, index: u64) {
+        let key = BaseKey {
+            volume: share_volume,
+            index,
+        };
+        let streams = self.tables.bases.get(&key).map_or(&[][..], |base| &base.streams);
+        let files: Vec<_> = streams
+            .iter()
+            .map(|stream| FileKey {
+                share_volume,
+                index,
+                stream: stream.name.clone(),
+            })
+            .collect();
+        for file in files {
+            self.disappoint_readers(now_ms, None, &file);
+        }
+    }
+
     /// Takes `demanded` from all holders but the actor, and waits for their answers.
     fn demand(
         &mut self,
@@ -150,7 +172,7 @@ impl Hub {
         waiter: WaiterId,
     ) -> TouchOutcome {
         let mut waits = Vec::new();
-        for holder in self.holders(file, actor) {
+        for holder in self.holders(file, demanded, actor) {
             let state = self.caching(holder).map_or(NONE, |caching| caching.state);
             if !state.intersects(demanded) || self.purge_absent(now_ms, holder) {
                 continue;

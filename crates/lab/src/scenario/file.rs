@@ -1,0 +1,280 @@
+//! The TOML of a scenario.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, Error as _, Visitor};
+use toml::Spanned;
+
+use super::words::{self, Direction, Pair};
+use super::{CELLS_MAX, NamedLink, Scenario, ScenarioError};
+use crate::link::{Congestion, LinkSpec, Rate, TcpSpec, parse_loss, parse_time};
+use crate::work::{SEED, Work};
+
+/// Bytes of a file: the biggest shipped one has three thousand.
+const FILE_MAX_BYTES: usize = 256 << 10;
+/// Where to look.
+const HINT: &str = "docs/lab.md explains every line; `ropeway lab list` shows the scenarios that ship";
+/// Runs that a scenario has if it does not say: one that is discarded and two that count.
+const RUNS: u32 = 3;
+/// A cell longer than this runs once, unless the scenario says otherwise.
+const ONCE_ABOVE: Duration = Duration::from_secs(60);
+/// A named lab stays below.
+const BUDGET: Duration = Duration::from_secs(3 * 3600);
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    name: Word<Name>,
+    title: Word<Title>,
+    works: Spanned<Vec<Word<Work>>>,
+    directions: Option<Vec<Word<Direction>>>,
+    pairs: Spanned<Vec<Word<Pair>>>,
+    runs: Option<Runs>,
+    once_above: Option<Word<Time>>,
+    budget: Option<Word<Budget>>,
+    side_by_side: Option<Word<SideBySide>>,
+    scale: Option<Scale>,
+    seed: Option<u32>,
+    published: Option<Word<Publication>>,
+    #[serde(default)]
+    tcp: Tcp,
+    link: Vec<Spanned<Link>>,
+}
+
+#[derive(Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Tcp {
+    congestion: Option<Word<Congestion>>,
+    buffer: Option<Word<Size>>,
+    window: Option<u32>,
+    initcwnd: Option<u32>,
+    ecn: Option<bool>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Link {
+    name: Word<Name>,
+    rtt: Word<Time>,
+    rate: Word<Rate>,
+    down_rate: Option<Word<Rate>>,
+    jitter: Option<Word<Time>>,
+    loss: Option<Word<Loss>>,
+    queue: Option<Word<Size>>,
+    mtu: Option<u16>,
+    seed: Option<u32>,
+    congestion: Option<Word<Congestion>>,
+    buffer: Option<Word<Size>>,
+    window: Option<u32>,
+    initcwnd: Option<u32>,
+    ecn: Option<bool>,
+}
+
+/// A text that is read by `FromStr`.
+#[derive(Clone)]
+struct Word<T>(T);
+
+impl<'de, T: FromStr<Err = String>> Deserialize<'de> for Word<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader<T>(PhantomData<T>);
+        impl<T: FromStr<Err = String>> Visitor<'_> for Reader<T> {
+            type Value = Word<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text in quotes")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Self::Value, E> {
+                text.parse().map(Word).map_err(E::custom)
+            }
+        }
+        deserializer.deserialize_str(Reader(PhantomData))
+    }
+}
+
+/// Makes a type that is read from text by a function.
+macro_rules! from_text {
+    ($name:ident, $inner:ty, $parse:expr) => {
+        #[derive(Clone)]
+        struct $name($inner);
+
+        impl FromStr for $name {
+            type Err = String;
+
+            fn from_str(text: &str) -> Result<Self, String> {
+                let parse: fn(&str) -> Result<$inner, String> = $parse;
+                parse(text).map(Self)
+            }
+        }
+    };
+}
+
+from_text!(Name, String, words::name);
+from_text!(Title, String, |text| match text.len() {
+    1..=200 if !text.contains(char::is_control) => Ok(text.to_owned()),
+    _ => Err("a title has one line of 1 to 200 bytes".to_owned()),
+});
+from_text!(Time, Duration, parse_time);
+from_text!(Budget, Duration, |text| words::budget(parse_time(text)?));
+from_text!(Loss, f64, parse_loss);
+from_text!(Size, u64, |text| ropeway_plan::filter::parse_size(text)
+    .map_err(|error| error.to_string()));
+from_text!(SideBySide, Option<Rate>, |text| match text {
+    "off" => Ok(None),
+    _ => text.parse().map(Some),
+});
+from_text!(Publication, (), |text| match text {
+    "tr3869" => Ok(()),
+    _ => Err(format!("{text:?} is not known; there is tr3869")),
+});
+
+struct Runs(u32);
+
+impl<'de> Deserialize<'de> for Runs {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let runs = u32::deserialize(deserializer)?;
+        words::runs(runs).map(Self).map_err(D::Error::custom)
+    }
+}
+
+struct Scale(f64);
+
+impl<'de> Deserialize<'de> for Scale {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let scale = f64::deserialize(deserializer)?;
+        words::scale(scale).map(Self).map_err(D::Error::custom)
+    }
+}
+
+/// Reads a file's text.
+pub(super) fn parse(file: &str, text: &str) -> Result<Scenario, ScenarioError> {
+    let at = |offset: usize, message: String| ScenarioError {
+        place: Some(format!(
+            "{file}:{}",
+            text.get(..offset).unwrap_or(text).matches('\n').count() + 1
+        )),
+        message,
+        hint: HINT.to_owned(),
+    };
+    if text.len() > FILE_MAX_BYTES {
+        return Err(at(0, format!("a scenario has at most {FILE_MAX_BYTES} bytes")));
+    }
+    let raw: File = toml::from_str(text).map_err(|error| {
+        let offset = error.span().map_or(0, |span| span.start);
+        at(offset, error.message().replace('\n', " "))
+    })?;
+    build(raw, &at)
+}
+
+fn build(raw: File, at: &dyn Fn(usize, String) -> ScenarioError) -> Result<Scenario, ScenarioError> {
+    let (works_at, pairs_at) = (raw.works.span().start, raw.pairs.span().start);
+    let works =
+        distinct(raw.works.into_inner()).map_err(|message| at(works_at, format!("works: {message}")))?;
+    let pairs =
+        distinct(raw.pairs.into_inner()).map_err(|message| at(pairs_at, format!("pairs: {message}")))?;
+    let directions = match raw.directions {
+        None => Direction::ALL.to_vec(),
+        Some(given) => distinct(given).map_err(|message| at(0, format!("directions: {message}")))?,
+    };
+    let mut links: Vec<NamedLink> = Vec::new();
+    for link in raw.link {
+        let place = link.span().start;
+        let link = named_link(link.into_inner(), &raw.tcp).map_err(|message| at(place, message))?;
+        if links.iter().any(|known| known.name == link.name) {
+            return Err(at(place, format!("there are two links {:?}", link.name)));
+        }
+        links.push(link);
+    }
+    if links.is_empty() {
+        return Err(at(0, "there is no [[link]]".to_owned()));
+    }
+    let scenario = Scenario {
+        name: raw.name.0.0,
+        title: raw.title.0.0,
+        links,
+        works,
+        directions,
+        pairs,
+        runs: raw.runs.map_or(RUNS, |runs| runs.0),
+        once_above: raw.once_above.map_or(ONCE_ABOVE, |time| time.0.0),
+        budget: raw.budget.map_or(BUDGET, |budget| budget.0.0),
+        side_by_side: raw.side_by_side.and_then(|rate| rate.0.0),
+        scale: raw.scale.map_or(1.0, |scale| scale.0),
+        seed: raw.seed.map_or(SEED, u64::from),
+        published: raw.published.is_some(),
+    };
+    if scenario.cells() > CELLS_MAX {
+        return Err(at(
+            0,
+            format!("{} cells are more than {CELLS_MAX}", scenario.cells()),
+        ));
+    }
+    Ok(scenario)
+}
+
+fn distinct<T: PartialEq>(words: Vec<Word<T>>) -> Result<Vec<T>, String> {
+    let mut kept: Vec<T> = Vec::new();
+    for Word(word) in words {
+        if kept.contains(&word) {
+            return Err("the same twice".to_owned());
+        }
+        kept.push(word);
+    }
+    if kept.is_empty() {
+        return Err("there must be one at least".to_owned());
+    }
+    Ok(kept)
+}
+
+fn named_link(link: Link, tcp: &Tcp) -> Result<NamedLink, String> {
+    let rate = link.rate.0;
+    let tcp = tcp.clone();
+    let spec = LinkSpec {
+        jitter: link.jitter.map_or(Duration::ZERO, |time| time.0.0),
+        loss: link.loss.map_or(0.0, |loss| loss.0.0),
+        down: Some(link.down_rate.map_or(rate, |rate| rate.0)),
+        queue: link.queue.map(|size| size.0.0),
+        mtu: link.mtu.unwrap_or(1500),
+        seed: link.seed.map_or(1, u64::from),
+        tcp: TcpSpec {
+            congestion: link.congestion.or(tcp.congestion).map(|word| word.0),
+            buffer_max_bytes: link.buffer.or(tcp.buffer).map(|size| size.0.0),
+            window_max_bytes: link.window.or(tcp.window),
+            initial_window: link.initcwnd.or(tcp.initcwnd),
+            ecn: link.ecn.or(tcp.ecn).unwrap_or(false),
+        },
+        ..LinkSpec::new(link.rtt.0.0, Some(rate))
+    };
+    let name = link.name.0.0;
+    spec.check().map_err(|error| format!("link {name}: {error}"))?;
+    bounds(&spec.tcp).map_err(|message| format!("link {name}: {message}"))?;
+    Ok(NamedLink { name, spec })
+}
+
+/// What the kernel would take and not do as it is told.
+fn bounds(tcp: &TcpSpec) -> Result<(), String> {
+    if tcp
+        .buffer_max_bytes
+        .is_some_and(|bytes| !(4096..=1 << 30).contains(&bytes))
+    {
+        return Err("a buffer is between 4K and 1G".to_owned());
+    }
+    // Least: one segment. Most: [RFC 7323] 2.3, 30 bits.
+    if tcp
+        .window_max_bytes
+        .is_some_and(|bytes| !(1460..=1 << 30).contains(&bytes))
+    {
+        return Err("a window is between 1460 bytes and 1G".to_owned());
+    }
+    if tcp
+        .initial_window
+        .is_some_and(|segments| !(1..=1000).contains(&segments))
+    {
+        return Err("initcwnd is between 1 and 1000 segments".to_owned());
+    }
+    Ok(())
+}
