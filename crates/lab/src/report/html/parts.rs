@@ -14,7 +14,7 @@ const COSTS_MAX: usize = 1_000;
 const PUBLISHED_MAX: usize = 1_000;
 
 /// A column is of text if one of its first cells is longer than figures are.
-const TEXT_MIN: usize = 30;
+const TEXT_MIN: usize = 22;
 const TEXT_LOOKED_AT: usize = 100;
 
 fn text(text: &str) -> String {

@@ -53,6 +53,7 @@ pub(super) fn css(dark: bool) -> String {
         ".rp{{font-family:{FAMILY};font-size:12px}}\
          .p-t{{fill:{ink}}}.p-v{{fill:{ink};font-variant-numeric:tabular-nums}}\
          .p-h{{fill:{strong};font-weight:600;font-size:13px}}\
+         .p-title{{font-size:15px}}\
          .p-m{{fill:{muted};font-size:11px;font-variant-numeric:tabular-nums}}\
          .p-no{{fill:{bad}}}\
          .p-mark{{stroke-width:2;stroke-linecap:round}}.p-yes{{stroke:{good}}}.p-not{{stroke:{bad}}}\

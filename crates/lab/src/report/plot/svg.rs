@@ -5,6 +5,9 @@ use std::fmt::Write;
 use super::super::numbers;
 use super::style;
 
+/// Height of the title of a file.
+const HEAD_PX: f64 = 30.0;
+
 /// For whom a plot is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
@@ -134,7 +137,9 @@ impl Svg {
 
     /// The whole, with what those hear who cannot see it.
     pub(super) fn finish(self, look: Look, size: (f64, f64), named: &Named) -> String {
-        let (width, height) = (px(size.0), px(size.1));
+        // On a page the title stands above; a file has it within.
+        let head = if look == Look::Page { 0.0 } else { HEAD_PX };
+        let (width, height) = (px(size.0), px(size.1 + head));
         let (id, title) = (&named.id, numbers::escape(&named.title));
         let told = numbers::escape(&named.told);
         let style = match look {
@@ -153,8 +158,9 @@ impl Svg {
             }
         };
         let body = match look {
-            Look::Page | Look::File => self.body,
-            Look::Picture => with_marks(&self.body),
+            Look::Page => self.body,
+            Look::File => headed(&self.body, &named.title, size.0),
+            Look::Picture => with_marks(&headed(&self.body, &named.title, size.0)),
         };
         let space = if look == Look::Page {
             ""
@@ -168,6 +174,17 @@ impl Svg {
             body
         )
     }
+}
+
+/// With a title above.
+fn headed(body: &str, title: &str, width: f64) -> String {
+    let mut svg = Svg::default();
+    let title = fitted(title, 15.0, width - 24.0);
+    svg.text("p-h p-title", (12.0, 26.0), Anchor::Start, &title);
+    svg.open(&format!("transform=\"translate(0 {})\"", px(HEAD_PX)));
+    svg.body.push_str(body);
+    svg.close();
+    svg.body
 }
 
 /// The font of pictures has no arrow; one missing letter would turn the whole text into another font.
