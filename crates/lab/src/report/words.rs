@@ -43,8 +43,9 @@ pub(super) fn published(row: &Row<'_>) -> String {
 
 /// Printed seconds have no more digits than were printed.
 pub(super) fn exact(seconds: f64) -> String {
-    if seconds.fract() == 0.0 && seconds.abs() < 1e6 {
-        format!("{seconds:.0}")
+    if seconds.fract() == 0.0 && (0.0..1e9).contains(&seconds) {
+        // Whole, and within the bounds of the line above.
+        numbers::count(seconds as u64)
     } else {
         numbers::number(seconds)
     }

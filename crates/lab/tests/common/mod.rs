@@ -71,7 +71,7 @@ const PRINTED: [[[[u32; 3]; 8]; 2]; 2] = [
 ];
 
 /// The document.
-pub fn sample() -> Document {
+pub(crate) fn sample() -> Document {
     let mut doc = Document {
         version: VERSION,
         lab: "tr3869".to_owned(),

@@ -12,7 +12,7 @@ use super::svg::{Anchor, Look, Named, Svg, fitted, text_width};
 const LINES_MAX: usize = 2 * SERIES_MAX;
 /// Names along a plot of bars.
 const NAMES_MAX: usize = 40;
-/// Up to so many points each is marked.
+/// Where no line has more points than these, each is marked.
 const MARKED_MAX: usize = 24;
 
 /// Draws a curve.
@@ -89,7 +89,7 @@ fn lines(svg: &mut Svg, curve: &Curve, series: &[(usize, &Series)], width: f64) 
         })
         .collect();
     let legend = panel::legend(svg, &entries, (PAD_PX, PAD_PX), inner);
-    let top = PAD_PX + legend + 26.0;
+    let top = PAD_PX + legend + 32.0;
     let bottom = top + (width * 0.46).clamp(170.0, 300.0);
     let height = bottom + 42.0;
     let (log_x, log_y) = (curve.x.logarithmic, curve.y.logarithmic);
@@ -125,6 +125,7 @@ fn lines(svg: &mut Svg, curve: &Curve, series: &[(usize, &Series)], width: f64) 
         units[0],
         units[1]
     ));
+    let marked = series.iter().all(|(_, series)| series.points.len() <= MARKED_MAX);
     for (color, series) in series {
         let points: Vec<(f64, f64)> = thinned(series.points.iter().filter(drawn).copied().collect(), width)
             .into_iter()
@@ -135,7 +136,7 @@ fn lines(svg: &mut Svg, curve: &Curve, series: &[(usize, &Series)], width: f64) 
             &series.name,
             &points,
         );
-        if points.len() <= MARKED_MAX {
+        if marked {
             for point in &points {
                 svg.circle(&format!("p-f{color}"), *point, 2.6);
             }
