@@ -39,7 +39,7 @@ pub(super) fn lab<'a>(
     let plans: Vec<Plan> = scenario
         .works
         .iter()
-        .map(|work| work.plan(scenario.seed, scenario.scale))
+        .map(|work| work.plan(scenario.seed, scenario.scale_of(*work)))
         .collect();
     let ground = Ground::new(&plans)?;
     let tools = Tools::find(&scenario.pairs, &options.program, &ground.at("tools"));
@@ -147,7 +147,8 @@ pub(super) fn finish(lab: &Lab<'_>) -> Result<(), LabError> {
 }
 
 fn begun(scenario: &Scenario, plans: &[Plan], tools: &Tools, ground: &Ground, relay: bool) -> Document {
-    let whole = (scenario.scale - 1.0).abs() < f64::EPSILON;
+    let mut scales = scenario.works.iter().map(|work| scenario.scale_of(*work));
+    let whole = scales.all(|scale| (scale - 1.0).abs() < f64::EPSILON);
     let is_there = |link: &str, work: &str| {
         scenario.links.iter().any(|known| known.name == link)
             && scenario.works.iter().any(|known| known.name() == work)
