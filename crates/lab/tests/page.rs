@@ -5,7 +5,7 @@ mod common;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use ropeway_lab::report::{Document, html, write_all};
+use ropeway_lab::report::{Document, html, load, write_all};
 
 /// Where Debian and others have it.
 const NAMES: [&str; 4] = [
@@ -172,7 +172,11 @@ fn the_page_has_no_error_its_plots_are_there_and_it_fits_wide_and_narrow_windows
 #[ignore = "for people: takes pictures of the page"]
 fn pictures() {
     let folder = PathBuf::from(std::env::var_os("ROPEWAY_PAGE_PICTURES").expect("a folder to write to"));
-    write_all(&common::sample(), &folder).unwrap();
+    // Of this report, if one is named.
+    let document = std::env::var_os("ROPEWAY_PAGE_REPORT").map_or_else(common::sample, |path| {
+        load(Path::new(&path)).expect("a report.json")
+    });
+    write_all(&document, &folder).unwrap();
     for width in [1280, 390] {
         let holder = folder.join(format!("holder-{width}.html"));
         let frame = format!(

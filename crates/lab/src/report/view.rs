@@ -114,10 +114,10 @@ pub(super) fn failure(cell: &Cell) -> (&'static str, &str) {
     }
 }
 
-/// How long it took beside its floor.
+/// How long the whole process took beside its floor, which connects and greets too.
 pub(super) fn floor_factor(cell: &Cell) -> Option<f64> {
     let floor = cell.floor_seconds.filter(|floor| *floor > 0.0)?;
-    Some(cell.seconds()?.value / floor)
+    Some(cell.judged()?.value / floor)
 }
 
 /// A document, sorted.

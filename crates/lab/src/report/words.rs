@@ -57,8 +57,9 @@ pub(super) fn known(seconds: Option<f64>) -> String {
 }
 
 /// What the marks mean.
-pub(super) const MARKS: &str = "Seconds are medians; × is beside the floor (bare TCP on this link). ✓ target reached, \
-    ✗ missed; ~ runs lie apart by 5 % or more, ≈ by 20 % or more, ¹ one run.";
+pub(super) const MARKS: &str = "Seconds are medians, of the transfer where it is known; × (beside the floor, bare TCP on \
+    this link) and targets are of the whole process. ✓ target reached, ✗ missed; ~ runs lie apart by 5 % or more, ≈ by \
+    20 % or more, ¹ one run.";
 
 /// The summary, a sentence each.
 pub(super) fn summary(view: &View<'_>) -> Vec<String> {

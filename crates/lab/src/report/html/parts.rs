@@ -189,12 +189,15 @@ fn figure(page: &mut String, cell: Option<&Cell>, best: f64) {
         tip.push_str("\none run");
         small.push_str(" 1 run");
     }
-    if let Some(factor) = floor_factor(cell) {
-        tip.push_str(&format!("\n{} the floor", numbers::factor(factor)));
-    }
-    if let Some(target) = cell.target_seconds {
-        let beside = numbers::change(median.value / target - 1.0);
-        tip.push_str(&format!("\ntarget {}, {beside}", numbers::seconds(target)));
+    if let Some(whole) = cell.judged() {
+        tip.push_str(&format!("\nwhole process {}", numbers::seconds(whole.value)));
+        if let Some(factor) = floor_factor(cell) {
+            tip.push_str(&format!(", {} the floor", numbers::factor(factor)));
+        }
+        if let Some(target) = cell.target_seconds {
+            let beside = numbers::change(whole.value / target - 1.0);
+            tip.push_str(&format!("\ntarget {}, {beside}", numbers::seconds(target)));
+        }
     }
     // Line ends in a tip are kept: it is ours, and no foreign text is in it.
     _ = write!(

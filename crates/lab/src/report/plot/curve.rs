@@ -188,7 +188,7 @@ fn axes(svg: &mut Svg, curve: &Curve, (along, up): (&Scale, &Scale), width: f64)
         svg.text("p-m", (x - over, bottom + 17.0), Anchor::Middle, text);
     }
     let titled = |axis: &Axis, scale: &Scale| {
-        let (label, unit) = (numbers::name(&axis.label), &scale.unit);
+        let (label, unit) = (capital(&axis.label), &scale.unit);
         if unit.is_empty() || scale.ticks_have_unit() {
             label
         } else {
@@ -201,6 +201,14 @@ fn axes(svg: &mut Svg, curve: &Curve, (along, up): (&Scale, &Scale), width: f64)
     svg.text("p-t", (right, bottom + 33.0), Anchor::End, &title);
 }
 
+/// A label begins with a capital, as all that stands alone does.
+fn capital(label: &str) -> String {
+    let mut letters = label.chars();
+    let first = letters.next().map(char::to_uppercase);
+    let label: String = first.into_iter().flatten().chain(letters).collect();
+    numbers::name(&label)
+}
+
 fn range(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     values.fold(None, |range, value| {
         let (least, most) = range.unwrap_or((value, value));
@@ -208,10 +216,10 @@ fn range(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     })
 }
 
-/// At most two points for each two pixels: the lowest and the highest of those that share them.
+/// At most two points for each three pixels: the lowest and the highest of those that share them.
 fn thinned(points: Vec<[f64; 2]>, width: f64) -> Vec<[f64; 2]> {
     // As many as there are pixels, some hundreds.
-    let most = (width as usize).clamp(16, 2000);
+    let most = (width as usize * 2 / 3).clamp(16, 2000);
     if points.len() <= most {
         return points;
     }
