@@ -52,6 +52,10 @@ impl Waits {
 impl Hub {
     /// The request waits no more: it was cancelled, answered, or its connection is lost. It will not be woken.
     pub fn forget(&mut self, waiter: WaiterId) {
+        if self.creates.is_orphan(waiter) {
+            // Its connection's loss has been dealt with.
+            return;
+        }
         self.unwait(waiter);
         self.creates.done(waiter);
         self.unsay(|other| other == waiter);

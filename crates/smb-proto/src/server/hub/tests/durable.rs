@@ -553,6 +553,7 @@ fn a_create_that_waits_outlives_its_channel() {
     world.events();
     let moved = [(SessionId(1), ConnectionId(3))];
     assert_eq!(world.hub.disconnect(0, ConnectionId(1), &moved), []);
+    world.hub.forget(first.waiter);
     let again = |world: &mut World| {
         let base = world.request();
         OpenRequest {
