@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::channel::Channel;
+use super::compound::Compound;
 use super::config::Config;
 use super::hub::ConnectionId;
 use super::login::Login;
@@ -18,7 +19,7 @@ use crate::wire::frame::{FRAME_HEADER_LEN, FRAME_LEN_MAX, Protocol};
 use crate::wire::header::{Command, HEADER_LEN, Header, HeaderFlags, Target};
 use crate::wire::negotiate::Dialect;
 use crate::wire::transform::TransformHeader;
-use crate::wire::{AsyncId, FileId, FileTime, MessageId, NtStatus, Reader, SessionId, TreeId};
+use crate::wire::{AsyncId, FileTime, MessageId, NtStatus, Reader, SessionId, TreeId};
 
 /// Why a connection ends at once: what came was no SMB 2, or not in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -62,55 +63,6 @@ pub struct OpenedFrame {
     pub sealed: Option<SessionId>,
     /// It asks for SMB 1's NEGOTIATE.
     pub is_smb1: bool,
-}
-
-/// What requests of one compound take over from one another ([MS-SMB2] 3.3.5.2.7.2).
-#[derive(Clone, Debug)]
-pub struct Compound {
-    /// The session whose key opened the frame.
-    pub sealed: Option<SessionId>,
-    /// The file that the request before named or opened.
-    pub file: Option<FileId>,
-    /// The outcome of the request before.
-    pub status: NtStatus,
-    session: SessionId,
-    tree: TreeId,
-    count: usize,
-    is_lost: bool,
-}
-
-impl Compound {
-    /// Before its first request.
-    pub fn new(sealed: Option<SessionId>) -> Self {
-        Self {
-            sealed,
-            file: None,
-            status: NtStatus::SUCCESS,
-            session: SessionId::default(),
-            tree: TreeId::default(),
-            count: 0,
-            is_lost: false,
-        }
-    }
-
-    /// The file that a request means.
-    pub fn file(&self, named: FileId) -> FileId {
-        if named == FileId::RELATED {
-            self.file.unwrap_or(named)
-        } else {
-            named
-        }
-    }
-
-    /// The tree that a TREE_CONNECT made, for what follows in the compound.
-    pub fn set_tree(&mut self, tree: TreeId) {
-        self.tree = tree;
-    }
-
-    /// How many requests it had so far.
-    pub fn count(&self) -> usize {
-        self.count
-    }
 }
 
 /// A request that may be executed, or has to be answered.

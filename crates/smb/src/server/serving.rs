@@ -273,6 +273,8 @@ impl Serving {
                     }
                 }
             }
+            // A break that a request caused goes before the answers to those behind it (smb2.lease.rename_wait).
+            self.read_mail()?;
         }
         Ok(())
     }

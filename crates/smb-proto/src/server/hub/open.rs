@@ -163,7 +163,7 @@ impl Hub {
         }
         let outcome = self.open_new(now_ms, request);
         match (&outcome, create) {
-            (OpenOutcome::Wait, Some(key)) => self.creates.wait(key, request.waiter),
+            (OpenOutcome::Wait, Some(key)) => self.creates.wait(key, request.session, request.waiter),
             (OpenOutcome::Granted(granted), Some(key)) => {
                 self.creates.made(key, granted.open, request.waiter)
             }
