@@ -40,6 +40,8 @@ pub struct Session {
     pub client: Guid,
     /// The dialect of all its connections.
     pub dialect: Dialect,
+    /// Listings tell what a Mac wants to know (`SUPPORTS_READ_DIR_ATTR` of `AAPL`).
+    pub apple_listings: bool,
     pub(super) keys: SecretKeys,
     channels: Vec<ConnectionId>,
     channel_number: u16,
@@ -161,6 +163,7 @@ impl Sessions {
             encrypt: new.encrypt,
             client: new.client,
             dialect: new.dialect,
+            apple_listings: false,
             keys: new.keys,
             channels: vec![new.connection],
             channel_number: 0,
