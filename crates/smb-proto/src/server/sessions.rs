@@ -32,6 +32,8 @@ pub struct Session {
     pub identity: Identity,
     /// Nobody, or a guest.
     pub is_anonymous: bool,
+    /// A guest.
+    pub is_guest: bool,
     /// Requests have to be signed.
     pub signing_required: bool,
     /// Requests have to be sealed.
@@ -60,6 +62,7 @@ pub(super) struct SecretKeys {
 pub(super) struct NewSession {
     pub(super) id: SessionId,
     pub(super) identity: Identity,
+    pub(super) is_guest: bool,
     pub(super) signing_required: bool,
     pub(super) encrypt: bool,
     pub(super) client: Guid,
@@ -157,7 +160,8 @@ impl Sessions {
     pub(super) fn insert(&mut self, new: NewSession) {
         let session = Session {
             id: new.id,
-            is_anonymous: new.identity == Identity::Anonymous,
+            is_anonymous: new.is_guest || new.identity == Identity::Anonymous,
+            is_guest: new.is_guest,
             identity: new.identity,
             signing_required: new.signing_required,
             encrypt: new.encrypt,
