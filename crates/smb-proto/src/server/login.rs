@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use super::channel::Channel;
 use super::config::Sealing;
 use super::connection::{Connection, Hangup, Own, Request};
+use super::negotiate::Negotiated;
 use super::reply::ReplyFrame;
 use super::sessions::{NewSession, SecretKeys, Session, Sessions};
 use crate::auth::ntlm::{NtlmServer, nt_hash};
@@ -333,20 +334,7 @@ impl Connection {
         let required = (self.config.signing_required
             || setup.security_mode.contains(SecurityMode::SIGNING_REQUIRED))
             && !anonymous;
-        let keys = if negotiated.dialect >= Dialect::Smb300 {
-            let keys = SessionKeys::derive(&established.session_key, context, negotiated.cipher);
-            SecretKeys {
-                signing: (negotiated.signing, keys.signing),
-                cipher: negotiated
-                    .cipher
-                    .map(|cipher| (cipher, keys.client_to_server, keys.server_to_client)),
-            }
-        } else {
-            SecretKeys {
-                signing: (negotiated.signing, established.session_key.truncated()),
-                cipher: None,
-            }
-        };
+        let keys = secret_keys(&negotiated, established, context);
         let channel = if anonymous {
             Channel::unprotected()
         } else {
@@ -400,6 +388,24 @@ impl Connection {
         self.binding = None;
         self.channels.insert(id, channel);
         Ok((flags_of(session), None))
+    }
+}
+
+/// What all channels of a new session need.
+fn secret_keys(negotiated: &Negotiated, established: &Established, context: KeyContext<'_>) -> SecretKeys {
+    if negotiated.dialect >= Dialect::Smb300 {
+        let keys = SessionKeys::derive(&established.session_key, context, negotiated.cipher);
+        SecretKeys {
+            signing: (negotiated.signing, keys.signing),
+            cipher: negotiated
+                .cipher
+                .map(|cipher| (cipher, keys.client_to_server, keys.server_to_client)),
+        }
+    } else {
+        SecretKeys {
+            signing: (negotiated.signing, established.session_key.truncated()),
+            cipher: None,
+        }
     }
 }
 
