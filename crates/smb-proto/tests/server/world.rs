@@ -44,6 +44,7 @@ pub(crate) fn server_config() -> Config {
         signing_required: true,
         sealing: Sealing::Offered,
         anonymous: false,
+        guest: false,
         multichannel: true,
         leasing: true,
         compression: Algorithms {

@@ -70,6 +70,7 @@ impl ServerOptions {
             signing_required: true,
             sealing: Sealing::Offered,
             anonymous: false,
+            guest: false,
             multichannel: true,
             leasing: true,
             compression: Algorithms {

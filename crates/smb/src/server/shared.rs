@@ -224,7 +224,11 @@ impl Shared {
             Identity::Anonymous => None,
             Identity::User { user, .. } => Some(user.to_string_lossy()),
         };
-        lock(&self.tokens).insert(session.id, Arc::new(Token::of(name)));
+        let token = match session.is_guest {
+            true => Token::guest(),
+            false => Token::of(name),
+        };
+        lock(&self.tokens).insert(session.id, Arc::new(token));
     }
 
     pub(super) fn remove_token(&self, session: SessionId) {
