@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use ropeway_lab::link::{Congestion, Rate};
 
+use super::local::LocalCommand;
 use super::{AFTER_HELP, values};
 
 /// `ropeway lab`.
@@ -27,6 +28,9 @@ pub(crate) enum LabCommand {
     /// runs a server there. Works as root, or in a user namespace that it makes. At the end nothing is left: what still
     /// runs on either side is ended.
     Link(Box<LinkArgs>),
+    /// Labs of this machine's own devices.
+    #[command(flatten)]
+    Local(LocalCommand),
 }
 
 /// `ropeway lab link`.

@@ -4,6 +4,7 @@
 //! come from the environment or the configuration ([`crate::layers`]), and commands judge combinations themselves.
 
 mod lab;
+mod local;
 mod login;
 mod nodes;
 mod serve;
@@ -17,6 +18,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 pub(crate) use lab::{LabArgs, LabCommand, LinkAction, LinkArgs, LinkCheckArgs, LinkFloorArgs, LinkShape};
+pub(crate) use local::{DirtyArgs, LocalCommand};
 pub(crate) use login::{LoginArgs, LogoutArgs};
 pub(crate) use nodes::{LsArgs, MkdirArgs, MvArgs, RmArgs, StatArgs};
 pub(crate) use serve::{ServeArgs, ServeCommand, ServeLoginArgs, UserAddArgs, UserCommand};

@@ -1,6 +1,7 @@
 //! `ropeway lab`: the laboratory.
 
 mod link;
+mod local;
 mod measure;
 mod signals;
 
@@ -16,7 +17,10 @@ use crate::failure::{Failure, code};
 /// # Errors
 /// The link makes no sense or cannot be made.
 pub(crate) fn run(args: &LabArgs) -> Result<u8, Failure> {
-    let LabCommand::Link(args) = &args.command;
+    let args = match &args.command {
+        LabCommand::Link(args) => args,
+        LabCommand::Local(command) => return local::run(command),
+    };
     match &args.action {
         None => link::run(args),
         Some(LinkAction::Check(args)) => measure::check(args),
