@@ -4,6 +4,7 @@
 
 mod support;
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -86,6 +87,86 @@ fn a_ticket_is_all_that_is_needed() {
     realm.run("ls").arg(realm.url("ann@ROPEWAY.TEST@", "")).ok();
     realm.run("ls").arg(realm.url("ropeway.test;ann@", "data")).ok();
     assert!(realm.kdc.log().contains("for cifs/localhost"));
+}
+
+/// `ropeway serve` with the realm's keytab.
+fn served(realm: &Realm, flags: &[&str]) -> (support::Running, String) {
+    let keytab = realm.place.join("keytab");
+    std::fs::copy(realm.kdc.keytab(), &keytab).unwrap();
+    std::fs::set_permissions(&keytab, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let mut server = realm
+        .run("serve")
+        .args(["--listen", "127.0.0.1:0", "--service-principal", "cifs/localhost"])
+        .arg("--keytab")
+        .arg(&keytab)
+        .args(flags)
+        .arg(realm.place.join("data"))
+        .hang_after(Duration::from_secs(60))
+        .start();
+    let port = |text: &str| {
+        let place = text.split("127.0.0.1:").nth(1)?;
+        place.split_once('/').map(|(port, _)| port.to_owned())
+    };
+    let listens = server.until(|server| port(&server.stdout()).is_some());
+    assert!(listens, "{}{}", server.stdout(), server.stderr());
+    let port = port(&server.stdout()).unwrap();
+    (server, format!("smb://localhost:{port}"))
+}
+
+#[test]
+fn our_server_takes_tickets_of_its_users_or_of_all() {
+    let realm = or_skip!(Realm::start());
+    let secret = realm.place.join(".password");
+    std::fs::write(&secret, "here").unwrap();
+    std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let flags = ["--user", "ann", "--password-file", secret.to_str().unwrap()];
+    let (server, url) = served(&realm, &flags);
+    let file = realm.place.join("file");
+    std::fs::write(&file, "by ticket").unwrap();
+    realm.ticket("ann", "of the realm", HOUR);
+    let copy = || {
+        realm
+            .run("copy")
+            .args(["--auth=kerberos", "--encrypt=required"])
+            .arg(&file)
+    };
+    copy().arg(format!("{url}/data/")).ok();
+    assert_eq!(
+        std::fs::read(realm.place.join("data/file")).unwrap(),
+        b"by ticket"
+    );
+    realm.ticket("bob", "of the realm too", HOUR);
+    let refused = copy().arg(format!("{url}/data/")).exits(5);
+    assert!(
+        refused.mentions("does not accept the Kerberos ticket"),
+        "{refused}"
+    );
+    drop(server);
+    let (_server, url) = served(&realm, &["--kerberos-users", "any"]);
+    realm
+        .run("ls")
+        .args(["--auth=kerberos"])
+        .arg(format!("{url}/data"))
+        .ok();
+}
+
+#[test]
+fn a_keytab_is_private_and_has_the_key() {
+    let realm = or_skip!(Realm::start());
+    let keytab = realm.place.join("keytab");
+    std::fs::copy(realm.kdc.keytab(), &keytab).unwrap();
+    let serve = |mode: u32, principal: &str| {
+        std::fs::set_permissions(&keytab, std::fs::Permissions::from_mode(mode)).unwrap();
+        let serve = realm.run("serve").args(["--listen", "127.0.0.1:0", "--keytab"]);
+        let serve = serve.arg(&keytab).args(["--service-principal", principal]);
+        serve.arg(realm.place.join("data")).exits(5)
+    };
+    let said = serve(0o644, "cifs/localhost");
+    assert!(said.mentions("others may read the keytab"), "{said}");
+    let said = serve(0o600, "cifs/elsewhere");
+    assert!(said.mentions("no key of the service cifs/elsewhere"), "{said}");
+    let missing = realm.run("serve").args(["--kerberos-users", "any"]);
+    missing.arg(realm.place.join("data")).exits(1);
 }
 
 #[test]

@@ -1,7 +1,11 @@
 //! Kerberos as callers see it: whether there is a ticket, and why not. The mechanism itself is in `gss`, behind the
 //! feature `kerberos`.
 
-use ropeway_smb_proto::wire::NtStatus;
+use std::path::Path;
+use std::sync::Arc;
+
+use ropeway_smb_proto::server::Mechanisms;
+use ropeway_smb_proto::wire::{NtStatus, Text};
 
 /// Why there is no login by Kerberos.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -46,6 +50,14 @@ pub enum KerberosFault {
         /// What it says.
         status: NtStatus,
     },
+    /// A server has no key of its own.
+    #[error("there is no key of the service {principal}: {said}")]
+    NoKey {
+        /// As asked for, `cifs/host`.
+        principal: String,
+        /// The library's words.
+        said: String,
+    },
     /// Something else.
     #[error("Kerberos: {said}")]
     Failed {
@@ -78,6 +90,9 @@ impl KerberosFault {
             Self::NotAccepted { .. } => {
                 "the server may know no such account, or have another key for this name; a newer ticket (`kinit`) may help"
             }
+            Self::NoKey { .. } => {
+                "`klist -k FILE` shows the keytab's principals; name one with --service-principal"
+            }
             Self::Failed { .. } => "see `klist` and /etc/krb5.conf",
         }
     }
@@ -109,6 +124,53 @@ pub fn kerberos_ticket(principal: Option<&str>, host: &str) -> Result<(), Kerber
     {
         let _ = (principal, host);
         Err(KerberosFault::NotBuiltIn)
+    }
+}
+
+/// Which users a server lets in by ticket: the name that somebody of a realm has there; none if there is none.
+pub type Admits = Arc<dyn Fn(&str, &str) -> Option<Text> + Send + Sync>;
+
+/// What a server needs to let users in by ticket: the key of its service, out of a keytab.
+pub struct KerberosService {
+    #[cfg(feature = "kerberos")]
+    service: crate::gss::Service,
+    /// There is none.
+    #[cfg(not(feature = "kerberos"))]
+    service: std::convert::Infallible,
+}
+
+impl KerberosService {
+    /// The key of a principal, `cifs/host` with or without its realm. The keytab is read again at each login.
+    ///
+    /// # Errors
+    /// It has none, or this build has no Kerberos.
+    pub fn open(keytab: &Path, principal: &str) -> Result<Self, KerberosFault> {
+        #[cfg(feature = "kerberos")]
+        return crate::gss::Service::open(keytab, principal).map(|service| Self { service });
+        #[cfg(not(feature = "kerberos"))]
+        {
+            let _ = (keytab, principal);
+            Err(KerberosFault::NotBuiltIn)
+        }
+    }
+
+    /// The realm of the service.
+    pub fn realm(&self) -> &str {
+        #[cfg(feature = "kerberos")]
+        return self.service.realm();
+        #[cfg(not(feature = "kerberos"))]
+        match self.service {}
+    }
+
+    /// For the server's [`Config`](ropeway_smb_proto::server::Config).
+    pub fn mechanisms(self, admits: Admits) -> Mechanisms {
+        #[cfg(feature = "kerberos")]
+        return Arc::new(move || vec![self.service.login(&admits)]);
+        #[cfg(not(feature = "kerberos"))]
+        {
+            let _ = admits;
+            match self.service {}
+        }
     }
 }
 

@@ -86,7 +86,7 @@ pub use directory::Directory;
 pub use endpoint::{Endpoint, EndpointFault, PORT};
 pub use error::{Error, LostReason, Result, Unprotected};
 pub use handle::Handle;
-pub use kerberos::{KerberosFault, kerberos_ticket};
+pub use kerberos::{Admits, KerberosFault, KerberosService, kerberos_ticket};
 pub use login::Login;
 pub use open::{Created, OpenFile};
 pub use options::{ClientOptions, TcpOptions};

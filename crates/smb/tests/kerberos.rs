@@ -5,21 +5,25 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod common;
+#[path = "hard/serve.rs"]
+mod serve;
 
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use common::{block, bytes, log, options, text};
 use ropeway_block::Pool;
 use ropeway_peers::{Kdc, KdcBuilder, Share as PeerShare, Smbd, SmbdBuilder, or_skip};
 use ropeway_smb::{
-    Client, ClientOptions, Encryption, Endpoint, Error, KerberosFault, Login, OpenFile, Share, Signing,
-    kerberos_ticket,
+    Client, ClientOptions, Encryption, Endpoint, Error, KerberosFault, KerberosService, Login, OpenFile,
+    Share, Signing, kerberos_ticket,
 };
 use ropeway_smb_proto::crypto::Cipher;
 use ropeway_smb_proto::wire::create::CreateDisposition;
 use ropeway_smb_proto::wire::negotiate::Dialect;
+use serve::Serve;
 
 const HOUR: Duration = Duration::from_secs(3600);
 /// Where the inner process keeps what the environment names.
@@ -234,6 +238,113 @@ fn a_session_outlives_its_ticket_when_there_is_a_new_one() {
             assert!(error.hint().unwrap().contains("kinit"));
         },
     );
+}
+
+/// Our server, with the realm's keytab: alice may log in, by ticket or by password; whoever else has a ticket not.
+fn our_server(kdc: &Kdc, service: &str, folder: &Path) -> Serve {
+    let service = KerberosService::open(&kdc.keytab(), service).unwrap();
+    assert_eq!(service.realm(), kdc.realm());
+    let realm = kdc.realm();
+    let admits = Arc::new(move |user: &str, of: &str| (user == "alice" && of == realm).then(|| text(user)));
+    Serve::with(folder, |options| {
+        options.config.mechanisms = Some(service.mechanisms(admits));
+    })
+}
+
+#[test]
+fn our_server_takes_tickets() {
+    in_realm("our_server_takes_tickets", async |home| {
+        let folder = tempfile::tempdir().unwrap();
+        let kdc = or_skip!(realm().start());
+        home.enter(&kdc);
+        let serve = our_server(&kdc, "cifs/localhost", folder.path());
+        let at = Endpoint::new("localhost", serve.address.port());
+        kdc.ticket("alice", "secret", HOUR, &home.cache()).unwrap();
+        for dialect in [Dialect::Smb202, Dialect::Smb210, Dialect::Smb302, Dialect::Smb311] {
+            for encryption in [Encryption::Off, Encryption::Required] {
+                if encryption == Encryption::Required && dialect < Dialect::Smb300 {
+                    continue;
+                }
+                let options = ClientOptions {
+                    dialects: dialect..=dialect,
+                    encryption,
+                    ..options()
+                };
+                let client = Client::connect(&at, login(), options).await.unwrap();
+                assert!(!client.info().guest);
+                let share = client.share("data").await.unwrap();
+                round_trip(&share, "file").await;
+                if dialect >= Dialect::Smb300 {
+                    client.open_channel().await.unwrap();
+                    round_trip(&share, "of two channels").await;
+                }
+                client.close().await;
+            }
+        }
+        // A password is as good as before, beside it.
+        let by_password = Login::Password {
+            domain: String::new(),
+            user: "alice".to_owned(),
+            password: ropeway_smb::Password::from("secret"),
+        };
+        let client = Client::connect(&at, by_password, options()).await.unwrap();
+        round_trip(&client.share("data").await.unwrap(), "file").await;
+        client.close().await;
+        // A ticket is no account.
+        kdc.ticket("bob", "other", HOUR, &home.cache()).unwrap();
+        let error = Client::connect(&at, login(), options()).await.unwrap_err();
+        assert!(
+            matches!(error, Error::Kerberos(KerberosFault::NotAccepted { .. })),
+            "{error:?}"
+        );
+        // A ticket of another realm's key is none.
+        let other = or_skip!(realm().start());
+        home.enter(&other);
+        other.ticket("alice", "secret", HOUR, &home.cache()).unwrap();
+        let error = Client::connect(&at, login(), options()).await.unwrap_err();
+        assert!(
+            matches!(error, Error::Kerberos(KerberosFault::NotAccepted { .. })),
+            "{error:?}"
+        );
+    });
+}
+
+#[test]
+fn smbclient_comes_to_our_server_with_a_ticket() {
+    in_realm("smbclient_comes_to_our_server_with_a_ticket", async |home| {
+        let folder = tempfile::tempdir().unwrap();
+        // It asks for no ticket for "localhost" or an address.
+        let kdc = or_skip!(realm().service("cifs/filer.test").start());
+        home.enter(&kdc);
+        let serve = our_server(&kdc, "cifs/filer.test", folder.path());
+        std::fs::write(folder.path().join("hello"), "of the server").unwrap();
+        let smbclient = |command: &str| {
+            let output = Command::new("smbclient")
+                .args(["//filer.test/data", "-I", "127.0.0.1", "-p"])
+                .arg(serve.address.port().to_string())
+                .args(["--use-kerberos=required", "-N", "-s", "/dev/null", "-c", command])
+                .arg(format!("--use-krb5-ccache=FILE:{}", home.cache().display()))
+                .current_dir(&home.0)
+                .output();
+            output.map(|output| {
+                let said = String::from_utf8_lossy(&output.stdout).into_owned();
+                (output.status.success(), said)
+            })
+        };
+        kdc.ticket("alice", "secret", HOUR, &home.cache()).unwrap();
+        let Ok((is_good, said)) = smbclient("get hello here; put here there; ls") else {
+            eprintln!("skipped: no smbclient");
+            return;
+        };
+        assert!(is_good && said.contains("there"), "{said}");
+        assert_eq!(
+            std::fs::read(folder.path().join("there")).unwrap(),
+            b"of the server"
+        );
+        kdc.ticket("bob", "other", HOUR, &home.cache()).unwrap();
+        let (is_good, said) = smbclient("ls").unwrap();
+        assert!(!is_good && said.contains("LOGON_FAILURE"), "{said}");
+    });
 }
 
 #[test]

@@ -7,6 +7,7 @@
 //!
 //! * [`tree`]: the contract itself; [`metadata`]: what is known of a node; [`path`]: names and paths;
 //! * [`small`]: small files in one go;
+//! * [`store`]: a file server's back end; [`outside`]: what others do there;
 //! * [`error`]: one error with a verdict (retry, skip, abort); [`event`]: what a job reports;
 //! * [`trace`]: one record for each operation; [`clock`]: time as an argument;
 //! * [`memory`]: a tree in memory; [`decorate`]: trees around trees (faults, slow device, limit, meter, retry, dry run);
@@ -21,6 +22,7 @@ pub mod error;
 pub mod event;
 pub mod memory;
 pub mod metadata;
+pub mod outside;
 pub mod path;
 pub mod small;
 pub mod store;

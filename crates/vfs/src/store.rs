@@ -13,8 +13,9 @@
 
 use std::sync::Arc;
 
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Op, Result};
 use crate::metadata::{FileId, Kind, Owner, Timestamp, Xattr};
+use crate::outside::{Observer, Watching};
 use crate::path::{Name, RelPath};
 use crate::tree::{Extent, Space};
 
@@ -210,6 +211,11 @@ pub trait Store: Send + Sync {
         true
     }
 
+    /// Whom to tell of what others do to watched nodes ([`Node::watch`]), in place of whom was told before.
+    fn observe(&self, observer: Arc<dyn Observer>) {
+        drop(observer);
+    }
+
     /// Makes all that was acknowledged durable, as well as the volume can.
     ///
     /// # Errors
@@ -246,6 +252,11 @@ pub trait Node: Send + Sync {
     /// # Errors
     /// As [`Self::read_at`].
     fn read_cached(&self, buffer: &mut [u8], offset: u64) -> Result<Option<usize>>;
+
+    /// Whether no device stands behind it (tmpfs): writing and syncing never wait for one.
+    fn in_memory(&self) -> bool {
+        false
+    }
 
     /// Writes all of `data`.
     ///
@@ -350,6 +361,16 @@ pub trait Node: Send + Sync {
     /// # Errors
     /// `NoSpace`, `Unsupported`.
     fn set_ea(&self, name: &[u8], value: &[u8]) -> Result<()>;
+
+    /// From now on the store's observer is told what others do to this node; of a folder, to its entries too, and if
+    /// `below` to all beneath it. A stream is watched with its file.
+    ///
+    /// # Errors
+    /// `Unsupported` where it would not be heard of, `Exhausted` where too much is watched already.
+    fn watch(&self, below: bool) -> Result<Watching> {
+        _ = below;
+        Err(Error::new(Op::Watch, &RelPath::root(), ErrorKind::Unsupported))
+    }
 
     /// For [`Self::copy_from`] to recognize its own kind.
     fn as_any(&self) -> &dyn std::any::Any;

@@ -1,10 +1,13 @@
 //! `ropeway lab …`.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use ropeway_lab::link::{Congestion, Rate};
+use ropeway_lab::scenario::{Client, Direction, Server};
+use ropeway_lab::work::Work;
 
 use super::local::LocalCommand;
 use super::{AFTER_HELP, values};
@@ -28,10 +31,101 @@ pub(crate) enum LabCommand {
     /// runs a server there. Works as root, or in a user namespace that it makes. At the end nothing is left: what still
     /// runs on either side is ended.
     Link(Box<LinkArgs>),
+    /// Measure what a scenario asks for
+    ///
+    /// SCENARIO is a TOML file or one that ships (`lab list`): links, works, directions, clients with servers, runs. Clients
+    /// and servers that are not installed are left out by name. The report in --out is written after each run; the same
+    /// command goes on with what is missing.
+    Run(LabFileArgs),
+    /// Measure TR-3869: 52 to 1,000 Mbit/s, 32 and 75 ms, one file and 300, both ways
+    ///
+    /// Up to three hours. Published seconds stand beside measured ones in the report.
+    Tr3869(LabNamedArgs),
+    /// Measure a tenth of it over one link, in five minutes
+    Quick(LabNamedArgs),
+    /// List the scenarios that ship
+    List(LabListArgs),
     /// Labs of this machine's own devices.
     #[command(flatten)]
     Local(LocalCommand),
 }
+
+/// `ropeway lab run`.
+#[derive(Args, Clone, Debug)]
+#[command(after_long_help = AFTER_HELP)]
+pub(crate) struct LabFileArgs {
+    /// A TOML file, or the name of one that ships
+    #[arg(value_name = "SCENARIO")]
+    pub(crate) scenario: PathBuf,
+    /// How to run it.
+    #[command(flatten)]
+    pub(crate) how: LabRunArgs,
+}
+
+/// `ropeway lab tr3869` and the other names.
+#[derive(Args, Clone, Debug)]
+#[command(after_long_help = AFTER_HELP)]
+pub(crate) struct LabNamedArgs {
+    /// How to run it.
+    #[command(flatten)]
+    pub(crate) how: LabRunArgs,
+}
+
+/// How to run a scenario.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct LabRunArgs {
+    /// Folder for the report; goes on with what is there [default: lab-NAME]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Share of the works' full size, e.g. 0.1
+    #[arg(long, value_name = "F")]
+    pub(crate) scale: Option<f64>,
+    /// Runs of each cell, the first of which is discarded
+    #[arg(long, value_name = "N")]
+    pub(crate) runs: Option<u32>,
+    /// Only these clients: ropeway, smbclient, rclone, rsync, cp
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub(crate) clients: Vec<Client>,
+    /// Only these servers: ropeway, smbd, rsyncd
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub(crate) servers: Vec<Server>,
+    /// Only these links, by the names that the scenario gives them
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub(crate) links: Vec<String>,
+    /// These works instead, e.g. file100mb or small3000
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub(crate) works: Vec<Work>,
+    /// Only these directions: read, write
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub(crate) directions: Vec<Direction>,
+    /// What all of it may take: then repeats are left out, then cells
+    #[arg(long, value_name = "TIME", value_parser = values::duration)]
+    pub(crate) budget: Option<Duration>,
+    /// Slow links at the same time, while the sum of their rates is no more; `off`: one after the other
+    #[arg(long, value_name = "RATE", value_parser = values::side_by_side)]
+    pub(crate) side_by_side: Option<SideBySide>,
+    /// No packets: TCP relays with delay and rate, named so in every result
+    ///
+    /// Chosen by itself where namespaces are forbidden.
+    #[arg(long)]
+    pub(crate) relay: bool,
+    /// JSON Lines on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `ropeway lab list`.
+#[derive(Args, Clone, Debug)]
+#[command(after_long_help = AFTER_HELP)]
+pub(crate) struct LabListArgs {
+    /// JSON Lines on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Links at the same time: the sum of their rates, or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SideBySide(pub(crate) Option<Rate>);
 
 /// `ropeway lab link`.
 #[derive(Args, Clone, Debug)]

@@ -17,11 +17,14 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
-pub(crate) use lab::{LabArgs, LabCommand, LinkAction, LinkArgs, LinkCheckArgs, LinkFloorArgs, LinkShape};
+pub(crate) use lab::{
+    LabArgs, LabCommand, LabFileArgs, LabListArgs, LabRunArgs, LinkAction, LinkArgs, LinkCheckArgs,
+    LinkFloorArgs, LinkShape,
+};
 pub(crate) use local::{DirtyArgs, LocalCommand};
 pub(crate) use login::{LoginArgs, LogoutArgs};
 pub(crate) use nodes::{LsArgs, MkdirArgs, MvArgs, RmArgs, StatArgs};
-pub(crate) use serve::{ServeArgs, ServeCommand, ServeLoginArgs, UserAddArgs, UserCommand};
+pub(crate) use serve::{KerberosUsers, ServeArgs, ServeCommand, ServeLoginArgs, UserAddArgs, UserCommand};
 pub(crate) use share::ShareArgs;
 pub(crate) use transfer::{
     AttributeArgs, ExistingArgs, ModelArgs, OutputArgs, SelectArgs, SpeedArgs, TransferArgs,
@@ -276,6 +279,10 @@ mod tests {
             "lab link",
             "lab link check",
             "lab link floor",
+            "lab run",
+            "lab tr3869",
+            "lab quick",
+            "lab list",
         ] {
             let mut command = Cli::command();
             command.build();

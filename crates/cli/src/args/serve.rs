@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use ropeway_smb::{Encryption, Signing};
 use ropeway_smb_proto::wire::negotiate::Dialect;
 
@@ -75,6 +75,34 @@ pub(crate) struct ServeLoginArgs {
     /// Let clients in that name no user
     #[arg(long)]
     pub(crate) anonymous: bool,
+    /// Let users in by Kerberos ticket, with the key of the service from this file
+    ///
+    /// Nobody but its owner may read it. It is read again at each login, so that new keys need no restart.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) keytab: Option<PathBuf>,
+    /// The service whose key that is (default: cifs/ and the machine's name)
+    #[arg(long, value_name = "NAME[@REALM]")]
+    pub(crate) service_principal: Option<String>,
+    /// Who may come with a ticket: listed (users there are, by their name in the service's realm; default), or any
+    ///
+    /// `any` lets in whoever the realm, and those that it trusts, give a ticket.
+    #[arg(
+        long,
+        value_name = "WHO",
+        value_enum,
+        default_value = "listed",
+        hide_default_value = true
+    )]
+    pub(crate) kerberos_users: KerberosUsers,
+}
+
+/// Who may come with a ticket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum KerberosUsers {
+    /// Users there are.
+    Listed,
+    /// Everybody.
+    Any,
 }
 
 /// How to speak with clients.

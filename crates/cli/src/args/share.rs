@@ -75,7 +75,7 @@ pub(crate) struct ShareArgs {
     /// Insist on explicit congestion notification
     #[arg(long)]
     pub(crate) ecn: bool,
-    /// Compress what is sent where server and data allow
+    /// Compress what is sent and received where server and data allow
     #[arg(long)]
     pub(crate) compress: bool,
     /// Give up what makes no progress, e.g. 5m

@@ -20,7 +20,7 @@ use ropeway_vfs::decorate::slow::DeviceModel;
 use ropeway_vfs::trace::End;
 use ropeway_vfs::{CacheMode, Timestamp};
 
-use super::lab::{LinkRate, RelayPorts};
+use super::lab::{LinkRate, RelayPorts, SideBySide};
 use crate::secrets::{Auth, Ring};
 
 /// The rules of one `--fault`.
@@ -204,6 +204,14 @@ pub(super) fn link_rate(given: &str) -> Result<LinkRate, String> {
         return Ok(LinkRate(None));
     }
     given.parse().map(|rate| LinkRate(Some(rate)))
+}
+
+/// `640mbit`, or `off`.
+pub(super) fn side_by_side(given: &str) -> Result<SideBySide, String> {
+    if given == "off" {
+        return Ok(SideBySide(None));
+    }
+    given.parse().map(|rate| SideBySide(Some(rate)))
 }
 
 pub(super) fn loss(given: &str) -> Result<f64, String> {

@@ -16,18 +16,15 @@ const OTHERS: u32 = 0o077;
 /// Largest password file that is read: far more than a line needs. Bytes.
 const PASSWORD_BYTES_MAX: usize = 64 << 10;
 
-/// The text of a file of at most `bytes_max` bytes that only its owner may read, who is this user or root; `None` if there is
-/// no such file. `what` is what messages call it: `the password file`.
+/// A file that only its owner may read, who is this user or root; `None` if there is no such file. `what` is what messages
+/// call it: `the password file`.
 ///
 /// # Errors
-/// It cannot be read, others can read it, or it is no text.
-pub(crate) fn text(path: &Path, what: &str, bytes_max: usize) -> Result<Option<Zeroizing<String>>, Failure> {
+/// It cannot be opened, or others can read it.
+pub(crate) fn file(path: &Path, what: &str) -> Result<Option<File>, Failure> {
     let place = path.display();
-    let fault = |error: &io::Error| {
-        Failure::of_end(format!("cannot read {what} {place}: {error}"), error, code::USAGE)
-            .hint("check the path, and who owns it")
-    };
-    let mut file = match File::open(path) {
+    let fault = |error: &io::Error| cannot_read(path, what, error);
+    let file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(fault(&error)),
@@ -51,6 +48,26 @@ pub(crate) fn text(path: &Path, what: &str, bytes_max: usize) -> Result<Option<Z
         )
         .hint("run this as that user, or use a file of your own"));
     }
+    Ok(Some(file))
+}
+
+fn cannot_read(path: &Path, what: &str, error: &io::Error) -> Failure {
+    let message = format!("cannot read {what} {}: {error}", path.display());
+    Failure::of_end(message, error, code::USAGE).hint("check the path, and who owns it")
+}
+
+/// The text of a file of at most `bytes_max` bytes that only its owner may read, who is this user or root; `None` if there is
+/// no such file. `what` is what messages call it: `the password file`.
+///
+/// # Errors
+/// It cannot be read, others can read it, or it is no text.
+pub(crate) fn text(path: &Path, what: &str, bytes_max: usize) -> Result<Option<Zeroizing<String>>, Failure> {
+    let place = path.display();
+    let fault = |error: &io::Error| cannot_read(path, what, error);
+    let Some(mut file) = file(path, what)? else {
+        return Ok(None);
+    };
+    let metadata = file.metadata().map_err(|error| fault(&error))?;
     // Never grows, so no copy of it is left behind; wiped however it ends.
     let size = usize::try_from(metadata.len())
         .unwrap_or(usize::MAX)

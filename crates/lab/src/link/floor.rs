@@ -21,6 +21,9 @@ const BLOCK_BYTES: usize = 256 << 10;
 /// Longest silence of the other end.
 const SILENCE: Duration = Duration::from_secs(60);
 
+/// Says whether to give up.
+type Stop<'a> = &'a (dyn Fn() -> bool + Sync);
+
 /// Which way the bytes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -41,6 +44,20 @@ pub fn line_time(bytes: u64, rate: Option<Rate>, mtu: u16) -> Option<Duration> {
 /// # Errors
 /// A connection fails.
 pub fn floor(link: &Link, bytes: u64, connections: usize, flow: Flow) -> Result<Duration, LinkError> {
+    floor_until(link, bytes, connections, flow, &|| false)
+}
+
+/// [`floor`], given up when `stop` says so.
+///
+/// # Errors
+/// A connection fails, or it was given up (`Interrupted`).
+pub fn floor_until(
+    link: &Link,
+    bytes: u64,
+    connections: usize,
+    flow: Flow,
+    stop: &(dyn Fn() -> bool + Sync),
+) -> Result<Duration, LinkError> {
     let go = || -> io::Result<Duration> {
         let listener = link.run(Side::Far, || TcpListener::bind((FAR, 0))).flatten()?;
         let to = listener.local_addr()?;
@@ -56,7 +73,7 @@ pub fn floor(link: &Link, bytes: u64, connections: usize, flow: Flow) -> Result<
                         let Ok((stream, _)) = listener.accept() else {
                             return;
                         };
-                        inner.spawn(move || far_end(stream, flow));
+                        inner.spawn(move || far_end(stream, flow, stop));
                     }
                 });
             });
@@ -64,7 +81,7 @@ pub fn floor(link: &Link, bytes: u64, connections: usize, flow: Flow) -> Result<
                 let begun = Instant::now();
                 thread::scope(|inner| {
                     let ends: Vec<_> = (0..connections)
-                        .map(|index| inner.spawn(move || near_end(to, share(index), flow)))
+                        .map(|index| inner.spawn(move || near_end(to, share(index), flow, stop)))
                         .collect();
                     let results = ends.into_iter().map(|end| {
                         end.join()
@@ -91,7 +108,7 @@ fn prepared(stream: &TcpStream) -> io::Result<()> {
     stream.set_write_timeout(Some(SILENCE))
 }
 
-fn near_end(to: SocketAddr, bytes: u64, flow: Flow) -> io::Result<()> {
+fn near_end(to: SocketAddr, bytes: u64, flow: Flow, stop: Stop<'_>) -> io::Result<()> {
     let mut stream = TcpStream::connect_timeout(&to, SILENCE)?;
     prepared(&stream)?;
     for _ in 0..ROUND_TRIPS {
@@ -100,14 +117,14 @@ fn near_end(to: SocketAddr, bytes: u64, flow: Flow) -> io::Result<()> {
     }
     match flow {
         Flow::Up => {
-            send(&mut stream, bytes)?;
+            send(&mut stream, bytes, stop)?;
             stream.read_exact(&mut [0; 1])
         }
-        Flow::Down => receive(&mut stream, bytes),
+        Flow::Down => receive(&mut stream, bytes, stop),
     }
 }
 
-fn far_end(mut stream: TcpStream, flow: Flow) -> io::Result<()> {
+fn far_end(mut stream: TcpStream, flow: Flow, stop: Stop<'_>) -> io::Result<()> {
     prepared(&stream)?;
     let mut number = [0; 8];
     for _ in 0..ROUND_TRIPS {
@@ -117,16 +134,21 @@ fn far_end(mut stream: TcpStream, flow: Flow) -> io::Result<()> {
     let bytes = u64::from_be_bytes(number);
     match flow {
         Flow::Up => {
-            receive(&mut stream, bytes)?;
+            receive(&mut stream, bytes, stop)?;
             stream.write_all(&[1])
         }
-        Flow::Down => send(&mut stream, bytes),
+        Flow::Down => send(&mut stream, bytes, stop),
     }
 }
 
-fn send(stream: &mut TcpStream, mut bytes: u64) -> io::Result<()> {
+fn send(stream: &mut TcpStream, mut bytes: u64, stop: Stop<'_>) -> io::Result<()> {
     let block = vec![0; BLOCK_BYTES];
     while bytes > 0 {
+        if stop() {
+            // An end that is given up takes the other one with it.
+            _ = stream.shutdown(std::net::Shutdown::Both);
+            return Err(io::ErrorKind::Interrupted.into());
+        }
         let part = bytes.min(BLOCK_BYTES as u64) as usize;
         stream.write_all(&block[..part])?;
         bytes -= part as u64;
@@ -134,9 +156,14 @@ fn send(stream: &mut TcpStream, mut bytes: u64) -> io::Result<()> {
     Ok(())
 }
 
-fn receive(stream: &mut TcpStream, mut bytes: u64) -> io::Result<()> {
+fn receive(stream: &mut TcpStream, mut bytes: u64, stop: Stop<'_>) -> io::Result<()> {
     let mut room = vec![0; BLOCK_BYTES];
     while bytes > 0 {
+        if stop() {
+            // An end that is given up takes the other one with it.
+            _ = stream.shutdown(std::net::Shutdown::Both);
+            return Err(io::ErrorKind::Interrupted.into());
+        }
         let most = bytes.min(BLOCK_BYTES as u64) as usize;
         match stream.read(&mut room[..most])? {
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),

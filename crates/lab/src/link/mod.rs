@@ -15,6 +15,7 @@
 
 mod arena;
 mod check;
+mod describe;
 mod driver;
 mod error;
 mod floor;
@@ -35,8 +36,9 @@ use std::process::{Child, Command};
 use std::sync::Arc;
 
 pub use check::{Check, CheckPlan, Measured, check};
+pub use describe::{describe, rates};
 pub use error::LinkError;
-pub use floor::{Flow, floor, line_time};
+pub use floor::{Flow, floor, floor_until, line_time};
 pub use line::{Counters, Line, LineConfig, Load, Run};
 pub use probe::{loss, ping, tcp_rate, udp_rate};
 pub use relay::Relay;

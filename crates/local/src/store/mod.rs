@@ -4,6 +4,7 @@
 //!  LocalStore ─┬─ open ─────── base: openat2 beneath the root, links followed that stay there
 //!              ├─ names: remove, rename, link
 //!              ├─ resolve ──── index: names without regard to case, kept true by inotify
+//!              ├─ outside ──── what other programs do to watched nodes, by fanotify
 //!              └─ LocalNode ┬─ descriptors: a bounded number of them for any number of nodes
 //!                           ├─ content: reading, writing, holes, copies
 //!                           ├─ entries: listing
@@ -28,6 +29,7 @@ mod index;
 mod names;
 mod node;
 mod open;
+mod outside;
 mod resolve;
 mod stream;
 #[cfg(test)]
@@ -40,6 +42,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use ropeway_vfs::outside::Observer;
 use ropeway_vfs::store::{NodeOpen, Opened, Store, StoreFeatures};
 use ropeway_vfs::{FileId, Op, RelPath, Result, Space};
 use rustix::fs::{XattrFlags, fgetxattr, fsetxattr, syncfs};
@@ -47,6 +50,7 @@ use rustix::fs::{XattrFlags, fgetxattr, fsetxattr, syncfs};
 use self::base::{Base, failed};
 use self::descriptors::Descriptors;
 use self::index::{Bounds, Indexes};
+use self::outside::{WatchBounds, Watcher};
 use self::stream::OpenStreams;
 use self::told::ToldTimes;
 use crate::beneath::fault;
@@ -68,6 +72,10 @@ pub struct StoreOptions {
     pub indexed_folders_max: usize,
     /// Most names kept in memory, of all folders; one takes some 100 bytes.
     pub indexed_names_max: usize,
+    /// Most nodes that are watched for what other programs do to them; the kernel keeps their inodes in memory.
+    pub watched_nodes_max: usize,
+    /// Of these, most folders beneath folders that are watched with all beneath them.
+    pub watched_folders_max: usize,
 }
 
 impl Default for StoreOptions {
@@ -81,6 +89,9 @@ impl Default for StoreOptions {
             indexed_folders_max: 4096,
             // 100 MB at most, ten folders of 100,000.
             indexed_names_max: 1_000_000,
+            // The kernel has a limit for each user too, 8,192 or by memory (fs.fanotify.max_user_marks).
+            watched_nodes_max: 65_536,
+            watched_folders_max: 16_384,
         }
     }
 }
@@ -97,6 +108,7 @@ struct Core {
     features: StoreFeatures,
     descriptors: Arc<Descriptors>,
     indexes: Indexes,
+    watcher: Watcher,
     streams: OpenStreams,
     changes: [Mutex<()>; CHANGE_LOCKS],
     /// The root's volume has no device behind it.
@@ -136,6 +148,10 @@ impl LocalStore {
             folders: options.indexed_folders_max,
             names: options.indexed_names_max,
         };
+        let watch_bounds = WatchBounds {
+            nodes: options.watched_nodes_max,
+            folders: options.watched_folders_max,
+        };
         let descriptors = Arc::new(Descriptors::new(Arc::clone(&base), options.descriptors_max));
         base.relieve_by(&descriptors);
         let core = Core {
@@ -143,6 +159,7 @@ impl LocalStore {
             features,
             descriptors,
             indexes: Indexes::new(bounds),
+            watcher: Watcher::new(&base, watch_bounds),
             streams: OpenStreams::default(),
             changes: std::array::from_fn(|_| Mutex::new(())),
             root_in_memory: volume::in_memory(base.fd()),
@@ -190,6 +207,10 @@ impl Store for LocalStore {
 
     fn symlink(&self, path: &RelPath, target: &[u8]) -> Result<()> {
         names::symlink(&self.core, path, target)
+    }
+
+    fn observe(&self, observer: Arc<dyn Observer>) {
+        self.core.watcher.observe(observer);
     }
 
     fn sync(&self) -> Result<()> {

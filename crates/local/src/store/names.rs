@@ -78,6 +78,7 @@ pub(super) fn rename(core: &Core, from: &RelPath, to: &RelPath, replace: bool) -
         match rename_new(&source, &target) {
             Ok(()) => {
                 core.descriptors.renamed(from, to);
+                core.watcher.renamed(from, to);
                 return Ok(());
             }
             Err(Errno::EXIST) => {}
@@ -229,6 +230,7 @@ fn rename_taken(
                 core.descriptors.forget_path(to, pinned);
             }
             core.descriptors.renamed(from, to);
+            core.watcher.renamed(from, to);
             drop(renaming);
             drop(last);
             Ok(Outcome::Done)

@@ -4,6 +4,7 @@ use std::any::Any;
 use std::os::fd::AsFd;
 use std::sync::{Arc, PoisonError};
 
+use ropeway_vfs::outside::Watching;
 use ropeway_vfs::store::{Access, Entries, Node, NodeChange, NodeStat, StreamInfo, StreamOpen};
 use ropeway_vfs::{Error, ErrorKind, Extent, Kind, Name, Op, Result, Timestamp, Xattr};
 use rustix::fs::{
@@ -17,6 +18,7 @@ use super::descriptors::Handle;
 use super::dos::{self, Dos};
 use super::entries::LocalEntries;
 use super::open::MASK;
+use super::outside::Watched;
 use super::xattrs::{self, Target, node_stat};
 use super::{Core, content, stream};
 use crate::stat;
@@ -132,9 +134,13 @@ impl Node for LocalNode {
         content::read(&fd, buffer, offset).map_err(self.failed(Op::Read))
     }
 
+    fn in_memory(&self) -> bool {
+        self.core.in_memory(self.handle.id())
+    }
+
     fn read_cached(&self, buffer: &mut [u8], offset: u64) -> Result<Option<usize>> {
         let fd = self.handle.fd(Op::Read)?;
-        if self.core.in_memory(self.handle.id()) {
+        if self.in_memory() {
             return content::read(&fd, buffer, offset)
                 .map(Some)
                 .map_err(self.failed(Op::Read));
@@ -264,6 +270,16 @@ impl Node for LocalNode {
 
     fn set_ea(&self, name: &[u8], value: &[u8]) -> Result<()> {
         xattrs::set_ea(&self.handle, self.kind, name, value)
+    }
+
+    fn watch(&self, below: bool) -> Result<Watching> {
+        let what = Watched {
+            handle: &self.handle,
+            directory: self.kind == Kind::Directory,
+            below,
+        };
+        let core = &self.core;
+        core.watcher.watch(&core.descriptors, &what).map(Watching::new)
     }
 
     fn as_any(&self) -> &dyn Any {

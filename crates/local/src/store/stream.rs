@@ -8,6 +8,7 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use ropeway_vfs::outside::Watching;
 use ropeway_vfs::store::{Access, Entries, Node, NodeChange, NodeStat, StreamInfo, StreamOpen};
 use ropeway_vfs::{Error, ErrorKind, Extent, FileId, Name, Op, Result, STREAM_XATTR_PREFIX, Xattr};
 use rustix::fs::XattrFlags;
@@ -489,6 +490,10 @@ impl Node for StreamNode {
 
     fn set_ea(&self, name: &[u8], value: &[u8]) -> Result<()> {
         xattrs::set_ea(&self.base, self.base_kind, name, value)
+    }
+
+    fn watch(&self, _: bool) -> Result<Watching> {
+        self.file().watch(false)
     }
 
     fn as_any(&self) -> &dyn Any {

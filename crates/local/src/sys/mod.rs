@@ -4,6 +4,7 @@
 //! by [`ring::Ring`] until the kernel has answered.
 
 mod cachestat;
+pub(crate) mod fanotify;
 mod range;
 pub(crate) mod ring;
 mod thread;

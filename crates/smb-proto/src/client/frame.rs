@@ -13,16 +13,11 @@ use std::ops::Range;
 use ropeway_block::{Block, BlockMut, HEADROOM};
 
 use super::{Compression, Operation, Part};
-use crate::compression::compress;
+use crate::compression::{Gauge, compress_well};
 use crate::crypto::{SealTicket, Sender, Signer, TRANSFORM_HEADER_LEN};
 use crate::wire::frame::{FRAME_HEADER_LEN, frame_header};
 use crate::wire::header::{CHAIN_ALIGNMENT, Header, NEXT_COMMAND_OFFSET, SIGNATURE_LEN, SIGNATURE_OFFSET};
 use crate::wire::{SessionId, Writer};
-
-/// Shorter payloads are not compressed. A guess: what a page takes is no matter on any line.
-const COMPRESS_MIN: usize = 4096;
-/// Payloads sent as they are after one that did not become an eighth shorter. A guess.
-const COMPRESS_PAUSE: u32 = 16;
 
 /// Messages being put one after the other.
 pub(super) struct Frame {
@@ -42,7 +37,8 @@ pub(super) struct Frame {
 pub(super) struct Finish<'a> {
     pub(super) signer: Option<&'a Signer>,
     pub(super) seal: Option<(SealTicket, SessionId)>,
-    pub(super) compressor: &'a mut Compressor,
+    /// From the payload on, if that is worth it.
+    pub(super) compress: Option<Compression>,
 }
 
 /// A frame to send.
@@ -165,9 +161,7 @@ impl Frame {
         };
         match self.into_piece(payload) {
             Ok(piece) => piece.finish(finish),
-            Err((frame, payload))
-                if finish.seal.is_some() || finish.compressor.tries(frame.messages.len(), payload.len()) =>
-            {
+            Err((frame, payload)) if finish.seal.is_some() || finish.compress.is_some() => {
                 frame.finish_copied(payload, finish)
             }
             Err((frame, payload)) => frame.finish_in_parts(payload, finish.signer),
@@ -202,21 +196,13 @@ impl Frame {
         })
     }
 
-    /// How many messages there are.
-    pub(super) fn count(&self) -> usize {
-        self.messages.len()
-    }
-
     fn finish_copied(self, payload: Block, finish: Finish<'_>) -> Finished {
         let before = self.front.len();
         let mut bytes = self.front;
         bytes.extend_from_slice(&payload);
         bytes.extend_from_slice(&self.back);
         sign(finish.signer, &mut bytes, &self.messages);
-        let compressed =
-            finish
-                .compressor
-                .run(&bytes, self.prefix, before, self.messages.len(), payload.len());
+        let compressed = compressed(finish.compress, &bytes, self.prefix, before);
         let mut bytes = compressed.unwrap_or(bytes);
         if let Some((ticket, session)) = finish.seal {
             seal(ticket, session, &mut bytes);
@@ -280,10 +266,7 @@ impl Piece {
     fn finish(mut self, finish: Finish<'_>) -> Finished {
         self.protect(finish.signer, None);
         let bytes = self.block.framed_mut(self.before);
-        let compressed =
-            finish
-                .compressor
-                .run(bytes, self.prefix, self.before, self.messages.len(), self.length);
+        let compressed = compressed(finish.compress, bytes, self.prefix, self.before);
         if let Some(mut compressed) = compressed {
             if let Some((ticket, session)) = finish.seal {
                 seal(ticket, session, &mut compressed);
@@ -339,54 +322,31 @@ fn seal(ticket: SealTicket, session: SessionId, bytes: &mut [u8]) {
     head[FRAME_HEADER_LEN..].copy_from_slice(&header);
 }
 
-/// Compresses what pays.
+/// A frame with its messages compressed from `plain` on, the prefix as long as before; `None` if that saves too little.
+fn compressed(how: Option<Compression>, bytes: &[u8], prefix: usize, plain: usize) -> Option<Vec<u8>> {
+    let how = how?;
+    let message = &bytes[prefix..];
+    let compressed = compress_well(how.algorithms, how.chained, plain - prefix, message)?;
+    let mut out = Vec::with_capacity(prefix + compressed.len());
+    out.resize(prefix, 0);
+    out.extend_from_slice(&compressed);
+    let length = out.len() - FRAME_HEADER_LEN;
+    out[..FRAME_HEADER_LEN].copy_from_slice(&frame_header(length));
+    Some(out)
+}
+
+/// What was agreed on, and whether it pays.
 #[derive(Debug, Default)]
 pub(super) struct Compressor {
     pub(super) compression: Compression,
-    /// Payloads yet to be left alone.
-    pause: u32,
+    gauge: Gauge,
 }
 
 impl Compressor {
-    /// Whether a frame's payload may become shorter.
-    pub(super) fn tries(&self, messages: usize, payload_len: usize) -> bool {
-        self.compression.is_some() && messages == 1 && payload_len >= COMPRESS_MIN && self.pause == 0
-    }
-
-    /// A payload is left alone.
-    pub(super) fn pass(&mut self) {
-        self.pause = self.pause.saturating_sub(1);
-    }
-
-    /// The frame with its message compressed, the prefix as long as before.
-    fn run(
-        &mut self,
-        bytes: &[u8],
-        prefix: usize,
-        plain: usize,
-        messages: usize,
-        payload_len: usize,
-    ) -> Option<Vec<u8>> {
-        if !self.tries(messages, payload_len) {
-            self.pass();
-            return None;
-        }
-        let message = &bytes[prefix..];
-        let compressed = compress(
-            self.compression.algorithms,
-            self.compression.chained,
-            plain - prefix,
-            message,
-        )
-        .filter(|compressed| compressed.len() <= message.len() - message.len() / 8);
-        let Some(compressed) = compressed else {
-            self.pause = COMPRESS_PAUSE;
-            return None;
-        };
-        let mut out = vec![0; prefix];
-        out.extend_from_slice(&compressed);
-        let length = out.len() - FRAME_HEADER_LEN;
-        out[..FRAME_HEADER_LEN].copy_from_slice(&frame_header(length));
-        Some(out)
+    /// How a frame with this payload is to be compressed, if it is worth it ([MS-SMB2] 3.2.4.1.9).
+    pub(super) fn judge(&self, payload: &[u8]) -> Option<Compression> {
+        self.gauge
+            .is_worth(self.compression.algorithms, payload)
+            .then_some(self.compression)
     }
 }

@@ -9,10 +9,11 @@ use super::credits::Bought;
 use super::frame::{Finish, Finished, Frame, Piece};
 use super::jobs::Work;
 use super::table::{Flight, Owner, Sent, Slot};
-use super::{Chain, DropReason, EndReason, Negotiated, Part, PeerMisbehaved, Ticket, Transmit};
+use super::{Chain, Compression, DropReason, EndReason, Negotiated, Part, PeerMisbehaved, Ticket, Transmit};
 use crate::crypto::{NoncesExhausted, SealTicket, Signer};
 use crate::wire::header::{Command, HEADER_LEN, Header, HeaderFlags, Target};
 use crate::wire::negotiate::Dialect;
+use crate::wire::read::ReadRequest;
 use crate::wire::{MessageId, SessionId, TreeId, Writer, bare};
 
 /// Bytes after which a transmit is not made longer: enough for one `writev` to fill any socket buffer. A guess.
@@ -176,11 +177,11 @@ impl Connection {
                     Finish {
                         signer: signer.filter(|_| protection == Protection::Signed),
                         seal: None,
-                        compressor: &mut self.compressor,
+                        compress: None,
                     },
                 )
             }
-            _ => self.finish(frame, None, protection)?,
+            _ => self.finish(frame, None, protection, None)?,
         };
         if let [Part::Bytes(bytes)] = &finished.parts[..] {
             let message = &bytes[crate::wire::frame::FRAME_HEADER_LEN..];
@@ -231,7 +232,8 @@ impl Connection {
     }
 
     /// A chain's frame; none: a job has it first.
-    fn send_chain(&mut self, ticket: Ticket, chain: Chain) -> Result<Option<Finished>, EndReason> {
+    fn send_chain(&mut self, ticket: Ticket, mut chain: Chain) -> Result<Option<Finished>, EndReason> {
+        self.allow_compressed(&mut chain);
         let signs = chain
             .operations
             .iter()
@@ -281,7 +283,7 @@ impl Connection {
         };
         self.table.insert_chain(ticket, sent);
         let Some((index, payload)) = payload else {
-            return self.finish(frame, None, protection).map(Some);
+            return self.finish(frame, None, protection, None).map(Some);
         };
         Ok(match self.send_payload(frame, payload, protection)? {
             Sending::Now(mut finished) => {
@@ -304,6 +306,18 @@ impl Connection {
         })
     }
 
+    /// [MS-SMB2] 3.2.4.6: READs may be answered compressed.
+    fn allow_compressed(&self, chain: &mut Chain) {
+        if !self.compressor.compression.is_some() {
+            return;
+        }
+        for operation in &mut chain.operations {
+            if operation.command == Command::Read {
+                ReadRequest::allow_compressed(&mut operation.body);
+            }
+        }
+    }
+
     /// A frame with a payload: long ones that stay in their block are left to a job.
     fn send_payload(
         &mut self,
@@ -319,15 +333,17 @@ impl Connection {
             (Protection::Sealed, _) => self.seals_by_job(length),
             _ => false,
         };
-        if !by_job || self.compressor.tries(frame.count(), length) {
-            return self.finish(frame, Some(payload), protection).map(Sending::Now);
+        let compress = self.compressor.judge(&payload);
+        if !by_job || compress.is_some() {
+            let finished = self.finish(frame, Some(payload), protection, compress);
+            return finished.map(Sending::Now);
         }
         match frame.into_piece(payload) {
-            Ok(piece) => {
-                self.compressor.pass();
-                Ok(Sending::Later(piece, self.keys(protection)?))
+            Ok(piece) => Ok(Sending::Later(piece, self.keys(protection)?)),
+            Err((frame, payload)) => {
+                let finished = self.finish(frame, Some(payload), protection, None);
+                finished.map(Sending::Now)
             }
-            Err((frame, payload)) => self.finish(frame, Some(payload), protection).map(Sending::Now),
         }
     }
 
@@ -386,7 +402,7 @@ impl Connection {
         let mut body = vec![0; HEADER_LEN];
         bare::CancelRequest.encode(&mut Writer::within(&mut body, 0));
         frame.push_bytes(&header, &body[HEADER_LEN..]);
-        self.finish(frame, None, protection)
+        self.finish(frame, None, protection, None)
     }
 
     /// A request's header.
@@ -457,6 +473,7 @@ impl Connection {
         frame: Frame,
         payload: Option<Block>,
         protection: Protection,
+        compress: Option<Compression>,
     ) -> Result<Finished, EndReason> {
         let (signer, seal) = self.keys(protection)?;
         Ok(frame.finish(
@@ -464,7 +481,7 @@ impl Connection {
             Finish {
                 signer: signer.as_deref(),
                 seal,
-                compressor: &mut self.compressor,
+                compress,
             },
         ))
     }

@@ -17,12 +17,14 @@
 //! limit, and the result has exactly that size.
 
 mod decompress;
+mod gauge;
 
 use crate::wire::Writer;
 use crate::wire::compression::{Chained, ChainedPayload, PatternV1, Unchained};
 use crate::wire::negotiate_context::CompressionAlgorithm;
 
 pub use decompress::decompress;
+pub use gauge::Gauge;
 
 /// Those of both ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,6 +45,11 @@ impl Algorithms {
             lznt1: list.contains(&CompressionAlgorithm::LZNT1),
             pattern_v1: list.contains(&CompressionAlgorithm::PATTERN_V1),
         }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(self) -> bool {
+        self == Self::default()
     }
 
     fn contains(self, algorithm: CompressionAlgorithm) -> bool {
@@ -69,6 +76,17 @@ impl Algorithms {
 
 /// Shorter runs of one byte are left to the others: a guess, twice what a run costs.
 const RUN_MIN: usize = 32;
+
+/// [`compress`] where that saves enough to be worth the other end's work.
+pub fn compress_well(
+    algorithms: Algorithms,
+    chained: bool,
+    plain_len: usize,
+    message: &[u8],
+) -> Option<Vec<u8>> {
+    compress(algorithms, chained, plain_len, message)
+        .filter(|compressed| gauge::saves(compressed.len(), message.len()))
+}
 
 /// `message` compressed, with its header; `None` if that would not be shorter. The first `plain_len` bytes stay as they
 /// are (header and fixed part, which hardly compress); `chained` if the connection negotiated it.

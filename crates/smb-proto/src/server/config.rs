@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::auth::Mechanism;
 use crate::auth::ntlm::ServerNames;
 use crate::compression::Algorithms;
 use crate::secret::NtHash;
@@ -14,6 +15,9 @@ pub type Random = Arc<dyn Fn(&mut [u8]) + Send + Sync>;
 
 /// Who may log in: the NT hash of a user of a domain, both as the client wrote them.
 pub type Accounts = Arc<dyn Fn(&Text, &Text) -> Option<NtHash> + Send + Sync>;
+
+/// How clients may log in beside NTLM, and rather: new mechanisms for each login. They must not wait for the network.
+pub type Mechanisms = Arc<dyn Fn() -> Vec<Box<dyn Mechanism>> + Send + Sync>;
 
 /// Whether traffic is encrypted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,6 +62,8 @@ pub struct Config {
     pub sessions_per_connection_max: usize,
     /// Who may log in.
     pub accounts: Accounts,
+    /// How else.
+    pub mechanisms: Option<Mechanisms>,
     /// Randomness.
     pub random: Random,
 }

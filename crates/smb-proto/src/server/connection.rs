@@ -514,7 +514,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Signs or seals a frame.
+    /// Signs, compresses or seals a frame.
     ///
     /// # Errors
     /// The key is used up.
@@ -523,7 +523,8 @@ impl Connection {
             self.channels.insert(session, channel);
             session
         });
-        let finished = frame.finish(&mut self.channels, sealed);
+        let compression = self.negotiated.as_ref().and_then(|both| both.compression);
+        let finished = frame.finish(&mut self.channels, sealed, compression);
         if let Some(session) = bound {
             self.channels.remove(&session);
         }

@@ -63,7 +63,12 @@ impl Connection {
                 accounts(user, domain)
             }),
         );
-        SpnegoServer::new(vec![Box::new(ntlm)])
+        let mut mechanisms = match &self.config.mechanisms {
+            Some(make) => make(),
+            None => Vec::new(),
+        };
+        mechanisms.push(Box::new(ntlm));
+        SpnegoServer::new(mechanisms)
     }
 
     pub(super) fn session_setup(

@@ -24,7 +24,7 @@ mod reply;
 mod sessions;
 mod window;
 
-pub use config::{Accounts, Config, Random, Sealing};
+pub use config::{Accounts, Config, Mechanisms, Random, Sealing};
 pub use connection::{Admitted, Cancel, Compound, Connection, Hangup, OpenedFrame, Own, Request};
 pub use hub::ConnectionId;
 pub use negotiate::Negotiated;

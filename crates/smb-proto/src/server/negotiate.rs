@@ -230,6 +230,12 @@ impl Connection {
 }
 
 impl Negotiated {
+    /// How answers may be compressed.
+    pub fn compression(&self) -> Algorithms {
+        self.compression
+            .map_or(Algorithms::default(), |(algorithms, _)| algorithms)
+    }
+
     fn plain(dialect: Dialect) -> Self {
         Self {
             dialect,

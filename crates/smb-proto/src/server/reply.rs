@@ -1,9 +1,10 @@
-//! A frame of replies: encoded in place, then signed and sealed in place.
+//! A frame of replies: encoded in place, then signed, perhaps compressed, and sealed in place.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
 use super::channel::Channel;
+use crate::compression::{Algorithms, compress_well};
 use crate::crypto::{Sender, Signer, TRANSFORM_HEADER_LEN};
 use crate::wire::error::ErrorResponse;
 use crate::wire::frame::{FRAME_HEADER_LEN, frame_header};
@@ -17,6 +18,8 @@ pub struct ReplyFrame {
     out: Vec<u8>,
     start: usize,
     messages: Vec<Reply>,
+    /// Where the first payload begins that may be compressed.
+    compress_from: Option<usize>,
 }
 
 struct Reply {
@@ -34,6 +37,7 @@ impl ReplyFrame {
             out: buffer,
             start,
             messages: Vec::new(),
+            compress_from: None,
         }
     }
 
@@ -107,6 +111,15 @@ impl ReplyFrame {
         }
     }
 
+    /// The last `length` bytes of the reply appended last may be compressed, if they are `worth` it
+    /// ([MS-SMB2] 3.3.4.1.5); and then all that follows.
+    pub fn compress_payload(&mut self, length: usize, worth: impl FnOnce(&[u8]) -> bool) {
+        let at = self.out.len().saturating_sub(length).max(self.start);
+        if self.compress_from.is_none() && worth(&self.out[at..]) {
+            self.compress_from = Some(at);
+        }
+    }
+
     fn begin(&mut self, header: &Header, signer: Option<SessionId>) {
         if let Some(last) = self.messages.last_mut() {
             let length = (self.out.len() - last.range.start).next_multiple_of(CHAIN_ALIGNMENT);
@@ -136,7 +149,8 @@ impl ReplyFrame {
         &self.out[self.start..]
     }
 
-    /// Signs what is to be signed, or seals the whole for the session `seal`; the frame, ready to be sent.
+    /// Signs what is to be signed, compresses as agreed on what may be, seals the whole for the session `seal`; the
+    /// frame, ready to be sent. Signatures are those of what was compressed ([MS-SMB2] 3.3.4.1).
     ///
     /// # Errors
     /// [`NtStatus::ENCRYPTION_FAILED`] if there is no key, or its nonces are used up: the connection has to end.
@@ -144,15 +158,9 @@ impl ReplyFrame {
         mut self,
         channels: &mut HashMap<SessionId, Channel>,
         seal: Option<SessionId>,
+        compression: Option<(Algorithms, bool)>,
     ) -> Result<Vec<u8>, NtStatus> {
-        if let Some(session) = seal {
-            let ticket = channels
-                .get_mut(&session)
-                .and_then(Channel::seal_ticket)
-                .ok_or(NtStatus::ENCRYPTION_FAILED)?;
-            let header = ticket.seal(session, &mut self.out[self.start..]);
-            self.out[FRAME_HEADER_LEN..self.start].copy_from_slice(&header);
-        } else {
+        if seal.is_none() {
             for reply in &self.messages {
                 let signer = reply.signer.and_then(|session| channels.get(&session)?.signer());
                 if let Some(signer) = signer {
@@ -160,9 +168,30 @@ impl ReplyFrame {
                 }
             }
         }
+        self.compress(compression);
+        if let Some(session) = seal {
+            let ticket = channels
+                .get_mut(&session)
+                .and_then(Channel::seal_ticket)
+                .ok_or(NtStatus::ENCRYPTION_FAILED)?;
+            let header = ticket.seal(session, &mut self.out[self.start..]);
+            self.out[FRAME_HEADER_LEN..self.start].copy_from_slice(&header);
+        }
         let length = self.out.len() - FRAME_HEADER_LEN;
         self.out[..FRAME_HEADER_LEN].copy_from_slice(&frame_header(length));
         Ok(self.out)
+    }
+
+    fn compress(&mut self, compression: Option<(Algorithms, bool)>) {
+        let (Some((algorithms, chained)), Some(from)) = (compression, self.compress_from) else {
+            return;
+        };
+        let messages = &self.out[self.start..];
+        if let Some(compressed) = compress_well(algorithms, chained, from - self.start, messages) {
+            // A copy, but the frame's buffer is used again.
+            self.out.truncate(self.start);
+            self.out.extend_from_slice(&compressed);
+        }
     }
 }
 

@@ -83,6 +83,15 @@ impl ReadRequest {
         })
     }
 
+    /// Sets [`ReadFlags::REQUEST_COMPRESSED`] in an encoded body.
+    pub fn allow_compressed(body: &mut [u8]) {
+        /// Behind `StructureSize` and `Padding`.
+        const FLAGS: usize = 3;
+        if let Some(flags) = body.get_mut(FLAGS) {
+            *flags |= ReadFlags::REQUEST_COMPRESSED.bits();
+        }
+    }
+
     /// Appends the body, with the one byte of buffer that a server may insist on.
     ///
     /// # Panics
@@ -207,6 +216,16 @@ mod tests {
             prop_assert_eq!(head, response);
             prop_assert_eq!(payload, Payload { offset: 80, length: data.len() as u32 });
         }
+    }
+
+    #[test]
+    fn the_flag_of_compressed_answers_is_set_in_place() {
+        let mut request = request();
+        request.flags = ReadFlags::UNBUFFERED;
+        let mut bytes = message(|w| request.encode(w));
+        ReadRequest::allow_compressed(&mut bytes[HEADER_LEN..]);
+        request.flags = ReadFlags::UNBUFFERED | ReadFlags::REQUEST_COMPRESSED;
+        assert_eq!(ReadRequest::decode(&mut body(&bytes)), Ok(request));
     }
 
     #[test]

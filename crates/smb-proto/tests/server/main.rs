@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
 mod by_hand;
+mod compressed;
 mod line;
 mod logins;
 mod sealed;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use ropeway_smb_proto::auth::ntlm::{Credentials, NtlmClient, NtlmEntropy, ServerNames, nt_hash};
 use ropeway_smb_proto::auth::spnego::SpnegoClient;
 use ropeway_smb_proto::client::{self, Chain as Requests, Event, Operation, Reply, Ticket};
-use ropeway_smb_proto::compression::Algorithms;
+use ropeway_smb_proto::compression::{Algorithms, Gauge};
 use ropeway_smb_proto::secret::{NtHash, Password};
 use ropeway_smb_proto::server::{
     Accounts, Admitted, Compound, Config, Connection, ConnectionId, Hangup, Own, ReplyFrame, Request,
@@ -19,6 +19,7 @@ use ropeway_smb_proto::wire::fsctl::validate_negotiate::ValidateNegotiateRespons
 use ropeway_smb_proto::wire::header::{Chain, Command, HEADER_LEN, Target};
 use ropeway_smb_proto::wire::ioctl::{IoctlRequest, IoctlResponse};
 use ropeway_smb_proto::wire::negotiate::Dialect;
+use ropeway_smb_proto::wire::read::{READ_RESPONSE_FIXED_LEN, ReadFlags, ReadRequest, ReadResponse};
 use ropeway_smb_proto::wire::tree_connect::{ShareType, TreeConnectRequest, TreeConnectResponse};
 use ropeway_smb_proto::wire::{FileTime, Guid, NtStatus, Reader, SessionId, Text, TreeId, Writer, bare};
 
@@ -54,6 +55,7 @@ pub(crate) fn server_config() -> Config {
         credits_max: 512,
         sessions_per_connection_max: 4,
         accounts,
+        mechanisms: None,
         random: Arc::new(move |bytes: &mut [u8]| {
             for chunk in bytes.chunks_mut(8) {
                 let value = counter
@@ -104,6 +106,9 @@ pub(crate) struct Served {
     /// Requests that were executed.
     pub(crate) executed: Vec<Command>,
     pub(crate) hung_up: Option<Hangup>,
+    /// What is read from an offset.
+    pub(crate) content: fn(u64, &mut [u8]),
+    gauge: Gauge,
 }
 
 impl Served {
@@ -114,6 +119,8 @@ impl Served {
             encrypted_trees: false,
             executed: Vec::new(),
             hung_up: None,
+            content: |_, _| {},
+            gauge: Gauge::default(),
         }
     }
 
@@ -236,6 +243,27 @@ impl Served {
                 let header = self.protocol.reply(request, NtStatus::SUCCESS);
                 out.push(&header, request.signer, |w| response.encode(w));
             }
+            Command::Read => {
+                let read = ReadRequest::decode(&mut body).unwrap();
+                let header = self.protocol.reply(request, NtStatus::SUCCESS);
+                let count = read.length as usize;
+                out.push_payload(
+                    &header,
+                    request.signer,
+                    READ_RESPONSE_FIXED_LEN,
+                    count,
+                    |buffer| {
+                        (self.content)(read.offset, buffer);
+                        Ok(Some(buffer.len()))
+                    },
+                    |count, w| ReadResponse::default().encode_head(w, count as u32),
+                )
+                .unwrap();
+                if read.flags.contains(ReadFlags::REQUEST_COMPRESSED) {
+                    let algorithms = self.protocol.negotiated().unwrap().compression();
+                    out.compress_payload(count, |data| self.gauge.is_worth(algorithms, data));
+                }
+            }
             _ => self.refuse(request, NtStatus::NOT_SUPPORTED, out),
         }
     }
@@ -249,6 +277,8 @@ pub(crate) struct World {
     pub(crate) replies: BTreeMap<Ticket, Vec<Reply>>,
     /// Changes the frames on their way: to the server (`true`) or from it.
     pub(crate) tampers: fn(bool, u32, &mut Vec<u8>),
+    /// Bytes from the server.
+    pub(crate) received: usize,
     frames: u32,
     now: Duration,
 }
@@ -261,6 +291,7 @@ impl World {
             events: Vec::new(),
             replies: BTreeMap::new(),
             tampers: |_, _, _| {},
+            received: 0,
             frames: 0,
             now: Duration::ZERO,
         }
@@ -293,6 +324,7 @@ impl World {
             (self.tampers)(true, self.frames, &mut frame);
             for mut answer in self.served.feed(&frame, sessions) {
                 (self.tampers)(false, self.frames, &mut answer);
+                self.received += answer.len();
                 if !self.deliver(&answer) {
                     return false;
                 }

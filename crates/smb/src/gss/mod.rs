@@ -6,12 +6,14 @@
 //! ```
 //! So a connection's task, which makes the steps, is never held up by a KDC.
 
+mod service;
 mod sys;
 
 use ropeway_smb_proto::auth::{AuthError, Established, Mechanism, Oid, Result, Step};
 use ropeway_smb_proto::secret::SessionKey;
 
 use crate::KerberosFault;
+pub(crate) use service::Service;
 use sys::{Context, Credential, Fault, Name};
 
 /// Names of Kerberos, the right one first.
@@ -97,10 +99,7 @@ impl Mechanism for KerberosClient {
 
     fn verify_mic(&mut self, message: &[u8], mic: &[u8]) -> Result<()> {
         self.require_done()?;
-        self.context.verify_mic(message, mic).map_err(|fault| {
-            tracing::debug!(fault = %fault.text, "the server's integrity check does not fit");
-            AuthError::BadMic
-        })
+        self.context.verify_mic(message, mic).map_err(unfit_mic)
     }
 }
 
@@ -128,6 +127,11 @@ impl KerberosClient {
             _ => Err(AuthError::OutOfOrder("Kerberos is not done")),
         }
     }
+}
+
+fn unfit_mic(fault: Fault) -> AuthError {
+    tracing::debug!(fault = %fault.text, "the peer's integrity check does not fit");
+    AuthError::BadMic
 }
 
 fn failed(fault: &Fault) -> AuthError {

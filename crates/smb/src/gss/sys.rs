@@ -7,6 +7,8 @@
 //! Owners: [`Name`], [`Credential`], [`Context`] and [`Buffer`] each own what the library allocated, and release it when
 //! dropped. Nothing that the library keeps points into our memory.
 
+mod accept;
+
 use std::ffi::{c_int, c_void};
 use std::ptr;
 

@@ -7,7 +7,7 @@
 //!             ops/ (CREATE, READ, …) ── smb_proto::server::Hub (share modes, leases, locks, durable handles; one mutex)
 //!                │
 //!                ▼
-//!             Store, Node (local files, or any other)
+//!             Store, Node (local files, or any other) ── what others do there: outside.rs ── Hub
 //! ```
 //!
 //! What needs an open file (or two) and nobody else is in plain functions that the operations call:
@@ -39,6 +39,7 @@ mod mailbox;
 mod open;
 mod ops;
 mod output;
+mod outside;
 mod pipes;
 mod pool;
 mod query_file;

@@ -1,14 +1,17 @@
 //! An open file as the operations see it.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use ropeway_smb_proto::compression::Gauge;
 use ropeway_smb_proto::server::hub::{FileKey, OpenId};
 use ropeway_smb_proto::wire::create::{AccessMask, CreateAction, CreateOptions};
+use ropeway_vfs::outside::Watching;
 use ropeway_vfs::store::{Node, NodeChange};
 use ropeway_vfs::{Name, RelPath};
 
 use super::directory::Scan;
+use super::outside::CacheGuard;
 use super::pipes::PipeServer;
 use super::share::Share;
 
@@ -59,6 +62,12 @@ pub(crate) struct OpenState {
     pub(crate) frozen: AtomicU8,
     /// What those times are.
     pub(crate) frozen_times: Mutex<NodeChange>,
+    /// Changes by others are heard of, as the client was let cache the file.
+    pub(crate) caching: OnceLock<CacheGuard>,
+    /// Changes by others in the folder are heard of, as the client watches it; `None` inside where they cannot be.
+    pub(crate) watching: OnceLock<Option<Watching>>,
+    /// Whether what is read is worth compressing.
+    pub(crate) gauge: Gauge,
 }
 
 impl OpenState {
@@ -73,6 +82,9 @@ impl Default for OpenState {
             ea_index: AtomicU32::new(0),
             frozen: AtomicU8::new(0),
             frozen_times: Mutex::new(NodeChange::default()),
+            caching: OnceLock::new(),
+            watching: OnceLock::new(),
+            gauge: Gauge::default(),
         }
     }
 }

@@ -19,6 +19,7 @@ use rustix::net::sockopt;
 use super::audit::Audit;
 use super::failures::Delay;
 use super::guests::Guests;
+use super::outside;
 use super::serving::Serving;
 use super::share::Share;
 use super::shared::{Counters, Parts, Shared};
@@ -78,6 +79,7 @@ impl ServerOptions {
             credits_max: Config::CREDITS_MAX,
             sessions_per_connection_max: 256,
             accounts,
+            mechanisms: None,
             random,
         };
         let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -166,8 +168,10 @@ impl Server {
             audit: options.audit,
             hub: Hub::new(options.limits),
         };
+        let shared = Arc::new(Shared::new(parts));
+        outside::listen(&shared);
         Ok(Self {
-            shared: Arc::new(Shared::new(parts)),
+            shared,
             listeners,
             stop: Arc::new(stop),
             connections_max: options.connections_max,
@@ -367,5 +371,6 @@ impl ServerHandle {
     /// Other shares from now on; those that stay keep their trees, by name.
     pub fn set_shares(&self, shares: Vec<Share>) {
         self.shared.set_shares(shares);
+        outside::listen(&self.shared);
     }
 }

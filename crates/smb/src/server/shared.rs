@@ -14,6 +14,7 @@ use ropeway_smb_proto::wire::{FileTime, SessionId};
 use super::audit::{Audit, Record};
 use super::mailbox::{Mailbox, Message};
 use super::open::{Handle, Open};
+use super::outside::Caches;
 use super::pipes::PipeHost;
 use super::pool::Pool;
 use super::share::{Share, Token};
@@ -28,6 +29,8 @@ pub(crate) struct Shared {
     pub(super) pool: Pool,
     pub(super) counters: Counters,
     pub(super) audit: Option<Arc<dyn Audit>>,
+    /// What is watched because clients may cache it.
+    pub(super) caches: Arc<Caches>,
     sessions: Mutex<Sessions>,
     tokens: Mutex<HashMap<SessionId, Arc<Token>>>,
     hub: Mutex<Hub>,
@@ -88,6 +91,7 @@ impl Shared {
             pool: Pool::new(parts.io_threads),
             counters: Counters::default(),
             audit: parts.audit,
+            caches: Arc::default(),
             sessions: Mutex::default(),
             tokens: Mutex::default(),
             hub: Mutex::new(parts.hub),
@@ -139,6 +143,16 @@ impl Shared {
     pub(super) fn all_shares(&self) -> Vec<Arc<Share>> {
         let shares = self.shares.read().unwrap_or_else(PoisonError::into_inner);
         shares.iter().flatten().cloned().collect()
+    }
+
+    /// The shares of which that holds, by index.
+    pub(super) fn share_indices(&self, is_it: impl Fn(&Share) -> bool) -> Vec<u32> {
+        let shares = self.shares.read().unwrap_or_else(PoisonError::into_inner);
+        let shares = (0..).zip(shares.iter());
+        shares
+            .filter(|(_, share)| share.as_ref().is_some_and(|share| is_it(share)))
+            .map(|(index, _)| index)
+            .collect()
     }
 
     /// Other shares from now on. A share that stays keeps its index, so trees of it go on, with its new settings.

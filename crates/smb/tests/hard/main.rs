@@ -6,6 +6,7 @@ mod bombs;
 mod escapes;
 mod hostile;
 mod names;
+mod outside;
 mod raw;
 mod samples;
 mod serve;

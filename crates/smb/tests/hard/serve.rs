@@ -1,4 +1,5 @@
 //! A server over a folder of its own.
+#![allow(dead_code, reason = "not every test needs all of it")]
 
 use std::net::SocketAddr;
 use std::path::Path;

@@ -6,7 +6,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
-use ropeway_lab::link::{Counters, Link, LinkSpec, Rate, Relay, Side};
+use ropeway_lab::link::{Counters, Link, LinkSpec, Relay, Side, describe, rates};
 use rustix::process::{WaitOptions, getpid, set_child_subreaper, waitpid};
 
 use super::signals::Caught;
@@ -137,51 +137,6 @@ fn exit_code(status: ExitStatus) -> u8 {
         // As shells have it.
         (None, signal) => 128_u8.saturating_add(signal.and_then(|n| u8::try_from(n).ok()).unwrap_or(0)),
     }
-}
-
-fn rate(rate: Option<Rate>) -> String {
-    rate.map_or("no rate".to_owned(), |rate| rate.to_string())
-}
-
-fn rates(spec: &LinkSpec) -> String {
-    if spec.up == spec.down {
-        rate(spec.up)
-    } else {
-        format!("{} up, {} down", rate(spec.up), rate(spec.down))
-    }
-}
-
-/// One line for people.
-pub(super) fn describe(spec: &LinkSpec, congestion: &str) -> String {
-    let (up, down) = (spec.queue_bytes(spec.up), spec.queue_bytes(spec.down));
-    let queue = if up == down {
-        format::bytes(up)
-    } else {
-        format!("{} up, {} down", format::bytes(up), format::bytes(down))
-    };
-    let mut text = format!(
-        "{}, round trip {:?}, queue {queue}, MTU {}",
-        rates(spec),
-        spec.rtt,
-        spec.mtu
-    );
-    if !spec.jitter.is_zero() {
-        text.push_str(&format!(", jitter {:?}", spec.jitter));
-    }
-    if spec.loss > 0.0 {
-        text.push_str(&format!(", loss {} %, seed {}", spec.loss * 100.0, spec.seed));
-    }
-    text.push_str(&format!(", {congestion}"));
-    if let Some(bytes) = spec.tcp.buffer_max_bytes {
-        text.push_str(&format!(", TCP buffers {}", format::bytes(bytes)));
-    }
-    if let Some(bytes) = spec.tcp.window_max_bytes {
-        text.push_str(&format!(", window {}", format::count(bytes.into())));
-    }
-    if spec.tcp.ecn {
-        text.push_str(", ECN");
-    }
-    text
 }
 
 fn told(counters: &Counters) -> String {

@@ -3,10 +3,9 @@
 use std::io::IsTerminal;
 use std::time::Duration;
 
-use ropeway_lab::link::{self as wan, Check, CheckPlan, Flow, Link, LinkSpec, Measured, Rate};
+use ropeway_lab::link::{self as wan, Check, CheckPlan, Flow, Link, LinkSpec, Measured, Rate, describe};
 use serde_json::json;
 
-use super::link::describe;
 use crate::args::{LinkCheckArgs, LinkFloorArgs};
 use crate::failure::{Failure, code};
 use crate::ui::format;

@@ -3,6 +3,7 @@
 mod link;
 mod local;
 mod measure;
+mod run;
 mod signals;
 
 use std::time::Duration;
@@ -17,14 +18,17 @@ use crate::failure::{Failure, code};
 /// # Errors
 /// The link makes no sense or cannot be made.
 pub(crate) fn run(args: &LabArgs) -> Result<u8, Failure> {
-    let args = match &args.command {
-        LabCommand::Link(args) => args,
-        LabCommand::Local(command) => return local::run(command),
-    };
-    match &args.action {
-        None => link::run(args),
-        Some(LinkAction::Check(args)) => measure::check(args),
-        Some(LinkAction::Floor(args)) => measure::floor(args),
+    match &args.command {
+        LabCommand::Link(args) => match &args.action {
+            None => link::run(args),
+            Some(LinkAction::Check(args)) => measure::check(args),
+            Some(LinkAction::Floor(args)) => measure::floor(args),
+        },
+        LabCommand::Run(args) => run::file(args),
+        LabCommand::Tr3869(args) => run::named("tr3869", &args.how),
+        LabCommand::Quick(args) => run::named("quick", &args.how),
+        LabCommand::List(args) => run::list(args),
+        LabCommand::Local(command) => local::run(command),
     }
 }
 

@@ -12,7 +12,7 @@ use ropeway_smb_proto::wire::Text;
 use super::phrase;
 use super::user::file_of;
 use super::users::{Users, check_name};
-use crate::args::ServeLoginArgs;
+use crate::args::{KerberosUsers, ServeLoginArgs};
 use crate::failure::Failure;
 use crate::secrets::{VARIABLE, private};
 
@@ -55,7 +55,8 @@ impl Accounts {
         };
         let is_named = args.user.is_some() || args.password_file.is_some();
         let (mut new, mut is_variable) = (None, false);
-        let one = if is_named || (users.len() == 0 && !args.anonymous) {
+        let others = args.anonymous || args.kerberos_users == KerberosUsers::Any;
+        let one = if is_named || (users.len() == 0 && !others) {
             let name = args.user.as_deref().unwrap_or(DEFAULT_USER);
             check_name(name).map_err(|why| {
                 Failure::usage(format!("{name:?} cannot be a user: {why}")).hint("choose another name")

@@ -3,6 +3,7 @@
 //! ```text
 //! settings   flags → ServerOptions, limits of the system
 //! shares     [NAME=]DIR[:ro][:encrypt] → folders, kept open over reloads
+//! kerberos   a key from a keytab, and who may come with a ticket
 //! accounts ─ users (the file), phrase (a random one), user (serve user add|rm|list)
 //! audit      JSON Lines, by a thread of its own
 //! http ───── metrics
@@ -14,6 +15,7 @@ mod accounts;
 mod announce;
 mod audit;
 mod http;
+mod kerberos;
 mod metrics;
 mod phrase;
 mod settings;
@@ -55,6 +57,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<u8, Failure> {
     settings::check_shares(args, &wanted)?;
     let (accounts, told) = Accounts::load(&args.login)?;
     let mut options = settings::options(args, accounts.lookup())?;
+    options.config.mechanisms = kerberos::mechanisms(&args.login, accounts.lookup())?;
     let mut folders = Folders::new(settings::descriptors(options.connections_max));
     options.shares = folders.set(wanted)?;
     let name = options.name.clone();

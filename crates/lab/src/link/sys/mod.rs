@@ -9,7 +9,7 @@ use std::io;
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 pub(super) use tun::Tun;
-pub(crate) use wait::{Usage, wait_with_usage};
+pub(crate) use wait::wait_with_usage;
 
 /// Gives the calling thread a network namespace of its own.
 pub(super) fn new_network_namespace() -> io::Result<()> {

@@ -5,6 +5,7 @@ mod escapes;
 mod fallbacks;
 mod kept;
 mod limits;
+mod outside;
 mod resolve;
 
 use std::path::Path;

@@ -104,12 +104,16 @@ impl Watch {
     fn keep(&mut self, change: FileNotifyInformation, bytes_max: usize) {
         self.bytes += wire_len(&change);
         if self.overflown || self.bytes > bytes_max {
-            self.overflown = true;
-            self.changes = Vec::new();
-            self.bytes = 0;
+            self.overflow();
         } else {
             self.changes.push(change);
         }
+    }
+
+    fn overflow(&mut self) {
+        self.overflown = true;
+        self.changes = Vec::new();
+        self.bytes = 0;
     }
 }
 
@@ -183,6 +187,21 @@ impl Hub {
         }
     }
 
+    /// More happened in a share than is known: all who watch there have to look themselves.
+    pub fn changes_lost(&mut self, share_id: u32) {
+        let watches = self.watches.watches.iter();
+        let there = watches.filter(|(_, watch)| watch.place.0 == share_id);
+        let mut opens: Vec<_> = there.map(|(open, _)| *open).collect();
+        opens.sort_unstable();
+        for open in opens {
+            let Some(watch) = self.watches.watches.get_mut(&open) else {
+                continue;
+            };
+            watch.overflow();
+            self.answer_next(open);
+        }
+    }
+
     /// Tells all watchers of the folder the entries are in, and of those above.
     fn announce(&mut self, share_id: u32, entries: &[(Action, &Text)], filter: CompletionFilter) {
         let Some((_, path)) = entries.first() else {
@@ -231,6 +250,14 @@ impl Hub {
             };
             watch.keep(change, watch.bytes_max.min(cap));
         }
+        self.answer_next(open);
+    }
+
+    /// Answers the first who waits at an open with what there is.
+    fn answer_next(&mut self, open: OpenId) {
+        let Some(watch) = self.watches.watches.get_mut(&open) else {
+            return;
+        };
         let Some((waiter, output_max)) = watch.waiters.pop_front() else {
             return;
         };

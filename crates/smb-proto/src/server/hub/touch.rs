@@ -2,7 +2,7 @@
 
 use super::Hub;
 use super::caching::{H, NONE, R, W, valid};
-use super::ids::{FileKey, Holder, LeaseName, OpenId, WaiterId};
+use super::ids::{BaseKey, FileKey, Holder, LeaseName, OpenId, WaiterId};
 use super::wait::Wait;
 use crate::upcase::fold;
 use crate::wire::create_context::LeaseState;
@@ -138,6 +138,28 @@ impl Hub {
             }))
         });
         self.disappoint_readers(now_ms, spared, folder);
+    }
+
+    /// Somebody who opened nothing here changed a file, one of its streams, its names, or a folder's entries: a local
+    /// program. It is done already, so nobody waits, and nothing that was cached of it holds any more: all caching breaks,
+    /// as it would for a write by another client ([MS-FSA] 2.1.4.12).
+    pub fn changed_outside(&mut self, now_ms: u64, share_volume: u64, index: u64) {
+        let key = BaseKey {
+            volume: share_volume,
+            index,
+        };
+        let streams = self.tables.bases.get(&key).map_or(&[][..], |base| &base.streams);
+        let files: Vec<_> = streams
+            .iter()
+            .map(|stream| FileKey {
+                share_volume,
+                index,
+                stream: stream.name.clone(),
+            })
+            .collect();
+        for file in files {
+            self.disappoint_readers(now_ms, None, &file);
+        }
     }
 
     /// Takes `demanded` from all holders but the actor, and waits for their answers.

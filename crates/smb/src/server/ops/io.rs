@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use ropeway_smb_proto::compression::Algorithms;
 use ropeway_smb_proto::server::ReplyFrame;
 use ropeway_smb_proto::server::hub::Touch;
 use ropeway_smb_proto::wire::create::{AccessMask, CreateOptions};
 use ropeway_smb_proto::wire::flush::{FlushRequest, FlushResponse};
 use ropeway_smb_proto::wire::header::Header;
-use ropeway_smb_proto::wire::read::{READ_RESPONSE_FIXED_LEN, ReadRequest, ReadResponse};
+use ropeway_smb_proto::wire::read::{READ_RESPONSE_FIXED_LEN, ReadFlags, ReadRequest, ReadResponse};
 use ropeway_smb_proto::wire::write::{WriteFlags, WriteRequest, WriteResponse};
 use ropeway_smb_proto::wire::{NtStatus, SessionId};
 
@@ -19,7 +20,7 @@ use crate::server::shared::{Counters, Shared};
 use crate::server::{set_file, status};
 
 /// Writes from this size on go to the pool where the frame can go with them. Below, handing over costs more than it
-/// gains: a guess.
+/// gains: a guess. Where no device stands behind the file it gains nothing at all.
 const POOL_WRITE_MIN: usize = 128 << 10;
 
 /// The highest offset of a file ([MS-FSA] 2.1.5.2): lengths are signed.
@@ -65,6 +66,7 @@ pub(super) fn read(context: &mut Context<'_>) -> Outcome {
     }
     let header = context.protocol.reply(context.request, NtStatus::SUCCESS);
     let signer = context.request.signer;
+    let compression = compression(context, &request);
     if context.may_offload {
         let taken = fill(context.frame, &header, signer, &request, |buffer, offset| {
             open.node
@@ -73,6 +75,7 @@ pub(super) fn read(context: &mut Context<'_>) -> Outcome {
         });
         return match taken {
             Filled::Yes(count) => {
+                compress(context.frame, &open, compression, count);
                 was_read(context.shared, &open, &request, count);
                 Ok(Done::Replied)
             }
@@ -82,15 +85,35 @@ pub(super) fn read(context: &mut Context<'_>) -> Outcome {
                 Ok(Done::Job(
                     Some(header),
                     Box::new(move |mut frame, header, signer| {
-                        read_now(&shared, &open, &mut frame, &header, signer, &request);
+                        let count = read_now(&shared, &open, &mut frame, &header, signer, &request);
+                        compress(&mut frame, &open, compression, count);
                         frame
                     }),
                 ))
             }
         };
     }
-    read_now(context.shared, &open, context.frame, &header, signer, &request);
+    let count = read_now(context.shared, &open, context.frame, &header, signer, &request);
+    compress(context.frame, &open, compression, count);
     Ok(Done::Replied)
+}
+
+/// How the answer may be compressed: as agreed on, if the client asks for it ([MS-SMB2] 3.3.5.12).
+fn compression(context: &Context<'_>, request: &ReadRequest) -> Algorithms {
+    match context.protocol.negotiated() {
+        Some(both) if request.flags.contains(ReadFlags::REQUEST_COMPRESSED) => both.compression(),
+        _ => Algorithms::default(),
+    }
+}
+
+/// Has what was read compressed, if it is worth it.
+fn compress(frame: &mut ReplyFrame, open: &Open, compression: Algorithms, count: u64) {
+    if count > 0 && !compression.is_empty() {
+        // No more than a frame holds.
+        frame.compress_payload(count as usize, |data| {
+            open.state.gauge.is_worth(compression, data)
+        });
+    }
 }
 
 fn read_now(
@@ -100,16 +123,16 @@ fn read_now(
     header: &Header,
     signer: Option<SessionId>,
     request: &ReadRequest,
-) {
+) -> u64 {
     let filled = fill(frame, header, signer, request, |buffer, offset| {
         open.node
             .read_at(buffer, offset)
             .map(Some)
             .map_err(|error| status::of(&error))
     });
-    if let Filled::Yes(count) = filled {
-        was_read(shared, open, request, count);
-    }
+    let Filled::Yes(count) = filled else { return 0 };
+    was_read(shared, open, request, count);
+    count
 }
 
 /// Counts, and moves `CurrentByteOffset` on as Samba does; Windows leaves it where it is.
@@ -208,7 +231,7 @@ pub(super) fn write(context: &mut Context<'_>) -> Outcome {
     }
     let through = request.flags.contains(WriteFlags::WRITE_THROUGH)
         || open.options.contains(CreateOptions::WRITE_THROUGH);
-    if context.may_offload_write && length >= POOL_WRITE_MIN {
+    if context.may_offload_write && length >= POOL_WRITE_MIN && !open.node.in_memory() {
         let shared = Arc::clone(context.shared);
         return Ok(Done::Write(Box::new(
             move |message, mut frame, header, signer| {
@@ -257,7 +280,7 @@ pub(super) fn flush(context: &mut Context<'_>) -> Outcome {
     if !open.access.intersects(writable) {
         return Err(NtStatus::ACCESS_DENIED);
     }
-    if context.may_offload {
+    if context.may_offload && !open.node.in_memory() {
         let node = Arc::clone(&open.node);
         return Ok(Done::Job(
             None,

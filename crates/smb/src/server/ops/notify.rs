@@ -28,6 +28,13 @@ pub(super) fn watch(context: &mut Context<'_>) -> Outcome {
         return Err(NtStatus::ACCESS_DENIED);
     }
     let recursive = request.flags.contains(ChangeNotifyFlags::WATCH_TREE);
+    // Without it the client hears of what clients of this server do.
+    open.state.watching.get_or_init(|| {
+        open.node
+            .watch(recursive)
+            .inspect_err(|error| tracing::debug!(%error, "changes by local programs are not told"))
+            .ok()
+    });
     let outcome = context.shared.hub().watch(
         open.hub_id(),
         request.completion_filter,

@@ -210,3 +210,24 @@ fn watched_folders_move() {
     assert_eq!(world.events(), []);
     world.assert_empty();
 }
+
+/// More than is known happened in a share.
+#[test]
+fn lost_changes_are_told_to_all_who_watch_there() {
+    let mut world = world();
+    let [one, two, idle] = ["a", "a\\b", "c"].map(|path| world.folder(path));
+    let first = world.watch(one, true, 1000).unwrap_err();
+    let second = world.watch(two, false, 1000).unwrap_err();
+    let gone = world.watch(idle, false, 1000).unwrap_err();
+    world.hub.forget(gone);
+    world.hub.changes_lost(2);
+    assert_eq!(world.answers(), []);
+    world.hub.changes_lost(1);
+    let all = |waiter| (waiter, NtStatus::NOTIFY_ENUM_DIR, Vec::new());
+    assert_eq!(world.answers(), [all(first), all(second)]);
+    assert_eq!(
+        world.watch(idle, false, 1000),
+        Ok((NtStatus::NOTIFY_ENUM_DIR, Vec::new()))
+    );
+    world.watch(one, true, 1000).unwrap_err();
+}

@@ -198,3 +198,47 @@ fn cancelled_waits() {
     assert_eq!(world.woken(), []);
     world.assert_empty();
 }
+
+/// A local program has changed the file: nothing that was cached of it holds, its streams' included.
+#[test]
+fn changes_by_local_programs_take_all_caching() {
+    let mut world = world();
+    let batch = world.oplocked(Batch);
+    let held = world.open(&batch).open;
+    let stream = OpenRequest {
+        file: stream(1, "S"),
+        ..world.leased(5, RWH)
+    };
+    world.open(&stream);
+    let other = OpenRequest {
+        file: file(2),
+        ..world.leased(6, RWH)
+    };
+    world.open(&other);
+    world.hub.changed_outside(world.now_ms, 1, 3);
+    assert_eq!(world.events(), []);
+    world.hub.changed_outside(world.now_ms, 1, 1);
+    let events = world.events();
+    assert_eq!(events.len(), 2, "{events:?}");
+    let acknowledged = world.hub.oplock_break_ack(0, held, OplockLevel::None).unwrap();
+    assert_eq!(acknowledged.oplock_level, OplockLevel::None);
+    assert_eq!(world.ack(5, NONE), Ok(NONE));
+    // Nothing is left to take.
+    world.hub.changed_outside(world.now_ms, 1, 1);
+    assert_eq!(world.events(), []);
+}
+
+/// Whoever has no client could not give up its oplock: it is closed, as for any other writer.
+#[test]
+fn changes_by_local_programs_end_durable_opens_without_a_client() {
+    let mut world = world();
+    let request = OpenRequest {
+        durable: Some(DurableWish::V1),
+        ..world.oplocked(Batch)
+    };
+    let open = world.open(&request).open;
+    assert_eq!(world.hub.disconnect(0, ConnectionId(1), &[]), []);
+    world.hub.changed_outside(world.now_ms, 1, 1);
+    assert!(matches!(&world.events()[..], [Event::Expired(closed)] if closed.open == open));
+    assert_eq!(world.hub.open_count(), 0);
+}

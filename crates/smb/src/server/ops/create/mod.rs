@@ -18,9 +18,9 @@ use std::sync::{Arc, Mutex};
 use ropeway_smb_proto::server::hub::{FileKey, Granted, OpenOutcome, OpenRequest};
 use ropeway_smb_proto::wire::create::{
     AccessMask, CreateAction, CreateDisposition, CreateOptions, CreateRequest, CreateResponse,
-    CreateResponseFlags,
+    CreateResponseFlags, OplockLevel,
 };
-use ropeway_smb_proto::wire::create_context::RequestContext;
+use ropeway_smb_proto::wire::create_context::{LeaseState, RequestContext};
 use ropeway_smb_proto::wire::header::HEADER_LEN;
 use ropeway_smb_proto::wire::{FileAttributes, change_notify::Action};
 use ropeway_smb_proto::wire::{NtStatus, Reader};
@@ -34,6 +34,7 @@ use super::context::{Context, Outcome};
 use super::name::{self, Target};
 use super::{close, notify, tree};
 use crate::server::open::{Handle, Open};
+use crate::server::outside::CacheGuard;
 use crate::server::share::Share;
 use crate::server::shared::Shared;
 use crate::server::{attributes, eas, status};
@@ -96,7 +97,7 @@ fn open(
     if asked.clashes(context, &file) {
         return Err(NtStatus::INVALID_PARAMETER);
     }
-    let hub_request = OpenRequest {
+    let mut hub_request = OpenRequest {
         file: file.clone(),
         path,
         share_id,
@@ -124,6 +125,7 @@ fn open(
         user: Arc::from(token.name.as_str()),
         waiter: context.waiter,
     };
+    let guard = cacheable(context, &mut hub_request, &found);
     let outcome = context.shared.hub().open(context.shared.now_ms(), &hub_request);
     let granted = match outcome {
         OpenOutcome::Granted(granted) => granted,
@@ -135,9 +137,27 @@ fn open(
     {
         return reply(context, &open, &granted, asked, open.action, None);
     }
+    // What a lease does not allow now it may allow later.
+    let guard = guard.filter(|_| granted.lease.is_some() || granted.oplock != OplockLevel::None);
     finish(
-        context, request, asked, wish, found, file, share, granted, overwrites,
+        context, request, asked, wish, found, file, share, granted, overwrites, guard,
     )
+}
+
+/// Watches what the client wants to cache: what others do to it is to be heard of before anything of it is cached. Where
+/// that cannot be, nothing is granted.
+fn cacheable(context: &Context<'_>, request: &mut OpenRequest, found: &Found) -> Option<CacheGuard> {
+    if request.lease.is_none() && matches!(request.oplock, OplockLevel::None | OplockLevel::Lease) {
+        return None;
+    }
+    let guard = context.shared.caches.watch(&request.file, &*found.node);
+    if guard.is_none() {
+        request.oplock = OplockLevel::None;
+        if let Some(lease) = &mut request.lease {
+            lease.state = LeaseState::default();
+        }
+    }
+    guard
 }
 
 /// The file is ours to open: does what the request wants with it, and answers.
@@ -152,6 +172,7 @@ fn finish(
     share: &Arc<Share>,
     granted: Granted,
     overwrites: bool,
+    guard: Option<CacheGuard>,
 ) -> Outcome {
     let prepared = prepare(request, asked, &found, overwrites);
     if let Err(status) = prepared {
@@ -185,6 +206,12 @@ fn finish(
         scan: Mutex::new(None),
         state: Default::default(),
     });
+    // What was seen of the file before it was watched may have changed since.
+    let seen_before = guard.is_some();
+    if let Some(guard) = guard {
+        // It is new, so it has none.
+        _ = open.state.caching.set(guard);
+    }
     context
         .shared
         .add_handle(open.id, Handle::File(Arc::clone(&open)));
@@ -200,7 +227,8 @@ fn finish(
         None,
         NtStatus::SUCCESS,
     );
-    let stat = (!found.created && !overwrites && asked.allocation.is_none()).then_some(found.stat);
+    let unchanged = !found.created && !overwrites && asked.allocation.is_none() && !seen_before;
+    let stat = unchanged.then_some(found.stat);
     reply(context, &open, &granted, asked, action, stat)
 }
 

@@ -1,0 +1,307 @@
+//! `ropeway lab run`, the named labs and `ropeway lab list`.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use ropeway_lab::report::{CellKey, Document, FileError, Outcome, Run};
+use ropeway_lab::run::{Event, LabError, Options, Watch, run as run_lab};
+use ropeway_lab::scenario::{Changes, SHIPPED, Scenario, ScenarioError};
+use serde_json::json;
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::args::{LabFileArgs, LabListArgs, LabRunArgs};
+use crate::failure::{Failure, code};
+use crate::ui::format;
+use crate::ui::messages::{complain, print_line};
+
+/// Bytes of a scenario's file that are read at most; the parser refuses fewer.
+const FILE_MAX: u64 = 1 << 20;
+
+/// `lab run FILE|NAME`.
+///
+/// # Errors
+/// There is no such scenario, it is wrong, or the lab cannot go on.
+pub(super) fn file(args: &LabFileArgs) -> Result<u8, Failure> {
+    let shown = args.scenario.display().to_string();
+    if let Some(shipped) = Scenario::shipped(&shown) {
+        return start(shipped.map_err(refused)?, &args.how);
+    }
+    let names: Vec<&str> = SHIPPED.iter().map(|(name, _)| *name).collect();
+    let unreadable = |error: std::io::Error| {
+        Failure::of_end(
+            format!("cannot read the scenario {shown}: {error}"),
+            &error,
+            code::USAGE,
+        )
+        .hint(format!("give a TOML file, or one of {}", names.join(", ")))
+    };
+    let size = std::fs::metadata(&args.scenario).map_err(unreadable)?.len();
+    if size > FILE_MAX {
+        return Err(Failure::usage(format!("{shown}: too big for a scenario"))
+            .hint("docs/lab.md explains the format"));
+    }
+    let bytes = std::fs::read(&args.scenario).map_err(unreadable)?;
+    let text = String::from_utf8(bytes)
+        .map_err(|_| Failure::usage(format!("{shown}: not UTF-8")).hint("docs/lab.md explains the format"))?;
+    start(Scenario::parse(&shown, &text).map_err(refused)?, &args.how)
+}
+
+/// A lab that ships.
+///
+/// # Errors
+/// As [`file`].
+pub(super) fn named(name: &str, args: &LabRunArgs) -> Result<u8, Failure> {
+    let Some(scenario) = Scenario::shipped(name) else {
+        return Err(Failure::usage(format!("there is no lab {name}")).hint("`ropeway lab list` shows them"));
+    };
+    start(scenario.map_err(refused)?, args)
+}
+
+/// `lab list`.
+///
+/// # Errors
+/// A scenario that ships is wrong.
+pub(super) fn list(args: &LabListArgs) -> Result<u8, Failure> {
+    for (name, _) in SHIPPED {
+        let Some(scenario) = Scenario::shipped(name) else {
+            continue;
+        };
+        let scenario = scenario.map_err(refused)?;
+        let links: Vec<&str> = scenario.links.iter().map(|link| link.name.as_str()).collect();
+        let pairs: Vec<String> = scenario.pairs.iter().map(ToString::to_string).collect();
+        let works: Vec<&str> = scenario.works.iter().map(|work| work.name()).collect();
+        if args.json {
+            let line = json!({
+                "type": "scenario",
+                "name": scenario.name,
+                "title": scenario.title,
+                "cells": scenario.cells(),
+                "runs": scenario.runs,
+                "budget_seconds": scenario.budget.as_secs_f64(),
+                "links": links,
+                "works": works,
+                "pairs": pairs,
+            });
+            print_line(&line.to_string());
+            continue;
+        }
+        print_line(&format!("{name}: {}", scenario.title));
+        print_line(&format!(
+            "  {}, {} each, at most {}",
+            format::counted(scenario.cells() as u64, "cell", "cells"),
+            format::counted(scenario.runs.into(), "run", "runs"),
+            format::duration(scenario.budget),
+        ));
+        print_line(&format!("  links    {}", links.join(", ")));
+        print_line(&format!("  works    {}", works.join(", ")));
+        print_line(&format!("  pairs    {}", pairs.join(", ")));
+    }
+    Ok(code::DONE)
+}
+
+fn start(scenario: Scenario, args: &LabRunArgs) -> Result<u8, Failure> {
+    let changes = Changes {
+        scale: args.scale,
+        runs: args.runs,
+        budget: args.budget,
+        side_by_side: args.side_by_side.map(|choice| choice.0),
+        clients: args.clients.clone(),
+        servers: args.servers.clone(),
+        links: args.links.clone(),
+        works: args.works.clone(),
+        directions: args.directions.clone(),
+    };
+    let scenario = scenario.with(&changes).map_err(refused)?;
+    let program = std::env::current_exe().map_err(|error| {
+        Failure::usage(format!("cannot find this program: {error}")).hint("run it by its path")
+    })?;
+    let out = args
+        .out
+        .clone()
+        .unwrap_or_else(|| PathBuf::from(format!("lab-{}", scenario.name)));
+    let options = Options {
+        program,
+        relay: args.relay || falls_back(args.json),
+        // The lab's processes run elsewhere.
+        out: std::path::absolute(&out)
+            .map_err(|error| Failure::new(code::TARGET, format!("cannot use {}: {error}", out.display())))?,
+    };
+    let stop = Arc::new(AtomicBool::new(false));
+    let runtime = catch_signals(&stop)?;
+    let voice = Voice { json: args.json };
+    let result = run_lab(&scenario, &options, &stop, &voice);
+    runtime.shutdown_background();
+    let document = result.map_err(|error| failed(&error))?;
+    Ok(conclude(&document, &options, args.json))
+}
+
+/// Whether namespaces are forbidden, so that only relays are left.
+fn falls_back(json: bool) -> bool {
+    let Err(failure) = super::get_permission() else {
+        return false;
+    };
+    if !json {
+        complain(&format!("{}: going on with relays, not packets", failure.message));
+    }
+    true
+}
+
+/// SIGINT, SIGTERM and SIGHUP end the lab in order; a second one ends the program.
+fn catch_signals(stop: &Arc<AtomicBool>) -> Result<Runtime, Failure> {
+    let runtime = crate::job::runtime()?;
+    let entered = runtime.enter();
+    for kind in [
+        SignalKind::interrupt(),
+        SignalKind::terminate(),
+        SignalKind::hangup(),
+    ] {
+        let mut caught = signal(kind).map_err(|error| {
+            Failure::usage(format!("cannot catch signals: {error}")).hint("`ulimit -a` may tell")
+        })?;
+        let stop = Arc::clone(stop);
+        runtime.spawn(async move {
+            while caught.recv().await.is_some() {
+                if stop.swap(true, Ordering::AcqRel) {
+                    std::process::exit(code::INTERRUPTED.into());
+                }
+                complain("stopping: what runs is ended, and everything is cleaned up");
+            }
+        });
+    }
+    drop(entered);
+    Ok(runtime)
+}
+
+fn conclude(document: &Document, options: &Options, json: bool) -> u8 {
+    let failed = |run: &Run| !matches!(run.outcome, Outcome::Done);
+    let own = document.cells.iter().filter(|cell| cell.key.client == "ropeway");
+    let own_failed = own.flat_map(|cell| &cell.runs).any(failed);
+    let report = options.out.join(ropeway_lab::report::FILE);
+    if json {
+        let line = json!({
+            "type": "lab",
+            "version": document.version,
+            "lab": document.lab,
+            "complete": document.complete,
+            "cells": document.cells.len(),
+            "report": report.display().to_string(),
+        });
+        print_line(&line.to_string());
+    } else {
+        let how = if document.complete {
+            "complete"
+        } else {
+            "not complete; the same command goes on"
+        };
+        print_line(&format!("{}: {how}; report: {}", document.lab, report.display()));
+    }
+    if own_failed || !document.complete {
+        code::SOME_FAILED
+    } else {
+        code::DONE
+    }
+}
+
+/// Tells what happens, for people or programs.
+struct Voice {
+    json: bool,
+}
+
+impl Watch for Voice {
+    fn told(&self, event: &Event<'_>) {
+        if self.json {
+            if let Ok(line) = serde_json::to_string(event) {
+                print_line(&line);
+            }
+            return;
+        }
+        match event {
+            Event::Planned {
+                cells,
+                runs_there,
+                seconds,
+                budget_seconds,
+            } => {
+                let there = match runs_there {
+                    0 => String::new(),
+                    runs => format!(", {} there already", format::counted(*runs as u64, "run", "runs")),
+                };
+                print_line(&format!(
+                    "{}{there}; about {}, at most {}",
+                    format::counted(*cells as u64, "cell", "cells"),
+                    format::duration(Duration::from_secs_f64(seconds.max(0.0))),
+                    format::duration(Duration::from_secs_f64(budget_seconds.max(0.0))),
+                ));
+            }
+            Event::Skipped { what, why } => print_line(&format!("left out: {what}: {why}")),
+            Event::Phase { phase } => print_line(&format!("{phase} …")),
+            Event::Proved { link, holds } => {
+                print_line(&format!(
+                    "  {link}: {}",
+                    if *holds {
+                        "as it should be"
+                    } else {
+                        "OUT OF BOUNDS"
+                    }
+                ));
+            }
+            Event::Floor {
+                link,
+                work,
+                direction,
+                connections,
+                seconds,
+            } => print_line(&format!(
+                "  {link} {work} {direction}: {seconds:.2} s, {}",
+                format::counted(*connections as u64, "connection", "connections")
+            )),
+            Event::Run { cell, number, run } => print_line(&told(cell, *number, run)),
+            Event::Warning { cell, text } => {
+                let cell = cell.map_or(String::new(), |cell| format!("{}: ", shown(cell)));
+                complain(&format!("! {cell}{text}"));
+            }
+        }
+    }
+}
+
+fn shown(cell: &CellKey) -> String {
+    format!(
+        "{} {} {} {} → {}",
+        cell.link, cell.work, cell.direction, cell.client, cell.server
+    )
+}
+
+fn told(cell: &CellKey, number: usize, run: &Run) -> String {
+    let how = match &run.outcome {
+        Outcome::Done => {
+            let transfer = run
+                .transfer_seconds
+                .map_or(String::new(), |seconds| format!(", transfer {seconds:.2} s"));
+            format!("{:8.2} s{transfer}", run.whole_seconds)
+        }
+        Outcome::Failed(why) => format!("failed: {why}"),
+        Outcome::TimedOut(why) => why.clone(),
+    };
+    format!("  {:60} run {number}  {how}", shown(cell))
+}
+
+fn refused(error: ScenarioError) -> Failure {
+    Failure::usage(error.to_string()).hint(error.hint)
+}
+
+fn failed(error: &LabError) -> Failure {
+    let code = match error {
+        LabError::Link(error) => return super::failure(error),
+        LabError::File(FileError::Io { source, .. }) | LabError::Io { source, .. } => {
+            return Failure::of_end(error.to_string(), source, code::TARGET).hint(error.hint());
+        }
+        LabError::File(FileError::Strange { .. }) | LabError::Nobody(_) => code::USAGE,
+        LabError::Differs { .. } => code::REFUSED,
+        LabError::NoRoom { .. } => code::TARGET,
+        LabError::Interrupted => code::INTERRUPTED,
+    };
+    Failure::new(code, error.to_string()).hint(error.hint())
+}

@@ -1,0 +1,99 @@
+//! A link in one line for people.
+
+use super::spec::{LinkSpec, Rate};
+
+/// Everything that is set, one line.
+pub fn describe(spec: &LinkSpec, congestion: &str) -> String {
+    let (up, down) = (spec.queue_bytes(spec.up), spec.queue_bytes(spec.down));
+    let queue = if up == down {
+        bytes(up)
+    } else {
+        format!("{} up, {} down", bytes(up), bytes(down))
+    };
+    let mut text = format!(
+        "{}, round trip {:?}, queue {queue}, MTU {}",
+        rates(spec),
+        spec.rtt,
+        spec.mtu
+    );
+    if !spec.jitter.is_zero() {
+        text.push_str(&format!(", jitter {:?}", spec.jitter));
+    }
+    if spec.loss > 0.0 {
+        text.push_str(&format!(", loss {} %, seed {}", spec.loss * 100.0, spec.seed));
+    }
+    text.push_str(&format!(", {congestion}"));
+    if let Some(most) = spec.tcp.buffer_max_bytes {
+        text.push_str(&format!(", TCP buffers {}", bytes(most)));
+    }
+    if let Some(most) = spec.tcp.window_max_bytes {
+        text.push_str(&format!(", window {}", grouped(most)));
+    }
+    if let Some(segments) = spec.tcp.initial_window {
+        text.push_str(&format!(", initcwnd {segments}"));
+    }
+    if spec.tcp.ecn {
+        text.push_str(", ECN");
+    }
+    text
+}
+
+/// The rates of both ways.
+pub fn rates(spec: &LinkSpec) -> String {
+    let rate = |rate: Option<Rate>| rate.map_or("no rate".to_owned(), |rate| rate.to_string());
+    if spec.up == spec.down {
+        rate(spec.up)
+    } else {
+        format!("{} up, {} down", rate(spec.up), rate(spec.down))
+    }
+}
+
+/// Powers of 1024, one decimal.
+fn bytes(count: u64) -> String {
+    const UNITS: [&str; 3] = ["KiB", "MiB", "GiB"];
+    if count < 1024 {
+        return format!("{count} B");
+    }
+    let mut value = count as f64 / 1024.0;
+    let mut unit = 0;
+    // 1023.95 would be shown as 1024.0.
+    while value >= 1023.95 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    format!("{value:.1} {}", UNITS[unit])
+}
+
+/// `17,520`.
+fn grouped(number: u32) -> String {
+    match (number / 1_000_000, number / 1000 % 1000, number % 1000) {
+        (0, 0, ones) => ones.to_string(),
+        (0, thousands, ones) => format!("{thousands},{ones:03}"),
+        (millions, thousands, ones) => format!("{millions},{thousands:03},{ones:03}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn everything_that_is_set_is_said() {
+        let mut spec = LinkSpec::new(Duration::from_millis(75), Some(Rate(622_000_000)));
+        assert_eq!(
+            describe(&spec, "bbr"),
+            "622 Mbit/s, round trip 75ms, queue 5.6 MiB, MTU 1500, bbr"
+        );
+        spec.down = None;
+        spec.loss = 0.01;
+        spec.tcp.window_max_bytes = Some(17_520);
+        spec.tcp.initial_window = Some(4);
+        spec.tcp.ecn = true;
+        let text = describe(&spec, "reno");
+        for part in ["no rate down", "loss 1 %", "window 17,520", "initcwnd 4", "ECN"] {
+            assert!(text.contains(part), "{text}");
+        }
+    }
+}

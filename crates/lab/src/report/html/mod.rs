@@ -1,0 +1,213 @@
+//! A document as one page: style, script and plots are within, nothing is fetched.
+//!
+//! Foreign text reaches the page only through [`numbers::escape`], in elements and in quoted attributes, never in the
+//! script or the style; and the page's policy runs no script but ours, known by its hash.
+
+mod parts;
+
+use std::fmt::Write;
+
+use super::model::Document;
+use super::numbers::{self, escape};
+use super::plot::{self, Look, Plot, WIDE_PX};
+use super::view::View;
+use super::words;
+
+const CSS: &str = include_str!("page.css");
+const SCRIPT: &str = include_str!("page.js");
+/// SHA-256 of [`SCRIPT`]: `openssl dgst -sha256 -binary page.js | base64`. A test opens the page in a browser, which
+/// would refuse the script and say so if it were another.
+const SCRIPT_HASH: &str = "NNEz2j87YoU1Ij1nxLwB0Rfi+6c/8Yeq2IjHIeO13lg=";
+/// Widths of curves on a wide page, and of all plots on a narrow one.
+const HALF_PX: f64 = 530.0;
+const NARROW_PX: f64 = 356.0;
+/// Bytes of the raw document that a page carries; browsers refuse longer links.
+const RAW_MAX: usize = 16 << 20;
+
+/// A document as a page of HTML.
+pub fn html(document: &Document) -> String {
+    let view = View::of(document);
+    let plots = plot::plots(&view);
+    let title = escape(&numbers::name(&document.title));
+    let mut page = format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; \
+         script-src 'sha256-{SCRIPT_HASH}'; img-src data:; base-uri 'none'; form-action 'none'\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n<title>{title}</title>\n<link rel=\"icon\" href=\"data:,\">\n\
+         <style>\n{CSS}{}@media (prefers-color-scheme:dark){{{}}}\n</style>\n</head>\n<body>\n",
+        plot::css(false),
+        plot::css(true)
+    );
+    header(&mut page, &view);
+    page.push_str("<main>\n");
+    findings(&mut page, &view);
+    sections(&mut page, &view, &plots);
+    curves(&mut page, &plots);
+    parts::score(&mut page, document);
+    parts::conditions(&mut page, &view);
+    page.push_str("</main>\n");
+    footer(&mut page, document);
+    _ = write!(page, "<script>{SCRIPT}</script>\n</body>\n</html>\n");
+    page
+}
+
+fn header(page: &mut String, view: &View<'_>) {
+    let doc = view.doc;
+    let text = |text: &str| escape(&numbers::name(text));
+    let chip = if doc.complete {
+        "<span class=\"chip\">complete</span>"
+    } else {
+        "<span class=\"chip part\">not complete</span>"
+    };
+    _ = write!(
+        page,
+        "<header>\n<p class=\"over\"><b>ropeway lab</b> {} {chip}</p>\n<h1>{}</h1>\n<p class=\"when\">{}</p>\n",
+        text(&doc.lab),
+        text(&doc.title),
+        parts::when(doc)
+    );
+    _ = writeln!(
+        page,
+        "<p class=\"lead\">{}</p>",
+        escape(&words::summary(view).join(" "))
+    );
+    parts::tiles(page, view);
+    let places = [
+        (!view.missed().is_empty(), "missed", "Missed targets"),
+        (!doc.warnings.is_empty(), "warnings", "Warnings"),
+        (!view.sections.is_empty(), "seconds", "Seconds"),
+        (!doc.curves.is_empty(), "curves", "Curves"),
+        (doc.score.is_some(), "score", "Score"),
+        (!doc.links.is_empty(), "links", "Links and their proofs"),
+        (true, "machine", "Machine and settings"),
+        (true, "raw", "Raw data"),
+    ];
+    page.push_str("<nav aria-label=\"On this page\"><ul>\n");
+    for (_, id, words) in places.iter().filter(|place| place.0) {
+        _ = writeln!(page, "<li><a href=\"#{id}\">{words}</a></li>");
+    }
+    page.push_str("</ul></nav>\n</header>\n");
+}
+
+/// What was missed, what may be wrong and what was left out.
+fn findings(page: &mut String, view: &View<'_>) {
+    list(page, "missed", "Missed targets", "miss", &words::missed(view));
+    list(page, "warnings", "Warnings", "warn", &words::warnings(view.doc));
+    list(page, "skipped", "Left out", "skip", &words::skipped(view.doc));
+}
+
+fn list(page: &mut String, id: &str, head: &str, class: &str, lines: &[String]) {
+    if lines.is_empty() {
+        return;
+    }
+    _ = write!(page, "<h2 id=\"{id}\">{head}</h2>\n<ul class=\"list {class}\">\n");
+    for line in lines {
+        _ = writeln!(page, "<li>{}</li>", escape(line));
+    }
+    page.push_str("</ul>\n");
+}
+
+fn sections(page: &mut String, view: &View<'_>, plots: &[Plot<'_, '_>]) {
+    if view.sections.is_empty() {
+        return;
+    }
+    page.push_str(
+        "<h2 id=\"seconds\">Seconds</h2>\n<p class=\"note\">Medians; the fastest client of a row is bold. Line time is what the \
+         bytes alone take at the set rate, the floor what bare TCP takes over this link; × is beside the floor. \
+         <span class=\"good\">✓</span> target reached, <span class=\"bad\">✗</span> missed. ± is half of the way from the \
+         shortest run to the longest, beside the median.</p>\n",
+    );
+    for section in &view.sections {
+        _ = writeln!(page, "<h3>{}</h3>", escape(&view.section_title(section)));
+        parts::section(page, view, section);
+        for plot in plots.iter().filter(|plot| plot.shows(section)) {
+            figure(page, plot, WIDE_PX, false);
+        }
+    }
+    if view.omitted > 0 {
+        let omitted = numbers::counted(view.omitted, "cell is", "cells are");
+        _ = writeln!(page, "<p class=\"note\">{omitted} not shown.</p>");
+    }
+}
+
+fn curves(page: &mut String, plots: &[Plot<'_, '_>]) {
+    let mut curves = plots.iter().filter(|plot| plot.is_curve()).peekable();
+    if curves.peek().is_none() {
+        return;
+    }
+    page.push_str("<h2 id=\"curves\">Curves</h2>\n<div class=\"curves\">\n");
+    for plot in curves {
+        figure(page, plot, HALF_PX, true);
+    }
+    page.push_str("</div>\n");
+}
+
+/// A plot twice: each is shown where there is room for it.
+fn figure(page: &mut String, plot: &Plot<'_, '_>, wide_px: f64, captioned: bool) {
+    let caption = if captioned {
+        format!("<figcaption>{}</figcaption>\n", escape(&plot.title))
+    } else {
+        String::new()
+    };
+    let wide = plot.svg(Look::Page, wide_px, &format!("{}-w", plot.name));
+    let narrow = plot.svg(Look::Page, NARROW_PX, &format!("{}-n", plot.name));
+    _ = write!(
+        page,
+        "<figure>\n{caption}<div class=\"wide\">{wide}</div><div class=\"narrow\">{narrow}</div></figure>\n"
+    );
+}
+
+fn footer(page: &mut String, doc: &Document) {
+    page.push_str("<footer id=\"raw\"><p>");
+    let raw = serde_json::to_vec(doc).unwrap_or_default();
+    if raw.is_empty() || raw.len() > RAW_MAX {
+        page.push_str("The raw document is too large for this page: it is report.json beside it.");
+    } else {
+        _ = write!(
+            page,
+            "<a download=\"report.json\" href=\"data:application/json;base64,{}\">Download report.json</a> ({}): all that \
+             this page shows, and each run.",
+            base64(&raw),
+            numbers::bytes(raw.len() as u64)
+        );
+    }
+    page.push_str("</p></footer>\n");
+}
+
+/// RFC 4648, 4.
+fn base64(bytes: &[u8]) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for group in bytes.chunks(3) {
+        let byte = |at: usize| u32::from(group.get(at).copied().unwrap_or(0));
+        let bits = (byte(0) << 16) | (byte(1) << 8) | byte(2);
+        for at in 0..4 {
+            if at <= group.len() {
+                let letter = LETTERS[((bits >> (18 - 6 * at)) & 63) as usize];
+                text.push(char::from(letter));
+            } else {
+                text.push('=');
+            }
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64_is_that_of_the_rfc() {
+        for (plain, coded) in [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foobar", "Zm9vYmFy"),
+        ] {
+            assert_eq!(base64(plain.as_bytes()), coded);
+        }
+    }
+}

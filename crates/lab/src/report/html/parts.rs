@@ -1,0 +1,349 @@
+//! Tables and lists of the page.
+
+use std::fmt::Write;
+
+use super::super::markdown::{WORK_HEADS, work};
+use super::super::model::{Cell, Document};
+use super::super::numbers::{self, escape};
+use super::super::view::{Row, Section, Verdict, View, failure, floor_factor, verdict};
+use super::super::words;
+
+/// Cells whose CPU and memory are shown.
+const COSTS_MAX: usize = 1_000;
+/// Published figures that are listed.
+const PUBLISHED_MAX: usize = 1_000;
+
+fn text(text: &str) -> String {
+    escape(&numbers::name(text))
+}
+
+/// When it was measured, on what.
+pub(super) fn when(doc: &Document) -> String {
+    let machine = &doc.machine;
+    let mut said = vec![
+        format!("Begun {}", text(&doc.started)),
+        format!("last written {}", text(&doc.updated)),
+    ];
+    if !machine.kernel.is_empty() {
+        said.push(format!("kernel {}", text(&machine.kernel)));
+    }
+    if machine.processors > 0 {
+        said.push(format!("{} × {}", machine.processors, text(&machine.processor)));
+    }
+    said.join(" · ")
+}
+
+/// The figures that count most, large.
+pub(super) fn tiles(page: &mut String, view: &View<'_>) {
+    let mut tiles: Vec<(String, &str)> = Vec::new();
+    let of = |some: usize, all: usize| format!("{some}<small> of {all}</small>");
+    let (reached, targets) = view.reached();
+    if targets > 0 {
+        tiles.push((of(reached, targets), "targets reached"));
+    }
+    if let Some(factor) = view.our_factor() {
+        tiles.push((numbers::factor(factor.value), "ropeway beside the floor, median"));
+    }
+    let (better, both) = view.beside_published();
+    if both > 0 {
+        tiles.push((of(better, both), "at least as fast as the best published"));
+    }
+    if let Some(score) = &view.doc.score {
+        tiles.push((escape(&numbers::number(score.value)), "score"));
+    }
+    let cells = view.doc.cells.len();
+    if cells > 0 {
+        let measured = view
+            .doc
+            .cells
+            .iter()
+            .filter(|cell| cell.seconds().is_some())
+            .count();
+        tiles.push((of(measured, cells), "cells with a run that counts"));
+    }
+    if tiles.is_empty() {
+        return;
+    }
+    page.push_str("<dl class=\"tiles\">\n");
+    for (figure, label) in tiles {
+        _ = writeln!(page, "<div><dt>{label}</dt><dd>{figure}</dd></div>");
+    }
+    page.push_str("</dl>\n");
+}
+
+/// The table of one work in one direction.
+pub(super) fn section(page: &mut String, view: &View<'_>, section: &Section<'_>) {
+    open(page, &view.section_title(section));
+    let published = section.rows.iter().any(|row| !row.published.is_empty());
+    section_heads(page, view, section, published);
+    for row in &section.rows {
+        _ = write!(
+            page,
+            "<tr><th scope=\"row\">{}<small>{}</small></th>",
+            text(row.link),
+            escape(&view.link_figures(row.link))
+        );
+        let limits = [
+            row.first(|cell| cell.line_seconds),
+            row.first(|cell| cell.floor_seconds),
+            row.first(|cell| cell.target_seconds),
+        ];
+        for figure in limits {
+            _ = write!(page, "<td>{}</td>", words::known(figure));
+        }
+        let medians = row
+            .cells
+            .iter()
+            .filter_map(|cell| Some((*cell)?.seconds()?.value));
+        let best = medians.fold(f64::INFINITY, f64::min);
+        for cell in &row.cells {
+            figure(page, *cell, best);
+        }
+        if published {
+            published_cell(page, row);
+        }
+        page.push_str("</tr>\n");
+    }
+    close(page);
+}
+
+fn section_heads(page: &mut String, view: &View<'_>, section: &Section<'_>, published: bool) {
+    page.push_str("<thead><tr><th scope=\"col\">Link</th>");
+    for head in ["Line", "Floor", "Target"] {
+        _ = write!(page, "<th scope=\"col\">{head}<small>s</small></th>");
+    }
+    for column in &section.columns {
+        let column = &view.columns[*column];
+        let variant = if column.variant.is_empty() {
+            String::new()
+        } else {
+            format!("<small>{}</small>", text(column.variant))
+        };
+        _ = write!(
+            page,
+            "<th scope=\"col\"><b>{}</b><small>→ {}</small>{variant}</th>",
+            text(column.client),
+            text(column.server)
+        );
+    }
+    if published {
+        page.push_str("<th scope=\"col\">Published<small>best – worst</small></th>");
+    }
+    page.push_str("</tr></thead>\n<tbody>\n");
+}
+
+fn figure(page: &mut String, cell: Option<&Cell>, best: f64) {
+    let Some(cell) = cell else {
+        page.push_str("<td class=\"pub\">–</td>");
+        return;
+    };
+    let mark = match verdict(cell) {
+        Verdict::Reached => "<span class=\"mark good\" role=\"img\" aria-label=\"target reached\">✓</span>",
+        Verdict::Missed => "<span class=\"mark bad\" role=\"img\" aria-label=\"target missed\">✗</span>",
+        Verdict::NoTarget => "",
+    };
+    let Some(median) = cell.seconds() else {
+        let (word, reason) = failure(cell);
+        let class = if word == "–" { "pub" } else { "bad" };
+        _ = write!(
+            page,
+            "<td class=\"{class}\" title=\"{}\">{word}{mark}</td>",
+            escape(reason)
+        );
+        return;
+    };
+    let class = if median.value <= best {
+        " class=\"best\""
+    } else {
+        ""
+    };
+    let mut small = floor_factor(cell).map_or_else(String::new, numbers::factor);
+    let mut tip = numbers::seconds(median.value);
+    if median.number > 1 {
+        let (least, most) = (numbers::number(median.least), numbers::seconds(median.most));
+        tip.push_str(&format!("\n{} runs from {least} to {most}", median.number));
+        small.push_str(&format!(" ±{}", numbers::percent(median.spread() / 2.0)));
+    } else {
+        tip.push_str("\none run");
+        small.push_str(" 1 run");
+    }
+    if let Some(factor) = floor_factor(cell) {
+        tip.push_str(&format!("\n{} the floor", numbers::factor(factor)));
+    }
+    if let Some(target) = cell.target_seconds {
+        let beside = numbers::change(median.value / target - 1.0);
+        tip.push_str(&format!("\ntarget {}, {beside}", numbers::seconds(target)));
+    }
+    // Line ends in a tip are kept: it is ours, and no foreign text is in it.
+    _ = write!(
+        page,
+        "<td{class} title=\"{tip}\">{}{mark}<small>{}</small></td>",
+        numbers::number(median.value),
+        small.trim_start()
+    );
+}
+
+fn published_cell(page: &mut String, row: &Row<'_>) {
+    let figures = row.published.iter().take(12).map(|figure| {
+        let seconds = words::exact(figure.seconds);
+        format!("{seconds} s  {} → {}", text(&figure.client), text(&figure.server))
+    });
+    let tip: Vec<String> = figures.collect();
+    let small = row
+        .published
+        .first()
+        .map_or(String::new(), |best| text(&best.client));
+    _ = write!(
+        page,
+        "<td class=\"pub\" title=\"{}\">{}<small>{small}</small></td>",
+        tip.join("\n"),
+        words::published(row)
+    );
+}
+
+fn open(page: &mut String, label: &str) {
+    let label = escape(label);
+    _ = writeln!(
+        page,
+        "<div class=\"box\" role=\"region\" tabindex=\"0\" aria-label=\"{label}\"><table>"
+    );
+}
+
+fn close(page: &mut String) {
+    page.push_str("</tbody></table></div>\n");
+}
+
+/// A plain table; the first column is its head.
+fn table<R: AsRef<[String]>>(page: &mut String, label: &str, heads: &[&str], body: &[R]) {
+    if body.is_empty() {
+        return;
+    }
+    open(page, label);
+    page.push_str("<thead><tr>");
+    for head in heads {
+        _ = write!(page, "<th scope=\"col\">{}</th>", escape(head));
+    }
+    page.push_str("</tr></thead>\n<tbody>\n");
+    for row in body {
+        page.push_str("<tr>");
+        for (at, cell) in row.as_ref().iter().enumerate() {
+            let cell = escape(cell);
+            _ = if at == 0 {
+                write!(page, "<th scope=\"row\">{cell}</th>")
+            } else if cell.chars().count() > 40 {
+                write!(page, "<td class=\"text\">{cell}</td>")
+            } else {
+                write!(page, "<td>{cell}</td>")
+            };
+        }
+        page.push_str("</tr>\n");
+    }
+    close(page);
+}
+
+/// One figure by parts.
+pub(super) fn score(page: &mut String, doc: &Document) {
+    let Some(score) = &doc.score else {
+        return;
+    };
+    _ = write!(
+        page,
+        "<h2 id=\"score\">Score: {}</h2>\n<p>{}</p>\n",
+        numbers::number(score.value),
+        escape(&score.described)
+    );
+    let row = |name: &str, value: f64| [numbers::name(name), numbers::number(value)];
+    let parts = score.parts.iter().take(words::LINES_MAX);
+    let mut rows: Vec<_> = parts.map(|part| row(&part.name, part.value)).collect();
+    let others = score.published.iter().take(words::LINES_MAX);
+    rows.extend(others.map(|(name, value)| row(&format!("published: {name}"), *value)));
+    table(page, "Score by parts", &["Part", "Score"], &rows);
+}
+
+/// What it was measured with: links, works, machine, versions, settings; and each cell's cost.
+pub(super) fn conditions(page: &mut String, view: &View<'_>) {
+    let doc = view.doc;
+    if !doc.links.is_empty() {
+        page.push_str(
+            "<h2 id=\"links\">Links and their proofs</h2>\n\
+             <p class=\"note\">The emulator measured by itself, beside what was set.</p>\n",
+        );
+        let mut heads = words::PROOF_HEADS.to_vec();
+        heads.insert(1, "proof");
+        let links = doc.links.iter().take(words::LINES_MAX).map(|link| {
+            let mut shown = words::proof(link).to_vec();
+            shown.insert(1, words::proved(link).to_owned());
+            shown
+        });
+        table(page, "Links", &heads, &links.collect::<Vec<_>>());
+    }
+    if !doc.works.is_empty() {
+        page.push_str("<h2 id=\"works\">Works</h2>\n");
+        let works: Vec<_> = doc.works.iter().take(words::LINES_MAX).map(work).collect();
+        table(page, "Works", &WORK_HEADS, &works);
+    }
+    page.push_str(
+        "<h2 id=\"machine\">Machine and settings</h2>\n<div class=\"pair\"><div>\n<h3>Machine and versions</h3>\n",
+    );
+    let versions = doc.versions.iter().take(words::LINES_MAX);
+    let versions = versions.map(|(name, value)| (name.as_str(), value.clone()));
+    facts(page, words::machine(doc).into_iter().chain(versions));
+    page.push_str("</div><div>\n");
+    if !doc.settings.is_empty() {
+        page.push_str("<h3>Settings</h3>\n");
+        let settings = doc.settings.iter().take(words::LINES_MAX);
+        facts(
+            page,
+            settings.map(|setting| (setting.name.as_str(), setting.value.clone())),
+        );
+    }
+    page.push_str("</div></div>\n");
+    details(page, doc);
+}
+
+fn facts<'a>(page: &mut String, facts: impl Iterator<Item = (&'a str, String)>) {
+    page.push_str("<dl class=\"facts\">\n");
+    for (name, value) in facts {
+        _ = writeln!(page, "<dt>{}</dt><dd>{}</dd>", text(name), text(&value));
+    }
+    page.push_str("</dl>\n");
+}
+
+fn details(page: &mut String, doc: &Document) {
+    if !doc.cells.is_empty() {
+        page.push_str("<details><summary>Processor time, memory and runs of each cell</summary>\n");
+        let mut heads = vec!["cell"];
+        heads.extend(words::COST_HEADS);
+        let rows = doc.cells.iter().take(COSTS_MAX).map(|cell| {
+            let mut row = vec![words::named(cell)];
+            row.extend(words::cost(cell));
+            row
+        });
+        table(
+            page,
+            "Processor time and memory",
+            &heads,
+            &rows.collect::<Vec<_>>(),
+        );
+        page.push_str("</details>\n");
+    }
+    if !doc.published.is_empty() {
+        page.push_str("<details><summary>Published figures and their sources</summary>\n");
+        let rows = doc.published.iter().take(PUBLISHED_MAX).map(|figure| {
+            [
+                numbers::name(&format!("{}, {}, {}", figure.link, figure.work, figure.direction)),
+                numbers::name(&format!("{} → {}", figure.client, figure.server)),
+                words::exact(figure.seconds),
+                numbers::name(&figure.source),
+            ]
+        });
+        let rows: Vec<_> = rows.collect();
+        table(
+            page,
+            "Published",
+            &["cell", "client and server", "s", "source"],
+            &rows,
+        );
+        page.push_str("</details>\n");
+    }
+}

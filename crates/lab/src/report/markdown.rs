@@ -1,0 +1,240 @@
+//! A document as Markdown (GitHub's), with plots beside it as pictures.
+
+use std::fmt::Write;
+
+use super::model::Document;
+use super::numbers;
+use super::plot;
+use super::view::{Section, View};
+use super::words;
+
+/// Cells of which CPU and memory are shown.
+const COSTS_MAX: usize = 1_000;
+
+/// A document as Markdown; the pictures are named as [`super::write_all`] writes them.
+pub fn markdown(document: &Document) -> String {
+    let view = View::of(document);
+    let doc = view.doc;
+    let plots = plot::plots(&view);
+    let mut text = format!("# {}\n\n", escape(&numbers::name(&doc.title)));
+    _ = writeln!(
+        text,
+        "Lab `{}`, begun {}, last written {}.\n",
+        code(&doc.lab),
+        escape(&numbers::name(&doc.started)),
+        escape(&numbers::name(&doc.updated))
+    );
+    _ = writeln!(text, "{}", escape(&words::summary(&view).join(" ")));
+    listed(&mut text, "Missed targets", &words::missed(&view));
+    listed(&mut text, "Warnings", &words::warnings(doc));
+    listed(&mut text, "Left out", &words::skipped(doc));
+    if !view.sections.is_empty() {
+        _ = writeln!(text, "\n## Seconds\n\n{}", words::MARKS);
+    }
+    for section in &view.sections {
+        grid(&mut text, &view, section);
+        for plot in plots.iter().filter(|plot| plot.shows(section)) {
+            picture(&mut text, plot);
+        }
+    }
+    let curves: Vec<_> = plots.iter().filter(|plot| plot.is_curve()).collect();
+    if !curves.is_empty() {
+        text.push_str("\n## Curves\n");
+    }
+    for plot in curves {
+        _ = writeln!(text, "\n### {}", escape(&plot.title));
+        picture(&mut text, plot);
+    }
+    if let Some(score) = &doc.score {
+        let described = escape(&numbers::clean(&score.described, numbers::TEXT_MAX));
+        _ = writeln!(
+            text,
+            "\n## Score\n\n**{}**. {described}\n",
+            numbers::number(score.value)
+        );
+        let parts = score
+            .parts
+            .iter()
+            .map(|part| [numbers::name(&part.name), numbers::number(part.value)]);
+        let parts: Vec<_> = parts.take(words::LINES_MAX).collect();
+        rows(&mut text, &["part", "score"], &parts);
+        let others = score
+            .published
+            .iter()
+            .map(|(name, value)| [numbers::name(name), numbers::number(*value)]);
+        let others: Vec<_> = others.take(words::LINES_MAX).collect();
+        rows(&mut text, &["published", "score"], &others);
+    }
+    conditions(&mut text, doc);
+    costs(&mut text, doc);
+    text
+}
+
+fn listed(text: &mut String, head: &str, lines: &[String]) {
+    if lines.is_empty() {
+        return;
+    }
+    _ = writeln!(text, "\n## {head}\n");
+    for line in lines {
+        _ = writeln!(text, "- {}", escape(line));
+    }
+}
+
+fn picture(text: &mut String, plot: &plot::Plot<'_, '_>) {
+    let told = escape(&numbers::clean(&plot.told(), 400));
+    _ = writeln!(text, "\n![{told}]({}.png)", plot.name);
+}
+
+fn grid(text: &mut String, view: &View<'_>, section: &Section<'_>) {
+    _ = writeln!(text, "\n### {}\n", escape(&view.section_title(section)));
+    let mut heads = ["link", "line s", "floor s", "target s"]
+        .map(str::to_owned)
+        .to_vec();
+    heads.extend(section.columns.iter().map(|column| view.columns[*column].label()));
+    heads.push("published s".to_owned());
+    let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
+    let body: Vec<Vec<String>> = section
+        .rows
+        .iter()
+        .map(|row| {
+            let figures = view.link_figures(row.link);
+            let link = numbers::name(row.link);
+            let mut shown = vec![if figures.is_empty() {
+                link
+            } else {
+                format!("{link} ({figures})")
+            }];
+            shown.push(words::known(row.first(|cell| cell.line_seconds)));
+            shown.push(words::known(row.first(|cell| cell.floor_seconds)));
+            shown.push(words::known(row.first(|cell| cell.target_seconds)));
+            shown.extend(row.cells.iter().map(|cell| words::cell(*cell)));
+            shown.push(words::published(row));
+            shown
+        })
+        .collect();
+    rows(text, &heads, &body);
+}
+
+fn conditions(text: &mut String, doc: &Document) {
+    text.push_str("\n## Machine and versions\n\n");
+    let machine = words::machine(doc).map(|(name, value)| [name.to_owned(), value]);
+    let versions = doc
+        .versions
+        .iter()
+        .map(|(name, value)| [numbers::name(name), numbers::name(value)]);
+    let mut both = machine.to_vec();
+    both.extend(versions.take(words::LINES_MAX));
+    rows(text, &["what", "which"], &both);
+    if !doc.settings.is_empty() {
+        text.push_str("\n## Settings\n\n");
+        let settings = doc.settings.iter().take(words::LINES_MAX);
+        let settings: Vec<_> = settings
+            .map(|setting| [numbers::name(&setting.name), numbers::name(&setting.value)])
+            .collect();
+        rows(text, &["setting", "value"], &settings);
+    }
+    if !doc.works.is_empty() {
+        text.push_str("\n## Works\n\n");
+        let works: Vec<_> = doc.works.iter().take(words::LINES_MAX).map(work).collect();
+        rows(text, &WORK_HEADS, &works);
+    }
+    if !doc.links.is_empty() {
+        text.push_str("\n## Links, and the emulator measured by itself\n\n");
+        let links = doc.links.iter().take(words::LINES_MAX).map(|link| {
+            let mut shown = words::proof(link).to_vec();
+            shown.push(words::proved(link).to_owned());
+            shown
+        });
+        let links: Vec<_> = links.collect();
+        let mut heads = words::PROOF_HEADS.to_vec();
+        heads.push("proof");
+        rows(text, &heads, &links);
+    }
+}
+
+/// Heads of [`work`].
+pub(super) const WORK_HEADS: [&str; 8] = [
+    "work",
+    "what",
+    "files",
+    "folders",
+    "bytes",
+    "scale",
+    "seed",
+    "LZ4 ratio",
+];
+
+/// A work set, in words.
+pub(super) fn work(work: &super::WorkSummary) -> [String; 8] {
+    [
+        numbers::name(&work.name),
+        numbers::name(&work.title),
+        numbers::count(work.files),
+        numbers::count(work.folders),
+        numbers::count(work.bytes),
+        numbers::number(work.scale),
+        work.seed.to_string(),
+        numbers::number(work.lz4_ratio),
+    ]
+}
+
+fn costs(text: &mut String, doc: &Document) {
+    if doc.cells.is_empty() {
+        return;
+    }
+    text.push_str("\n## Processor time and memory\n\n");
+    let body: Vec<Vec<String>> = doc
+        .cells
+        .iter()
+        .take(COSTS_MAX)
+        .map(|cell| {
+            let mut shown = vec![words::named(cell)];
+            shown.extend(words::cost(cell));
+            shown
+        })
+        .collect();
+    let mut heads = vec!["cell"];
+    heads.extend(words::COST_HEADS);
+    rows(text, &heads, &body);
+}
+
+/// A table; the first column at the left, the others at the right.
+fn rows<R: AsRef<[String]>>(text: &mut String, heads: &[&str], body: &[R]) {
+    if body.is_empty() {
+        return;
+    }
+    let heads_shown: Vec<String> = heads.iter().map(|head| escape(head)).collect();
+    _ = writeln!(text, "| {} |", heads_shown.join(" | "));
+    let rules: Vec<&str> = (0..heads.len())
+        .map(|at| if at == 0 { ":--" } else { "--:" })
+        .collect();
+    _ = writeln!(text, "| {} |", rules.join(" | "));
+    for row in body {
+        let shown: Vec<String> = row.as_ref().iter().map(|cell| escape(cell)).collect();
+        _ = writeln!(text, "| {} |", shown.join(" | "));
+    }
+    text.push('\n');
+}
+
+/// Foreign text: no markup, no HTML, no end of a table's cell.
+fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len() + 8);
+    for letter in text.chars() {
+        match letter {
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '&' => escaped.push_str("&amp;"),
+            '|' | '*' | '_' | '`' | '[' | ']' | '\\' | '#' | '!' | '$' => {
+                escaped.push('\\');
+                escaped.push(letter);
+            }
+            letter => escaped.push(letter),
+        }
+    }
+    escaped
+}
+
+/// Within a code span.
+fn code(text: &str) -> String {
+    numbers::name(text).replace('`', "'")
+}

@@ -1,0 +1,232 @@
+//! Numbers and names for people: three significant digits, and nothing that a terminal or a browser would obey.
+
+/// Characters of a name that are shown; the rest is cut off.
+pub(super) const NAME_MAX: usize = 120;
+/// Characters of a sentence that are shown.
+pub(super) const TEXT_MAX: usize = 2_000;
+
+/// `17.4`, `0.0213`, `1,111`: three significant digits, all digits before the point; `?` for what is no number.
+pub(super) fn number(value: f64) -> String {
+    let size = value.abs();
+    if !value.is_finite() {
+        return "?".to_owned();
+    }
+    if size == 0.0 {
+        return "0".to_owned();
+    }
+    if !(1e-6..1e15).contains(&size) {
+        return format!("{value:.2e}");
+    }
+    // 999.6 is shown as 1,000, and 9.996 as 10.0.
+    let mut decimals = decimals_for(size);
+    let rounded = format!("{size:.decimals$}").parse().unwrap_or(size);
+    decimals = decimals.min(decimals_for(rounded));
+    let text = format!("{size:.decimals$}");
+    let (whole, rest) = text
+        .split_once('.')
+        .map_or((text.as_str(), None), |(w, r)| (w, Some(r)));
+    let sign = if value < 0.0 { "-" } else { "" };
+    let rest = rest.map_or(String::new(), |rest| format!(".{rest}"));
+    format!("{sign}{}{rest}", grouped(whole))
+}
+
+fn decimals_for(size: f64) -> usize {
+    // `as` is bounded: -6 to 15 for what is shown so.
+    let exponent = size.log10().floor() as i32;
+    usize::try_from(2 - exponent).unwrap_or(0)
+}
+
+/// `18,330`.
+pub(super) fn count(number: u64) -> String {
+    grouped(&number.to_string())
+}
+
+fn grouped(digits: &str) -> String {
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (position, digit) in digits.chars().enumerate() {
+        if position > 0 && (digits.len() - position).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// `17.4 s`.
+pub(super) fn seconds(value: f64) -> String {
+    format!("{} s", number(value))
+}
+
+/// `1.03×`, how many times as long; two decimals up to ten.
+pub(super) fn factor(value: f64) -> String {
+    if value.is_finite() && (0.0..9.995).contains(&value) {
+        format!("{value:.2}×")
+    } else {
+        format!("{}×", number(value))
+    }
+}
+
+/// `+7.1 %`.
+pub(super) fn change(share: f64) -> String {
+    if !share.is_finite() {
+        return "?".to_owned();
+    }
+    if share.abs() < 10.0 {
+        format!("{:+.1} %", share * 100.0)
+    } else {
+        format!(
+            "{}{} %",
+            if share < 0.0 { "-" } else { "+" },
+            number(share.abs() * 100.0)
+        )
+    }
+}
+
+/// `12 %`.
+pub(super) fn percent(share: f64) -> String {
+    if share.is_finite() && share.abs() < 100.0 {
+        let decimals = usize::from(share.abs() < 0.0995 && share != 0.0);
+        format!("{:.decimals$} %", share * 100.0)
+    } else {
+        "?".to_owned()
+    }
+}
+
+/// `100 MB`, powers of 1000 as the published work sets have them.
+pub(super) fn bytes(count: u64) -> String {
+    prefixed(count as f64, "B")
+}
+
+/// `622 Mbit/s`.
+pub(super) fn bits(rate: f64) -> String {
+    prefixed(rate, "bit/s")
+}
+
+/// With the prefix that fits; powers of 1000.
+pub(super) fn prefixed(value: f64, unit: &str) -> String {
+    let (divisor, prefix) = prefix(value);
+    let text = number(value / divisor);
+    // `100`, not `100.0`: what is exact needs no decimals.
+    let text = match text.split_once('.') {
+        Some((whole, rest)) if rest.bytes().all(|digit| digit == b'0') => whole.to_owned(),
+        _ => text,
+    };
+    format!("{text} {prefix}{unit}")
+}
+
+/// Divisor and letter for figures of about this size.
+pub(super) fn prefix(value: f64) -> (f64, &'static str) {
+    match value.abs() {
+        size if size < 1e3 => (1.0, ""),
+        size if size < 1e6 => (1e3, "k"),
+        size if size < 1e9 => (1e6, "M"),
+        size if size < 1e12 => (1e9, "G"),
+        size if size.is_finite() => (1e12, "T"),
+        _ => (1.0, ""),
+    }
+}
+
+/// `64 KiB`: powers of 1024, as record sizes are.
+pub(super) fn binary(value: f64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let (mut value, mut unit) = (value, 0);
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    let text = number(value);
+    let text = if value.fract() == 0.0 && value < 1e6 {
+        format!("{value:.0}")
+    } else {
+        text
+    };
+    format!("{text} {}", UNITS[unit])
+}
+
+/// `1 file`, `2 files`.
+pub(super) fn counted(number: usize, one: &str, many: &str) -> String {
+    let word = if number == 1 { one } else { many };
+    format!("{} {word}", count(u64::try_from(number).unwrap_or(u64::MAX)))
+}
+
+/// Foreign text on one line, without anything that moves a cursor or turns the reading direction, cut to so many
+/// characters.
+pub(super) fn clean(text: &str, most: usize) -> String {
+    let mut shown = String::with_capacity(text.len().min(most * 4));
+    for (position, letter) in text.chars().enumerate() {
+        if position + 1 >= most && text.chars().nth(most).is_some() {
+            shown.push('…');
+            break;
+        }
+        shown.push(match letter {
+            '\n' | '\t' | '\r' => ' ',
+            // Marks that turn the direction, and what XML 1.0, 2.2, forbids.
+            '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => '\u{fffd}',
+            '\u{2028}' | '\u{2029}' | '\u{fffe}' | '\u{ffff}' => '\u{fffd}',
+            letter if letter.is_control() => '\u{fffd}',
+            letter => letter,
+        });
+    }
+    shown
+}
+
+/// A name, cleaned.
+pub(super) fn name(text: &str) -> String {
+    clean(text, NAME_MAX)
+}
+
+/// Text within XML or HTML, elements and attributes; cleaned.
+pub(super) fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len() + 8);
+    for letter in clean(text, TEXT_MAX).chars() {
+        match letter {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            letter => escaped.push(letter),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_three_digits() {
+        for (value, text) in [
+            (17.42, "17.4"),
+            (1111.4, "1,111"),
+            (0.021_34, "0.0213"),
+            (9.996, "10.0"),
+            (999.6, "1,000"),
+            (-2.5, "-2.50"),
+            (0.0, "0"),
+            (f64::NAN, "?"),
+            (f64::INFINITY, "?"),
+            (1e300, "1.00e300"),
+        ] {
+            assert_eq!(number(value), text);
+        }
+        assert_eq!(bytes(100_000_000), "100 MB");
+        assert_eq!(bits(622e6), "622 Mbit/s");
+        assert_eq!(binary(65536.0), "64 KiB");
+        assert_eq!(factor(1.034), "1.03×");
+        assert_eq!(change(0.071), "+7.1 %");
+        assert_eq!(percent(0.021), "2.1 %");
+    }
+
+    #[test]
+    fn foreign_text_cannot_do_anything() {
+        assert_eq!(clean("a\u{1b}[2Jb\u{202e}c\nd", 99), "a\u{fffd}[2Jb\u{fffd}c d");
+        assert_eq!(clean("abcdef", 4), "abc…");
+        assert_eq!(clean("abcd", 4), "abcd");
+        assert_eq!(
+            escape("<script a='\"'>&"),
+            "&lt;script a=&#39;&quot;&#39;&gt;&amp;"
+        );
+    }
+}

@@ -1,0 +1,286 @@
+//! General plots: lines over an axis, or bars by name.
+
+use super::super::model::{Axis, Curve, Drawing, Series};
+use super::super::numbers;
+use super::super::view::View;
+use super::panel::{self, Entry, PAD_PX, Panel, SMALL_PX, Swatch, TEXT_PX};
+use super::scale::{Scale, is_drawn};
+use super::style::SERIES_MAX;
+use super::svg::{Anchor, Look, Named, Svg, fitted, text_width};
+
+/// Lines of one plot; as many as there are colours, twice.
+const LINES_MAX: usize = 2 * SERIES_MAX;
+/// Names along a plot of bars.
+const NAMES_MAX: usize = 40;
+/// Up to so many points each is marked.
+const MARKED_MAX: usize = 24;
+
+/// Draws a curve.
+pub(super) fn draw(view: &View<'_>, curve: &Curve, look: Look, width: f64, named: &Named) -> String {
+    let series = colored(view, curve);
+    let mut svg = Svg::default();
+    let height = match curve.drawing {
+        Drawing::Lines => lines(&mut svg, curve, &series, width),
+        Drawing::Bars => bars(&mut svg, curve, &series, width),
+    };
+    svg.finish(look, (width, height), named)
+}
+
+/// The plot in words.
+pub(super) fn told(curve: &Curve) -> String {
+    let (y, x) = (named_axis(&curve.y), named_axis(&curve.x));
+    let mut told = format!("{y} against {x}.");
+    for series in curve.series.iter().take(LINES_MAX) {
+        let values = series
+            .points
+            .iter()
+            .map(|point| point[1])
+            .filter(|value| value.is_finite());
+        let most = values.fold(f64::NEG_INFINITY, f64::max);
+        if most.is_finite() {
+            let name = numbers::name(&series.name);
+            told.push_str(&format!(" {name}: up to {}.", with_unit(most, &curve.y.unit)));
+        }
+    }
+    told
+}
+
+fn with_unit(value: f64, unit: &str) -> String {
+    match unit {
+        "B" | "B/s" | "bit/s" => numbers::prefixed(value, unit),
+        "1/s" => format!("{} a second", numbers::number(value)),
+        unit => format!("{} {unit}", numbers::number(value)).trim_end().to_owned(),
+    }
+}
+
+fn named_axis(axis: &Axis) -> String {
+    numbers::name(&axis.label)
+}
+
+/// Series with their colours: a client has the same one in all plots.
+fn colored<'a>(view: &View<'_>, curve: &'a Curve) -> Vec<(usize, &'a Series)> {
+    let mut used = [false; SERIES_MAX];
+    let mut colored = Vec::new();
+    for series in curve.series.iter().take(LINES_MAX) {
+        let own = view
+            .columns
+            .iter()
+            .position(|column| series.name.starts_with(&column.label()) || series.name == column.client);
+        let own = own.filter(|at| *at < SERIES_MAX && !used[*at] && !series.published);
+        let free = used.iter().position(|used| !used);
+        let color = own.or(free).unwrap_or(colored.len() % SERIES_MAX);
+        used[color] = true;
+        colored.push((color, series));
+    }
+    colored
+}
+
+fn lines(svg: &mut Svg, curve: &Curve, series: &[(usize, &Series)], width: f64) -> f64 {
+    let inner = width - 2.0 * PAD_PX;
+    let entries: Vec<Entry> = series
+        .iter()
+        .map(|(color, series)| {
+            let words = if series.published {
+                format!("{} (published)", numbers::name(&series.name))
+            } else {
+                numbers::name(&series.name)
+            };
+            (line_class(*color, series.published), Swatch::Line, words)
+        })
+        .collect();
+    let legend = panel::legend(svg, &entries, (PAD_PX, PAD_PX), inner);
+    let top = PAD_PX + legend + 26.0;
+    let bottom = top + (width * 0.46).clamp(170.0, 300.0);
+    let height = bottom + 42.0;
+    let (log_x, log_y) = (curve.x.logarithmic, curve.y.logarithmic);
+    let drawn = |point: &&[f64; 2]| is_drawn(point[0], log_x) && is_drawn(point[1], log_y);
+    let all = || series.iter().flat_map(|(_, series)| &series.points).filter(drawn);
+    let (Some(xs), Some(ys)) = (
+        range(all().map(|point| point[0])),
+        range(all().map(|point| point[1])),
+    ) else {
+        svg.text(
+            "p-m",
+            (width / 2.0, (top + bottom) / 2.0),
+            Anchor::Middle,
+            "nothing was measured",
+        );
+        return height;
+    };
+    let up = Scale::new(&curve.y, ys, (bottom, top), 36.0);
+    let gutter = up
+        .ticks
+        .iter()
+        .map(|tick| text_width(&tick.1, SMALL_PX))
+        .fold(0.0, f64::max)
+        + 8.0;
+    let ends = (PAD_PX + gutter, width - PAD_PX - 8.0);
+    let along = spaced(&curve.x, xs, ends);
+    axes(svg, curve, (&along, &up), width);
+    let units = [&along.unit, &up.unit].map(|unit| numbers::escape(unit));
+    svg.open(&format!(
+        r#"class="p-plot" data-x="{}" data-y="{}" data-xu="{}" data-yu="{}""#,
+        along.data(),
+        up.data(),
+        units[0],
+        units[1]
+    ));
+    for (color, series) in series {
+        let points: Vec<(f64, f64)> = thinned(series.points.iter().filter(drawn).copied().collect(), width)
+            .into_iter()
+            .map(|point| (along.place(point[0]), up.place(point[1])))
+            .collect();
+        svg.polyline(
+            &format!("p-s {}", line_class(*color, series.published)),
+            &series.name,
+            &points,
+        );
+        if points.len() <= MARKED_MAX {
+            for point in &points {
+                svg.circle(&format!("p-f{color}"), *point, 2.6);
+            }
+        }
+    }
+    svg.close();
+    height
+}
+
+fn line_class(color: usize, published: bool) -> String {
+    format!("p-s p-k{color}{}", if published { " p-old" } else { "" })
+}
+
+/// The scale along whose ticks have room for their words.
+fn spaced(axis: &Axis, range: (f64, f64), ends: (f64, f64)) -> Scale {
+    let mut apart = 56.0;
+    loop {
+        let scale = Scale::new(axis, range, ends, apart);
+        let widest = scale
+            .ticks
+            .iter()
+            .map(|tick| text_width(&tick.1, SMALL_PX))
+            .fold(0.0, f64::max);
+        let places = scale
+            .ticks
+            .windows(2)
+            .map(|pair| scale.place(pair[1].0) - scale.place(pair[0].0));
+        if widest + 8.0 <= places.fold(f64::INFINITY, f64::min) || apart > 400.0 {
+            return scale;
+        }
+        apart *= 1.3;
+    }
+}
+
+fn axes(svg: &mut Svg, curve: &Curve, (along, up): (&Scale, &Scale), width: f64) {
+    let (left, right) = along.ends;
+    let (bottom, top) = up.ends;
+    for (value, text) in &up.ticks {
+        let y = up.place(*value);
+        svg.line("p-grid", (left, y), (right, y));
+        svg.text("p-m", (left - 6.0, y + 3.8), Anchor::End, text);
+    }
+    svg.line("p-axis", (left, bottom), (right, bottom));
+    for (value, text) in &along.ticks {
+        let x = along.place(*value);
+        svg.line("p-axis", (x, bottom), (x, bottom + 4.0));
+        // The last words end at the edge.
+        let over = (x + text_width(text, SMALL_PX) / 2.0 - (width - 2.0)).max(0.0);
+        svg.text("p-m", (x - over, bottom + 17.0), Anchor::Middle, text);
+    }
+    let titled = |axis: &Axis, scale: &Scale| {
+        let (label, unit) = (numbers::name(&axis.label), &scale.unit);
+        if unit.is_empty() || scale.ticks_have_unit() {
+            label
+        } else {
+            format!("{label}, {unit}")
+        }
+    };
+    let title = fitted(&titled(&curve.y, up), TEXT_PX, width - 2.0 * PAD_PX);
+    svg.text("p-t", (PAD_PX, top - 13.0), Anchor::Start, &title);
+    let title = fitted(&titled(&curve.x, along), TEXT_PX, width - 2.0 * PAD_PX);
+    svg.text("p-t", (right, bottom + 33.0), Anchor::End, &title);
+}
+
+fn range(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
+    values.fold(None, |range, value| {
+        let (least, most) = range.unwrap_or((value, value));
+        Some((f64::min(least, value), f64::max(most, value)))
+    })
+}
+
+/// At most two points for each two pixels: the lowest and the highest of those that share them.
+fn thinned(points: Vec<[f64; 2]>, width: f64) -> Vec<[f64; 2]> {
+    // As many as there are pixels, some hundreds.
+    let most = (width as usize).clamp(16, 2000);
+    if points.len() <= most {
+        return points;
+    }
+    let each = points.len().div_ceil(most / 2);
+    let mut kept = Vec::with_capacity(most + 2);
+    for group in points.chunks(each) {
+        let by = |a: &(usize, &[f64; 2]), b: &(usize, &[f64; 2])| a.1[1].total_cmp(&b.1[1]);
+        let low = group.iter().enumerate().min_by(by);
+        let high = group.iter().enumerate().max_by(by);
+        if let (Some(low), Some(high)) = (low, high) {
+            kept.push(group[low.0.min(high.0)]);
+            if low.0 != high.0 {
+                kept.push(group[low.0.max(high.0)]);
+            }
+        }
+    }
+    kept
+}
+
+fn bars(svg: &mut Svg, curve: &Curve, series: &[(usize, &Series)], width: f64) -> f64 {
+    let inner = width - 2.0 * PAD_PX;
+    let names: Vec<&String> = curve.x.names.iter().take(NAMES_MAX).collect();
+    let value = |series: &Series, at: usize| {
+        let point = series.points.iter().find(|point| point[0] == at as f64);
+        point
+            .map(|point| point[1])
+            .filter(|value| is_drawn(*value, false))
+    };
+    let unit = &curve.y.unit;
+    let mut panels: Vec<Panel> = Vec::new();
+    if let [(color, one)] = series {
+        let bars = names
+            .iter()
+            .enumerate()
+            .filter_map(|(at, name)| Some(panel::plain(name, *color, value(one, at)?, unit, one.published)));
+        panels.push(Panel {
+            title: named_axis(&curve.y),
+            unit: unit.clone(),
+            bars: bars.collect(),
+            ..Panel::default()
+        });
+    } else {
+        for (at, name) in names.iter().enumerate() {
+            let bars = series.iter().filter_map(|(color, series)| {
+                Some(panel::plain(
+                    &series.name,
+                    *color,
+                    value(series, at)?,
+                    unit,
+                    series.published,
+                ))
+            });
+            panels.push(Panel {
+                title: numbers::name(name),
+                unit: unit.clone(),
+                bars: bars.collect(),
+                ..Panel::default()
+            });
+        }
+    }
+    // All panels have one scale.
+    let values = panels
+        .iter()
+        .flat_map(|panel| &panel.bars)
+        .filter_map(|bar| bar.value);
+    let most = values.fold(0.0, f64::max) * 1.03;
+    for panel in &mut panels {
+        panel.most = Some(most);
+    }
+    let columns = if width >= 700.0 && panels.len() > 3 { 2 } else { 1 };
+    let height = panel::panels(svg, &panels, (PAD_PX, PAD_PX), inner, columns);
+    height + 2.0 * PAD_PX
+}

@@ -1,0 +1,157 @@
+//! Plots of a document as SVG, and of those as PNG. Nothing here depends on the machine: equal documents give equal
+//! bytes.
+
+mod curve;
+mod panel;
+mod picture;
+mod scale;
+mod style;
+mod svg;
+mod times;
+
+use std::collections::HashSet;
+
+use super::error::ReportError;
+use super::model::{Curve, Document};
+use super::numbers;
+use super::view::{Section, View};
+use svg::Named;
+
+pub use svg::Look;
+
+/// Plots of one document.
+const PLOTS_MAX: usize = 96;
+/// Characters of a plot's name.
+const NAME_MAX: usize = 60;
+/// Width of a plot of seconds as a file, and on a wide page.
+pub(super) const WIDE_PX: f64 = 1040.0;
+/// Width of a curve as a file.
+const CURVE_PX: f64 = 760.0;
+
+/// What a plot shows.
+#[derive(Clone, Copy, Debug)]
+enum Subject<'v, 'a> {
+    Times(&'v Section<'a>),
+    Curve(&'a Curve),
+}
+
+/// One plot, to be drawn in any width.
+#[derive(Debug)]
+pub(super) struct Plot<'v, 'a> {
+    /// Unique, and fit for a file name.
+    pub(super) name: String,
+    pub(super) title: String,
+    view: &'v View<'a>,
+    subject: Subject<'v, 'a>,
+}
+
+impl Plot<'_, '_> {
+    /// Whether it is a curve rather than a section's seconds.
+    pub(super) fn is_curve(&self) -> bool {
+        matches!(self.subject, Subject::Curve(_))
+    }
+
+    /// Whether it shows this section.
+    pub(super) fn shows(&self, section: &Section<'_>) -> bool {
+        matches!(self.subject, Subject::Times(shown) if shown.work == section.work && shown.direction == section.direction)
+    }
+
+    /// In words.
+    pub(super) fn told(&self) -> String {
+        match self.subject {
+            Subject::Times(section) => times::told(self.view, section),
+            Subject::Curve(curve) => curve::told(curve),
+        }
+    }
+
+    /// As SVG; `id` tells it apart within a page.
+    pub(super) fn svg(&self, look: Look, width: f64, id: &str) -> String {
+        let named = Named {
+            id: id.to_owned(),
+            title: self.title.clone(),
+            told: self.told(),
+        };
+        match self.subject {
+            Subject::Times(section) => times::draw(self.view, section, look, width, &named),
+            Subject::Curve(curve) => curve::draw(self.view, curve, look, width, &named),
+        }
+    }
+
+    fn file_px(&self) -> f64 {
+        if self.is_curve() { CURVE_PX } else { WIDE_PX }
+    }
+}
+
+/// All plots of a document.
+pub(super) fn plots<'v, 'a>(view: &'v View<'a>) -> Vec<Plot<'v, 'a>> {
+    let mut taken = HashSet::new();
+    let mut plots = Vec::new();
+    for section in &view.sections {
+        plots.push(Plot {
+            name: unique(
+                &mut taken,
+                &format!("time-{}-{}", section.work, section.direction),
+            ),
+            title: view.section_title(section),
+            view,
+            subject: Subject::Times(section),
+        });
+    }
+    for curve in &view.doc.curves {
+        plots.push(Plot {
+            name: unique(&mut taken, &curve.id),
+            title: numbers::name(&curve.title),
+            view,
+            subject: Subject::Curve(curve),
+        });
+    }
+    plots.truncate(PLOTS_MAX);
+    plots
+}
+
+/// Names of all plots of a document with their SVG, as [`super::write_all`] writes them.
+pub fn svgs(document: &Document, look: Look) -> Vec<(String, String)> {
+    let view = View::of(document);
+    let drawn = plots(&view).into_iter().map(|plot| {
+        let svg = plot.svg(look, plot.file_px(), &plot.name);
+        (plot.name, svg)
+    });
+    drawn.collect()
+}
+
+/// An SVG of [`Look::Picture`] as PNG, two pixels for one.
+///
+/// # Errors
+/// It is no SVG, or has no size.
+pub fn png(name: &str, svg: &str) -> Result<Vec<u8>, ReportError> {
+    picture::png(name, svg)
+}
+
+/// Style of plots within a page.
+pub(super) fn css(dark: bool) -> String {
+    style::css(dark)
+}
+
+/// A name of small letters, digits and dashes that is not taken yet.
+fn unique(taken: &mut HashSet<String>, wanted: &str) -> String {
+    let mut name = String::new();
+    for letter in wanted.chars().take(NAME_MAX) {
+        match letter.to_ascii_lowercase() {
+            letter @ ('a'..='z' | '0'..='9') => name.push(letter),
+            _ if name.ends_with('-') || name.is_empty() => {}
+            _ => name.push('-'),
+        }
+    }
+    let name = name.trim_end_matches('-');
+    let name = if name.is_empty() { "plot" } else { name };
+    // Ends: there are fewer plots than numbers.
+    let free = (1_u32..).find_map(|number| {
+        let tried = if number == 1 {
+            name.to_owned()
+        } else {
+            format!("{name}-{number}")
+        };
+        taken.insert(tried.clone()).then_some(tried)
+    });
+    free.unwrap_or_default()
+}

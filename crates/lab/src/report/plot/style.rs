@@ -1,0 +1,81 @@
+//! Colours and strokes of plots. The colours of series are those of Okabe and Ito (2008), told apart by people who
+//! see few colours, made darker for a light ground and lighter for a dark one (4.5:1 where they are text).
+
+use std::fmt::Write;
+
+/// Colours of series, on light and on dark ground.
+const SERIES: [(&str, &str); 8] = [
+    ("#0b62a8", "#5cb3f5"),
+    ("#c4500a", "#f2935c"),
+    ("#00785a", "#3fc79f"),
+    ("#9a4585", "#e29bcd"),
+    ("#9a6a00", "#e6b84f"),
+    ("#2b8aad", "#93d7f3"),
+    ("#5b57a6", "#b1aef0"),
+    ("#5e6772", "#a4aeb9"),
+];
+/// How many there are.
+pub(super) const SERIES_MAX: usize = SERIES.len();
+/// Dashes, so that lines differ without colour.
+const DASHES: [&str; SERIES_MAX] = [
+    "none",
+    "7 3",
+    "2 3",
+    "9 3 2 3",
+    "4 3",
+    "12 4",
+    "1 4",
+    "6 2 1 2 1 2",
+];
+
+/// Families that are there on most systems, before any other.
+pub(super) const FAMILY: &str =
+    "system-ui,-apple-system,'Segoe UI',Roboto,Ubuntu,'Noto Sans','Helvetica Neue',Arial,sans-serif";
+/// In a picture the only font is light: it is made a little bolder, and is found under every name.
+pub(super) const PICTURE_CSS: &str = ".rp{font-family:Ubuntu}.p-t,.p-m,.p-h,.p-v,.p-ok,.p-no{stroke-width:.3}.p-h{stroke-width:.7}\
+     .p-t,.p-v{stroke:#1c2530}.p-h{stroke:#10161d}.p-m{stroke:#566270}.p-ok{stroke:#00694f}.p-no{stroke:#b3261e}";
+
+/// Rules of all classes that plots use.
+pub(super) fn css(dark: bool) -> String {
+    let of = |light: &'static str, other: &'static str| if dark { other } else { light };
+    let (ink, strong, muted) = (
+        of("#1c2530", "#dfe5ec"),
+        of("#10161d", "#f4f7fa"),
+        of("#566270", "#9aa6b4"),
+    );
+    let (grid, axis, ground) = (
+        of("#e3e7ec", "#2a323c"),
+        of("#8a95a3", "#66727f"),
+        of("#ffffff", "#14191f"),
+    );
+    let (good, bad) = (of("#00694f", "#4fd1a5"), of("#b3261e", "#ff8a80"));
+    let mut css = format!(
+        ".rp{{font-family:{FAMILY};font-size:12px}}\
+         .p-t{{fill:{ink}}}.p-v{{fill:{ink};font-variant-numeric:tabular-nums}}\
+         .p-h{{fill:{strong};font-weight:600;font-size:13px}}\
+         .p-m{{fill:{muted};font-size:11px;font-variant-numeric:tabular-nums}}\
+         .p-ok{{fill:{good}}}.p-no{{fill:{bad}}}\
+         .p-ground{{fill:{ground}}}.p-grid{{stroke:{grid};stroke-width:1}}.p-axis{{stroke:{axis};stroke-width:1}}\
+         .p-line{{stroke:{muted};stroke-width:1.5}}.p-floor{{stroke:{strong};stroke-width:1.5;stroke-dasharray:4 2.5}}\
+         .p-target{{stroke:{bad};stroke-width:1.5;stroke-dasharray:1.5 2}}\
+         .p-spread{{stroke:{strong};stroke-width:1;opacity:.75}}\
+         .p-pub{{fill:{muted};fill-opacity:.16;stroke:{muted};stroke-width:1}}\
+         .p-break{{stroke:{ground};stroke-width:2.5}}\
+         .p-hair{{stroke:{axis};stroke-width:1}}.p-s{{fill:none;stroke-width:2;stroke-linejoin:round;stroke-linecap:round}}\
+         .p-old{{stroke-width:1.5;opacity:.8}}"
+    );
+    for (at, (light, other)) in SERIES.iter().enumerate() {
+        let color = of(light, other);
+        let dash = DASHES[at];
+        _ = write!(
+            css,
+            ".p-f{at}{{fill:{color}}}.p-k{at}{{stroke:{color};stroke-dasharray:{dash}}}"
+        );
+    }
+    css
+}
+
+/// The number of a colour for the series of that number.
+pub(super) fn color(at: usize) -> usize {
+    at % SERIES_MAX
+}

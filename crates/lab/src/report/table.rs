@@ -1,0 +1,165 @@
+//! A document as a table for terminals: plain text, one line for each link.
+
+use std::fmt::Write;
+
+use super::model::Document;
+use super::numbers;
+use super::view::{Section, View};
+use super::words;
+
+/// How a table is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TableOptions {
+    /// Columns of the terminal: tables that are wider are written in parts. `None`: as wide as they are.
+    pub width: Option<usize>,
+    /// Only the summary and the tables: no machine, links and warnings.
+    pub brief: bool,
+}
+
+/// Between two columns.
+const GAP: &str = "  ";
+/// Columns that every part of a table begins with: the link.
+const FIXED: usize = 1;
+
+/// A document as text.
+pub fn table(document: &Document, options: TableOptions) -> String {
+    let view = View::of(document);
+    let mut text = String::new();
+    let doc = view.doc;
+    _ = writeln!(
+        text,
+        "{} ({})",
+        numbers::name(&doc.title),
+        numbers::name(&doc.lab)
+    );
+    if !options.brief {
+        let machine = words::machine(doc).map(|(name, value)| format!("{} {value}", name.to_lowercase()));
+        _ = writeln!(text, "{}, {}", numbers::name(&doc.started), machine.join(", "));
+    }
+    for section in &view.sections {
+        _ = write!(
+            text,
+            "\n{}\n{}",
+            view.section_title(section),
+            grid(&view, section, options.width)
+        );
+    }
+    if !view.sections.is_empty() {
+        _ = write!(text, "\n{}\n", words::MARKS);
+    }
+    if view.omitted > 0 {
+        _ = writeln!(
+            text,
+            "{} not shown.",
+            numbers::counted(view.omitted, "cell is", "cells are")
+        );
+    }
+    if let Some(score) = &doc.score {
+        _ = writeln!(
+            text,
+            "\nScore {} ({})",
+            numbers::number(score.value),
+            numbers::name(&score.described)
+        );
+        for part in score.parts.iter().take(words::LINES_MAX) {
+            _ = writeln!(
+                text,
+                "  {} {}",
+                numbers::number(part.value),
+                numbers::name(&part.name)
+            );
+        }
+    }
+    _ = writeln!(text, "\n{}", words::summary(&view).join(" "));
+    listed(&mut text, "Missed:", &words::missed(&view));
+    listed(&mut text, "Left out:", &words::skipped(doc));
+    if !options.brief {
+        let links = doc
+            .links
+            .iter()
+            .filter(|link| !link.proof.as_ref().is_some_and(|proof| proof.holds));
+        let links: Vec<String> = links
+            .take(words::LINES_MAX)
+            .map(|link| format!("{}: {}", numbers::name(&link.name), words::proved(link)))
+            .collect();
+        listed(&mut text, "Links without a proof that holds:", &links);
+        listed(&mut text, "Warnings:", &words::warnings(doc));
+    }
+    text
+}
+
+fn listed(text: &mut String, head: &str, lines: &[String]) {
+    if lines.is_empty() {
+        return;
+    }
+    _ = writeln!(text, "{head}");
+    for line in lines {
+        _ = writeln!(text, "  {line}");
+    }
+}
+
+/// A section's table, in as many parts as the width asks for.
+fn grid(view: &View<'_>, section: &Section<'_>, width: Option<usize>) -> String {
+    let rows = rows(view, section);
+    let widths: Vec<usize> = (0..rows[0].len())
+        .map(|at| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0))
+        .collect();
+    let fixed: usize = widths[..FIXED].iter().sum();
+    let mut text = String::new();
+    let mut from = FIXED;
+    while from < widths.len() {
+        let mut to = from + 1;
+        let mut used = fixed + GAP.len() + widths[from];
+        while to < widths.len() && width.is_none_or(|most| used + GAP.len() + widths[to] <= most) {
+            used += GAP.len() + widths[to];
+            to += 1;
+        }
+        if from > FIXED {
+            text.push('\n');
+        }
+        for row in &rows {
+            let mut line = left(&row[0], widths[0]);
+            for at in from..to {
+                line.push_str(GAP);
+                line.push_str(&right(&row[at], widths[at]));
+            }
+            text.push_str(line.trim_end());
+            text.push('\n');
+        }
+        from = to;
+    }
+    text
+}
+
+/// Heads, then a row for each link.
+fn rows(view: &View<'_>, section: &Section<'_>) -> Vec<Vec<String>> {
+    let mut heads = vec!["link".to_owned(), "line s".to_owned(), "floor s".to_owned()];
+    heads.push("target s".to_owned());
+    heads.extend(section.columns.iter().map(|column| view.columns[*column].label()));
+    heads.push("published s".to_owned());
+    let mut rows = vec![heads];
+    for row in &section.rows {
+        let figures = view.link_figures(row.link);
+        let link = numbers::name(row.link);
+        let mut shown = vec![if figures.is_empty() {
+            link
+        } else {
+            format!("{link} ({figures})")
+        }];
+        shown.push(words::known(row.first(|cell| cell.line_seconds)));
+        shown.push(words::known(row.first(|cell| cell.floor_seconds)));
+        shown.push(words::known(row.first(|cell| cell.target_seconds)));
+        shown.extend(row.cells.iter().map(|cell| words::cell(*cell)));
+        shown.push(words::published(row));
+        rows.push(shown);
+    }
+    rows
+}
+
+fn left(text: &str, width: usize) -> String {
+    format!("{text}{}", " ".repeat(width.saturating_sub(text.chars().count())))
+}
+
+fn right(text: &str, width: usize) -> String {
+    format!("{}{text}", " ".repeat(width.saturating_sub(text.chars().count())))
+}

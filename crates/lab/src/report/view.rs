@@ -1,0 +1,361 @@
+//! A document sorted for showing: sections by work and direction, rows by link, columns by client and server.
+
+use std::collections::HashMap;
+
+use super::model::{Cell, Document, LinkSummary, Median, Outcome, Published, WorkSummary};
+use super::numbers;
+
+/// Tables that are shown (a guess; the largest lab has 12).
+const SECTIONS_MAX: usize = 64;
+/// Rows of one table.
+const ROWS_MAX: usize = 128;
+/// Columns of all tables.
+const COLUMNS_MAX: usize = 48;
+/// From the least to the most, as a share of the median: what is worth a mark, and a second one.
+const SPREAD_NOTED: f64 = 0.05;
+const SPREAD_LARGE: f64 = 0.20;
+
+/// A client with a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Column<'a> {
+    pub(super) client: &'a str,
+    pub(super) server: &'a str,
+    pub(super) variant: &'a str,
+}
+
+impl Column<'_> {
+    /// `ropeway → smbd, xp`.
+    pub(super) fn label(&self) -> String {
+        let label = format!("{} → {}", self.client, self.server);
+        numbers::name(&if self.variant.is_empty() {
+            label
+        } else {
+            format!("{label}, {}", self.variant)
+        })
+    }
+
+    /// Whether it is this project's own.
+    pub(super) fn is_ours(&self) -> bool {
+        self.client.starts_with("ropeway")
+    }
+}
+
+/// All cells of one link in a section.
+#[derive(Debug)]
+pub(super) struct Row<'a> {
+    pub(super) link: &'a str,
+    /// For each column of the section.
+    pub(super) cells: Vec<Option<&'a Cell>>,
+    /// What others printed for it, the fastest first.
+    pub(super) published: Vec<&'a Published>,
+}
+
+impl<'a> Row<'a> {
+    /// The first figure that a cell of this row has.
+    pub(super) fn first(&self, of: impl Fn(&'a Cell) -> Option<f64>) -> Option<f64> {
+        self.cells.iter().flatten().copied().find_map(of)
+    }
+}
+
+/// One work in one direction.
+#[derive(Debug)]
+pub(super) struct Section<'a> {
+    pub(super) work: &'a str,
+    pub(super) direction: &'a str,
+    /// Numbers of columns of the [`View`].
+    pub(super) columns: Vec<usize>,
+    pub(super) rows: Vec<Row<'a>>,
+}
+
+/// A target that was not reached.
+#[derive(Debug)]
+pub(super) struct Miss<'a> {
+    pub(super) cell: &'a Cell,
+    pub(super) target: f64,
+    /// `None` if no run counts.
+    pub(super) seconds: Option<f64>,
+}
+
+/// How a cell did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Reached,
+    Missed,
+    NoTarget,
+}
+
+/// Of the cell's target.
+pub(super) fn verdict(cell: &Cell) -> Verdict {
+    match (cell.target_seconds, cell.seconds()) {
+        (None, _) => Verdict::NoTarget,
+        (Some(target), Some(median)) if median.value <= target => Verdict::Reached,
+        _ => Verdict::Missed,
+    }
+}
+
+/// How far the runs lie apart, in words; `None` if it is not worth saying.
+pub(super) fn spread_mark(median: &Median) -> Option<&'static str> {
+    if median.number == 1 {
+        Some("¹")
+    } else if median.spread() >= SPREAD_LARGE {
+        Some("≈")
+    } else {
+        (median.spread() >= SPREAD_NOTED).then_some("~")
+    }
+}
+
+/// What became of a cell without a median, and the reason if one is known.
+pub(super) fn failure(cell: &Cell) -> (&'static str, &str) {
+    let last = cell.runs.iter().rev().find(|run| run.outcome != Outcome::Done);
+    match last.map(|run| &run.outcome) {
+        Some(Outcome::Failed(reason)) => ("failed", reason),
+        Some(Outcome::TimedOut(reason)) => ("timed out", reason),
+        Some(Outcome::Done) | None => ("–", ""),
+    }
+}
+
+/// How long it took beside its floor.
+pub(super) fn floor_factor(cell: &Cell) -> Option<f64> {
+    let floor = cell.floor_seconds.filter(|floor| *floor > 0.0)?;
+    Some(cell.seconds()?.value / floor)
+}
+
+/// A document, sorted.
+#[derive(Debug)]
+pub(super) struct View<'a> {
+    pub(super) doc: &'a Document,
+    pub(super) columns: Vec<Column<'a>>,
+    pub(super) sections: Vec<Section<'a>>,
+    /// Cells that are not shown, since there are too many.
+    pub(super) omitted: usize,
+}
+
+impl<'a> View<'a> {
+    /// Sorts a document.
+    pub(super) fn of(doc: &'a Document) -> Self {
+        let mut builder = Builder::default();
+        let omitted = doc.cells.iter().filter(|cell| !builder.take(cell)).count();
+        let Builder {
+            columns,
+            mut sections,
+            ..
+        } = builder;
+        let mut published: HashMap<_, Vec<&Published>> = HashMap::new();
+        for figure in doc.published.iter().filter(|figure| figure.seconds.is_finite()) {
+            let key = (
+                figure.link.as_str(),
+                figure.work.as_str(),
+                figure.direction.as_str(),
+            );
+            published.entry(key).or_default().push(figure);
+        }
+        for section in &mut sections {
+            for row in &mut section.rows {
+                if let Some(figures) = published.get(&(row.link, section.work, section.direction)) {
+                    row.published.clone_from(figures);
+                    row.published.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
+                }
+            }
+            section.settle();
+        }
+        Self {
+            doc,
+            columns,
+            sections,
+            omitted,
+        }
+    }
+
+    /// The link of that name.
+    pub(super) fn link(&self, name: &str) -> Option<&'a LinkSummary> {
+        self.doc.links.iter().find(|link| link.name == name)
+    }
+
+    /// The work of that name.
+    pub(super) fn work(&self, name: &str) -> Option<&'a WorkSummary> {
+        self.doc.works.iter().find(|work| work.name == name)
+    }
+
+    /// `155 Mbit/s, 32 ms`; empty if the link is not known.
+    pub(super) fn link_figures(&self, name: &str) -> String {
+        let Some(link) = self.link(name) else {
+            return String::new();
+        };
+        let rate = match (link.up_bps, link.down_bps) {
+            (Some(up), Some(down)) if up != down => {
+                format!(
+                    "{} up, {} down, ",
+                    numbers::bits(up as f64),
+                    numbers::bits(down as f64)
+                )
+            }
+            (Some(rate), _) | (_, Some(rate)) => format!("{}, ", numbers::bits(rate as f64)),
+            (None, None) => String::new(),
+        };
+        if link.kind == "none" && rate.is_empty() && link.rtt_ms == 0.0 {
+            return String::new();
+        }
+        let trip = numbers::prefixed(link.rtt_ms, "ms");
+        format!("{rate}{trip}")
+    }
+
+    /// `One spreadsheet of 100 MB, read`.
+    pub(super) fn section_title(&self, section: &Section<'_>) -> String {
+        let work = self
+            .work(section.work)
+            .map_or(section.work, |work| work.title.as_str());
+        format!("{}: {}", numbers::name(work), numbers::name(section.direction))
+    }
+
+    /// All targets that were not reached.
+    pub(super) fn missed(&self) -> Vec<Miss<'a>> {
+        let missed = self
+            .doc
+            .cells
+            .iter()
+            .filter(|cell| verdict(cell) == Verdict::Missed);
+        missed
+            .map(|cell| Miss {
+                cell,
+                target: cell.target_seconds.unwrap_or_default(),
+                seconds: cell.seconds().map(|median| median.value),
+            })
+            .collect()
+    }
+
+    /// How many targets were reached, of how many.
+    pub(super) fn reached(&self) -> (usize, usize) {
+        let of = |wanted| {
+            self.doc
+                .cells
+                .iter()
+                .filter(|cell| verdict(cell) == wanted)
+                .count()
+        };
+        let reached = of(Verdict::Reached);
+        (reached, reached + of(Verdict::Missed))
+    }
+
+    /// In how many rows our best median is at most the best published figure, of how many that have both.
+    pub(super) fn beside_published(&self) -> (usize, usize) {
+        let rows = self.sections.iter().flat_map(|section| {
+            section.rows.iter().filter_map(|row| {
+                let best = row.published.first()?.seconds;
+                Some(self.our_best(section, row)? <= best)
+            })
+        });
+        rows.fold((0, 0), |(better, all), is| (better + usize::from(is), all + 1))
+    }
+
+    fn our_best(&self, section: &Section<'_>, row: &Row<'_>) -> Option<f64> {
+        let ours = section
+            .columns
+            .iter()
+            .zip(&row.cells)
+            .filter(|(column, _)| self.columns[**column].is_ours());
+        ours.filter_map(|(_, cell)| Some((*cell)?.seconds()?.value))
+            .min_by(f64::total_cmp)
+    }
+
+    /// Our factors to the floor, in the middle.
+    pub(super) fn our_factor(&self) -> Option<Median> {
+        let ours = self
+            .doc
+            .cells
+            .iter()
+            .filter(|cell| cell.key.client.starts_with("ropeway"));
+        Median::of(ours.filter_map(floor_factor).collect())
+    }
+}
+
+impl Section<'_> {
+    /// Leaves out columns without a cell.
+    fn settle(&mut self) {
+        let used: Vec<bool> = (0..self.columns.len())
+            .map(|at| {
+                self.rows
+                    .iter()
+                    .any(|row| row.cells.get(at).is_some_and(Option::is_some))
+            })
+            .collect();
+        let kept = |at: usize| used.get(at).copied().unwrap_or(false);
+        for row in &mut self.rows {
+            row.cells.resize(used.len(), None);
+            let mut at = 0;
+            row.cells.retain(|_| {
+                at += 1;
+                kept(at - 1)
+            });
+        }
+        self.columns.retain(|column| kept(*column));
+    }
+}
+
+#[derive(Default)]
+struct Builder<'a> {
+    columns: Vec<Column<'a>>,
+    column_of: HashMap<Column<'a>, usize>,
+    sections: Vec<Section<'a>>,
+    section_of: HashMap<(&'a str, &'a str), usize>,
+    row_of: HashMap<(usize, &'a str), usize>,
+}
+
+impl<'a> Builder<'a> {
+    /// Whether the cell found its place.
+    fn take(&mut self, cell: &'a Cell) -> bool {
+        let key = &cell.key;
+        let column = Column {
+            client: &key.client,
+            server: &key.server,
+            variant: &key.variant,
+        };
+        let Some(at) = self.column(column) else {
+            return false;
+        };
+        let place = (key.work.as_str(), key.direction.as_str());
+        let section = match self.section_of.get(&place) {
+            Some(section) => *section,
+            None if self.sections.len() == SECTIONS_MAX => return false,
+            None => {
+                self.section_of.insert(place, self.sections.len());
+                self.sections.push(Section {
+                    work: place.0,
+                    direction: place.1,
+                    columns: (0..COLUMNS_MAX).collect(),
+                    rows: Vec::new(),
+                });
+                self.sections.len() - 1
+            }
+        };
+        let rows = &mut self.sections[section].rows;
+        let row = match self.row_of.get(&(section, key.link.as_str())) {
+            Some(row) => *row,
+            None if rows.len() == ROWS_MAX => return false,
+            None => {
+                self.row_of.insert((section, &key.link), rows.len());
+                rows.push(Row {
+                    link: &key.link,
+                    cells: vec![None; COLUMNS_MAX],
+                    published: Vec::new(),
+                });
+                rows.len() - 1
+            }
+        };
+        let slot = &mut rows[row].cells[at];
+        let free = slot.is_none();
+        slot.get_or_insert(cell);
+        free
+    }
+
+    fn column(&mut self, column: Column<'a>) -> Option<usize> {
+        if let Some(at) = self.column_of.get(&column) {
+            return Some(*at);
+        }
+        if self.columns.len() == COLUMNS_MAX {
+            return None;
+        }
+        self.column_of.insert(column, self.columns.len());
+        self.columns.push(column);
+        Some(self.columns.len() - 1)
+    }
+}

@@ -1,0 +1,323 @@
+//! What is said about a document in every form of report: the summary, what was missed, what a cell's figures are.
+
+use super::model::{Cell, Document, LinkSummary};
+use super::numbers;
+use super::view::{Miss, Row, Verdict, View, failure, floor_factor, spread_mark, verdict};
+
+/// Sentences of one kind that are shown.
+pub(super) const LINES_MAX: usize = 200;
+
+/// `17.1 s~ 1.02× ✓`, or what became of it.
+pub(super) fn cell(cell: Option<&Cell>) -> String {
+    let Some(cell) = cell else {
+        return "–".to_owned();
+    };
+    let Some(median) = cell.seconds() else {
+        return format!("{}{}", failure(cell).0, mark(cell));
+    };
+    let spread = spread_mark(&median).unwrap_or_default();
+    let factor = floor_factor(cell).map_or(String::new(), |factor| format!(" {}", numbers::factor(factor)));
+    format!("{}{spread}{factor}{}", numbers::number(median.value), mark(cell))
+}
+
+fn mark(cell: &Cell) -> &'static str {
+    match verdict(cell) {
+        Verdict::Reached => " ✓",
+        Verdict::Missed => " ✗",
+        Verdict::NoTarget => "",
+    }
+}
+
+/// `5 – 95`: the best and the worst published seconds.
+pub(super) fn published(row: &Row<'_>) -> String {
+    match (row.published.first(), row.published.last()) {
+        (Some(best), Some(worst)) if row.published.len() > 1 => {
+            format!("{} – {}", exact(best.seconds), exact(worst.seconds))
+        }
+        (Some(only), _) => exact(only.seconds),
+        _ => "–".to_owned(),
+    }
+}
+
+/// Printed seconds have no more digits than were printed.
+pub(super) fn exact(seconds: f64) -> String {
+    if seconds.fract() == 0.0 && seconds.abs() < 1e6 {
+        format!("{seconds:.0}")
+    } else {
+        numbers::number(seconds)
+    }
+}
+
+/// A figure, or a dash.
+pub(super) fn known(seconds: Option<f64>) -> String {
+    seconds.map_or_else(|| "–".to_owned(), numbers::number)
+}
+
+/// What the marks mean.
+pub(super) const MARKS: &str = "Seconds are medians; × is beside the floor (bare TCP on this link). ✓ target reached, \
+    ✗ missed; ~ runs lie apart by 5 % or more, ≈ by 20 % or more, ¹ one run.";
+
+/// The summary, a sentence each.
+pub(super) fn summary(view: &View<'_>) -> Vec<String> {
+    let doc = view.doc;
+    let mut said = vec![what(view)];
+    let (reached, targets) = view.reached();
+    if targets > 0 {
+        said.push(if reached == targets {
+            format!(
+                "All {} were reached.",
+                numbers::counted(targets, "target", "targets")
+            )
+        } else {
+            format!(
+                "{reached} of {} were reached.",
+                numbers::counted(targets, "target", "targets")
+            )
+        });
+    }
+    if let Some(factor) = view.our_factor() {
+        said.push(format!(
+            "ropeway took {} the floor in the middle, from {} to {}.",
+            numbers::factor(factor.value),
+            numbers::factor(factor.least),
+            numbers::factor(factor.most)
+        ));
+    }
+    let (better, both) = view.beside_published();
+    if both > 0 {
+        said.push(format!(
+            "ropeway was as fast as the best published figure or faster in {better} of {both}."
+        ));
+    }
+    let failed = doc.cells.iter().filter(|cell| cell.seconds().is_none()).count();
+    if failed > 0 {
+        let cells = numbers::counted(failed, "cell has", "cells have");
+        said.push(format!("{cells} no run that counts."));
+    }
+    let unproven = doc
+        .links
+        .iter()
+        .filter(|link| link.proof.as_ref().is_some_and(|proof| !proof.holds))
+        .count();
+    if unproven > 0 {
+        said.push(format!(
+            "{} not keep to what was set.",
+            numbers::counted(unproven, "link did", "links did")
+        ));
+    }
+    if !doc.complete {
+        said.push("This is not all: the run goes on, or was broken off.".to_owned());
+    }
+    said
+}
+
+fn what(view: &View<'_>) -> String {
+    let doc = view.doc;
+    let runs: usize = doc.cells.iter().map(|cell| cell.runs.len()).sum();
+    let counted = numbers::counted;
+    if doc.cells.is_empty() {
+        return format!(
+            "{}.",
+            counted(doc.curves.len(), "curve was measured", "curves were measured")
+        );
+    }
+    format!(
+        "{} ({}) of {} over {}, {}.",
+        counted(doc.cells.len(), "cell was measured", "cells were measured"),
+        counted(runs, "run", "runs"),
+        counted(doc.works.len(), "work", "works"),
+        counted(doc.links.len(), "link", "links"),
+        counted(view.columns.len(), "client and server", "clients and servers"),
+    )
+}
+
+/// Each target that was not reached, with what is known about why.
+pub(super) fn missed(view: &View<'_>) -> Vec<String> {
+    let missed = view.missed();
+    let more = missed.len().saturating_sub(LINES_MAX);
+    let mut said: Vec<String> = missed
+        .iter()
+        .take(LINES_MAX)
+        .map(|miss| one_missed(view.doc, miss))
+        .collect();
+    if more > 0 {
+        said.push(format!("and {more} more"));
+    }
+    said
+}
+
+fn one_missed(doc: &Document, miss: &Miss<'_>) -> String {
+    let target = numbers::seconds(miss.target);
+    let figures = match miss.seconds {
+        Some(seconds) => format!(
+            "{} for a target of {target} ({})",
+            numbers::seconds(seconds),
+            numbers::change(seconds / miss.target - 1.0)
+        ),
+        None => {
+            let (word, reason) = failure(miss.cell);
+            let reason = if reason.is_empty() {
+                String::new()
+            } else {
+                format!(" ({reason})")
+            };
+            let word = if word == "–" { "no run counts" } else { word };
+            format!("{word}{reason}, target {target}")
+        }
+    };
+    let causes = doc
+        .warnings
+        .iter()
+        .filter(|warning| warning.cell.as_ref() == Some(&miss.cell.key));
+    let causes: Vec<&str> = causes.take(3).map(|warning| warning.text.as_str()).collect();
+    let cause = if causes.is_empty() {
+        String::new()
+    } else {
+        format!(". {}", causes.join(" "))
+    };
+    numbers::clean(
+        &format!("{}: {figures}{cause}", named(miss.cell)),
+        numbers::TEXT_MAX,
+    )
+}
+
+/// `OC3, file100mb, read, ropeway → smbd`.
+pub(super) fn named(cell: &Cell) -> String {
+    let key = &cell.key;
+    let mut name = format!(
+        "{}, {}, {}, {} → {}",
+        key.link, key.work, key.direction, key.client, key.server
+    );
+    if !key.variant.is_empty() {
+        name.push_str(", ");
+        name.push_str(&key.variant);
+    }
+    numbers::clean(&name, 2 * numbers::NAME_MAX)
+}
+
+/// Warnings, a sentence each.
+pub(super) fn warnings(doc: &Document) -> Vec<String> {
+    let said = doc.warnings.iter().take(LINES_MAX).map(|warning| {
+        let cell = warning.cell.as_ref().map_or(String::new(), |key| {
+            let (client, server) = (&key.client, &key.server);
+            format!(
+                "{}, {}, {}, {client} → {server}: ",
+                key.link, key.work, key.direction
+            )
+        });
+        numbers::clean(&format!("{cell}{}", warning.text), numbers::TEXT_MAX)
+    });
+    let mut said: Vec<String> = said.collect();
+    let more = doc.warnings.len().saturating_sub(LINES_MAX);
+    if more > 0 {
+        said.push(format!("and {more} more"));
+    }
+    said
+}
+
+/// What was left out, each with the reason.
+pub(super) fn skipped(doc: &Document) -> Vec<String> {
+    let skipped = doc.skipped.iter().take(LINES_MAX);
+    skipped
+        .map(|(name, reason)| {
+            format!(
+                "{}: {}",
+                numbers::name(name),
+                numbers::clean(reason, 2 * numbers::NAME_MAX)
+            )
+        })
+        .collect()
+}
+
+/// Heads of [`proof`].
+pub(super) const PROOF_HEADS: [&str; 6] = ["link", "set", "round trip", "up", "down", "loss"];
+
+/// A link with what its emulator was measured to be.
+pub(super) fn proof(link: &LinkSummary) -> [String; 6] {
+    let rate = |set: Option<u64>, found: f64| {
+        let error = set.map_or(String::new(), |set| {
+            format!(" ({})", numbers::change(found / set as f64 - 1.0))
+        });
+        format!("{}{error}", numbers::bits(found))
+    };
+    let mut shown = [
+        numbers::name(&link.name),
+        numbers::clean(&link.described, 2 * numbers::NAME_MAX),
+        "–".to_owned(),
+        "–".to_owned(),
+        "–".to_owned(),
+        "–".to_owned(),
+    ];
+    if let Some(proof) = &link.proof {
+        let error = if link.rtt_ms > 0.0 {
+            format!(" ({})", numbers::change(proof.rtt_ms / link.rtt_ms - 1.0))
+        } else {
+            String::new()
+        };
+        shown[2] = format!("{} ms{error}", numbers::number(proof.rtt_ms));
+        shown[3] = rate(link.up_bps, proof.up_bps);
+        shown[4] = rate(link.down_bps, proof.down_bps);
+        shown[5] = numbers::percent(proof.loss);
+    }
+    shown
+}
+
+/// Whether a link was proved, in a word.
+pub(super) fn proved(link: &LinkSummary) -> &'static str {
+    match &link.proof {
+        Some(proof) if proof.holds => "✓ holds",
+        Some(_) => "✗ out of bounds",
+        None => "not measured",
+    }
+}
+
+/// The machine, a name and a figure each.
+pub(super) fn machine(doc: &Document) -> [(&'static str, String); 5] {
+    let machine = &doc.machine;
+    let or = |text: &str| {
+        if text.is_empty() {
+            "not known".to_owned()
+        } else {
+            numbers::name(text)
+        }
+    };
+    [
+        ("System", or(&machine.system)),
+        ("Kernel", or(&machine.kernel)),
+        ("Processor", or(&machine.processor)),
+        ("Processors", numbers::count(machine.processors.into())),
+        ("Memory", numbers::binary(machine.memory_bytes as f64)),
+    ]
+}
+
+/// Heads of [`cost`].
+pub(super) const COST_HEADS: [&str; 8] = [
+    "whole s",
+    "transfer s",
+    "durable s",
+    "client CPU s",
+    "server CPU s",
+    "client memory",
+    "server memory",
+    "runs",
+];
+
+/// What a cell took besides: medians.
+pub(super) fn cost(cell: &Cell) -> [String; 8] {
+    let seconds = |of: &dyn Fn(&super::Run) -> Option<f64>| known(cell.median(of).map(|median| median.value));
+    let memory = |of: &dyn Fn(&super::Run) -> Option<u64>| {
+        let median = cell.median(|run| of(run).map(|bytes| bytes as f64));
+        median.map_or_else(|| "–".to_owned(), |median| numbers::binary(median.value))
+    };
+    let counted = cell.counted().count();
+    [
+        seconds(&|run| Some(run.whole_seconds)),
+        seconds(&|run| run.transfer_seconds),
+        seconds(&|run| run.durable_seconds),
+        seconds(&|run| run.client_cpu_seconds),
+        seconds(&|run| run.server_cpu_seconds),
+        memory(&|run| run.client_memory_bytes),
+        memory(&|run| run.server_memory_bytes),
+        format!("{counted} of {}", cell.runs.len()),
+    ]
+}

@@ -1,0 +1,64 @@
+//! All reports of a document as files, each whole or not at all.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use super::error::ReportError;
+use super::model::Document;
+use super::{Look, html, markdown, plot};
+
+/// What was written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// The files, in the order in which they were written.
+    pub files: Vec<PathBuf>,
+    /// Bytes in all of them.
+    pub bytes: u64,
+}
+
+/// Writes `report.md`, `report.html` and each plot as `.svg` and `.png`; the folder is made if it is missing.
+///
+/// # Errors
+/// A file cannot be written, or a plot not be made into a picture.
+pub fn write_all(document: &Document, folder: &Path) -> Result<Written, ReportError> {
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |source| ReportError::Write { path, source }
+    };
+    fs::create_dir_all(folder).map_err(failed(folder))?;
+    let mut written = Written::default();
+    let mut put = |name: &str, bytes: &[u8]| {
+        let path = folder.join(name);
+        replace(&path, bytes).map_err(failed(&path))?;
+        written.bytes += bytes.len() as u64;
+        written.files.push(path);
+        Ok(())
+    };
+    for (name, svg) in plot::svgs(document, Look::Picture) {
+        put(&format!("{name}.png"), &plot::png(&name, &svg)?)?;
+    }
+    for (name, svg) in plot::svgs(document, Look::File) {
+        put(&format!("{name}.svg"), svg.as_bytes())?;
+    }
+    put("report.md", markdown(document).as_bytes())?;
+    put("report.html", html(document).as_bytes())?;
+    Ok(written)
+}
+
+/// Whoever reads it meanwhile finds the old file or the new one.
+fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut part = path.as_os_str().to_owned();
+    part.push(".part");
+    let part = PathBuf::from(part);
+    let write = || -> io::Result<()> {
+        File::create(&part)?.write_all(bytes)?;
+        fs::rename(&part, path)
+    };
+    let done = write();
+    if done.is_err() {
+        // Nothing half-written stays.
+        _ = fs::remove_file(&part);
+    }
+    done
+}

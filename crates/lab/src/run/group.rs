@@ -1,0 +1,459 @@
+//! One group: a link, its servers, and the clients in turns until each cell has its runs.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::PoisonError;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::client::{self, COPY, Ends};
+use super::curves::{self, Kind, Sampler};
+use super::ground::empty;
+use super::machine::now;
+use super::measure::{self, Bounds, End, Measured, measure};
+use super::plan::{Group, affordable, turn};
+use super::process::Busy;
+use super::server::{Place, Served, Way};
+use super::setup::LEFT_OUT;
+use super::{Event, Lab, LabError, record};
+use crate::link::Side;
+use crate::report::{Outcome, Run};
+use crate::scenario::{Client, Direction, Pair, Server};
+
+/// A server's processes end a moment after the client; by then their time is complete. A guess.
+const SETTLED: Duration = Duration::from_millis(100);
+/// How long the line may stay busy after a client was ended. A guess.
+const QUIET_MAX: Duration = Duration::from_secs(10);
+/// How often the memory of servers is looked at.
+const MEMORY_LOOK: Duration = Duration::from_millis(500);
+/// How often an empty operation is timed; the best counts.
+const LOGINS: usize = 3;
+/// Longest that an empty operation may take.
+const LOGIN_MAX: Duration = Duration::from_secs(30);
+/// Processors that others may keep busy before a figure is doubted.
+const OTHERS_MAX: f64 = 0.25;
+
+/// Runs what the group still wants.
+///
+/// # Errors
+/// The link cannot be made or the report not be written. That a client fails is a result.
+pub(super) fn run(lab: &Lab<'_>, id: usize) -> Result<(), LabError> {
+    let group = &lab.groups[id];
+    let wanted: Vec<Pair> = lab
+        .pairs
+        .iter()
+        .copied()
+        .filter(|pair| lab.missing(group, *pair) > 0)
+        .collect();
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    let folder = lab.ground.at(&format!("g{id}"));
+    let result = Stage::open(lab, group, folder.clone(), &wanted).and_then(|stage| stage.rounds(wanted));
+    // With the ground, at the latest.
+    _ = fs::remove_dir_all(&folder);
+    result
+}
+
+/// The link, the servers and the folders of a group.
+struct Stage<'a> {
+    lab: &'a Lab<'a>,
+    group: &'a Group,
+    // Servers go before their way.
+    servers: BTreeMap<Server, Served>,
+    way: Way,
+    folder: PathBuf,
+}
+
+impl<'a> Stage<'a> {
+    fn open(lab: &'a Lab<'a>, group: &'a Group, folder: PathBuf, pairs: &[Pair]) -> Result<Self, LabError> {
+        for name in ["near", "far", "client"] {
+            empty(&folder.join(name)).map_err(|source| LabError::Io {
+                what: "make folders",
+                source,
+            })?;
+        }
+        let way = Way::start(&lab.scenario.links[group.link].spec, lab.options.relay)?;
+        let mut stage = Self {
+            lab,
+            group,
+            servers: BTreeMap::new(),
+            way,
+            folder,
+        };
+        for pair in pairs {
+            if !stage.servers.contains_key(&pair.server) && !lab.is_stopping() {
+                stage.serve(pair.server)?;
+            }
+        }
+        Ok(stage)
+    }
+
+    fn serve(&mut self, server: Server) -> Result<(), LabError> {
+        let lab = self.lab;
+        let absent = || lab.absent.lock().unwrap_or_else(PoisonError::into_inner);
+        if absent().contains(&server) {
+            return Ok(());
+        }
+        let (source, target) = (
+            lab.ground.source(&lab.plans[self.group.work]),
+            self.folder.join("far"),
+        );
+        let place = Place {
+            source: &source,
+            target: &target,
+            scratch: &self.folder.join(server.name()),
+        };
+        match Served::start(server, &lab.tools, &self.way, place) {
+            Ok(served) => _ = self.servers.insert(server, served),
+            Err(why) => {
+                absent().insert(server);
+                lab.watch.told(&Event::Skipped {
+                    what: server.name(),
+                    why: &why,
+                });
+                lab.recorder
+                    .change(|document| document.skipped.insert(server.name().to_owned(), why))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Rounds until nothing is wanted.
+    fn rounds(self, mut wanted: Vec<Pair>) -> Result<(), LabError> {
+        wanted.retain(|pair| self.servers.contains_key(&pair.server));
+        let mut round = 0;
+        while !wanted.is_empty() && !self.lab.is_stopping() {
+            for pair in turn(&wanted, round) {
+                if self.lab.is_stopping() {
+                    break;
+                }
+                let goes_on = self.has_time(pair)? && self.turn(pair)?;
+                if !goes_on || self.lab.missing(self.group, pair) == 0 {
+                    wanted.retain(|other| *other != pair);
+                }
+            }
+            round += 1;
+        }
+        Ok(())
+    }
+
+    /// Whether the budget allows one more run; says so if it does not.
+    fn has_time(&self, pair: Pair) -> Result<bool, LabError> {
+        let (lab, group) = (self.lab, self.group);
+        let key = group.key(&lab.scenario, pair);
+        let runs = lab.recorder.runs(&key);
+        let (cost, reserve) = match runs.last() {
+            Some(run) => (Duration::from_secs_f64(run.whole_seconds), lab.reserve()),
+            None => (lab.expected(group, pair), Duration::ZERO),
+        };
+        if affordable(
+            lab.begun.elapsed(),
+            cost + group.beside(),
+            reserve,
+            lab.scenario.budget,
+        ) {
+            return Ok(true);
+        }
+        let what = if runs.is_empty() {
+            "not measured"
+        } else {
+            "no more runs"
+        };
+        let budget = lab.scenario.budget.as_secs();
+        lab.warn(
+            Some(&key),
+            format!("{LEFT_OUT}{what}, the budget of {budget} s is running out"),
+        )?;
+        Ok(false)
+    }
+
+    /// One run of a pair; whether it went well enough for another.
+    fn turn(&self, pair: Pair) -> Result<bool, LabError> {
+        let (lab, group) = (self.lab, self.group);
+        let key = group.key(&lab.scenario, pair);
+        let before = lab.recorder.runs(&key).len();
+        let Some(done) = self.one(pair, before == 0)? else {
+            return Ok(false);
+        };
+        let run = done.run;
+        let seconds = Duration::from_secs_f64(run.whole_seconds);
+        let went_well = matches!(run.outcome, Outcome::Done);
+        if went_well {
+            let expected = group.expected(&lab.scenario.links[group.link].spec, pair);
+            let mut experience = lab.experience.lock().unwrap_or_else(PoisonError::into_inner);
+            experience.learn(pair, expected, seconds);
+        }
+        lab.watch.told(&Event::Run {
+            cell: &key,
+            number: before + 1,
+            run: &run,
+        });
+        lab.recorder.change(|document| {
+            if let Some(busy) = run.others_busy.filter(|busy| *busy > OTHERS_MAX) {
+                document
+                    .warnings
+                    .retain(|known| known.cell.as_ref() != Some(&key) || known.text.starts_with(LEFT_OUT));
+                let text = format!("others kept {busy:.2} processors busy meanwhile");
+                record::warn(document, Some(&key), text);
+            }
+            curves::add(document, Kind::Throughput, &key, done.throughput);
+            curves::add(document, Kind::Operations, &key, done.operations);
+            record::add_run(document, &key, run);
+        })?;
+        if !went_well {
+            self.quiet();
+        }
+        Ok(went_well)
+    }
+
+    /// One copy into an empty place, compared with the source; `None` if it was stopped.
+    fn one(&self, pair: Pair, is_first: bool) -> Result<Option<Done>, LabError> {
+        let lab = self.lab;
+        let failed = |source| LabError::Io {
+            what: "make room for a copy",
+            source,
+        };
+        for name in ["near", "far", "client"] {
+            empty(&self.folder.join(name)).map_err(failed)?;
+        }
+        let Some(server) = self.servers.get(&pair.server) else {
+            return Ok(None);
+        };
+        let login = self.login(pair, server)?;
+        let scratch = self.folder.join("client");
+        let (source, near) = (
+            lab.ground.source(&lab.plans[self.group.work]),
+            self.folder.join("near"),
+        );
+        let trace = scratch.join("trace");
+        let ends = Ends {
+            server: server.address(),
+            source: &source,
+            near: &near,
+            scratch: &scratch,
+            trace: is_first.then_some(trace.as_path()),
+        };
+        let copy = client::copy(pair.client, &lab.tools, ends, self.group.direction).map_err(failed)?;
+        let output = scratch.join("output");
+        let started = now();
+        let busy = Busy::now();
+        let cpu = server.cpu();
+        let direction = self.group.direction;
+        let wire = || self.way.wire_bytes(direction);
+        let mut sampler = wire().map(Sampler::new);
+        let (mut memory, mut looked) = (server.memory_bytes(), Duration::ZERO);
+        let measured = self.measure(copy, &output, self.group.limit(), &mut |at| {
+            if let Some(sampler) = &mut sampler {
+                sampler.look(at, || wire().unwrap_or(0));
+            }
+            if at >= looked + MEMORY_LOOK {
+                looked = at;
+                memory = memory.max(server.memory_bytes());
+            }
+        });
+        let last = wire().unwrap_or(0);
+        let measured = match measured {
+            Ok(measured) if measured.end == End::Stopped => return Ok(None),
+            Ok(measured) => measured,
+            Err(error) => return Ok(Some(Done::failed(started, format!("cannot be started: {error}")))),
+        };
+        thread::sleep(SETTLED);
+        let used = Used {
+            server_cpu: server.cpu().saturating_sub(cpu),
+            server_memory: memory.max(server.memory_bytes()),
+            others: busy.others(),
+        };
+        let mut run = self.account(pair, started, &measured, login, used, &output);
+        if matches!(run.outcome, Outcome::Done) {
+            let arrived = match direction {
+                Direction::Read => near.join(COPY),
+                Direction::Write => self.folder.join("far").join(COPY),
+            };
+            let same = lab.plans[self.group.work]
+                .compare(&source, &arrived)
+                .map_err(failed)?;
+            if let Err(wrong) = same {
+                run.outcome = Outcome::Failed(format!("copied wrongly: {wrong}"));
+            }
+        }
+        let throughput = sampler
+            .filter(|_| is_first)
+            .map(|sampler| sampler.finish(measured.whole, last));
+        Ok(Some(Done {
+            run,
+            throughput: throughput.unwrap_or_default(),
+            operations: if is_first {
+                curves::operations(&trace, direction)
+            } else {
+                Vec::new()
+            },
+        }))
+    }
+
+    fn measure(
+        &self,
+        command: std::process::Command,
+        output: &std::path::Path,
+        limit: Duration,
+        tick: &mut dyn FnMut(Duration),
+    ) -> std::io::Result<Measured> {
+        let bounds = Bounds {
+            limit,
+            stop: &|| self.lab.is_stopping(),
+        };
+        measure(
+            command,
+            output,
+            bounds,
+            |command| self.way.spawn(Side::Near, command),
+            tick,
+        )
+    }
+
+    /// What logging in and doing nothing takes; measured once for each link and pair.
+    fn login(&self, pair: Pair, server: &Served) -> Result<Option<Duration>, LabError> {
+        let known = || self.lab.logins.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = (self.group.link, pair);
+        if let Some(found) = known().get(&place) {
+            return Ok(*found);
+        }
+        let scratch = self.folder.join("client");
+        let ends = Ends {
+            server: server.address(),
+            source: &scratch,
+            near: &scratch,
+            scratch: &scratch,
+            trace: None,
+        };
+        let mut best: Option<Duration> = None;
+        for _ in 0..LOGINS {
+            let command =
+                client::empty(pair.client, &self.lab.tools, ends).map_err(|source| LabError::Io {
+                    what: "prepare a client",
+                    source,
+                })?;
+            let Some(command) = command else { break };
+            let measured = self.measure(command, &scratch.join("login-output"), LOGIN_MAX, &mut |_| {});
+            match measured {
+                Ok(Measured {
+                    end: End::Exited(status),
+                    whole,
+                    ..
+                }) if status.success() => best = Some(best.map_or(whole, |best| best.min(whole))),
+                _ => break,
+            }
+        }
+        if !self.lab.is_stopping() {
+            known().insert(place, best);
+        }
+        Ok(best)
+    }
+
+    fn account(
+        &self,
+        pair: Pair,
+        started: String,
+        measured: &Measured,
+        login: Option<Duration>,
+        used: Used,
+        output: &std::path::Path,
+    ) -> Run {
+        let whole = measured.whole.as_secs_f64();
+        let own = (pair.client == Client::Ropeway)
+            .then(|| summary(output))
+            .flatten();
+        let transfer = match own {
+            Some(own) => Some(own.0),
+            None => login.map(|login| whole - login.as_secs_f64()),
+        };
+        let outcome = match measured.end {
+            End::Exited(status) if status.success() => Outcome::Done,
+            End::Exited(status) => Outcome::Failed(format!("{status}: {}", measure::last_words(output))),
+            End::TimedOut | End::Stopped => {
+                Outcome::TimedOut(format!("ended after {:.0} s", self.group.limit().as_secs_f64()))
+            }
+        };
+        let is_done = matches!(outcome, Outcome::Done);
+        // What is faster than the line is no account of a transfer: then an empty operation took longer than a full one's
+        // beginning.
+        let least = self.group.line.unwrap_or_default().as_secs_f64();
+        Run {
+            started,
+            discarded: false,
+            outcome,
+            whole_seconds: whole,
+            transfer_seconds: transfer.filter(|seconds| is_done && *seconds > least),
+            durable_seconds: own.and_then(|own| own.1).filter(|_| is_done),
+            client_cpu_seconds: Some(measured.cpu.as_secs_f64()),
+            server_cpu_seconds: Some(used.server_cpu.as_secs_f64()),
+            client_memory_bytes: Some(measured.peak_bytes),
+            server_memory_bytes: Some(used.server_memory),
+            others_busy: Some((used.others * 1000.0).round() / 1000.0),
+            reads_p99_ms: None,
+        }
+    }
+
+    /// Waits until nothing is on the line any more: what a client that was ended had asked for still comes.
+    fn quiet(&self) {
+        let end = Instant::now() + QUIET_MAX;
+        let wire = || self.way.wire_bytes(self.group.direction);
+        let mut before = wire();
+        while Instant::now() < end && !self.lab.is_stopping() {
+            thread::sleep(SETTLED * 5);
+            let now = wire();
+            if now == before {
+                return;
+            }
+            before = now;
+        }
+    }
+}
+
+/// What a server and others used meanwhile.
+#[derive(Clone, Copy)]
+struct Used {
+    server_cpu: Duration,
+    server_memory: u64,
+    others: f64,
+}
+
+/// A run and its curves.
+struct Done {
+    run: Run,
+    throughput: Vec<[f64; 2]>,
+    operations: Vec<[f64; 2]>,
+}
+
+impl Done {
+    fn failed(started: String, why: String) -> Self {
+        Self {
+            run: Run {
+                started,
+                discarded: false,
+                outcome: Outcome::Failed(why),
+                whole_seconds: 0.0,
+                transfer_seconds: None,
+                durable_seconds: None,
+                client_cpu_seconds: None,
+                server_cpu_seconds: None,
+                client_memory_bytes: None,
+                server_memory_bytes: None,
+                others_busy: None,
+                reads_p99_ms: None,
+            },
+            throughput: Vec::new(),
+            operations: Vec::new(),
+        }
+    }
+}
+
+/// Seconds until all was written, and until it was durable, of ropeway's own account.
+fn summary(output: &std::path::Path) -> Option<(f64, Option<f64>)> {
+    let text = measure::read(output);
+    let line = text.lines().rev().find(|line| line.contains("\"summary\""))?;
+    let value: serde_json::Value = serde_json::from_str(line).ok()?;
+    let seconds = |name: &str| value.get(name).and_then(serde_json::Value::as_f64);
+    Some((seconds("seconds_perceived")?, seconds("seconds_durable")))
+}

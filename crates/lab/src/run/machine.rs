@@ -1,0 +1,70 @@
+//! What a lab runs on, and when.
+
+use std::fs;
+
+use crate::report::Machine;
+
+/// This machine.
+pub(super) fn machine() -> Machine {
+    let processors = std::thread::available_parallelism().map_or(1, |count| count.get() as u32);
+    Machine {
+        kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+        processor: field("/proc/cpuinfo", "model name", ':').unwrap_or_else(|| "unknown".to_owned()),
+        processors,
+        memory_bytes: memory("MemTotal"),
+        system: field("/etc/os-release", "PRETTY_NAME", '=')
+            .map_or_else(|| "unknown".to_owned(), |name| name.trim_matches('"').to_owned()),
+    }
+}
+
+/// Memory that may still be taken.
+pub(super) fn memory_available() -> u64 {
+    memory("MemAvailable")
+}
+
+fn memory(what: &str) -> u64 {
+    let text = field("/proc/meminfo", what, ':').unwrap_or_default();
+    let number = text
+        .split_whitespace()
+        .next()
+        .and_then(|word| word.parse::<u64>().ok());
+    number.unwrap_or(0).saturating_mul(1024)
+}
+
+/// Processes that ran or wanted to in the last minute, on average.
+pub(super) fn load() -> f64 {
+    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split_whitespace()
+        .next()
+        .and_then(|word| word.parse().ok())
+        .unwrap_or(0.0)
+}
+
+/// Now, RFC 3339, to the millisecond.
+pub(super) fn now() -> String {
+    let now = jiff::Timestamp::now();
+    now.round(jiff::Unit::Millisecond).unwrap_or(now).to_string()
+}
+
+/// The value behind a key in a file of lines.
+fn field(path: &str, key: &str, separator: char) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    let (_, value) = text
+        .lines()
+        .filter_map(|line| line.split_once(separator))
+        .find(|(name, _)| name.trim() == key)?;
+    Some(value.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_machine_is_known() {
+        let machine = machine();
+        assert!(!machine.kernel.is_empty() && machine.processors > 0 && machine.memory_bytes > 1 << 20);
+        assert!(memory_available() <= machine.memory_bytes && load() >= 0.0);
+        assert!(now().ends_with('Z') && now().len() <= 24, "{}", now());
+    }
+}

@@ -1,0 +1,192 @@
+//! One run of a program: timed, bounded, watched while it runs, ended with all its children.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+
+use super::process::peak_bytes;
+use crate::link::sys::wait_with_usage;
+
+/// How often is looked at what runs.
+const LOOK: Duration = Duration::from_millis(50);
+/// How long a program may take to end when it is told to (a guess).
+const END_PATIENCE: Duration = Duration::from_secs(3);
+/// Most bytes of a log that are read.
+const LOG_MAX: u64 = 1 << 20;
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// By itself.
+    Exited(ExitStatus),
+    /// Its time was up.
+    TimedOut,
+    /// We were told to stop.
+    Stopped,
+}
+
+/// What a run took.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Measured {
+    /// How it ended.
+    pub(super) end: End,
+    /// From its start to its end.
+    pub(super) whole: Duration,
+    /// User and system time of the process and the children it waited for.
+    pub(super) cpu: Duration,
+    /// Most resident memory of it or a child of it, looked at some twenty times a second.
+    pub(super) peak_bytes: u64,
+}
+
+/// Bounds of a run.
+#[derive(Clone, Copy)]
+pub(super) struct Bounds<'a> {
+    /// After so long it is ended.
+    pub(super) limit: Duration,
+    /// Or when this says so.
+    pub(super) stop: &'a (dyn Fn() -> bool + Sync),
+}
+
+/// Runs a command in a process group of its own; `tick` is called some twenty times a second with the time since the
+/// start.
+///
+/// # Errors
+/// It cannot be started.
+pub(super) fn measure(
+    mut command: Command,
+    output: &Path,
+    bounds: Bounds<'_>,
+    spawn: impl FnOnce(&mut Command) -> io::Result<Child>,
+    tick: &mut dyn FnMut(Duration),
+) -> io::Result<Measured> {
+    command
+        .stdin(Stdio::null())
+        .stdout(File::create(output)?)
+        .stderr(File::create(output.with_extension("err"))?);
+    command.process_group(0);
+    let begun = Instant::now();
+    let child = spawn(&mut command)?;
+    let id = child.id();
+    let pid = i32::try_from(id)
+        .ok()
+        .and_then(Pid::from_raw)
+        .ok_or(io::ErrorKind::NotFound)?;
+    // It is waited for below, with what it used.
+    drop(child);
+    let descriptor = pidfd_open(pid, PidfdFlags::empty())?;
+    let mut told: Option<(End, Instant)> = None;
+    let mut peak = 0;
+    loop {
+        let mut waiting = [PollFd::new(&descriptor, PollFlags::IN)];
+        let timeout = Timespec {
+            tv_sec: 0,
+            tv_nsec: i64::from(LOOK.subsec_nanos()),
+        };
+        // An error is an interruption by a signal.
+        let readable = poll(&mut waiting, Some(&timeout)).unwrap_or(0) > 0;
+        let whole = begun.elapsed();
+        peak = peak.max(peak_bytes(id));
+        if readable && let Some((status, cpu)) = wait_with_usage(id)? {
+            // What it left behind in its group.
+            _ = kill_process_group(pid, Signal::KILL);
+            let end = told.map_or(End::Exited(status), |(end, _)| end);
+            return Ok(Measured {
+                end,
+                whole,
+                cpu,
+                peak_bytes: peak,
+            });
+        }
+        match &told {
+            None if (bounds.stop)() => {
+                _ = kill_process_group(pid, Signal::TERM);
+                told = Some((End::Stopped, Instant::now()));
+            }
+            None if whole > bounds.limit => {
+                _ = kill_process_group(pid, Signal::TERM);
+                told = Some((End::TimedOut, Instant::now()));
+            }
+            Some((_, since)) if since.elapsed() > END_PATIENCE => {
+                _ = kill_process_group(pid, Signal::KILL);
+                thread::sleep(LOOK);
+            }
+            _ => tick(whole),
+        }
+    }
+}
+
+/// The last line that a program wrote, its errors first; for people.
+pub(super) fn last_words(output: &Path) -> String {
+    for path in [output.with_extension("err"), output.to_owned()] {
+        let text = read(&path);
+        if let Some(line) = text.lines().rev().find(|line| !line.trim().is_empty()) {
+            return line.trim().chars().take(300).collect();
+        }
+    }
+    "it said nothing".to_owned()
+}
+
+/// What a program wrote, the end of it if that is much.
+pub(super) fn read(path: &Path) -> String {
+    let bytes = fs::read(path).unwrap_or_default();
+    let from = bytes.len().saturating_sub(LOG_MAX as usize);
+    String::from_utf8_lossy(&bytes[from..]).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sh(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    fn run(script: &str, limit: Duration, stop: &(dyn Fn() -> bool + Sync)) -> (Measured, String, usize) {
+        let folder = tempfile::tempdir().unwrap();
+        let output = folder.path().join("out");
+        let mut ticks = 0;
+        let bounds = Bounds { limit, stop };
+        let measured = measure(
+            sh(script),
+            &output,
+            bounds,
+            |command| command.spawn(),
+            &mut |_| ticks += 1,
+        )
+        .unwrap();
+        (measured, last_words(&output), ticks)
+    }
+
+    #[test]
+    fn time_and_words_are_those_of_the_program() {
+        let (measured, words, ticks) = run("echo one; sleep 0.3; echo two >&2; exit 4", GENEROUS, &|| false);
+        assert!(matches!(measured.end, End::Exited(status) if status.code() == Some(4)));
+        assert!((0.3..5.0).contains(&measured.whole.as_secs_f64()) && ticks >= 2);
+        assert_eq!(words, "two");
+        assert!((1..100 << 20).contains(&measured.peak_bytes));
+    }
+
+    const GENEROUS: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn who_takes_too_long_or_is_not_wanted_any_more_is_ended() {
+        let (measured, ..) = run(
+            "trap '' TERM; sleep 100 & wait; sleep 100",
+            Duration::from_millis(100),
+            &|| false,
+        );
+        assert_eq!(measured.end, End::TimedOut);
+        assert!(measured.whole < Duration::from_secs(20));
+        let (measured, ..) = run("sleep 100", GENEROUS, &|| true);
+        assert_eq!(measured.end, End::Stopped);
+    }
+}

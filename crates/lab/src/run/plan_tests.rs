@@ -1,0 +1,184 @@
+use super::super::pack::Packer;
+use super::*;
+use crate::scenario::Server;
+
+fn tr3869() -> (Scenario, Vec<Plan>) {
+    let scenario = Scenario::shipped("tr3869").unwrap().unwrap();
+    let plans = scenario
+        .works
+        .iter()
+        .map(|work| work.plan(scenario.seed, scenario.scale))
+        .collect();
+    (scenario, plans)
+}
+
+fn run(seconds: f64) -> Run {
+    Run {
+        started: String::new(),
+        discarded: false,
+        outcome: Outcome::Done,
+        whole_seconds: seconds,
+        transfer_seconds: None,
+        durable_seconds: None,
+        client_cpu_seconds: None,
+        server_cpu_seconds: None,
+        client_memory_bytes: None,
+        server_memory_bytes: None,
+        others_busy: None,
+        reads_p99_ms: None,
+    }
+}
+
+const PAIR: Pair = Pair {
+    client: Client::Ropeway,
+    server: Server::Smbd,
+};
+
+#[test]
+fn all_of_tr3869_is_planned_once_and_fits_its_budget() {
+    let (scenario, plans) = tr3869();
+    let groups = groups(&scenario, &plans);
+    assert_eq!(groups.len(), 32);
+    assert_eq!(keys(&scenario).len(), 32 * 6);
+    let (mut found, mut wanted) = (Vec::new(), keys(&scenario));
+    for group in &groups {
+        found.extend(scenario.pairs.iter().map(|pair| group.key(&scenario, *pair)));
+    }
+    found.sort();
+    wanted.sort();
+    assert_eq!(found, wanted);
+    let units = groups
+        .iter()
+        .enumerate()
+        .map(|(id, group)| group.unit(id))
+        .collect();
+    let packer = Packer::new(units, scenario.side_by_side.map(|rate| rate.0), 12 << 30);
+    // `cp` has no mount here.
+    let pairs: Vec<Pair> = scenario
+        .pairs
+        .iter()
+        .copied()
+        .filter(|pair| pair.client != Client::Cp)
+        .collect();
+    let pace = Pace::of(&scenario);
+    let whole = packer.duration(|id| {
+        let group = &groups[id];
+        group.cost(&pairs, &pace, false, |pair| {
+            group.expected(&scenario.links[group.link].spec, pair)
+        })
+    });
+    assert!(whole < Duration::from_secs(3 * 3600 - 600), "{whole:?}");
+    assert!(whole > Duration::from_secs(1800), "{whole:?}");
+}
+
+#[test]
+fn line_times_are_those_of_the_published_links() {
+    let (scenario, plans) = tr3869();
+    let line = |link: &str, bytes: u64| {
+        let found = groups(&scenario, &plans)
+            .into_iter()
+            .find(|group| scenario.links[group.link].name == link && group.bytes == bytes);
+        found.unwrap().line.unwrap().as_secs_f64()
+    };
+    assert!((line("32ms-52mbit", 100_000_000) - 100e6 * 1538.0 / 1448.0 * 8.0 / 52e6).abs() < 0.001);
+    assert!((line("75ms-1000mbit", 1_000_000_000) - 8.497).abs() < 0.001);
+}
+
+#[test]
+fn long_cells_run_once_and_failed_ones_no_more() {
+    let (scenario, plans) = tr3869();
+    let groups = groups(&scenario, &plans);
+    let pace = Pace::of(&scenario);
+    let slow = groups
+        .iter()
+        .find(|group| group.line.unwrap() > pace.once_above)
+        .unwrap();
+    assert_eq!(
+        (slow.missing(&pace, &[]), slow.missing(&pace, &[run(170.0)])),
+        (1, 0)
+    );
+    let fast = groups
+        .iter()
+        .find(|group| group.line.unwrap() < Duration::from_secs(2))
+        .unwrap();
+    assert_eq!(fast.missing(&pace, &[]), 4);
+    assert_eq!(fast.missing(&pace, &[run(2.0)]), 3);
+    assert_eq!(fast.missing(&pace, &[run(61.0)]), 0, "its first run was long");
+    assert_eq!(
+        fast.missing(&pace, &[run(2.0), run(61.0)]),
+        2,
+        "only the first one counts for that"
+    );
+    let mut failed = run(1.0);
+    failed.outcome = Outcome::Failed("why".to_owned());
+    assert_eq!(fast.missing(&pace, &[failed]), 0);
+}
+
+#[test]
+fn the_first_of_several_is_discarded() {
+    let mut runs = vec![run(1.0)];
+    mark_discarded(&mut runs);
+    assert!(!runs[0].discarded);
+    runs.push(run(1.0));
+    runs.push(run(1.0));
+    mark_discarded(&mut runs);
+    assert_eq!(
+        runs.iter().map(|run| run.discarded).collect::<Vec<_>>(),
+        [true, false, false]
+    );
+}
+
+#[test]
+fn limits_follow_the_line_or_the_window() {
+    let (scenario, plans) = tr3869();
+    let groups = groups(&scenario, &plans);
+    let shortest = groups.iter().map(Group::limit).min().unwrap();
+    assert!(shortest > Duration::from_secs(120) && shortest < Duration::from_secs(140));
+    let small = Scenario::shipped("tr3869-small-window").unwrap().unwrap();
+    let plan = vec![Work::File100mb.plan(1, 1.0)];
+    let longest = super::groups(&small, &plan)
+        .iter()
+        .map(|group| group.single)
+        .max()
+        .unwrap();
+    // 100 MB in windows of 17,520 bytes, one each 75 ms.
+    assert!((longest.as_secs_f64() - 428.08).abs() < 0.1, "{longest:?}");
+    assert!((windowed(&small.links[2].spec, 100_000_000, 16).as_secs_f64() - 26.76).abs() < 0.1);
+}
+
+#[test]
+fn who_begins_changes_with_the_round() {
+    let (scenario, _) = tr3869();
+    for round in 0..10 {
+        let turned = turn(&scenario.pairs, round);
+        assert_eq!(turned[0], scenario.pairs[round % scenario.pairs.len()]);
+        assert_eq!(turned.len(), scenario.pairs.len());
+    }
+    assert!(turn(&[], 3).is_empty());
+}
+
+#[test]
+fn repeats_give_way_to_what_has_not_begun() {
+    let second = Duration::from_secs(1);
+    assert!(affordable(second * 10, second * 5, second * 85, second * 100));
+    assert!(!affordable(second * 10, second * 6, second * 85, second * 100));
+    assert!(!affordable(second, Duration::MAX, Duration::MAX, second * 100));
+}
+
+#[test]
+fn estimates_learn() {
+    let mut experience = Experience::default();
+    let ten = Duration::from_secs(10);
+    assert_eq!(experience.applied(PAIR, ten), ten);
+    experience.learn(PAIR, ten, ten * 2);
+    assert_eq!(experience.applied(PAIR, ten), ten * 2);
+}
+
+#[test]
+fn targets_are_ropeways_alone() {
+    let rtt = Duration::from_millis(75);
+    let found = target(Work::File100mb, Client::Ropeway, 2.0, rtt).unwrap();
+    assert!((found - 2.25).abs() < 1e-9);
+    assert_eq!(target(Work::Dirset1gb, Client::Rsync, 2.0, rtt), None);
+    assert_eq!(target(Work::Small3000, Client::Ropeway, 2.0, rtt), None);
+}

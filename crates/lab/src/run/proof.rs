@@ -1,0 +1,250 @@
+//! What the links themselves do, before anything is copied over them: whether they are what they should be, and what bare
+//! TCP takes for the same bytes.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use super::pack::Packer;
+use super::plan::{Group, target, windowed};
+use super::{Event, Lab, LabError, record, side_by_side};
+use crate::link::{CheckPlan, Flow, Link, LinkSpec, check, floor_until};
+use crate::report::{Cell, LinkProof};
+use crate::scenario::Direction;
+
+/// Numbers of connections that bare TCP is tried with.
+const CONNECTIONS: [usize; 3] = [1, 4, 16];
+/// A measured time this near to what is possible at all is good enough: another one could be better by no more.
+const NEAR_ENOUGH: f64 = 1.005;
+/// Budgets below this have their links proved in less time.
+const SHORT_BUDGET: Duration = Duration::from_secs(15 * 60);
+/// What proving a link takes, whole and short (measured, about).
+const PROOF: [Duration; 2] = [Duration::from_secs(14), Duration::from_secs(7)];
+
+fn short(lab: &Lab<'_>) -> bool {
+    lab.scenario.budget < SHORT_BUDGET
+}
+
+/// What all of it will take.
+pub(super) fn estimate(lab: &Lab<'_>) -> Duration {
+    if lab.options.relay {
+        return Duration::ZERO;
+    }
+    let document = lab.recorder.read();
+    let links = document.links.iter().filter(|link| link.proof.is_none()).count() as u32;
+    drop(document);
+    let units = missing_floors(lab)
+        .into_iter()
+        .map(|id| lab.groups[id].unit(id))
+        .collect();
+    let packer = Packer::new(units, lab.scenario.side_by_side.map(|rate| rate.0), u64::MAX);
+    PROOF[usize::from(short(lab))] * links
+        + packer.duration(|id| lab.groups[id].line.unwrap_or_default().mul_f64(1.5))
+}
+
+/// Proves each link that is not proved yet.
+///
+/// # Errors
+/// A link cannot be made or measured.
+pub(super) fn links(lab: &Lab<'_>) -> Result<(), LabError> {
+    if lab.options.relay {
+        return lab.warn(
+            None,
+            "relay: no packets; delay and rate are those of a TCP relay, and neither link nor bare TCP was measured"
+                .to_owned(),
+        );
+    }
+    lab.watch.told(&Event::Phase {
+        phase: "proof of the links",
+    });
+    let plan = if short(lab) {
+        CheckPlan {
+            pings: 10,
+            span: Duration::from_secs(1),
+            datagrams: 10_000,
+        }
+    } else {
+        CheckPlan::default()
+    };
+    for (index, link) in lab.scenario.links.iter().enumerate() {
+        let known = lab.recorder.read();
+        let is_known = known
+            .links
+            .iter()
+            .any(|known| known.name == link.name && known.proof.is_some());
+        drop(known);
+        let wanted = lab.pending().into_iter().any(|id| lab.groups[id].link == index);
+        if is_known || !wanted {
+            continue;
+        }
+        if lab.is_stopping() {
+            return Err(LabError::Interrupted);
+        }
+        let found = check(&link.spec, plan)?;
+        let proof = LinkProof {
+            rtt_ms: found.round_trip.found * 1e3,
+            up_bps: found.rate_udp.found,
+            down_bps: found.rate_tcp.found,
+            loss: found.loss.found,
+            holds: found.holds(),
+        };
+        lab.watch.told(&Event::Proved {
+            link: &link.name,
+            holds: proof.holds,
+        });
+        if !proof.holds {
+            lab.warn(
+                None,
+                format!("the link {} is out of its bounds; see its proof", link.name),
+            )?;
+        }
+        lab.recorder.change(|document| {
+            if let Some(summary) = document
+                .links
+                .iter_mut()
+                .find(|summary| summary.name == link.name)
+            {
+                summary.proof = Some(proof);
+            }
+        })?;
+    }
+    Ok(())
+}
+
+/// Groups whose floor is not known.
+fn missing_floors(lab: &Lab<'_>) -> Vec<usize> {
+    let pending = lab.pending();
+    let document = lab.recorder.read();
+    let is_known = |id: &usize| {
+        let group = &lab.groups[*id];
+        lab.pairs.iter().all(|pair| {
+            let key = group.key(&lab.scenario, *pair);
+            document
+                .cells
+                .iter()
+                .any(|cell| cell.key == key && cell.floor_seconds.is_some())
+        })
+    };
+    pending.into_iter().filter(|id| !is_known(id)).collect()
+}
+
+/// Makes all cells, and measures the floor of each group.
+///
+/// # Errors
+/// A link cannot be made or a connection fails.
+pub(super) fn floors(lab: &Lab<'_>) -> Result<(), LabError> {
+    if lab.options.relay {
+        for id in lab.pending() {
+            make_cells(lab, &lab.groups[id], None)?;
+        }
+        return Ok(());
+    }
+    lab.watch.told(&Event::Phase {
+        phase: "floor: bare TCP",
+    });
+    let units = missing_floors(lab)
+        .into_iter()
+        .map(|id| lab.groups[id].unit(id))
+        .collect();
+    let packer = Packer::new(units, lab.scenario.side_by_side.map(|rate| rate.0), u64::MAX);
+    side_by_side(lab, &Mutex::new(packer), &|id| {
+        let group = &lab.groups[id];
+        let Some((connections, seconds)) = best(lab, group)? else {
+            return Ok(());
+        };
+        lab.watch.told(&Event::Floor {
+            link: &lab.scenario.links[group.link].name,
+            work: lab.scenario.works[group.work].name(),
+            direction: group.direction.name(),
+            connections,
+            seconds,
+        });
+        make_cells(lab, group, Some(seconds))
+    })
+}
+
+fn make_cells(lab: &Lab<'_>, group: &Group, floor: Option<f64>) -> Result<(), LabError> {
+    let spec = &lab.scenario.links[group.link].spec;
+    let work = lab.scenario.works[group.work];
+    lab.recorder.change(|document| {
+        for pair in &lab.pairs {
+            let new = Cell {
+                key: group.key(&lab.scenario, *pair),
+                payload_bytes: group.bytes,
+                files: group.files,
+                line_seconds: group.line.map(|line| line.as_secs_f64()),
+                floor_seconds: None,
+                target_seconds: None,
+                runs: Vec::new(),
+            };
+            let cell = record::cell(document, &lab.order, new);
+            cell.floor_seconds = floor.or(cell.floor_seconds);
+            cell.target_seconds = cell
+                .floor_seconds
+                .and_then(|floor| target(work, pair.client, floor, spec.rtt));
+        }
+    })?;
+    Ok(())
+}
+
+/// The best time and its number of connections; `None` if we are to stop.
+fn best(lab: &Lab<'_>, group: &Group) -> Result<Option<(usize, f64)>, LabError> {
+    let spec = &lab.scenario.links[group.link].spec;
+    let flow = match group.direction {
+        Direction::Read => Flow::Down,
+        Direction::Write => Flow::Up,
+    };
+    let mut best: Option<(usize, f64)> = None;
+    for (connections, least) in trials(spec, group) {
+        if best.is_some_and(|(_, seconds)| seconds <= least * NEAR_ENOUGH) {
+            continue;
+        }
+        // A link each: what the one learnt is nothing to the other.
+        let link = Link::start(spec.clone())?;
+        let taken = floor_until(&link, group.bytes, connections, flow, &|| lab.is_stopping());
+        if lab.is_stopping() {
+            return Ok(None);
+        }
+        let seconds = taken?.as_secs_f64();
+        if best.is_none_or(|(_, before)| seconds < before) {
+            best = Some((connections, seconds));
+        }
+    }
+    Ok(best)
+}
+
+/// Numbers of connections with the least seconds that they can take, the most promising first.
+fn trials(spec: &LinkSpec, group: &Group) -> Vec<(usize, f64)> {
+    // SYN, and four round trips to set up.
+    let setup = 5.0 * spec.rtt.as_secs_f64();
+    let least = |connections| {
+        let window = windowed(spec, group.bytes, connections);
+        group.line.unwrap_or_default().max(window).as_secs_f64() + setup
+    };
+    let mut trials = CONNECTIONS
+        .map(|connections| (connections, least(connections)))
+        .to_vec();
+    trials.sort_by(|a, b| a.1.total_cmp(&b.1));
+    trials
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::plan::groups;
+    use super::*;
+    use crate::scenario::Scenario;
+
+    #[test]
+    fn what_cannot_be_better_is_tried_last() {
+        let tried = |name: &str| {
+            let scenario = Scenario::shipped(name).unwrap().unwrap();
+            let plans = vec![scenario.works[0].plan(1, 1.0)];
+            let group = groups(&scenario, &plans).remove(0);
+            trials(&scenario.links[group.link].spec, &group)
+        };
+        let wide = tried("tr3869");
+        assert_eq!(wide.iter().map(|trial| trial.0).collect::<Vec<_>>(), CONNECTIONS);
+        assert!((wide[0].1 - 16.341 - 0.16).abs() < 0.01, "{wide:?}");
+        let small = tried("tr3869-small-window");
+        assert_eq!(small.iter().map(|trial| trial.0).collect::<Vec<_>>(), [16, 4, 1]);
+    }
+}

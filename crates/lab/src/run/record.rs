@@ -1,0 +1,243 @@
+//! The document while it grows: changed under one lock, written after each change, so that whatever ends the lab leaves
+//! what is known.
+
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::machine::now;
+use super::plan::mark_discarded;
+use crate::report::{Cell, CellKey, Document, FileError, Run, Setting, Warning, save};
+
+/// Settings that may differ when a lab is continued.
+const MAY_DIFFER: [&str; 2] = ["budget", "side by side"];
+
+/// The document and its file.
+#[derive(Debug)]
+pub(super) struct Recorder {
+    document: Mutex<Document>,
+    path: PathBuf,
+}
+
+impl Recorder {
+    pub(super) fn new(document: Document, path: PathBuf) -> Self {
+        Self {
+            document: Mutex::new(document),
+            path,
+        }
+    }
+
+    /// The document as it is.
+    pub(super) fn read(&self) -> MutexGuard<'_, Document> {
+        self.document.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes it and writes it.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub(super) fn change<R>(&self, change: impl FnOnce(&mut Document) -> R) -> Result<R, FileError> {
+        let mut document = self.read();
+        let result = change(&mut document);
+        document.updated = now();
+        save(&document, &self.path)?;
+        Ok(result)
+    }
+
+    /// The runs of a cell so far.
+    pub(super) fn runs(&self, key: &CellKey) -> Vec<Run> {
+        let document = self.read();
+        let cell = document.cells.iter().find(|cell| cell.key == *key);
+        cell.map(|cell| cell.runs.clone()).unwrap_or_default()
+    }
+
+    /// The end of all.
+    pub(super) fn into_document(self) -> Document {
+        self.document.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Puts a cell where it belongs, unless it is there; gives it.
+pub(super) fn cell<'a>(document: &'a mut Document, order: &[CellKey], new: Cell) -> &'a mut Cell {
+    let place = |key: &CellKey| order.iter().position(|known| known == key).unwrap_or(usize::MAX);
+    let wanted = place(&new.key);
+    let at = match document.cells.iter().position(|cell| cell.key == new.key) {
+        Some(at) => at,
+        None => {
+            let at = document.cells.iter().position(|cell| place(&cell.key) > wanted);
+            let at = at.unwrap_or(document.cells.len());
+            document.cells.insert(at, new);
+            at
+        }
+    };
+    &mut document.cells[at]
+}
+
+/// Adds a run to a cell that is there.
+pub(super) fn add_run(document: &mut Document, key: &CellKey, run: Run) {
+    if let Some(cell) = document.cells.iter_mut().find(|cell| cell.key == *key) {
+        cell.runs.push(run);
+        mark_discarded(&mut cell.runs);
+    }
+}
+
+/// Adds a warning, once.
+pub(super) fn warn(document: &mut Document, cell: Option<&CellKey>, text: String) {
+    let warning = Warning {
+        cell: cell.cloned(),
+        text,
+    };
+    if !document.warnings.contains(&warning) {
+        document.warnings.push(warning);
+    }
+}
+
+/// What differs between a document that is there and the one that would be begun; `None` if it can go on.
+pub(super) fn difference(old: &Document, new: &Document) -> Option<String> {
+    let differ = |what: &str, old: &str, new: &str| Some(format!("{what} is {old:?} there and {new:?} here"));
+    if old.lab != new.lab {
+        return differ("the lab", &old.lab, &new.lab);
+    }
+    if old.machine != new.machine {
+        return differ(
+            "the machine",
+            &format!("{:?}", old.machine),
+            &format!("{:?}", new.machine),
+        );
+    }
+    for work in &new.works {
+        match old.works.iter().find(|known| known.name == work.name) {
+            Some(known) if known == work => {}
+            Some(known) => {
+                let shown = |work: &crate::report::WorkSummary| {
+                    format!("{} bytes, scale {}, seed {}", work.bytes, work.scale, work.seed)
+                };
+                return differ(&format!("the work {}", work.name), &shown(known), &shown(work));
+            }
+            None => return Some(format!("the work {} is not there", work.name)),
+        }
+    }
+    for link in &new.links {
+        match old.links.iter().find(|known| known.name == link.name) {
+            Some(known) if known.described == link.described && known.kind == link.kind => {}
+            Some(known) => {
+                return differ(
+                    &format!("the link {}", link.name),
+                    &known.described,
+                    &link.described,
+                );
+            }
+            None => return Some(format!("the link {} is not there", link.name)),
+        }
+    }
+    if let Some((old, new)) = settings_differ(&old.settings, &new.settings) {
+        return differ(&new.name, &old.value, &new.value);
+    }
+    for (name, version) in &new.versions {
+        match old.versions.get(name) {
+            Some(known) if known != version => return differ(name, known, version),
+            _ => {}
+        }
+    }
+    None
+}
+
+fn settings_differ<'a>(old: &'a [Setting], new: &'a [Setting]) -> Option<(&'a Setting, &'a Setting)> {
+    let pair = |setting: &'a Setting| Some((old.iter().find(|known| known.name == setting.name)?, setting));
+    new.iter()
+        .filter(|setting| !MAY_DIFFER.contains(&setting.name.as_str()))
+        .filter_map(pair)
+        .find(|(old, new)| old.value != new.value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::WorkSummary;
+
+    fn key(client: &str) -> CellKey {
+        CellKey {
+            link: "l".to_owned(),
+            work: "w".to_owned(),
+            direction: "read".to_owned(),
+            client: client.to_owned(),
+            server: "smbd".to_owned(),
+            variant: String::new(),
+        }
+    }
+
+    fn empty(client: &str) -> Cell {
+        Cell {
+            key: key(client),
+            payload_bytes: 1,
+            files: 1,
+            line_seconds: None,
+            floor_seconds: None,
+            target_seconds: None,
+            runs: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn cells_keep_the_order_of_the_plan() {
+        let order = ["a", "b", "c"].map(key);
+        let mut document = Document::default();
+        for client in ["c", "a", "b", "a"] {
+            cell(&mut document, &order, empty(client)).payload_bytes += 1;
+        }
+        let found: Vec<_> = document
+            .cells
+            .iter()
+            .map(|cell| cell.key.client.as_str())
+            .collect();
+        assert_eq!(found, ["a", "b", "c"]);
+        assert_eq!(document.cells[0].payload_bytes, 3);
+    }
+
+    #[test]
+    fn a_lab_goes_on_only_as_it_began() {
+        let mut old = Document {
+            lab: "x".to_owned(),
+            ..Document::default()
+        };
+        old.settings = ["runs", "budget"]
+            .map(|name| Setting {
+                name: name.to_owned(),
+                value: "3".to_owned(),
+            })
+            .to_vec();
+        old.versions.insert("rclone".to_owned(), "1".to_owned());
+        old.works.push(WorkSummary {
+            name: "w".to_owned(),
+            title: String::new(),
+            files: 1,
+            folders: 0,
+            bytes: 10,
+            seed: 1,
+            scale: 1.0,
+            lz4_ratio: 1.0,
+        });
+        let differs = |change: &dyn Fn(&mut Document)| {
+            let mut new = old.clone();
+            change(&mut new);
+            difference(&old, &new)
+        };
+        assert_eq!(differs(&|_| {}), None);
+        assert_eq!(differs(&|new| new.settings[1].value = "9".to_owned()), None);
+        assert_eq!(differs(&|new| new.works.clear()), None, "less to do");
+        let named = |found: Option<String>, word: &str| {
+            let found = found.unwrap();
+            assert!(found.contains(word), "{found}");
+        };
+        named(differs(&|new| new.lab = "y".to_owned()), "the lab");
+        named(
+            differs(&|new| new.settings[0].value = "4".to_owned()),
+            "runs is \"3\" there and \"4\" here",
+        );
+        named(differs(&|new| new.works[0].scale = 0.5), "scale 0.5");
+        named(differs(&|new| new.machine.kernel = "7".to_owned()), "the machine");
+        named(
+            differs(&|new| _ = new.versions.insert("rclone".to_owned(), "2".to_owned())),
+            "rclone",
+        );
+    }
+}

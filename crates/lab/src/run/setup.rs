@@ -1,0 +1,294 @@
+//! Before and after the runs: what is there, what is to be done, the document to go on with, and its end.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+use super::ground::Ground;
+use super::machine::{load, machine, now};
+use super::pack::Packer;
+use super::plan::{self, Experience, Pace};
+use super::record::{self, Recorder};
+use super::tools::Tools;
+use super::{Lab, LabError, Options, Watch};
+use crate::link::{LinkSpec, TcpSpec, describe};
+use crate::published;
+use crate::report::{Document, FILE, LinkSummary, Setting, VERSION, load as load_document};
+use crate::scenario::Scenario;
+use crate::work::Plan;
+
+/// Load of the machine above which something else surely runs (a guess).
+const LOAD_MAX: f64 = 0.5;
+/// First word of what the budget left out.
+pub(super) const LEFT_OUT: &str = "left out: ";
+
+/// Looks at everything and begins or continues the document.
+pub(super) fn lab<'a>(
+    scenario: &Scenario,
+    options: &'a Options,
+    stop: &'a AtomicBool,
+    watch: &'a dyn Watch,
+) -> Result<Lab<'a>, LabError> {
+    let scenario = if options.relay {
+        relayed(scenario)
+    } else {
+        scenario.clone()
+    };
+    let plans: Vec<Plan> = scenario
+        .works
+        .iter()
+        .map(|work| work.plan(scenario.seed, scenario.scale))
+        .collect();
+    let ground = Ground::new(&plans)?;
+    let tools = Tools::find(&scenario.pairs, &options.program, &ground.at("tools"));
+    let pairs = tools.available(&scenario.pairs);
+    if pairs.is_empty() {
+        let reasons: Vec<String> = tools
+            .missing
+            .iter()
+            .map(|(who, why)| format!("{who}: {why}"))
+            .collect();
+        return Err(LabError::Nobody(reasons.join("; ")));
+    }
+    fs::create_dir_all(&options.out).map_err(|source| LabError::Io {
+        what: "make the folder for the report",
+        source,
+    })?;
+    let path = options.out.join(FILE);
+    let new = begun(&scenario, &plans, &tools, &ground, options.relay);
+    let document = if path.exists() {
+        continued(load_document(&path)?, new, &path)?
+    } else {
+        new
+    };
+    let groups = plan::groups(&scenario, &plans);
+    let units = groups
+        .iter()
+        .enumerate()
+        .map(|(id, group)| group.unit(id))
+        .collect();
+    let rate_max = scenario.side_by_side.map(|rate| rate.0);
+    let lab = Lab {
+        order: plan::keys(&scenario),
+        pace: Pace::of(&scenario),
+        packer: Mutex::new(Packer::new(units, rate_max, ground.room_bytes)),
+        recorder: Recorder::new(document, path),
+        begun: Instant::now(),
+        experience: Mutex::new(Experience::default()),
+        logins: Mutex::new(BTreeMap::new()),
+        absent: Mutex::new(BTreeSet::new()),
+        failed: AtomicBool::new(false),
+        scenario,
+        options,
+        stop,
+        watch,
+        plans,
+        groups,
+        pairs,
+        tools,
+        ground,
+    };
+    lab.recorder.change(|_| ())?;
+    let busy = load();
+    if busy > LOAD_MAX {
+        lab.warn(
+            None,
+            format!("the machine was busy at the start: load average {busy:.2}"),
+        )?;
+    }
+    Ok(lab)
+}
+
+/// The old document with what is new, if they belong together.
+fn continued(mut old: Document, new: Document, path: &std::path::Path) -> Result<Document, LabError> {
+    if let Some(what) = record::difference(&old, &new) {
+        return Err(LabError::Differs {
+            path: path.to_owned(),
+            what,
+        });
+    }
+    old.skipped = new.skipped;
+    old.versions.extend(new.versions);
+    for setting in new.settings {
+        match old.settings.iter_mut().find(|known| known.name == setting.name) {
+            Some(known) => *known = setting,
+            None => old.settings.push(setting),
+        }
+    }
+    old.complete = false;
+    Ok(old)
+}
+
+/// Takes note of what is complete, and forgets warnings that are no longer true.
+pub(super) fn finish(lab: &Lab<'_>) -> Result<(), LabError> {
+    let open: Vec<_> = lab
+        .groups
+        .iter()
+        .flat_map(|group| lab.pairs.iter().map(move |pair| (group, *pair)))
+        .filter(|(group, pair)| lab.missing(group, *pair) > 0)
+        .map(|(group, pair)| group.key(&lab.scenario, pair))
+        .collect();
+    let absent = lab
+        .absent
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+        .clone();
+    let absent: Vec<&str> = absent.iter().map(|server| server.name()).collect();
+    lab.recorder.change(|document| {
+        document.warnings.retain(|warning| {
+            let is_open = warning.cell.as_ref().is_none_or(|cell| open.contains(cell));
+            is_open || !warning.text.starts_with(LEFT_OUT)
+        });
+        document.complete = open.iter().all(|key| absent.contains(&key.server.as_str()));
+    })?;
+    Ok(())
+}
+
+fn begun(scenario: &Scenario, plans: &[Plan], tools: &Tools, ground: &Ground, relay: bool) -> Document {
+    let whole = (scenario.scale - 1.0).abs() < f64::EPSILON;
+    let is_there = |link: &str, work: &str| {
+        scenario.links.iter().any(|known| known.name == link)
+            && scenario.works.iter().any(|known| known.name() == work)
+    };
+    let published = if scenario.published && whole {
+        published::tr3869()
+    } else {
+        Vec::new()
+    };
+    Document {
+        version: VERSION,
+        lab: scenario.name.clone(),
+        title: scenario.title.clone(),
+        started: now(),
+        updated: now(),
+        machine: machine(),
+        versions: tools.versions.clone(),
+        settings: settings(scenario, ground, relay),
+        works: plans.iter().map(Plan::summary).collect(),
+        links: scenario
+            .links
+            .iter()
+            .map(|link| summary(&link.name, &link.spec, relay))
+            .collect(),
+        published: published
+            .into_iter()
+            .filter(|row| is_there(&row.link, &row.work))
+            .collect(),
+        skipped: tools.missing.clone(),
+        ..Document::default()
+    }
+}
+
+fn summary(name: &str, spec: &LinkSpec, relay: bool) -> LinkSummary {
+    let congestion = match &spec.tcp.congestion {
+        _ if relay => "that of the loopback, which loses nothing".to_owned(),
+        Some(congestion) => congestion.name().to_owned(),
+        None => "the system's own".to_owned(),
+    };
+    LinkSummary {
+        name: name.to_owned(),
+        kind: if relay { "relay" } else { "packets" }.to_owned(),
+        rtt_ms: spec.rtt.as_secs_f64() * 1e3,
+        up_bps: spec.up.map(|rate| rate.0),
+        down_bps: spec.down.map(|rate| rate.0),
+        loss: spec.loss,
+        described: describe(spec, &congestion),
+        congestion,
+        proof: None,
+    }
+}
+
+/// The scenario as relays can have it: rates and round trips, and nothing that needs packets.
+fn relayed(scenario: &Scenario) -> Scenario {
+    let mut scenario = scenario.clone();
+    for link in &mut scenario.links {
+        link.spec = LinkSpec {
+            loss: 0.0,
+            jitter: std::time::Duration::ZERO,
+            cuts: Vec::new(),
+            tcp: TcpSpec::default(),
+            ..link.spec.clone()
+        };
+    }
+    scenario
+}
+
+fn settings(scenario: &Scenario, ground: &Ground, relay: bool) -> Vec<Setting> {
+    let once = scenario.once_above.as_secs_f64();
+    let side_by_side = match scenario.side_by_side {
+        Some(rate) => format!(
+            "cells of slow links run at the same time, each with its own link and servers, while the sum of their rates \
+             is at most {rate}; floors too, proofs of links not"
+        ),
+        None => "off: one after the other".to_owned(),
+    };
+    let link = if relay {
+        "relay: TCP over the loopback with delay and rate, no packets; windows, losses and congestion control of a real \
+         line are not there"
+    } else {
+        "real packets between two network namespaces; tcp_no_metrics_save=1; congestion control pinned on both routes, \
+         the same for all clients"
+    };
+    let files = if ground.in_memory {
+        "works, sources and targets are in memory (tmpfs): servers read from a warm cache and no disk is waited for"
+    } else {
+        "works, sources and targets are in the folder for temporary files, written just before: in the page cache where \
+         it holds them"
+    };
+    let pairs = [
+        (
+            "runs",
+            format!(
+                "{}, the first discarded; one (which counts) where the line alone or the first run takes more than {once} s",
+                scenario.runs
+            ),
+        ),
+        (
+            "order",
+            "clients of the same link, work and direction take turns, each round another one first".to_owned(),
+        ),
+        ("limit", "max(60 s, 12 x line time + 120 s) a run; with a small window 12 x what one connection takes".to_owned()),
+        ("budget", format!("{} s", scenario.budget.as_secs())),
+        ("side by side", side_by_side),
+        ("link", link.to_owned()),
+        (
+            "floor",
+            "bare TCP after four set-up round trips, best of 1, 4 and 16 connections, before the cells; not measured \
+             where it cannot be better than the best so far"
+                .to_owned(),
+        ),
+        ("target", "ropeway's whole process: 1.05 x floor (one file), 1.04 x floor (1 GB set), and two round trips".to_owned()),
+        ("cache", files.to_owned()),
+        (
+            "whole seconds",
+            "from the start of the client's process to its end; every copy is then compared byte for byte".to_owned(),
+        ),
+        (
+            "transfer seconds",
+            "ropeway: its own account, without login, until all is written; others: the whole less the same client's \
+             empty operation over the same link (best of 3); absent where that is less than the line's own time"
+                .to_owned(),
+        ),
+        (
+            "protocol",
+            "each client's and server's defaults; ropeway serve demands signatures, smbd signs where the client wants it; \
+             rclone with 4 transfers"
+                .to_owned(),
+        ),
+        (
+            "curves",
+            "of each cell's first run; throughput by the link's counters, each 0.5 s; operations by ropeway's --trace, \
+             which only that run writes"
+                .to_owned(),
+        ),
+    ];
+    pairs
+        .into_iter()
+        .map(|(name, value)| Setting {
+            name: name.to_owned(),
+            value,
+        })
+        .collect()
+}

@@ -1,0 +1,293 @@
+//! What is watched: marks by handle, folders by path.
+
+use std::collections::{BTreeMap, HashMap};
+
+use ropeway_vfs::outside::{EntryChange, Outside};
+use ropeway_vfs::{FileId, Name, RelPath};
+
+use super::events::{Event, Key, Spot};
+
+/// A node that the kernel was asked to tell of.
+#[derive(Debug)]
+pub(super) struct Mark {
+    pub(super) id: FileId,
+    /// What was asked.
+    pub(super) mask: u64,
+    /// Guards that stand for it.
+    pub(super) users: u32,
+    /// Those of them that stand for all beneath it too.
+    pub(super) trees: u32,
+    /// Of a folder: where it lies, as far as known.
+    pub(super) path: Option<RelPath>,
+    /// The kernel has forgotten it with the node.
+    pub(super) gone: bool,
+}
+
+/// All marks of a store.
+#[derive(Debug, Default)]
+pub(super) struct Books {
+    pub(super) marks: HashMap<Key, Mark>,
+    folders: BTreeMap<RelPath, Key>,
+}
+
+/// A folder that appeared where all beneath is watched.
+pub(super) struct Growth {
+    pub(super) path: RelPath,
+    /// What is in it is news.
+    pub(super) report: bool,
+}
+
+impl Books {
+    pub(super) fn folder_count(&self) -> usize {
+        self.folders.len()
+    }
+
+    /// The folder lies there now.
+    pub(super) fn place(&mut self, key: &Key, path: &RelPath) {
+        let Some(mark) = self.marks.get_mut(key) else {
+            return;
+        };
+        let before = mark.path.replace(path.clone());
+        if let Some(before) = before.filter(|before| before != path)
+            && self.folders.get(&before) == Some(key)
+        {
+            self.folders.remove(&before);
+        }
+        if let Some(other) = self.folders.insert(path.clone(), key.clone())
+            && other != *key
+            && let Some(other) = self.marks.get_mut(&other)
+        {
+            other.path = None;
+        }
+    }
+
+    /// It is not watched any more.
+    pub(super) fn remove(&mut self, key: &Key) {
+        if let Some(path) = self.marks.remove(key).and_then(|mark| mark.path)
+            && self.folders.get(&path) == Some(key)
+        {
+            self.folders.remove(&path);
+        }
+    }
+
+    /// Whether all beneath one of the folders above it, or it itself, is watched.
+    pub(super) fn is_covered(&self, path: &RelPath) -> bool {
+        let mut above = Some(path.clone());
+        while let Some(folder) = above {
+            let mark = self.folders.get(&folder).and_then(|key| self.marks.get(key));
+            if mark.is_some_and(|mark| mark.trees > 0) {
+                return true;
+            }
+            above = folder.parent();
+        }
+        false
+    }
+
+    /// Whether the folder has to stay marked.
+    pub(super) fn is_needed(&self, key: &Key) -> bool {
+        let Some(mark) = self.marks.get(key) else {
+            return false;
+        };
+        mark.users > 0 || mark.path.as_ref().is_some_and(|path| self.is_covered(path))
+    }
+
+    /// Watched folders at a path and beneath it.
+    pub(super) fn within(&self, path: &RelPath) -> Vec<(RelPath, Key)> {
+        // Names sort between the folder's own and its neighbours': `/` is less than most of what a name may go on with.
+        let from = self.folders.range(path.clone()..);
+        from.take_while(|(other, _)| other.as_bytes().starts_with(path.as_bytes()))
+            .filter(|(other, _)| other.strip_prefix(path).is_some())
+            .map(|(path, key)| (path.clone(), key.clone()))
+            .collect()
+    }
+
+    /// A name was changed. What lies there and needs no watching any more is the answer.
+    pub(super) fn renamed(&mut self, from: &RelPath, to: &RelPath) -> Vec<(RelPath, Key)> {
+        let mut needless = Vec::new();
+        for (path, key) in self.within(from) {
+            if let Some(rest) = path.strip_prefix(from) {
+                let path = to.join_path(&rest);
+                self.place(&key, &path);
+                if !self.is_needed(&key) {
+                    needless.push((path, key));
+                }
+            }
+        }
+        needless
+    }
+
+    /// What lay there is somewhere else, nobody knows where: its marks stay until their nodes go.
+    fn forget(&mut self, path: &RelPath) {
+        for (path, key) in self.within(path) {
+            self.folders.remove(&path);
+            if let Some(mark) = self.marks.get_mut(&key) {
+                mark.path = None;
+            }
+        }
+    }
+
+    fn path_of(&self, (key, name): &Spot) -> Option<RelPath> {
+        Some(self.marks.get(key)?.path.as_ref()?.join(name))
+    }
+
+    fn tell_node(&self, key: &Key, told: &mut Vec<Outside>) {
+        if let Some(mark) = self.marks.get(key).filter(|mark| mark.users > 0) {
+            told.push(Outside::Node(mark.id));
+        }
+    }
+
+    /// Events were lost.
+    pub(super) fn lose(&self, told: &mut Vec<Outside>) {
+        let watched = self.marks.values().filter(|mark| mark.users > 0);
+        told.extend(watched.map(|mark| Outside::Node(mark.id)));
+        told.push(Outside::Lost);
+    }
+
+    /// Folders beneath which all is watched.
+    pub(super) fn trees(&self) -> Vec<RelPath> {
+        let trees = self.marks.values().filter(|mark| mark.trees > 0);
+        trees.filter_map(|mark| mark.path.clone()).collect()
+    }
+
+    /// Takes an event in: what to tell of it (nothing of what this process did), and where all is to be watched now.
+    pub(super) fn take(&mut self, event: &Event, own: bool, is_there: impl Fn(&RelPath) -> bool) -> Taken {
+        let mut taken = Taken::default();
+        let directory = event.has(libc::FAN_ONDIR);
+        if let (None, None) = (&event.old, &event.new) {
+            self.take_entry(event, own, directory, is_there, &mut taken);
+        } else {
+            self.take_rename(event, own, directory, &mut taken);
+        }
+        for key in [&event.node, &event.folder].into_iter().flatten() {
+            if !own {
+                self.tell_node(key, &mut taken.told);
+                self.tell_itself(key, event, &mut taken.told);
+            }
+            if event.has(libc::FAN_DELETE_SELF) {
+                self.vanished(key);
+            }
+        }
+        taken
+    }
+
+    /// A watched folder's own attributes.
+    fn tell_itself(&self, key: &Key, event: &Event, told: &mut Vec<Outside>) {
+        let path = self.marks.get(key).and_then(|mark| mark.path.as_ref());
+        if let Some(path) = path.filter(|_| event.has(libc::FAN_ATTRIB) && event.folder.as_ref() == Some(key))
+        {
+            told.push(Outside::Entry {
+                path: path.clone(),
+                what: EntryChange::Attributes,
+                directory: true,
+            });
+        }
+    }
+
+    fn vanished(&mut self, key: &Key) {
+        let unused = self.marks.get_mut(key).is_some_and(|mark| {
+            mark.gone = true;
+            mark.users == 0
+        });
+        if unused {
+            self.remove(key);
+        }
+    }
+
+    fn take_entry(
+        &mut self,
+        event: &Event,
+        own: bool,
+        directory: bool,
+        is_there: impl Fn(&RelPath) -> bool,
+        taken: &mut Taken,
+    ) {
+        let Some(spot) = &event.entry else {
+            return;
+        };
+        if !own {
+            self.tell_node(&spot.0, &mut taken.told);
+        }
+        let Some(path) = self.path_of(spot) else {
+            return;
+        };
+        if event.has(libc::FAN_CREATE) && directory && self.is_covered(&path) {
+            taken.growth.push(Growth {
+                path: path.clone(),
+                report: !own,
+            });
+        }
+        if own {
+            return;
+        }
+        // Of what was merged the order is lost.
+        let both = event.has(libc::FAN_CREATE) && event.has(libc::FAN_DELETE);
+        let again = both && is_there(&path);
+        let steps = [
+            (again, EntryChange::Removed),
+            (event.has(libc::FAN_CREATE), EntryChange::Added),
+            (event.has(libc::FAN_MODIFY), EntryChange::Content),
+            (event.has(libc::FAN_ATTRIB), EntryChange::Attributes),
+            (event.has(libc::FAN_DELETE) && !again, EntryChange::Removed),
+        ];
+        let steps = steps.into_iter().filter(|(is, _)| *is);
+        taken.told.extend(steps.map(|(_, what)| Outside::Entry {
+            path: path.clone(),
+            what,
+            directory,
+        }));
+    }
+
+    fn take_rename(&mut self, event: &Event, own: bool, directory: bool, taken: &mut Taken) {
+        let old = event.old.as_ref().and_then(|spot| self.path_of(spot));
+        let new = event.new.as_ref().and_then(|spot| self.path_of(spot));
+        if !own {
+            for (key, _) in [&event.old, &event.new].into_iter().flatten() {
+                self.tell_node(key, &mut taken.told);
+            }
+            let entry = |path: &RelPath, what| Outside::Entry {
+                path: path.clone(),
+                what,
+                directory,
+            };
+            taken.told.extend(match (&old, &new) {
+                (Some(from), Some(to)) => Some(Outside::Renamed {
+                    from: from.clone(),
+                    to: to.clone(),
+                    directory,
+                }),
+                (Some(from), None) => Some(entry(from, EntryChange::Removed)),
+                (None, Some(to)) => Some(entry(to, EntryChange::Added)),
+                (None, None) => None,
+            });
+        }
+        if !directory {
+            return;
+        }
+        // What this process renamed is in the books already.
+        match (&old, &new) {
+            (Some(from), Some(to)) if !own => taken.needless = self.renamed(from, to),
+            (Some(from), None) if !own => self.forget(from),
+            _ => {}
+        }
+        if let Some(path) = new.filter(|path| self.is_covered(path)) {
+            taken.growth.push(Growth { path, report: false });
+        }
+    }
+}
+
+/// What comes of an event.
+#[derive(Default)]
+pub(super) struct Taken {
+    pub(super) told: Vec<Outside>,
+    pub(super) growth: Vec<Growth>,
+    pub(super) needless: Vec<(RelPath, Key)>,
+}
+
+/// For reports of what is found in a new folder.
+pub(super) fn found(folder: &RelPath, name: &Name, directory: bool) -> Outside {
+    Outside::Entry {
+        path: folder.join(name),
+        what: EntryChange::Added,
+        directory,
+    }
+}

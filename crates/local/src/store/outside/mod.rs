@@ -1,0 +1,481 @@
+//! What others do beneath the root, by fanotify.
+//!
+//! ```text
+//!  Node::watch ── mark on the inode ──▶ kernel ──▶ thread ── not of this process? ──▶ Observer
+//!                   └ books: who needs which mark, where watched folders lie
+//! ```
+//! One group of inode marks for a store, which needs no privilege: the kernel then names no other process, but tells this
+//! one's own events apart, and that is all there is to know. Events of this process serve to watch the folders that it makes
+//! beneath watched ones. The thread reads every [`PAUSE`] at most, so that a client that writes much and is alone does
+//! not wake it for each write: meanwhile the kernel merges what is alike.
+//!
+//! What is written through a memory mapping the kernel does not tell. A mark is removed by the node itself; where that
+//! cannot be opened any more, because others renamed it after its descriptor was given up, the mark stays until the
+//! inode goes, and counts.
+
+mod books;
+mod events;
+
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use ropeway_vfs::outside::{Observer, Outside};
+use ropeway_vfs::{Error, ErrorKind, Name, Op, RelPath, Result};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::fs::{AtFlags, FileType, OFlags, RawDir, fstatvfs, statat};
+use rustix::io::Errno;
+
+use self::books::{Books, Growth, Mark, found};
+use self::events::{Key, events};
+use super::base::{Base, failed, proc_path};
+use super::descriptors::{Descriptors, Handle};
+use crate::sys::fanotify;
+
+/// How often events are read at most.
+const PAUSE: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 5_000_000,
+};
+
+/// Bytes of one read from the kernel: hundreds of events.
+const BUFFER_BYTES: usize = 64 * 1024;
+
+/// Bytes of one getdents64 call.
+const LIST_BYTES: usize = 32 * 1024;
+
+/// What is asked of a file.
+const FILE: u64 = libc::FAN_MODIFY | libc::FAN_ATTRIB | libc::FAN_MOVE_SELF | libc::FAN_DELETE_SELF;
+
+/// What is asked of a folder.
+const FOLDER: u64 = FILE
+    | libc::FAN_CREATE
+    | libc::FAN_DELETE
+    | libc::FAN_RENAME
+    | libc::FAN_ONDIR
+    | libc::FAN_EVENT_ON_CHILD;
+
+/// What is asked of a folder before Linux 5.17.
+const FOLDER_BEFORE: u64 = FOLDER & !libc::FAN_RENAME | libc::FAN_MOVED_FROM | libc::FAN_MOVED_TO;
+
+/// The most that is watched.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WatchBounds {
+    pub(super) nodes: usize,
+    pub(super) folders: usize,
+}
+
+/// Watches what is beneath a root, from the first time that it is asked to.
+pub(super) struct Watcher {
+    base: Arc<Base>,
+    bounds: WatchBounds,
+    observer: Arc<Mutex<Option<Arc<dyn Observer>>>>,
+    /// `None` where the system cannot.
+    group: OnceLock<Option<Arc<Group>>>,
+}
+
+/// A node to watch.
+pub(super) struct Watched<'a> {
+    pub(super) handle: &'a Arc<Handle>,
+    pub(super) directory: bool,
+    /// All beneath it too.
+    pub(super) below: bool,
+}
+
+/// The group of marks.
+struct Group {
+    fd: OwnedFd,
+    stop: OwnedFd,
+    base: Arc<Base>,
+    bounds: WatchBounds,
+    process: i32,
+    has_rename: AtomicBool,
+    warned: AtomicBool,
+    books: Mutex<Books>,
+    observer: Arc<Mutex<Option<Arc<dyn Observer>>>>,
+}
+
+/// A node that is watched.
+struct Guard {
+    group: Arc<Group>,
+    handle: Arc<Handle>,
+    key: Key,
+    tree: bool,
+}
+
+impl Watcher {
+    pub(super) fn new(base: &Arc<Base>, bounds: WatchBounds) -> Self {
+        Self {
+            base: Arc::clone(base),
+            bounds,
+            observer: Arc::default(),
+            group: OnceLock::new(),
+        }
+    }
+
+    pub(super) fn observe(&self, observer: Arc<dyn Observer>) {
+        let before = lock(&self.observer).replace(observer);
+        drop(before);
+    }
+
+    /// Watches a node for as long as the answer lives.
+    pub(super) fn watch(
+        &self,
+        descriptors: &Descriptors,
+        what: &Watched<'_>,
+    ) -> Result<impl Send + Sync + 'static> {
+        let refused = || Error::new(Op::Watch, &what.handle.path(), ErrorKind::Unsupported);
+        let group = self
+            .group
+            .get_or_init(|| self.start())
+            .as_ref()
+            .ok_or_else(refused)?;
+        group.watch(descriptors, what)
+    }
+
+    /// A name was changed by this process.
+    pub(super) fn renamed(&self, from: &RelPath, to: &RelPath) {
+        let Some(Some(group)) = self.group.get() else {
+            return;
+        };
+        let needless = {
+            let mut books = group.books();
+            if books.folder_count() == 0 {
+                return;
+            }
+            books.renamed(from, to)
+        };
+        group.release_all(&needless);
+    }
+
+    fn start(&self) -> Option<Arc<Group>> {
+        let group = Group::new(&self.base, self.bounds, &self.observer)
+            .inspect_err(
+                |error| tracing::info!(%error, "what other programs change is not seen: nothing is cached"),
+            )
+            .ok()?;
+        let group = Arc::new(group);
+        let reader = Arc::clone(&group);
+        std::thread::Builder::new()
+            .name("ropeway-outside".into())
+            .spawn(move || reader.run())
+            .ok()?;
+        Some(group)
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        if let Some(Some(group)) = self.group.get() {
+            // The counter is fresh: it takes one event.
+            let _ = rustix::io::write(&group.stop, &1u64.to_ne_bytes());
+        }
+    }
+}
+
+impl Group {
+    fn new(
+        base: &Arc<Base>,
+        bounds: WatchBounds,
+        observer: &Arc<Mutex<Option<Arc<dyn Observer>>>>,
+    ) -> rustix::io::Result<Self> {
+        Ok(Self {
+            fd: fanotify::group()?,
+            stop: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            base: Arc::clone(base),
+            bounds,
+            process: rustix::process::getpid().as_raw_pid(),
+            has_rename: AtomicBool::new(true),
+            warned: AtomicBool::new(false),
+            books: Mutex::default(),
+            observer: Arc::clone(observer),
+        })
+    }
+
+    fn books(&self) -> MutexGuard<'_, Books> {
+        lock(&self.books)
+    }
+
+    fn watch(self: &Arc<Self>, descriptors: &Descriptors, what: &Watched<'_>) -> Result<Guard> {
+        let fd = what.handle.fd(Op::Watch)?;
+        let error = |error| failed(Op::Watch, &what.handle.path(), error);
+        let key = key_of(fd.as_fd()).map_err(error)?;
+        let tree = what.directory && what.below;
+        {
+            // The path stays what it is until it is in the books.
+            let _still = descriptors.opening();
+            let path = what.directory.then(|| what.handle.path());
+            let mut books = self.books();
+            self.mark(&mut books, fd.as_fd(), &key, what).map_err(error)?;
+            if let Some(path) = path {
+                books.place(&key, &path);
+            }
+            if let Some(mark) = books.marks.get_mut(&key) {
+                mark.users += 1;
+                mark.trees += u32::from(tree);
+            }
+        }
+        let guard = Guard {
+            group: Arc::clone(self),
+            handle: Arc::clone(what.handle),
+            key,
+            tree,
+        };
+        if tree {
+            self.grow(&guard.handle.path(), &mut None);
+        }
+        Ok(guard)
+    }
+
+    /// Asks the kernel, if it was not asked yet.
+    fn mark(
+        &self,
+        books: &mut Books,
+        fd: BorrowedFd<'_>,
+        key: &Key,
+        what: &Watched<'_>,
+    ) -> rustix::io::Result<()> {
+        let known = books
+            .marks
+            .get(key)
+            .filter(|mark| !mark.gone)
+            .map(|mark| mark.mask);
+        if known.is_some_and(|mask| mask & FILE == FILE && (!what.directory || mask & libc::FAN_CREATE != 0))
+        {
+            return Ok(());
+        }
+        if known.is_none() && books.marks.len() >= self.bounds.nodes {
+            return Err(Errno::NOSPC);
+        }
+        let mask = self.ask(fd, what.directory)?;
+        let mark = books.marks.entry(key.clone()).or_insert_with(|| Mark {
+            id: what.handle.id(),
+            mask,
+            users: 0,
+            trees: 0,
+            path: None,
+            gone: false,
+        });
+        mark.mask = mask;
+        Ok(())
+    }
+
+    fn ask(&self, fd: BorrowedFd<'_>, directory: bool) -> rustix::io::Result<u64> {
+        let path = proc_path(fd);
+        let add = |mask| fanotify::mark(self.fd.as_fd(), true, mask, &path).map(|()| mask);
+        if !directory {
+            return add(FILE);
+        }
+        if self.has_rename.load(Ordering::Relaxed) {
+            match add(FOLDER) {
+                Err(Errno::INVAL) => self.has_rename.store(false, Ordering::Relaxed),
+                result => return result,
+            }
+        }
+        add(FOLDER_BEFORE)
+    }
+
+    /// Watches a folder and all beneath it. `report`: what is found counts as new.
+    fn grow(&self, top: &RelPath, report: &mut Option<Vec<Outside>>) {
+        let mut waiting = vec![top.clone()];
+        while let Some(path) = waiting.pop() {
+            match self.grow_one(&path, &mut waiting, report) {
+                Ok(()) => {}
+                Err(Errno::NOSPC | Errno::NOMEM) => {
+                    if !self.warned.swap(true, Ordering::Relaxed) {
+                        tracing::warn!(%path, "too many folders: changes by local programs are not seen in all of them");
+                    }
+                    return;
+                }
+                // Gone meanwhile, or not to be read.
+                Err(error) => tracing::debug!(%path, %error, "a folder is not watched"),
+            }
+        }
+    }
+
+    fn grow_one(
+        &self,
+        path: &RelPath,
+        waiting: &mut Vec<RelPath>,
+        report: &mut Option<Vec<Outside>>,
+    ) -> rustix::io::Result<()> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let dir = self.base.open_at(path, flags, 0)?;
+        let key = key_of(dir.as_fd())?;
+        {
+            let mut books = self.books();
+            if !books.marks.contains_key(&key) {
+                if books.folder_count() >= self.bounds.folders || books.marks.len() >= self.bounds.nodes {
+                    return Err(Errno::NOSPC);
+                }
+                let mask = self.ask(dir.as_fd(), true)?;
+                let stat = crate::stat::raw(&dir, super::open::MASK)?;
+                let mark = Mark {
+                    id: ropeway_vfs::FileId {
+                        volume: crate::stat::volume(&stat),
+                        index: stat.stx_ino,
+                    },
+                    mask,
+                    users: 0,
+                    trees: 0,
+                    path: None,
+                    gone: false,
+                };
+                books.marks.insert(key.clone(), mark);
+            }
+            books.place(&key, path);
+        }
+        let mut buffer: Vec<MaybeUninit<u8>> = vec![MaybeUninit::uninit(); LIST_BYTES];
+        let mut entries = RawDir::new(&dir, &mut buffer);
+        while let Some(entry) = entries.next() {
+            let entry = entry?;
+            let Some(name) = Name::new(entry.file_name().to_bytes()) else {
+                continue;
+            };
+            let directory = match entry.file_type() {
+                FileType::Unknown => statat(&dir, name.as_bytes(), AtFlags::SYMLINK_NOFOLLOW)
+                    .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory),
+                kind => kind == FileType::Directory,
+            };
+            if let Some(report) = report {
+                report.push(found(path, &name, directory));
+            }
+            if directory {
+                waiting.push(path.join(&name));
+            }
+        }
+        Ok(())
+    }
+
+    /// Unmarks folders that lie there, unless somebody needs them.
+    fn release_all(&self, folders: &[(RelPath, Key)]) {
+        for (path, key) in folders {
+            let Ok(dir) = self.base.open_at(path, OFlags::PATH | OFlags::NOFOLLOW, 0) else {
+                continue;
+            };
+            if key_of(dir.as_fd()).as_ref() == Ok(key) {
+                self.release(key, Some(dir.as_fd()));
+            }
+        }
+    }
+
+    /// Unmarks a node, unless somebody needs it.
+    fn release(&self, key: &Key, fd: Option<BorrowedFd<'_>>) {
+        let mut books = self.books();
+        if books.is_needed(key) {
+            return;
+        }
+        let Some(mark) = books.marks.get(key) else {
+            return;
+        };
+        let removed = fd.is_some_and(|fd| {
+            fanotify::mark(self.fd.as_fd(), false, mark.mask, &proc_path(fd)) != Err(Errno::NOMEM)
+        });
+        if mark.gone || removed {
+            books.remove(key);
+        }
+    }
+
+    // The thread.
+
+    fn run(&self) {
+        let mut buffer = vec![0; BUFFER_BYTES];
+        while !self.stops(Some(&self.fd), None) {
+            match rustix::io::read(&self.fd, &mut buffer[..]) {
+                Ok(count) => self.read(&buffer[..count]),
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(error) => {
+                    tracing::warn!(%error, "what other programs change is not seen any more");
+                    let mut told = Vec::new();
+                    self.books().lose(&mut told);
+                    self.tell(&told);
+                    return;
+                }
+            }
+            if self.stops(None, Some(&PAUSE)) {
+                return;
+            }
+        }
+    }
+
+    /// Waits; whether the store is gone.
+    fn stops(&self, other: Option<&OwnedFd>, timeout: Option<&Timespec>) -> bool {
+        let stop = PollFd::from_borrowed_fd(self.stop.as_fd(), PollFlags::IN);
+        let other = other.map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN));
+        let mut fds: Vec<_> = std::iter::once(stop).chain(other).collect();
+        // Whatever goes wrong with waiting, reading tells.
+        let _ = poll(&mut fds, timeout);
+        !fds[0].revents().is_empty()
+    }
+
+    fn read(&self, bytes: &[u8]) {
+        let mut told = Vec::new();
+        for event in events(bytes) {
+            if event.has(libc::FAN_Q_OVERFLOW) {
+                let trees = {
+                    let books = self.books();
+                    books.lose(&mut told);
+                    books.trees()
+                };
+                // Folders that were made may have been missed.
+                for tree in trees {
+                    self.grow(&tree, &mut None);
+                }
+                continue;
+            }
+            let own = event.process == self.process;
+            let is_there = |path: &RelPath| {
+                self.base
+                    .open_at(path, OFlags::PATH | OFlags::NOFOLLOW, 0)
+                    .is_ok()
+            };
+            let taken = self.books().take(&event, own, is_there);
+            told.extend(taken.told);
+            self.release_all(&taken.needless);
+            for Growth { path, report } in taken.growth {
+                let mut more = report.then(Vec::new);
+                self.grow(&path, &mut more);
+                told.extend(more.into_iter().flatten());
+            }
+        }
+        told.dedup();
+        self.tell(&told);
+    }
+
+    fn tell(&self, told: &[Outside]) {
+        let observer = lock(&self.observer).clone();
+        if let Some(observer) = observer.filter(|_| !told.is_empty()) {
+            observer.changed(told);
+        }
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let below = {
+            let mut books = self.group.books();
+            let Some(mark) = books.marks.get_mut(&self.key) else {
+                return;
+            };
+            mark.users = mark.users.saturating_sub(1);
+            mark.trees = mark.trees.saturating_sub(u32::from(self.tree));
+            let last = self.tree && mark.trees == 0;
+            let path = mark.path.clone().filter(|_| last);
+            path.map(|path| books.within(&path)).unwrap_or_default()
+        };
+        let fd = self.handle.fd(Op::Watch).ok();
+        self.group.release(&self.key, fd.as_ref().map(AsFd::as_fd));
+        self.group.release_all(&below);
+    }
+}
+
+fn key_of(fd: BorrowedFd<'_>) -> rustix::io::Result<Key> {
+    let volume = fstatvfs(fd)?.f_fsid;
+    let handle = fanotify::handle_of(fd)?;
+    Ok(Key { volume, handle })
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,160 @@
+//! Whether what is about to be sent is worth compressing.
+//!
+//! ```text
+//! payload   |##      ##      ##      ##      ##      ##      ##      ##|   eight stretches of 2 KiB
+//! fruitless 0 1 2 ... 8 - - - 8 - - - 0 1 ...                              `-`: not even looked at
+//! ```
+//!
+//! A sample costs what compressing 16 KiB does, so each payload is judged for itself: one noisy block tells little of
+//! the next one, but many in a row do.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use super::{Algorithms, RUN_MIN, run};
+
+/// Shorter payloads are not compressed. A guess: what a page takes is no matter on any line.
+const WORTH_MIN: usize = 4096;
+/// Stretches of a sample, not a power of two apart, so that they do not all meet the same half of data that alternates.
+const STRETCHES: usize = 8;
+/// Length of a stretch.
+const STRETCH_LEN: usize = 2048;
+/// After so many fruitless samples in a row fewer are taken. A guess.
+const FRUITLESS_MAX: u8 = 8;
+/// Then payloads between two samples. A guess: noise that ends is noticed within four payloads.
+const PAUSE: u8 = 3;
+
+/// Whether so much less is worth the other end's work: a sixteenth. A guess.
+pub(super) fn saves(compressed_len: usize, length: usize) -> bool {
+    compressed_len <= length - length / 16
+}
+
+/// What the payloads of one file, or of one connection, were like.
+#[derive(Debug, Default)]
+pub struct Gauge {
+    /// Samples in a row that were not worth it, and then payloads that were passed over.
+    fruitless: AtomicU8,
+}
+
+impl Gauge {
+    /// Whether a payload is worth compressing, by a sample of it. Threads that ask at once may each count.
+    pub fn is_worth(&self, algorithms: Algorithms, payload: &[u8]) -> bool {
+        if payload.len() < WORTH_MIN || algorithms.is_empty() {
+            return false;
+        }
+        let fruitless = self.fruitless.load(Ordering::Relaxed);
+        if (FRUITLESS_MAX..FRUITLESS_MAX + PAUSE).contains(&fruitless) {
+            self.fruitless.store(fruitless + 1, Ordering::Relaxed);
+            return false;
+        }
+        let is_worth = sample(algorithms, payload);
+        let fruitless = match is_worth {
+            true => 0,
+            false => (fruitless + 1).min(FRUITLESS_MAX),
+        };
+        self.fruitless.store(fruitless, Ordering::Relaxed);
+        is_worth
+    }
+}
+
+fn sample(algorithms: Algorithms, payload: &[u8]) -> bool {
+    if algorithms.pattern_v1 {
+        let runs = run(payload.iter()).max(run(payload.iter().rev()));
+        if runs >= RUN_MIN && saves(payload.len() - runs, payload.len()) {
+            return true;
+        }
+    }
+    let length = STRETCHES * STRETCH_LEN;
+    if payload.len() <= length {
+        return is_shorter(algorithms, payload);
+    }
+    let mut stretches = Vec::with_capacity(length);
+    for stretch in 0..STRETCHES {
+        let at = (payload.len() - STRETCH_LEN) * stretch / (STRETCHES - 1);
+        stretches.extend_from_slice(&payload[at..at + STRETCH_LEN]);
+    }
+    is_shorter(algorithms, &stretches)
+}
+
+fn is_shorter(algorithms: Algorithms, data: &[u8]) -> bool {
+    algorithms
+        .compress(data)
+        .is_some_and(|(_, compressed)| saves(compressed.len(), data.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: Algorithms = Algorithms {
+        lz4: true,
+        lznt1: false,
+        pattern_v1: true,
+    };
+
+    /// xorshift64*.
+    fn noise(length: usize) -> Vec<u8> {
+        let mut state = 0x9E37_79B9_7F4A_7C15_u64;
+        let mut next = || {
+            state ^= state >> 12;
+            state ^= state << 25;
+            state ^= state >> 27;
+            state.wrapping_mul(0x2545_F491_4F6C_DD1D).to_le_bytes()[7]
+        };
+        (0..length).map(|_| next()).collect()
+    }
+
+    #[test]
+    fn text_is_worth_it_and_noise_is_not() {
+        let gauge = Gauge::default();
+        let text = b"cars on one line, all moving at once; ".repeat(30_000);
+        assert!(gauge.is_worth(ALL, &text));
+        assert!(gauge.is_worth(ALL, &text[..5000]));
+        assert!(!gauge.is_worth(ALL, &text[..1000]), "too short to matter");
+        assert!(
+            !gauge.is_worth(Algorithms::default(), &text),
+            "nothing was agreed on"
+        );
+        assert!(!gauge.is_worth(ALL, &noise(1 << 20)));
+        assert!(!gauge.is_worth(ALL, &noise(5000)));
+    }
+
+    #[test]
+    fn half_of_a_payload_is_enough_wherever_it_lies() {
+        let text = b"cars on one line, all moving at once; ".repeat(30_000);
+        for piece in [4 << 10, 16 << 10, 64 << 10, 128 << 10, 256 << 10, 512 << 10] {
+            let mut payload = noise(1 << 20);
+            for (at, stretch) in payload.chunks_mut(piece).enumerate() {
+                if at % 2 == 1 {
+                    stretch.copy_from_slice(&text[..piece]);
+                }
+            }
+            assert!(Gauge::default().is_worth(ALL, &payload), "pieces of {piece}");
+        }
+    }
+
+    #[test]
+    fn runs_are_worth_it_by_themselves() {
+        let only = Algorithms {
+            pattern_v1: true,
+            ..Algorithms::default()
+        };
+        let mut payload = noise(100_000);
+        assert!(!Gauge::default().is_worth(only, &payload));
+        payload[80_000..].fill(0);
+        assert!(Gauge::default().is_worth(only, &payload));
+    }
+
+    #[test]
+    fn noise_is_looked_at_ever_less_and_text_behind_it_is_found() {
+        let gauge = Gauge::default();
+        let (text, noise) = (vec![b'a'; 8192], noise(8192));
+        for _ in 0..100 {
+            assert!(!gauge.is_worth(ALL, &noise));
+        }
+        let passed_over = (0..10).take_while(|_| !gauge.is_worth(ALL, &text)).count();
+        assert!(passed_over <= usize::from(PAUSE), "{passed_over}");
+        assert!(gauge.is_worth(ALL, &text));
+        assert!(!gauge.is_worth(ALL, &noise));
+        assert!(gauge.is_worth(ALL, &text), "one noisy payload is no reason");
+    }
+}
