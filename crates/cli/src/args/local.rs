@@ -32,9 +32,9 @@ pub(crate) struct DirtyArgs {
     /// Longest time of writing, and again of what follows
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = values::duration)]
     pub(crate) limit: Duration,
-    /// Folder for the report (default: none is written)
-    #[arg(long, value_name = "DIR")]
-    pub(crate) out: Option<PathBuf>,
+    /// Folder for the report
+    #[arg(long, value_name = "DIR", default_value = "lab-dirty")]
+    pub(crate) out: PathBuf,
     /// One JSON object on standard output
     #[arg(long)]
     pub(crate) json: bool,

@@ -4,6 +4,7 @@
 //! come from the environment or the configuration ([`crate::layers`]), and commands judge combinations themselves.
 
 mod lab;
+mod lab_reports;
 mod local;
 mod login;
 mod nodes;
@@ -21,6 +22,7 @@ pub(crate) use lab::{
     LabArgs, LabCommand, LabFileArgs, LabListArgs, LabRunArgs, LinkAction, LinkArgs, LinkCheckArgs,
     LinkFloorArgs, LinkShape,
 };
+pub(crate) use lab_reports::{LabCompareArgs, LabReportArgs};
 pub(crate) use local::{DirtyArgs, LocalCommand};
 pub(crate) use login::{LoginArgs, LogoutArgs};
 pub(crate) use nodes::{LsArgs, MkdirArgs, MvArgs, RmArgs, StatArgs};
@@ -283,6 +285,8 @@ mod tests {
             "lab tr3869",
             "lab quick",
             "lab list",
+            "lab report",
+            "lab compare",
         ] {
             let mut command = Cli::command();
             command.build();

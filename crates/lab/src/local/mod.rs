@@ -4,12 +4,11 @@
 //! [`Document`](crate::report::Document) as they go, can be stopped at any time, and leave nothing but that.
 
 pub mod dirty;
-mod machine;
 
 use std::io;
 use std::path::PathBuf;
 
-use crate::report::FileError;
+use crate::report::{FileError, ReportError};
 
 /// Why a lab of this machine ended before its end.
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +40,9 @@ pub enum LocalError {
     /// The report cannot be written.
     #[error(transparent)]
     File(#[from] FileError),
+    /// What shows it cannot be written.
+    #[error(transparent)]
+    Report(#[from] ReportError),
     /// We were told to stop.
     #[error("interrupted; what was measured is kept")]
     Interrupted,
@@ -62,7 +64,7 @@ impl LocalError {
             Self::NoRoom { .. } => "give another folder, or ask for less",
             Self::InMemory { .. } => "give a folder on a disk or stick",
             Self::Io { .. } => "check the folder and its rights",
-            Self::File(_) => "check the folder that --out names",
+            Self::File(_) | Self::Report(_) => "check the folder that --out names",
             Self::Interrupted => "the report says that it is not complete",
         }
     }

@@ -26,7 +26,7 @@ pub fn markdown(document: &Document) -> String {
     );
     _ = writeln!(text, "{}", escape(&words::summary(&view).join(" ")));
     listed(&mut text, "Missed targets", &words::missed(&view));
-    listed(&mut text, "Warnings", &words::warnings(doc));
+    listed(&mut text, "Warnings", &words::warnings(&view));
     listed(&mut text, "Left out", &words::skipped(doc));
     if !view.sections.is_empty() {
         _ = writeln!(text, "\n## Seconds\n\n{}", words::MARKS);

@@ -1,5 +1,6 @@
 //! What a lab found out: one document, written as it grows and read again by whatever shows or compares it.
 
+mod compare;
 mod error;
 mod file;
 mod html;
@@ -12,6 +13,7 @@ mod view;
 mod words;
 mod write;
 
+pub use compare::{CellChange, Change, Comparison, Difference, compare};
 pub use error::ReportError;
 pub use file::{FILE, FileError, load, save};
 pub use html::html;

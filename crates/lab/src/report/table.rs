@@ -83,7 +83,7 @@ pub fn table(document: &Document, options: TableOptions) -> String {
             .map(|link| format!("{}: {}", numbers::name(&link.name), words::proved(link)))
             .collect();
         listed(&mut text, "Links without a proof that holds:", &links);
-        listed(&mut text, "Warnings:", &words::warnings(doc));
+        listed(&mut text, "Warnings:", &words::warnings(&view));
     }
     text
 }

@@ -1,6 +1,8 @@
 //! What is said about a document in every form of report: the summary, what was missed, what a cell's figures are.
 
-use super::model::{Cell, Document, LinkSummary};
+use std::collections::HashSet;
+
+use super::model::{Cell, CellKey, Document, LinkSummary};
 use super::numbers;
 use super::view::{Miss, Row, Verdict, View, failure, floor_factor, spread_mark, verdict};
 
@@ -77,7 +79,7 @@ pub(super) fn summary(view: &View<'_>) -> Vec<String> {
     }
     if let Some(factor) = view.our_factor() {
         said.push(format!(
-            "ropeway took {} the floor in the middle, from {} to {}.",
+            "ropeway took {} what bare TCP takes (the median; from {} to {}).",
             numbers::factor(factor.value),
             numbers::factor(factor.least),
             numbers::factor(factor.most)
@@ -195,9 +197,13 @@ pub(super) fn named(cell: &Cell) -> String {
     numbers::clean(&name, 2 * numbers::NAME_MAX)
 }
 
-/// Warnings, a sentence each.
-pub(super) fn warnings(doc: &Document) -> Vec<String> {
-    let said = doc.warnings.iter().take(LINES_MAX).map(|warning| {
+/// Warnings, a sentence each; those that say why a target was missed are said there.
+pub(super) fn warnings(view: &View<'_>) -> Vec<String> {
+    let missed: HashSet<&CellKey> = view.missed().iter().map(|miss| &miss.cell.key).collect();
+    let others = view.doc.warnings.iter();
+    let others = others.filter(|warning| !warning.cell.as_ref().is_some_and(|key| missed.contains(key)));
+    let all = others.clone().count();
+    let said = others.take(LINES_MAX).map(|warning| {
         let cell = warning.cell.as_ref().map_or(String::new(), |key| {
             let (client, server) = (&key.client, &key.server);
             format!(
@@ -208,7 +214,7 @@ pub(super) fn warnings(doc: &Document) -> Vec<String> {
         numbers::clean(&format!("{cell}{}", warning.text), numbers::TEXT_MAX)
     });
     let mut said: Vec<String> = said.collect();
-    let more = doc.warnings.len().saturating_sub(LINES_MAX);
+    let more = all.saturating_sub(LINES_MAX);
     if more > 0 {
         said.push(format!("and {more} more"));
     }

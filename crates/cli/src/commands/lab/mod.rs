@@ -3,6 +3,7 @@
 mod link;
 mod local;
 mod measure;
+mod reports;
 mod run;
 mod signals;
 
@@ -28,6 +29,8 @@ pub(crate) fn run(args: &LabArgs) -> Result<u8, Failure> {
         LabCommand::Tr3869(args) => run::named("tr3869", &args.how),
         LabCommand::Quick(args) => run::named("quick", &args.how),
         LabCommand::List(args) => run::list(args),
+        LabCommand::Report(args) => reports::report(args),
+        LabCommand::Compare(args) => reports::compare(args),
         LabCommand::Local(command) => local::run(command),
     }
 }

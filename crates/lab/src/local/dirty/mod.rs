@@ -23,7 +23,7 @@ use std::time::Duration;
 pub use found::Findings;
 
 use super::LocalError;
-use crate::report::{Document, FILE, save};
+use crate::report::{Document, FILE, save, write_all};
 use kernel::Memory;
 use write::{Ground, WRITE_BYTES};
 
@@ -50,8 +50,8 @@ pub struct Options {
     pub bytes: Option<u64>,
     /// Longest time of writing, and again of what follows until all is durable.
     pub limit: Duration,
-    /// Folder of the report; made if need be. `None`: no report.
-    pub out: Option<PathBuf>,
+    /// Folder of the report; made if need be.
+    pub out: PathBuf,
 }
 
 /// Measures and writes the report; gives it, and the figures by themselves. `told` gets lines for people. `stop` ends it
@@ -73,9 +73,8 @@ pub fn run(
             path: options.dir.clone(),
         });
     }
-    if let Some(out) = &options.out {
-        fs::create_dir_all(out).map_err(LocalError::io(format!("make the folder {}", out.display())))?;
-    }
+    let out = &options.out;
+    fs::create_dir_all(out).map_err(LocalError::io(format!("make the folder {}", out.display())))?;
     let memory = Memory::read().map_err(LocalError::io("read the kernel's settings"))?;
     let expected = memory.expected(ground.device.as_ref());
     let bytes = amount(options, expected.held_from_bytes, ground.free_bytes)?;
@@ -85,16 +84,15 @@ pub fn run(
         options.dir.display(),
         words::size(expected.held_from_bytes)
     ));
-    let started = super::machine::now();
+    let started = crate::run::machine::now();
     let seen = ground.measure(bytes, options.limit, stop);
     let device = ground.device.clone();
     // The file goes now, before anything else can fail.
     drop(ground);
     let findings = Findings::of(&seen, &memory, device);
     let document = report::document(options, bytes, &started, &seen, &findings);
-    if let Some(out) = &options.out {
-        save(&document, &out.join(FILE))?;
-    }
+    save(&document, &out.join(FILE))?;
+    write_all(&document, out)?;
     match seen.ended_early {
         None => Ok((document, findings)),
         Some(_) if stop.load(Ordering::Acquire) => Err(LocalError::Interrupted),
@@ -139,7 +137,7 @@ mod tests {
             dir: PathBuf::from("/x"),
             bytes,
             limit: Duration::from_secs(1),
-            out: None,
+            out: PathBuf::new(),
         };
         assert_eq!(amount(&options(None), 400e6, 1 << 40).unwrap(), 953 << 20);
         assert_eq!(amount(&options(None), 400e6, 1200 << 20).unwrap(), 600 << 20);

@@ -6,11 +6,11 @@ use super::fit::{Modes, model_seconds};
 use super::found::Findings;
 use super::write::Seen;
 use super::{Options, words};
-use crate::local::machine::{machine, now};
 use crate::report::{
     Axis, Cell, CellKey, Curve, Document, Drawing, LinkSummary, Outcome, Run, Series, Setting, VERSION,
     Warning, WorkSummary,
 };
+use crate::run::machine::{machine, now};
 
 /// Points of one series.
 const POINTS_MAX: usize = 400;

@@ -75,7 +75,7 @@ fn header(page: &mut String, view: &View<'_>) {
     parts::tiles(page, view);
     let places = [
         (!view.missed().is_empty(), "missed", "Missed targets"),
-        (!doc.warnings.is_empty(), "warnings", "Warnings"),
+        (!words::warnings(view).is_empty(), "warnings", "Warnings"),
         (!view.sections.is_empty(), "seconds", "Seconds"),
         (!doc.curves.is_empty(), "curves", "Curves"),
         (doc.score.is_some(), "score", "Score"),
@@ -93,7 +93,7 @@ fn header(page: &mut String, view: &View<'_>) {
 /// What was missed, what may be wrong and what was left out.
 fn findings(page: &mut String, view: &View<'_>) {
     list(page, "missed", "Missed targets", "miss", &words::missed(view));
-    list(page, "warnings", "Warnings", "warn", &words::warnings(view.doc));
+    list(page, "warnings", "Warnings", "warn", &words::warnings(view));
     list(page, "skipped", "Left out", "skip", &words::skipped(view.doc));
 }
 

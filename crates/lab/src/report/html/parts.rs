@@ -21,8 +21,8 @@ fn text(text: &str) -> String {
 pub(super) fn when(doc: &Document) -> String {
     let machine = &doc.machine;
     let mut said = vec![
-        format!("Begun {}", text(&doc.started)),
-        format!("last written {}", text(&doc.updated)),
+        format!("Begun {}", text(&moment(&doc.started))),
+        format!("last written {}", text(&moment(&doc.updated))),
     ];
     if !machine.kernel.is_empty() {
         said.push(format!("kernel {}", text(&machine.kernel)));
@@ -31,6 +31,24 @@ pub(super) fn when(doc: &Document) -> String {
         said.push(format!("{} × {}", machine.processors, text(&machine.processor)));
     }
     said.join(" · ")
+}
+
+/// `2026-11-21 22:14 UTC`; as it is if it is no moment of RFC 3339 in UTC.
+fn moment(stamp: &str) -> String {
+    match (
+        stamp.get(..10),
+        stamp.get(10..11),
+        stamp.get(11..16),
+        stamp.ends_with('Z'),
+    ) {
+        (Some(day), Some("T"), Some(minute), true) => format!("{day} {minute} UTC"),
+        _ => stamp.to_owned(),
+    }
+}
+
+/// Figures stay with their units.
+fn unbroken(text: &str) -> String {
+    escape(text).replace(' ', "&nbsp;").replace(",&nbsp;", ", ")
 }
 
 /// The figures that count most, large.
@@ -81,7 +99,7 @@ pub(super) fn section(page: &mut String, view: &View<'_>, section: &Section<'_>)
             page,
             "<tr><th scope=\"row\">{}<small>{}</small></th>",
             text(row.link),
-            escape(&view.link_figures(row.link))
+            unbroken(&view.link_figures(row.link))
         );
         let limits = [
             row.first(|cell| cell.line_seconds),
@@ -147,7 +165,7 @@ fn figure(page: &mut String, cell: Option<&Cell>, best: f64) {
         let class = if word == "–" { "pub" } else { "bad" };
         _ = write!(
             page,
-            "<td class=\"{class}\" title=\"{}\">{word}{mark}</td>",
+            "<td class=\"{class}\" title=\"{}\">{mark}{word}</td>",
             escape(reason)
         );
         return;
@@ -177,7 +195,7 @@ fn figure(page: &mut String, cell: Option<&Cell>, best: f64) {
     // Line ends in a tip are kept: it is ours, and no foreign text is in it.
     _ = write!(
         page,
-        "<td{class} title=\"{tip}\">{}{mark}<small>{}</small></td>",
+        "<td{class} title=\"{tip}\">{mark}{}<small>{}</small></td>",
         numbers::number(median.value),
         small.trim_start()
     );

@@ -19,6 +19,8 @@ const HEAD_PX: f64 = 26.0;
 const AXIS_PX: f64 = 24.0;
 /// Between panels, along and down.
 const GAP_PX: (f64, f64) = (44.0, 18.0);
+/// What is shorter is no line to be read.
+const SPREAD_PX: f64 = 4.0;
 /// Room around all.
 pub(super) const PAD_PX: f64 = 12.0;
 /// Sizes of text, as the style has them.
@@ -223,9 +225,11 @@ fn draw_bar(svg: &mut Svg, scale: &Scale, bar: &Bar, middle: f64) {
     );
     if let Some((least, most)) = bar.spread.filter(|spread| spread.1 > spread.0) {
         let (a, b) = (scale.place(least), scale.place(most));
-        svg.line("p-spread", (a, middle), (b, middle));
-        for end in [a, b] {
-            svg.line("p-spread", (end, middle - 3.0), (end, middle + 3.0));
+        if b - a >= SPREAD_PX {
+            svg.line("p-spread", (a, middle), (b, middle));
+            for end in [a, b] {
+                svg.line("p-spread", (end, middle - 3.0), (end, middle + 3.0));
+            }
         }
     }
     if scale.is_beyond(value) {

@@ -132,6 +132,10 @@ impl Svg {
                 format!("<rect class=\"p-ground\" width=\"{width}\" height=\"{height}\"/>\n")
             }
         };
+        let body = match look {
+            Look::Page | Look::File => self.body,
+            Look::Picture => with_marks(&self.body),
+        };
         let space = if look == Look::Page {
             ""
         } else {
@@ -141,9 +145,19 @@ impl Svg {
             "<svg{space} class=\"rp\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" role=\"img\" \
              aria-labelledby=\"{id}-t {id}-d\">\n<title id=\"{id}-t\">{title}</title>\n<desc id=\"{id}-d\">{told}</desc>\n\
              {style}{ground}{}</svg>\n",
-            self.body
+            body
         )
     }
+}
+
+/// Arrows and ticks that the font of pictures lacks are taken from the other one; it would be taken for the whole
+/// text.
+fn with_marks(body: &str) -> String {
+    let mut marked = body.to_owned();
+    for mark in ["→", "✓", "✗"] {
+        marked = marked.replace(mark, &format!("<tspan font-family=\"Hack\">{mark}</tspan>"));
+    }
+    marked
 }
 
 /// What a drawing is called.

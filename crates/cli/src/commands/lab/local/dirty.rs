@@ -41,9 +41,7 @@ pub(super) fn run(args: &DirtyArgs) -> Result<u8, Failure> {
     for warning in &document.warnings {
         print_line(&format!("warning: {}", warning.text));
     }
-    if let Some(out) = &args.out {
-        print_line(&format!("report: {}", out.join(FILE).display()));
-    }
+    print_line(&format!("report: {}", args.out.join(FILE).display()));
     Ok(code::DONE)
 }
 
@@ -52,7 +50,7 @@ fn line(args: &DirtyArgs, findings: &Findings, complete: bool) -> serde_json::Va
         "type": "lab_dirty",
         "version": 1,
         "complete": complete,
-        "report": args.out.as_ref().map(|out| out.join(FILE)),
+        "report": args.out.join(FILE),
         "findings": findings,
     })
 }

@@ -58,7 +58,7 @@ impl Drop for Stopper {
 
 fn failure(error: &LocalError) -> Failure {
     match error {
-        LocalError::NoRoom { .. } | LocalError::File(_) => {
+        LocalError::NoRoom { .. } | LocalError::File(_) | LocalError::Report(_) => {
             Failure::new(code::TARGET, error.to_string()).hint(error.hint())
         }
         LocalError::InMemory { .. } => Failure::usage(error.to_string()).hint(error.hint()),

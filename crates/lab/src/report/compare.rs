@@ -1,0 +1,345 @@
+//! Two documents side by side: what they were measured with, and which cells changed by more than their runs differ.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt::Write;
+
+use serde::Serialize;
+
+use super::model::{Cell, CellKey, Document, LinkSummary, Median, WorkSummary};
+use super::numbers;
+
+/// A smaller change says nothing, however close the runs lie together (a guess, by what repeated labs give).
+const NOISE: f64 = 0.02;
+/// The same where a side has but one run, whose spread nobody knows (a guess).
+const NOISE_OF_ONE: f64 = 0.05;
+/// Lines of one kind that are written as text.
+const LINES_MAX: usize = 2_000;
+
+/// What changed from one document to another.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Comparison {
+    /// What they were measured with, where it differs.
+    pub conditions: Vec<Difference>,
+    /// Cells that both have, in the order of the first.
+    pub cells: Vec<CellChange>,
+    /// Cells that only the first has.
+    pub only_before: Vec<CellKey>,
+    /// Cells that only the second has.
+    pub only_after: Vec<CellKey>,
+}
+
+/// One condition.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Difference {
+    /// What: `machine kernel`, `version of smbd`, `setting Repeats`, `link OC3`.
+    pub what: String,
+    /// In the first; absent if it has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub before: Option<String>,
+    /// In the second; absent if it has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
+}
+
+/// One cell.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CellChange {
+    /// Which.
+    pub key: CellKey,
+    /// Seconds in the first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub before: Option<Median>,
+    /// Seconds in the second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<Median>,
+    /// The second median divided by the first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ratio: Option<f64>,
+    /// What that means.
+    pub change: Change,
+}
+
+/// What became of a cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Change {
+    /// The difference is within the noise.
+    Same,
+    /// Less time than before, by more than the runs of either side differ.
+    Faster,
+    /// More time than before, by more than the runs of either side differ.
+    Slower,
+    /// It had a run that counts, and has none now.
+    Broken,
+    /// It had none, and has one now.
+    Mended,
+    /// Neither has one.
+    Unmeasured,
+    /// They moved different numbers of bytes or files.
+    Incomparable,
+}
+
+impl Change {
+    /// In a word.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Same => "same",
+            Self::Faster => "faster",
+            Self::Slower => "SLOWER",
+            Self::Broken => "BROKEN",
+            Self::Mended => "mended",
+            Self::Unmeasured => "not measured",
+            Self::Incomparable => "other work",
+        }
+    }
+}
+
+impl Comparison {
+    /// Whether a cell is slower beyond the noise, or has no run that counts any more.
+    pub fn is_worse(&self) -> bool {
+        self.cells
+            .iter()
+            .any(|cell| matches!(cell.change, Change::Slower | Change::Broken))
+    }
+
+    /// As text: conditions first, then cell by cell.
+    pub fn table(&self) -> String {
+        let mut text = String::new();
+        if self.conditions.is_empty() {
+            text.push_str("Measured with the same machine, versions and settings.\n");
+        } else {
+            text.push_str("Measured with other conditions:\n");
+        }
+        let shown = |value: &Option<String>| value.as_deref().map_or("–".to_owned(), numbers::name);
+        for condition in self.conditions.iter().take(LINES_MAX) {
+            let (before, after) = (shown(&condition.before), shown(&condition.after));
+            _ = writeln!(text, "  {}: {before} -> {after}", numbers::name(&condition.what));
+        }
+        more(&mut text, self.conditions.len());
+        text.push('\n');
+        let rows: Vec<[String; 5]> = self.cells.iter().take(LINES_MAX).map(row).collect();
+        let names = rows
+            .iter()
+            .map(|row| row[0].chars().count())
+            .max()
+            .unwrap_or(0)
+            .max(4);
+        if !rows.is_empty() {
+            _ = writeln!(
+                text,
+                "{:<names$}  {:>9}  {:>9}  {:>7}",
+                "cell", "before s", "after s", "ratio"
+            );
+        }
+        for [name, before, after, ratio, change] in &rows {
+            _ = writeln!(
+                text,
+                "{name:<names$}  {before:>9}  {after:>9}  {ratio:>7}  {change}"
+            );
+        }
+        more(&mut text, self.cells.len());
+        for (head, keys) in [
+            ("Only before:", &self.only_before),
+            ("Only after:", &self.only_after),
+        ] {
+            if !keys.is_empty() {
+                _ = writeln!(text, "\n{head}");
+            }
+            for key in keys.iter().take(LINES_MAX) {
+                _ = writeln!(text, "  {}", named(key));
+            }
+            more(&mut text, keys.len());
+        }
+        _ = writeln!(text, "\n{}", self.summary());
+        text
+    }
+
+    /// In one sentence.
+    pub fn summary(&self) -> String {
+        let of = |wanted: Change| self.cells.iter().filter(|cell| cell.change == wanted).count();
+        let mut said = Vec::new();
+        for change in [
+            Change::Slower,
+            Change::Broken,
+            Change::Faster,
+            Change::Mended,
+            Change::Same,
+            Change::Unmeasured,
+            Change::Incomparable,
+        ] {
+            if of(change) > 0 {
+                said.push(format!("{} {}", of(change), change.word().to_lowercase()));
+            }
+        }
+        if said.is_empty() {
+            return "No cell is in both.".to_owned();
+        }
+        format!(
+            "{}: {}.",
+            numbers::counted(self.cells.len(), "cell", "cells"),
+            said.join(", ")
+        )
+    }
+}
+
+fn more(text: &mut String, number: usize) {
+    if number > LINES_MAX {
+        _ = writeln!(text, "  and {} more", number - LINES_MAX);
+    }
+}
+
+fn row(cell: &CellChange) -> [String; 5] {
+    let seconds =
+        |median: &Option<Median>| median.map_or("–".to_owned(), |median| numbers::number(median.value));
+    [
+        named(&cell.key),
+        seconds(&cell.before),
+        seconds(&cell.after),
+        cell.ratio.map_or("–".to_owned(), |ratio| format!("{ratio:.3}")),
+        cell.change.word().to_owned(),
+    ]
+}
+
+fn named(key: &CellKey) -> String {
+    let variant = if key.variant.is_empty() { "" } else { ", " };
+    numbers::name(&format!(
+        "{}, {}, {}, {} → {}{variant}{}",
+        key.link, key.work, key.direction, key.client, key.server, key.variant
+    ))
+}
+
+/// Compares two documents.
+pub fn compare(before: &Document, after: &Document) -> Comparison {
+    let old: HashMap<&CellKey, &Cell> = before.cells.iter().map(|cell| (&cell.key, cell)).collect();
+    let new: HashMap<&CellKey, &Cell> = after.cells.iter().map(|cell| (&cell.key, cell)).collect();
+    let both = before
+        .cells
+        .iter()
+        .filter_map(|cell| Some((cell, *new.get(&cell.key)?)));
+    let without = |cells: &[Cell], others: &HashMap<&CellKey, &Cell>| {
+        let lone = cells.iter().filter(|cell| !others.contains_key(&cell.key));
+        lone.map(|cell| cell.key.clone()).collect()
+    };
+    Comparison {
+        conditions: conditions(before, after),
+        cells: both.map(|(before, after)| changed(before, after)).collect(),
+        only_before: without(&before.cells, &new),
+        only_after: without(&after.cells, &old),
+    }
+}
+
+fn changed(before: &Cell, after: &Cell) -> CellChange {
+    let (old, new) = (before.seconds(), after.seconds());
+    let ratio = old
+        .zip(new)
+        .map(|(old, new)| new.value / old.value)
+        .filter(|ratio| ratio.is_finite());
+    let change = if (before.payload_bytes, before.files) == (after.payload_bytes, after.files) {
+        judged(old.as_ref(), new.as_ref())
+    } else {
+        Change::Incomparable
+    };
+    CellChange {
+        key: before.key.clone(),
+        before: old,
+        after: new,
+        ratio,
+        change,
+    }
+}
+
+/// Noise is the larger of both spreads, and at least a share of the time.
+fn judged(before: Option<&Median>, after: Option<&Median>) -> Change {
+    let (before, after) = match (before, after) {
+        (Some(before), Some(after)) => (before, after),
+        (Some(_), None) => return Change::Broken,
+        (None, Some(_)) => return Change::Mended,
+        (None, None) => return Change::Unmeasured,
+    };
+    let alone = before.number == 1 || after.number == 1;
+    let least = before.value.abs() * if alone { NOISE_OF_ONE } else { NOISE };
+    let noise = (before.most - before.least)
+        .max(after.most - after.least)
+        .max(least);
+    let difference = after.value - before.value;
+    if difference.abs() <= noise {
+        Change::Same
+    } else if difference < 0.0 {
+        Change::Faster
+    } else {
+        Change::Slower
+    }
+}
+
+fn conditions(before: &Document, after: &Document) -> Vec<Difference> {
+    let (old, new) = (told(before), told(after));
+    let names: BTreeSet<&(u8, String)> = old.keys().chain(new.keys()).collect();
+    let differing = names.into_iter().filter(|name| old.get(*name) != new.get(*name));
+    differing
+        .map(|name| Difference {
+            what: name.1.clone(),
+            before: old.get(name).cloned(),
+            after: new.get(name).cloned(),
+        })
+        .collect()
+}
+
+/// All conditions by name, those first that explain most.
+fn told(doc: &Document) -> BTreeMap<(u8, String), String> {
+    let machine = &doc.machine;
+    let mut told = BTreeMap::new();
+    let mut put = |rank: u8, name: String, value: String| _ = told.insert((rank, name), value);
+    put(0, "lab".to_owned(), doc.lab.clone());
+    put(0, "complete".to_owned(), doc.complete.to_string());
+    put(1, "machine system".to_owned(), machine.system.clone());
+    put(1, "machine kernel".to_owned(), machine.kernel.clone());
+    put(1, "machine processor".to_owned(), machine.processor.clone());
+    put(1, "machine processors".to_owned(), machine.processors.to_string());
+    put(
+        1,
+        "machine memory".to_owned(),
+        numbers::binary(machine.memory_bytes as f64),
+    );
+    for (name, version) in &doc.versions {
+        put(2, format!("version of {name}"), version.clone());
+    }
+    for setting in &doc.settings {
+        put(3, format!("setting {}", setting.name), setting.value.clone());
+    }
+    for work in &doc.works {
+        put(4, format!("work {}", work.name), work_told(work));
+    }
+    for link in &doc.links {
+        put(5, format!("link {}", link.name), link_told(link));
+    }
+    for (name, reason) in &doc.skipped {
+        put(6, format!("left out: {name}"), reason.clone());
+    }
+    told
+}
+
+fn work_told(work: &WorkSummary) -> String {
+    format!(
+        "{} files, {} bytes, scale {}, seed {}, LZ4 ratio {:.3}",
+        work.files, work.bytes, work.scale, work.seed, work.lz4_ratio
+    )
+}
+
+fn link_told(link: &LinkSummary) -> String {
+    let proof = match &link.proof {
+        Some(proof) if proof.holds => "proved",
+        Some(_) => "out of bounds",
+        None => "not measured",
+    };
+    let rate = |rate: Option<u64>| rate.map_or("no rate".to_owned(), |rate| numbers::bits(rate as f64));
+    format!(
+        "{}, {} ms, {} up, {} down, loss {}, {}, {}, {proof}",
+        link.kind,
+        link.rtt_ms,
+        rate(link.up_bps),
+        rate(link.down_bps),
+        link.loss,
+        link.congestion,
+        link.described
+    )
+}
