@@ -208,6 +208,11 @@ impl Cell {
         Median::of(self.counted().filter_map(of).collect())
     }
 
+    /// Median seconds to be judged by the target: of the whole process, since the floor connects and greets too.
+    pub fn judged(&self) -> Option<Median> {
+        self.median(|run| Some(run.whole_seconds))
+    }
+
     /// Median seconds to be compared: of the transfer where it is known, else of the whole process.
     pub fn seconds(&self) -> Option<Median> {
         self.median(Run::seconds)

@@ -86,7 +86,7 @@ pub(super) enum Verdict {
 
 /// Of the cell's target.
 pub(super) fn verdict(cell: &Cell) -> Verdict {
-    match (cell.target_seconds, cell.seconds()) {
+    match (cell.target_seconds, cell.judged()) {
         (None, _) => Verdict::NoTarget,
         (Some(target), Some(median)) if median.value <= target => Verdict::Reached,
         _ => Verdict::Missed,
@@ -218,7 +218,7 @@ impl<'a> View<'a> {
             .map(|cell| Miss {
                 cell,
                 target: cell.target_seconds.unwrap_or_default(),
-                seconds: cell.seconds().map(|median| median.value),
+                seconds: cell.judged().map(|median| median.value),
             })
             .collect()
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use ropeway_lab::report::{CellKey, Document, FileError, Outcome, Run};
+use ropeway_lab::report::{self, CellKey, Document, FileError, Outcome, Run, TableOptions};
 use ropeway_lab::run::{Event, LabError, Options, Watch, run as run_lab};
 use ropeway_lab::scenario::{Changes, SHIPPED, Scenario, ScenarioError};
 use serde_json::json;
@@ -15,7 +15,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::args::{LabFileArgs, LabListArgs, LabRunArgs};
 use crate::failure::{Failure, code};
 use crate::ui::format;
-use crate::ui::messages::{complain, print_line};
+use crate::ui::messages::{complain, print, print_line};
 
 /// Bytes of a scenario's file that are read at most; the parser refuses fewer.
 const FILE_MAX: u64 = 1 << 20;
@@ -135,16 +135,24 @@ fn start(scenario: Scenario, args: &LabRunArgs) -> Result<u8, Failure> {
     let result = run_lab(&scenario, &options, &stop, &voice);
     runtime.shutdown_background();
     let document = result.map_err(|error| failed(&error))?;
-    Ok(conclude(&document, &options, args.json))
+    conclude(&document, &options, args.json)
 }
 
-/// Whether namespaces are forbidden, so that only relays are left.
+/// Whether namespaces or TUN are forbidden, so that only relays are left.
 fn falls_back(json: bool) -> bool {
-    let Err(failure) = super::get_permission() else {
-        return false;
+    let open = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/net/tun");
+    let why = match open {
+        Err(error) => format!("/dev/net/tun: {error}"),
+        Ok(_) => match super::get_permission() {
+            Ok(()) => return false,
+            Err(failure) => failure.message,
+        },
     };
     if !json {
-        complain(&format!("{}: going on with relays, not packets", failure.message));
+        complain(&format!("! {why}: going on with relays, not packets"));
     }
     true
 }
@@ -175,11 +183,16 @@ fn catch_signals(stop: &Arc<AtomicBool>) -> Result<Runtime, Failure> {
     Ok(runtime)
 }
 
-fn conclude(document: &Document, options: &Options, json: bool) -> u8 {
+/// Writes all reports and says how it ended.
+fn conclude(document: &Document, options: &Options, json: bool) -> Result<u8, Failure> {
+    let written = report::write_all(document, &options.out).map_err(|error| {
+        Failure::new(code::TARGET, error.to_string())
+            .hint("report.json is there; `ropeway lab report` tries again")
+    })?;
     let failed = |run: &Run| !matches!(run.outcome, Outcome::Done);
     let own = document.cells.iter().filter(|cell| cell.key.client == "ropeway");
     let own_failed = own.flat_map(|cell| &cell.runs).any(failed);
-    let report = options.out.join(ropeway_lab::report::FILE);
+    let path = options.out.join(report::FILE);
     if json {
         let line = json!({
             "type": "lab",
@@ -187,22 +200,38 @@ fn conclude(document: &Document, options: &Options, json: bool) -> u8 {
             "lab": document.lab,
             "complete": document.complete,
             "cells": document.cells.len(),
-            "report": report.display().to_string(),
+            "report": path.display().to_string(),
+            "files": written.files.len() + 1,
         });
         print_line(&line.to_string());
     } else {
+        print_table(document);
         let how = if document.complete {
             "complete"
         } else {
             "not complete; the same command goes on"
         };
-        print_line(&format!("{}: {how}; report: {}", document.lab, report.display()));
+        let files = format::counted(written.files.len() as u64, "file", "files");
+        print_line(&format!(
+            "{}: {how}; {files} beside {}",
+            document.lab,
+            path.display()
+        ));
     }
-    if own_failed || !document.complete {
+    Ok(if own_failed || !document.complete {
         code::SOME_FAILED
     } else {
         code::DONE
-    }
+    })
+}
+
+fn print_table(document: &Document) {
+    let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok();
+    let width = size
+        .map(|size| usize::from(size.ws_col))
+        .filter(|columns| *columns > 0);
+    let options = TableOptions { width, brief: true };
+    print(&format!("\n{}\n", report::table(document, options)));
 }
 
 /// Tells what happens, for people or programs.

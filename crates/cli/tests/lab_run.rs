@@ -1,0 +1,220 @@
+//! `ropeway lab run` as people run it: a tiny scenario to its end, broken off and gone on with; files that are wrong.
+//! Where links are forbidden the lab goes on with relays by itself, so nothing here is skipped.
+
+#![allow(clippy::unwrap_used, reason = "a failed set-up fails the test")]
+
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::Value;
+use support::{Place, program, text, wait_until};
+
+const SCENARIO: &str = r#"
+name = "tiny"
+title = "A tiny lab"
+works = ["file100mb"]
+directions = ["read", "write"]
+pairs = [PAIRS]
+runs = 3
+scale = 0.005
+budget = "2m"
+side_by_side = "640mbit"
+
+[[link]]
+name = "short"
+rtt = "4ms"
+rate = "200mbit"
+"#;
+
+/// The scenario with ropeway and whoever else is here.
+fn scenario(place: &Place) -> (PathBuf, usize) {
+    let mut pairs = vec!["\"ropeway:ropeway\"", "\"cp:smbd\""];
+    if program("rsync").is_some() {
+        pairs.push("\"rsync:rsyncd\"");
+    }
+    if program("smbclient").is_some() && program("smbd").is_some() && program("pdbedit").is_some() {
+        pairs.push("\"smbclient:smbd\"");
+    }
+    let path = place.join("tiny.toml");
+    text(&path, &SCENARIO.replace("PAIRS", &pairs.join(", ")));
+    // `cp` takes no part, and both ways are measured.
+    (path, (pairs.len() - 1) * 2)
+}
+
+fn report(folder: &Path) -> Value {
+    serde_json::from_slice(&fs::read(folder.join("report.json")).unwrap()).unwrap()
+}
+
+fn runs(report: &Value) -> usize {
+    let cells = report["cells"].as_array().unwrap();
+    cells
+        .iter()
+        .map(|cell| cell["runs"].as_array().unwrap().len())
+        .sum()
+}
+
+/// Folders and processes of a lab with this process id that are still there.
+fn left(id: u32) -> Vec<String> {
+    let mark = format!("ropeway-lab-{id}-");
+    let mut found = Vec::new();
+    for parent in [PathBuf::from("/dev/shm"), std::env::temp_dir()] {
+        let entries = fs::read_dir(parent).into_iter().flatten().flatten();
+        found.extend(entries.map(|entry| entry.file_name().to_string_lossy().into_owned()));
+    }
+    found.retain(|name| name.starts_with(&mark));
+    let lines = fs::read_dir("/proc").unwrap().flatten();
+    let lines = lines.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
+    let lines = lines.map(|line| String::from_utf8_lossy(&line).replace('\0', " "));
+    found.extend(lines.filter(|line| line.contains(&mark)));
+    found
+}
+
+#[test]
+fn a_lab_is_broken_off_cleanly_and_goes_on() {
+    let place = Place::new();
+    let (path, cells) = scenario(&place);
+    let out = place.join("out");
+    let run = || place.ropeway("lab").arg("run").arg(&path).arg("--out").arg(&out);
+    let mut running = run().start();
+    let id = running.id();
+    let begun = wait_until(Duration::from_secs(60), || {
+        running.stdout().contains(" run 1 ") || !running.runs()
+    });
+    assert!(
+        begun && running.runs(),
+        "{}{}",
+        running.stdout(),
+        running.stderr()
+    );
+    running.signal(Signal::INT);
+    let finished = running.wait();
+    finished.assert_code(&[130]);
+    assert!(finished.mentions("the same command goes on"), "{finished}");
+    assert_eq!(left(id), Vec::<String>::new());
+    let part = report(&out);
+    assert_eq!(part["complete"], false);
+    let before = runs(&part);
+    assert!((1..cells * 3).contains(&before), "{before}");
+
+    let finished = run().ok();
+    let whole = report(&out);
+    assert_eq!(
+        (whole["complete"].as_bool(), runs(&whole)),
+        (Some(true), cells * 3),
+        "{finished}"
+    );
+    assert_eq!(whole["started"], part["started"]);
+    assert!(
+        whole["skipped"]["cp"].as_str().unwrap().contains("mount"),
+        "{finished}"
+    );
+    for cell in whole["cells"].as_array().unwrap() {
+        let discarded: Vec<_> = cell["runs"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|run| &run["discarded"])
+            .collect();
+        assert_eq!(discarded, [true, false, false]);
+        for run in cell["runs"].as_array().unwrap() {
+            assert_eq!(run["outcome"]["state"], "done", "{cell}");
+            assert!(run["whole_seconds"].as_f64().unwrap() > 0.02, "{cell}");
+        }
+    }
+    for name in ["report.md", "report.html"] {
+        assert!(out.join(name).exists(), "{name}");
+    }
+    let finished = run().ok();
+    assert_eq!(
+        report(&out)["cells"],
+        whole["cells"],
+        "nothing is measured again: {finished}"
+    );
+    let finished = run().args(["--scale", "0.002"]).exits(8);
+    assert!(
+        finished.mentions("the work file100mb") && finished.mentions("hint:"),
+        "{finished}"
+    );
+}
+
+#[test]
+fn relays_are_named_in_the_report() {
+    let place = Place::new();
+    let (path, _) = scenario(&place);
+    let run = place
+        .ropeway("lab")
+        .arg("run")
+        .arg(&path)
+        .args(["--relay", "--json"]);
+    let finished = run
+        .args(["--out", "out", "--clients", "ropeway", "--runs", "1"])
+        .ok();
+    let report = report(&place.join("out"));
+    assert_eq!(report["links"][0]["kind"], "relay");
+    let warnings = report["warnings"].to_string();
+    assert!(warnings.contains("no packets"), "{warnings}");
+    let lines = finished.json();
+    let kinds: Vec<_> = lines.iter().filter_map(|line| line["type"].as_str()).collect();
+    for kind in ["planned", "run", "lab"] {
+        assert!(kinds.contains(&kind), "{finished}");
+    }
+}
+
+#[test]
+fn scenarios_that_are_wrong_are_named_by_their_line() {
+    let place = Place::new();
+    let (path, _) = scenario(&place);
+    let good = fs::read_to_string(&path).unwrap();
+    for (old, new, line) in [
+        ("runs = 3", "runs = 0", 7),
+        ("scale", "scail", 8),
+        ("\"4ms\"", "\"4 parsecs\"", 14),
+        ("[[link]]", "[[link", 12),
+    ] {
+        text(&path, &good.replacen(old, new, 1));
+        let finished = place.ropeway("lab").arg("run").arg(&path).exits(1);
+        assert!(
+            finished.mentions(&format!("tiny.toml:{line}:")) && finished.mentions("hint:"),
+            "{finished}"
+        );
+        assert!(!place.join("lab-tiny").exists());
+    }
+    text(&path, &good);
+    let run = || place.ropeway("lab").arg("run").arg(&path);
+    for (flags, word) in [
+        (["--clients", "wget"], "there are ropeway"),
+        (["--links", "moon"], "there are short"),
+        (["--scale", "-1"], "scale"),
+        (["--runs", "1000"], "between 1 and 100"),
+        (["--budget", "9999h"], "week"),
+        (["--side-by-side", "much"], "not a rate"),
+        (["--clients", "cp"], "no cifs"),
+    ] {
+        let finished = run().args(flags).exits(1);
+        assert!(
+            finished.mentions(word) || word == "no cifs" && finished.mentions("mount"),
+            "{finished}"
+        );
+        assert!(finished.mentions("hint:"), "{finished}");
+    }
+    let finished = place.ropeway("lab").args(["run", "nothing.toml"]).exits(1);
+    assert!(finished.mentions("tr3869"), "{finished}");
+    text(&place.folder("out").join("report.json"), "not a report");
+    let finished = run().args(["--out", "out"]).exits(1);
+    assert!(finished.mentions("no report of a lab"), "{finished}");
+}
+
+#[test]
+fn the_labs_that_ship_are_listed() {
+    let place = Place::new();
+    let finished = place.ropeway("lab").arg("list").ok();
+    for name in ["tr3869: ", "tr3869-small-window: ", "quick: "] {
+        assert!(finished.out.contains(name), "{finished}");
+    }
+    let finished = place.ropeway("lab").args(["list", "--json"]).ok();
+    assert_eq!(finished.json().len(), 3, "{finished}");
+}
