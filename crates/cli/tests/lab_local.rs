@@ -21,11 +21,14 @@ fn a_short_write_is_measured_and_leaves_nothing() {
         support::skip!("the folder for temporary files is in memory");
     }
     let folder = place.folder("here");
-    let run = place
-        .ropeway("lab")
-        .arg("dirty")
-        .arg(&folder)
-        .args(["--json", "--bytes", "24M", "--out"]);
+    let run = place.ropeway("lab").arg("dirty").arg(&folder).args([
+        "--json",
+        "--bytes",
+        "24M",
+        "--warm-up",
+        "10ms",
+        "--out",
+    ]);
     let finished = run.arg(place.join("report")).ok();
     let last = finished.json().pop().unwrap();
     let found = &last["findings"];

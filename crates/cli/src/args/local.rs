@@ -32,6 +32,9 @@ pub(crate) struct DirtyArgs {
     /// Longest time of writing, and again of what follows
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = values::duration)]
     pub(crate) limit: Duration,
+    /// Small synced writes before, from which the kernel learns how fast the device is
+    #[arg(long, value_name = "TIME", default_value = "8s", value_parser = values::duration)]
+    pub(crate) warm_up: Duration,
     /// Folder for the report
     #[arg(long, value_name = "DIR", default_value = "lab-dirty")]
     pub(crate) out: PathBuf,

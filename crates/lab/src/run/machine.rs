@@ -32,7 +32,7 @@ fn memory(what: &str) -> u64 {
 }
 
 /// Processes that ran or wanted to in the last minute, on average.
-pub(super) fn load() -> f64 {
+pub(crate) fn load() -> f64 {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split_whitespace()
         .next()

@@ -70,12 +70,12 @@ impl Findings {
             ..*memory
         });
         let expected = now.expected(device.as_ref());
-        let others = if expected.strict {
-            seen.before.bytes as f64
-        } else {
-            0.0
+        let owed = |look: &Look| match (expected.strict, look.device_bytes) {
+            // Only this file's counts against a limit of the device's own.
+            (true, Some(taken)) => (look.written_bytes as f64 - taken as f64).max(0.0),
+            (true, None) => look.owed.bytes.saturating_sub(seen.before.bytes) as f64,
+            (false, _) => look.owed.bytes as f64,
         };
-        let owed = |look: &Look| (look.owed.bytes as f64 - others).max(0.0);
         let held_at_bytes = at.map(|look| owed(&look));
         let device_bps = drained(seen);
         let check = |modes: Modes| {
@@ -173,6 +173,7 @@ mod tests {
                 limit_bytes: 1_000_000_000,
                 background_bytes: 500_000_000,
             },
+            written_bytes: bytes as u64,
             device_bytes: Some(device as u64),
         };
         for write in 1..=2000 {

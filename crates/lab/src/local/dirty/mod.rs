@@ -50,6 +50,8 @@ pub struct Options {
     pub bytes: Option<u64>,
     /// Longest time of writing, and again of what follows until all is durable.
     pub limit: Duration,
+    /// How long the kernel may learn how fast the device is before.
+    pub warm_up: Duration,
     /// Folder of the report; made if need be.
     pub out: PathBuf,
 }
@@ -84,6 +86,8 @@ pub fn run(
         options.dir.display(),
         words::size(expected.held_from_bytes)
     ));
+    let warmed = ground.warm_up(options.warm_up, stop);
+    warmed.map_err(LocalError::io(format!("write in {}", options.dir.display())))?;
     let started = crate::run::machine::now();
     let seen = ground.measure(bytes, options.limit, stop);
     let device = ground.device.clone();
@@ -137,6 +141,7 @@ mod tests {
             dir: PathBuf::from("/x"),
             bytes,
             limit: Duration::from_secs(1),
+            warm_up: Duration::ZERO,
             out: PathBuf::new(),
         };
         assert_eq!(amount(&options(None), 400e6, 1 << 40).unwrap(), 953 << 20);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::fit::{Modes, model_seconds};
 use super::found::Findings;
-use super::write::Seen;
+use super::write::{Look, Seen};
 use super::{Options, words};
 use crate::report::{
     Axis, Cell, CellKey, Curve, Document, Drawing, LinkSummary, Outcome, Run, Series, Setting, VERSION,
@@ -183,29 +183,30 @@ fn speed(seen: &Seen) -> Curve {
 /// What was owed, until all was durable.
 fn owed(seen: &Seen, found: &Findings) -> Curve {
     let end = seen.looks.last().map_or(0.0, |look| look.seconds);
-    let owed: Vec<[f64; 2]> = seen
-        .looks
-        .iter()
-        .map(|look| [look.seconds, look.owed.bytes as f64])
-        .collect();
-    let mut all = vec![series("dirty and on its way", thinned(&owed))];
-    let taken: Option<Vec<[f64; 2]>> = seen
-        .looks
-        .iter()
-        .map(|look| Some([look.seconds, look.device_bytes? as f64]))
-        .collect();
-    all.extend(taken.map(|taken| series("the device has taken", thinned(&taken))));
-    let others = if found.expected.strict {
-        seen.before.bytes as f64
-    } else {
-        0.0
+    let points = |of: &dyn Fn(&Look) -> Option<u64>| -> Vec<[f64; 2]> {
+        let looks = seen.looks.iter();
+        looks
+            .filter_map(|look| Some([look.seconds, of(look)? as f64]))
+            .collect()
     };
+    let mut all = Vec::new();
+    for (name, points) in [
+        (
+            "this file",
+            points(&|look| Some(look.written_bytes.saturating_sub(look.device_bytes?))),
+        ),
+        ("the whole machine", points(&|look| Some(look.owed.bytes))),
+        ("the device has taken", points(&|look| look.device_bytes)),
+    ] {
+        if !points.is_empty() {
+            all.push(series(name, thinned(&points)));
+        }
+    }
     for (name, level) in [
         ("write-back begins", found.expected.background_bytes),
         ("writers wait", found.expected.held_from_bytes),
         ("limit", found.expected.limit_bytes),
     ] {
-        let level = level + others;
         all.push(series(name, vec![[0.0, level], [end, level]]));
     }
     Curve {

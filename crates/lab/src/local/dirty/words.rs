@@ -119,6 +119,10 @@ pub(super) fn settings(found: &Findings) -> Vec<(String, String)> {
 /// How it was measured.
 pub(super) fn conditions(options: &Options, bytes: u64) -> Vec<(String, String)> {
     vec![
+        (
+            "before".to_owned(),
+            format!("{} s of small synced writes, from which the kernel learns the device's rate", options.warm_up.as_secs_f64()),
+        ),
         ("folder".to_owned(), options.dir.display().to_string()),
         ("written".to_owned(), format!("{} in writes of 1 MiB, one after the other", size(bytes as f64))),
         (

@@ -4,7 +4,7 @@
 //! still dirty is dropped with it.
 
 use std::fs::File;
-use std::io::{self, Write as _};
+use std::io::{self, Seek as _, Write as _};
 use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,6 +16,8 @@ use crate::link::random::Random;
 
 /// Bytes of one write(2).
 pub const WRITE_BYTES: u64 = 1 << 20;
+/// Writes between two syncs while the kernel learns.
+const WARM_WRITES: u32 = 8;
 /// How often the kernel is asked what it owes; asking takes some 0.1 ms.
 const LOOK: Duration = Duration::from_millis(20);
 /// Looks that are kept; then every second one goes and looks become rarer.
@@ -43,6 +45,8 @@ pub struct Look {
     pub seconds: f64,
     /// By the machine.
     pub owed: Owed,
+    /// Written to the file until then.
+    pub written_bytes: u64,
     /// What the device has completed since the start, where it counts.
     pub device_bytes: Option<u64>,
 }
@@ -93,6 +97,26 @@ impl Ground {
         device_written(self.numbers.0, self.numbers.1)
     }
 
+    /// Writes and syncs for a while: the kernel takes a device that it does not know for one of 100 MB/s, and learns in
+    /// seconds (kernel: mm/page-writeback.c, INIT_BW). How long a writer waits follows from that.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn warm_up(&mut self, span: Duration, stop: &AtomicBool) -> io::Result<()> {
+        let begun = Instant::now();
+        let mut buffer = vec![0; WRITE_BYTES as usize];
+        Random::new(1).fill(&mut buffer);
+        while begun.elapsed() < span && !stop.load(Ordering::Acquire) {
+            self.file.rewind()?;
+            for _ in 0..WARM_WRITES {
+                self.file.write_all(&buffer)?;
+            }
+            self.file.sync_data()?;
+        }
+        self.file.set_len(0)?;
+        self.file.rewind()
+    }
+
     /// Writes so many bytes, and waits until they are durable. Ends early when told to, when `limit` is over, or when the
     /// system refuses; what was seen until then is given in any case.
     pub fn measure(&mut self, bytes: u64, limit: Duration, stop: &AtomicBool) -> Seen {
@@ -133,6 +157,7 @@ impl Ground {
                 return;
             }
             written += length as u64;
+            eye.written = written;
             seen.writes
                 .push([written as f64, eye.begun.elapsed().as_secs_f64()]);
             eye.look_if_due(|| self.device_bytes());
@@ -187,6 +212,7 @@ struct Eye {
     device_before: Option<u64>,
     every: Duration,
     last: Duration,
+    written: u64,
     looks: Vec<Look>,
 }
 
@@ -197,6 +223,7 @@ impl Eye {
             device_before,
             every: LOOK,
             last: Duration::ZERO,
+            written: 0,
             looks: Vec::new(),
         };
         eye.look(device_before, true);
@@ -220,6 +247,7 @@ impl Eye {
         self.looks.push(Look {
             seconds: self.last.as_secs_f64(),
             owed,
+            written_bytes: self.written,
             device_bytes: self.device_bytes(device),
         });
         if self.looks.len() >= LOOKS_MAX && !is_last {

@@ -22,6 +22,7 @@ pub(super) fn run(args: &DirtyArgs) -> Result<u8, Failure> {
         dir: args.dir.clone(),
         bytes: args.bytes,
         limit: args.limit,
+        warm_up: args.warm_up,
         out: args.out.clone(),
     };
     let told = |text: &str| {
