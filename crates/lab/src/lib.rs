@@ -4,9 +4,11 @@
 //! [`work`] is what is moved, the same bytes for the same seed.
 //! [`scenario`] is what is to be measured, and how often.
 //! [`run`](run()) measures it.
+//! [`local`] are the labs of this machine's own devices.
 //! [`report`] is what was found out, as a document, tables and plots.
 
 pub mod link;
+pub mod local;
 pub mod published;
 pub mod report;
 pub mod run;

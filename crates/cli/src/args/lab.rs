@@ -9,6 +9,7 @@ use ropeway_lab::link::{Congestion, Rate};
 use ropeway_lab::scenario::{Client, Direction, Server};
 use ropeway_lab::work::Work;
 
+use super::local::LocalCommand;
 use super::{AFTER_HELP, LabCompareArgs, LabReportArgs, values};
 
 /// `ropeway lab`.
@@ -30,17 +31,6 @@ pub(crate) enum LabCommand {
     /// runs a server there. Works as root, or in a user namespace that it makes. At the end nothing is left: what still
     /// runs on either side is ended.
     Link(Box<LinkArgs>),
-    /// Write the reports of a report.json again
-    ///
-    /// Shows the table, and writes report.md, report.html and each plot as SVG and PNG: what a lab does at its end, from
-    /// what it wrote, whether it came to its end or not.
-    Report(LabReportArgs),
-    /// Show what changed from one report.json to another
-    ///
-    /// Machine, versions, settings, works and links that differ come first; then each cell that both have: both medians,
-    /// their ratio, and whether the change is larger than the spread of the runs on either side (and than 2 %, or 5 %
-    /// where a side has one run). Exit code 7 if a cell is slower by more than that, or has no run that counts any more.
-    Compare(LabCompareArgs),
     /// Measure what a scenario asks for
     ///
     /// SCENARIO is a TOML file or one that ships (`lab list`): links, works, directions, clients with servers, runs. Clients
@@ -55,6 +45,20 @@ pub(crate) enum LabCommand {
     Quick(LabNamedArgs),
     /// List the scenarios that ship
     List(LabListArgs),
+    /// Labs of this machine's own devices.
+    #[command(flatten)]
+    Local(LocalCommand),
+    /// Write the reports of a report.json again
+    ///
+    /// Shows the table, and writes report.md, report.html and each plot as SVG and PNG: what a lab does at its end, from
+    /// what it wrote, whether it came to its end or not.
+    Report(LabReportArgs),
+    /// Show what changed from one report.json to another
+    ///
+    /// Machine, versions, settings, works and links that differ come first; then each cell that both have: both medians,
+    /// their ratio, and whether the change is larger than the spread of the runs on either side (and than 2 %, or 5 %
+    /// where a side has one run). Exit code 7 if a cell is slower by more than that, or has no run that counts any more.
+    Compare(LabCompareArgs),
 }
 
 /// `ropeway lab run`.

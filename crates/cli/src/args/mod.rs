@@ -5,6 +5,7 @@
 
 mod lab;
 mod lab_reports;
+mod local;
 mod login;
 mod nodes;
 mod serve;
@@ -22,6 +23,7 @@ pub(crate) use lab::{
     LinkFloorArgs, LinkShape,
 };
 pub(crate) use lab_reports::{LabCompareArgs, LabReportArgs};
+pub(crate) use local::{DirtyArgs, LocalCommand};
 pub(crate) use login::{LoginArgs, LogoutArgs};
 pub(crate) use nodes::{LsArgs, MkdirArgs, MvArgs, RmArgs, StatArgs};
 pub(crate) use serve::{KerberosUsers, ServeArgs, ServeCommand, ServeLoginArgs, UserAddArgs, UserCommand};
@@ -279,12 +281,12 @@ mod tests {
             "lab link",
             "lab link check",
             "lab link floor",
-            "lab report",
-            "lab compare",
             "lab run",
             "lab tr3869",
             "lab quick",
             "lab list",
+            "lab report",
+            "lab compare",
         ] {
             let mut command = Cli::command();
             command.build();

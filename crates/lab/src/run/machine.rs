@@ -5,7 +5,7 @@ use std::fs;
 use crate::report::Machine;
 
 /// This machine.
-pub(super) fn machine() -> Machine {
+pub(crate) fn machine() -> Machine {
     let processors = std::thread::available_parallelism().map_or(1, |count| count.get() as u32);
     Machine {
         kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
@@ -32,7 +32,7 @@ fn memory(what: &str) -> u64 {
 }
 
 /// Processes that ran or wanted to in the last minute, on average.
-pub(super) fn load() -> f64 {
+pub(crate) fn load() -> f64 {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split_whitespace()
         .next()
@@ -41,7 +41,7 @@ pub(super) fn load() -> f64 {
 }
 
 /// Now, RFC 3339, to the millisecond.
-pub(super) fn now() -> String {
+pub(crate) fn now() -> String {
     let now = jiff::Timestamp::now();
     now.round(jiff::Unit::Millisecond).unwrap_or(now).to_string()
 }

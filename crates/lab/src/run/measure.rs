@@ -23,7 +23,7 @@ const LOG_MAX: u64 = 1 << 20;
 
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(crate) enum End {
     /// By itself.
     Exited(ExitStatus),
     /// Its time was up.
@@ -34,24 +34,24 @@ pub(super) enum End {
 
 /// What a run took.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Measured {
+pub(crate) struct Measured {
     /// How it ended.
-    pub(super) end: End,
+    pub(crate) end: End,
     /// From its start to its end.
-    pub(super) whole: Duration,
+    pub(crate) whole: Duration,
     /// User and system time of the process and the children it waited for.
-    pub(super) cpu: Duration,
+    pub(crate) cpu: Duration,
     /// Most resident memory of it or a child of it, looked at some twenty times a second.
-    pub(super) peak_bytes: u64,
+    pub(crate) peak_bytes: u64,
 }
 
 /// Bounds of a run.
 #[derive(Clone, Copy)]
-pub(super) struct Bounds<'a> {
+pub(crate) struct Bounds<'a> {
     /// After so long it is ended.
-    pub(super) limit: Duration,
+    pub(crate) limit: Duration,
     /// Or when this says so.
-    pub(super) stop: &'a (dyn Fn() -> bool + Sync),
+    pub(crate) stop: &'a (dyn Fn() -> bool + Sync),
 }
 
 /// Runs a command in a process group of its own; `tick` is called some twenty times a second with the time since the
@@ -59,7 +59,7 @@ pub(super) struct Bounds<'a> {
 ///
 /// # Errors
 /// It cannot be started.
-pub(super) fn measure(
+pub(crate) fn measure(
     mut command: Command,
     output: &Path,
     bounds: Bounds<'_>,
@@ -123,7 +123,7 @@ pub(super) fn measure(
 }
 
 /// The last line that a program wrote, its errors first; for people.
-pub(super) fn last_words(output: &Path) -> String {
+pub(crate) fn last_words(output: &Path) -> String {
     for path in [output.with_extension("err"), output.to_owned()] {
         let text = read(&path);
         if let Some(line) = text.lines().rev().find(|line| !line.trim().is_empty()) {
@@ -134,7 +134,7 @@ pub(super) fn last_words(output: &Path) -> String {
 }
 
 /// What a program wrote, the end of it if that is much.
-pub(super) fn read(path: &Path) -> String {
+pub(crate) fn read(path: &Path) -> String {
     let bytes = fs::read(path).unwrap_or_default();
     let from = bytes.len().saturating_sub(LOG_MAX as usize);
     String::from_utf8_lossy(&bytes[from..]).into_owned()

@@ -40,7 +40,7 @@ pub(super) fn program(name: &str) -> Option<PathBuf> {
 
 /// A command with nothing of the caller's environment but the path of programs, and a home of its own: no run finds
 /// another's state, and the user's settings do not count.
-pub(super) fn clean(program: impl AsRef<OsStr>, home: &Path) -> Command {
+pub(crate) fn clean(program: impl AsRef<OsStr>, home: &Path) -> Command {
     let mut command = Command::new(program);
     command.env_clear();
     if let Some(path) = std::env::var_os("PATH") {
@@ -60,7 +60,7 @@ pub(super) fn clean(program: impl AsRef<OsStr>, home: &Path) -> Command {
 
 /// Processor time so far: of all that this machine did, and of this process and all that descend from it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Busy {
+pub(crate) struct Busy {
     at: Instant,
     machine: Duration,
     known: Duration,
@@ -68,7 +68,7 @@ pub(super) struct Busy {
 
 impl Busy {
     /// Until now.
-    pub(super) fn now() -> Self {
+    pub(crate) fn now() -> Self {
         let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
         let all: Vec<Process> = processes().collect();
         Self {
@@ -82,7 +82,7 @@ impl Busy {
     }
 
     /// Processors that others kept busy since, on average.
-    pub(super) fn others(&self) -> f64 {
+    pub(crate) fn others(&self) -> f64 {
         let now = Self::now();
         let known = now.known.saturating_sub(self.known);
         let others = now.machine.saturating_sub(self.machine).saturating_sub(known);
@@ -139,7 +139,7 @@ fn parse_stat(id: u32, text: &str) -> Option<Process> {
 
 /// A server and all its processes; ended when dropped.
 #[derive(Debug)]
-pub(super) struct Session {
+pub(crate) struct Session {
     leader: Child,
     /// A word among the arguments of helpers that leave the session (samba's RPC servers).
     mark: OsString,
@@ -259,7 +259,7 @@ fn kill(id: u32) {
 }
 
 /// Orphans of our children become ours, so that their processor time is known and their ends are noted.
-pub(super) fn adopt() {
+pub(crate) fn adopt() {
     // Where that is refused they are the system's, and others seem busier than they are.
     _ = rustix::process::set_child_subreaper(Some(getpid()));
 }

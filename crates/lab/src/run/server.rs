@@ -21,17 +21,17 @@ const START_MAX: Duration = Duration::from_secs(30);
 /// How often is looked (a guess).
 const LOOK: Duration = Duration::from_millis(10);
 /// The only user.
-pub(super) const USER: &str = "lab";
+pub(crate) const USER: &str = "lab";
 /// Its password: not an argument of any process.
-pub(super) const PASSWORD: &str = "lab secret";
+pub(crate) const PASSWORD: &str = "lab secret";
 /// The share, or module, with the work, and the one that is written to.
-pub(super) const SOURCE: &str = "source";
+pub(crate) const SOURCE: &str = "source";
 /// See [`SOURCE`].
-pub(super) const TARGET: &str = "target";
+pub(crate) const TARGET: &str = "target";
 
 /// The way between client and server.
 #[derive(Debug)]
-pub(super) enum Way {
+pub(crate) enum Way {
     /// Namespaces and packets.
     Packets(Box<Link>),
     /// A relay for each server on the loopback.
@@ -43,7 +43,7 @@ impl Way {
     ///
     /// # Errors
     /// The link cannot be made.
-    pub(super) fn start(spec: &LinkSpec, relay: bool) -> Result<Self, LinkError> {
+    pub(crate) fn start(spec: &LinkSpec, relay: bool) -> Result<Self, LinkError> {
         if relay {
             return Ok(Self::Relay(Box::new(spec.clone())));
         }
@@ -51,7 +51,7 @@ impl Way {
     }
 
     /// Starts a process on a side.
-    pub(super) fn spawn(&self, side: Side, command: &mut Command) -> io::Result<Child> {
+    pub(crate) fn spawn(&self, side: Side, command: &mut Command) -> io::Result<Child> {
         match self {
             Self::Packets(link) => link.spawn(side, command),
             Self::Relay(_) => command.spawn(),
@@ -90,7 +90,7 @@ impl Way {
 
 /// A server that runs until this is dropped.
 #[derive(Debug)]
-pub(super) struct Served {
+pub(crate) struct Served {
     // Ended before its relay goes.
     session: Session,
     address: SocketAddr,
@@ -99,13 +99,13 @@ pub(super) struct Served {
 
 /// What to serve, and where a server may keep what it needs.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place<'a> {
+pub(crate) struct Place<'a> {
     /// Offered as [`SOURCE`], to be read.
-    pub(super) source: &'a Path,
+    pub(crate) source: &'a Path,
     /// Offered as [`TARGET`], to be written.
-    pub(super) target: &'a Path,
+    pub(crate) target: &'a Path,
     /// An empty folder of its own.
-    pub(super) scratch: &'a Path,
+    pub(crate) scratch: &'a Path,
 }
 
 impl Served {
@@ -113,7 +113,7 @@ impl Served {
     ///
     /// # Errors
     /// It does not start; the reason is for people.
-    pub(super) fn start(server: Server, tools: &Tools, way: &Way, place: Place<'_>) -> Result<Self, String> {
+    pub(crate) fn start(server: Server, tools: &Tools, way: &Way, place: Place<'_>) -> Result<Self, String> {
         let failed = |error: io::Error| format!("does not start: {error}");
         fs::create_dir_all(place.scratch).map_err(failed)?;
         let own = way.listen(server).map_err(failed)?;
@@ -164,12 +164,12 @@ impl Served {
     }
 
     /// Where clients find it.
-    pub(super) fn address(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// User and system time so far.
-    pub(super) fn cpu(&self) -> Duration {
+    pub(crate) fn cpu(&self) -> Duration {
         self.session.cpu()
     }
 

@@ -10,17 +10,17 @@ use crate::scenario::{Client, Pair, Server};
 
 /// What was found.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Tools {
+pub(crate) struct Tools {
     paths: BTreeMap<&'static str, PathBuf>,
     /// Of all that take part.
-    pub(super) versions: BTreeMap<String, String>,
+    pub(crate) versions: BTreeMap<String, String>,
     /// Clients and servers that do not, with the reason.
-    pub(super) missing: BTreeMap<String, String>,
+    pub(crate) missing: BTreeMap<String, String>,
 }
 
 impl Tools {
     /// Looks for all that pairs need; `ropeway` is the program itself.
-    pub(super) fn find(pairs: &[Pair], ropeway: &Path, scratch: &Path) -> Self {
+    pub(crate) fn find(pairs: &[Pair], ropeway: &Path, scratch: &Path) -> Self {
         let mut tools = Self::default();
         tools.paths.insert("ropeway", ropeway.to_owned());
         for pair in pairs {

@@ -1,6 +1,7 @@
 //! `ropeway lab`: the laboratory.
 
 mod link;
+mod local;
 mod measure;
 mod reports;
 mod run;
@@ -30,6 +31,7 @@ pub(crate) fn run(args: &LabArgs) -> Result<u8, Failure> {
         LabCommand::List(args) => run::list(args),
         LabCommand::Report(args) => reports::report(args),
         LabCommand::Compare(args) => reports::compare(args),
+        LabCommand::Local(command) => local::run(command),
     }
 }
 

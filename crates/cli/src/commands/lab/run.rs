@@ -139,7 +139,7 @@ fn start(scenario: Scenario, args: &LabRunArgs) -> Result<u8, Failure> {
 }
 
 /// Whether namespaces or TUN are forbidden, so that only relays are left.
-fn falls_back(json: bool) -> bool {
+pub(super) fn falls_back(json: bool) -> bool {
     let open = std::fs::File::options()
         .read(true)
         .write(true)
@@ -158,7 +158,7 @@ fn falls_back(json: bool) -> bool {
 }
 
 /// SIGINT, SIGTERM and SIGHUP end the lab in order; a second one ends the program.
-fn catch_signals(stop: &Arc<AtomicBool>) -> Result<Runtime, Failure> {
+pub(super) fn catch_signals(stop: &Arc<AtomicBool>) -> Result<Runtime, Failure> {
     let runtime = crate::job::runtime()?;
     let entered = runtime.enter();
     for kind in [

@@ -1,0 +1,57 @@
+//! `ropeway lab dirty`.
+
+use ropeway_lab::local::dirty::{self, Findings, Options};
+use ropeway_lab::report::FILE;
+use serde_json::json;
+
+use super::Stopper;
+use crate::args::DirtyArgs;
+use crate::failure::{Failure, code};
+use crate::ui::messages::{complain, print_line};
+
+/// Columns of the figures' names.
+const NAME_WIDTH: usize = 32;
+
+/// Measures; gives the exit code.
+///
+/// # Errors
+/// Nothing can be written there, there is too little room, or it was interrupted.
+pub(super) fn run(args: &DirtyArgs) -> Result<u8, Failure> {
+    let stopper = Stopper::begin()?;
+    let options = Options {
+        dir: args.dir.clone(),
+        bytes: args.bytes,
+        limit: args.limit,
+        warm_up: args.warm_up,
+        out: args.out.clone(),
+    };
+    let told = |text: &str| {
+        if !args.json {
+            complain(text);
+        }
+    };
+    let (document, findings) =
+        dirty::run(&options, &stopper.stop, &told).map_err(|error| super::failure(&error))?;
+    if args.json {
+        print_line(&line(args, &findings, document.complete).to_string());
+        return Ok(code::DONE);
+    }
+    for (name, value) in dirty::lines(&findings) {
+        print_line(&format!("{name:NAME_WIDTH$}  {value}"));
+    }
+    for warning in &document.warnings {
+        print_line(&format!("warning: {}", warning.text));
+    }
+    print_line(&format!("report: {}", args.out.join(FILE).display()));
+    Ok(code::DONE)
+}
+
+fn line(args: &DirtyArgs, findings: &Findings, complete: bool) -> serde_json::Value {
+    json!({
+        "type": "lab_dirty",
+        "version": 1,
+        "complete": complete,
+        "report": args.out.join(FILE),
+        "findings": findings,
+    })
+}

@@ -1,0 +1,156 @@
+//! `ropeway lab dirty`: how fast a file is written, until and after the page cache holds its writers up.
+//!
+//! ```text
+//!   kernel  what the machine and the device are allowed, and when writers will wait     read, then pure
+//!   write   a file without a name: each write(2) timed, then awaited until it is durable
+//!   fit     the two modes in what was seen; the article's model                         pure
+//!   found   what that means: threshold and rates beside what was expected               pure
+//!   report  the document                                                                pure
+//! ```
+
+pub mod fit;
+pub mod found;
+pub mod kernel;
+mod report;
+mod words;
+pub mod write;
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+pub use found::Findings;
+
+use super::LocalError;
+use crate::report::{Document, FILE, save, write_all};
+use kernel::Memory;
+use write::{Ground, WRITE_BYTES};
+
+/// How far past the threshold is written by default.
+const PAST: f64 = 2.5;
+/// Least that is written by default: less is over before anything is seen.
+const BYTES_MIN: u64 = 64 << 20;
+/// Most that can be asked for: a sample for each MiB is kept.
+const BYTES_MAX: u64 = 1 << 40;
+
+/// The figures as lines for people: a name and a text.
+pub fn lines(findings: &Findings) -> Vec<(String, String)> {
+    let mut lines = words::lines(findings);
+    lines.extend(words::settings(findings));
+    lines
+}
+
+/// What is to be done.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where to write.
+    pub dir: PathBuf,
+    /// How much; `None`: 2.5 x the expected threshold, at most half of what is free.
+    pub bytes: Option<u64>,
+    /// Longest time of writing, and again of what follows until all is durable.
+    pub limit: Duration,
+    /// How long the kernel may learn how fast the device is before.
+    pub warm_up: Duration,
+    /// Folder of the report; made if need be.
+    pub out: PathBuf,
+}
+
+/// Measures and writes the report; gives it, and the figures by themselves. `told` gets lines for people. `stop` ends it
+/// in order.
+///
+/// # Errors
+/// The file cannot be made or has no room, or it ended before it was durable: then the report holds what was seen.
+pub fn run(
+    options: &Options,
+    stop: &AtomicBool,
+    told: &dyn Fn(&str),
+) -> Result<(Document, Findings), LocalError> {
+    let mut ground = Ground::make(&options.dir).map_err(LocalError::io(format!(
+        "make a file in {}",
+        options.dir.display()
+    )))?;
+    if ground.in_memory {
+        return Err(LocalError::InMemory {
+            path: options.dir.clone(),
+        });
+    }
+    let out = &options.out;
+    fs::create_dir_all(out).map_err(LocalError::io(format!("make the folder {}", out.display())))?;
+    let memory = Memory::read().map_err(LocalError::io("read the kernel's settings"))?;
+    let expected = memory.expected(ground.device.as_ref());
+    let bytes = amount(options, expected.held_from_bytes, ground.free_bytes)?;
+    told(&format!(
+        "writing {} in {}; writers are expected to wait from {} of dirty data",
+        words::size(bytes as f64),
+        options.dir.display(),
+        words::size(expected.held_from_bytes)
+    ));
+    let warmed = ground.warm_up(options.warm_up, stop);
+    warmed.map_err(LocalError::io(format!("write in {}", options.dir.display())))?;
+    let started = crate::run::machine::now();
+    let seen = ground.measure(bytes, options.limit, stop);
+    let device = ground.device.clone();
+    // The file goes now, before anything else can fail.
+    drop(ground);
+    let findings = Findings::of(&seen, &memory, device);
+    let document = report::document(options, bytes, &started, &seen, &findings);
+    save(&document, &out.join(FILE))?;
+    write_all(&document, out)?;
+    match seen.ended_early {
+        None => Ok((document, findings)),
+        Some(_) if stop.load(Ordering::Acquire) => Err(LocalError::Interrupted),
+        // What was written tells the modes all the same.
+        Some(_) if !seen.writes.is_empty() => Ok((document, findings)),
+        Some(why) => Err(LocalError::Io {
+            what: format!("measure in {}", options.dir.display()),
+            source: std::io::Error::other(why),
+        }),
+    }
+}
+
+/// How much to write.
+fn amount(options: &Options, held_from: f64, free: u64) -> Result<u64, LocalError> {
+    let most = free / 2;
+    let no_room = |needed| LocalError::NoRoom {
+        path: options.dir.clone(),
+        free,
+        needed,
+    };
+    match options.bytes {
+        Some(bytes) if bytes > most => Err(no_room(bytes.saturating_mul(2))),
+        Some(bytes) => Ok(bytes.clamp(WRITE_BYTES, BYTES_MAX)),
+        None => {
+            let wanted = ((held_from * PAST) as u64).clamp(BYTES_MIN, BYTES_MAX);
+            let least = (held_from as u64).saturating_add(BYTES_MIN).min(wanted);
+            if most < least {
+                return Err(no_room(least.saturating_mul(2)));
+            }
+            Ok(wanted.min(most) / WRITE_BYTES * WRITE_BYTES)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_of_what_is_free_is_the_most() {
+        let options = |bytes| Options {
+            dir: PathBuf::from("/x"),
+            bytes,
+            limit: Duration::from_secs(1),
+            warm_up: Duration::ZERO,
+            out: PathBuf::new(),
+        };
+        assert_eq!(amount(&options(None), 400e6, 1 << 40).unwrap(), 953 << 20);
+        assert_eq!(amount(&options(None), 400e6, 1200 << 20).unwrap(), 600 << 20);
+        assert!(matches!(
+            amount(&options(None), 400e6, 500 << 20),
+            Err(LocalError::NoRoom { .. })
+        ));
+        assert_eq!(amount(&options(Some(5 << 20)), 400e6, 10 << 20).unwrap(), 5 << 20);
+        assert!(amount(&options(Some(6 << 20)), 400e6, 10 << 20).is_err());
+    }
+}

@@ -1,0 +1,71 @@
+//! Labs of this one machine and its devices, without a WAN: what the page cache owes a device ([`dirty`]).
+//!
+//! Each has pure parts (plans, fits, models, documents) and one module that does the work. All write a
+//! [`Document`](crate::report::Document) as they go, can be stopped at any time, and leave nothing but that.
+
+pub mod dirty;
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::report::{FileError, ReportError};
+
+/// Why a lab of this machine ended before its end.
+#[derive(Debug, thiserror::Error)]
+pub enum LocalError {
+    /// There is not enough room.
+    #[error("{} has room for {free} bytes, and {needed} are needed", path.display())]
+    NoRoom {
+        /// Where.
+        path: PathBuf,
+        /// What there is.
+        free: u64,
+        /// What there should be.
+        needed: u64,
+    },
+    /// The folder is in memory.
+    #[error("{} is in memory: nothing of it is ever written back", path.display())]
+    InMemory {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The system refused.
+    #[error("cannot {what}: {source}")]
+    Io {
+        /// What was tried.
+        what: String,
+        /// What it said.
+        source: io::Error,
+    },
+    /// The report cannot be written.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// What shows it cannot be written.
+    #[error(transparent)]
+    Report(#[from] ReportError),
+    /// We were told to stop.
+    #[error("interrupted; what was measured is kept")]
+    Interrupted,
+}
+
+impl LocalError {
+    /// For `map_err`.
+    fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        let what = what.into();
+        move |source| match source.kind() {
+            io::ErrorKind::Interrupted => Self::Interrupted,
+            _ => Self::Io { what, source },
+        }
+    }
+
+    /// What the user can do about it.
+    pub fn hint(&self) -> &str {
+        match self {
+            Self::NoRoom { .. } => "give another folder, or ask for less",
+            Self::InMemory { .. } => "give a folder on a disk or stick",
+            Self::Io { .. } => "check the folder and its rights",
+            Self::File(_) | Self::Report(_) => "check the folder that --out names",
+            Self::Interrupted => "the report says that it is not complete",
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! What is copied where, by which engine, in which order. Pure.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use ropeway_plan::Engine;
+
+use crate::report::CellKey;
+use crate::work::Work;
+
+/// The works: one big file, and many.
+pub const WORKS: [Work; 2] = [Work::File2500mb, Work::Mp3set];
+/// What a disk or a network of these times is taken for in estimates, bytes a second (a guess).
+const USUAL_BPS: f64 = 60e6;
+/// The modelled stick's (facts file, D), bytes a second.
+const STICK_WRITE_BPS: f64 = 7e6;
+/// See [`STICK_WRITE_BPS`].
+const STICK_READ_BPS: f64 = 20e6;
+/// A run that takes so many times its estimate hangs (a guess).
+const LIMIT_TIMES: f64 = 12.0;
+/// And so much more, for what does not depend on bytes.
+const LIMIT_MORE: Duration = Duration::from_secs(60);
+
+/// The other end of a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Target {
+    /// A second folder, best on a second disk.
+    Local,
+    /// A modelled USB stick.
+    Stick,
+    /// A server over an emulated network of 1 Gbit/s.
+    Remote,
+}
+
+impl Target {
+    /// All.
+    pub const ALL: [Self; 3] = [Self::Local, Self::Stick, Self::Remote];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::Stick => "stick",
+            Self::Remote => "remote",
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Target {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|target| target.name() == text);
+        found.ok_or_else(|| format!("there are {}", Self::ALL.map(Self::name).join(", ")))
+    }
+}
+
+/// One kind of copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Job {
+    /// To or from where.
+    pub target: Target,
+    /// Index in [`WORKS`].
+    pub work: usize,
+    /// Back from there.
+    pub back: bool,
+}
+
+impl Job {
+    /// Its cell for an engine.
+    pub fn key(self, engine: Engine) -> CellKey {
+        let (link, server) = match self.target {
+            Target::Local => ("none", "disk"),
+            Target::Stick => ("none", "stick"),
+            Target::Remote => ("lan", "ropeway"),
+        };
+        CellKey {
+            link: link.to_owned(),
+            work: WORKS[self.work].name().to_owned(),
+            direction: if self.back { "read" } else { "write" }.to_owned(),
+            client: "ropeway".to_owned(),
+            server: server.to_owned(),
+            variant: engine.as_str().to_owned(),
+        }
+    }
+
+    /// For people.
+    pub fn name(self) -> String {
+        let way = if self.back { "write-back" } else { "write" };
+        format!("{} {} {way}", self.target, WORKS[self.work].name())
+    }
+
+    /// What it will probably take.
+    pub fn estimate(self, bytes: u64) -> Duration {
+        let bps = match (self.target, self.back) {
+            (Target::Stick, false) => STICK_WRITE_BPS,
+            (Target::Stick, true) => STICK_READ_BPS,
+            _ => USUAL_BPS,
+        };
+        Duration::from_secs_f64(1.0 + bytes as f64 / bps)
+    }
+
+    /// After so long it hangs.
+    pub fn limit(self, bytes: u64) -> Duration {
+        self.estimate(bytes).mul_f64(LIMIT_TIMES) + LIMIT_MORE
+    }
+}
+
+/// All kinds of copies to these targets.
+pub fn jobs(targets: &[Target]) -> Vec<Job> {
+    let mut jobs = Vec::new();
+    for target in Target::ALL.into_iter().filter(|target| targets.contains(target)) {
+        for work in 0..WORKS.len() {
+            jobs.extend([false, true].map(|back| Job { target, work, back }));
+        }
+    }
+    jobs
+}
+
+/// The engines of a round, another one first each time.
+pub fn turn(engines: &[Engine], round: u32) -> Vec<Engine> {
+    let mut turn = engines.to_vec();
+    if !turn.is_empty() {
+        turn.rotate_left(round as usize % engines.len());
+    }
+    turn
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_engine_is_first_once() {
+        let firsts: Vec<Engine> = (0..4).map(|round| turn(&Engine::ALL, round)[0]).collect();
+        assert_eq!(firsts, Engine::ALL);
+        assert!(turn(&[], 3).is_empty());
+    }
+
+    #[test]
+    fn all_targets_make_twelve_kinds_with_cells_of_their_own() {
+        let jobs = jobs(&Target::ALL);
+        assert_eq!(jobs.len(), 12);
+        let mut keys: Vec<CellKey> = jobs
+            .iter()
+            .flat_map(|job| Engine::ALL.map(|engine| job.key(engine)))
+            .collect();
+        keys.sort();
+        keys.dedup();
+        assert_eq!(keys.len(), 48);
+        assert_eq!("stick".parse(), Ok(Target::Stick));
+        assert!("disk".parse::<Target>().is_err());
+    }
+
+    #[test]
+    fn the_default_takes_about_a_quarter_of_an_hour() {
+        let total: Duration = jobs(&Target::ALL)
+            .iter()
+            .map(|job| job.estimate(125_000_000) * 4 * 3)
+            .sum();
+        assert!((500..1100).contains(&total.as_secs()), "{total:?}");
+    }
+}

@@ -1,0 +1,142 @@
+//! The other process that must not suffer while a copy runs: it reads 4 KiB at random places, past the page cache, with
+//! a pause after each read (a light reader, not a load).
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{Advice, OFlags, fadvise};
+
+use crate::link::random::Random;
+
+/// Bytes of one read: a page, which is what direct I/O must be aligned to at most.
+const BLOCK: usize = 4096;
+/// Blocks of the file.
+const BLOCKS: u64 = 8192;
+/// Bytes of the file.
+pub const FILE_BYTES: u64 = BLOCK as u64 * BLOCKS;
+/// Pause after each read.
+const PAUSE: Duration = Duration::from_millis(2);
+/// Reads that are kept; two hours of them.
+const READS_MAX: usize = 1 << 22;
+
+/// Makes the file that is read from.
+///
+/// # Errors
+/// It cannot be written.
+pub fn make(path: &Path) -> io::Result<()> {
+    let mut file = File::create(path)?;
+    let mut buffer = vec![0; 1 << 20];
+    let mut random = Random::new(BLOCKS);
+    for _ in 0..FILE_BYTES >> 20 {
+        random.fill(&mut buffer);
+        file.write_all(&buffer)?;
+    }
+    file.sync_all()
+}
+
+/// Reads until it is finished or dropped.
+#[derive(Debug)]
+pub struct Reader {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Vec<Duration>>>,
+}
+
+impl Reader {
+    /// Starts reading from a file of [`make`].
+    ///
+    /// # Errors
+    /// It cannot be opened, or there is no thread.
+    pub fn start(path: &Path) -> io::Result<Self> {
+        let flags = OFlags::DIRECT.bits().cast_signed();
+        let direct = File::options().read(true).custom_flags(flags).open(path);
+        let (file, cached) = match direct {
+            Ok(file) => (file, false),
+            // Not every file system has it.
+            Err(_) => (File::open(path)?, true),
+        };
+        let seed = fs::metadata(path)?.len();
+        let stop = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&stop);
+        let thread = thread::Builder::new()
+            .name("reader".to_owned())
+            .spawn(move || read(&file, cached, seed, &told))?;
+        Ok(Self {
+            stop,
+            thread: Some(thread),
+        })
+    }
+
+    /// Ends it; how long each read took.
+    pub fn finish(mut self) -> Vec<Duration> {
+        self.stop.store(true, Ordering::Release);
+        let thread = self.thread.take();
+        thread.and_then(|thread| thread.join().ok()).unwrap_or_default()
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+    }
+}
+
+fn read(file: &File, cached: bool, seed: u64, stop: &AtomicBool) -> Vec<Duration> {
+    let mut random = Random::new(seed);
+    let mut room = vec![0; 2 * BLOCK];
+    let skip = room.as_ptr().align_offset(BLOCK).min(BLOCK);
+    let mut times = Vec::new();
+    while !stop.load(Ordering::Acquire) && times.len() < READS_MAX {
+        let offset = random.up_to(BLOCKS - 1) * BLOCK as u64;
+        if cached {
+            // Where it is refused, reads are faster than they should be, for all engines alike.
+            _ = fadvise(file, offset, std::num::NonZeroU64::new(BLOCK as u64), Advice::DontNeed);
+        }
+        let begun = Instant::now();
+        if file
+            .read_exact_at(&mut room[skip..skip + BLOCK], offset)
+            .is_err()
+        {
+            break;
+        }
+        times.push(begun.elapsed());
+        thread::sleep(PAUSE);
+    }
+    times
+}
+
+/// The time that so many percent of reads do not exceed, in milliseconds (nearest rank); `None` of none.
+pub fn percentile_ms(mut times: Vec<Duration>, percent: usize) -> Option<f64> {
+    times.sort_unstable();
+    let rank = (times.len() * percent).div_ceil(100).max(1) - 1;
+    times.get(rank).map(|time| time.as_secs_f64() * 1e3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_nearest_ranks() {
+        let times: Vec<Duration> = (1..=100).rev().map(Duration::from_millis).collect();
+        assert_eq!(percentile_ms(times.clone(), 99), Some(99.0));
+        assert_eq!(percentile_ms(times, 50), Some(50.0));
+        assert_eq!(percentile_ms(Vec::new(), 99), None);
+    }
+
+    #[test]
+    fn it_reads_until_it_is_told_to_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("probe");
+        make(&path).unwrap();
+        let reader = Reader::start(&path).unwrap();
+        thread::sleep(Duration::from_millis(50));
+        let times = reader.finish();
+        assert!(!times.is_empty() && times.len() <= 50, "{}", times.len());
+    }
+}
