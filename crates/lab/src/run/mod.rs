@@ -24,6 +24,7 @@ mod process;
 mod proof;
 mod record;
 mod server;
+mod settings;
 mod setup;
 mod tools;
 
