@@ -204,7 +204,11 @@ impl<'a> View<'a> {
         let work = self
             .work(section.work)
             .map_or(section.work, |work| work.title.as_str());
-        format!("{}: {}", numbers::name(work), numbers::name(section.direction))
+        format!(
+            "{}: {}",
+            numbers::name(&numbers::capital(work)),
+            numbers::name(section.direction)
+        )
     }
 
     /// All targets that were not reached.

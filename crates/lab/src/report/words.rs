@@ -173,7 +173,10 @@ fn one_missed(doc: &Document, miss: &Miss<'_>) -> String {
         .warnings
         .iter()
         .filter(|warning| warning.cell.as_ref() == Some(&miss.cell.key));
-    let causes: Vec<&str> = causes.take(3).map(|warning| warning.text.as_str()).collect();
+    let causes: Vec<String> = causes
+        .take(3)
+        .map(|warning| numbers::capital(&warning.text))
+        .collect();
     let cause = if causes.is_empty() {
         String::new()
     } else {

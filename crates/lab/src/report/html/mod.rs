@@ -21,6 +21,8 @@ const SCRIPT_HASH: &str = "NNEz2j87YoU1Ij1nxLwB0Rfi+6c/8Yeq2IjHIeO13lg=";
 /// Widths of curves on a wide page, and of all plots on a narrow one.
 const HALF_PX: f64 = 530.0;
 const NARROW_PX: f64 = 356.0;
+/// Sentences of a list that are shown at once.
+const LINES_SHOWN: usize = 8;
 /// Curves of one section that are shown at once.
 const OPEN_MAX: usize = 4;
 /// Bytes of the raw document that a page carries; browsers refuse longer links.
@@ -104,10 +106,24 @@ fn list(page: &mut String, id: &str, head: &str, class: &str, lines: &[String]) 
         return;
     }
     _ = write!(page, "<h2 id=\"{id}\">{head}</h2>\n<ul class=\"list {class}\">\n");
+    let (first, rest) = lines.split_at(lines.len().min(LINES_SHOWN));
+    items(page, first);
+    page.push_str("</ul>\n");
+    if !rest.is_empty() {
+        let more = numbers::counted(rest.len(), "more", "more");
+        _ = write!(
+            page,
+            "<details><summary>{more}</summary>\n<ul class=\"list {class}\">\n"
+        );
+        items(page, rest);
+        page.push_str("</ul></details>\n");
+    }
+}
+
+fn items(page: &mut String, lines: &[String]) {
     for line in lines {
         _ = writeln!(page, "<li>{}</li>", escape(line));
     }
-    page.push_str("</ul>\n");
 }
 
 fn sections(page: &mut String, view: &View<'_>, plots: &[Plot<'_, '_>]) {

@@ -188,7 +188,7 @@ fn axes(svg: &mut Svg, curve: &Curve, (along, up): (&Scale, &Scale), width: f64)
         svg.text("p-m", (x - over, bottom + 17.0), Anchor::Middle, text);
     }
     let titled = |axis: &Axis, scale: &Scale| {
-        let (label, unit) = (capital(&axis.label), &scale.unit);
+        let (label, unit) = (numbers::name(&numbers::capital(&axis.label)), &scale.unit);
         if unit.is_empty() || scale.ticks_have_unit() {
             label
         } else {
@@ -199,14 +199,6 @@ fn axes(svg: &mut Svg, curve: &Curve, (along, up): (&Scale, &Scale), width: f64)
     svg.text("p-t", (PAD_PX, top - 13.0), Anchor::Start, &title);
     let title = fitted(&titled(&curve.x, along), TEXT_PX, width - 2.0 * PAD_PX);
     svg.text("p-t", (right, bottom + 33.0), Anchor::End, &title);
-}
-
-/// A label begins with a capital, as all that stands alone does.
-fn capital(label: &str) -> String {
-    let mut letters = label.chars();
-    let first = letters.next().map(char::to_uppercase);
-    let label: String = first.into_iter().flatten().chain(letters).collect();
-    numbers::name(&label)
 }
 
 fn range(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {

@@ -19,6 +19,8 @@ const HEAD_PX: f64 = 26.0;
 const AXIS_PX: f64 = 24.0;
 /// Between panels, along and down.
 const GAP_PX: (f64, f64) = (44.0, 18.0);
+/// Ticks stand at least so far apart.
+const TICK_PX: f64 = 66.0;
 /// The column of figures is at least so wide.
 const FIGURES_PX: f64 = 40.0;
 /// What is shorter is no line to be read.
@@ -160,7 +162,7 @@ fn draw(svg: &mut Svg, panel: &Panel, (left, top): (f64, f64), width: f64) {
     let names = widest(&|bar| &bar.label).min(width * 0.42);
     let figures = (widest(&|bar| &bar.text) + 20.0).clamp(FIGURES_PX, width * 0.32);
     let ends = (left + names + 10.0, left + width - figures - 6.0);
-    let scale = Scale::bars(panel.reach(), &panel.unit, ends, 58.0);
+    let scale = Scale::bars(panel.reach(), &panel.unit, ends, TICK_PX);
     let first = top + HEAD_PX;
     let bottom = first + ROW_PX * panel.bars.len() as f64;
     axis(svg, &scale, (first, bottom));
