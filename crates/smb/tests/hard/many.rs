@@ -115,6 +115,33 @@ fn a_file_that_is_open_very_often() {
     assert!(begins.elapsed() < Duration::from_secs(10), "all closed at once");
 }
 
+/// As many opens as there may be, of 13,000 files, and what they take; and one more.
+#[test]
+#[ignore = "takes minutes"]
+fn all_opens_fit_half_a_gigabyte() {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let serve = Serve::start(folder.path());
+    let before = resident();
+    let mut all: Vec<_> = (0..3).map(|_| Raw::ready(serve.address)).collect();
+    let mut opens = 0_u32;
+    'full: for raw in &mut all {
+        for number in 0..50_000_u32 {
+            let name = format!("a file with a name of some length {}", number % 13_000);
+            match raw.create(&Create::of(name.as_str())) {
+                Ok(_) => opens += 1,
+                Err(status) => {
+                    assert_eq!(status, NtStatus::INSUFFICIENT_RESOURCES);
+                    break 'full;
+                }
+            }
+        }
+    }
+    let taken = resident().saturating_sub(before);
+    println!("{opens} opens take {} MiB", taken >> 20);
+    assert_eq!(opens, 131_072);
+    assert!(taken < 512 << 20);
+}
+
 /// [MS-SMB2] 3.3.5.16: a CANCEL without the right signature, or of another session, withdraws nothing and is not answered.
 #[test]
 fn cancelling_needs_a_signature() {
