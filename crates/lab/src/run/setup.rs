@@ -142,6 +142,9 @@ pub(super) fn finish(lab: &Lab<'_>) -> Result<(), LabError> {
             let is_open = warning.cell.as_ref().is_none_or(|cell| open.contains(cell));
             is_open || !warning.text.starts_with(LEFT_OUT)
         });
+        document
+            .cells
+            .retain(|cell| !cell.runs.is_empty() || !absent.contains(&cell.key.server.as_str()));
         document.complete = open.iter().all(|key| absent.contains(&key.server.as_str()));
     })?;
     Ok(())
