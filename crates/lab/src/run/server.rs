@@ -278,8 +278,8 @@ fn in_user_namespace() -> bool {
 }
 
 /// A command as an ordinary user where we are root only in a user namespace: servers that see themselves as root become
-/// others, which is forbidden there. In a namespace below without any map they are nobody, with our rights over files.
-fn unprivileged(program: PathBuf, scratch: &Path) -> Command {
+/// others, which is forbidden there, and rsync gives files away. In a namespace below without any map they are nobody, with our rights over files.
+pub(super) fn unprivileged(program: PathBuf, scratch: &Path) -> Command {
     if !(rustix::process::geteuid().is_root() && in_user_namespace()) {
         return clean(program, scratch);
     }
