@@ -71,7 +71,7 @@ pub(super) fn compare(args: &LabCompareArgs) -> Result<u8, Failure> {
 }
 
 /// Columns of the terminal; `None` where it is none.
-fn width() -> Option<usize> {
+pub(super) fn width() -> Option<usize> {
     let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
     (size.ws_col > 0).then(|| size.ws_col.into())
 }

@@ -226,11 +226,10 @@ fn conclude(document: &Document, options: &Options, json: bool) -> Result<u8, Fa
 }
 
 fn print_table(document: &Document) {
-    let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok();
-    let width = size
-        .map(|size| usize::from(size.ws_col))
-        .filter(|columns| *columns > 0);
-    let options = TableOptions { width, brief: true };
+    let options = TableOptions {
+        width: super::reports::width(),
+        brief: true,
+    };
     print(&format!("\n{}\n", report::table(document, options)));
 }
 
