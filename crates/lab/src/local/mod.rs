@@ -1,13 +1,17 @@
-//! Labs of this one machine and its devices, without a WAN: what the page cache owes a device ([`dirty`]).
+//! Labs of this one machine and its devices, without a WAN: what the page cache owes a device ([`dirty`]), copy engines
+//! of other times and ours ([`vista`]), file and record sizes through a fast network ([`nas`]).
 //!
 //! Each has pure parts (plans, fits, models, documents) and one module that does the work. All write a
 //! [`Document`](crate::report::Document) as they go, can be stopped at any time, and leave nothing but that.
 
 pub mod dirty;
+pub mod nas;
+pub mod vista;
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use crate::link::LinkError;
 use crate::report::{FileError, ReportError};
 
 /// Why a lab of this machine ended before its end.
@@ -43,6 +47,12 @@ pub enum LocalError {
     /// What shows it cannot be written.
     #[error(transparent)]
     Report(#[from] ReportError),
+    /// The link cannot be made.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// The server does not start.
+    #[error("the private server {0}")]
+    Server(String),
     /// We were told to stop.
     #[error("interrupted; what was measured is kept")]
     Interrupted,
@@ -65,7 +75,15 @@ impl LocalError {
             Self::InMemory { .. } => "give a folder on a disk or stick",
             Self::Io { .. } => "check the folder and its rights",
             Self::File(_) | Self::Report(_) => "check the folder that --out names",
+            Self::Link(error) => error.hint(),
+            Self::Server(_) => "`ropeway serve` may tell more",
             Self::Interrupted => "the report says that it is not complete",
         }
     }
+}
+
+/// Bytes that are free to us where a folder lies.
+fn free_bytes(folder: &Path) -> io::Result<u64> {
+    let state = rustix::fs::statvfs(folder)?;
+    Ok(state.f_bavail.saturating_mul(state.f_frsize))
 }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::kernel::{Device, Owed, device_written};
+use super::kernel::{Device, Owed, device_moved};
 use crate::link::random::Random;
 
 /// Bytes of one write(2).
@@ -94,7 +94,7 @@ impl Ground {
     }
 
     fn device_bytes(&self) -> Option<u64> {
-        device_written(self.numbers.0, self.numbers.1)
+        device_moved(self.numbers.0, self.numbers.1).map(|[_, written]| written)
     }
 
     /// Writes and syncs for a while: the kernel takes a device that it does not know for one of 100 MB/s, and learns in
