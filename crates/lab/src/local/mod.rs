@@ -8,11 +8,17 @@ pub mod dirty;
 pub mod nas;
 pub mod vista;
 
+use std::fs::File;
 use std::io;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use crate::link::LinkError;
-use crate::report::{FileError, ReportError};
+use crate::report::{FileError, ReportError, Warning};
+use crate::run::machine::load;
+
+/// Load of the machine above which something else surely runs (a guess).
+const LOAD_MAX: f64 = 0.5;
 
 /// Why a lab of this machine ended before its end.
 #[derive(Debug, thiserror::Error)]
@@ -80,6 +86,38 @@ impl LocalError {
             Self::Interrupted => "the report says that it is not complete",
         }
     }
+}
+
+/// `f_type` of file systems in memory (linux/magic.h): tmpfs and ramfs.
+const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58F6];
+
+/// Whether a file or folder is in memory, as far as that can be told.
+fn in_memory(file: impl AsFd) -> bool {
+    let Ok(state) = rustix::fs::fstatfs(file) else {
+        return false;
+    };
+    #[allow(
+        clippy::cast_sign_loss,
+        clippy::unnecessary_cast,
+        reason = "its type differs by architecture"
+    )]
+    let kind = state.f_type as u64;
+    IN_MEMORY.contains(&(kind & 0xFFFF_FFFF))
+}
+
+/// What may make figures wrong from the start: others at work, and folders in memory.
+fn doubts(folders: &[&Path]) -> Vec<Warning> {
+    let busy = load();
+    let memory = folders
+        .iter()
+        .filter(|folder| File::open(folder).is_ok_and(in_memory))
+        .map(|folder| format!("{} is in memory: no disk takes part", folder.display()));
+    (busy > LOAD_MAX)
+        .then(|| format!("the machine was busy at the start: load average {busy:.2}"))
+        .into_iter()
+        .chain(memory)
+        .map(|text| Warning { cell: None, text })
+        .collect()
 }
 
 /// Bytes that are free to us where a folder lies.

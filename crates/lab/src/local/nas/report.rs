@@ -3,11 +3,12 @@
 use super::Options;
 use super::plan::{self, OPERATIONS, Step};
 use crate::link::describe;
+use crate::local::doubts;
 use crate::report::{
     Axis, Cell, CellKey, Curve, Document, Drawing, LinkSummary, Outcome, Run, Series, Setting, VERSION,
     Warning, WorkSummary,
 };
-use crate::run::machine::{load, machine, now};
+use crate::run::machine::{machine, now};
 use crate::run::tools::Tools;
 
 /// Published bytes a second against record size (facts file, C): an XP client's 60 KiB requests, Vista SP1's of 1 MiB.
@@ -16,8 +17,6 @@ const PUBLISHED_WRITE: [[f64; 2]; 2] = [[61_440.0, 70e6], [1_048_576.0, 100.2e6]
 const PUBLISHED_READ: [[f64; 2]; 2] = [[61_440.0, 70e6], [1_048_576.0, 107.5e6]];
 /// What they measured as the limit of 1 Gbit/s.
 const PUBLISHED_LIMIT_BPS: f64 = 113e6;
-/// Load of the machine above which something else surely runs (a guess).
-const LOAD_MAX: f64 = 0.5;
 
 /// The document before the first worker.
 pub(super) fn begun(options: &Options, tools: &Tools, started: &str) -> Document {
@@ -27,16 +26,12 @@ pub(super) fn begun(options: &Options, tools: &Tools, started: &str) -> Document
     } else {
         "reno"
     };
-    let busy = load();
-    let mut warnings = Vec::new();
-    let mut warn = |text: String| warnings.push(Warning { cell: None, text });
-    if busy > LOAD_MAX {
-        warn(format!(
-            "the machine was busy at the start: load average {busy:.2}"
-        ));
-    }
+    let mut warnings = doubts(&[&options.dir]);
     if options.relay {
-        warn("the network is a relay on the loopback, not packets".to_owned());
+        warnings.push(Warning {
+            cell: None,
+            text: "the network is a relay on the loopback, not packets".to_owned(),
+        });
     }
     Document {
         version: VERSION,

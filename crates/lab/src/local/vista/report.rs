@@ -6,8 +6,9 @@ use std::time::Duration;
 use super::Options;
 use super::plan::Target;
 use crate::link::{LinkSpec, Rate, TcpSpec, describe};
+use crate::local::doubts;
 use crate::report::{Document, LinkSummary, Published, Score, Setting, VERSION, Warning};
-use crate::run::machine::{load, machine, now};
+use crate::run::machine::{machine, now};
 use crate::work::Plan;
 
 /// Where the published figures are from.
@@ -19,8 +20,6 @@ const PUBLISHED: [(&str, &str, &str, f64); 4] = [
     ("file2500mb", "read", "Vista RTM", 573.0),
     ("file2500mb", "read", "Vista SP1", 80.0),
 ];
-/// Load of the machine above which something else surely runs (a guess).
-const LOAD_MAX: f64 = 0.5;
 /// Setting that holds further scores.
 const FURTHER: &str = "score";
 
@@ -39,16 +38,12 @@ pub(super) fn lan() -> LinkSpec {
 /// The document before the first run.
 pub(super) fn begun(options: &Options, plans: &[Plan], started: &str) -> Document {
     let whole = (options.scale - 1.0).abs() < f64::EPSILON;
-    let busy = load();
-    let mut warnings = Vec::new();
-    let mut warn = |text: String| warnings.push(Warning { cell: None, text });
-    if busy > LOAD_MAX {
-        warn(format!(
-            "the machine was busy at the start: load average {busy:.2}"
-        ));
-    }
+    let mut warnings = doubts(&[&options.dirs[0], &options.dirs[1]]);
     if options.relay && options.targets.contains(&Target::Remote) {
-        warn("the network is a relay on the loopback, not packets".to_owned());
+        warnings.push(Warning {
+            cell: None,
+            text: "the network is a relay on the loopback, not packets".to_owned(),
+        });
     }
     Document {
         version: VERSION,

@@ -131,7 +131,7 @@ impl<'a> Stage<'a> {
     pub(super) fn line_seconds(&self, job: Job) -> Option<f64> {
         let lan = report::lan();
         let time = line_time(self.plan(job).bytes(), lan.up, lan.mtu)?;
-        (job.target == Target::Remote).then(|| time.as_secs_f64())
+        (job.target == Target::Remote).then_some(time.as_secs_f64())
     }
 
     /// Congestion control of the link, if there is one of packets.
