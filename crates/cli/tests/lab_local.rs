@@ -73,3 +73,114 @@ fn what_has_no_room_or_is_never_written_back_is_refused() {
     }
     place.ropeway("lab").args(["dirty", "nowhere"]).exits(4);
 }
+
+/// What a lab left in a folder.
+fn left(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).unwrap().flatten();
+    entries
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect()
+}
+
+fn report(place: &Place, folder: &str) -> serde_json::Value {
+    let bytes = fs::read(place.join(folder).join("report.json")).unwrap();
+    serde_json::from_slice(&bytes).unwrap()
+}
+
+#[test]
+fn engines_are_compared_on_all_targets_and_nothing_stays() {
+    let place = Place::new();
+    let folder = place.folder("ground");
+    let run = place
+        .ropeway("lab")
+        .args(["vista", "--json", "--scale", "0.0004", "--runs", "1"]);
+    let run = run
+        .args(["--engines", "vista,vista-sp1", "--out"])
+        .arg(place.join("report"));
+    let finished = run.arg("--dir").arg(&folder).run();
+    finished.assert_code(&[0]);
+    let report = report(&place, "report");
+    let cells = report["cells"].as_array().unwrap();
+    assert_eq!(
+        (cells.len(), &report["complete"]),
+        (24, &true.into()),
+        "{finished}"
+    );
+    for cell in cells {
+        assert_eq!(cell["runs"][0]["outcome"]["state"], "done", "{cell}");
+        assert!(cell["runs"][0]["durable_seconds"].as_f64().is_some(), "{cell}");
+    }
+    let score = &report["score"];
+    assert!(
+        score["parts"].as_array().unwrap().len() >= 12 && score["value"].as_f64() > Some(0.0),
+        "{score}"
+    );
+    assert!(left(&folder).is_empty(), "{:?}", left(&folder));
+}
+
+#[test]
+fn a_lab_that_is_interrupted_keeps_its_report_and_nothing_else() {
+    let place = Place::new();
+    let folder = place.folder("ground");
+    let run = place
+        .ropeway("lab")
+        .args(["vista", "--scale", "0.01", "--targets", "stick", "--out"]);
+    let mut running = run.arg(place.join("report")).arg("--dir").arg(&folder).start();
+    assert!(running.until(|running| running.stdout().lines().count() > 1));
+    running.signal(rustix::process::Signal::INT);
+    running.wait().assert_code(&[130]);
+    let report = report(&place, "report");
+    assert_eq!(report["complete"], false);
+    assert!(!report["cells"].as_array().unwrap().is_empty());
+    assert!(left(&folder).is_empty(), "{:?}", left(&folder));
+}
+
+#[test]
+fn a_sweep_has_a_cell_for_each_pass() {
+    let place = Place::new();
+    let folder = place.folder("ground");
+    let run = place
+        .ropeway("lab")
+        .args(["nas", "--json", "--sizes", "1M,2M", "--records", "64K,1M"]);
+    let run = run
+        .args(["--servers", "ropeway", "--out"])
+        .arg(place.join("report"));
+    let finished = run.arg("--dir").arg(&folder).run();
+    finished.assert_code(&[0]);
+    let report = report(&place, "report");
+    let cells = report["cells"].as_array().unwrap();
+    assert_eq!(cells.len(), 2 * 2 * 2 * 4, "{finished}");
+    for cell in cells {
+        assert_eq!(cell["runs"][0]["outcome"]["state"], "done", "{cell}");
+    }
+    let curves = report["curves"].as_array().unwrap();
+    let single = curves.iter().find(|curve| curve["id"] == "read-ropeway-single");
+    assert_eq!(
+        single.unwrap()["series"].as_array().unwrap().len(),
+        2 + 2,
+        "two sizes, two published"
+    );
+    assert!(left(&folder).is_empty(), "{:?}", left(&folder));
+}
+
+#[test]
+fn labs_that_make_no_sense_are_one_line_and_a_hint() {
+    let place = Place::new();
+    for arguments in [
+        &["vista", "--scale", "0"][..],
+        &["vista", "--targets", "moon"],
+        &["vista", "--engines", "dos"],
+        &["nas", "--records", "1"],
+        &["nas", "--sizes", "1"],
+        &["nas", "--servers", "rsyncd"],
+        &["nas", "--rate", "10"],
+    ] {
+        let finished = place.ropeway("lab").args(arguments).exits(1);
+        support::one_line_and_a_hint(&finished);
+    }
+    let finished = place
+        .ropeway("lab")
+        .args(["vista", "--scale", "4", "--dir", "nowhere"])
+        .run();
+    finished.assert_code(&[4]);
+}

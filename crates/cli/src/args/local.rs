@@ -1,9 +1,15 @@
-//! `ropeway lab dirty`: labs of this machine's own devices.
+//! `ropeway lab dirty`, `lab vista` and `lab nas`: labs of this machine's own devices.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use ropeway_lab::link::Rate;
+use ropeway_lab::local::vista::plan::Target;
+use ropeway_lab::scenario::Server;
+use ropeway_plan::Engine;
+use ropeway_vfs::decorate::slow::DeviceModel;
 
 use super::{AFTER_HELP, values};
 
@@ -17,6 +23,140 @@ pub(crate) enum LocalCommand {
     /// with the model of delayed writing. Meanwhile other writers of this machine have to wait too, as they would for any
     /// program that writes so much.
     Dirty(Box<DirtyArgs>),
+    /// Compare the copy engines of XP, Vista, Vista SP1 and ours
+    ///
+    /// One big file and many, to a second folder, a modelled USB stick and a server over an emulated network of 1 Gbit/s, and
+    /// back, while another process reads and is timed. One score by parts stands beside the published ones. The default scale
+    /// takes about a quarter of an hour.
+    Vista(Box<VistaArgs>),
+    /// Sweep file and record sizes through an emulated network
+    ///
+    /// Writes, rewrites, reads and rereads one file with records of one size, one at a time and pipelined, on a private
+    /// server (ropeway's, and smbd if it is installed) behind a link of 1 Gbit/s. Throughput against record size stands
+    /// beside what was published of a NAS.
+    Nas(Box<NasArgs>),
+    /// One step of `lab nas`, run by it at the near end of the link.
+    #[command(hide = true)]
+    NasWorker(Box<NasWorkerArgs>),
+}
+
+/// `ropeway lab nas`.
+#[derive(Args, Clone, Debug)]
+#[command(after_long_help = AFTER_HELP)]
+pub(crate) struct NasArgs {
+    /// Sizes of the file
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', default_value = "64M,128M,256M,512M,1G", value_parser = values::size)]
+    pub(crate) sizes: Vec<u64>,
+    /// Sizes of a record: what one request carries
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', default_value = "64K,128K,256K,512K,1M", value_parser = values::size)]
+    pub(crate) records: Vec<u64>,
+    /// Servers: ropeway, smbd
+    #[arg(
+        long,
+        value_name = "NAMES",
+        value_delimiter = ',',
+        default_value = "ropeway,smbd"
+    )]
+    pub(crate) servers: Vec<Server>,
+    /// Rate of the link, both ways
+    #[arg(long, value_name = "RATE", default_value = "1gbit")]
+    pub(crate) rate: Rate,
+    /// Its round trip
+    #[arg(long, value_name = "TIME", default_value = "0.3ms", value_parser = values::duration)]
+    pub(crate) rtt: Duration,
+    /// Folder for the server's files (default: that for temporary files)
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+    /// No file and record size begins later
+    #[arg(long, value_name = "TIME", default_value = "45m", value_parser = values::duration)]
+    pub(crate) budget: Duration,
+    /// No packets: a relay with delay and rate, named so in the report
+    ///
+    /// Chosen by itself where namespaces are forbidden.
+    #[arg(long)]
+    pub(crate) relay: bool,
+    /// Folder for the report
+    #[arg(long, value_name = "DIR", default_value = "lab-nas")]
+    pub(crate) out: PathBuf,
+    /// JSON Lines on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `ropeway lab nas-worker`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct NasWorkerArgs {
+    /// The server
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) server: SocketAddr,
+    /// Who logs in; the password is in ROPEWAY_PASSWORD
+    #[arg(long, value_name = "NAME")]
+    pub(crate) user: String,
+    /// The share
+    #[arg(long, value_name = "NAME")]
+    pub(crate) share: String,
+    /// The file in it, which is removed at the end
+    #[arg(long, value_name = "NAME")]
+    pub(crate) file: String,
+    /// Bytes of the file
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) size: u64,
+    /// Bytes of a request
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) record: u64,
+    /// Requests under way
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub(crate) depth: u32,
+    /// The same file on this machine, dropped from the page cache before it is read
+    #[arg(long, value_name = "PATH")]
+    pub(crate) evict: Option<PathBuf>,
+}
+
+/// `ropeway lab vista`.
+#[derive(Args, Clone, Debug)]
+#[command(after_long_help = AFTER_HELP)]
+pub(crate) struct VistaArgs {
+    /// Share of the works' full size, 2.5 GB each
+    #[arg(long, value_name = "F", default_value_t = 0.05)]
+    pub(crate) scale: f64,
+    /// Runs of each cell, the first of which is discarded if there are several
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) runs: u32,
+    /// Only these engines: xp, vista, vista-sp1, auto
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "xp,vista,vista-sp1,auto", value_parser = values::engine, hide_default_value = true)]
+    pub(crate) engines: Vec<Engine>,
+    /// Only these targets: local, stick, remote
+    #[arg(
+        long,
+        value_name = "NAMES",
+        value_delimiter = ',',
+        default_value = "local,stick,remote",
+        hide_default_value = true
+    )]
+    pub(crate) targets: Vec<Target>,
+    /// First folder (default: that for temporary files)
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+    /// Second folder, best on another disk (default: the first)
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir2: Option<PathBuf>,
+    /// The stick, as copy --slow-target takes it (default: 7 MB/s writing, 20 MB/s reading, 1 ms)
+    #[arg(long, value_name = "MODEL", default_value = "usb-flash", value_parser = values::model, hide_default_value = true)]
+    pub(crate) stick: DeviceModel,
+    /// No run begins later
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = values::duration)]
+    pub(crate) budget: Duration,
+    /// No packets: a relay with delay and rate, named so in the report
+    ///
+    /// Chosen by itself where namespaces are forbidden.
+    #[arg(long)]
+    pub(crate) relay: bool,
+    /// Folder for the report
+    #[arg(long, value_name = "DIR", default_value = "lab-vista")]
+    pub(crate) out: PathBuf,
+    /// JSON Lines on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// `ropeway lab dirty`.

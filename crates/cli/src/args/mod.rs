@@ -23,7 +23,7 @@ pub(crate) use lab::{
     LinkFloorArgs, LinkShape,
 };
 pub(crate) use lab_reports::{LabCompareArgs, LabReportArgs};
-pub(crate) use local::{DirtyArgs, LocalCommand};
+pub(crate) use local::{DirtyArgs, LocalCommand, NasArgs, NasWorkerArgs, VistaArgs};
 pub(crate) use login::{LoginArgs, LogoutArgs};
 pub(crate) use nodes::{LsArgs, MkdirArgs, MvArgs, RmArgs, StatArgs};
 pub(crate) use serve::{KerberosUsers, ServeArgs, ServeCommand, ServeLoginArgs, UserAddArgs, UserCommand};

@@ -1,14 +1,24 @@
-//! Labs of this one machine and its devices, without a WAN: what the page cache owes a device ([`dirty`]).
+//! Labs of this one machine and its devices, without a WAN: what the page cache owes a device ([`dirty`]), copy engines
+//! of other times and ours ([`vista`]), file and record sizes through a fast network ([`nas`]).
 //!
 //! Each has pure parts (plans, fits, models, documents) and one module that does the work. All write a
 //! [`Document`](crate::report::Document) as they go, can be stopped at any time, and leave nothing but that.
 
 pub mod dirty;
+pub mod nas;
+pub mod vista;
 
+use std::fs::File;
 use std::io;
-use std::path::PathBuf;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
 
-use crate::report::{FileError, ReportError};
+use crate::link::LinkError;
+use crate::report::{FileError, ReportError, Warning};
+use crate::run::machine::load;
+
+/// Load of the machine above which something else surely runs (a guess).
+const LOAD_MAX: f64 = 0.5;
 
 /// Why a lab of this machine ended before its end.
 #[derive(Debug, thiserror::Error)]
@@ -43,6 +53,12 @@ pub enum LocalError {
     /// What shows it cannot be written.
     #[error(transparent)]
     Report(#[from] ReportError),
+    /// The link cannot be made.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// The server does not start.
+    #[error("the private server {0}")]
+    Server(String),
     /// We were told to stop.
     #[error("interrupted; what was measured is kept")]
     Interrupted,
@@ -65,7 +81,47 @@ impl LocalError {
             Self::InMemory { .. } => "give a folder on a disk or stick",
             Self::Io { .. } => "check the folder and its rights",
             Self::File(_) | Self::Report(_) => "check the folder that --out names",
+            Self::Link(error) => error.hint(),
+            Self::Server(_) => "`ropeway serve` may tell more",
             Self::Interrupted => "the report says that it is not complete",
         }
     }
+}
+
+/// `f_type` of file systems in memory (linux/magic.h): tmpfs and ramfs.
+const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58F6];
+
+/// Whether a file or folder is in memory, as far as that can be told.
+fn in_memory(file: impl AsFd) -> bool {
+    let Ok(state) = rustix::fs::fstatfs(file) else {
+        return false;
+    };
+    #[allow(
+        clippy::cast_sign_loss,
+        clippy::unnecessary_cast,
+        reason = "its type differs by architecture"
+    )]
+    let kind = state.f_type as u64;
+    IN_MEMORY.contains(&(kind & 0xFFFF_FFFF))
+}
+
+/// What may make figures wrong from the start: others at work, and folders in memory.
+fn doubts(folders: &[&Path]) -> Vec<Warning> {
+    let busy = load();
+    let memory = folders
+        .iter()
+        .filter(|folder| File::open(folder).is_ok_and(in_memory))
+        .map(|folder| format!("{} is in memory: no disk takes part", folder.display()));
+    (busy > LOAD_MAX)
+        .then(|| format!("the machine was busy at the start: load average {busy:.2}"))
+        .into_iter()
+        .chain(memory)
+        .map(|text| Warning { cell: None, text })
+        .collect()
+}
+
+/// Bytes that are free to us where a folder lies.
+fn free_bytes(folder: &Path) -> io::Result<u64> {
+    let state = rustix::fs::statvfs(folder)?;
+    Ok(state.f_bavail.saturating_mul(state.f_frsize))
 }

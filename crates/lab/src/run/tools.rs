@@ -41,7 +41,7 @@ impl Tools {
     }
 
     /// Those pairs of which both are there.
-    pub(super) fn available(&self, pairs: &[Pair]) -> Vec<Pair> {
+    pub(crate) fn available(&self, pairs: &[Pair]) -> Vec<Pair> {
         let is_there = |pair: &&Pair| {
             !self.missing.contains_key(pair.client.name()) && !self.missing.contains_key(pair.server.name())
         };

@@ -228,15 +228,16 @@ impl Owed {
     }
 }
 
-/// Bytes that a block device has completed writing since it is there; `None` if the kernel counts none by this number.
-pub fn device_written(major: u32, minor: u32) -> Option<u64> {
+/// Bytes that a block device has read and written since it is there; `None` if the kernel counts none by this number.
+pub fn device_moved(major: u32, minor: u32) -> Option<[u64; 2]> {
     let text = fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/stat")).ok()?;
-    sectors_written(&text).map(|sectors| sectors * 512)
+    sectors_moved(&text).map(|moved| moved.map(|sectors| sectors * 512))
 }
 
-/// The seventh field (kernel: Documentation/block/stat.rst).
-fn sectors_written(stat: &str) -> Option<u64> {
-    stat.split_whitespace().nth(6)?.parse().ok()
+/// The third and the seventh field (kernel: Documentation/block/stat.rst).
+fn sectors_moved(stat: &str) -> Option<[u64; 2]> {
+    let field = |index| stat.split_whitespace().nth(index)?.parse().ok();
+    Some([field(2)?, field(6)?])
 }
 
 fn percent(of: u64, ratio: u64) -> u64 {
@@ -365,15 +366,15 @@ mod tests {
             (14, 20, 12)
         );
         assert_eq!(
-            sectors_written(" 1 2 3 4 5 6 2048 8 0 10 11 0 0 0 0 0 0\n"),
-            Some(2048)
+            sectors_moved(" 1 2 3 4 5 6 2048 8 0 10 11 0 0 0 0 0 0\n"),
+            Some([3, 2048])
         );
     }
 
     proptest! {
         #[test]
         fn files_of_proc_never_break_it(text in ".{0,200}") {
-            _ = (file_memory(&text), reserved_pages(&text), Owed::parse(&text, 4096), sectors_written(&text));
+            _ = (file_memory(&text), reserved_pages(&text), Owed::parse(&text, 4096), sectors_moved(&text));
         }
     }
 }

@@ -86,6 +86,7 @@ pub fn run(
         options.dir.display(),
         words::size(expected.held_from_bytes)
     ));
+    let doubts = super::doubts(&[]);
     let warmed = ground.warm_up(options.warm_up, stop);
     warmed.map_err(LocalError::io(format!("write in {}", options.dir.display())))?;
     let started = crate::run::machine::now();
@@ -94,7 +95,8 @@ pub fn run(
     // The file goes now, before anything else can fail.
     drop(ground);
     let findings = Findings::of(&seen, &memory, device);
-    let document = report::document(options, bytes, &started, &seen, &findings);
+    let mut document = report::document(options, bytes, &started, &seen, &findings);
+    document.warnings.splice(0..0, doubts);
     save(&document, &out.join(FILE))?;
     write_all(&document, out)?;
     match seen.ended_early {

@@ -135,7 +135,7 @@ fn written(seen: &Seen, found: &Findings) -> Curve {
         }
     }
     series.push(Series {
-        name: "published: 510 MB, 20 MB/s".to_owned(),
+        name: "510 MB, 20 MB/s".to_owned(),
         points: EXAMPLE.to_vec(),
         published: true,
     });
@@ -295,7 +295,8 @@ fn warnings(seen: &Seen, found: &Findings) -> Vec<Warning> {
         texts.push(format!("others owed {} before it began", words::size(before)));
     }
     texts.push(
-        "the published example does not keep to its own model: 490 MB at 20 MB/s are 25 s, and it says about 50".to_owned(),
+        "the published example does not keep to its own model: 490 MB at 20 MB/s are 25 s; its 50 s are what the disk \
+         needs for the whole GB".to_owned(),
     );
     texts
         .into_iter()

@@ -121,18 +121,23 @@ pub(super) fn conditions(options: &Options, bytes: u64) -> Vec<(String, String)>
     vec![
         (
             "before".to_owned(),
-            format!("{} s of small synced writes, from which the kernel learns the device's rate", options.warm_up.as_secs_f64()),
+            format!(
+                "{} s of small synced writes, from which the kernel learns the device's rate",
+                options.warm_up.as_secs_f64()
+            ),
         ),
         ("folder".to_owned(), options.dir.display().to_string()),
-        ("written".to_owned(), format!("{} in writes of 1 MiB, one after the other", size(bytes as f64))),
+        (
+            "written".to_owned(),
+            format!("{} in writes of 1 MiB, one after the other", size(bytes as f64)),
+        ),
         (
             "model".to_owned(),
             "min(size, threshold) / rate of memory + the rest / rate of the device".to_owned(),
         ),
         (
             "expected".to_owned(),
-            "Linux holds writers from the middle between the background limit and the limit; by the settings what the \
-             device takes meanwhile is added"
+            "from the middle between the background limit and the limit, and what the device takes meanwhile"
                 .to_owned(),
         ),
     ]

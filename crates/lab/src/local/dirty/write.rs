@@ -11,8 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::kernel::{Device, Owed, device_written};
+use super::kernel::{Device, Owed, device_moved};
 use crate::link::random::Random;
+use crate::local::in_memory;
 
 /// Bytes of one write(2).
 pub const WRITE_BYTES: u64 = 1 << 20;
@@ -22,8 +23,6 @@ const WARM_WRITES: u32 = 8;
 const LOOK: Duration = Duration::from_millis(20);
 /// Looks that are kept; then every second one goes and looks become rarer.
 const LOOKS_MAX: usize = 4096;
-/// `f_type` of file systems in memory (linux/magic.h).
-const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58F6];
 
 /// A file on a device.
 #[derive(Debug)]
@@ -78,23 +77,17 @@ impl Ground {
         let device = rustix::fs::fstat(&file)?.st_dev;
         let numbers = (rustix::fs::major(device), rustix::fs::minor(device));
         let space = rustix::fs::fstatvfs(&file)?;
-        #[allow(
-            clippy::cast_sign_loss,
-            clippy::unnecessary_cast,
-            reason = "its type differs by architecture"
-        )]
-        let kind = rustix::fs::fstatfs(&file)?.f_type as u64;
         Ok(Self {
             numbers,
             device: Device::read(numbers.0, numbers.1),
             free_bytes: space.f_bavail.saturating_mul(space.f_frsize),
-            in_memory: IN_MEMORY.contains(&(kind & 0xFFFF_FFFF)),
+            in_memory: in_memory(&file),
             file,
         })
     }
 
     fn device_bytes(&self) -> Option<u64> {
-        device_written(self.numbers.0, self.numbers.1)
+        device_moved(self.numbers.0, self.numbers.1).map(|[_, written]| written)
     }
 
     /// Writes and syncs for a while: the kernel takes a device that it does not know for one of 100 MB/s, and learns in

@@ -19,7 +19,7 @@ const BLOCK: usize = 4096;
 /// Blocks of the file.
 const BLOCKS: u64 = 8192;
 /// Bytes of the file.
-pub const FILE_BYTES: u64 = BLOCK as u64 * BLOCKS;
+pub(super) const FILE_BYTES: u64 = BLOCK as u64 * BLOCKS;
 /// Pause after each read.
 const PAUSE: Duration = Duration::from_millis(2);
 /// Reads that are kept; two hours of them.
@@ -29,7 +29,7 @@ const READS_MAX: usize = 1 << 22;
 ///
 /// # Errors
 /// It cannot be written.
-pub fn make(path: &Path) -> io::Result<()> {
+pub(super) fn make(path: &Path) -> io::Result<()> {
     let mut file = File::create(path)?;
     let mut buffer = vec![0; 1 << 20];
     let mut random = Random::new(BLOCKS);
@@ -42,7 +42,7 @@ pub fn make(path: &Path) -> io::Result<()> {
 
 /// Reads until it is finished or dropped.
 #[derive(Debug)]
-pub struct Reader {
+pub(super) struct Reader {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<Vec<Duration>>>,
 }
@@ -52,7 +52,7 @@ impl Reader {
     ///
     /// # Errors
     /// It cannot be opened, or there is no thread.
-    pub fn start(path: &Path) -> io::Result<Self> {
+    pub(super) fn start(path: &Path) -> io::Result<Self> {
         let flags = OFlags::DIRECT.bits().cast_signed();
         let direct = File::options().read(true).custom_flags(flags).open(path);
         let (file, cached) = match direct {
@@ -73,7 +73,7 @@ impl Reader {
     }
 
     /// Ends it; how long each read took.
-    pub fn finish(mut self) -> Vec<Duration> {
+    pub(super) fn finish(mut self) -> Vec<Duration> {
         self.stop.store(true, Ordering::Release);
         let thread = self.thread.take();
         thread.and_then(|thread| thread.join().ok()).unwrap_or_default()
@@ -95,13 +95,15 @@ fn read(file: &File, cached: bool, seed: u64, stop: &AtomicBool) -> Vec<Duration
         let offset = random.up_to(BLOCKS - 1) * BLOCK as u64;
         if cached {
             // Where it is refused, reads are faster than they should be, for all engines alike.
-            _ = fadvise(file, offset, std::num::NonZeroU64::new(BLOCK as u64), Advice::DontNeed);
+            _ = fadvise(
+                file,
+                offset,
+                std::num::NonZeroU64::new(BLOCK as u64),
+                Advice::DontNeed,
+            );
         }
         let begun = Instant::now();
-        if file
-            .read_exact_at(&mut room[skip..skip + BLOCK], offset)
-            .is_err()
-        {
+        if file.read_exact_at(&mut room[skip..skip + BLOCK], offset).is_err() {
             break;
         }
         times.push(begun.elapsed());
@@ -111,7 +113,7 @@ fn read(file: &File, cached: bool, seed: u64, stop: &AtomicBool) -> Vec<Duration
 }
 
 /// The time that so many percent of reads do not exceed, in milliseconds (nearest rank); `None` of none.
-pub fn percentile_ms(mut times: Vec<Duration>, percent: usize) -> Option<f64> {
+pub(super) fn percentile_ms(mut times: Vec<Duration>, percent: usize) -> Option<f64> {
     times.sort_unstable();
     let rank = (times.len() * percent).div_ceil(100).max(1) - 1;
     times.get(rank).map(|time| time.as_secs_f64() * 1e3)

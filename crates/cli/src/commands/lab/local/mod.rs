@@ -1,16 +1,22 @@
-//! `ropeway lab dirty`: labs of this machine's own devices.
+//! `ropeway lab dirty`, `lab vista` and `lab nas`: labs of this machine's own devices.
 
 mod dirty;
+mod nas;
+mod nas_worker;
+mod vista;
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use ropeway_lab::local::LocalError;
+use ropeway_lab::report::{Document, FILE, Outcome};
+use serde_json::json;
 use tokio::runtime::Runtime;
 
 use crate::args::LocalCommand;
 use crate::failure::{Failure, code};
-use crate::job::{self, Signals};
+use crate::ui::messages::print_line;
 
 /// Runs the command; gives its exit code.
 ///
@@ -19,10 +25,13 @@ use crate::job::{self, Signals};
 pub(super) fn run(command: &LocalCommand) -> Result<u8, Failure> {
     match command {
         LocalCommand::Dirty(args) => dirty::run(args),
+        LocalCommand::Vista(args) => vista::run(args),
+        LocalCommand::Nas(args) => nas::run(args),
+        LocalCommand::NasWorker(args) => nas_worker::run(args),
     }
 }
 
-/// Notes SIGINT and SIGTERM as long as it lives.
+/// Notes SIGINT, SIGTERM and SIGHUP as long as it lives; a second one ends the program.
 struct Stopper {
     runtime: Option<Runtime>,
     stop: Arc<AtomicBool>,
@@ -31,18 +40,9 @@ struct Stopper {
 impl Stopper {
     /// Begins. Starts threads: whatever asks for a single one comes before.
     fn begin() -> Result<Self, Failure> {
-        let runtime = job::runtime()?;
-        let mut signals = runtime.block_on(async { Signals::catch() })?;
         let stop = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&stop);
-        runtime.spawn(async move {
-            loop {
-                signals.stop().await;
-                told.store(true, Ordering::Release);
-            }
-        });
         Ok(Self {
-            runtime: Some(runtime),
+            runtime: Some(super::run::catch_signals(&stop)?),
             stop,
         })
     }
@@ -56,8 +56,80 @@ impl Drop for Stopper {
     }
 }
 
+/// A path that holds for processes that run elsewhere.
+fn absolute(path: &Path) -> Result<PathBuf, Failure> {
+    let failed = |error: std::io::Error| {
+        Failure::of_end(
+            format!("cannot use {}: {error}", path.display()),
+            &error,
+            code::TARGET,
+        )
+        .hint("check the spelling")
+    };
+    std::path::absolute(path).map_err(failed)
+}
+
+/// Path of this program.
+fn program() -> Result<PathBuf, Failure> {
+    std::env::current_exe().map_err(|error| {
+        Failure::usage(format!("cannot find this program: {error}")).hint("run it by its path")
+    })
+}
+
+/// Says something for people or programs.
+fn say(text: &str, json: bool) {
+    if json {
+        print_line(&json!({ "type": "note", "message": text }).to_string());
+    } else {
+        print_line(text);
+    }
+}
+
+/// How a lab ended, for people or programs; gives the exit code.
+fn conclude(document: &Document, out: &Path, json: bool) -> u8 {
+    let report = out.join(FILE);
+    let runs = document.cells.iter().flat_map(|cell| &cell.runs);
+    let failed = runs.filter(|run| run.outcome != Outcome::Done).count();
+    if json {
+        let line = json!({
+            "type": "lab",
+            "version": document.version,
+            "lab": document.lab,
+            "complete": document.complete,
+            "cells": document.cells.len(),
+            "failed_runs": failed,
+            "score": document.score.as_ref().map(|score| score.value),
+            "report": report,
+        });
+        print_line(&line.to_string());
+    } else {
+        if let Some(score) = &document.score {
+            print_line(&format!("score {:.3}: {}", score.value, score.described));
+            for part in &score.parts {
+                print_line(&format!("  {:36} {:.3}", part.name, part.value));
+            }
+            for (name, value) in &score.published {
+                print_line(&format!("  published: {name:25} {value:.3}"));
+            }
+        }
+        let how = if document.complete {
+            "complete"
+        } else {
+            "not complete"
+        };
+        print_line(&format!("{}: {how}; report: {}", document.lab, report.display()));
+    }
+    if failed > 0 || !document.complete {
+        code::SOME_FAILED
+    } else {
+        code::DONE
+    }
+}
+
 fn failure(error: &LocalError) -> Failure {
     match error {
+        LocalError::Link(error) => super::failure(error),
+        LocalError::Server(_) => Failure::new(code::NETWORK, error.to_string()).hint(error.hint()),
         LocalError::NoRoom { .. } | LocalError::File(_) | LocalError::Report(_) => {
             Failure::new(code::TARGET, error.to_string()).hint(error.hint())
         }

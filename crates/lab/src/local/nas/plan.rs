@@ -1,0 +1,163 @@
+//! What is swept, in which order, and what it will take. Pure.
+
+use std::time::Duration;
+
+use crate::link::{LinkSpec, Rate, TcpSpec, payload_on_wire};
+use crate::report::CellKey;
+use crate::scenario::Server;
+
+/// Passes over a file: iozone's first four.
+pub const OPERATIONS: [&str; 4] = ["write", "rewrite", "read", "reread"];
+/// Bytes under way when records are pipelined; enough for any link of a LAN.
+const FLIGHT_BYTES: u64 = 8 << 20;
+/// Fewest records under way when they are pipelined (a guess).
+const DEPTH_MIN: u64 = 4;
+/// Most.
+const DEPTH_MAX: u64 = 64;
+/// A server and a round trip for each record that waits (a guess).
+const TURN: Duration = Duration::from_micros(700);
+/// A worker that takes so many times its estimate hangs (a guess).
+const LIMIT_TIMES: f64 = 10.0;
+/// And so much more, for what does not depend on bytes.
+const LIMIT_MORE: Duration = Duration::from_secs(60);
+
+/// One worker: four passes over one file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// With whom.
+    pub server: Server,
+    /// Bytes of the file.
+    pub size: u64,
+    /// Bytes of a request.
+    pub record: u64,
+    /// Requests under way.
+    pub depth: u32,
+}
+
+/// All of them: of each server each size, each record, one at a time and pipelined. Records above the file's size are left
+/// out.
+pub fn steps(servers: &[Server], sizes: &[u64], records: &[u64]) -> Vec<Step> {
+    let mut steps = Vec::new();
+    for &server in servers {
+        for &size in sizes {
+            for &record in records.iter().filter(|record| **record <= size) {
+                let pipelined = (FLIGHT_BYTES / record.max(1)).clamp(DEPTH_MIN, DEPTH_MAX) as u32;
+                steps.extend([1, pipelined].map(|depth| Step {
+                    server,
+                    size,
+                    record,
+                    depth,
+                }));
+            }
+        }
+    }
+    steps
+}
+
+/// The link: the same both ways.
+pub fn link(rate: Rate, rtt: Duration) -> LinkSpec {
+    LinkSpec {
+        tcp: TcpSpec {
+            // Every kernel has it.
+            congestion: "reno".parse().ok(),
+            ..TcpSpec::default()
+        },
+        ..LinkSpec::new(rtt, Some(rate))
+    }
+}
+
+/// Binary sizes as people write them.
+pub fn size(bytes: u64) -> String {
+    match bytes {
+        _ if bytes >= 1 << 30 && bytes.is_multiple_of(1 << 30) => format!("{}GiB", bytes >> 30),
+        _ if bytes >= 1 << 20 && bytes.is_multiple_of(1 << 20) => format!("{}MiB", bytes >> 20),
+        _ if bytes >= 1 << 10 && bytes.is_multiple_of(1 << 10) => format!("{}KiB", bytes >> 10),
+        _ => format!("{bytes}B"),
+    }
+}
+
+impl Step {
+    /// Whether one record waits for the other.
+    pub fn mode(&self) -> &'static str {
+        if self.depth == 1 {
+            "one at a time"
+        } else {
+            "pipelined"
+        }
+    }
+
+    /// For people.
+    pub fn name(&self) -> String {
+        format!(
+            "{} {} in {}, {}",
+            self.server.name(),
+            size(self.size),
+            size(self.record),
+            self.mode()
+        )
+    }
+
+    /// The cell of one of [`OPERATIONS`].
+    pub fn key(&self, operation: &str) -> CellKey {
+        CellKey {
+            link: "lan".to_owned(),
+            work: size(self.size),
+            direction: if operation.ends_with("read") {
+                "read"
+            } else {
+                "write"
+            }
+            .to_owned(),
+            client: "ropeway".to_owned(),
+            server: self.server.name().to_owned(),
+            variant: format!("{operation} {} {}", size(self.record), self.mode()),
+        }
+    }
+
+    /// What the line alone takes for one pass.
+    pub fn line(&self, rate: Rate) -> Duration {
+        rate.time_of(payload_on_wire(self.size, 1500))
+    }
+
+    /// What the worker will probably take.
+    pub fn estimate(&self, rate: Rate) -> Duration {
+        let turns = (self.size / self.record.max(1)) as u32 / self.depth.max(1);
+        (self.line(rate) + TURN.saturating_mul(turns)) * OPERATIONS.len() as u32 + Duration::from_secs(1)
+    }
+
+    /// After so long it hangs.
+    pub fn limit(&self, rate: Rate) -> Duration {
+        self.estimate(rate).mul_f64(LIMIT_TIMES) + LIMIT_MORE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn the_published_sweep_takes_less_than_half_an_hour() {
+        let sizes = [64, 128, 256, 512, 1024].map(|size| size * MIB);
+        let records = [64, 128, 256, 512, 1024].map(|size| size << 10);
+        let all = steps(&[Server::Ropeway, Server::Smbd], &sizes, &records);
+        assert_eq!(all.len(), 100);
+        let total: Duration = all.iter().map(|step| step.estimate(Rate(1_000_000_000))).sum();
+        assert!((900..2700).contains(&total.as_secs()), "{total:?}");
+        assert!(
+            all.iter()
+                .all(|step| step.depth == 1 || u64::from(step.depth) * step.record >= 4 * MIB)
+        );
+    }
+
+    #[test]
+    fn records_that_do_not_fit_are_left_out_and_names_are_short() {
+        let all = steps(&[Server::Ropeway], &[MIB], &[64 << 10, 2 * MIB]);
+        assert_eq!(all.len(), 2);
+        assert_eq!(all[1].name(), "ropeway 1MiB in 64KiB, pipelined");
+        assert_eq!(all[0].key("reread").direction, "read");
+        assert_eq!(all[0].key("rewrite").direction, "write");
+        assert_eq!((size(5), size(3 << 30)), ("5B".to_owned(), "3GiB".to_owned()));
+    }
+}

@@ -1,0 +1,284 @@
+//! Folders, works, link and server of `lab vista`, and one run.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use ropeway_plan::Engine;
+use rustix::fs::{Advice, fadvise};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::plan::{Job, Target, WORKS};
+use super::reader::{self, Reader, percentile_ms};
+use super::{Options, report};
+use crate::link::{Side, line_time};
+use crate::local::{LocalError, free_bytes};
+use crate::report::{Outcome, Run};
+use crate::run::machine::now;
+use crate::run::measure::{self, Bounds, End, Measured, measure};
+use crate::run::process::{Busy, clean};
+use crate::run::server::{PASSWORD, Place, SOURCE, Served, TARGET, USER, Way};
+use crate::run::tools::Tools;
+use crate::scenario::{Client, Pair, Server};
+use crate::work::Plan;
+
+/// How long the idle machine's reads are watched.
+const IDLE: Duration = Duration::from_secs(1);
+/// Room for what is not counted (a guess).
+const MARGIN_BYTES: u64 = 64 << 20;
+/// The folder that each run makes.
+const COPY: &str = "copy";
+
+/// Everything that runs share; gone when dropped.
+pub(super) struct Stage<'a> {
+    // Server and link go before the folders.
+    remote: Option<(Served, Way)>,
+    near: TempDir,
+    far: TempDir,
+    options: &'a Options,
+    plans: &'a [Plan],
+    stop: &'a AtomicBool,
+    runs: u32,
+}
+
+impl<'a> Stage<'a> {
+    /// Makes folders and works, and starts the server if it is wanted.
+    ///
+    /// # Errors
+    /// There is no room, something cannot be made, or it was stopped.
+    pub(super) fn open(
+        options: &'a Options,
+        plans: &'a [Plan],
+        stop: &'a AtomicBool,
+    ) -> Result<Self, LocalError> {
+        let works: u64 = plans.iter().map(Plan::bytes).sum();
+        let biggest = plans.iter().map(Plan::bytes).max().unwrap_or(0);
+        let needed = works + biggest + reader::FILE_BYTES + MARGIN_BYTES;
+        let folder = |dir: &Path| {
+            let what = || format!("use the folder {}", dir.display());
+            let free = free_bytes(dir).map_err(LocalError::io(what()))?;
+            // Both may be on one file system.
+            if free < needed * 2 {
+                return Err(LocalError::NoRoom {
+                    path: dir.to_owned(),
+                    free,
+                    needed: needed * 2,
+                });
+            }
+            let made = tempfile::Builder::new().prefix("ropeway-lab-").tempdir_in(dir);
+            made.map_err(LocalError::io(what()))
+        };
+        let mut stage = Self {
+            remote: None,
+            near: folder(&options.dirs[0])?,
+            far: folder(&options.dirs[1])?,
+            options,
+            plans,
+            stop,
+            runs: 0,
+        };
+        for side in [stage.near.path(), stage.far.path()] {
+            stage.furnish(side).map_err(LocalError::io("make the works"))?;
+        }
+        if options.targets.contains(&Target::Remote) {
+            stage.remote = Some(stage.serve()?);
+        }
+        Ok(stage)
+    }
+
+    fn furnish(&self, side: &Path) -> io::Result<()> {
+        for plan in self.plans {
+            let stop = || self.stop.load(Ordering::Acquire);
+            plan.write(&side.join("work").join(plan.work.name()), &stop)?;
+        }
+        fs::create_dir_all(side.join("to"))?;
+        reader::make(&side.join("probe"))
+    }
+
+    fn serve(&self) -> Result<(Served, Way), LocalError> {
+        let scratch = self.far.path().join("server");
+        let pair = Pair {
+            client: Client::Ropeway,
+            server: Server::Ropeway,
+        };
+        let tools = Tools::find(&[pair], &self.options.program, &scratch);
+        let way = Way::start(&report::lan(), self.options.relay)?;
+        let place = Place {
+            source: &self.far.path().join("work"),
+            target: &self.far.path().join("to"),
+            scratch: &scratch,
+        };
+        let served = Served::start(Server::Ropeway, &tools, &way, place).map_err(LocalError::Server)?;
+        Ok((served, way))
+    }
+
+    /// The work of a job.
+    pub(super) fn plan(&self, job: Job) -> &Plan {
+        &self.plans[job.work]
+    }
+
+    /// What a run will probably take.
+    pub(super) fn expected(&self, job: Job) -> Duration {
+        job.estimate(self.plan(job).bytes())
+    }
+
+    /// What the line alone takes.
+    pub(super) fn line_seconds(&self, job: Job) -> Option<f64> {
+        let lan = report::lan();
+        let time = line_time(self.plan(job).bytes(), lan.up, lan.mtu)?;
+        (job.target == Target::Remote).then_some(time.as_secs_f64())
+    }
+
+    /// Congestion control of the link, if there is one of packets.
+    pub(super) fn congestion(&self) -> Option<&str> {
+        match &self.remote {
+            Some((_, Way::Packets(link))) => Some(link.congestion()),
+            _ => None,
+        }
+    }
+
+    /// What reads take while nothing is copied.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub(super) fn idle_p99_ms(&self) -> Result<Option<f64>, LocalError> {
+        let reader = Reader::start(&self.far.path().join("probe")).map_err(LocalError::io("read"))?;
+        thread::sleep(IDLE);
+        Ok(percentile_ms(reader.finish(), 99))
+    }
+
+    /// One copy by one engine. What it made is compared and removed.
+    ///
+    /// # Errors
+    /// It cannot be started, or it was stopped.
+    pub(super) fn run(&mut self, job: Job, engine: Engine) -> Result<Run, LocalError> {
+        self.runs += 1;
+        let work = WORKS[job.work].name();
+        let (from, to) = if job.back {
+            (self.far.path(), self.near.path())
+        } else {
+            (self.near.path(), self.far.path())
+        };
+        let (source, copy) = (from.join("work").join(work), to.join("to").join(COPY));
+        // A home of its own: no run knows of another.
+        let home = self.near.path().join(format!("home-{}", self.runs));
+        fs::create_dir_all(&home).map_err(LocalError::io("make a folder"))?;
+        forget(self.plan(job), &source).map_err(LocalError::io("read the work"))?;
+        let command = self.command(job, engine, &source, &copy, &home);
+        let spawn = |command: &mut Command| match &self.remote {
+            Some((_, way)) if job.target == Target::Remote => way.spawn(Side::Near, command),
+            _ => command.spawn(),
+        };
+        let stopped = || self.stop.load(Ordering::Acquire);
+        let bounds = Bounds {
+            limit: job.limit(self.plan(job).bytes()),
+            stop: &stopped,
+        };
+        let (started, output) = (now(), home.join("out"));
+        let server_before = self.remote.as_ref().map(|(served, _)| served.cpu());
+        let busy = Busy::now();
+        let reader = Reader::start(&to.join("probe")).map_err(LocalError::io("read beside a copy"))?;
+        let measured = measure(command, &output, bounds, spawn, &mut |_| ())
+            .map_err(LocalError::io("run ropeway copy"))?;
+        let times = reader.finish();
+        let others = busy.others();
+        let server_cpu = self
+            .remote
+            .as_ref()
+            .zip(server_before)
+            .map(|((served, _), before)| served.cpu().saturating_sub(before).as_secs_f64());
+        let mut run = judged(&measured, &output, started);
+        run.reads_p99_ms = percentile_ms(times, 99);
+        run.others_busy = Some(others);
+        run.server_cpu_seconds = server_cpu.filter(|_| job.target == Target::Remote);
+        if run.outcome == Outcome::Done {
+            let compared = self.plan(job).compare(&source, &copy);
+            if let Err(wrong) = compared.map_err(LocalError::io("read the copy"))? {
+                run.outcome = Outcome::Failed(wrong);
+            }
+        }
+        for folder in [&copy, &home] {
+            // Whatever stays goes with the stage.
+            _ = fs::remove_dir_all(folder);
+        }
+        match measured.end {
+            End::Stopped => Err(LocalError::Interrupted),
+            _ => Ok(run),
+        }
+    }
+
+    fn command(&self, job: Job, engine: Engine, source: &Path, copy: &Path, home: &Path) -> Command {
+        let mut command = clean(&self.options.program, home);
+        command.args(["copy", "--json", "--engine", engine.as_str()]);
+        let mut ends = [source.to_owned(), copy.to_owned()];
+        match (&self.remote, job.target) {
+            (Some((served, _)), Target::Remote) => {
+                command.env("ROPEWAY_PASSWORD", PASSWORD);
+                let url = |place: &str| PathBuf::from(format!("smb://{USER}@{}/{place}", served.address()));
+                if job.back {
+                    ends[0] = url(&format!("{SOURCE}/{}", WORKS[job.work].name()));
+                } else {
+                    ends[1] = url(&format!("{TARGET}/{COPY}"));
+                }
+            }
+            (_, Target::Stick) => {
+                let flag = if job.back {
+                    "--slow-source"
+                } else {
+                    "--slow-target"
+                };
+                command.arg(flag).arg(&self.options.stick);
+            }
+            _ => {}
+        }
+        command.arg("-T").args(ends);
+        command
+    }
+}
+
+/// Drops the work from the page cache.
+fn forget(plan: &Plan, root: &Path) -> io::Result<()> {
+    for entry in &plan.entries {
+        let file = File::open(root.join(&entry.path))?;
+        // Dirty pages would stay.
+        file.sync_data()?;
+        fadvise(&file, 0, None, Advice::DontNeed)?;
+    }
+    Ok(())
+}
+
+/// A run by what its process and its last line say.
+fn judged(measured: &Measured, output: &Path, started: String) -> Run {
+    let text = measure::read(output);
+    let summary = text
+        .lines()
+        .rev()
+        .find_map(|line| serde_json::from_str::<Value>(line).ok())
+        .filter(|value| value["type"] == "summary");
+    let seconds = |name: &str| summary.as_ref()?.get(name)?.as_f64();
+    let outcome = match measured.end {
+        End::Exited(status) if status.success() && summary.is_some() => Outcome::Done,
+        End::Exited(status) => Outcome::Failed(format!("{status}: {}", measure::last_words(output))),
+        End::TimedOut => Outcome::TimedOut(format!("ended after {:.0} s", measured.whole.as_secs_f64())),
+        End::Stopped => Outcome::Failed("it was stopped".to_owned()),
+    };
+    Run {
+        started,
+        discarded: false,
+        outcome,
+        whole_seconds: measured.whole.as_secs_f64(),
+        transfer_seconds: seconds("seconds_perceived"),
+        durable_seconds: seconds("seconds_durable"),
+        client_cpu_seconds: Some(measured.cpu.as_secs_f64()),
+        server_cpu_seconds: None,
+        client_memory_bytes: Some(measured.peak_bytes),
+        server_memory_bytes: None,
+        others_busy: None,
+        reads_p99_ms: None,
+    }
+}
