@@ -216,5 +216,5 @@ fn the_labs_that_ship_are_listed() {
         assert!(finished.out.contains(name), "{finished}");
     }
     let finished = place.ropeway("lab").args(["list", "--json"]).ok();
-    assert_eq!(finished.json().len(), 3, "{finished}");
+    assert!(finished.json().len() >= 3, "{finished}");
 }
