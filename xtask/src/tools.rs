@@ -63,6 +63,7 @@ const TOOLS: &[Tool] = &[
     tool("kinit", "krb5-user", "tickets"),
     tool("keyctl", "keyutils", "whether there are keyrings to test with"),
     tool("rclone", "rclone", "benchmark over the emulated link"),
+    tool("chromium", "chromium", "the page of a lab's report"),
     tool("time", "time", "CPU and memory of benchmarked programs"),
 ];
 

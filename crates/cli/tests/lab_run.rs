@@ -188,7 +188,7 @@ fn scenarios_that_are_wrong_are_named_by_their_line() {
     for (flags, word) in [
         (["--clients", "wget"], "there are ropeway"),
         (["--links", "moon"], "there are short"),
-        (["--scale", "-1"], "scale"),
+        (["--scale", "0"], "scale"),
         (["--runs", "1000"], "between 1 and 100"),
         (["--budget", "9999h"], "week"),
         (["--side-by-side", "much"], "not a rate"),

@@ -181,6 +181,18 @@ fn a_congestion_control_that_does_not_exist_is_named() {
 }
 
 #[test]
+fn a_small_window_holds_however_long_a_connection_is_busy() {
+    let mut small = spec(20, 200);
+    small.tcp.window_max_bytes = Some(17_520);
+    let Some(link) = link(small) else { return };
+    for flow in [Flow::Up, Flow::Down] {
+        let taken = floor(&link, 1_000_000, 1, flow).unwrap();
+        // One window in each round trip: 57 of them.
+        assert!(taken > Duration::from_millis(1000), "{flow:?}: {taken:?}");
+    }
+}
+
+#[test]
 fn settings_of_tcp_hold_inside() {
     let mut tuned = spec(2, 100);
     tuned.tcp.buffer_max_bytes = Some(64 << 20);

@@ -5,7 +5,7 @@ mod common;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use ropeway_lab::report::{Document, html};
+use ropeway_lab::report::{Document, html, load, write_all};
 
 /// Where Debian and others have it.
 const NAMES: [&str; 4] = [
@@ -15,18 +15,23 @@ const NAMES: [&str; 4] = [
     "google-chrome-stable",
 ];
 
-/// Measures the page, and writes what it found as the title.
-const PROBE: &str = "<script>addEventListener('load',()=>{const wrong=window.wrong||[];\
-    const all=[...document.querySelectorAll('svg.rp')];const seen=all.filter(s=>{const b=s.getBoundingClientRect();\
-    return b.width>100&&b.height>100});const small=seen.filter(s=>{const t=s.querySelector('text');\
-    return t&&t.getBoundingClientRect().height<9});const over=seen.filter(s=>[...s.querySelectorAll('text')].some(t=>{\
-    const a=t.getBoundingClientRect(),b=s.getBoundingClientRect();return a.left<b.left-1||a.right>b.right+1}));\
-    const root=document.documentElement;document.title=JSON.stringify({all:all.length,seen:seen.length,\
-    small:small.length,over:over.length,width:innerWidth,scroll:root.scrollWidth,tips:document.querySelectorAll('[data-tip]').length,\
-    evil:window.evil||0,wrong})})</script>";
+/// Measures the page, and tells the window that holds it.
+const PROBE: &str = "<script>addEventListener('load',()=>{\
+    const all=[...document.querySelectorAll('svg.rp')],box=e=>e.getBoundingClientRect();\
+    const seen=all.filter(s=>box(s).width>100&&box(s).height>100);\
+    const small=seen.filter(s=>box(s.querySelector('text')).height<9);\
+    const over=seen.filter(s=>[...s.querySelectorAll('text')].some(t=>box(t).left<box(s).left-1||box(t).right>box(s).right+1));\
+    parent.postMessage({name:window.name,all:all.length,seen:seen.length,small:small.length,over:over.length,\
+    width:innerWidth,scroll:document.documentElement.scrollWidth,tips:document.querySelectorAll('[data-tip]').length,\
+    evil:window.evil||0,wrong:window.wrong},'*')})</script>";
 
 /// Before all else: collects errors.
 const COLLECTOR: &str = "<script>window.wrong=[];addEventListener('error',e=>wrong.push(String(e.message||e.target)),true)</script>";
+
+/// Holds pages in windows of given widths, and writes what their probes find. (A window itself is never narrower than
+/// 500 pixels.)
+const HOLDER: &str = "<!doctype html><title>-</title><pre id=found></pre><script>\
+    addEventListener('message',e=>{document.getElementById('found').append(JSON.stringify(e.data)+'\\n')})</script>";
 
 fn chromium() -> PathBuf {
     let folders = std::env::var_os("PATH").unwrap_or_default();
@@ -77,10 +82,6 @@ fn open(page: &Path, (width, height): (u32, u32), rest: &[String]) -> Seen {
     }
 }
 
-fn dump() -> [String; 1] {
-    ["--dump-dom".to_owned()]
-}
-
 /// The page with our probe; its policy would not run it.
 fn probed(document: &Document) -> String {
     let page = html(document);
@@ -91,48 +92,8 @@ fn probed(document: &Document) -> String {
     page.replacen("</body>", &format!("{PROBE}</body>"), 1)
 }
 
-/// What the probe found.
-fn measured(page: &Path, width: u32) -> serde_json::Value {
-    let seen = open(page, (width, 900), &dump());
-    assert!(seen.console.is_empty(), "{:?}", seen.console);
-    let (_, rest) = seen.dom.split_once("<title>").expect("a title");
-    let (found, _) = rest.split_once("</title>").expect("its end");
-    serde_json::from_str(&found.replace("&amp;", "&"))
-        .unwrap_or_else(|_| panic!("the probe did not run: {found}"))
-}
-
-#[test]
-fn the_page_has_no_error_and_its_plots_are_there() {
-    let folder = tempfile::tempdir().unwrap();
-    let page = folder.path().join("report.html");
-    std::fs::write(&page, html(&common::sample())).unwrap();
-    // As it is: its own script is the one that its policy allows.
-    let seen = open(&page, (1280, 900), &dump());
-    assert!(seen.console.is_empty(), "{:?}", seen.console);
-    assert!(seen.dom.contains("data-tip="), "the script ran");
-}
-
-#[test]
-fn the_page_fits_wide_and_narrow_windows() {
-    let folder = tempfile::tempdir().unwrap();
-    let page = folder.path().join("probed.html");
-    std::fs::write(&page, probed(&common::sample())).unwrap();
-    for width in [1280, 390] {
-        let found = measured(&page, width);
-        let number = |name: &str| found[name].as_u64().unwrap_or(u64::MAX);
-        assert_eq!(number("width"), u64::from(width), "{found}");
-        assert_eq!((number("all"), number("seen")), (16, 8), "{found}");
-        assert_eq!((number("small"), number("over")), (0, 0), "{found}");
-        assert!(number("scroll") <= u64::from(width), "{found}");
-        assert!(
-            number("tips") > 100 && found["wrong"].as_array().is_some_and(Vec::is_empty),
-            "{found}"
-        );
-    }
-}
-
-#[test]
-fn hostile_names_do_nothing_in_a_browser() {
+/// A document whose names would do something if they were not escaped.
+fn hostile() -> Document {
     let mut document = common::sample();
     let evil = "</script><script>window.evil=1</script><img src=x onerror=\"window.evil=2\">'\"<svg onload=window.evil=3>";
     document.title = evil.to_owned();
@@ -147,13 +108,63 @@ fn hostile_names_do_nothing_in_a_browser() {
         curve.series[0].name = evil.to_owned();
     }
     document.settings[0].value = evil.to_owned();
+    document
+}
+
+/// One start of the browser for all, since that is what takes time.
+#[test]
+fn the_page_has_no_error_its_plots_are_there_and_it_fits_wide_and_narrow_windows() {
     let folder = tempfile::tempdir().unwrap();
-    let page = folder.path().join("evil.html");
-    std::fs::write(&page, probed(&document)).unwrap();
-    let found = measured(&page, 390);
-    assert_eq!(found["evil"], 0, "{found}");
-    assert!(found["wrong"].as_array().is_some_and(Vec::is_empty), "{found}");
-    assert!(found["scroll"].as_u64() <= Some(390), "{found}");
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    // As it is, for its console: its own script must be the one that its policy allows.
+    write("plain.html", &html(&common::sample()));
+    write("probed.html", &probed(&common::sample()));
+    write("hostile.html", &probed(&hostile()));
+    write("empty.html", &probed(&Document::default()));
+    let frames = [
+        ("plain", "plain", 1280),
+        ("wide", "probed", 1280),
+        ("narrow", "probed", 390),
+        ("hostile", "hostile", 390),
+        ("empty", "empty", 390),
+    ];
+    let mut holder = HOLDER.to_owned();
+    for (name, page, width) in frames {
+        let frame = format!("<iframe name={name} src={page}.html width={width} height=900></iframe>");
+        holder.push_str(&frame);
+    }
+    let rest = ["--dump-dom", "--virtual-time-budget=4000"].map(str::to_owned);
+    let seen = open(&write("holder.html", &holder), (1400, 1000), &rest);
+    assert!(seen.console.is_empty(), "{:?}", seen.console);
+    let (_, found) = seen.dom.split_once("<pre id=\"found\">").expect("a holder");
+    let (found, _) = found.split_once("</pre>").expect("its end");
+    let found: Vec<serde_json::Value> = found
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON of the probe"))
+        .collect();
+    assert_eq!(found.len(), 4, "{found:?}");
+    for one in &found {
+        let number = |name: &str| one[name].as_u64().unwrap_or(u64::MAX);
+        let width = if one["name"] == "wide" { 1280 } else { 390 };
+        assert_eq!(
+            (number("width"), number("evil"), number("small"), number("over")),
+            (width, 0, 0, 0),
+            "{one}"
+        );
+        assert!(number("scroll") <= width, "wider than its window: {one}");
+        assert!(one["wrong"].as_array().is_some_and(Vec::is_empty), "{one}");
+        // Each plot is there twice, and one of both is seen.
+        let plots = if one["name"] == "empty" { 0 } else { 8 };
+        assert_eq!((number("all"), number("seen")), (2 * plots, plots), "{one}");
+        assert!(
+            plots == 0 || number("tips") > 100,
+            "the script did not run: {one}"
+        );
+    }
 }
 
 /// `ROPEWAY_PAGE_PICTURES=FOLDER cargo test -p ropeway-lab --test page -- --ignored`: what it looks like.
@@ -161,19 +172,26 @@ fn hostile_names_do_nothing_in_a_browser() {
 #[ignore = "for people: takes pictures of the page"]
 fn pictures() {
     let folder = PathBuf::from(std::env::var_os("ROPEWAY_PAGE_PICTURES").expect("a folder to write to"));
-    std::fs::create_dir_all(&folder).unwrap();
-    let page = folder.join("report.html");
-    std::fs::write(&page, html(&common::sample())).unwrap();
-    for (width, height) in [(1280, 9000), (390, 15000)] {
-        for dark in [false, true] {
-            let name = format!("page-{width}-{}.png", if dark { "dark" } else { "light" });
-            let mut rest = vec![format!("--screenshot={}", folder.join(name).display())];
-            if dark {
-                rest.push("--force-dark-mode".to_owned());
-                rest.push("--blink-settings=preferredColorScheme=0".to_owned());
-            }
-            open(&page, (width, height), &rest);
+    // Of this report, if one is named.
+    let document = std::env::var_os("ROPEWAY_PAGE_REPORT").map_or_else(common::sample, |path| {
+        load(Path::new(&path)).expect("a report.json")
+    });
+    write_all(&document, &folder).unwrap();
+    for width in [1280, 390] {
+        let holder = folder.join(format!("holder-{width}.html"));
+        let frame = format!(
+            "<!doctype html><style>body{{margin:0}}iframe{{border:0;display:block}}</style>\
+             <iframe src=report.html width={width} height=9000></iframe>"
+        );
+        std::fs::write(&holder, frame).unwrap();
+        for (name, dark) in [("light", 1), ("dark", 0)] {
+            let picture = folder.join(format!("page-{width}-{name}.png"));
+            let rest = [
+                format!("--screenshot={}", picture.display()),
+                format!("--blink-settings=preferredColorScheme={dark}"),
+            ];
+            open(&holder, (width.max(500), 9000), &rest);
         }
+        std::fs::remove_file(holder).unwrap();
     }
-    ropeway_lab::report::write_all(&common::sample(), &folder).unwrap();
 }

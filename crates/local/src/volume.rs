@@ -70,6 +70,7 @@ fn by_type(root: &OwnedFd, fstype: &str) -> Capabilities {
         case_sensitive: true,
         name_max: if name_max == 0 { 255 } else { name_max },
         windows_names: false,
+        raw_names: true,
         file_size_max: i64::MAX as u64,
         owners: true,
         modes: true,
@@ -103,6 +104,7 @@ fn by_type(root: &OwnedFd, fstype: &str) -> Capabilities {
         "fuseblk" => {
             volume.time_granularity_ns = 100;
             volume.windows_names = true;
+            volume.raw_names = false;
         }
         "ntfs" | "ntfs3" | "fuse.ntfs-3g" => volume.time_granularity_ns = 100,
         "cifs" | "smb3" => {
@@ -132,6 +134,7 @@ fn microsoft(volume: &mut Capabilities, time_granularity_ns: u64) {
     volume.time_granularity_ns = time_granularity_ns;
     volume.case_sensitive = false;
     volume.windows_names = true;
+    volume.raw_names = false;
     volume.owners = false;
     volume.modes = false;
     volume.xattrs = false;
@@ -173,6 +176,7 @@ fn try_out(root: &OwnedFd, volume: &mut Capabilities) {
     };
     let create = |name: &str| rustix::fs::openat(root, name, flags, Mode::RUSR).map(drop);
     volume.windows_names = !(tried("-a:b", &create) && tried("-a?b", &create) && tried("-a\"b", &create));
+    volume.raw_names = !volume.windows_names;
     volume.symlinks = tried("-s", &|name| rustix::fs::symlinkat(stem.as_str(), root, name));
     volume.hard_links = tried("-h", &|name| {
         rustix::fs::linkat(root, stem.as_str(), root, name, AtFlags::empty())

@@ -6,32 +6,28 @@
 //!
 //! | in the name | becomes | as in |
 //! |---|---|---|
-//! | `" * : < > ? \ \|`, U+0001 to U+001F | U+F000 + character | Services for Unix, Cygwin, WSL, cifs `mapchars` |
-//! | a space at the end | U+F028 | Services for Macintosh, cifs `mapposix` |
-//! | a dot at the end | U+F029 | Services for Macintosh, cifs `mapposix` |
+//! | `" * : < > ? \ \|` | U+F020 to U+F027 | Services for Macintosh: macOS, Samba's `fruit`, cifs `mapposix`, our server |
+//! | U+0001 to U+001F | U+F001 to U+F01F | the same |
+//! | a space, a dot at the end | U+F028, U+F029 | the same |
 //! | a device name (`CON`, `nul.txt`, `COM1`, …) | its first letter as U+F000 + letter | ours |
-//! | a byte that is not UTF-8 | U+F000 + byte (U+F080 to U+F0FF) | ours |
-//! | a character U+F001 to U+F0FF (not U+F02F) | U+F000 + each of its three UTF-8 bytes | ours: keeps the way back unambiguous |
+//! | a byte that is not UTF-8 | U+EF00 + byte (U+EF80 to U+EFFF); stays where the volume keeps bytes | MirBSD's OPTU-8; `ropeway_smb_proto::names` |
+//! | a character of these, where it would be taken for what it stands for | U+EF00 + each of its UTF-8 bytes | the same |
 //!
-//! The way back decodes a name only if encoding the result gives the name again; what this module did not make is left
-//! alone. Neither `/` (U+F02F) nor NUL (U+F000) can come out of it.
+//! A share behind our client keeps bytes: what goes over the wire is then exactly what `ropeway_smb_proto::names` makes of the
+//! name under its `Sfm`, and our server puts the first name on its disk (but for device names). Both ways are each other's
+//! inverse; how that works is told there, and `crates/smb` tests that the two agree. Neither `/` nor NUL can come out of it.
 //!
 //! [`FolderNames`] finds names of one folder that a case-insensitive volume takes for the same.
 
 mod collide;
+mod spelled;
 #[cfg(test)]
 mod tests;
 
 use ropeway_vfs::{Capabilities, Name};
 
 pub use collide::{Collision, FolderNames};
-
-/// First character of the block that bytes are mapped into: the private use area as Services for Unix uses it.
-const PRIVATE: u32 = 0xF000;
-/// A space at the end ([MS-FSCC] 2.1.5 forbids it to Windows programs), as cifs `mapposix` has it (`SFM_SPACE`).
-const SPACE_AT_END: char = '\u{F028}';
-/// A dot at the end, as cifs `mapposix` has it (`SFM_PERIOD`).
-const DOT_AT_END: char = '\u{F029}';
+use spelled::{decode, encode};
 
 /// What to do with names that the target cannot hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -95,6 +91,8 @@ enum Direction {
 pub struct NameMap {
     direction: Direction,
     windows_rules: bool,
+    /// The volume under Windows rules keeps names of any bytes.
+    raw: bool,
     name_max: usize,
 }
 
@@ -107,9 +105,14 @@ impl NameMap {
             (NamePolicy::Auto, false, true) | (NamePolicy::Map, false, _) => Direction::Encode,
             _ => Direction::Keep,
         };
+        let raw = match direction {
+            Direction::Decode => source.raw_names,
+            _ => target.windows_names && target.raw_names,
+        };
         Self {
             direction,
             windows_rules: target.windows_names,
+            raw,
             name_max: target.name_max,
         }
     }
@@ -125,7 +128,7 @@ impl NameMap {
     /// Why not.
     pub fn check(&self, name: &Name) -> Result<(), NameFault> {
         if self.windows_rules {
-            check_windows(name.as_bytes())?;
+            check_windows(name.as_bytes(), self.raw)?;
         }
         self.check_length(name.as_bytes())
     }
@@ -138,11 +141,11 @@ impl NameMap {
         let bytes = name.as_bytes();
         let mapped = match self.direction {
             Direction::Keep => None,
-            Direction::Encode => Some(encode(bytes)),
-            Direction::Decode => decode(bytes),
+            Direction::Encode => Some(encode(bytes, self.raw)),
+            Direction::Decode => Some(decode(bytes, self.raw)),
         };
         // Neither way makes an empty name, `.`, `..`, a slash or NUL: encoding only puts in private characters, and
-        // decoding checks.
+        // decoding leaves alone what would become dots.
         match mapped
             .filter(|mapped| mapped != bytes)
             .and_then(|mapped| Name::new(&mapped))
@@ -183,8 +186,8 @@ fn utf16_length(bytes: &[u8]) -> usize {
 }
 
 /// [MS-FSCC] 2.1.5.2 and the naming rules of the Win32 layer (device names, endings).
-fn check_windows(bytes: &[u8]) -> Result<(), NameFault> {
-    if !is_unicode(bytes) {
+fn check_windows(bytes: &[u8], raw: bool) -> Result<(), NameFault> {
+    if !raw && !is_unicode(bytes) {
         return Err(NameFault::NotUnicode);
     }
     if let Some(byte) = bytes.iter().find(|byte| is_illegal(**byte)) {
@@ -235,61 +238,4 @@ fn is_device(bytes: &[u8]) -> bool {
     };
     (port.eq_ignore_ascii_case(b"COM") || port.eq_ignore_ascii_case(b"LPT"))
         && (matches!(digit, [b'1'..=b'9']) || ["¹", "²", "³"].iter().any(|sign| digit == sign.as_bytes()))
-}
-
-/// The character that stands for a byte.
-fn private(byte: u8) -> char {
-    // U+F000 to U+F0FF are characters.
-    char::from_u32(PRIVATE + u32::from(byte)).unwrap_or(char::REPLACEMENT_CHARACTER)
-}
-
-/// The byte that a character stands for, by itself.
-fn private_byte(c: char) -> Option<u8> {
-    match c {
-        SPACE_AT_END => Some(b' '),
-        DOT_AT_END => Some(b'.'),
-        // NUL and the slash never stand in a name.
-        '\u{F000}' | '\u{F02F}' => None,
-        _ => u8::try_from((c as u32).checked_sub(PRIVATE)?).ok(),
-    }
-}
-
-/// Maps to Windows rules; gives the same bytes where nothing needs it.
-fn encode(bytes: &[u8]) -> Vec<u8> {
-    let is_device = is_device(bytes);
-    let mut encoded = String::with_capacity(bytes.len());
-    let mut offset = 0;
-    for chunk in bytes.utf8_chunks() {
-        for c in chunk.valid().chars() {
-            let at_start = offset == 0;
-            offset += c.len_utf8();
-            let at_end = offset == bytes.len();
-            match u8::try_from(c) {
-                Ok(byte) if is_illegal(byte) || (at_start && is_device) => encoded.push(private(byte)),
-                Ok(b' ') if at_end => encoded.push(SPACE_AT_END),
-                Ok(b'.') if at_end => encoded.push(DOT_AT_END),
-                _ if private_byte(c).is_some() => {
-                    let mut utf8 = [0; 4];
-                    encoded.extend(c.encode_utf8(&mut utf8).bytes().map(private));
-                }
-                _ => encoded.push(c),
-            }
-        }
-        offset += chunk.invalid().len();
-        encoded.extend(chunk.invalid().iter().copied().map(private));
-    }
-    encoded.into_bytes()
-}
-
-/// The name that was mapped to this one; `None` if this one was not made by mapping.
-fn decode(bytes: &[u8]) -> Option<Vec<u8>> {
-    let text = std::str::from_utf8(bytes).ok()?;
-    let mut decoded = Vec::with_capacity(bytes.len());
-    for c in text.chars() {
-        match private_byte(c) {
-            Some(byte) => decoded.push(byte),
-            None => decoded.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
-        }
-    }
-    (encode(&decoded) == bytes).then_some(decoded)
 }

@@ -42,6 +42,7 @@ pub(crate) fn capabilities() -> Capabilities {
         case_sensitive: true,
         name_max: 255,
         windows_names: false,
+        raw_names: true,
         file_size_max: u64::MAX,
         owners: true,
         modes: true,

@@ -5,6 +5,9 @@
 //! Startup   the window doubles each round trip while the delivery rate grows by a quarter and the window is the limit
 //! Steady    window = 2 x best rate of the last rounds x shortest round trip + head-room
 //! ```
+//! On a long line the head-room is two of the largest requests at least: a whole file of 4 MiB counts as under way until its
+//! last byte is here, and what follows it has to be on the line by then.
+//!
 //! The estimate is that of BBR (Cardwell et al., "BBR: congestion-based congestion control", ACM Queue 2016), one level
 //! up: TCP decides what is on the line, this decides how much the two ends are asked to hold ready for it. When only a
 //! queue grows, round trips get longer and the rate does not grow, so the window stays. The shortest round trip is kept
@@ -55,6 +58,8 @@ pub(crate) struct Depth {
     window_max: u64,
     headroom: u64,
     in_flight: u64,
+    /// The largest request so far.
+    largest: u64,
     delivered: u64,
     delivered_at: Duration,
     round_trip: Option<Duration>,
@@ -81,6 +86,7 @@ impl Depth {
             window_max,
             headroom: HEADROOM,
             in_flight: 0,
+            largest: 0,
             delivered: 0,
             delivered_at: Duration::ZERO,
             round_trip: None,
@@ -140,6 +146,7 @@ impl Depth {
             self.delivered_at = now;
         }
         self.in_flight += bytes;
+        self.largest = self.largest.max(bytes);
         // One more request of the same size would not fit: full.
         let idle = self.in_flight + bytes <= self.window;
         self.was_full |= !idle;
@@ -230,7 +237,11 @@ impl Depth {
     fn settle(&mut self) {
         let Some(round_trip) = self.round_trip else { return };
         let product = self.rate() as f64 * round_trip.as_secs_f64();
-        let target = (2.0 * product) as u64 + self.headroom;
+        let headroom = match round_trip >= FAR {
+            true => self.headroom.max(2 * self.largest),
+            false => self.headroom,
+        };
+        let target = (2.0 * product) as u64 + headroom;
         self.window = target.clamp(self.window_min.min(self.window_max), self.window_max);
     }
 }
@@ -278,6 +289,19 @@ mod tests {
                 depth.window()
             );
         }
+    }
+
+    /// Whole files, each in one request.
+    #[test]
+    fn a_long_line_is_filled_with_large_requests() {
+        let (rate, delay) = (19.4e6, Duration::from_millis(32));
+        let mut depth = Depth::new(64 << 20);
+        depth.answered(delay);
+        run(&mut depth, rate, delay, 4 << 20, 60);
+        assert!(depth.is_steady());
+        let carried = depth.delivered as f64 / 60.0;
+        assert!(carried > 0.97 * rate, "{carried} of {rate}");
+        assert!(depth.window() < 12 << 20, "{}", depth.window());
     }
 
     #[test]

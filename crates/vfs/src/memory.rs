@@ -58,6 +58,7 @@ fn capabilities_full() -> Capabilities {
         // As on most Linux file systems.
         name_max: 255,
         windows_names: false,
+        raw_names: true,
         file_size_max: i64::MAX as u64,
         owners: true,
         modes: true,

@@ -306,6 +306,8 @@ pub struct Capabilities {
     pub name_max: usize,
     /// Whether the rules of Windows names hold (no `<>:"/\|?*`, no control characters, no trailing dot or space).
     pub windows_names: bool,
+    /// Whether names of any bytes are kept, also those that are not UTF-8.
+    pub raw_names: bool,
     /// Largest file in bytes.
     pub file_size_max: u64,
     /// Owners can be stored.

@@ -75,6 +75,11 @@ pub(crate) struct ServeLoginArgs {
     /// Let clients in that name no user
     #[arg(long)]
     pub(crate) anonymous: bool,
+    /// Let the user `guest` in without a password
+    ///
+    /// What guests do is neither signed nor encrypted. Users that are not known are never taken for guests.
+    #[arg(long)]
+    pub(crate) guest: bool,
     /// Let users in by Kerberos ticket, with the key of the service from this file
     ///
     /// Nobody but its owner may read it. It is read again at each login, so that new keys need no restart.
@@ -94,6 +99,23 @@ pub(crate) struct ServeLoginArgs {
         hide_default_value = true
     )]
     pub(crate) kerberos_users: KerberosUsers,
+}
+
+#[cfg(test)]
+impl ServeLoginArgs {
+    /// As if no flag was given.
+    pub(crate) fn none() -> Self {
+        Self {
+            users: None,
+            user: None,
+            password_file: None,
+            anonymous: false,
+            guest: false,
+            keytab: None,
+            service_principal: None,
+            kerberos_users: KerberosUsers::Listed,
+        }
+    }
 }
 
 /// Who may come with a ticket.

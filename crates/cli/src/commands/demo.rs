@@ -1,20 +1,23 @@
 //! `ropeway demo`: the main job at once, and a proof that it was done.
 //!
 //! Makes a tree, copies it with a child of this program, kills that half way, resumes, verifies, compares, and says
-//! what was sent twice. What is claimed at the end is computed from what the children said and from the trees.
+//! what was sent twice; then copies both ways over an emulated WAN, beside other clients. What is claimed at the end is computed from what the children said and from the trees.
 
 use std::fs;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use ropeway_lab::run::LabError;
 use serde_json::Value;
 
 use crate::args::DemoArgs;
 use crate::demo::child::{Children, Ended};
 use crate::demo::tree::{self, Made};
+use crate::demo::wan;
 use crate::failure::{Failure, code};
 use crate::job::{self, Signals};
 use crate::ui::format;
@@ -36,6 +39,8 @@ const IN_FLIGHT_MAX: u64 = 32 << 20;
 /// Something that was to be shown did not hold, or the demo could not be set up.
 pub(crate) fn run(args: &DemoArgs) -> Result<u8, Failure> {
     let start = Instant::now();
+    // Before any thread is started.
+    let relay = super::lab::get_permission().is_err();
     let parent = args.dir.clone().unwrap_or_else(std::env::temp_dir);
     let folder = Folder::make(&parent, args.keep)?;
     let children =
@@ -43,14 +48,19 @@ pub(crate) fn run(args: &DemoArgs) -> Result<u8, Failure> {
     let runtime = job::runtime()?;
     let mut signals = runtime.block_on(async { Signals::catch() })?;
     let on_signal = Arc::clone(&children);
+    let stop = Arc::new(AtomicBool::new(false));
+    let stop_wan = Arc::clone(&stop);
     runtime.spawn(async move {
         signals.stop().await;
+        stop_wan.store(true, Ordering::Release);
         on_signal.stop();
     });
     let result = Demo {
         folder: &folder,
         children: &children,
         seed: args.seed,
+        relay,
+        stop: &stop,
     }
     .play(start);
     runtime.shutdown_background();
@@ -68,6 +78,8 @@ struct Demo<'a> {
     folder: &'a Folder,
     children: &'a Children,
     seed: u64,
+    relay: bool,
+    stop: &'a AtomicBool,
 }
 
 impl Demo<'_> {
@@ -109,10 +121,11 @@ impl Demo<'_> {
         self.compare(&source, &target)?;
         print_line("");
         conclude(&made, &first, &second)?;
+        self.wan()?;
         let took = format::duration(start.elapsed());
         let mark = mark(Color::Green, "✓");
         print_line(&format!(
-            " {mark} resumed, verified and compared in {took}; {}",
+            " {mark} resumed, verified and compared, here and over the line, in {took}; {}",
             if self.folder.keep {
                 format!("left in {}", self.folder.path.display())
             } else {
@@ -120,6 +133,34 @@ impl Demo<'_> {
             }
         ));
         Ok(())
+    }
+
+    fn wan(&self) -> Result<(), Failure> {
+        let how = if self.relay {
+            "TCP relays, for namespaces are forbidden here"
+        } else {
+            "real packets between two network namespaces"
+        };
+        say(
+            5,
+            &format!("both ways over a WAN of 155 Mbit/s and 75 ms ({how})"),
+        );
+        let document = match wan::measure(&self.folder.path.join("wan"), self.relay, self.stop) {
+            Ok(document) => document,
+            Err(LabError::Interrupted) => return Ok(()),
+            Err(error) => {
+                return Err(Failure::new(code::SOME_FAILED, error.to_string()).hint(error.hint()));
+            }
+        };
+        wan::print_table(&document);
+        match wan::fault(&document) {
+            None => {
+                say_more("what arrived was compared, every byte");
+                print_line("");
+                Ok(())
+            }
+            Some(fault) => Err(untrue(fault, &Ended::default())),
+        }
     }
 
     fn copy(

@@ -218,6 +218,26 @@ fn nobody_gets_in_only_when_asked_for() {
 }
 
 #[test]
+fn a_guest_gets_in_only_when_asked_for() {
+    or_skip!(needs(false, &["smbclient"]));
+    let (place, _) = ground();
+    add_user(&place, "ann", PASSWORD);
+    let served = Served::start(&place, &["data"]);
+    served.fails("data", "guest", "", "ls", "NT_STATUS_LOGON_FAILURE");
+    served.fails("data", "", "", "ls", "NT_STATUS_");
+    served.stop();
+    let served = Served::start(&place, &["data:ro", "--guest"]);
+    assert!(served.works("data", "guest", "", "ls").contains("file"));
+    assert!(served.works("data", "ann", PASSWORD, "ls").contains("file"));
+    served.fails("data", "guest", "a password", "ls", "NT_STATUS_LOGON_FAILURE");
+    served.fails("data", "nobody known", "", "ls", "NT_STATUS_LOGON_FAILURE");
+    served.fails("data", "", "", "ls", "NT_STATUS_");
+    let ours = format!("smb://guest@127.0.0.1:{}/data", served.port);
+    place.ropeway("ls").arg(&ours).ok();
+    served.stop();
+}
+
+#[test]
 fn a_reload_changes_users_and_shares_and_drops_nobody() {
     or_skip!(needs(false, &["smbclient"]));
     let (place, _) = ground();

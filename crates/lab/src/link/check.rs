@@ -152,6 +152,7 @@ fn roomy(spec: &LinkSpec, rate: Rate) -> LinkSpec {
     // Half of a receive buffer is window, so four connections have four times the line's content, and never more than
     // eight if the kernel counts otherwise.
     spec.tcp.buffer_max_bytes = Some(content * 2);
+    spec.tcp.window_max_bytes = None;
     spec.tcp.congestion = "reno".parse().ok();
     spec
 }

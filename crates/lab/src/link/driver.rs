@@ -24,6 +24,7 @@ use super::line::{Counters, Line, LineConfig};
 use super::packet::{Shape, cut_out};
 use super::spec::{Cut, LinkSpec, Rate};
 use super::sys::Tun;
+use super::window;
 
 /// Packets taken in before those that are due are looked at again (a guess: about 100 us of work).
 const BATCH: usize = 64;
@@ -74,6 +75,7 @@ impl Driver {
                 whole: Vec::new(),
                 part: Vec::new(),
                 cuts: spec.cuts.clone(),
+                window: spec.tcp.small_window(),
                 start,
                 late_ns: 0,
                 shared: Arc::clone(shared),
@@ -155,6 +157,8 @@ struct Direction {
     whole: Vec<u8>,
     part: Vec<u8>,
     cuts: Vec<Cut>,
+    /// Most that a segment may announce, where that fits without a scale.
+    window: Option<u16>,
     start: Instant,
     /// How late timers are, in the mean.
     late_ns: u64,
@@ -227,6 +231,9 @@ impl Direction {
                     return;
                 }
             };
+            if let Some(most) = self.window {
+                window::clamp(&mut self.arena.room()[..length], most);
+            }
             let now = self.now();
             let shape = Shape::of(self.arena.pending(length));
             let (arena, whole, part) = (&mut self.arena, &mut self.whole, &mut self.part);

@@ -29,6 +29,7 @@ mod setup;
 mod spec;
 pub(crate) mod sys;
 mod user;
+mod window;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;

@@ -101,7 +101,8 @@ fn commands(own: Ipv4Addr, other: Ipv4Addr, spec: &LinkSpec, rate: Option<Rate>)
     if let Some(congestion) = &spec.tcp.congestion {
         route.push_str(&format!(" congctl {}", congestion.name()));
     }
-    if let Some(window) = spec.tcp.window_max_bytes {
+    // Small ones are kept on the line.
+    if let (Some(window), None) = (spec.tcp.window_max_bytes, spec.tcp.small_window()) {
         route.push_str(&format!(" window {window}"));
     }
     if let Some(segments) = spec.tcp.initial_window {

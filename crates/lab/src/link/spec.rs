@@ -163,6 +163,13 @@ pub struct TcpSpec {
     pub ecn: bool,
 }
 
+impl TcpSpec {
+    /// A window that a segment can announce without a scale: it is kept on the line, whatever the ends think.
+    pub(super) fn small_window(&self) -> Option<u16> {
+        self.window_max_bytes.and_then(|bytes| u16::try_from(bytes).ok())
+    }
+}
+
 /// A time without a link, counted from its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Cut {

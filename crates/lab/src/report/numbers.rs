@@ -170,6 +170,13 @@ pub(super) fn clean(text: &str, most: usize) -> String {
     shown
 }
 
+/// What stands alone begins with a capital.
+pub(super) fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    let first = letters.next().map(char::to_uppercase);
+    first.into_iter().flatten().chain(letters).collect()
+}
+
 /// A name, cleaned.
 pub(super) fn name(text: &str) -> String {
     clean(text, NAME_MAX)

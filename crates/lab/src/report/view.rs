@@ -114,10 +114,10 @@ pub(super) fn failure(cell: &Cell) -> (&'static str, &str) {
     }
 }
 
-/// How long it took beside its floor.
+/// How long the whole process took beside its floor, which connects and greets too.
 pub(super) fn floor_factor(cell: &Cell) -> Option<f64> {
     let floor = cell.floor_seconds.filter(|floor| *floor > 0.0)?;
-    Some(cell.seconds()?.value / floor)
+    Some(cell.judged()?.value / floor)
 }
 
 /// A document, sorted.
@@ -204,7 +204,11 @@ impl<'a> View<'a> {
         let work = self
             .work(section.work)
             .map_or(section.work, |work| work.title.as_str());
-        format!("{}: {}", numbers::name(work), numbers::name(section.direction))
+        format!(
+            "{}: {}",
+            numbers::name(&numbers::capital(work)),
+            numbers::name(section.direction)
+        )
     }
 
     /// All targets that were not reached.

@@ -43,8 +43,9 @@ pub(super) fn published(row: &Row<'_>) -> String {
 
 /// Printed seconds have no more digits than were printed.
 pub(super) fn exact(seconds: f64) -> String {
-    if seconds.fract() == 0.0 && seconds.abs() < 1e6 {
-        format!("{seconds:.0}")
+    if seconds.fract() == 0.0 && (0.0..1e9).contains(&seconds) {
+        // Whole, and within the bounds of the line above.
+        numbers::count(seconds as u64)
     } else {
         numbers::number(seconds)
     }
@@ -56,8 +57,9 @@ pub(super) fn known(seconds: Option<f64>) -> String {
 }
 
 /// What the marks mean.
-pub(super) const MARKS: &str = "Seconds are medians; × is beside the floor (bare TCP on this link). ✓ target reached, \
-    ✗ missed; ~ runs lie apart by 5 % or more, ≈ by 20 % or more, ¹ one run.";
+pub(super) const MARKS: &str = "Seconds are medians, of the transfer where it is known; × (beside the floor, bare TCP on \
+    this link) and targets are of the whole process. ✓ target reached, ✗ missed; ~ runs lie apart by 5 % or more, ≈ by \
+    20 % or more, ¹ one run.";
 
 /// The summary, a sentence each.
 pub(super) fn summary(view: &View<'_>) -> Vec<String> {
@@ -171,7 +173,10 @@ fn one_missed(doc: &Document, miss: &Miss<'_>) -> String {
         .warnings
         .iter()
         .filter(|warning| warning.cell.as_ref() == Some(&miss.cell.key));
-    let causes: Vec<&str> = causes.take(3).map(|warning| warning.text.as_str()).collect();
+    let causes: Vec<String> = causes
+        .take(3)
+        .map(|warning| numbers::capital(&warning.text))
+        .collect();
     let cause = if causes.is_empty() {
         String::new()
     } else {

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::process::clean;
-use super::server::{PASSWORD, SOURCE, TARGET, USER, secret};
+use super::server::{PASSWORD, SOURCE, TARGET, USER, secret, unprivileged};
 use super::tools::Tools;
 use crate::scenario::{Client, Direction};
 
@@ -65,7 +65,7 @@ pub(super) fn empty(client: Client, tools: &Tools, ends: Ends<'_>) -> io::Result
             Some(command)
         }
         Client::Rsync => {
-            let mut command = clean(tools.path("rsync"), ends.scratch);
+            let mut command = unprivileged(tools.path("rsync"), ends.scratch);
             command.arg(rsync_url(ends, &format!("{TARGET}/")));
             Some(command)
         }
@@ -170,7 +170,7 @@ fn rsync_url(ends: Ends<'_>, place: &str) -> String {
 }
 
 fn rsync(tools: &Tools, ends: Ends<'_>, direction: Direction) -> Command {
-    let mut command = clean(tools.path("rsync"), ends.scratch);
+    let mut command = unprivileged(tools.path("rsync"), ends.scratch);
     command.arg("-a");
     match direction {
         Direction::Read => command

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::PoisonError;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -211,23 +212,16 @@ impl<'a> Stage<'a> {
     /// One copy into an empty place, compared with the source; `None` if it was stopped.
     fn one(&self, pair: Pair, is_first: bool) -> Result<Option<Done>, LabError> {
         let lab = self.lab;
-        let failed = |source| LabError::Io {
-            what: "make room for a copy",
-            source,
-        };
         for name in ["near", "far", "client"] {
-            empty(&self.folder.join(name)).map_err(failed)?;
+            empty(&self.folder.join(name)).map_err(no_room)?;
         }
         let Some(server) = self.servers.get(&pair.server) else {
             return Ok(None);
         };
         let login = self.login(pair, server)?;
         let scratch = self.folder.join("client");
-        let (source, near) = (
-            lab.ground.source(&lab.plans[self.group.work]),
-            self.folder.join("near"),
-        );
-        let trace = scratch.join("trace");
+        let source = lab.ground.source(&lab.plans[self.group.work]);
+        let (near, trace) = (self.folder.join("near"), scratch.join("trace"));
         let ends = Ends {
             server: server.address(),
             source: &source,
@@ -235,16 +229,43 @@ impl<'a> Stage<'a> {
             scratch: &scratch,
             trace: is_first.then_some(trace.as_path()),
         };
-        let copy = client::copy(pair.client, &lab.tools, ends, self.group.direction).map_err(failed)?;
+        let direction = self.group.direction;
+        let copy = client::copy(pair.client, &lab.tools, ends, direction).map_err(no_room)?;
         let output = scratch.join("output");
         let started = now();
-        let busy = Busy::now();
-        let cpu = server.cpu();
-        let direction = self.group.direction;
-        let wire = || self.way.wire_bytes(direction);
+        let seen = match self.watched(copy, &output, server) {
+            Ok(seen) if seen.measured.end == End::Stopped => return Ok(None),
+            Ok(seen) => seen,
+            Err(error) => return Ok(Some(Done::failed(started, format!("cannot be started: {error}")))),
+        };
+        let mut run = self.account(pair, started, login, &seen, &output);
+        if matches!(run.outcome, Outcome::Done) {
+            let arrived = match direction {
+                Direction::Read => near.join(COPY),
+                Direction::Write => self.folder.join("far").join(COPY),
+            };
+            let same = lab.plans[self.group.work].compare(&source, &arrived);
+            if let Err(wrong) = same.map_err(no_room)? {
+                run.outcome = Outcome::Failed(format!("copied wrongly: {wrong}"));
+            }
+        }
+        if !is_first {
+            return Ok(Some(Done::of(run)));
+        }
+        Ok(Some(Done {
+            run,
+            throughput: seen.throughput,
+            operations: curves::operations(&trace, direction),
+        }))
+    }
+
+    /// Runs a client and looks at the line, the server and the machine meanwhile.
+    fn watched(&self, copy: Command, output: &Path, server: &Served) -> std::io::Result<Seen> {
+        let (busy, cpu) = (Busy::now(), server.cpu());
+        let wire = || self.way.wire_bytes(self.group.direction);
         let mut sampler = wire().map(Sampler::new);
         let (mut memory, mut looked) = (server.memory_bytes(), Duration::ZERO);
-        let measured = self.measure(copy, &output, self.group.limit(), &mut |at| {
+        let measured = self.measure(copy, output, self.group.limit(), &mut |at| {
             if let Some(sampler) = &mut sampler {
                 sampler.look(at, || wire().unwrap_or(0));
             }
@@ -252,50 +273,22 @@ impl<'a> Stage<'a> {
                 looked = at;
                 memory = memory.max(server.memory_bytes());
             }
-        });
-        let last = wire().unwrap_or(0);
-        let measured = match measured {
-            Ok(measured) if measured.end == End::Stopped => return Ok(None),
-            Ok(measured) => measured,
-            Err(error) => return Ok(Some(Done::failed(started, format!("cannot be started: {error}")))),
-        };
+        })?;
+        let throughput = sampler.map(|sampler| sampler.finish(measured.whole, wire().unwrap_or(0)));
         thread::sleep(SETTLED);
-        let used = Used {
+        Ok(Seen {
+            measured,
+            throughput: throughput.unwrap_or_default(),
             server_cpu: server.cpu().saturating_sub(cpu),
             server_memory: memory.max(server.memory_bytes()),
             others: busy.others(),
-        };
-        let mut run = self.account(pair, started, &measured, login, used, &output);
-        if matches!(run.outcome, Outcome::Done) {
-            let arrived = match direction {
-                Direction::Read => near.join(COPY),
-                Direction::Write => self.folder.join("far").join(COPY),
-            };
-            let same = lab.plans[self.group.work]
-                .compare(&source, &arrived)
-                .map_err(failed)?;
-            if let Err(wrong) = same {
-                run.outcome = Outcome::Failed(format!("copied wrongly: {wrong}"));
-            }
-        }
-        let throughput = sampler
-            .filter(|_| is_first)
-            .map(|sampler| sampler.finish(measured.whole, last));
-        Ok(Some(Done {
-            run,
-            throughput: throughput.unwrap_or_default(),
-            operations: if is_first {
-                curves::operations(&trace, direction)
-            } else {
-                Vec::new()
-            },
-        }))
+        })
     }
 
     fn measure(
         &self,
-        command: std::process::Command,
-        output: &std::path::Path,
+        command: Command,
+        output: &Path,
         limit: Duration,
         tick: &mut dyn FnMut(Duration),
     ) -> std::io::Result<Measured> {
@@ -355,11 +348,11 @@ impl<'a> Stage<'a> {
         &self,
         pair: Pair,
         started: String,
-        measured: &Measured,
         login: Option<Duration>,
-        used: Used,
-        output: &std::path::Path,
+        seen: &Seen,
+        output: &Path,
     ) -> Run {
+        let measured = &seen.measured;
         let whole = measured.whole.as_secs_f64();
         let own = (pair.client == Client::Ropeway)
             .then(|| summary(output))
@@ -387,10 +380,10 @@ impl<'a> Stage<'a> {
             transfer_seconds: transfer.filter(|seconds| is_done && *seconds > least),
             durable_seconds: own.and_then(|own| own.1).filter(|_| is_done),
             client_cpu_seconds: Some(measured.cpu.as_secs_f64()),
-            server_cpu_seconds: Some(used.server_cpu.as_secs_f64()),
+            server_cpu_seconds: Some(seen.server_cpu.as_secs_f64()),
             client_memory_bytes: Some(measured.peak_bytes),
-            server_memory_bytes: Some(used.server_memory),
-            others_busy: Some((used.others * 1000.0).round() / 1000.0),
+            server_memory_bytes: Some(seen.server_memory),
+            others_busy: Some((seen.others * 1000.0).round() / 1000.0),
             reads_p99_ms: None,
         }
     }
@@ -411,12 +404,20 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// What a server and others used meanwhile.
-#[derive(Clone, Copy)]
-struct Used {
+/// What was seen of one run.
+struct Seen {
+    measured: Measured,
+    throughput: Vec<[f64; 2]>,
     server_cpu: Duration,
     server_memory: u64,
     others: f64,
+}
+
+fn no_room(source: std::io::Error) -> LabError {
+    LabError::Io {
+        what: "make room for a copy",
+        source,
+    }
 }
 
 /// A run and its curves.
@@ -427,30 +428,34 @@ struct Done {
 }
 
 impl Done {
-    fn failed(started: String, why: String) -> Self {
+    fn of(run: Run) -> Self {
         Self {
-            run: Run {
-                started,
-                discarded: false,
-                outcome: Outcome::Failed(why),
-                whole_seconds: 0.0,
-                transfer_seconds: None,
-                durable_seconds: None,
-                client_cpu_seconds: None,
-                server_cpu_seconds: None,
-                client_memory_bytes: None,
-                server_memory_bytes: None,
-                others_busy: None,
-                reads_p99_ms: None,
-            },
+            run,
             throughput: Vec::new(),
             operations: Vec::new(),
         }
     }
+
+    fn failed(started: String, why: String) -> Self {
+        Self::of(Run {
+            started,
+            discarded: false,
+            outcome: Outcome::Failed(why),
+            whole_seconds: 0.0,
+            transfer_seconds: None,
+            durable_seconds: None,
+            client_cpu_seconds: None,
+            server_cpu_seconds: None,
+            client_memory_bytes: None,
+            server_memory_bytes: None,
+            others_busy: None,
+            reads_p99_ms: None,
+        })
+    }
 }
 
 /// Seconds until all was written, and until it was durable, of ropeway's own account.
-fn summary(output: &std::path::Path) -> Option<(f64, Option<f64>)> {
+fn summary(output: &Path) -> Option<(f64, Option<f64>)> {
     let text = measure::read(output);
     let line = text.lines().rev().find(|line| line.contains("\"summary\""))?;
     let value: serde_json::Value = serde_json::from_str(line).ok()?;

@@ -24,6 +24,7 @@ pub(crate) mod process;
 mod proof;
 mod record;
 pub(crate) mod server;
+mod settings;
 mod setup;
 pub(crate) mod tools;
 

@@ -229,7 +229,7 @@ pub(super) fn target(work: Work, client: Client, floor: f64, rtt: Duration) -> O
         Work::Dirset1gb => 1.04,
         _ => return None,
     };
-    (client == Client::Ropeway).then(|| factor * floor + 2.0 * rtt.as_secs_f64())
+    (client == Client::Ropeway).then_some(factor * floor + 2.0 * rtt.as_secs_f64())
 }
 
 /// Round trips that a client waits for, by what `docs/benchmarks.md` measured. Only for estimates.

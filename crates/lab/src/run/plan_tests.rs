@@ -7,7 +7,7 @@ fn tr3869() -> (Scenario, Vec<Plan>) {
     let plans = scenario
         .works
         .iter()
-        .map(|work| work.plan(scenario.seed, scenario.scale))
+        .map(|work| work.plan(scenario.seed, scenario.scale_of(*work)))
         .collect();
     (scenario, plans)
 }

@@ -295,7 +295,7 @@ mod tests {
         assert!(parse_stat(7, "7 (cut").is_none());
         assert_eq!(machine_ticks("cpu  10 2 30 400 5 6\ncpu0 1 1 1\n"), 42);
         assert_eq!(
-            pss_kib("Rss: 2000 kB\nPss:     1234 kB\nPss_Dirty: 7 kB\n"),
+            kib("Rss: 2000 kB\nPss:     1234 kB\nPss_Dirty: 7 kB\n", "Pss:"),
             Some(1234)
         );
     }

@@ -15,6 +15,8 @@ use crate::scenario::Direction;
 const CONNECTIONS: [usize; 3] = [1, 4, 16];
 /// A measured time this near to what is possible at all is good enough: another one could be better by no more.
 const NEAR_ENOUGH: f64 = 1.005;
+/// Times that a link is proved until it holds.
+const TRIES: u32 = 3;
 /// Budgets below this have their links proved in less time.
 const SHORT_BUDGET: Duration = Duration::from_secs(15 * 60);
 /// What proving a link takes, whole and short (measured, about).
@@ -79,14 +81,7 @@ pub(super) fn links(lab: &Lab<'_>) -> Result<(), LabError> {
         if lab.is_stopping() {
             return Err(LabError::Interrupted);
         }
-        let found = check(&link.spec, plan)?;
-        let proof = LinkProof {
-            rtt_ms: found.round_trip.found * 1e3,
-            up_bps: found.rate_udp.found,
-            down_bps: found.rate_tcp.found,
-            loss: found.loss.found,
-            holds: found.holds(),
-        };
+        let proof = prove(lab, &link.spec, plan)?;
         lab.watch.told(&Event::Proved {
             link: &link.name,
             holds: proof.holds,
@@ -108,6 +103,24 @@ pub(super) fn links(lab: &Lab<'_>) -> Result<(), LabError> {
         })?;
     }
     Ok(())
+}
+
+/// Measures a link, again if it does not hold: others on the machine disturb what is measured, not only what it does.
+fn prove(lab: &Lab<'_>, spec: &LinkSpec, plan: CheckPlan) -> Result<LinkProof, LabError> {
+    let mut tries = 0;
+    loop {
+        let found = check(spec, plan)?;
+        tries += 1;
+        if found.holds() || tries == TRIES || lab.is_stopping() {
+            return Ok(LinkProof {
+                rtt_ms: found.round_trip.found * 1e3,
+                up_bps: found.rate_udp.found,
+                down_bps: found.rate_tcp.found,
+                loss: found.loss.found,
+                holds: found.holds(),
+            });
+        }
+    }
 }
 
 /// Groups whose floor is not known.

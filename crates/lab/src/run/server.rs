@@ -218,7 +218,7 @@ fn rsyncd(tools: &Tools, own: SocketAddr, place: Place<'_>) -> io::Result<Comman
         place.scratch.join("log").display(),
         place.scratch.join("pid").display()
     );
-    if rustix::process::geteuid().is_root() {
+    if rustix::process::geteuid().is_root() && !in_user_namespace() {
         // The daemon would become nobody.
         text.push_str("uid = 0\ngid = 0\n");
     }
@@ -229,7 +229,7 @@ fn rsyncd(tools: &Tools, own: SocketAddr, place: Place<'_>) -> io::Result<Comman
         ));
     }
     fs::write(&configuration, text)?;
-    let mut command = clean(tools.path("rsync"), place.scratch);
+    let mut command = unprivileged(tools.path("rsync"), place.scratch);
     command.args(["--daemon", "--no-detach"]);
     command.arg(format!("--config={}", configuration.display()));
     Ok(command)
@@ -261,16 +261,41 @@ fn smbd(tools: &Tools, own: SocketAddr, place: Place<'_>) -> Result<(Command, Pa
     };
     prepare().map_err(|error| format!("cannot be prepared: {error}"))?;
     add_user(tools, &configuration, &unix, place.scratch)?;
-    let mut command = clean(tools.path("smbd"), place.scratch);
+    let mut command = unprivileged(tools.path("smbd"), place.scratch);
     command
         .args(["-F", "--no-process-group", "-s"])
         .arg(&configuration);
+    // What it says before it has read that.
+    command.arg("-l").arg(place.scratch);
     Ok((command, configuration))
 }
 
-/// The name of the user who runs this.
+/// Whether this process is root only in a user namespace, where nobody else is known.
+fn in_user_namespace() -> bool {
+    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    // user_namespaces(7): outside all of them every id is itself.
+    !map.split_whitespace().eq(["0", "0", "4294967295"])
+}
+
+/// A command as an ordinary user where we are root only in a user namespace: servers that see themselves as root become
+/// others, which is forbidden there, and rsync gives files away. In a namespace below without any map they are nobody, with our rights over files.
+pub(super) fn unprivileged(program: PathBuf, scratch: &Path) -> Command {
+    if !(rustix::process::geteuid().is_root() && in_user_namespace()) {
+        return clean(program, scratch);
+    }
+    let unshare = super::process::program("unshare").unwrap_or_else(|| PathBuf::from("unshare"));
+    let mut command = clean(unshare, scratch);
+    command.args(["--user", "--"]).arg(program);
+    command
+}
+
+/// The name of the user as whom servers run here.
 fn unix_account() -> Option<String> {
-    let id = rustix::process::geteuid().as_raw().to_string();
+    let id = match rustix::process::geteuid() {
+        // The kernel's overflow id, which is who has no map.
+        id if id.is_root() && in_user_namespace() => "65534".to_owned(),
+        id => id.as_raw().to_string(),
+    };
     let known = fs::read_to_string("/etc/passwd").ok()?;
     let line = known.lines().find(|line| line.split(':').nth(2) == Some(&id))?;
     line.split(':').next().map(str::to_owned)

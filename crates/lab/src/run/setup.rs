@@ -11,11 +11,12 @@ use super::machine::{load, machine, now};
 use super::pack::Packer;
 use super::plan::{self, Experience, Pace};
 use super::record::{self, Recorder};
+use super::settings::settings;
 use super::tools::Tools;
 use super::{Lab, LabError, Options, Watch};
 use crate::link::{LinkSpec, TcpSpec, describe};
 use crate::published;
-use crate::report::{Document, FILE, LinkSummary, Setting, VERSION, load as load_document};
+use crate::report::{Document, FILE, LinkSummary, VERSION, load as load_document};
 use crate::scenario::Scenario;
 use crate::work::Plan;
 
@@ -39,7 +40,7 @@ pub(super) fn lab<'a>(
     let plans: Vec<Plan> = scenario
         .works
         .iter()
-        .map(|work| work.plan(scenario.seed, scenario.scale))
+        .map(|work| work.plan(scenario.seed, scenario.scale_of(*work)))
         .collect();
     let ground = Ground::new(&plans)?;
     let tools = Tools::find(&scenario.pairs, &options.program, &ground.at("tools"));
@@ -141,13 +142,17 @@ pub(super) fn finish(lab: &Lab<'_>) -> Result<(), LabError> {
             let is_open = warning.cell.as_ref().is_none_or(|cell| open.contains(cell));
             is_open || !warning.text.starts_with(LEFT_OUT)
         });
+        document
+            .cells
+            .retain(|cell| !cell.runs.is_empty() || !absent.contains(&cell.key.server.as_str()));
         document.complete = open.iter().all(|key| absent.contains(&key.server.as_str()));
     })?;
     Ok(())
 }
 
 fn begun(scenario: &Scenario, plans: &[Plan], tools: &Tools, ground: &Ground, relay: bool) -> Document {
-    let whole = (scenario.scale - 1.0).abs() < f64::EPSILON;
+    let mut scales = scenario.works.iter().map(|work| scenario.scale_of(*work));
+    let whole = scales.all(|scale| (scale - 1.0).abs() < f64::EPSILON);
     let is_there = |link: &str, work: &str| {
         scenario.links.iter().any(|known| known.name == link)
             && scenario.works.iter().any(|known| known.name() == work)
@@ -165,7 +170,7 @@ fn begun(scenario: &Scenario, plans: &[Plan], tools: &Tools, ground: &Ground, re
         updated: now(),
         machine: machine(),
         versions: tools.versions.clone(),
-        settings: settings(scenario, ground, relay),
+        settings: settings(scenario, ground.in_memory, relay),
         works: plans.iter().map(Plan::summary).collect(),
         links: scenario
             .links
@@ -213,82 +218,4 @@ fn relayed(scenario: &Scenario) -> Scenario {
         };
     }
     scenario
-}
-
-fn settings(scenario: &Scenario, ground: &Ground, relay: bool) -> Vec<Setting> {
-    let once = scenario.once_above.as_secs_f64();
-    let side_by_side = match scenario.side_by_side {
-        Some(rate) => format!(
-            "cells of slow links run at the same time, each with its own link and servers, while the sum of their rates \
-             is at most {rate}; floors too, proofs of links not"
-        ),
-        None => "off: one after the other".to_owned(),
-    };
-    let link = if relay {
-        "relay: TCP over the loopback with delay and rate, no packets; windows, losses and congestion control of a real \
-         line are not there"
-    } else {
-        "real packets between two network namespaces; tcp_no_metrics_save=1; congestion control pinned on both routes, \
-         the same for all clients"
-    };
-    let files = if ground.in_memory {
-        "works, sources and targets are in memory (tmpfs): servers read from a warm cache and no disk is waited for"
-    } else {
-        "works, sources and targets are in the folder for temporary files, written just before: in the page cache where \
-         it holds them"
-    };
-    let pairs = [
-        (
-            "runs",
-            format!(
-                "{}, the first discarded; one (which counts) where the line alone or the first run takes more than {once} s",
-                scenario.runs
-            ),
-        ),
-        (
-            "order",
-            "clients of the same link, work and direction take turns, each round another one first".to_owned(),
-        ),
-        ("limit", "max(60 s, 12 x line time + 120 s) a run; with a small window 12 x what one connection takes".to_owned()),
-        ("budget", format!("{} s", scenario.budget.as_secs())),
-        ("side by side", side_by_side),
-        ("link", link.to_owned()),
-        (
-            "floor",
-            "bare TCP after four set-up round trips, best of 1, 4 and 16 connections, before the cells; not measured \
-             where it cannot be better than the best so far"
-                .to_owned(),
-        ),
-        ("target", "ropeway's whole process: 1.05 x floor (one file), 1.04 x floor (1 GB set), and two round trips".to_owned()),
-        ("cache", files.to_owned()),
-        (
-            "whole seconds",
-            "from the start of the client's process to its end; every copy is then compared byte for byte".to_owned(),
-        ),
-        (
-            "transfer seconds",
-            "ropeway: its own account, without login, until all is written; others: the whole less the same client's \
-             empty operation over the same link (best of 3); absent where that is less than the line's own time"
-                .to_owned(),
-        ),
-        (
-            "protocol",
-            "each client's and server's defaults; ropeway serve demands signatures, smbd signs where the client wants it; \
-             rclone with 4 transfers"
-                .to_owned(),
-        ),
-        (
-            "curves",
-            "of each cell's first run; throughput by the link's counters, each 0.5 s; operations by ropeway's --trace, \
-             which only that run writes"
-                .to_owned(),
-        ),
-    ];
-    pairs
-        .into_iter()
-        .map(|(name, value)| Setting {
-            name: name.to_owned(),
-            value,
-        })
-        .collect()
 }

@@ -1,5 +1,6 @@
 //! The TOML of a scenario.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 use std::str::FromStr;
@@ -38,6 +39,8 @@ struct File {
     budget: Option<Word<Budget>>,
     side_by_side: Option<Word<SideBySide>>,
     scale: Option<Scale>,
+    #[serde(default)]
+    scales: BTreeMap<Word<Work>, Scale>,
     seed: Option<u32>,
     published: Option<Word<Publication>>,
     #[serde(default)]
@@ -75,7 +78,7 @@ struct Link {
 }
 
 /// A text that is read by `FromStr`.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Word<T>(T);
 
 impl<'de, T: FromStr<Err = String>> Deserialize<'de> for Word<T> {
@@ -204,6 +207,11 @@ fn build(raw: File, at: &dyn Fn(usize, String) -> ScenarioError) -> Result<Scena
         budget: raw.budget.map_or(BUDGET, |budget| budget.0.0),
         side_by_side: raw.side_by_side.and_then(|rate| rate.0.0),
         scale: raw.scale.map_or(1.0, |scale| scale.0),
+        scales: raw
+            .scales
+            .into_iter()
+            .map(|(work, scale)| (work.0, scale.0))
+            .collect(),
         seed: raw.seed.map_or(SEED, u64::from),
         published: raw.published.is_some(),
     };

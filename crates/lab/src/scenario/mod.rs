@@ -6,6 +6,7 @@
 mod file;
 mod words;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 pub use words::{Client, Direction, Pair, Server};
@@ -14,13 +15,14 @@ use crate::link::{LinkSpec, Rate};
 use crate::work::Work;
 
 /// Scenarios of the program: name and text.
-pub const SHIPPED: [(&str, &str); 3] = [
+pub const SHIPPED: [(&str, &str); 4] = [
     ("tr3869", include_str!("../../scenarios/tr3869.toml")),
     (
         "tr3869-small-window",
         include_str!("../../scenarios/tr3869-small-window.toml"),
     ),
     ("quick", include_str!("../../scenarios/quick.toml")),
+    ("demo", include_str!("../../scenarios/demo.toml")),
 ];
 
 /// Most cells of a scenario: more would not end.
@@ -51,6 +53,8 @@ pub struct Scenario {
     pub side_by_side: Option<Rate>,
     /// Share of the works' full size.
     pub scale: f64,
+    /// Works that are smaller or bigger still: what [`Self::scale`] is multiplied by.
+    pub scales: BTreeMap<Work, f64>,
     /// What works are made from.
     pub seed: u64,
     /// Whether the published seconds of TR-3869 belong to it.
@@ -114,6 +118,11 @@ impl Scenario {
     /// The first thing that is wrong, with its line.
     pub fn parse(file: &str, text: &str) -> Result<Self, ScenarioError> {
         file::parse(file, text)
+    }
+
+    /// Share of a work's full size.
+    pub fn scale_of(&self, work: Work) -> f64 {
+        self.scale * self.scales.get(&work).copied().unwrap_or(1.0)
     }
 
     /// Cells in all.

@@ -171,11 +171,25 @@ impl Plan {
         sum / (self.bytes() as f64).max(1.0)
     }
 
+    /// One line for people; what a scale made of it is said.
+    pub fn title(&self) -> String {
+        let whole = self.work.title();
+        if (self.scale - 1.0).abs() < f64::EPSILON {
+            return whole.to_owned();
+        }
+        let files = match self.files() {
+            1 => "1 file".to_owned(),
+            count => format!("{count} files"),
+        };
+        let megabytes = self.bytes() as f64 / 1e6;
+        format!("{whole}, times {}: {megabytes:.1} MB in {files}", self.scale)
+    }
+
     /// For the document.
     pub fn summary(&self) -> WorkSummary {
         WorkSummary {
             name: self.work.name().to_owned(),
-            title: self.work.title().to_owned(),
+            title: self.title(),
             files: self.files(),
             folders: self.folders().len() as u64,
             bytes: self.bytes(),
@@ -362,6 +376,11 @@ mod tests {
     fn the_scale_keeps_what_files_are_like() {
         let plan = Work::Dirset1gb.plan(SEED, 0.1);
         assert_eq!((plan.files(), plan.bytes()), (30, 100_000_000));
+        assert!(
+            plan.title().ends_with("times 0.1: 100.0 MB in 30 files"),
+            "{}",
+            plan.title()
+        );
         let plan = Work::Folder4350mb.plan(SEED, 0.001);
         assert_eq!((plan.files(), plan.bytes()), (38, 4_680_843));
         for work in Work::ALL {

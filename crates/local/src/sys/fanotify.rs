@@ -1,8 +1,8 @@
 //! fanotify(7), for watching what other processes do to files and folders, and file handles, by which its events name them.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use rustix::io::Errno;
 
@@ -40,17 +40,39 @@ pub(crate) fn group() -> rustix::io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Adds to what is asked of the node that `path` leads to, or takes from it.
-pub(crate) fn mark(group: BorrowedFd<'_>, add: bool, mask: u64, path: &str) -> rustix::io::Result<()> {
-    let path = CString::new(path).map_err(|_| Errno::INVAL)?;
+/// Adds to what is asked of an open node, or takes from it.
+pub(crate) fn mark(
+    group: BorrowedFd<'_>,
+    add: bool,
+    mask: u64,
+    node: BorrowedFd<'_>,
+) -> rustix::io::Result<()> {
+    match mark_at(group, add, mask, node.as_raw_fd(), None) {
+        // Of a descriptor that only says which node it is, the magic link leads there.
+        Err(Errno::BADF) => {
+            let link = format!("/proc/self/fd/{}", node.as_raw_fd());
+            let link = CString::new(link).map_err(|_| Errno::INVAL)?;
+            mark_at(group, add, mask, libc::AT_FDCWD, Some(&link))
+        }
+        result => result,
+    }
+}
+
+fn mark_at(
+    group: BorrowedFd<'_>,
+    add: bool,
+    mask: u64,
+    dir: RawFd,
+    path: Option<&CStr>,
+) -> rustix::io::Result<()> {
     let flags = if add {
         libc::FAN_MARK_ADD
     } else {
         libc::FAN_MARK_REMOVE
     };
-    // SAFETY: the string ends in NUL and outlives the call, which keeps no pointer.
-    let result =
-        unsafe { libc::fanotify_mark(group.as_raw_fd(), flags, mask, libc::AT_FDCWD, path.as_ptr()) };
+    let path = path.map_or(std::ptr::null(), CStr::as_ptr);
+    // SAFETY: there is no string, or it ends in NUL and outlives the call, which keeps no pointer.
+    let result = unsafe { libc::fanotify_mark(group.as_raw_fd(), flags, mask, dir, path) };
     if result == 0 { Ok(()) } else { Err(last_error()) }
 }
 

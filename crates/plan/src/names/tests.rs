@@ -4,6 +4,7 @@ use proptest::prelude::*;
 fn caps(windows_names: bool) -> Capabilities {
     Capabilities {
         windows_names,
+        raw_names: !windows_names,
         case_sensitive: !windows_names,
         ..crate::test_support::capabilities()
     }
@@ -29,10 +30,10 @@ fn mapped(map: NameMap, bytes: &[u8]) -> String {
 fn the_table_holds() {
     for (from, to) in [
         ("plain näme.txt", "plain näme.txt"),
-        ("a:b", "a\u{F03A}b"),
+        ("a:b", "a\u{F022}b"),
         (
-            "<>\"|?*\\",
-            "\u{F03C}\u{F03E}\u{F022}\u{F07C}\u{F03F}\u{F02A}\u{F05C}",
+            "\"*:<>?\\|",
+            "\u{F020}\u{F021}\u{F022}\u{F023}\u{F024}\u{F025}\u{F026}\u{F027}",
         ),
         ("tab\there", "tab\u{F009}here"),
         ("end.", "end\u{F029}"),
@@ -45,21 +46,29 @@ fn the_table_holds() {
         ("LPT²", "\u{F04C}PT²"),
         ("COM0", "COM0"),
         ("console", "console"),
-        ("\u{F03A}", "\u{F0EF}\u{F080}\u{F0BA}"),
-        ("\u{F02F}", "\u{F02F}"),
+        ("\u{F022}", "\u{EFEF}\u{EF80}\u{EFA2}"),
+        ("\u{F043}ON", "\u{EFEF}\u{EF81}\u{EF83}ON"),
+        ("\u{F043}on't", "\u{F043}on't"),
+        ("\u{F02F}\u{F03A}", "\u{F02F}\u{F03A}"),
+        ("a\u{F028}b", "a\u{F028}b"),
+        ("a\u{F028}", "a\u{EFEF}\u{EF80}\u{EFA8}"),
     ] {
         assert_eq!(mapped(there(), from.as_bytes()), to, "{from:?}");
         assert_eq!(mapped(back(), to.as_bytes()), from, "{to:?}");
     }
-    assert_eq!(mapped(there(), b"caf\xe9"), "caf\u{F0E9}");
-    assert_eq!(
-        back()
-            .map(&name("caf\u{F0E9}".as_bytes()))
-            .unwrap()
-            .name
-            .as_bytes(),
-        b"caf\xe9"
-    );
+    assert_eq!(mapped(there(), b"caf\xe9"), "caf\u{EFE9}");
+    let decoded = back().map(&name("caf\u{EFE9}".as_bytes())).unwrap();
+    assert_eq!(decoded.name.as_bytes(), b"caf\xe9");
+    // A share keeps bytes by itself.
+    let share = Capabilities {
+        raw_names: true,
+        ..caps(true)
+    };
+    let there = NameMap::new(&caps(false), &share, NamePolicy::Auto);
+    let mapped = there.map(&name(b"caf\xe9:")).unwrap();
+    assert_eq!(mapped.name.as_bytes(), b"caf\xe9\xef\x80\xa2");
+    let back = NameMap::new(&share, &caps(false), NamePolicy::Auto);
+    assert_eq!(back.map(&mapped.name).unwrap().name.as_bytes(), b"caf\xe9:");
 }
 
 #[test]
@@ -70,6 +79,8 @@ fn names_that_mapping_did_not_make_stay_as_they_are() {
         "\u{F0C3}\u{F0A9}",
         "\u{F02E}",
         "\u{F000}",
+        "\u{F029}",
+        ".\u{F029}",
     ] {
         let mapped = back().map(&name(odd.as_bytes())).unwrap();
         assert!(!mapped.changed, "{odd:?}");
@@ -114,16 +125,16 @@ fn names_too_long_are_faults() {
         there().map(&name("𝄞".repeat(128).as_bytes())).map(|_| ()),
         too_long(256)
     );
-    let form = "\u{F03A}".repeat(100);
+    let form = "\u{F022}".repeat(100);
     assert_eq!(there().map(&name(form.as_bytes())).map(|_| ()), too_long(300));
 }
 
 #[test]
 fn policy_map_maps_for_a_target_without_rules() {
     let map = NameMap::new(&caps(false), &caps(false), NamePolicy::Map);
-    assert_eq!(mapped(map, b"a:b"), "a\u{F03A}b");
+    assert_eq!(mapped(map, b"a:b"), "a\u{F022}b");
     let map = NameMap::new(&caps(true), &caps(false), NamePolicy::Map);
-    assert_eq!(mapped(map, "a\u{F03A}b".as_bytes()), "a\u{F03A}b");
+    assert_eq!(mapped(map, "a\u{F022}b".as_bytes()), "a\u{F022}b");
 }
 
 #[test]
@@ -154,6 +165,7 @@ fn collisions_are_found() {
 fn piece() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         "[\u{F000}-\u{F0FF}]".prop_map(String::into_bytes),
+        "[\u{EF80}-\u{EFFF}]{1,9}".prop_map(String::into_bytes),
         "[ .:*?CONcon1-9\u{1}-\u{1f}]".prop_map(String::into_bytes),
         "\\PC".prop_map(String::into_bytes),
         any::<u8>().prop_map(|byte| vec![byte]),
@@ -167,7 +179,7 @@ proptest! {
     fn the_way_back_gives_the_first_name(pieces in prop::collection::vec(piece(), 1..12)) {
         if let Some(first) = Name::new(&pieces.concat()) {
             let there = there().map(&first).unwrap();
-            prop_assert_eq!(check_windows(there.name.as_bytes()), Ok(()));
+            prop_assert_eq!(check_windows(there.name.as_bytes(), false), Ok(()));
             prop_assert!(std::str::from_utf8(there.name.as_bytes()).is_ok());
             prop_assert_eq!(there.changed, there.name != first);
             prop_assert_eq!(back().map(&there.name).unwrap().name, first);
@@ -176,7 +188,7 @@ proptest! {
 
     #[test]
     fn names_of_windows_survive_a_stay_on_linux(pieces in prop::collection::vec(piece(), 1..12)) {
-        let stay = Name::new(&pieces.concat()).filter(|name| check_windows(name.as_bytes()).is_ok());
+        let stay = Name::new(&pieces.concat()).filter(|name| check_windows(name.as_bytes(), false).is_ok());
         if let Some(first) = stay {
             let here = back().map(&first).unwrap();
             if here.changed {

@@ -48,6 +48,8 @@ pub struct Config {
     pub sealing: Sealing,
     /// Sessions without a user are let in.
     pub anonymous: bool,
+    /// The user `guest` is let in without a password; such a session has no keys, as one without a user.
+    pub guest: bool,
     /// Several connections may share a session.
     pub multichannel: bool,
     /// Leases are granted.

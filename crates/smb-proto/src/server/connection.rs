@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::channel::Channel;
+use super::compound::Compound;
 use super::config::Config;
 use super::hub::ConnectionId;
 use super::login::Login;
@@ -18,7 +19,7 @@ use crate::wire::frame::{FRAME_HEADER_LEN, FRAME_LEN_MAX, Protocol};
 use crate::wire::header::{Command, HEADER_LEN, Header, HeaderFlags, Target};
 use crate::wire::negotiate::Dialect;
 use crate::wire::transform::TransformHeader;
-use crate::wire::{AsyncId, FileId, FileTime, MessageId, NtStatus, Reader, SessionId, TreeId};
+use crate::wire::{AsyncId, FileTime, MessageId, NtStatus, Reader, SessionId, TreeId};
 
 /// Why a connection ends at once: what came was no SMB 2, or not in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -64,55 +65,6 @@ pub struct OpenedFrame {
     pub is_smb1: bool,
 }
 
-/// What requests of one compound take over from one another ([MS-SMB2] 3.3.5.2.7.2).
-#[derive(Clone, Debug)]
-pub struct Compound {
-    /// The session whose key opened the frame.
-    pub sealed: Option<SessionId>,
-    /// The file that the request before named or opened.
-    pub file: Option<FileId>,
-    /// The outcome of the request before.
-    pub status: NtStatus,
-    session: SessionId,
-    tree: TreeId,
-    count: usize,
-    is_lost: bool,
-}
-
-impl Compound {
-    /// Before its first request.
-    pub fn new(sealed: Option<SessionId>) -> Self {
-        Self {
-            sealed,
-            file: None,
-            status: NtStatus::SUCCESS,
-            session: SessionId::default(),
-            tree: TreeId::default(),
-            count: 0,
-            is_lost: false,
-        }
-    }
-
-    /// The file that a request means.
-    pub fn file(&self, named: FileId) -> FileId {
-        if named == FileId::RELATED {
-            self.file.unwrap_or(named)
-        } else {
-            named
-        }
-    }
-
-    /// The tree that a TREE_CONNECT made, for what follows in the compound.
-    pub fn set_tree(&mut self, tree: TreeId) {
-        self.tree = tree;
-    }
-
-    /// How many requests it had so far.
-    pub fn count(&self) -> usize {
-        self.count
-    }
-}
-
 /// A request that may be executed, or has to be answered.
 #[derive(Clone, Debug)]
 pub struct Request {
@@ -137,8 +89,11 @@ pub enum Admitted {
     Run(Request, Option<Tree>),
     /// Answer with this status.
     Refused(Request, NtStatus),
-    /// Withdraw a request; there is no answer.
-    Cancel(Cancel),
+    /// Withdraw a request of that session; there is no answer.
+    Cancel(SessionId, Cancel),
+    /// Do nothing, and do not answer: somebody without the right to it wants a request withdrawn. An answer would bear the
+    /// id of that request, and be taken for its own.
+    Ignored,
 }
 
 /// Which request to withdraw.
@@ -305,10 +260,14 @@ impl Connection {
             return Err(Hangup("a response"));
         }
         if header.command == Command::Cancel && self.phase == Phase::Negotiated {
-            return Ok(Admitted::Cancel(match header.target {
+            if !self.may_cancel(compound, &header, message) {
+                return Ok(Admitted::Ignored);
+            }
+            let which = match header.target {
                 Target::Async(id) => Cancel::Async(id),
                 Target::Sync(_) => Cancel::Sync(header.message_id),
-            }));
+            };
+            return Ok(Admitted::Cancel(header.session_id, which));
         }
         if self.phase != Phase::Negotiated && header.command != Command::Negotiate {
             return Err(Hangup("a request before NEGOTIATE"));
@@ -355,6 +314,24 @@ impl Connection {
                 Admitted::Refused(request, status)
             }
         })
+    }
+
+    /// [MS-SMB2] 3.3.5.16, 3.3.5.2.4: a CANCEL is signed or sealed like any other request of its session.
+    fn may_cancel(&self, compound: &Compound, header: &Header, message: &[u8]) -> bool {
+        if let Some(sealed) = compound.sealed {
+            return sealed == header.session_id;
+        }
+        let Some(channel) = self.channels.get(&header.session_id) else {
+            return false;
+        };
+        if channel.sealing_required {
+            return false;
+        }
+        if !header.flags.contains(HeaderFlags::SIGNED) {
+            return !channel.signing_required;
+        }
+        let signer = channel.signer();
+        signer.is_some_and(|signer| signer.verify(Sender::Client, &[message]).is_ok())
     }
 
     /// Session, signature, encryption, tree ([MS-SMB2] 3.3.5.2.4, .9, .11).

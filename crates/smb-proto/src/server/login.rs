@@ -5,13 +5,14 @@ use std::sync::{Arc, OnceLock};
 use super::channel::Channel;
 use super::config::Sealing;
 use super::connection::{Connection, Hangup, Own, Request};
+use super::negotiate::Negotiated;
 use super::reply::ReplyFrame;
 use super::sessions::{NewSession, SecretKeys, Session, Sessions};
-use crate::auth::ntlm::NtlmServer;
+use crate::auth::ntlm::{NtlmServer, nt_hash};
 use crate::auth::spnego::SpnegoServer;
 use crate::auth::{AuthError, Established, Identity, Step};
 use crate::crypto::{KeyContext, Preauth, Sender, SessionKeys, SigningAlgorithm, signing_key};
-use crate::secret::Key;
+use crate::secret::{Key, Password};
 use crate::wire::header::{HEADER_LEN, HeaderFlags};
 use crate::wire::negotiate::{Dialect, SecurityMode};
 use crate::wire::session_setup::{
@@ -53,6 +54,7 @@ impl Connection {
     /// What authenticates a client.
     pub(super) fn spnego(&self, now: FileTime, asked: Asked) -> SpnegoServer {
         let accounts = self.config.accounts.clone();
+        let lets_guests = self.config.guest;
         let ntlm = NtlmServer::new(
             self.config.names.clone(),
             now,
@@ -60,7 +62,10 @@ impl Connection {
             self.config.anonymous,
             Box::new(move |user, domain| {
                 _ = asked.set(user.clone());
-                accounts(user, domain)
+                match lets_guests && is_guest_name(user) {
+                    true => Some(nt_hash(&Password::from(""))),
+                    false => accounts(user, domain),
+                }
             }),
         );
         let mut mechanisms = match &self.config.mechanisms {
@@ -296,6 +301,7 @@ impl Connection {
         let negotiated = self.negotiated.clone().ok_or(NtStatus::INVALID_PARAMETER)?;
         let id = request.session;
         let identity = established.identity.clone().unwrap_or(Identity::Anonymous);
+        let is_guest = self.config.guest && is_guest(&identity);
         let context = match negotiated.dialect {
             Dialect::Smb311 => KeyContext::Smb311(login.preauth.value()),
             _ => KeyContext::Smb30,
@@ -304,7 +310,8 @@ impl Connection {
             Kind::Again => {
                 // It may be somebody else from now on; what is open stays open, and the keys stay.
                 let session = sessions.get_mut(id).ok_or(NtStatus::USER_SESSION_DELETED)?;
-                session.is_anonymous = identity == Identity::Anonymous;
+                session.is_guest = is_guest;
+                session.is_anonymous = is_guest || identity == Identity::Anonymous;
                 session.identity = identity;
                 return Ok((flags_of(session), None));
             }
@@ -319,7 +326,7 @@ impl Connection {
             }
             Kind::New => {}
         }
-        let anonymous = identity == Identity::Anonymous;
+        let anonymous = is_guest || identity == Identity::Anonymous;
         let encrypt = self.config.sealing == Sealing::Required && !anonymous;
         if encrypt && negotiated.cipher.is_none() {
             return Err(NtStatus::ACCESS_DENIED);
@@ -327,20 +334,7 @@ impl Connection {
         let required = (self.config.signing_required
             || setup.security_mode.contains(SecurityMode::SIGNING_REQUIRED))
             && !anonymous;
-        let keys = if negotiated.dialect >= Dialect::Smb300 {
-            let keys = SessionKeys::derive(&established.session_key, context, negotiated.cipher);
-            SecretKeys {
-                signing: (negotiated.signing, keys.signing),
-                cipher: negotiated
-                    .cipher
-                    .map(|cipher| (cipher, keys.client_to_server, keys.server_to_client)),
-            }
-        } else {
-            SecretKeys {
-                signing: (negotiated.signing, established.session_key.truncated()),
-                cipher: None,
-            }
-        };
+        let keys = secret_keys(&negotiated, established, context);
         let channel = if anonymous {
             Channel::unprotected()
         } else {
@@ -350,6 +344,7 @@ impl Connection {
         let new = NewSession {
             id,
             identity,
+            is_guest,
             signing_required: required,
             encrypt,
             client: negotiated.client_guid,
@@ -396,6 +391,24 @@ impl Connection {
     }
 }
 
+/// What all channels of a new session need.
+fn secret_keys(negotiated: &Negotiated, established: &Established, context: KeyContext<'_>) -> SecretKeys {
+    if negotiated.dialect >= Dialect::Smb300 {
+        let keys = SessionKeys::derive(&established.session_key, context, negotiated.cipher);
+        SecretKeys {
+            signing: (negotiated.signing, keys.signing),
+            cipher: negotiated
+                .cipher
+                .map(|cipher| (cipher, keys.client_to_server, keys.server_to_client)),
+        }
+    } else {
+        SecretKeys {
+            signing: (negotiated.signing, established.session_key.truncated()),
+            cipher: None,
+        }
+    }
+}
+
 /// [MS-SMB2] 3.3.5.5.3: the session that the client lost with its connection, if it is the same user's.
 fn replaced(previous: SessionId, new: &NewSession, sessions: &mut Sessions) -> Option<Box<Session>> {
     let session = sessions.get(previous).filter(|_| previous != new.id)?;
@@ -406,13 +419,24 @@ fn replaced(previous: SessionId, new: &NewSession, sessions: &mut Sessions) -> O
 }
 
 fn flags_of(session: &Session) -> SessionFlags {
-    if session.is_anonymous {
+    if session.is_guest {
+        SessionFlags::IS_GUEST
+    } else if session.is_anonymous {
         SessionFlags::IS_NULL
     } else if session.encrypt {
         SessionFlags::ENCRYPT_DATA
     } else {
         SessionFlags::default()
     }
+}
+
+/// The one user without a password.
+fn is_guest_name(user: &Text) -> bool {
+    crate::upcase::equal(user, &Text::from("guest"))
+}
+
+fn is_guest(identity: &Identity) -> bool {
+    matches!(identity, Identity::User { user, .. } if is_guest_name(user))
 }
 
 /// Names are compared without regard to case; the domain is what the client thinks, so it does not count.

@@ -15,6 +15,7 @@
 //! logins under way, and takes short frames only.
 
 mod channel;
+mod compound;
 mod config;
 mod connection;
 pub mod hub;
@@ -24,8 +25,9 @@ mod reply;
 mod sessions;
 mod window;
 
+pub use compound::Compound;
 pub use config::{Accounts, Config, Mechanisms, Random, Sealing};
-pub use connection::{Admitted, Cancel, Compound, Connection, Hangup, OpenedFrame, Own, Request};
+pub use connection::{Admitted, Cancel, Connection, Hangup, OpenedFrame, Own, Request};
 pub use hub::ConnectionId;
 pub use negotiate::Negotiated;
 pub use reply::ReplyFrame;

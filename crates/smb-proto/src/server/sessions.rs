@@ -32,6 +32,8 @@ pub struct Session {
     pub identity: Identity,
     /// Nobody, or a guest.
     pub is_anonymous: bool,
+    /// A guest.
+    pub is_guest: bool,
     /// Requests have to be signed.
     pub signing_required: bool,
     /// Requests have to be sealed.
@@ -40,6 +42,8 @@ pub struct Session {
     pub client: Guid,
     /// The dialect of all its connections.
     pub dialect: Dialect,
+    /// Listings tell what a Mac wants to know (`SUPPORTS_READ_DIR_ATTR` of `AAPL`).
+    pub apple_listings: bool,
     pub(super) keys: SecretKeys,
     channels: Vec<ConnectionId>,
     channel_number: u16,
@@ -58,6 +62,7 @@ pub(super) struct SecretKeys {
 pub(super) struct NewSession {
     pub(super) id: SessionId,
     pub(super) identity: Identity,
+    pub(super) is_guest: bool,
     pub(super) signing_required: bool,
     pub(super) encrypt: bool,
     pub(super) client: Guid,
@@ -155,12 +160,14 @@ impl Sessions {
     pub(super) fn insert(&mut self, new: NewSession) {
         let session = Session {
             id: new.id,
-            is_anonymous: new.identity == Identity::Anonymous,
+            is_anonymous: new.is_guest || new.identity == Identity::Anonymous,
+            is_guest: new.is_guest,
             identity: new.identity,
             signing_required: new.signing_required,
             encrypt: new.encrypt,
             client: new.client,
             dialect: new.dialect,
+            apple_listings: false,
             keys: new.keys,
             channels: vec![new.connection],
             channel_number: 0,

@@ -67,6 +67,43 @@ fn anonymous_where_it_is_allowed() {
     assert_eq!(world.echo(&mut sessions), [NtStatus::SUCCESS]);
 }
 
+/// A guest is let in only where that is asked for, and never with a password or instead of somebody else.
+#[test]
+fn guests_where_they_are_allowed() {
+    for (guest, user, password, is_in) in [
+        (false, "guest", "", false),
+        (true, "guest", "", true),
+        (true, "Guest", "", true),
+        (true, "guest", "secret", false),
+        (true, "nobody known", "", false),
+        (true, "", "", false),
+        (true, "anna", "secret", true),
+    ] {
+        let server = Arc::new(Config {
+            guest,
+            ..server_config()
+        });
+        let config = client::Config {
+            unprotected_allowed: true,
+            signing: client::Signing::Offered,
+            ..client_config()
+        };
+        let mut sessions = Sessions::new();
+        let mut world = World::new(config, &server, 1);
+        world.client.log_in(login(user, password)).unwrap();
+        world.settle(&mut sessions);
+        assert_eq!(world.is_logged_in(), is_in, "{user} {password}");
+        let Some(session) = sessions.iter().next() else {
+            continue;
+        };
+        assert_eq!(
+            (session.is_guest, session.is_anonymous),
+            (user != "anna", user != "anna")
+        );
+        assert_eq!(world.echo(&mut sessions), [NtStatus::SUCCESS]);
+    }
+}
+
 /// Further channels: of the same client, in the same dialect, proved with the session's key.
 #[test]
 fn channels() {

@@ -44,6 +44,7 @@ pub(crate) fn server_config() -> Config {
         signing_required: true,
         sealing: Sealing::Offered,
         anonymous: false,
+        guest: false,
         multichannel: true,
         leasing: true,
         compression: Algorithms {
@@ -155,7 +156,7 @@ impl Served {
         for message in Chain::new(messages) {
             let message = message.map_err(|_| Hangup("a malformed compound"))?;
             match self.protocol.admit(&mut compound, message, sessions)? {
-                Admitted::Cancel(_) => {}
+                Admitted::Cancel(..) | Admitted::Ignored => {}
                 Admitted::Refused(request, status) => self.refuse(&request, status, &mut out),
                 Admitted::Run(mut request, _) => {
                     let own = self.protocol.run_own(

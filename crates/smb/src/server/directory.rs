@@ -14,15 +14,16 @@ use ropeway_smb_proto::upcase::upcase;
 use ropeway_smb_proto::wildcard;
 use ropeway_smb_proto::wire::create::AccessMask;
 use ropeway_smb_proto::wire::fsctl::reparse::ReparseTag;
-use ropeway_smb_proto::wire::info::{DirectoryClass, DirectoryRecord, DirectoryWriter};
+use ropeway_smb_proto::wire::info::{AppleRecord, DirectoryClass, DirectoryRecord, DirectoryWriter};
 use ropeway_smb_proto::wire::query_directory::{QueryDirectoryFlags, QueryDirectoryRequest};
 use ropeway_smb_proto::wire::{NtStatus, Text, Writer};
 use ropeway_vfs::store::{Entries, NodeOpen, NodeStat};
 use ropeway_vfs::{ErrorKind, Kind, Name, RelPath};
 
 use super::open::Open;
+use super::share::Token;
 use super::short_name::NameView;
-use super::{attributes, query_file, status};
+use super::{apple, attributes, query_file, status};
 
 /// Most bytes of one answer, whatever a client has room for: larger ones only keep others waiting. Windows asks for
 /// 64 KiB to 1 MiB.
@@ -50,7 +51,7 @@ enum Next {
     End,
 }
 
-/// Answers a request.
+/// Answers a request; for `mac`, who wants the Finder's information, with that in each record.
 ///
 /// # Errors
 /// STATUS_INVALID_INFO_CLASS, STATUS_INVALID_PARAMETER (no folder), STATUS_ACCESS_DENIED, STATUS_OBJECT_NAME_INVALID,
@@ -60,6 +61,7 @@ pub(crate) fn query_directory(
     open: &Open,
     request: &QueryDirectoryRequest,
     view: NameView,
+    mac: Option<&Token>,
 ) -> Result<Vec<u8>, NtStatus> {
     let class = DirectoryClass::from_u8(request.information_class).ok_or(NtStatus::INVALID_INFO_CLASS)?;
     if !open.directory {
@@ -88,6 +90,7 @@ pub(crate) fn query_directory(
         length_max,
         single: request.flags.contains(QueryDirectoryFlags::RETURN_SINGLE_ENTRY),
         view,
+        mac: mac.filter(|_| class == DirectoryClass::IdBothDirectory),
     };
     page.fill(scan)
 }
@@ -183,6 +186,7 @@ struct Page<'a> {
     length_max: usize,
     single: bool,
     view: NameView,
+    mac: Option<&'a Token>,
 }
 
 impl Page<'_> {
@@ -227,11 +231,23 @@ impl Page<'_> {
             self.class,
             DirectoryClass::BothDirectory | DirectoryClass::IdBothDirectory
         );
-        if !has_room || is_dots || !self.view.short_names {
+        if !has_room || is_dots || !self.view.short_names || self.mac.is_some() {
             return Text::default();
         }
         let name = names::from_wire(name, NameMapping::Sfm);
         self.view.short_name(&name).unwrap_or_default()
+    }
+
+    fn apple(&self, token: &Token, name: &Text, stat: &NodeStat) -> AppleRecord {
+        let path = match name.units() {
+            [DOT] => self.folder.clone(),
+            [DOT, DOT] => self.folder.parent().unwrap_or_default(),
+            _ => match Name::new(&names::from_wire(name, NameMapping::Sfm)) {
+                Some(name) => self.folder.join(&name),
+                None => return AppleRecord::default(),
+            },
+        };
+        apple::record(&self.open.share, token, &path, stat)
     }
 
     fn record(&self, stat: &NodeStat, name: Text) -> DirectoryRecord {
@@ -254,6 +270,7 @@ impl Page<'_> {
             ea_size: if is_link { ReparseTag::SYMLINK.0 } else { 0 },
             extd_reparse_tag: if is_link { ReparseTag::SYMLINK.0 } else { 0 },
             short_name: self.short_name(&name, is_dots),
+            apple: self.mac.map(|token| self.apple(token, &name, stat)),
             file_id: u128::from(attributes::index_number(stat.id, features)),
             name,
         }

@@ -27,7 +27,7 @@ fn none() -> QueryDirectoryFlags {
 
 fn records(open: &Open, request: &QueryDirectoryRequest) -> Result<Vec<DirectoryRecord>, NtStatus> {
     let class = DirectoryClass::from_u8(request.information_class).unwrap();
-    let bytes = query_directory(open, request, VIEW)?;
+    let bytes = query_directory(open, request, VIEW, None)?;
     assert!(bytes.len() <= request.output_buffer_length as usize);
     Ok(DirectoryRecords::new(&bytes, class).map(Result::unwrap).collect())
 }
@@ -141,7 +141,7 @@ fn what_is_no_folder_or_no_class_is_refused() {
     let file = testing::existing(&open.share, "d/f");
     let all = request("*", none(), 65_536);
     assert_eq!(
-        query_directory(&file, &all, NameView::default()),
+        query_directory(&file, &all, NameView::default(), None),
         Err(NtStatus::INVALID_PARAMETER)
     );
     let class = QueryDirectoryRequest {
@@ -149,17 +149,17 @@ fn what_is_no_folder_or_no_class_is_refused() {
         ..all.clone()
     };
     assert_eq!(
-        query_directory(&open, &class, NameView::default()),
+        query_directory(&open, &class, NameView::default(), None),
         Err(NtStatus::INVALID_INFO_CLASS)
     );
     let path = request(r"a\b", none(), 65_536);
     assert_eq!(
-        query_directory(&open, &path, NameView::default()),
+        query_directory(&open, &path, NameView::default(), None),
         Err(NtStatus::OBJECT_NAME_INVALID)
     );
     open.access = AccessMask::READ_ATTRIBUTES;
     assert_eq!(
-        query_directory(&open, &all, NameView::default()),
+        query_directory(&open, &all, NameView::default(), None),
         Err(NtStatus::ACCESS_DENIED)
     );
 }
@@ -207,9 +207,46 @@ fn short_names_are_the_same_everywhere() {
         short_names: true,
         ..VIEW
     };
-    let bytes = query_directory(&open, &request("a*", none(), 65_536), view).unwrap();
+    let bytes = query_directory(&open, &request("a*", none(), 65_536), view, None).unwrap();
     let record = DirectoryRecords::new(&bytes, DirectoryClass::IdBothDirectory).next();
     let record = record.unwrap().unwrap();
     assert_eq!(record.name, "a long name.txt".into());
     assert_eq!(Some(record.short_name), view.short_name(b"a long name.txt"));
+}
+
+#[test]
+fn a_mac_is_told_more() {
+    let share = testing::share();
+    let open = testing::folder(&share, "d");
+    testing::open(&share, "d/a long name", AccessMask::FILE_ALL);
+    testing::folder(&share, "d/inner");
+    let (request, token) = (request("*", none(), 65_536), testing::token());
+    let bytes = query_directory(&open, &request, VIEW, Some(&token)).unwrap();
+    let records: Vec<_> = DirectoryRecords::apple(&bytes).map(Result::unwrap).collect();
+    let modes: Vec<_> = records
+        .iter()
+        .map(|record| record.apple.unwrap().mode & 0o170_000)
+        .collect();
+    assert_eq!(modes, [0o040_000, 0o040_000, 0o100_000, 0o040_000]);
+    let all = AccessMask::FILE_ALL.bits();
+    assert!(
+        records
+            .iter()
+            .all(|record| record.apple.unwrap().max_access == all)
+    );
+    assert!(
+        records
+            .iter()
+            .all(|record| record.file_id != 0 && record.short_name.is_empty())
+    );
+    // Other classes are as ever.
+    let request = QueryDirectoryRequest {
+        information_class: FileInfoClass::IdFullDirectory.to_u8(),
+        flags: QueryDirectoryFlags::REOPEN,
+        ..request
+    };
+    assert_eq!(
+        query_directory(&open, &request, VIEW, Some(&token)),
+        query_directory(&open, &request, VIEW, None)
+    );
 }

@@ -44,6 +44,7 @@ impl FrameServer {
             addresses: Vec::new(),
             io_threads: 1,
             audit: None,
+            login_time: options.login_time,
             hub: Hub::new(options.limits),
         };
         let shared = Arc::new(Shared::new(parts));

@@ -141,7 +141,7 @@ proptest! {
         };
         let view = NameView { hide_dot_files: true, short_names: true };
         for _ in 0..4 {
-            if let Ok(bytes) = directory::query_directory(&folder, &request, view) {
+            if let Ok(bytes) = directory::query_directory(&folder, &request, view, None) {
                 prop_assert!(bytes.len() <= 400);
             }
         }

@@ -10,6 +10,11 @@ use rustix::net::{RecvFlags, recv};
 
 /// Received at once: a few hundred small requests.
 const BUFFER_LEN: usize = 64 << 10;
+/// Room at first: most clients that do not log in send little, or nothing.
+const BUFFER_FIRST: usize = 4 << 10;
+/// The least room for a frame with a buffer of its own. Its memory grows as its bytes come, so that whoever announces much
+/// and sends little takes little.
+const LARGE_STEP: usize = 256 << 10;
 /// Frames from this length on get a buffer of their own. Below, their bytes would have to be moved more often.
 const LARGE_MIN: usize = 16 << 10;
 /// Buffers that are kept for further frames.
@@ -25,8 +30,10 @@ pub(super) struct Input {
 }
 
 struct Large {
+    /// As long as what has come so far, or somewhat longer.
     frame: Vec<u8>,
     filled: usize,
+    length: usize,
 }
 
 /// A whole frame, without its length.
@@ -48,17 +55,31 @@ pub(super) enum Received {
     End,
 }
 
+impl Large {
+    /// Where the next bytes go; never empty while some are missing.
+    fn room(&mut self) -> &mut [u8] {
+        if self.filled >= self.frame.len() {
+            // All at once as address space, which costs nothing; as memory little by little.
+            self.frame.reserve_exact(self.length - self.frame.len());
+            let length = (self.filled * 2).clamp(LARGE_STEP, self.length.max(LARGE_STEP));
+            self.frame.resize(length.min(self.length), 0);
+        }
+        let end = self.frame.len().min(self.length);
+        &mut self.frame[self.filled..end]
+    }
+}
+
 impl Input {
     /// Receives once, without waiting.
     pub(super) fn receive(&mut self, socket: &TcpStream) -> io::Result<Received> {
         let room = match &mut self.large {
-            Some(large) => &mut large.frame[large.filled..],
+            Some(large) => large.room(),
             None => {
                 if self.filled.is_empty() {
                     self.filled = 0..0;
                 }
                 if self.buffer.is_empty() {
-                    self.buffer.resize(BUFFER_LEN, 0);
+                    self.buffer.resize(BUFFER_FIRST, 0);
                 }
                 &mut self.buffer[self.filled.end..]
             }
@@ -71,14 +92,20 @@ impl Input {
         };
         match &mut self.large {
             Some(large) => large.filled += count,
-            None => self.filled.end += count,
+            None => {
+                self.filled.end += count;
+                if self.filled.end == self.buffer.len() && self.buffer.len() < BUFFER_LEN {
+                    self.buffer.resize((self.buffer.len() * 4).min(BUFFER_LEN), 0);
+                }
+            }
         }
         Ok(Received::Some)
     }
 
     /// The next whole frame.
     pub(super) fn next(&mut self, length_max: usize) -> Result<Option<Frame>, Hangup> {
-        if let Some(large) = self.large.take_if(|large| large.filled == large.frame.len()) {
+        if let Some(mut large) = self.large.take_if(|large| large.filled == large.length) {
+            large.frame.truncate(large.length);
             return Ok(Some(Frame::Large(large.frame)));
         }
         if self.large.is_some() {
@@ -96,14 +123,21 @@ impl Input {
         let there = &bytes[FRAME_HEADER_LEN..];
         if length >= LARGE_MIN {
             let mut frame = self.spare.pop().unwrap_or_default();
-            frame.resize(length, 0);
             let filled = there.len().min(length);
+            if frame.len() < filled {
+                frame.resize(filled, 0);
+            }
             frame[..filled].copy_from_slice(&there[..filled]);
             self.filled.start += FRAME_HEADER_LEN + filled;
             if filled == length {
+                frame.truncate(length);
                 return Ok(Some(Frame::Large(frame)));
             }
-            self.large = Some(Large { frame, filled });
+            self.large = Some(Large {
+                frame,
+                filled,
+                length,
+            });
             return Ok(None);
         }
         if there.len() < length {

@@ -42,6 +42,8 @@ pub struct ServerOptions {
     pub limits: HubLimits,
     /// The most connections at once.
     pub connections_max: usize,
+    /// A connection that nobody has logged in on ends after so long.
+    pub login_time: Duration,
     /// Threads for what waits for a device.
     pub io_threads: usize,
     /// Who is told what clients do.
@@ -68,6 +70,7 @@ impl ServerOptions {
             signing_required: true,
             sealing: Sealing::Offered,
             anonymous: false,
+            guest: false,
             multichannel: true,
             leasing: true,
             compression: Algorithms {
@@ -89,6 +92,8 @@ impl ServerOptions {
             shares: Vec::new(),
             limits: HubLimits::default(),
             connections_max: 4096,
+            // A guess: people type passwords before they connect.
+            login_time: Duration::from_secs(60),
             // Devices answer several requests at once, so more than there are processors. A guess.
             io_threads: (4 * processors).clamp(8, 64),
             audit: None,
@@ -166,6 +171,7 @@ impl Server {
             addresses: bound,
             io_threads: options.io_threads,
             audit: options.audit,
+            login_time: options.login_time,
             hub: Hub::new(options.limits),
         };
         let shared = Arc::new(Shared::new(parts));

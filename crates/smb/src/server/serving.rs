@@ -48,9 +48,6 @@ const JOBS_MAX: usize = 64;
 /// Bytes that they may have; a single one may have 8 MiB. A guess, enough for a fast device.
 const JOB_BYTES_MAX: usize = 64 << 20;
 
-/// A connection without a session ends after so long.
-const LOGIN_TIME: Duration = Duration::from_secs(60);
-
 /// Answers that wait for a client who has not logged in, in bytes; an honest one has one or two at a time.
 const UNKNOWN_OUTPUT_MAX: usize = 128 << 10;
 
@@ -159,7 +156,7 @@ impl Serving {
             }
             if self.protocol.sessions().next().is_some() {
                 self.unknown_since = Instant::now();
-            } else if self.unknown_since.elapsed() > LOGIN_TIME {
+            } else if self.unknown_since.elapsed() > self.shared.login_time {
                 return Err(Hangup("nothing but a connection").into());
             }
             let takes = self.takes();
@@ -216,7 +213,7 @@ impl Serving {
                     PollFd::from_borrowed_fd(self.socket.as_fd(), flags),
                     PollFd::from_borrowed_fd(self.mailbox.wake_fd(), PollFlags::IN),
                 ];
-                match poll(&mut fds, Some(&IDLE)) {
+                match poll(&mut fds, Some(&self.patience())) {
                     Ok(_) | Err(rustix::io::Errno::INTR) => {}
                     Err(error) => return Err(std::io::Error::from(error).into()),
                 }
@@ -234,6 +231,18 @@ impl Serving {
             if self.protocol.sessions().next().is_none() {
                 return Ok(false);
             }
+        }
+    }
+
+    /// How long nothing may happen before there is something to do.
+    fn patience(&self) -> Timespec {
+        let login_time = self.shared.login_time;
+        if self.protocol.sessions().next().is_some() || login_time >= Duration::from_secs(5) {
+            return IDLE;
+        }
+        Timespec {
+            tv_sec: login_time.as_secs() as i64,
+            tv_nsec: i64::from(login_time.subsec_nanos()),
         }
     }
 
@@ -264,6 +273,8 @@ impl Serving {
                     }
                 }
             }
+            // A break that a request caused goes before the answers to those behind it (smb2.lease.rename_wait).
+            self.read_mail()?;
         }
         Ok(())
     }
@@ -357,10 +368,11 @@ impl Serving {
                 frame.push_error(&header, request.signer);
                 return Ok(true);
             }
-            Admitted::Cancel(cancel) => {
-                self.cancel(cancel)?;
+            Admitted::Cancel(session, cancel) => {
+                self.cancel(session, cancel)?;
                 return Ok(true);
             }
+            Admitted::Ignored => return Ok(true),
         };
         if request.header.command == Command::SessionSetup && !self.protocol.is_logging_in(request.session) {
             // Whoever guesses passwords waits before the next one, on a thread of its own.

@@ -84,6 +84,14 @@ pub(crate) struct Token {
 }
 
 impl Token {
+    /// Of a guest, who may do what nobody may.
+    pub(crate) fn guest() -> Self {
+        Self {
+            name: "guest".to_owned(),
+            ..Self::of(None)
+        }
+    }
+
     /// Of a user; of nobody without a name. All act as the server's own user, who owns what they make.
     pub(crate) fn of(name: Option<String>) -> Self {
         let user = rustix::process::geteuid().as_raw();

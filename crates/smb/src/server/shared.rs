@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ropeway_smb_proto::auth::Identity;
 use ropeway_smb_proto::server::hub::{Event, Hub};
@@ -29,6 +29,7 @@ pub(crate) struct Shared {
     pub(super) pool: Pool,
     pub(super) counters: Counters,
     pub(super) audit: Option<Arc<dyn Audit>>,
+    pub(super) login_time: Duration,
     /// What is watched because clients may cache it.
     pub(super) caches: Arc<Caches>,
     sessions: Mutex<Sessions>,
@@ -73,6 +74,7 @@ pub(super) struct Parts {
     pub(super) addresses: Vec<SocketAddr>,
     pub(super) io_threads: usize,
     pub(super) audit: Option<Arc<dyn Audit>>,
+    pub(super) login_time: Duration,
     pub(super) hub: Hub,
 }
 
@@ -91,6 +93,7 @@ impl Shared {
             pool: Pool::new(parts.io_threads),
             counters: Counters::default(),
             audit: parts.audit,
+            login_time: parts.login_time,
             caches: Arc::default(),
             sessions: Mutex::default(),
             tokens: Mutex::default(),
@@ -210,12 +213,6 @@ impl Shared {
         });
     }
 
-    /// Every open file, as they are now.
-    pub(super) fn all_opens(&self) -> Vec<Arc<Open>> {
-        let handles = self.handles.read().unwrap_or_else(PoisonError::into_inner);
-        handles.values().filter_map(Handle::file).cloned().collect()
-    }
-
     // Who is logged in.
 
     pub(super) fn token(&self, session: SessionId) -> Option<Arc<Token>> {
@@ -227,7 +224,11 @@ impl Shared {
             Identity::Anonymous => None,
             Identity::User { user, .. } => Some(user.to_string_lossy()),
         };
-        lock(&self.tokens).insert(session.id, Arc::new(Token::of(name)));
+        let token = match session.is_guest {
+            true => Token::guest(),
+            false => Token::of(name),
+        };
+        lock(&self.tokens).insert(session.id, Arc::new(token));
     }
 
     pub(super) fn remove_token(&self, session: SessionId) {

@@ -173,6 +173,8 @@ pub(super) fn capabilities(volume: &Volume, acls: bool) -> Capabilities {
             name_max.min(255) as usize
         },
         windows_names: true,
+        // `names::to_wire` spells them.
+        raw_names: true,
         file_size_max: i64::MAX as u64,
         owners: false,
         modes: false,

@@ -5,6 +5,7 @@
 mod bombs;
 mod escapes;
 mod hostile;
+mod many;
 mod names;
 mod outside;
 mod raw;

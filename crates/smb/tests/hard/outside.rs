@@ -51,6 +51,10 @@ impl Raw {
             contexts: vec![RequestContext::Lease(lease(key, RWH))],
             ..Create::of(name)
         };
+        self.leased_as(&how)
+    }
+
+    fn leased_as(&mut self, how: &Create<'_>) -> (FileId, LeaseState) {
         let request = how.request();
         let reply = self.call(Command::Create, |w| request.encode(w));
         assert_eq!(reply.status(), NtStatus::SUCCESS);
@@ -219,10 +223,12 @@ fn local_changes_break_leases_of_folders() {
             })],
             ..Create::of("sub")
         };
-        raw.create(&how).unwrap();
+        let (file, granted) = raw.leased_as(&how);
+        assert_eq!(granted, RH);
         raw.hears_nothing();
         others(folder.path(), change);
         raw.lease_is_broken(4, RH);
+        assert_eq!(raw.close(file), NtStatus::SUCCESS);
     }
 }
 

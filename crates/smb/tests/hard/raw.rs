@@ -215,7 +215,7 @@ impl Raw {
         ];
         let request = NegotiateRequest {
             security_mode: SecurityMode::SIGNING_ENABLED,
-            capabilities: Capabilities::LARGE_MTU | Capabilities::LEASING,
+            capabilities: Capabilities::LARGE_MTU | Capabilities::LEASING | Capabilities::DIRECTORY_LEASING,
             client_guid: self.guid,
             dialects: vec![self.dialect],
             contexts: if new { contexts } else { Vec::new() },

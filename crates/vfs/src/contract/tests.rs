@@ -36,6 +36,7 @@ fn memory_keeps_the_contract_of_a_poor_volume() {
         time_granularity_ns: 2_000_000_000,
         case_sensitive: false,
         windows_names: true,
+        raw_names: false,
         file_size_max: (4 << 30) - 1,
         owners: false,
         modes: false,

@@ -75,7 +75,7 @@ fn cut(at: Option<Duration>, length: Option<Duration>) -> Result<Vec<Cut>, Failu
 }
 
 /// Sees to it that this process may make links. Before any thread is started.
-fn get_permission() -> Result<(), Failure> {
+pub(crate) fn get_permission() -> Result<(), Failure> {
     if wan::can_make_namespaces() {
         return Ok(());
     }

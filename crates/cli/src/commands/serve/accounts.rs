@@ -55,7 +55,7 @@ impl Accounts {
         };
         let is_named = args.user.is_some() || args.password_file.is_some();
         let (mut new, mut is_variable) = (None, false);
-        let others = args.anonymous || args.kerberos_users == KerberosUsers::Any;
+        let others = args.anonymous || args.guest || args.kerberos_users == KerberosUsers::Any;
         let one = if is_named || (users.len() == 0 && !others) {
             let name = args.user.as_deref().unwrap_or(DEFAULT_USER);
             check_name(name).map_err(|why| {

@@ -39,6 +39,7 @@ pub(super) fn options(args: &ServeArgs, accounts: Accounts) -> Result<ServerOpti
     options.config.dialect_max = protocol.max_dialect.unwrap_or(Dialect::Smb311);
     options.config.multichannel = !protocol.no_multichannel;
     options.config.anonymous = args.login.anonymous;
+    options.config.guest = args.login.guest;
     if let Some(most) = protocol.max_connections {
         options.connections_max = usize::try_from(most).unwrap_or(usize::MAX);
     }
@@ -50,11 +51,11 @@ pub(super) fn options(args: &ServeArgs, accounts: Accounts) -> Result<ServerOpti
             return Err(Failure::usage("there is no encryption below SMB 3.0")
                 .hint("leave --encrypt required or --max-dialect out"));
         }
-        if args.login.anonymous {
-            return Err(
-                Failure::usage("nobody has no key: --anonymous cannot be encrypted")
-                    .hint("leave --encrypt required or --anonymous out"),
-            );
+        if args.login.anonymous || args.login.guest {
+            return Err(Failure::usage(
+                "nobody has no key, and a guest neither: --anonymous and --guest cannot be encrypted",
+            )
+            .hint("leave --encrypt required, or --anonymous and --guest out"));
         }
     }
     Ok(options)

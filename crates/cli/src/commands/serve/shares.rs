@@ -153,7 +153,7 @@ pub(super) fn wanted(args: &ServeArgs) -> Result<Vec<Wanted>, Failure> {
     for text in args.shares.iter().chain(&args.share) {
         let mut share = Wanted::parse(text)?;
         share.read_only |= args.read_only;
-        share.anonymous = args.login.anonymous;
+        share.anonymous = args.login.anonymous || args.login.guest;
         if let Some(other) = wanted.iter().find(|other| other.is_called(&share.name)) {
             return Err(Failure::usage(format!(
                 "{} and {} would both be called {}",

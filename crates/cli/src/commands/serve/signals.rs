@@ -156,7 +156,9 @@ fn restarts(old: &ServeArgs, new: &ServeArgs) -> Vec<String> {
             &args.login.users,
             &args.login.user,
             &args.login.password_file,
-            args.login.anonymous,
+            (args.login.anonymous, args.login.guest),
+            (&args.login.keytab, &args.login.service_principal),
+            args.login.kerberos_users,
         );
         let login = format!("{login:?}");
         let protocol = format!("{:?}", args.protocol);

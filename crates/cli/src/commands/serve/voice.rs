@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::accounts::Told;
 use super::shares::Wanted;
-use crate::args::ServeArgs;
+use crate::args::{KerberosUsers, ServeArgs, ServeLoginArgs};
 use crate::secrets::VARIABLE;
 use crate::ui::messages;
 
@@ -46,6 +46,7 @@ impl Voice {
                 "shares": shares,
                 "users": told.users,
                 "anonymous": args.login.anonymous,
+                "guest": args.login.guest,
                 "pass_phrase": told.new.as_ref().map(|phrase| phrase.expose()),
                 "http": http.map(|http| http.to_string()),
                 "pid": std::process::id(),
@@ -55,7 +56,7 @@ impl Voice {
         for (url, share) in urls.iter().zip(shares.iter().cycle()) {
             messages::print_line(&format!("{url}  ({})", share.shown()));
         }
-        messages::print_line(&format!("may log in: {}", who(&told.users, args.login.anonymous)));
+        messages::print_line(&format!("may log in: {}", who(&told.users, &args.login)));
         if let Some(phrase) = &told.new {
             messages::print_line(&format!("pass phrase: {}  (for this run only)", phrase.expose()));
         }
@@ -168,14 +169,20 @@ fn encode(text: &str) -> String {
     encoded
 }
 
-fn who(users: &[String], anonymous: bool) -> String {
+fn who(users: &[String], login: &ServeLoginArgs) -> String {
     let mut names: Vec<&str> = users.iter().take(NAMES_SHOWN).map(String::as_str).collect();
     let more = users.len().saturating_sub(NAMES_SHOWN);
     let more = format!("{more} more");
     if users.len() > NAMES_SHOWN {
         names.push(&more);
     }
-    if anonymous {
+    if login.kerberos_users == KerberosUsers::Any {
+        names.push("anybody with a ticket");
+    }
+    if login.guest {
+        names.push("guest without a password");
+    }
+    if login.anonymous {
         names.push("anybody without a name");
     }
     if names.is_empty() {
@@ -238,8 +245,15 @@ mod tests {
     #[test]
     fn many_users_are_counted() {
         let users: Vec<String> = (0..10).map(|number| format!("u{number}")).collect();
-        assert!(who(&users, false).ends_with("u7, 2 more"));
-        assert_eq!(who(&users[..1], true), "u0, anybody without a name");
-        assert_eq!(who(&[], false), "nobody");
+        let mut login = ServeLoginArgs::none();
+        assert!(who(&users, &login).ends_with("u7, 2 more"));
+        assert_eq!(who(&[], &login), "nobody");
+        login.anonymous = true;
+        assert_eq!(who(&users[..1], &login), "u0, anybody without a name");
+        login.guest = true;
+        assert_eq!(
+            who(&[], &login),
+            "guest without a password, anybody without a name"
+        );
     }
 }

@@ -38,6 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[allow(clippy::zombie_processes, reason = "it is waited for by what is tested")]
     fn the_end_and_what_was_used_are_known() {
         let child = Command::new("sh")
             .args(["-c", "sleep 0.05; exit 3"])

@@ -10,7 +10,7 @@ use std::fmt::Write;
 use super::model::Document;
 use super::numbers::{self, escape};
 use super::plot::{self, Look, Plot, WIDE_PX};
-use super::view::View;
+use super::view::{Section, View};
 use super::words;
 
 const CSS: &str = include_str!("page.css");
@@ -21,6 +21,10 @@ const SCRIPT_HASH: &str = "NNEz2j87YoU1Ij1nxLwB0Rfi+6c/8Yeq2IjHIeO13lg=";
 /// Widths of curves on a wide page, and of all plots on a narrow one.
 const HALF_PX: f64 = 530.0;
 const NARROW_PX: f64 = 356.0;
+/// Sentences of a list that are shown at once.
+const LINES_SHOWN: usize = 8;
+/// Curves of one section that are shown at once.
+const OPEN_MAX: usize = 4;
 /// Bytes of the raw document that a page carries; browsers refuse longer links.
 const RAW_MAX: usize = 16 << 20;
 
@@ -39,11 +43,11 @@ pub fn html(document: &Document) -> String {
         plot::css(false),
         plot::css(true)
     );
-    header(&mut page, &view);
+    header(&mut page, &view, &plots);
     page.push_str("<main>\n");
     findings(&mut page, &view);
     sections(&mut page, &view, &plots);
-    curves(&mut page, &plots);
+    curves(&mut page, &view, &plots);
     parts::score(&mut page, document);
     parts::conditions(&mut page, &view);
     page.push_str("</main>\n");
@@ -52,7 +56,7 @@ pub fn html(document: &Document) -> String {
     page
 }
 
-fn header(page: &mut String, view: &View<'_>) {
+fn header(page: &mut String, view: &View<'_>, plots: &[Plot<'_, '_>]) {
     let doc = view.doc;
     let text = |text: &str| escape(&numbers::name(text));
     let chip = if doc.complete {
@@ -77,7 +81,7 @@ fn header(page: &mut String, view: &View<'_>) {
         (!view.missed().is_empty(), "missed", "Missed targets"),
         (!words::warnings(view).is_empty(), "warnings", "Warnings"),
         (!view.sections.is_empty(), "seconds", "Seconds"),
-        (!doc.curves.is_empty(), "curves", "Curves"),
+        (plots.iter().any(|plot| is_lone(view, plot)), "curves", "Curves"),
         (doc.score.is_some(), "score", "Score"),
         (!doc.links.is_empty(), "links", "Links and their proofs"),
         (true, "machine", "Machine and settings"),
@@ -102,10 +106,24 @@ fn list(page: &mut String, id: &str, head: &str, class: &str, lines: &[String]) 
         return;
     }
     _ = write!(page, "<h2 id=\"{id}\">{head}</h2>\n<ul class=\"list {class}\">\n");
+    let (first, rest) = lines.split_at(lines.len().min(LINES_SHOWN));
+    items(page, first);
+    page.push_str("</ul>\n");
+    if !rest.is_empty() {
+        let more = numbers::counted(rest.len(), "more", "more");
+        _ = write!(
+            page,
+            "<details><summary>{more}</summary>\n<ul class=\"list {class}\">\n"
+        );
+        items(page, rest);
+        page.push_str("</ul></details>\n");
+    }
+}
+
+fn items(page: &mut String, lines: &[String]) {
     for line in lines {
         _ = writeln!(page, "<li>{}</li>", escape(line));
     }
-    page.push_str("</ul>\n");
 }
 
 fn sections(page: &mut String, view: &View<'_>, plots: &[Plot<'_, '_>]) {
@@ -113,10 +131,10 @@ fn sections(page: &mut String, view: &View<'_>, plots: &[Plot<'_, '_>]) {
         return;
     }
     page.push_str(
-        "<h2 id=\"seconds\">Seconds</h2>\n<p class=\"note\">Medians; the fastest client of a row is bold. Line time is what the \
-         bytes alone take at the set rate, the floor what bare TCP takes over this link; × is beside the floor. \
-         <span class=\"good\">✓</span> target reached, <span class=\"bad\">✗</span> missed. ± is half of the way from the \
-         shortest run to the longest, beside the median.</p>\n",
+        "<h2 id=\"seconds\">Seconds</h2>\n<p class=\"note\">Medians, of the transfer where it is known; the fastest client of a row \
+         is bold. Line time is what the bytes alone take at the set rate, the floor what bare TCP takes over this link. × is the \
+         whole process beside the floor; <span class=\"good\">✓</span> it reached its target, <span class=\"bad\">✗</span> missed. \
+         ± is half of the way from the shortest run to the longest, beside the median.</p>\n",
     );
     for section in &view.sections {
         _ = writeln!(page, "<h3>{}</h3>", escape(&view.section_title(section)));
@@ -124,6 +142,7 @@ fn sections(page: &mut String, view: &View<'_>, plots: &[Plot<'_, '_>]) {
         for plot in plots.iter().filter(|plot| plot.shows(section)) {
             figure(page, plot, WIDE_PX, false);
         }
+        over_time(page, plots, section);
     }
     if view.omitted > 0 {
         let omitted = numbers::counted(view.omitted, "cell is", "cells are");
@@ -131,8 +150,31 @@ fn sections(page: &mut String, view: &View<'_>, plots: &[Plot<'_, '_>]) {
     }
 }
 
-fn curves(page: &mut String, plots: &[Plot<'_, '_>]) {
-    let mut curves = plots.iter().filter(|plot| plot.is_curve()).peekable();
+/// Curves of a section, folded where there are many.
+fn over_time(page: &mut String, plots: &[Plot<'_, '_>], section: &Section<'_>) {
+    let own: Vec<_> = plots.iter().filter(|plot| plot.belongs_to(section)).collect();
+    if own.is_empty() {
+        return;
+    }
+    let open = if own.len() <= OPEN_MAX { " open" } else { "" };
+    let number = numbers::counted(own.len(), "curve", "curves");
+    _ = write!(
+        page,
+        "<details{open}><summary>Over time: {number}</summary>\n<div class=\"curves\">\n"
+    );
+    for plot in own {
+        figure(page, plot, HALF_PX, true);
+    }
+    page.push_str("</div></details>\n");
+}
+
+fn is_lone(view: &View<'_>, plot: &Plot<'_, '_>) -> bool {
+    plot.is_curve() && !view.sections.iter().any(|section| plot.belongs_to(section))
+}
+
+/// Curves that belong to no section.
+fn curves(page: &mut String, view: &View<'_>, plots: &[Plot<'_, '_>]) {
+    let mut curves = plots.iter().filter(|plot| is_lone(view, plot)).peekable();
     if curves.peek().is_none() {
         return;
     }

@@ -13,6 +13,10 @@ const COSTS_MAX: usize = 1_000;
 /// Published figures that are listed.
 const PUBLISHED_MAX: usize = 1_000;
 
+/// A column is of text if one of its first cells is longer than figures are.
+const TEXT_MIN: usize = 22;
+const TEXT_LOOKED_AT: usize = 100;
+
 fn text(text: &str) -> String {
     escape(&numbers::name(text))
 }
@@ -185,12 +189,15 @@ fn figure(page: &mut String, cell: Option<&Cell>, best: f64) {
         tip.push_str("\none run");
         small.push_str(" 1 run");
     }
-    if let Some(factor) = floor_factor(cell) {
-        tip.push_str(&format!("\n{} the floor", numbers::factor(factor)));
-    }
-    if let Some(target) = cell.target_seconds {
-        let beside = numbers::change(median.value / target - 1.0);
-        tip.push_str(&format!("\ntarget {}, {beside}", numbers::seconds(target)));
+    if let Some(whole) = cell.judged() {
+        tip.push_str(&format!("\nwhole process {}", numbers::seconds(whole.value)));
+        if let Some(factor) = floor_factor(cell) {
+            tip.push_str(&format!(", {} the floor", numbers::factor(factor)));
+        }
+        if let Some(target) = cell.target_seconds {
+            let beside = numbers::change(whole.value / target - 1.0);
+            tip.push_str(&format!("\ntarget {}, {beside}", numbers::seconds(target)));
+        }
     }
     // Line ends in a tip are kept: it is ours, and no foreign text is in it.
     _ = write!(
@@ -238,8 +245,16 @@ fn table<R: AsRef<[String]>>(page: &mut String, label: &str, heads: &[&str], bod
     }
     open(page, label);
     page.push_str("<thead><tr>");
-    for head in heads {
-        _ = write!(page, "<th scope=\"col\">{}</th>", escape(head));
+    let is_text = |at: usize| {
+        let cells = body.iter().filter_map(|row| row.as_ref().get(at));
+        cells
+            .take(TEXT_LOOKED_AT)
+            .any(|cell| cell.chars().count() > TEXT_MIN)
+    };
+    let texts: Vec<bool> = (0..heads.len()).map(is_text).collect();
+    for (head, is_text) in heads.iter().zip(&texts) {
+        let class = if *is_text { " class=\"text\"" } else { "" };
+        _ = write!(page, "<th scope=\"col\"{class}>{}</th>", escape(head));
     }
     page.push_str("</tr></thead>\n<tbody>\n");
     for row in body {
@@ -248,7 +263,7 @@ fn table<R: AsRef<[String]>>(page: &mut String, label: &str, heads: &[&str], bod
             let cell = escape(cell);
             _ = if at == 0 {
                 write!(page, "<th scope=\"row\">{cell}</th>")
-            } else if cell.chars().count() > 40 {
+            } else if texts.get(at) == Some(&true) {
                 write!(page, "<td class=\"text\">{cell}</td>")
             } else {
                 write!(page, "<td>{cell}</td>")

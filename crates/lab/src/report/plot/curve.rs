@@ -12,7 +12,7 @@ use super::svg::{Anchor, Look, Named, Svg, fitted, text_width};
 const LINES_MAX: usize = 2 * SERIES_MAX;
 /// Names along a plot of bars.
 const NAMES_MAX: usize = 40;
-/// Up to so many points each is marked.
+/// Where no line has more points than these, each is marked.
 const MARKED_MAX: usize = 24;
 
 /// Draws a curve.
@@ -89,7 +89,7 @@ fn lines(svg: &mut Svg, curve: &Curve, series: &[(usize, &Series)], width: f64) 
         })
         .collect();
     let legend = panel::legend(svg, &entries, (PAD_PX, PAD_PX), inner);
-    let top = PAD_PX + legend + 26.0;
+    let top = PAD_PX + legend + 32.0;
     let bottom = top + (width * 0.46).clamp(170.0, 300.0);
     let height = bottom + 42.0;
     let (log_x, log_y) = (curve.x.logarithmic, curve.y.logarithmic);
@@ -125,6 +125,7 @@ fn lines(svg: &mut Svg, curve: &Curve, series: &[(usize, &Series)], width: f64) 
         units[0],
         units[1]
     ));
+    let marked = series.iter().all(|(_, series)| series.points.len() <= MARKED_MAX);
     for (color, series) in series {
         let points: Vec<(f64, f64)> = thinned(series.points.iter().filter(drawn).copied().collect(), width)
             .into_iter()
@@ -135,7 +136,7 @@ fn lines(svg: &mut Svg, curve: &Curve, series: &[(usize, &Series)], width: f64) 
             &series.name,
             &points,
         );
-        if points.len() <= MARKED_MAX {
+        if marked {
             for point in &points {
                 svg.circle(&format!("p-f{color}"), *point, 2.6);
             }
@@ -187,7 +188,7 @@ fn axes(svg: &mut Svg, curve: &Curve, (along, up): (&Scale, &Scale), width: f64)
         svg.text("p-m", (x - over, bottom + 17.0), Anchor::Middle, text);
     }
     let titled = |axis: &Axis, scale: &Scale| {
-        let (label, unit) = (numbers::name(&axis.label), &scale.unit);
+        let (label, unit) = (numbers::name(&numbers::capital(&axis.label)), &scale.unit);
         if unit.is_empty() || scale.ticks_have_unit() {
             label
         } else {
@@ -207,10 +208,10 @@ fn range(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     })
 }
 
-/// At most two points for each two pixels: the lowest and the highest of those that share them.
+/// At most two points for each three pixels: the lowest and the highest of those that share them.
 fn thinned(points: Vec<[f64; 2]>, width: f64) -> Vec<[f64; 2]> {
     // As many as there are pixels, some hundreds.
-    let most = (width as usize).clamp(16, 2000);
+    let most = (width as usize * 2 / 3).clamp(16, 2000);
     if points.len() <= most {
         return points;
     }

@@ -56,6 +56,19 @@ impl Plot<'_, '_> {
         matches!(self.subject, Subject::Times(shown) if shown.work == section.work && shown.direction == section.direction)
     }
 
+    /// Whether it is a curve of this section: its id ends with work and direction.
+    pub(super) fn belongs_to(&self, section: &Section<'_>) -> bool {
+        let Subject::Curve(curve) = self.subject else {
+            return false;
+        };
+        let rest = curve
+            .id
+            .strip_suffix(section.direction)
+            .and_then(|id| id.strip_suffix('-'));
+        let rest = rest.and_then(|id| id.strip_suffix(section.work));
+        rest.is_some_and(|id| id.ends_with('-'))
+    }
+
     /// In words.
     pub(super) fn told(&self) -> String {
         match self.subject {

@@ -19,6 +19,10 @@ const HEAD_PX: f64 = 26.0;
 const AXIS_PX: f64 = 24.0;
 /// Between panels, along and down.
 const GAP_PX: (f64, f64) = (44.0, 18.0);
+/// Ticks stand at least so far apart.
+const TICK_PX: f64 = 66.0;
+/// The column of figures is at least so wide.
+const FIGURES_PX: f64 = 40.0;
 /// What is shorter is no line to be read.
 const SPREAD_PX: f64 = 4.0;
 /// Room around all.
@@ -156,20 +160,21 @@ fn draw(svg: &mut Svg, panel: &Panel, (left, top): (f64, f64), width: f64) {
             .fold(0.0, f64::max)
     };
     let names = widest(&|bar| &bar.label).min(width * 0.42);
-    let figures = (widest(&|bar| &bar.text) + 20.0).clamp(40.0, width * 0.32);
+    let figures = (widest(&|bar| &bar.text) + 20.0).clamp(FIGURES_PX, width * 0.32);
     let ends = (left + names + 10.0, left + width - figures - 6.0);
-    let scale = Scale::bars(panel.reach(), &panel.unit, ends, 58.0);
+    let scale = Scale::bars(panel.reach(), &panel.unit, ends, TICK_PX);
     let first = top + HEAD_PX;
     let bottom = first + ROW_PX * panel.bars.len() as f64;
     axis(svg, &scale, (first, bottom));
     for (at, bar) in panel.bars.iter().enumerate() {
         let middle = first + ROW_PX * (at as f64 + 0.5);
-        svg.text(
-            if bar.published { "p-m" } else { "p-t" },
-            (left + names, middle + 4.0),
-            Anchor::End,
-            &fitted(&bar.label, TEXT_PX, names + 1.0),
-        );
+        let (class, size_px) = if bar.published {
+            ("p-m", SMALL_PX)
+        } else {
+            ("p-t", TEXT_PX)
+        };
+        let label = fitted(&bar.label, size_px, names + 1.0);
+        svg.text(class, (left + names, middle + 4.0), Anchor::End, &label);
         draw_bar(svg, &scale, bar, middle);
         figure(svg, bar, (left + width, middle + 4.0), figures);
     }
@@ -188,24 +193,16 @@ fn axis(svg: &mut Svg, scale: &Scale, (top, bottom): (f64, f64)) {
     }
     svg.line("p-axis", (scale.ends.0, top - 2.0), (scale.ends.0, bottom + 3.0));
     for (at, (value, text)) in scale.ticks.iter().enumerate() {
-        let unit = if at + 1 == scale.ticks.len() && !scale.unit.is_empty() {
-            " "
-        } else {
-            ""
-        };
-        let unit = format!("{unit}{}", if unit.is_empty() { "" } else { &scale.unit });
         let x = scale.place(*value);
-        // The unit hangs over at the right, so that the number stays under its tick.
-        let half = text_width(text, SMALL_PX) / 2.0;
-        if unit.is_empty() {
-            svg.text("p-m", (x, bottom + 15.0), Anchor::Middle, text);
+        let is_last = at + 1 == scale.ticks.len();
+        if is_last && !scale.unit.is_empty() {
+            // The unit hangs over at the right, below the figures, so that the number stays under its tick.
+            let left = x - text_width(text, SMALL_PX) / 2.0;
+            let room = scale.ends.1 + FIGURES_PX - left;
+            let text = fitted(&format!("{text} {}", scale.unit), SMALL_PX, room);
+            svg.text("p-m", (left, bottom + 15.0), Anchor::Start, &text);
         } else {
-            svg.text(
-                "p-m",
-                (x - half, bottom + 15.0),
-                Anchor::Start,
-                &format!("{text}{unit}"),
-            );
+            svg.text("p-m", (x, bottom + 15.0), Anchor::Middle, text);
         }
     }
 }
@@ -253,8 +250,8 @@ fn figure(svg: &mut Svg, bar: &Bar, (right, base): (f64, f64), room: f64) {
     let text = fitted(&bar.text, TEXT_PX, room - 16.0);
     svg.text(class, (right - 16.0, base), Anchor::End, &text);
     match bar.verdict {
-        Verdict::Reached => svg.text("p-ok", (right, base), Anchor::End, "✓"),
-        Verdict::Missed => svg.text("p-no", (right, base), Anchor::End, "✗"),
+        Verdict::Reached => svg.mark(true, (right, base)),
+        Verdict::Missed => svg.mark(false, (right, base)),
         Verdict::NoTarget => {}
     }
 }

@@ -37,13 +37,12 @@ pub(super) fn png(name: &str, svg: &str) -> Result<Vec<u8>, ReportError> {
     pixels.encode_png().map_err(|error| failed(error.to_string()))
 }
 
-/// Ubuntu Light (Ubuntu Font Licence 1.0), and Hack (MIT) for arrows and ticks that it lacks.
+/// Ubuntu Light (Ubuntu Font Licence 1.0).
 fn fonts() -> Arc<fontdb::Database> {
     static FONTS: OnceLock<Arc<fontdb::Database>> = OnceLock::new();
     let made = FONTS.get_or_init(|| {
         let mut fonts = fontdb::Database::new();
         fonts.load_font_data(epaint_default_fonts::UBUNTU_LIGHT.to_vec());
-        fonts.load_font_data(epaint_default_fonts::HACK_REGULAR.to_vec());
         fonts.set_sans_serif_family("Ubuntu");
         Arc::new(fonts)
     });

@@ -59,10 +59,8 @@ impl Scale {
 
     fn linear(unit: &str, range: (f64, f64), ends: (f64, f64), ticks_max: usize) -> Self {
         let (mut least, mut most) = range;
-        // An axis begins at nought unless all of it is far away.
-        if least > 0.0 && least < 0.7 * most {
-            least = 0.0;
-        }
+        // Differences are not to look larger than they are.
+        least = least.min(0.0);
         if least >= most {
             (least, most) = (least.min(0.0), most.max(least + 1.0));
         }

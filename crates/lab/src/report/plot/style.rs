@@ -32,8 +32,8 @@ const DASHES: [&str; SERIES_MAX] = [
 pub(super) const FAMILY: &str =
     "system-ui,-apple-system,'Segoe UI',Roboto,Ubuntu,'Noto Sans','Helvetica Neue',Arial,sans-serif";
 /// In a picture the only font is light: it is made a little bolder, and is found under every name.
-pub(super) const PICTURE_CSS: &str = ".rp{font-family:Ubuntu}.p-t,.p-m,.p-h,.p-v,.p-ok,.p-no{stroke-width:.3}.p-h{stroke-width:.7}\
-     .p-t,.p-v{stroke:#1c2530}.p-h{stroke:#10161d}.p-m{stroke:#566270}.p-ok{stroke:#00694f}.p-no{stroke:#b3261e}";
+pub(super) const PICTURE_CSS: &str = ".rp{font-family:Ubuntu}.p-t,.p-m,.p-h,.p-v,.p-no{stroke-width:.3}.p-h{stroke-width:.7}\
+     .p-t,.p-v{stroke:#1c2530}.p-h{stroke:#10161d}.p-m{stroke:#566270}.p-no{stroke:#b3261e}";
 
 /// Rules of all classes that plots use.
 pub(super) fn css(dark: bool) -> String {
@@ -53,8 +53,10 @@ pub(super) fn css(dark: bool) -> String {
         ".rp{{font-family:{FAMILY};font-size:12px}}\
          .p-t{{fill:{ink}}}.p-v{{fill:{ink};font-variant-numeric:tabular-nums}}\
          .p-h{{fill:{strong};font-weight:600;font-size:13px}}\
+         .p-title{{font-size:15px}}\
          .p-m{{fill:{muted};font-size:11px;font-variant-numeric:tabular-nums}}\
-         .p-ok{{fill:{good}}}.p-no{{fill:{bad}}}\
+         .p-no{{fill:{bad}}}\
+         .p-mark{{stroke-width:2;stroke-linecap:round}}.p-yes{{stroke:{good}}}.p-not{{stroke:{bad}}}\
          .p-ground{{fill:{ground}}}.p-grid{{stroke:{grid};stroke-width:1}}.p-axis{{stroke:{axis};stroke-width:1}}\
          .p-line{{stroke:{muted};stroke-width:1.5}}.p-floor{{stroke:{strong};stroke-width:1.5;stroke-dasharray:4 2.5}}\
          .p-target{{stroke:{bad};stroke-width:1.5;stroke-dasharray:1.5 2}}\

@@ -5,6 +5,9 @@ use std::fmt::Write;
 use super::super::numbers;
 use super::style;
 
+/// Height of the title of a file.
+const HEAD_PX: f64 = 30.0;
+
 /// For whom a plot is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
@@ -74,6 +77,26 @@ impl Svg {
         ));
     }
 
+    /// A tick, or a cross, that ends at a point; drawn, since not every font has them.
+    pub(super) fn mark(&mut self, is_tick: bool, (right, base): (f64, f64)) {
+        if is_tick {
+            let (low, high) = ((right - 6.0, base), (right, base - 8.0));
+            self.line("p-mark p-yes", (right - 9.0, base - 3.5), low);
+            self.line("p-mark p-yes", low, high);
+        } else {
+            self.line(
+                "p-mark p-not",
+                (right - 8.0, base - 8.0),
+                (right - 1.0, base - 0.5),
+            );
+            self.line(
+                "p-mark p-not",
+                (right - 8.0, base - 0.5),
+                (right - 1.0, base - 8.0),
+            );
+        }
+    }
+
     pub(super) fn polyline(&mut self, class: &str, name: &str, points: &[(f64, f64)]) {
         let mut places = String::with_capacity(points.len() * 12);
         for (x, y) in points {
@@ -114,7 +137,9 @@ impl Svg {
 
     /// The whole, with what those hear who cannot see it.
     pub(super) fn finish(self, look: Look, size: (f64, f64), named: &Named) -> String {
-        let (width, height) = (px(size.0), px(size.1));
+        // On a page the title stands above; a file has it within.
+        let head = if look == Look::Page { 0.0 } else { HEAD_PX };
+        let (width, height) = (px(size.0), px(size.1 + head));
         let (id, title) = (&named.id, numbers::escape(&named.title));
         let told = numbers::escape(&named.told);
         let style = match look {
@@ -133,8 +158,9 @@ impl Svg {
             }
         };
         let body = match look {
-            Look::Page | Look::File => self.body,
-            Look::Picture => with_marks(&self.body),
+            Look::Page => self.body,
+            Look::File => headed(&self.body, &named.title, size.0),
+            Look::Picture => with_marks(&headed(&self.body, &named.title, size.0)),
         };
         let space = if look == Look::Page {
             ""
@@ -150,14 +176,20 @@ impl Svg {
     }
 }
 
-/// Arrows and ticks that the font of pictures lacks are taken from the other one; it would be taken for the whole
-/// text.
+/// With a title above.
+fn headed(body: &str, title: &str, width: f64) -> String {
+    let mut svg = Svg::default();
+    let title = fitted(title, 15.0, width - 24.0);
+    svg.text("p-h p-title", (12.0, 26.0), Anchor::Start, &title);
+    svg.open(&format!("transform=\"translate(0 {})\"", px(HEAD_PX)));
+    svg.body.push_str(body);
+    svg.close();
+    svg.body
+}
+
+/// The font of pictures has no arrow; one missing letter would turn the whole text into another font.
 fn with_marks(body: &str) -> String {
-    let mut marked = body.to_owned();
-    for mark in ["→", "✓", "✗"] {
-        marked = marked.replace(mark, &format!("<tspan font-family=\"Hack\">{mark}</tspan>"));
-    }
-    marked
+    body.replace('→', "›")
 }
 
 /// What a drawing is called.
@@ -170,19 +202,19 @@ pub(super) struct Named {
     pub(super) told: String,
 }
 
-/// Width of a text, at least: those of the fonts that are used are narrower.
+/// Width of a text, at most: as DejaVu Sans has it, the widest of the fonts that systems come with.
 pub(super) fn text_width(text: &str, size_px: f64) -> f64 {
     let ems: f64 = text
         .chars()
         .map(|letter| match letter {
-            'i' | 'j' | 'l' | '.' | ',' | ':' | ';' | '|' | '\'' | '!' | ' ' | '·' | '¹' => 0.30,
-            'f' | 't' | 'r' | 'I' | '-' | '(' | ')' | '/' => 0.40,
-            'm' | 'w' | 'M' | 'W' | '→' | '≈' | '…' | '–' | '✓' | '✗' => 0.92,
-            '0'..='9' => 0.58,
-            'A'..='Z' => 0.70,
-            letter if letter.is_ascii() => 0.57,
+            'i' | 'j' | 'l' | '.' | ',' | ':' | ';' | '|' | '\'' | ' ' | '·' | '\u{a0}' => 0.34,
+            'f' | 't' | 'r' | 'I' | '-' | '(' | ')' | '[' | ']' | '/' | '!' | '¹' => 0.42,
+            'm' | 'w' | 'M' | 'W' | '→' | '≈' | '…' | '–' | '✓' | '✗' | '%' | '@' => 1.0,
+            '<' | '>' | '=' | '+' | '~' | '×' | '±' | '#' => 0.84,
+            'A'..='Z' => 0.74,
+            letter if letter.is_ascii() => 0.636,
             '\u{2e80}'..='\u{10ffff}' => 1.05,
-            _ => 0.66,
+            _ => 0.7,
         })
         .sum();
     ems * size_px
@@ -197,7 +229,7 @@ pub(super) fn fitted(text: &str, size_px: f64, width: f64) -> String {
     let mut shown = String::new();
     for letter in text.chars() {
         shown.push(letter);
-        if text_width(&shown, size_px) + 0.92 * size_px > width {
+        if text_width(&shown, size_px) + size_px > width {
             shown.pop();
             break;
         }

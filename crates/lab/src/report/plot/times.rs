@@ -123,7 +123,10 @@ fn bar(at: usize, column: &Column<'_>, cell: &Cell) -> Bar {
         tip.push_str(&format!(", {} runs from {least} to {most}", median.number));
     }
     if let Some(factor) = floor_factor(cell) {
-        tip.push_str(&format!(", {} the floor", numbers::factor(factor)));
+        tip.push_str(&format!(
+            ", the whole process {} the floor",
+            numbers::factor(factor)
+        ));
     }
     Bar {
         label,

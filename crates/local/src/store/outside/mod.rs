@@ -29,7 +29,7 @@ use rustix::io::Errno;
 
 use self::books::{Books, Growth, Mark, found};
 use self::events::{Key, events};
-use super::base::{Base, failed, proc_path};
+use super::base::{Base, failed};
 use super::descriptors::{Descriptors, Handle};
 use crate::sys::fanotify;
 
@@ -262,8 +262,7 @@ impl Group {
     }
 
     fn ask(&self, fd: BorrowedFd<'_>, directory: bool) -> rustix::io::Result<u64> {
-        let path = proc_path(fd);
-        let add = |mask| fanotify::mark(self.fd.as_fd(), true, mask, &path).map(|()| mask);
+        let add = |mask| fanotify::mark(self.fd.as_fd(), true, mask, fd).map(|()| mask);
         if !directory {
             return add(FILE);
         }
@@ -369,9 +368,8 @@ impl Group {
         let Some(mark) = books.marks.get(key) else {
             return;
         };
-        let removed = fd.is_some_and(|fd| {
-            fanotify::mark(self.fd.as_fd(), false, mark.mask, &proc_path(fd)) != Err(Errno::NOMEM)
-        });
+        let removed =
+            fd.is_some_and(|fd| fanotify::mark(self.fd.as_fd(), false, mark.mask, fd) != Err(Errno::NOMEM));
         if mark.gone || removed {
             books.remove(key);
         }

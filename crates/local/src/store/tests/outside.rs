@@ -271,3 +271,19 @@ fn too_many_changes_are_told_as_such() {
         drop(told);
     }
 }
+
+/// What a mark costs, for docs/serve.md: `cargo test --release -p ropeway-local --lib -- --ignored --nocapture marks_cost`.
+#[test]
+#[ignore = "a measurement"]
+fn marks_cost() {
+    const COUNT: u32 = 20_000;
+    for folder in folders() {
+        let store = store(folder.path());
+        let file = store.open(&path("f"), &CREATE).unwrap();
+        let begins = std::time::Instant::now();
+        for _ in 0..COUNT {
+            drop(file.node.watch(false).unwrap());
+        }
+        println!("{:?}: {:?} each", folder.path(), begins.elapsed() / COUNT);
+    }
+}

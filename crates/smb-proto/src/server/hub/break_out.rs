@@ -29,6 +29,7 @@ impl Hub {
             }
             self.tell(now_ms, holder, notice);
         }
+        self.recount(holder);
     }
 
     /// An acknowledgment was taken: the next break of the chain, or the end of it.
@@ -50,6 +51,7 @@ impl Hub {
 
     /// If the holder is not breaking any more, whoever waited for that goes on.
     pub(super) fn settled(&mut self, now_ms: u64, holder: Holder) {
+        self.recount(holder);
         if !self.is_breaking(holder) {
             self.clear_timer(Timer::Break(holder));
         }
@@ -141,7 +143,7 @@ impl Hub {
     /// Readers that something is about to fool lose what they cached, and nobody waits for them: level II oplocks (also
     /// of who does it: smb2.oplock.levelii500) and the leases of others ([MS-FSA] 2.1.4.12).
     pub(super) fn disappoint_readers(&mut self, now_ms: u64, actor: Option<Holder>, file: &FileKey) {
-        for holder in self.holders(file, None) {
+        for holder in self.holders(file, R, None) {
             let state = self
                 .caching(holder)
                 .map_or(LeaseState(0), |caching| caching.state);

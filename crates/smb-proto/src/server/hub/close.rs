@@ -1,8 +1,9 @@
 //! Closing, and what goes with the last close ([MS-SMB2] 3.3.4.17, 3.3.5.10; [MS-FSA] 2.1.5.5).
 
+use super::caching::NONE;
 use super::event::{Closed, Deletion, Event};
 use super::ids::{BaseKey, FileKey, Holder, OpenId};
-use super::share_mode::Mode;
+use super::share_mode::{Mode, is_oplock_stat};
 use super::table::{Doomed, Open};
 use super::{Hub, Timer};
 use crate::wire::create::{AccessMask, ShareAccess};
@@ -30,12 +31,12 @@ impl Hub {
         let holder = Self::holder(&open);
         let gone = match holder {
             Holder::Oplock(_) => true,
-            Holder::Lease(name) => self.leases.leave(name, id),
+            Holder::Lease(name) => self.leases.leave(name, (id, !is_oplock_stat(open.info.access))),
         };
         if gone {
             self.clear_timer(Timer::Break(holder));
         }
-        let delete = self.leave_file(&open);
+        let delete = self.leave_file(&open, gone);
         self.wake_settled(open.info.file.base());
         self.drop_idle_base(open.info.file.base());
         Some(Closed {
@@ -60,18 +61,21 @@ impl Hub {
             .collect()
     }
 
-    /// Takes an open out of its stream, with its locks.
-    fn leave_file(&mut self, open: &Open) -> Option<Deletion> {
+    /// Takes an open out of its stream, with its locks, and, if its holder is `gone`, with what that cached.
+    fn leave_file(&mut self, open: &Open, gone: bool) -> Option<Deletion> {
         let file = &open.info.file;
         let locks = &mut self.tables.lock_count;
         *locks = locks.saturating_sub(open.lock_count as usize);
         let base = self.tables.bases.get_mut(&file.base())?;
         let stream = base.stream_mut(file.stream.as_ref())?;
-        stream.opens.retain(|other| *other != open.info.id);
+        stream.crowd.remove(open);
+        if gone {
+            stream.crowd.set_caching(Self::holder(open), NONE);
+        }
         if open.lock_count > 0 {
             stream.locks.retain(|lock| lock.open != open.info.id);
         }
-        if !stream.opens.is_empty() {
+        if !stream.crowd.is_empty() {
             if open.lock_count > 0 {
                 self.wake_lock_waiters(file);
             }
@@ -143,9 +147,9 @@ impl Hub {
         share: ShareAccess,
         but: Option<OpenId>,
     ) -> Result<(), NtStatus> {
-        match self.deniers(file, Mode { access, share }, but).next() {
-            None => Ok(()),
-            Some(_) => Err(NtStatus::SHARING_VIOLATION),
+        match self.is_denied(file, Mode { access, share }, but) {
+            false => Ok(()),
+            true => Err(NtStatus::SHARING_VIOLATION),
         }
     }
 

@@ -129,14 +129,14 @@ impl Hub {
 
     /// A connection is lost ([MS-SMB2] 3.3.7.1). Opens of sessions that have another channel (`moved` says which) go on
     /// there; of the others, those that are durable wait for their clients, and the rest is closed. Requests that came on it are
-    /// forgotten.
+    /// forgotten; but a create that waits, and may be repeated on another channel, is one under way until its wait ends.
     pub fn disconnect(
         &mut self,
         now_ms: u64,
         connection: ConnectionId,
         moved: &[(SessionId, ConnectionId)],
     ) -> Vec<Closed> {
-        self.forget_connection(connection);
+        self.forget_connection(connection, moved);
         let mut closed = Vec::new();
         for id in self.tables.of_connection(connection) {
             let Some(session) = self.info(id).map(|info| info.session) else {
@@ -168,6 +168,9 @@ impl Hub {
         if let Some(open) = self.tables.opens.get_mut(&id) {
             open.info.connection = None;
         }
+        if let Some(stream) = self.tables.stream_mut(&info.file) {
+            stream.crowd.set_absent(id, true);
+        }
         self.wake_lockers(id);
         let due = now_ms.saturating_add(u64::from(durable.timeout_ms));
         self.set_timer(due, Timer::Durable(id));
@@ -194,7 +197,11 @@ impl Hub {
             open.info.connection = Some(connection);
             open.info.session = session;
             open.info.tree = tree;
+            let file = open.info.file.clone();
             self.tables.attach(id, connection, session);
+            if let Some(stream) = self.tables.stream_mut(&file) {
+                stream.crowd.set_absent(id, false);
+            }
         }
     }
 
@@ -244,7 +251,9 @@ impl Hub {
             return missing;
         };
         // The first version finds opens of the second too (smb2.durable-v2-open.reopen2b).
-        if request.create_guid.is_some() && request.create_guid != durable.create_guid {
+        // and the second those of the first by no guid (smb2.durable-open.reopen2-lease).
+        let guid = durable.create_guid.unwrap_or_default();
+        if request.create_guid.is_some_and(|named| named != guid) {
             return missing;
         }
         let name = request.lease.map(|lease| LeaseName {

@@ -4,7 +4,6 @@ use super::Hub;
 use super::caching::{H, NONE, R, W, state_of, valid};
 use super::ids::{Holder, LeaseName};
 use super::open::OpenRequest;
-use super::share_mode::is_oplock_stat;
 use crate::wire::create_context::LeaseState;
 
 impl Hub {
@@ -32,24 +31,20 @@ impl Hub {
         if wanted.is_empty() || self.has_locks_within(request) {
             return NONE;
         }
-        let mut can = wanted;
+        let own_lease = own.and_then(|name| self.leases.get(name));
         let own = own.map(Holder::Lease);
-        for open in self.tables.opens_of(&request.file) {
-            let holder = Self::holder(open);
-            if Some(holder) == own {
-                continue;
-            }
-            let state = self.caching(holder).map_or(NONE, |caching| caching.state);
-            if state.is_empty() && is_oplock_stat(open.info.access) {
-                continue;
-            }
-            if state.contains(W) {
+        let mut can = wanted;
+        if let Some(crowd) = self.tables.stream(&request.file).map(|stream| &stream.crowd) {
+            if crowd.is_written_by_others(own) {
                 return NONE;
             }
-            can = can.without(W);
-            match (holder, own) {
-                (Holder::Oplock(_), Some(_)) if state.contains(R) => can = can.without(H),
-                (Holder::Lease(_), None) if state.contains(H) => return NONE,
+            let solid = crowd.solid() - own_lease.map_or(0, |held| held.solid);
+            if solid > 0 || crowd.is_cached_by_others(own) {
+                can = can.without(W);
+            }
+            match own {
+                Some(_) if crowd.has_oplock() => can = can.without(H),
+                None if crowd.has_handle_lease() => return NONE,
                 _ => {}
             }
         }

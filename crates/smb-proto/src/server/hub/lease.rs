@@ -69,6 +69,8 @@ pub(super) struct Held {
     /// Counts changes; `None` in the first version.
     pub(super) epoch: Option<u16>,
     pub(super) opens: BTreeSet<OpenId>,
+    /// Those of them that do more than look at attributes.
+    pub(super) solid: usize,
 }
 
 /// All leases.
@@ -89,12 +91,12 @@ impl Leases {
         self.0.len()
     }
 
-    /// Makes a lease, or adds to it what can be had: all that is asked for, if that is more than is held
+    /// Makes a lease for an open (`solid`: it does more than look at attributes), or adds to it what can be had: all that is asked for, if that is more than is held
     /// (smb2.lease.upgrade2, upgrade3).
     pub(super) fn join(
         &mut self,
         name: LeaseName,
-        open: OpenId,
+        (open, solid): (OpenId, bool),
         file: &FileKey,
         ask: &LeaseRequest,
         can: LeaseState,
@@ -108,8 +110,11 @@ impl Leases {
             // The first grant is the first change (smb2.lease.v2_epoch1), if it is one (smb2.lease.lease-epoch).
             epoch: ask.v2.map(|v2| v2.epoch.wrapping_add(u16::from(!can.is_empty()))),
             opens: BTreeSet::new(),
+            solid: 0,
         });
-        held.opens.insert(open);
+        if held.opens.insert(open) {
+            held.solid += usize::from(solid);
+        }
         let state = held.caching.state;
         let wanted = valid(ask.state);
         let more = can == wanted && can.contains(state) && can != state;
@@ -120,11 +125,13 @@ impl Leases {
     }
 
     /// The open has no part in it any more; the lease goes with its last one. Says whether it went.
-    pub(super) fn leave(&mut self, name: LeaseName, open: OpenId) -> bool {
+    pub(super) fn leave(&mut self, name: LeaseName, (open, solid): (OpenId, bool)) -> bool {
         let Some(held) = self.0.get_mut(&name) else {
             return false;
         };
-        held.opens.remove(&open);
+        if held.opens.remove(&open) {
+            held.solid -= usize::from(solid);
+        }
         let gone = held.opens.is_empty();
         if gone {
             self.0.remove(&name);

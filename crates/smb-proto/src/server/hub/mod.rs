@@ -25,6 +25,7 @@
 mod break_out;
 mod caching;
 mod close;
+mod crowd;
 mod durable;
 mod event;
 mod grant;
@@ -58,7 +59,7 @@ pub use sequence::Ticket;
 pub use table::OpenInfo;
 pub use touch::{Touch, TouchOutcome};
 
-use ids::{Holder, LeaseName};
+use ids::Holder;
 use lease::Leases;
 use notify::Watches;
 use replay::Creates;
@@ -66,6 +67,7 @@ use table::{Open, Tables};
 use wait::Waits;
 
 use crate::wire::SessionId;
+use crate::wire::create_context::LeaseState;
 
 /// Bounds of the tables. All are guesses but those that name a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,7 +97,8 @@ pub struct HubLimits {
 impl Default for HubLimits {
     fn default() -> Self {
         Self {
-            opens_max: 100_000,
+            // 100,000 and head-room; an idle open takes some 2 KB.
+            opens_max: 131_072,
             opens_per_session_max: 65_536,
             locks_per_open_max: 10_000,
             locks_per_file_max: 20_000,
@@ -231,19 +234,36 @@ impl Hub {
         }
     }
 
-    /// Who else caches a stream: each holder once, except `but`, with one of its opens.
-    fn holders(&self, file: &FileKey, but: Option<Holder>) -> Vec<Holder> {
-        let mut seen: BTreeSet<LeaseName> = BTreeSet::new();
-        let opens = self.tables.opens_of(file);
-        opens
-            .map(Self::holder)
-            .filter(|holder| {
-                let new = match holder {
-                    Holder::Oplock(_) => true,
-                    Holder::Lease(name) => seen.insert(*name),
-                };
-                new && Some(*holder) != but
-            })
-            .collect()
+    /// The holder's right to cache has changed, or may have.
+    fn recount(&mut self, holder: Holder) {
+        let Some(state) = self.caching(holder).map(|caching| caching.state) else {
+            return;
+        };
+        let file = match holder {
+            Holder::Oplock(open) => self.info(open).map(|info| &info.file),
+            Holder::Lease(name) => self.leases.get(name).map(|held| &held.file),
+        };
+        let Some(file) = file.cloned() else {
+            return;
+        };
+        if let Some(stream) = self.tables.stream_mut(&file) {
+            stream.crowd.set_caching(holder, state);
+        }
+    }
+
+    /// Who holds any of `what` (W, H, or R for any caching at all) of a stream: each holder once, except `but`, in the order
+    /// of their first opens.
+    fn holders(&self, file: &FileKey, what: LeaseState, but: Option<Holder>) -> Vec<Holder> {
+        let stream = self.tables.stream(file);
+        let mut holders = stream.map_or_else(Vec::new, |stream| stream.crowd.holding(what));
+        holders.retain(|holder| Some(*holder) != but);
+        holders.sort_by_key(|holder| match holder {
+            Holder::Oplock(open) => Some(*open),
+            Holder::Lease(name) => self
+                .leases
+                .get(*name)
+                .and_then(|held| held.opens.first().copied()),
+        });
+        holders
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::Hub;
-use super::caching::{Caching, H, NONE, W, level_of, valid};
+use super::caching::{Caching, H, NONE, R, W, level_of, valid};
 use super::durable::{DurableGrant, DurableWish};
 use super::event::Event;
 use super::ids::{ConnectionId, FileKey, Holder, LeaseName, OpenId, WaiterId};
@@ -163,7 +163,7 @@ impl Hub {
         }
         let outcome = self.open_new(now_ms, request);
         match (&outcome, create) {
-            (OpenOutcome::Wait, Some(key)) => self.creates.wait(key, request.waiter),
+            (OpenOutcome::Wait, Some(key)) => self.creates.wait(key, request.session, request.waiter),
             (OpenOutcome::Granted(granted), Some(key)) => {
                 self.creates.made(key, granted.open, request.waiter)
             }
@@ -244,17 +244,15 @@ impl Hub {
     fn obstacles(&self, request: &OpenRequest) -> Obstacles {
         let mut obstacles = Obstacles::default();
         let own = request.lease_name().map(Holder::Lease);
-        let mut holders = self.holders(&request.file, own);
-        for open in self.deniers(&request.file, request.mode(), None) {
-            obstacles.violation = true;
-            if open.info.connection.is_none() {
-                obstacles.absent.insert(open.info.id);
-            }
-            if open.info.file != request.file {
-                holders.push(Self::holder(open));
-            }
-        }
+        obstacles.violation = self.is_denied(&request.file, request.mode(), None);
         let demanded = if obstacles.violation { H } else { W };
+        // Emptying takes all there is.
+        let concerned = if request.empties() { R } else { demanded };
+        let mut holders = self.holders(&request.file, concerned, own);
+        if obstacles.violation {
+            obstacles.absent.extend(self.absent_deniers(request));
+            holders.extend(self.handles_across(request));
+        }
         for holder in holders {
             let state = self.caching(holder).map_or(NONE, |caching| caching.state);
             let keep = if request.empties() && !obstacles.violation {
@@ -278,38 +276,78 @@ impl Hub {
         obstacles
     }
 
-    /// Opens that deny an open of that file in that mode; `but` does not count.
-    pub(super) fn deniers<'a>(
-        &'a self,
-        file: &'a FileKey,
-        mode: Mode,
-        but: Option<OpenId>,
-    ) -> impl Iterator<Item = &'a Open> {
-        let base = self.tables.bases.get(&file.base());
+    /// Whether any open denies an open of that file in that mode; `but` does not count.
+    pub(super) fn is_denied(&self, file: &FileKey, mode: Mode, but: Option<OpenId>) -> bool {
+        let streams = self.tables.bases.get(&file.base()).map(|base| &base.streams);
+        let but = but.and_then(|but| self.tables.opens.get(&but));
+        let mut streams = streams.into_iter().flatten();
+        streams.any(|stream| {
+            let own =
+                but.filter(|but| but.info.file.base() == file.base() && but.info.file.stream == stream.name);
+            let own = own.map(Open::mode);
+            match (&file.stream, &stream.name) {
+                (one, two) if one == two => stream.crowd.denies(mode, own),
+                (None, Some(_)) => stream.crowd.denies_base(mode, own),
+                (Some(_), None) => stream.crowd.denies_stream(mode, own),
+                _ => false,
+            }
+        })
+    }
+
+    fn is_denied_by(file: &FileKey, mode: Mode, open: &Open) -> bool {
+        let other = open.mode();
+        match (&file.stream, &open.info.file.stream) {
+            (one, two) if one == two => mode.conflicts(other),
+            (None, Some(_)) => Mode::conflicts_across(mode, other),
+            (Some(_), None) => Mode::conflicts_across(other, mode),
+            _ => false,
+        }
+    }
+
+    /// Opens without a client that deny the request.
+    fn absent_deniers(&self, request: &OpenRequest) -> Vec<OpenId> {
+        let base = self.tables.bases.get(&request.file.base());
         let streams = base.map_or(&[][..], |base| &base.streams).iter();
         streams
-            .flat_map(|stream| stream.opens.iter())
-            .filter_map(|id| self.tables.opens.get(id))
-            .filter(move |open| {
-                let other = open.mode();
-                but != Some(open.info.id)
-                    && match (&file.stream, &open.info.file.stream) {
-                        (one, two) if one == two => mode.conflicts(other),
-                        (None, Some(_)) => Mode::conflicts_across(mode, other),
-                        (Some(_), None) => Mode::conflicts_across(other, mode),
-                        _ => false,
-                    }
+            .flat_map(|stream| stream.crowd.absent())
+            .filter_map(|id| self.tables.opens.get(&id))
+            .filter(|open| Self::is_denied_by(&request.file, request.mode(), open))
+            .map(|open| open.info.id)
+            .collect()
+    }
+
+    /// Who caches handles of the file's other streams, and denies the request.
+    fn handles_across(&self, request: &OpenRequest) -> Vec<Holder> {
+        let base = self.tables.bases.get(&request.file.base());
+        let streams = base.map_or(&[][..], |base| &base.streams).iter();
+        let others = streams.filter(|stream| stream.name != request.file.stream);
+        let holders = others.flat_map(|stream| stream.crowd.holding(H));
+        let denies = |open: &OpenId| {
+            let open = self.tables.opens.get(open);
+            open.is_some_and(|open| Self::is_denied_by(&request.file, request.mode(), open))
+        };
+        holders
+            .filter(|holder| match holder {
+                Holder::Oplock(open) => denies(open),
+                Holder::Lease(name) => self
+                    .leases
+                    .get(*name)
+                    .is_some_and(|held| held.opens.iter().any(denies)),
             })
+            .collect()
     }
 
     /// The holder's opens, if none of them has a connection.
     pub(super) fn absent(&self, holder: Holder) -> Option<Vec<OpenId>> {
-        let opens: Vec<OpenId> = match holder {
-            Holder::Oplock(open) => vec![open],
-            Holder::Lease(name) => self.leases.get(name)?.opens.iter().copied().collect(),
-        };
-        let mut infos = opens.iter().filter_map(|open| self.info(*open));
-        infos.all(|info| info.connection.is_none()).then_some(opens)
+        let is_absent = |open: OpenId| self.info(open).is_none_or(|info| info.connection.is_none());
+        match holder {
+            Holder::Oplock(open) => is_absent(open).then(|| vec![open]),
+            Holder::Lease(name) => {
+                let opens = &self.leases.get(name)?.opens;
+                let absent = opens.iter().all(|open| is_absent(*open));
+                absent.then(|| opens.iter().copied().collect())
+            }
+        }
     }
 
     /// Nothing stands in the way.
@@ -336,8 +374,10 @@ impl Hub {
             lock_sequences: None,
         });
         if let (Some(name), Some(ask)) = (name, &request.lease) {
-            self.leases.join(name, id, &request.file, ask, can);
+            let solid = !is_oplock_stat(request.access);
+            self.leases.join(name, (id, solid), &request.file, ask, can);
         }
+        self.recount(name.map_or(Holder::Oplock(id), Holder::Lease));
         let durable = self.make_durable(id, request);
         Granted {
             open: id,

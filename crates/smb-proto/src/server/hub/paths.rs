@@ -19,15 +19,15 @@ impl Hub {
     }
 
     /// A file or folder is called otherwise now: so are its opens, those beneath it, and what is watched by them. Opens
-    /// by another of its hard links are not concerned.
-    pub fn renamed(&mut self, share_id: u32, old: &Text, new: &Text) {
+    /// by another of its hard links are not concerned. Says which opens are.
+    pub fn renamed(&mut self, share_id: u32, old: &Text, new: &Text) -> Vec<OpenId> {
         let folded = fold(old);
         let own = self.tables.paths.get(&(share_id, folded.clone()));
         let mut opens: Vec<OpenId> = own.into_iter().flatten().copied().collect();
         if !old.is_empty() {
             opens.extend(self.tables.beneath(share_id, &folded));
         }
-        for open in opens {
+        for open in opens.iter().copied() {
             let Some(info) = self.info(open) else {
                 continue;
             };
@@ -48,5 +48,6 @@ impl Hub {
             self.watches.set_path(open, &path);
             self.tables.set_path(open, path);
         }
+        opens
     }
 }

@@ -1,6 +1,6 @@
 //! Repeated CREATEs, recognized by their create guid ([MS-SMB2] 3.3.5.9.10).
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::Hub;
 use super::caching::{level_of, state_of};
@@ -8,7 +8,7 @@ use super::durable::{Durability, DurableGrant};
 use super::ids::{ConnectionId, OpenId, WaiterId};
 use super::open::{Granted, OpenOutcome, OpenRequest};
 use crate::wire::create::OplockLevel;
-use crate::wire::{Guid, NtStatus};
+use crate::wire::{Guid, NtStatus, SessionId};
 
 /// `ClientGuid` and `CreateGuid`.
 type Key = (Guid, Guid);
@@ -26,14 +26,31 @@ enum Slot {
 #[derive(Debug, Default)]
 pub(super) struct Creates {
     slots: HashMap<Key, Slot>,
-    waiting: BTreeMap<WaiterId, Key>,
+    waiting: BTreeMap<WaiterId, (Key, SessionId)>,
+    /// Of those that wait: their connection is lost, their session has others.
+    orphans: BTreeSet<WaiterId>,
     made: HashMap<OpenId, Key>,
 }
 
 impl Creates {
-    pub(super) fn wait(&mut self, key: Key, waiter: WaiterId) {
+    pub(super) fn wait(&mut self, key: Key, session: SessionId, waiter: WaiterId) {
         self.slots.insert(key, Slot::Waits(waiter));
-        self.waiting.insert(waiter, key);
+        self.waiting.insert(waiter, (key, session));
+    }
+
+    /// The connection of one that may wait is lost: whether it is a create that goes on waiting, as its session lives on, so
+    /// that whoever repeats it is told that it is under way (smb2.replay.dhv2-pending2n-vs-lease-sane).
+    pub(super) fn orphan(&mut self, waiter: WaiterId, lives_on: impl Fn(SessionId) -> bool) -> bool {
+        let waiting = self.waiting.get(&waiter);
+        let goes_on = waiting.is_some_and(|(_, session)| lives_on(*session));
+        if goes_on {
+            self.orphans.insert(waiter);
+        }
+        goes_on
+    }
+
+    pub(super) fn is_orphan(&self, waiter: WaiterId) -> bool {
+        self.orphans.contains(&waiter)
     }
 
     pub(super) fn made(&mut self, key: Key, open: OpenId, waiter: WaiterId) {
@@ -44,7 +61,8 @@ impl Creates {
 
     /// The request is answered, without an open.
     pub(super) fn done(&mut self, waiter: WaiterId) {
-        if let Some(key) = self.waiting.remove(&waiter)
+        self.orphans.remove(&waiter);
+        if let Some((key, _)) = self.waiting.remove(&waiter)
             && self.slots.get(&key) == Some(&Slot::Waits(waiter))
         {
             self.slots.remove(&key);
@@ -57,6 +75,7 @@ impl Creates {
             .waiting
             .range(at(0)..=at(u64::MAX))
             .map(|(waiter, _)| *waiter)
+            .filter(|waiter| !self.orphans.contains(waiter))
             .collect();
         for waiter in waiting {
             self.done(waiter);
@@ -74,7 +93,7 @@ impl Creates {
 
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
-        self.slots.is_empty() && self.waiting.is_empty() && self.made.is_empty()
+        self.slots.is_empty() && self.waiting.is_empty() && self.made.is_empty() && self.orphans.is_empty()
     }
 }
 

@@ -19,6 +19,11 @@ const OPLOCK_STAT: AccessMask =
     AccessMask(AccessMask::READ_ATTRIBUTES.0 | AccessMask::WRITE_ATTRIBUTES.0 | AccessMask::SYNCHRONIZE.0);
 
 impl Mode {
+    /// Whether it reads, writes, deletes.
+    pub(super) fn does(self) -> [bool; 3] {
+        [READS, WRITES, AccessMask::DELETE].map(|what| self.access.intersects(what))
+    }
+
     /// Whether the two may not be open together. Whoever neither reads, writes nor deletes is in nobody's way.
     pub(super) fn conflicts(self, other: Self) -> bool {
         let all = READS | WRITES | AccessMask::DELETE;

@@ -5,6 +5,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use super::caching::Caching;
+use super::crowd::Crowd;
 use super::durable::Durability;
 use super::ids::{BaseKey, ConnectionId, FileKey, LeaseName, OpenId, WaiterId};
 use super::range::Lock;
@@ -88,7 +89,7 @@ pub(super) struct Base {
 #[derive(Debug)]
 pub(super) struct Stream {
     pub(super) name: Option<Text>,
-    pub(super) opens: Vec<OpenId>,
+    pub(super) crowd: Crowd,
     pub(super) locks: Vec<Lock>,
     /// LOCK requests that wait, first come first.
     pub(super) lock_waiters: Vec<WaiterId>,
@@ -140,22 +141,26 @@ impl Tables {
 
     /// Opens of one stream.
     pub(super) fn opens_of<'a>(&'a self, file: &FileKey) -> impl Iterator<Item = &'a Open> + use<'a> {
-        let ids = self.stream(file).map_or(&[][..], |stream| &stream.opens);
-        ids.iter().filter_map(|id| self.opens.get(id))
+        let ids = self.stream(file).map(|stream| stream.crowd.opens());
+        ids.into_iter().flatten().filter_map(|id| self.opens.get(&id))
     }
 
     pub(super) fn insert(&mut self, open: Open) {
         let info = &open.info;
         let base = self.bases.entry(info.file.base()).or_default();
         match base.stream_mut(info.file.stream.as_ref()) {
-            Some(stream) => stream.opens.push(info.id),
-            None => base.streams.push(Stream {
-                name: info.file.stream.clone(),
-                opens: vec![info.id],
-                locks: Vec::new(),
-                lock_waiters: Vec::new(),
-                pending: None,
-            }),
+            Some(stream) => stream.crowd.add(&open),
+            None => {
+                let mut crowd = Crowd::default();
+                crowd.add(&open);
+                base.streams.push(Stream {
+                    name: info.file.stream.clone(),
+                    crowd,
+                    locks: Vec::new(),
+                    lock_waiters: Vec::new(),
+                    pending: None,
+                });
+            }
         }
         let path = (info.share_id, fold(&info.path));
         self.paths.entry(path).or_default().insert(info.id);

@@ -71,7 +71,7 @@ impl Hub {
         let Some(stream) = self.tables.stream(file) else {
             return true;
         };
-        let (&[only], Some(open)) = (&stream.opens[..], open) else {
+        let (Some(only), Some(open)) = (stream.crowd.only(), open) else {
             return false;
         };
         let open = self.tables.opens.get(&only).filter(|_| only == open);
@@ -116,7 +116,7 @@ impl Hub {
 
     /// Takes handle caching from others, and does not wait.
     pub(super) fn demand_unheard(&mut self, now_ms: u64, actor: Holder, file: &FileKey) {
-        for holder in self.holders(file, Some(actor)) {
+        for holder in self.holders(file, H, Some(actor)) {
             let state = self.caching(holder).map_or(NONE, |caching| caching.state);
             if state.contains(H) && !self.purge_absent(now_ms, holder) {
                 self.take_back(now_ms, holder, valid(state.without(H)));
@@ -172,7 +172,7 @@ impl Hub {
         waiter: WaiterId,
     ) -> TouchOutcome {
         let mut waits = Vec::new();
-        for holder in self.holders(file, actor) {
+        for holder in self.holders(file, demanded, actor) {
             let state = self.caching(holder).map_or(NONE, |caching| caching.state);
             if !state.intersects(demanded) || self.purge_absent(now_ms, holder) {
                 continue;

@@ -6,6 +6,7 @@ use super::Hub;
 use super::event::Event;
 use super::ids::{BaseKey, ConnectionId, Holder, OpenId, WaiterId};
 use super::range::Lock;
+use crate::wire::SessionId;
 
 /// What a request waits for.
 #[derive(Debug)]
@@ -51,6 +52,10 @@ impl Waits {
 impl Hub {
     /// The request waits no more: it was cancelled, answered, or its connection is lost. It will not be woken.
     pub fn forget(&mut self, waiter: WaiterId) {
+        if self.creates.is_orphan(waiter) {
+            // Its connection's loss has been dealt with.
+            return;
+        }
         self.unwait(waiter);
         self.creates.done(waiter);
         self.unsay(|other| other == waiter);
@@ -65,9 +70,16 @@ impl Hub {
     }
 
     /// No request of the connection waits any more.
-    pub(super) fn forget_connection(&mut self, connection: ConnectionId) {
+    pub(super) fn forget_connection(
+        &mut self,
+        connection: ConnectionId,
+        moved: &[(SessionId, ConnectionId)],
+    ) {
         for waiter in self.waits.of_connection(connection) {
-            self.unwait(waiter);
+            let lives_on = |session| moved.iter().any(|(moved, _)| *moved == session);
+            if !self.creates.orphan(waiter, lives_on) {
+                self.unwait(waiter);
+            }
         }
         self.creates.done_connection(connection);
         self.unsay(|waiter| waiter.connection == connection);
@@ -122,7 +134,12 @@ impl Hub {
 
     pub(super) fn wake(&mut self, waiter: WaiterId) {
         self.unwait(waiter);
-        self.events.push_back(Event::Wake(waiter));
+        if self.creates.is_orphan(waiter) {
+            // Nobody is there to go on with it. Who repeats it begins anew.
+            self.creates.done(waiter);
+        } else {
+            self.events.push_back(Event::Wake(waiter));
+        }
     }
 
     /// Wakes those at the file whose breaks have all ended.

@@ -96,6 +96,44 @@ impl DirectoryClass {
     }
 }
 
+/// What a Mac's listings tell of a file, so that the Finder need not open it: in place of the extended attributes' size and
+/// the short name of `IdBothDirectory`, on connections that agreed on `SUPPORTS_READ_DIR_ATTR`. Documented only in source,
+/// Apple's and Samba's.
+///
+/// ```text
+/// EaSize        rights u32
+/// ShortName     (length and reserved 0) resource fork's length u64 | Finder's information 16 bytes
+/// reserved      mode u16
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AppleRecord {
+    /// All rights that the user has.
+    pub max_access: u32,
+    /// Bytes of the resource fork.
+    pub resource_fork_len: u64,
+    /// Type and creator (of files), flags, extended flags, and when it was added, in seconds since 2000, big endian.
+    pub finder_info: [u8; 16],
+    /// Kind and permissions as `st_mode` has them.
+    pub mode: u16,
+}
+
+impl AppleRecord {
+    /// From the fields that it lies in.
+    fn read(max_access: u32, short_name: &[u8; SHORT_NAME_LEN], mode: u16) -> Self {
+        let (fork, finder) = short_name.split_at(8);
+        let mut record = Self {
+            max_access,
+            mode,
+            ..Self::default()
+        };
+        let mut length = [0; 8];
+        length.copy_from_slice(fork);
+        record.resource_fork_len = u64::from_le_bytes(length);
+        record.finder_info.copy_from_slice(finder);
+        record
+    }
+}
+
 /// A file in a directory. What a class does not carry is 0 or empty when decoded and left out when encoded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DirectoryRecord {
@@ -123,6 +161,8 @@ pub struct DirectoryRecord {
     pub file_id: u128,
     /// 8.3 name, at most 12 units; empty if there is none.
     pub short_name: Text,
+    /// In `IdBothDirectory`, instead of `ea_size` and `short_name`.
+    pub apple: Option<AppleRecord>,
     /// Name. `.` and `..` are records too.
     pub name: Text,
 }
@@ -140,7 +180,7 @@ impl DirectoryRecord {
     }
 
     /// The reader is past `NextEntryOffset`.
-    fn read(reader: &mut Reader<'_>, class: DirectoryClass) -> Result<Self> {
+    fn read(reader: &mut Reader<'_>, class: DirectoryClass, apple: bool) -> Result<Self> {
         let mut record = Self {
             file_index: reader.u32()?,
             ..Self::default()
@@ -158,7 +198,12 @@ impl DirectoryRecord {
         if class.has_ea_size() {
             record.ea_size = reader.u32()?;
         }
-        if class.has_short_name() {
+        let apple = apple && class == DirectoryClass::IdBothDirectory;
+        let mut instead = [0; SHORT_NAME_LEN];
+        if apple {
+            reader.skip(2)?;
+            instead = reader.array()?;
+        } else if class.has_short_name() {
             record.short_name = read_short_name(reader)?;
         }
         match class {
@@ -167,7 +212,11 @@ impl DirectoryRecord {
                 record.file_id = u128::from_le_bytes(reader.array()?);
             }
             DirectoryClass::IdBothDirectory => {
-                reader.skip(2)?;
+                let reserved = reader.u16()?;
+                if apple {
+                    let max_access = std::mem::take(&mut record.ea_size);
+                    record.apple = Some(AppleRecord::read(max_access, &instead, reserved));
+                }
                 record.file_id = u128::from(reader.u64()?);
             }
             DirectoryClass::IdFullDirectory => {
@@ -194,10 +243,15 @@ impl DirectoryRecord {
             writer.u32(self.attributes.bits());
         }
         writer.u32(u32::try_from(self.name.wire_len()).expect("names are short"));
+        let apple = self.apple.filter(|_| class == DirectoryClass::IdBothDirectory);
         if class.has_ea_size() {
-            writer.u32(self.ea_size);
+            writer.u32(apple.map_or(self.ea_size, |apple| apple.max_access));
         }
-        if class.has_short_name() {
+        if let Some(apple) = apple {
+            writer.u16(0);
+            writer.u64(apple.resource_fork_len);
+            writer.bytes(&apple.finder_info);
+        } else if class.has_short_name() {
             let length = self.short_name.wire_len();
             assert!(length <= SHORT_NAME_LEN, "a short name has at most 12 units");
             writer.u8(u8::try_from(length).unwrap_or(0));
@@ -211,7 +265,7 @@ impl DirectoryRecord {
                 writer.bytes(&self.file_id.to_le_bytes());
             }
             DirectoryClass::IdBothDirectory => {
-                writer.u16(0);
+                writer.u16(apple.map_or(0, |apple| apple.mode));
                 writer.u64(self.file_id_64());
             }
             DirectoryClass::IdFullDirectory => {
@@ -245,6 +299,7 @@ fn read_short_name(reader: &mut Reader<'_>) -> Result<Text> {
 pub struct DirectoryRecords<'a> {
     entries: Entries<'a>,
     class: DirectoryClass,
+    apple: bool,
 }
 
 impl<'a> DirectoryRecords<'a> {
@@ -253,6 +308,15 @@ impl<'a> DirectoryRecords<'a> {
         Self {
             entries: Entries::new(buffer, class.fixed_len(), class.structure()),
             class,
+            apple: false,
+        }
+    }
+
+    /// Records with [`AppleRecord`]s.
+    pub fn apple(buffer: &'a [u8]) -> Self {
+        Self {
+            apple: true,
+            ..Self::new(buffer, DirectoryClass::IdBothDirectory)
         }
     }
 }
@@ -262,7 +326,7 @@ impl Iterator for DirectoryRecords<'_> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let entry = self.entries.next()?;
-        let record = entry.and_then(|mut reader| DirectoryRecord::read(&mut reader, self.class));
+        let record = entry.and_then(|mut reader| DirectoryRecord::read(&mut reader, self.class, self.apple));
         if record.is_err() {
             self.entries.stop();
         }

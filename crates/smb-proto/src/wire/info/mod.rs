@@ -23,7 +23,7 @@ mod name;
 mod tests;
 
 pub use class::{FileInfoClass, FsInfoClass};
-pub use directory::{DirectoryClass, DirectoryRecord, DirectoryRecords, DirectoryWriter};
+pub use directory::{AppleRecord, DirectoryClass, DirectoryRecord, DirectoryRecords, DirectoryWriter};
 pub use file::{
     DispositionFlags, FileAccessInformation, FileAlignmentInformation, FileAllocationInformation,
     FileAttributeTagInformation, FileBasicInformation, FileCompressionInformation,

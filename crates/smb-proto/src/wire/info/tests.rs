@@ -6,7 +6,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::wire::{Fault, FileAttributes, FileTime, Text, Writer};
+use crate::wire::{Fault, FileAttributes, FileTime, Text, Writer, hostile};
 
 fn texts(units_max: usize) -> impl Strategy<Value = Text> {
     vec(any::<u16>(), 0..=units_max).prop_map(Text::from_units)
@@ -120,6 +120,7 @@ fn records() -> impl Strategy<Value = DirectoryRecord> {
             file_id,
             short_name,
             name,
+            apple: None,
         })
 }
 
@@ -349,4 +350,39 @@ proptest! {
         out.truncate(length.index(out.len()));
         decode_all(&out);
     }
+}
+
+#[test]
+fn records_for_a_mac_lie_where_others_have_short_names() {
+    let apple = AppleRecord {
+        max_access: 0x001F_01FF,
+        resource_fork_len: 0x1122_3344_5566,
+        finder_info: *b"TEXTttxt\x40\0\x01\x02\0\0\0\x09",
+        mode: 0o100_644,
+    };
+    let record = DirectoryRecord {
+        file_id: 7,
+        ea_size: 99,
+        short_name: "SHORT~1".into(),
+        name: "a long name".into(),
+        apple: Some(apple),
+        ..DirectoryRecord::default()
+    };
+    let mut bytes = Vec::new();
+    let mut writer = Writer::new(&mut bytes);
+    let mut list = DirectoryWriter::new(&writer, DirectoryClass::IdBothDirectory, 4096);
+    assert!(list.push(&mut writer, &record) && list.push(&mut writer, &record));
+    assert_eq!(bytes[64..68], apple.max_access.to_le_bytes());
+    assert_eq!(bytes[68..70], [0, 0]);
+    assert_eq!(bytes[70..78], apple.resource_fork_len.to_le_bytes());
+    assert_eq!(bytes[78..94], apple.finder_info);
+    assert_eq!(bytes[94..96], apple.mode.to_le_bytes());
+    let expected = DirectoryRecord {
+        ea_size: 0,
+        short_name: Text::default(),
+        ..record
+    };
+    let read: Vec<_> = DirectoryRecords::apple(&bytes).map(Result::unwrap).collect();
+    assert_eq!(read, [expected.clone(), expected]);
+    hostile::attack(&bytes, 0, |bytes| _ = DirectoryRecords::apple(bytes).count());
 }

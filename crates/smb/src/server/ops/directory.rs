@@ -11,6 +11,16 @@ pub(super) fn query(context: &mut Context<'_>) -> Outcome {
     context
         .protocol
         .check_size(&context.request.header, request.output_buffer_length as usize)?;
-    let output = query_directory(&open, &request, open.share.names())?;
+    let session = context.session();
+    let apple = context
+        .shared
+        .sessions()
+        .get(session)
+        .is_some_and(|one| one.apple_listings);
+    let token = match apple {
+        true => Some(context.token()?),
+        false => None,
+    };
+    let output = query_directory(&open, &request, open.share.names(), token.as_deref())?;
     context.reply(|w| QueryDirectoryResponse { output: &output }.encode(w))
 }

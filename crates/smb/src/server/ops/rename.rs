@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ropeway_smb_proto::server::hub::{Touch, TouchOutcome};
+use ropeway_smb_proto::server::hub::{OpenId, Touch, TouchOutcome};
 use ropeway_smb_proto::wire::change_notify::{Action, CompletionFilter};
 use ropeway_smb_proto::wire::create::{AccessMask, ShareAccess};
 use ropeway_smb_proto::wire::info::{DispositionFlags, RenameFlags};
@@ -13,7 +13,7 @@ use ropeway_vfs::{ErrorKind, Kind, Name, RelPath};
 use super::context::{Context, Done};
 use super::create::key_of;
 use super::name;
-use crate::server::open::Open;
+use crate::server::open::{Handle, Open};
 use crate::server::shared::Shared;
 use crate::server::{attributes, status};
 
@@ -121,7 +121,6 @@ pub(super) fn rename(context: &Context<'_>, open: &Arc<Open>, flags: RenameFlags
         .rename(&from, &to, replace)
         .map_err(|error| name_error(&error))?;
     let new = name::to_wire(&to);
-    context.shared.renamed(open, &from, &to);
     let filter = if open.directory {
         CompletionFilter::DIR_NAME
     } else {
@@ -129,8 +128,10 @@ pub(super) fn rename(context: &Context<'_>, open: &Arc<Open>, flags: RenameFlags
     };
     {
         let mut hub = context.shared.hub();
-        hub.renamed(share_id, &old, &new);
+        let moved = hub.renamed(share_id, &old, &new);
         hub.changed_name(share_id, &old, &new, filter);
+        drop(hub);
+        context.shared.renamed(&moved, &from, &to);
     }
     context.record(
         "rename",
@@ -281,11 +282,11 @@ pub(super) fn link(context: &Context<'_>, open: &Open, replace: bool, to: &Text)
 
 impl Shared {
     /// Opens of a file, and of those beneath a folder, lie elsewhere now.
-    pub(in crate::server) fn renamed(&self, open: &Open, from: &RelPath, to: &RelPath) {
-        for other in self.all_opens() {
-            if !Arc::ptr_eq(&other.share, &open.share) {
+    fn renamed(&self, opens: &[OpenId], from: &RelPath, to: &RelPath) {
+        for id in opens {
+            let Some(Handle::File(other)) = self.handle(id.get()) else {
                 continue;
-            }
+            };
             let path = other.path();
             if path == *from {
                 other.set_path(to.clone());

@@ -104,8 +104,9 @@ impl Serving {
     }
 
     /// [MS-SMB2] 3.3.5.16.
-    pub(super) fn cancel(&mut self, cancel: Cancel) -> Result<(), Ended> {
-        let found = self.parked.iter().find(|(_, parked)| match cancel {
+    pub(super) fn cancel(&mut self, session: SessionId, cancel: Cancel) -> Result<(), Ended> {
+        let mut parked = self.parked.iter().filter(|(_, parked)| parked.session == session);
+        let found = parked.find(|(_, parked)| match cancel {
             Cancel::Async(id) => parked.request.async_id == Some(id),
             Cancel::Sync(id) => parked.request.header.message_id == id,
         });

@@ -529,3 +529,50 @@ fn applications_move() {
     world.close(second.open);
     world.assert_empty();
 }
+
+/// smb2.replay.dhv2-pending2n-vs-lease-sane: the create waits, its channel is lost, it is repeated on others.
+#[test]
+fn a_create_that_waits_outlives_its_channel() {
+    let mut world = world();
+    let held = OpenRequest {
+        client: client(2),
+        connection: ConnectionId(2),
+        session: SessionId(2),
+        ..world.leased(1, RWH)
+    };
+    let held = world.open(&held).open;
+    let wish = Some(DurableWish::V2 {
+        create_guid: Guid([9; 16]),
+        timeout_ms: 0,
+    });
+    let first = OpenRequest {
+        durable: wish,
+        ..world.request()
+    };
+    world.waits(&first);
+    world.events();
+    let moved = [(SessionId(1), ConnectionId(3))];
+    assert_eq!(world.hub.disconnect(0, ConnectionId(1), &moved), []);
+    world.hub.forget(first.waiter);
+    let again = |world: &mut World| {
+        let base = world.request();
+        OpenRequest {
+            durable: wish,
+            replay: true,
+            connection: ConnectionId(3),
+            waiter: WaiterId {
+                connection: ConnectionId(3),
+                ..base.waiter
+            },
+            ..base
+        }
+    };
+    let second = again(&mut world);
+    assert_eq!(world.refused(&second), NtStatus::FILE_NOT_AVAILABLE);
+    world.close(held);
+    assert_eq!(world.events(), [], "nobody is woken");
+    let third = again(&mut world);
+    let open = world.open(&third).open;
+    world.close(open);
+    world.assert_empty();
+}

@@ -3,6 +3,7 @@
 mod durable;
 mod leases;
 mod locks;
+mod many;
 mod model;
 mod notify;
 mod oplocks;

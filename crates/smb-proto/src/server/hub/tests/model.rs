@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use super::steps::{Step, step};
 use super::*;
 use crate::server::hub::caching::{H, W};
+use crate::server::hub::crowd::Crowd;
 use crate::server::hub::share_mode::is_oplock_stat;
 use crate::server::hub::wait::Wait;
 use crate::wire::lock::{LockElement, LockFlags};
@@ -417,8 +418,28 @@ impl Model {
         panic!("no end");
     }
 
+    /// What is kept up to date is what counting gives.
+    fn check_crowds(&self) {
+        let hub = &self.world.hub;
+        for (key, base) in &hub.tables.bases {
+            for stream in &base.streams {
+                let mut counted = Crowd::default();
+                let opens = hub.tables.opens.values();
+                for open in
+                    opens.filter(|open| open.info.file.base() == *key && open.info.file.stream == stream.name)
+                {
+                    counted.add(open);
+                    let holder = Hub::holder(open);
+                    counted.set_caching(holder, hub.caching(holder).unwrap().state);
+                }
+                assert_eq!(stream.crowd, counted);
+            }
+        }
+    }
+
     /// The invariants of the module.
     fn check(&self) {
+        self.check_crowds();
         let hub = &self.world.hub;
         assert_eq!(hub.open_count(), self.opens.len());
         for (number, (one, info)) in self.opens.iter().enumerate() {

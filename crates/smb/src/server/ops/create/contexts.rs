@@ -213,6 +213,11 @@ pub(super) fn answers<'a>(
         None => {}
     }
     if let Some(query) = &asked.apple {
+        if apple::wants_listings(query)
+            && let Some(session) = context.shared.sessions().get_mut(context.session())
+        {
+            session.apple_listings = true;
+        }
         let reply = apple::reply(query, apple::AppleView::default());
         answers.push(ResponseContext::Apple(reply));
     }

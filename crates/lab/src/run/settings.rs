@@ -1,0 +1,92 @@
+//! How a lab measures, in words: what is in every report.
+
+use crate::report::Setting;
+use crate::scenario::Scenario;
+
+/// What is the same for all labs.
+const RULES: [(&str, &str); 9] = [
+    (
+        "order",
+        "clients of the same link, work and direction take turns, each round another one first",
+    ),
+    (
+        "limit",
+        "max(60 s, 12 x line time + 120 s) a run; with a small window 12 x what one connection takes",
+    ),
+    (
+        "proof",
+        "each link by itself before all copies; measured again, up to three times in all, where it is out of its bounds",
+    ),
+    (
+        "floor",
+        "bare TCP after four set-up round trips, best of 1, 4 and 16 connections, before the cells; not measured where it \
+         cannot be better than the best so far",
+    ),
+    (
+        "target",
+        "ropeway's whole process: 1.05 x floor (one file), 1.04 x floor (1 GB set), and two round trips",
+    ),
+    (
+        "whole seconds",
+        "from the start of the client's process to its end; every copy is then compared byte for byte",
+    ),
+    (
+        "transfer seconds",
+        "ropeway: its own account, without login, until all is written; others: the whole less the same client's empty \
+         operation over the same link (best of 3); absent where that is less than the line's own time",
+    ),
+    (
+        "protocol",
+        "each client's and server's defaults; ropeway serve demands signatures, smbd signs where the client wants it; rclone \
+         with 4 transfers",
+    ),
+    (
+        "curves",
+        "of each cell's first run; throughput by the link's counters, each 0.5 s; operations by ropeway's --trace, which \
+         only that run writes",
+    ),
+];
+
+/// All settings of a lab, in the order to be shown.
+pub(super) fn settings(scenario: &Scenario, in_memory: bool, relay: bool) -> Vec<Setting> {
+    let once = scenario.once_above.as_secs_f64();
+    let runs = format!(
+        "{}, the first discarded; one (which counts) where the line alone or the first run takes more than {once} s",
+        scenario.runs
+    );
+    let side_by_side = match scenario.side_by_side {
+        Some(rate) => format!(
+            "cells of slow links run at the same time, each with its own link and servers, while the sum of their rates \
+             is at most {rate}; floors too, proofs of links not"
+        ),
+        None => "off: one after the other".to_owned(),
+    };
+    let link = if relay {
+        "relay: TCP over the loopback with delay and rate, no packets; windows, losses and congestion control of a real \
+         line are not there"
+    } else {
+        "real packets between two network namespaces; tcp_no_metrics_save=1; congestion control of both ends as each link \
+         says, the same for all clients"
+    };
+    let files = if in_memory {
+        "works, sources and targets are in memory (tmpfs): servers read from a warm cache and no disk is waited for"
+    } else {
+        "works, sources and targets are in the folder for temporary files, written just before: in the page cache where \
+         it holds them"
+    };
+    let own = [
+        ("runs", runs),
+        ("budget", format!("{} s", scenario.budget.as_secs())),
+        ("side by side", side_by_side),
+        ("link", link.to_owned()),
+        ("cache", files.to_owned()),
+    ];
+    let rules = RULES.map(|(name, value)| (name, value.to_owned()));
+    own.into_iter()
+        .chain(rules)
+        .map(|(name, value)| Setting {
+            name: name.to_owned(),
+            value,
+        })
+        .collect()
+}

@@ -1,0 +1,251 @@
+//! Names there and back, without loss.
+//!
+//! A name is a sequence of items, each a byte or a character *spelled* some number of times: a run of U+EF80 to U+EFFF spells
+//! bytes, which may be UTF-8 of such characters, which spell again. What stands for something else on the volume is spelled
+//! once more there, and once less on the way back; as numbers have no end, no two names become one.
+
+use super::is_device;
+
+/// First character of the block that spells bytes.
+const SPELLED: u32 = 0xEF00;
+/// `SFM_SPACE`: a space at the end ([MS-FSCC] 2.1.5 forbids it to Windows programs).
+const SPACE_AT_END: u32 = 0xF028;
+/// `SFM_PERIOD`: a dot at the end.
+const DOT_AT_END: u32 = 0xF029;
+/// In the order of their private characters, from U+F020 (`SFM_DOUBLEQUOTE` to `SFM_PIPE`).
+const FORBIDDEN: [u8; 8] = *b"\"*:<>?\\|";
+/// First of their private characters.
+const FORBIDDEN_AT: u32 = 0xF020;
+/// What control characters, and first letters of device names, are added to.
+const PRIVATE_AT: u32 = 0xF000;
+
+/// A byte or character, and how many times it is spelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Item {
+    times: usize,
+    token: Token,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Token {
+    /// A byte that is not UTF-8.
+    Byte(u8),
+    /// A code point, perhaps a lone surrogate.
+    Char(u32),
+}
+
+/// Maps to Windows rules; gives the same bytes where nothing needs it. `raw`: the volume keeps bytes.
+pub(super) fn encode(name: &[u8], raw: bool) -> Vec<u8> {
+    let mut items = items(name);
+    if let Some((first, rest)) = items.split_first_mut()
+        && let Token::Char(c) = first.token
+    {
+        let rest = bytes_of(rest);
+        if let (0, Ok(byte)) = (first.times, u8::try_from(c))
+            && names_device(byte, &rest)
+        {
+            first.token = Token::Char(PRIVATE_AT + c);
+        } else if letter(c).is_some_and(|letter| names_device(letter, &rest)) {
+            first.times += 1;
+        }
+    }
+    let maps = !is_dots(&items);
+    let last = items.len().saturating_sub(1);
+    for (at, item) in items.iter_mut().enumerate() {
+        match item.token {
+            Token::Byte(_) if !raw => item.times += 1,
+            Token::Char(c) if maps => {
+                if let (0, Some(private)) = (item.times, private(c, at == last)) {
+                    item.token = Token::Char(private);
+                } else if unprivate(c, at == last).is_some() {
+                    item.times += 1;
+                }
+            }
+            _ => {}
+        }
+    }
+    bytes_of(&items)
+}
+
+/// The name that was mapped to this one; the same bytes if mapping makes no such names.
+pub(super) fn decode(name: &[u8], raw: bool) -> Vec<u8> {
+    let mut items = items(name);
+    let maps = !is_dots(&items);
+    let last = items.len().saturating_sub(1);
+    for (at, item) in items.iter_mut().enumerate() {
+        match item.token {
+            Token::Byte(_) if !raw => item.times = item.times.saturating_sub(1),
+            Token::Char(c) if maps => match (unprivate(c, at == last), item.times.checked_sub(1)) {
+                (Some(_), Some(times)) => item.times = times,
+                (Some(plain), None) => item.token = Token::Char(plain),
+                (None, _) => {}
+            },
+            _ => {}
+        }
+    }
+    if let Some((first, rest)) = items.split_first_mut()
+        && let Token::Char(c) = first.token
+        && let Some(letter) = letter(c)
+        && names_device(letter, &bytes_of(rest))
+    {
+        match first.times.checked_sub(1) {
+            Some(times) => first.times = times,
+            None => first.token = Token::Char(u32::from(letter)),
+        }
+    }
+    bytes_of(&items)
+}
+
+/// Whether a letter and what follows are the name of a device.
+fn names_device(letter: u8, rest: &[u8]) -> bool {
+    letter.is_ascii_alphabetic() && is_device(&[&[letter], rest].concat())
+}
+
+/// The letter that a private character stands for.
+fn letter(c: u32) -> Option<u8> {
+    let byte = u8::try_from(c.checked_sub(PRIVATE_AT)?).ok()?;
+    byte.is_ascii_alphabetic().then_some(byte)
+}
+
+/// The private character of a forbidden one.
+fn private(c: u32, at_end: bool) -> Option<u32> {
+    match (u8::try_from(c).ok()?, at_end) {
+        (1..=0x1F, _) => Some(PRIVATE_AT + c),
+        (b' ', true) => Some(SPACE_AT_END),
+        (b'.', true) => Some(DOT_AT_END),
+        (byte, _) => (FORBIDDEN_AT..)
+            .zip(FORBIDDEN)
+            .find(|(_, forbidden)| *forbidden == byte)
+            .map(|(c, _)| c),
+    }
+}
+
+/// The forbidden character of a private one.
+fn unprivate(c: u32, at_end: bool) -> Option<u32> {
+    match (c, at_end) {
+        (SPACE_AT_END, true) => Some(u32::from(b' ')),
+        (DOT_AT_END, true) => Some(u32::from(b'.')),
+        (0xF001..=0xF01F, _) => Some(c - PRIVATE_AT),
+        _ => {
+            let at = usize::try_from(c.checked_sub(FORBIDDEN_AT)?).ok()?;
+            FORBIDDEN.get(at).map(|byte| u32::from(*byte))
+        }
+    }
+}
+
+/// `.` and `..`, and what they would be mapped to: stays as it is, so that no name becomes one of them.
+fn is_dots(items: &[Item]) -> bool {
+    const DOT: Token = Token::Char(b'.' as u32);
+    let is_dot = |item: &Item| item.times == 0 && item.token == DOT;
+    match items {
+        [last] => is_dot(last) || last.token == Token::Char(DOT_AT_END),
+        [first, last] => is_dot(first) && (is_dot(last) || last.token == Token::Char(DOT_AT_END)),
+        _ => false,
+    }
+}
+
+fn bytes_of(items: &[Item]) -> Vec<u8> {
+    items.iter().flat_map(|item| item.bytes()).collect()
+}
+
+impl Item {
+    /// The byte or the character's UTF-8, each byte spelled as often as it says.
+    fn bytes(self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(4);
+        match self.token {
+            Token::Byte(byte) => bytes.push(byte),
+            Token::Char(c) => push_char(&mut bytes, c),
+        }
+        for _ in 0..self.times {
+            let mut spelled = Vec::with_capacity(3 * bytes.len());
+            for byte in bytes {
+                push_char(&mut spelled, SPELLED + u32::from(byte));
+            }
+            bytes = spelled;
+        }
+        bytes
+    }
+}
+
+fn items(bytes: &[u8]) -> Vec<Item> {
+    let mut items = Vec::with_capacity(bytes.len());
+    push_items(&mut items, bytes, 0);
+    items
+}
+
+/// The items of bytes that are spelled `times` times themselves. A level deeper has a third of the bytes.
+fn push_items(items: &mut Vec<Item>, bytes: &[u8], times: usize) {
+    let mut spelled = Vec::new();
+    for token in (Tokens { bytes, raw: 0 }) {
+        if let Token::Char(c @ 0xEF80..=0xEFFF) = token {
+            spelled.extend(u8::try_from(c - SPELLED));
+            continue;
+        }
+        if !spelled.is_empty() {
+            push_items(items, &std::mem::take(&mut spelled), times + 1);
+        }
+        items.push(Item { times, token });
+    }
+    if !spelled.is_empty() {
+        push_items(items, &spelled, times + 1);
+    }
+}
+
+/// Characters of generalised UTF-8 (names of SMB shares may have lone surrogates), and bytes that belong to none. A surrogate
+/// pair is not well-formed there: its six bytes are raw.
+struct Tokens<'a> {
+    bytes: &'a [u8],
+    /// So many bytes are raw, whatever they look like.
+    raw: usize,
+}
+
+impl Iterator for Tokens<'_> {
+    type Item = Token;
+
+    fn next(&mut self) -> Option<Token> {
+        let (first, rest) = self.bytes.split_first()?;
+        if self.raw == 0
+            && let Some((c, after)) = first_char(self.bytes)
+        {
+            let is_pair =
+                matches!(c, 0xD800..=0xDBFF) && matches!(first_char(after), Some((0xDC00..=0xDFFF, _)));
+            if !is_pair {
+                self.bytes = after;
+                return Some(Token::Char(c));
+            }
+            self.raw = 6;
+        }
+        self.raw = self.raw.saturating_sub(1);
+        self.bytes = rest;
+        Some(Token::Byte(*first))
+    }
+}
+
+/// The character that bytes begin with, and what follows.
+fn first_char(bytes: &[u8]) -> Option<(u32, &[u8])> {
+    let length = match bytes.first()? {
+        ..=0x7F => 1,
+        0xC2..=0xDF => 2,
+        0xE0..=0xEF => 3,
+        0xF0..=0xF4 => 4,
+        _ => return None,
+    };
+    let (head, rest) = bytes.split_at_checked(length)?;
+    let c = match (head, std::str::from_utf8(head)) {
+        (_, Ok(text)) => u32::from(text.chars().next()?),
+        ([0xED, middle @ 0xA0..=0xBF, last @ 0x80..=0xBF], _) => {
+            0xD000 | (u32::from(middle & 0x3F) << 6) | u32::from(last & 0x3F)
+        }
+        _ => return None,
+    };
+    Some((c, rest))
+}
+
+/// Appends a code point, perhaps a surrogate, as generalised UTF-8.
+fn push_char(out: &mut Vec<u8>, c: u32) {
+    match char::from_u32(c) {
+        Some(c) => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
+        // The masks leave six bits each: nothing is cut off.
+        None => out.extend_from_slice(&[0xED, 0x80 | (c >> 6 & 0x3F) as u8, 0x80 | (c & 0x3F) as u8]),
+    }
+}

@@ -1,0 +1,179 @@
+//! Clients that do nothing but connect, or begin and do not go on: what they cost.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
+use std::time::{Duration, Instant};
+
+use ropeway_smb_proto::wire::MessageId;
+use ropeway_smb_proto::wire::NtStatus;
+use ropeway_smb_proto::wire::bare::CancelRequest;
+use ropeway_smb_proto::wire::header::{Command, FLAGS_OFFSET, SIGNATURE_OFFSET};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
+
+use crate::raw::{Create, Raw};
+use crate::samples;
+use crate::serve::Serve;
+
+/// Resident memory of this process, which is the server's too.
+fn resident() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    let kib: usize = line.split_whitespace().nth(1).unwrap().parse().unwrap();
+    kib << 10
+}
+
+/// From another address of this machine: each has few connections without a login.
+fn connect_from(number: u8, server: SocketAddr) -> TcpStream {
+    let from = SocketAddrV4::new(Ipv4Addr::new(127, 0, 1, number), 0);
+    let socket = socket_with(
+        AddressFamily::INET,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+    .unwrap();
+    bind(&socket, &from).unwrap();
+    connect(&socket, &server).unwrap();
+    TcpStream::from(socket)
+}
+
+#[test]
+fn thousands_who_only_connect_take_little_and_go() {
+    let folder = tempfile::tempdir().unwrap();
+    let serve = Serve::with(folder.path(), |options| {
+        options.login_time = Duration::from_secs(15)
+    });
+    let before = resident();
+    let begins = Instant::now();
+    let mut all: Vec<_> = (0..2000_u32)
+        .map(|number| connect_from((number / 200) as u8, serve.address))
+        .collect();
+    // Every other one announces the longest frame that is taken of it, and sends a part of it.
+    for socket in all.iter_mut().step_by(2) {
+        socket.write_all(&(128_u32 << 10).to_be_bytes()).unwrap();
+        socket.write_all(&[7; 1000]).unwrap();
+    }
+    let mut raw = Raw::ready(serve.address);
+    let file = raw.create(&Create::of("file")).unwrap();
+    let write = samples::write(file, 0, b"content");
+    assert_eq!(
+        raw.call(Command::Write, |w| w.bytes(&write)).status(),
+        NtStatus::SUCCESS
+    );
+    let each = resident().saturating_sub(before) / all.len();
+    assert!(each < 64 << 10, "each takes {each} bytes");
+    // One that announces more is told off at once.
+    let mut greedy = connect_from(99, serve.address);
+    greedy.write_all(&(129_u32 << 10).to_be_bytes()).unwrap();
+    assert_eq!(greedy.read(&mut [0; 1]).unwrap_or(0), 0);
+    for mut socket in all {
+        socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        // What was sent and not read makes it a reset.
+        assert_eq!(socket.read(&mut [0; 1]).unwrap_or(0), 0);
+    }
+    assert!(begins.elapsed() >= Duration::from_secs(15));
+    assert_eq!(raw.echo(), NtStatus::SUCCESS, "who has logged in stays");
+}
+
+#[test]
+fn half_a_frame_takes_what_came_of_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let serve = Serve::start(folder.path());
+    let mut all: Vec<_> = (0..40).map(|_| Raw::ready(serve.address)).collect();
+    let before = resident();
+    for raw in &mut all {
+        raw.socket.write_all(&(8_u32 << 20).to_be_bytes()).unwrap();
+        raw.socket.write_all(&[0; 100_000]).unwrap();
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    let each = resident().saturating_sub(before) / all.len();
+    assert!(each < 4 << 20, "each takes {each} bytes");
+}
+
+/// One more open of a file that is open very often costs what the first did.
+#[test]
+fn a_file_that_is_open_very_often() {
+    const BATCH: u32 = 1000;
+    let folder = tempfile::tempdir().unwrap();
+    let serve = Serve::start(folder.path());
+    let mut raw = Raw::ready(serve.address);
+    let mut batch = || {
+        let begins = Instant::now();
+        for _ in 0..BATCH {
+            raw.create(&Create::of("file")).unwrap();
+        }
+        begins.elapsed()
+    };
+    let first = batch();
+    let later: Vec<_> = (0..12).map(|_| batch()).collect();
+    // Others use the machine too.
+    let best = later.iter().skip(8).min().unwrap();
+    assert!(*best < 5 * first, "{first:?}, then {later:?}");
+    let begins = Instant::now();
+    drop(raw);
+    serve.settles_at((0, 0));
+    assert!(begins.elapsed() < Duration::from_secs(10), "all closed at once");
+}
+
+/// As many opens as there may be, of 13,000 files, and what they take; and one more.
+#[test]
+#[ignore = "takes minutes"]
+fn all_opens_fit_half_a_gigabyte() {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let serve = Serve::start(folder.path());
+    let before = resident();
+    let mut all: Vec<_> = (0..3).map(|_| Raw::ready(serve.address)).collect();
+    let mut opens = 0_u32;
+    'full: for raw in &mut all {
+        for number in 0..50_000_u32 {
+            let name = format!("a file with a name of some length {}", number % 13_000);
+            match raw.create(&Create::of(name.as_str())) {
+                Ok(_) => opens += 1,
+                Err(status) => {
+                    assert_eq!(status, NtStatus::INSUFFICIENT_RESOURCES);
+                    break 'full;
+                }
+            }
+        }
+    }
+    let taken = resident().saturating_sub(before);
+    println!("{opens} opens take {} MiB", taken >> 20);
+    assert_eq!(opens, 131_072);
+    assert!(taken < 512 << 20);
+}
+
+/// [MS-SMB2] 3.3.5.16: a CANCEL without the right signature, or of another session, withdraws nothing and is not answered.
+#[test]
+fn cancelling_needs_a_signature() {
+    let folder = tempfile::tempdir().unwrap();
+    let serve = Serve::start(folder.path());
+    let mut raw = Raw::ready(serve.address);
+    let root = raw.create(&Create::of("")).unwrap();
+    let id = raw.next_id;
+    let watch = samples::watch(root);
+    let message = raw.message(Command::ChangeNotify, |w| w.bytes(&watch));
+    raw.send(&message);
+    raw.receive().unwrap();
+    let header = {
+        let mut header = raw.header(Command::Cancel);
+        header.message_id = MessageId(id);
+        header
+    };
+    let mut cancel = vec![0; ropeway_smb_proto::wire::header::HEADER_LEN];
+    CancelRequest.encode(&mut ropeway_smb_proto::wire::Writer::within(&mut cancel, 0));
+    raw.seal_header(&header, &mut cancel);
+    let mut forged = cancel.clone();
+    forged[SIGNATURE_OFFSET] ^= 1;
+    raw.send(&forged);
+    assert_eq!(raw.echo(), NtStatus::SUCCESS);
+    let mut unsigned = cancel.clone();
+    unsigned[FLAGS_OFFSET] &= !8;
+    raw.send(&unsigned);
+    assert_eq!(raw.echo(), NtStatus::SUCCESS);
+    raw.send(&cancel);
+    let reply = raw.reply().unwrap();
+    assert_eq!(
+        (reply.status(), reply.header.message_id),
+        (NtStatus::CANCELLED, MessageId(id))
+    );
+}
