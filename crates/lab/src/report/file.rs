@@ -1,7 +1,7 @@
 //! The document as a file: written whole or not at all, refused where it is of another version.
 
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use super::{Document, VERSION};
@@ -70,10 +70,13 @@ pub fn load(path: &Path) -> Result<Document, FileError> {
         path: path.to_owned(),
         reason,
     };
-    if fs::metadata(path).map_err(failed)?.len() > SIZE_MAX {
+    // Not by its length: a device or a FIFO has none.
+    let mut bytes = Vec::new();
+    let file = fs::File::open(path).map_err(failed)?;
+    file.take(SIZE_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() as u64 > SIZE_MAX {
         return Err(strange("too big for a report of a lab".to_owned()));
     }
-    let bytes = fs::read(path).map_err(failed)?;
     let value: serde_json::Value =
         serde_json::from_slice(&bytes).map_err(|error| strange(format!("no report of a lab: {error}")))?;
     match value.get("version").and_then(serde_json::Value::as_u64) {

@@ -176,9 +176,9 @@ fn add_links_and_cells(doc: &mut Document) {
                     holds: true,
                 }),
             });
-            for work in 0..2 {
-                for direction in 0..2 {
-                    let printed = PRINTED[work][direction][trip * 4 + rate];
+            for (work, ways) in PRINTED.iter().enumerate() {
+                for (direction, printed) in ways.iter().enumerate() {
+                    let printed = printed[trip * 4 + rate];
                     add_group(doc, &link, (trip_ms, bps), (work, direction), printed);
                 }
             }
@@ -300,6 +300,12 @@ fn axis(label: &str, unit: &str) -> Axis {
 }
 
 fn curves() -> Vec<Curve> {
+    let mut curves = over_time();
+    curves.extend([by_record(), by_engine()]);
+    curves
+}
+
+fn over_time() -> Vec<Curve> {
     let wave = |name: &str, most: f64, length: f64, wobble: f64, published| Series {
         name: name.to_owned(),
         points: (0..=(length as u32))
@@ -319,7 +325,7 @@ fn curves() -> Vec<Curve> {
         y,
         series,
     };
-    let mut curves = vec![
+    vec![
         over_time(
             "throughput-OC3-32ms-dirset1gb-read",
             "Throughput: 1 GB in 300 office files, read, OC3, 32 ms",
@@ -342,7 +348,10 @@ fn curves() -> Vec<Curve> {
                 wave("xp-smb1", 20.0, 240.0, 0.1, true),
             ],
         ),
-    ];
+    ]
+}
+
+fn by_record() -> Curve {
     let sizes = |name: &str, most: f64| Series {
         name: name.to_owned(),
         points: (12..=22)
@@ -353,7 +362,7 @@ fn curves() -> Vec<Curve> {
             .collect(),
         published: false,
     };
-    curves.push(Curve {
+    Curve {
         id: "nas-records".to_owned(),
         title: "Throughput by record size, gigabit".to_owned(),
         drawing: Drawing::Lines,
@@ -367,8 +376,11 @@ fn curves() -> Vec<Curve> {
             sizes("read", 109e6),
             sizes("random read", 61e6),
         ],
-    });
-    curves.push(Curve {
+    }
+}
+
+fn by_engine() -> Curve {
+    Curve {
         id: "vista-engines".to_owned(),
         title: "2.5 GB to a USB stick by engine".to_owned(),
         drawing: Drawing::Bars,
@@ -390,6 +402,5 @@ fn curves() -> Vec<Curve> {
                 published: false,
             })
             .collect(),
-    });
-    curves
+    }
 }

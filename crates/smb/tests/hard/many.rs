@@ -142,6 +142,26 @@ fn all_opens_fit_half_a_gigabyte() {
     assert!(taken < 512 << 20);
 }
 
+/// smb2.create.mkdir-dup: who is slower to make what may be there finds it.
+#[test]
+fn two_at_once_make_one_file() {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let serve = Serve::start(folder.path());
+    let start = std::sync::Barrier::new(4);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let mut raw = Raw::ready(serve.address);
+                for round in 0..300 {
+                    start.wait();
+                    let opened = raw.create(&Create::of(format!("file {round}").as_str()));
+                    assert!(opened.is_ok(), "{opened:?}");
+                }
+            });
+        }
+    });
+}
+
 /// [MS-SMB2] 3.3.5.16: a CANCEL without the right signature, or of another session, withdraws nothing and is not answered.
 #[test]
 fn cancelling_needs_a_signature() {

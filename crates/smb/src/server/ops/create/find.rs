@@ -28,6 +28,9 @@ pub(super) struct Found {
     pub(super) access: AccessMask,
 }
 
+/// Tries where a name comes and goes meanwhile (a guess).
+const RACE_TRIES: u32 = 8;
+
 /// Finds or makes it.
 pub(super) fn find(
     share: &Arc<Share>,
@@ -42,9 +45,20 @@ pub(super) fn find(
     }
     let read_only = !share.access().contains(AccessMask::WRITE_DATA);
     let how = how(wish, target, read_only);
-    let (path, opened) = look(share, target, &how)?;
-    let Some(opened) = opened else {
-        return make(share, token, request, wish, asked, target, path, read_only);
+    let mut tries = 1;
+    let (path, opened) = loop {
+        match look(share, target, &how)? {
+            (path, Some(opened)) => break (path, opened),
+            (path, None) => match make(share, token, request, wish, asked, target, path, read_only) {
+                // Somebody was faster: then it is there to be opened (smb2.create.mkdir-dup).
+                Err(NtStatus::OBJECT_NAME_COLLISION)
+                    if wish.disposition != CreateDisposition::Create && tries < RACE_TRIES =>
+                {
+                    tries += 1;
+                }
+                outcome => return outcome,
+            },
+        }
     };
     let found = Found {
         node: opened.node,
@@ -207,7 +221,6 @@ fn make(
         ..NodeOpen::default()
     };
     let opened = share.store.open(&path, &how).map_err(|error| match error.kind {
-        // Somebody was faster: the request is as good as new, and finds it.
         ErrorKind::AlreadyExists => NtStatus::OBJECT_NAME_COLLISION,
         _ => status::of(&error),
     })?;
