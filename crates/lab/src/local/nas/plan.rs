@@ -100,7 +100,8 @@ impl Step {
     /// The cell of one of [`OPERATIONS`].
     pub fn key(&self, operation: &str) -> CellKey {
         CellKey {
-            link: "lan".to_owned(),
+            // A row of the tables for each record size.
+            link: size(self.record),
             work: size(self.size),
             direction: if operation.ends_with("read") {
                 "read"
@@ -110,7 +111,7 @@ impl Step {
             .to_owned(),
             client: "ropeway".to_owned(),
             server: self.server.name().to_owned(),
-            variant: format!("{operation} {} {}", size(self.record), self.mode()),
+            variant: format!("{operation} {}", self.mode()),
         }
     }
 

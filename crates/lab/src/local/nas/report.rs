@@ -20,12 +20,6 @@ const PUBLISHED_LIMIT_BPS: f64 = 113e6;
 
 /// The document before the first worker.
 pub(super) fn begun(options: &Options, tools: &Tools, started: &str) -> Document {
-    let spec = plan::link(options.rate, options.rtt);
-    let congestion = if options.relay {
-        "that of the loopback"
-    } else {
-        "reno"
-    };
     let mut warnings = doubts(&[&options.dir]);
     if options.relay {
         warnings.push(Warning {
@@ -44,27 +38,46 @@ pub(super) fn begun(options: &Options, tools: &Tools, started: &str) -> Document
         versions: tools.versions.clone(),
         settings: settings(options),
         works: options.sizes.iter().map(|size| work(*size)).collect(),
-        links: vec![LinkSummary {
-            name: "lan".to_owned(),
-            kind: if options.relay { "relay" } else { "packets" }.to_owned(),
-            rtt_ms: spec.rtt.as_secs_f64() * 1e3,
-            up_bps: spec.up.map(|rate| rate.0),
-            down_bps: spec.down.map(|rate| rate.0),
-            loss: 0.0,
-            congestion: congestion.to_owned(),
-            described: describe(&spec, congestion),
-            proof: None,
-        }],
+        links: options
+            .records
+            .iter()
+            .map(|record| link(options, *record))
+            .collect(),
         skipped: tools.missing.clone(),
         warnings,
         ..Document::default()
     }
 }
 
+/// The network as requests of one size see it: what the tables have rows for.
+fn link(options: &Options, record: u64) -> LinkSummary {
+    let spec = plan::link(options.rate, options.rtt);
+    let congestion = if options.relay {
+        "that of the loopback"
+    } else {
+        "reno"
+    };
+    LinkSummary {
+        name: plan::size(record),
+        kind: if options.relay { "relay" } else { "packets" }.to_owned(),
+        rtt_ms: spec.rtt.as_secs_f64() * 1e3,
+        up_bps: spec.up.map(|rate| rate.0),
+        down_bps: spec.down.map(|rate| rate.0),
+        loss: 0.0,
+        congestion: congestion.to_owned(),
+        described: format!(
+            "requests of {} over {}",
+            plan::size(record),
+            describe(&spec, congestion)
+        ),
+        proof: None,
+    }
+}
+
 fn work(size: u64) -> WorkSummary {
     WorkSummary {
         name: plan::size(size),
-        title: "one file that does not compress".to_owned(),
+        title: format!("one file of {} that does not compress", plan::size(size)),
         files: 1,
         folders: 0,
         bytes: size,
@@ -230,9 +243,9 @@ fn published(operation: &str) -> [Series; 2] {
         ..plain(name, points)
     };
     [
-        series("published", points.to_vec()),
+        series("requests of 60 KiB and 1 MiB", points.to_vec()),
         series(
-            "published limit",
+            "limit of the line",
             points.map(|[record, _]| [record, PUBLISHED_LIMIT_BPS]).to_vec(),
         ),
     ]
