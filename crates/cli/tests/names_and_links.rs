@@ -45,7 +45,10 @@ fn names_are_mapped_and_come_back() {
     let from = source.to_str().unwrap();
     let up = ground.copied(&[], from, &ground.url("data/tree"));
     let folders = mapped.len() + plain.len();
-    assert_eq!(lost(&up, "name"), (mapped.len() + folders) as u64, "{up}");
+    // Bytes that are no text are kept: the client spells them on the wire, and our own server takes them as they were. Folders
+    // have a dot at the end besides.
+    let kept = 1;
+    assert_eq!(lost(&up, "name"), (mapped.len() - kept + folders) as u64, "{up}");
     let notes: Vec<_> = up
         .json()
         .into_iter()

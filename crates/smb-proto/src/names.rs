@@ -14,6 +14,7 @@
 //! | … U+0001 to U+001F | U+F001 to U+F01F |
 //! | … a space, a dot at the end (not of `.` and `..`) | U+F028, U+F029 |
 //! | … a character of these, where it would be taken for what it stands for | U+EF00 + each of its UTF-8 bytes |
+//! | … a lone surrogate, as others refuse it | U+EF00 + each of its three bytes; and the other way round |
 //!
 //! U+EF80 to U+EFFF for raw bytes is what MirBSD's OPTU-8 and the UCSUR have there; U+F001 to U+F029 is Services for
 //! Macintosh, as macOS and cifs (`mapposix`, its default) use it.
@@ -78,6 +79,9 @@ pub fn to_wire(name: &[u8], mapping: NameMapping) -> Text {
         return Text::from_units(name.iter().copied().map(u16::from).collect());
     }
     let mut items = items(name);
+    if mapping == NameMapping::Sfm {
+        items.iter_mut().for_each(Item::swap_surrogate);
+    }
     if mapping == NameMapping::Sfm && !is_dots(&items) {
         let last = items.len().saturating_sub(1);
         for (at, item) in items.iter_mut().enumerate() {
@@ -130,6 +134,9 @@ pub fn from_wire(name: &Text, mapping: NameMapping) -> Vec<u8> {
     let maps = mapping == NameMapping::Sfm && !is_dots(&items);
     let mut bytes = Vec::with_capacity(utf8.len());
     for (at, item) in items.iter_mut().enumerate() {
+        if mapping == NameMapping::Sfm {
+            item.swap_surrogate();
+        }
         match item.token {
             // Units spell every byte at least once.
             Token::Byte(_) => item.times = item.times.saturating_sub(1),
@@ -218,6 +225,13 @@ pub fn is_device(name: &Text) -> bool {
 }
 
 impl Item {
+    /// A lone surrogate that stands for itself is spelled on the other side, and one that is spelled once stands for itself.
+    fn swap_surrogate(&mut self) {
+        if matches!(self.token, Token::Char(0xD800..=0xDFFF)) && self.times < 2 {
+            self.times = 1 - self.times;
+        }
+    }
+
     /// As bytes: the byte or the character's UTF-8, each byte spelled as often as it says.
     fn bytes(self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(4);

@@ -59,6 +59,7 @@ fn known_names() {
         (b"end.", "end\u{F029}"),
         (b"end ", "end\u{F028}"),
         (b"caf\xe9", "caf\u{EFE9}"),
+        (b"\xed\xa0\xbd lone", "\u{EFED}\u{EFA0}\u{EFBD} lone"),
         ("\u{F022}".as_bytes(), "\u{EFEF}\u{EF80}\u{EFA2}"),
     ] {
         let name = Name::new(local).unwrap();

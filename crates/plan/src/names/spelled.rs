@@ -2,7 +2,8 @@
 //!
 //! A name is a sequence of items, each a byte or a character *spelled* some number of times: a run of U+EF80 to U+EFFF spells
 //! bytes, which may be UTF-8 of such characters, which spell again. What stands for something else on the volume is spelled
-//! once more there, and once less on the way back; as numbers have no end, no two names become one.
+//! once more there, and once less on the way back; as numbers have no end, no two names become one. A lone surrogate, which
+//! servers that keep UTF-8 refuse, is spelled there; one of a server is spelled here.
 
 use super::is_device;
 
@@ -18,6 +19,10 @@ const FORBIDDEN: [u8; 8] = *b"\"*:<>?\\|";
 const FORBIDDEN_AT: u32 = 0xF020;
 /// What control characters, and first letters of device names, are added to.
 const PRIVATE_AT: u32 = 0xF000;
+
+/// Halves of characters beyond U+FFFF: 16-bit units that SMB's names may hold alone.
+const SURROGATE_FIRST: u32 = 0xD800;
+const SURROGATE_LAST: u32 = 0xDFFF;
 
 /// A byte or character, and how many times it is spelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +58,8 @@ pub(super) fn encode(name: &[u8], raw: bool) -> Vec<u8> {
     let last = items.len().saturating_sub(1);
     for (at, item) in items.iter_mut().enumerate() {
         match item.token {
-            Token::Byte(_) if !raw => item.times += 1,
+            Token::Byte(_) | Token::Char(SURROGATE_FIRST..=SURROGATE_LAST) if !raw => item.times += 1,
+            Token::Char(SURROGATE_FIRST..=SURROGATE_LAST) => item.swap(),
             Token::Char(c) if maps => {
                 if let (0, Some(private)) = (item.times, private(c, at == last)) {
                     item.token = Token::Char(private);
@@ -74,7 +80,10 @@ pub(super) fn decode(name: &[u8], raw: bool) -> Vec<u8> {
     let last = items.len().saturating_sub(1);
     for (at, item) in items.iter_mut().enumerate() {
         match item.token {
-            Token::Byte(_) if !raw => item.times = item.times.saturating_sub(1),
+            Token::Byte(_) | Token::Char(SURROGATE_FIRST..=SURROGATE_LAST) if !raw => {
+                item.times = item.times.saturating_sub(1);
+            }
+            Token::Char(SURROGATE_FIRST..=SURROGATE_LAST) => item.swap(),
             Token::Char(c) if maps => match (unprivate(c, at == last), item.times.checked_sub(1)) {
                 (Some(_), Some(times)) => item.times = times,
                 (Some(plain), None) => item.token = Token::Char(plain),
@@ -149,6 +158,13 @@ fn bytes_of(items: &[Item]) -> Vec<u8> {
 }
 
 impl Item {
+    /// What stands for itself is spelled on the other side, and what is spelled once stands for itself.
+    fn swap(&mut self) {
+        if self.times < 2 {
+            self.times = 1 - self.times;
+        }
+    }
+
     /// The byte or the character's UTF-8, each byte spelled as often as it says.
     fn bytes(self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(4);

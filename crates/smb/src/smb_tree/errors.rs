@@ -72,6 +72,7 @@ fn kind_of_status(status: NtStatus) -> Option<ErrorKind> {
         NtStatus::FILE_TOO_LARGE => K::FileTooLarge,
         NtStatus::MEDIA_WRITE_PROTECTED => K::ReadOnly,
         NtStatus::OBJECT_NAME_INVALID
+        | NtStatus::ILLEGAL_CHARACTER
         | NtStatus::NAME_TOO_LONG
         | NtStatus::OBJECT_PATH_INVALID
         | NtStatus::OBJECT_PATH_SYNTAX_BAD => K::NameRefused,

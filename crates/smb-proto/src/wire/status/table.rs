@@ -245,6 +245,7 @@ statuses! {
     0xC000_014B PIPE_BROKEN "the other end closed the pipe";
     0xC000_015B LOGON_TYPE_NOT_GRANTED "this account may not log in over the network"
         "the server's policy decides who may log in over the network";
+    0xC000_0161 ILLEGAL_CHARACTER "the name holds a character that the server does not take";
     0xC000_0184 INVALID_DEVICE_STATE "the device is not in a state for this";
     0xC000_0185 IO_DEVICE_ERROR "the server's disk failed"
         "check the server's disk";
