@@ -37,7 +37,7 @@ const KERBEROS: [&[&str]; 2] = [
     ],
 ];
 
-/// Runs `cargo test --workspace`, and the tests of features that are off by default.
+/// Runs `cargo test --workspace` to its end, whatever fails, and the tests of features that are off by default.
 ///
 /// # Errors
 /// If a test fails or does not compile.
@@ -45,7 +45,10 @@ pub(crate) fn run(workspace: &Workspace) -> Result<Outcome> {
     let mut report = Report::default();
     let lacks_kerberos = tools::missing_kerberos();
     let with_kerberos = KERBEROS.iter().filter(|_| lacks_kerberos.is_none());
-    for arguments in [&["test", "--workspace"][..]].iter().chain(with_kerberos) {
+    for arguments in [&["test", "--workspace", "--no-fail-fast"][..]]
+        .iter()
+        .chain(with_kerberos)
+    {
         let command = workspace.cargo(arguments.iter().chain(&["--", "--show-output"]).copied());
         run_one(command, &mut report)?;
     }
