@@ -211,6 +211,8 @@ fn local_changes_break_leases_of_folders() {
         "mv sub/old sub/older",
         "rm sub/new",
     ] {
+        // A mark that is made again soon after it was removed may miss what happens to files in the folder: docs/serve.md.
+        std::thread::sleep(std::time::Duration::from_millis(500));
         let mut raw = Raw::ready(serve.address);
         let how = Create {
             access: AccessMask::LIST_DIRECTORY,
