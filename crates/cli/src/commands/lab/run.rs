@@ -52,7 +52,7 @@ pub(super) fn file(args: &LabFileArgs) -> Result<u8, Failure> {
 /// A lab that ships.
 ///
 /// # Errors
-/// As [`file`].
+/// As [`file()`].
 pub(super) fn named(name: &str, args: &LabRunArgs) -> Result<u8, Failure> {
     let Some(scenario) = Scenario::shipped(name) else {
         return Err(Failure::usage(format!("there is no lab {name}")).hint("`ropeway lab list` shows them"));
