@@ -5,6 +5,7 @@ use std::fmt::Write;
 use super::model::Document;
 use super::numbers;
 use super::plot;
+use super::table;
 use super::view::{Section, View};
 use super::words;
 
@@ -87,31 +88,9 @@ fn picture(text: &mut String, plot: &plot::Plot<'_, '_>) {
 
 fn grid(text: &mut String, view: &View<'_>, section: &Section<'_>) {
     _ = writeln!(text, "\n### {}\n", escape(&view.section_title(section)));
-    let mut heads = ["link", "line s", "floor s", "target s"]
-        .map(str::to_owned)
-        .to_vec();
-    heads.extend(section.columns.iter().map(|column| view.columns[*column].label()));
-    heads.push("published s".to_owned());
+    let mut body = table::rows(view, section);
+    let heads = body.remove(0);
     let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
-    let body: Vec<Vec<String>> = section
-        .rows
-        .iter()
-        .map(|row| {
-            let figures = view.link_figures(row.link);
-            let link = numbers::name(row.link);
-            let mut shown = vec![if figures.is_empty() {
-                link
-            } else {
-                format!("{link} ({figures})")
-            }];
-            shown.push(words::known(row.first(|cell| cell.line_seconds)));
-            shown.push(words::known(row.first(|cell| cell.floor_seconds)));
-            shown.push(words::known(row.first(|cell| cell.target_seconds)));
-            shown.extend(row.cells.iter().map(|cell| words::cell(*cell)));
-            shown.push(words::published(row));
-            shown
-        })
-        .collect();
     rows(text, &heads, &body);
 }
 

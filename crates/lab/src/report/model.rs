@@ -356,6 +356,18 @@ pub struct Axis {
     pub names: Vec<String>,
 }
 
+impl Axis {
+    /// Linear, without names.
+    pub fn new(label: &str, unit: &str) -> Self {
+        Self {
+            label: label.to_owned(),
+            unit: unit.to_owned(),
+            logarithmic: false,
+            names: Vec::new(),
+        }
+    }
+}
+
 /// Points of one curve.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Series {

@@ -132,7 +132,7 @@ fn grid(view: &View<'_>, section: &Section<'_>, width: Option<usize>) -> String 
 }
 
 /// Heads, then a row for each link.
-fn rows(view: &View<'_>, section: &Section<'_>) -> Vec<Vec<String>> {
+pub(super) fn rows(view: &View<'_>, section: &Section<'_>) -> Vec<Vec<String>> {
     let mut heads = vec!["link".to_owned(), "line s".to_owned(), "floor s".to_owned()];
     heads.push("target s".to_owned());
     heads.extend(section.columns.iter().map(|column| view.columns[*column].label()));

@@ -163,8 +163,8 @@ pub(super) fn add(document: &mut Document, kind: Kind, key: &CellKey, points: Ve
             id,
             title: format!("{} {} over {}: {title}", key.work, key.direction, key.link),
             drawing: Drawing::Lines,
-            x: axis("time", "s"),
-            y: axis(label, unit),
+            x: Axis::new("time", "s"),
+            y: Axis::new(label, unit),
             series: Vec::new(),
         });
         document.curves.len() - 1
@@ -176,15 +176,6 @@ pub(super) fn add(document: &mut Document, kind: Kind, key: &CellKey, points: Ve
         points,
         published: false,
     });
-}
-
-fn axis(label: &str, unit: &str) -> Axis {
-    Axis {
-        label: label.to_owned(),
-        unit: unit.to_owned(),
-        logarithmic: false,
-        names: Vec::new(),
-    }
 }
 
 #[cfg(test)]

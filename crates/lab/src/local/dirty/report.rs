@@ -143,8 +143,8 @@ fn written(seen: &Seen, found: &Findings) -> Curve {
         id: "written".to_owned(),
         title: "Bytes written against time".to_owned(),
         drawing: Drawing::Lines,
-        x: axis("time", "s"),
-        y: axis("written", "B"),
+        x: Axis::new("time", "s"),
+        y: Axis::new("written", "B"),
         series,
     }
 }
@@ -171,10 +171,10 @@ fn speed(seen: &Seen) -> Curve {
         id: "speed".to_owned(),
         title: "Write speed against bytes written".to_owned(),
         drawing: Drawing::Lines,
-        x: axis("written", "B"),
+        x: Axis::new("written", "B"),
         y: Axis {
             logarithmic: true,
-            ..axis("speed", "B/s")
+            ..Axis::new("speed", "B/s")
         },
         series: vec![series("measured", points)],
     }
@@ -213,8 +213,8 @@ fn owed(seen: &Seen, found: &Findings) -> Curve {
         id: "owed".to_owned(),
         title: "What the page cache owes the devices".to_owned(),
         drawing: Drawing::Lines,
-        x: axis("time", "s"),
-        y: axis("bytes", "B"),
+        x: Axis::new("time", "s"),
+        y: Axis::new("bytes", "B"),
         series: all,
     }
 }
@@ -241,7 +241,7 @@ fn thresholds(found: &Findings) -> Curve {
     }
     let bytes = |label| Axis {
         logarithmic: true,
-        ..axis(label, "B")
+        ..Axis::new(label, "B")
     };
     Curve {
         id: "thresholds".to_owned(),
@@ -328,15 +328,6 @@ fn series(name: &str, points: Vec<[f64; 2]>) -> Series {
         name: name.to_owned(),
         points,
         published: false,
-    }
-}
-
-fn axis(label: &str, unit: &str) -> Axis {
-    Axis {
-        label: label.to_owned(),
-        unit: unit.to_owned(),
-        logarithmic: false,
-        names: Vec::new(),
     }
 }
 

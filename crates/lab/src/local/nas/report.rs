@@ -261,9 +261,7 @@ fn plain(name: &str, points: Vec<[f64; 2]>) -> Series {
 
 fn axis(label: &str, unit: &str, logarithmic: bool) -> Axis {
     Axis {
-        label: label.to_owned(),
-        unit: unit.to_owned(),
         logarithmic,
-        names: Vec::new(),
+        ..Axis::new(label, unit)
     }
 }
