@@ -8,6 +8,7 @@ use ropeway_smb_proto::wire::frame::frame_header;
 use ropeway_smb_proto::wire::header::{Command, Target};
 use ropeway_smb_proto::wire::{AsyncId, FileId, NtStatus};
 
+use crate::memory::{alone, resident};
 use crate::raw::{Create, Raw};
 use crate::samples;
 use crate::serve::Serve;
@@ -29,13 +30,6 @@ fn held(serve: &Serve) -> (Raw, Vec<u8>) {
     holder.create(&how).unwrap();
     let create = samples::body(|w| Create::of("held").request().encode(w));
     (holder, create)
-}
-
-/// Resident memory of this process, in bytes.
-fn resident() -> u64 {
-    let text = std::fs::read_to_string("/proc/self/statm").unwrap();
-    let pages: u64 = text.split(' ').nth(1).unwrap().parse().unwrap();
-    pages * 4096
 }
 
 /// A frame has 24 bits for its length.
@@ -103,39 +97,41 @@ fn requests_that_cancel_one_another() {
 /// What waits is kept, and so is the rest of its compound.
 #[test]
 fn what_waits_is_bounded() {
-    let place = tempfile::tempdir().unwrap();
-    let serve = Serve::start(place.path());
-    let mut raw = Raw::connect(serve.address);
-    raw.asks = 8192;
-    raw.enter();
-    let file = raw.create(&Create::of("file")).unwrap();
-    let (_holder, create) = held(&serve);
-    let write = samples::write(file, 0, &vec![1; 4 << 20]);
-    let before = resident();
-    let mut refused = 0;
-    for _ in 0..100 {
-        raw.charge = 1;
-        let first = raw.message(Command::Create, |w| w.bytes(&create));
-        raw.charge = 64;
-        let second = raw.message(Command::Write, |w| w.bytes(&write));
-        raw.charge = 1;
-        let frame = raw.compound(vec![first, second], false);
-        let headers = raw.probe(&frame).unwrap();
-        refused += u32::from(headers[0].status == NtStatus::INSUFFICIENT_RESOURCES);
-    }
-    let more = resident().saturating_sub(before) >> 20;
-    assert!(more < 200 && refused > 50, "{more} MiB, {refused} refused");
-    let mut raw = Raw::connect(serve.address);
-    raw.asks = 8192;
-    raw.enter();
-    let folder = self::folder(&mut raw);
-    let watch = samples::watch(folder);
-    for _ in 0..5000 {
-        let message = raw.message(Command::ChangeNotify, |w| w.bytes(&watch));
-        let headers = raw.probe(&message).unwrap();
-        refused += u32::from(headers[0].status == NtStatus::INSUFFICIENT_RESOURCES);
-    }
-    assert!(refused > 3000, "{refused}");
+    alone("bombs::what_waits_is_bounded", || {
+        let place = tempfile::tempdir().unwrap();
+        let serve = Serve::start(place.path());
+        let mut raw = Raw::connect(serve.address);
+        raw.asks = 8192;
+        raw.enter();
+        let file = raw.create(&Create::of("file")).unwrap();
+        let (_holder, create) = held(&serve);
+        let write = samples::write(file, 0, &vec![1; 4 << 20]);
+        let before = resident();
+        let mut refused = 0;
+        for _ in 0..100 {
+            raw.charge = 1;
+            let first = raw.message(Command::Create, |w| w.bytes(&create));
+            raw.charge = 64;
+            let second = raw.message(Command::Write, |w| w.bytes(&write));
+            raw.charge = 1;
+            let frame = raw.compound(vec![first, second], false);
+            let headers = raw.probe(&frame).unwrap();
+            refused += u32::from(headers[0].status == NtStatus::INSUFFICIENT_RESOURCES);
+        }
+        let more = resident().saturating_sub(before) >> 20;
+        assert!(more < 200 && refused > 50, "{more} MiB, {refused} refused");
+        let mut raw = Raw::connect(serve.address);
+        raw.asks = 8192;
+        raw.enter();
+        let folder = self::folder(&mut raw);
+        let watch = samples::watch(folder);
+        for _ in 0..5000 {
+            let message = raw.message(Command::ChangeNotify, |w| w.bytes(&watch));
+            let headers = raw.probe(&message).unwrap();
+            refused += u32::from(headers[0].status == NtStatus::INSUFFICIENT_RESOURCES);
+        }
+        assert!(refused > 3000, "{refused}");
+    });
 }
 
 /// Nobody has logged in, and no answer is read.

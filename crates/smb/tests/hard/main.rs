@@ -6,6 +6,7 @@ mod bombs;
 mod escapes;
 mod hostile;
 mod many;
+mod memory;
 mod names;
 mod outside;
 mod raw;

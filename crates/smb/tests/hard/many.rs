@@ -10,17 +10,10 @@ use ropeway_smb_proto::wire::bare::CancelRequest;
 use ropeway_smb_proto::wire::header::{Command, FLAGS_OFFSET, SIGNATURE_OFFSET};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
 
+use crate::memory::{alone, resident};
 use crate::raw::{Create, Raw};
 use crate::samples;
 use crate::serve::Serve;
-
-/// Resident memory of this process, which is the server's too.
-fn resident() -> usize {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
-    let kib: usize = line.split_whitespace().nth(1).unwrap().parse().unwrap();
-    kib << 10
-}
 
 /// From another address of this machine: each has few connections without a login.
 fn connect_from(number: u8, server: SocketAddr) -> TcpStream {
@@ -39,55 +32,59 @@ fn connect_from(number: u8, server: SocketAddr) -> TcpStream {
 
 #[test]
 fn thousands_who_only_connect_take_little_and_go() {
-    let folder = tempfile::tempdir().unwrap();
-    let serve = Serve::with(folder.path(), |options| {
-        options.login_time = Duration::from_secs(15)
+    alone("many::thousands_who_only_connect_take_little_and_go", || {
+        let folder = tempfile::tempdir().unwrap();
+        let serve = Serve::with(folder.path(), |options| {
+            options.login_time = Duration::from_secs(15)
+        });
+        let before = resident();
+        let begins = Instant::now();
+        let mut all: Vec<_> = (0..2000_u32)
+            .map(|number| connect_from((number / 200) as u8, serve.address))
+            .collect();
+        // Every other one announces the longest frame that is taken of it, and sends a part of it.
+        for socket in all.iter_mut().step_by(2) {
+            socket.write_all(&(128_u32 << 10).to_be_bytes()).unwrap();
+            socket.write_all(&[7; 1000]).unwrap();
+        }
+        let mut raw = Raw::ready(serve.address);
+        let file = raw.create(&Create::of("file")).unwrap();
+        let write = samples::write(file, 0, b"content");
+        assert_eq!(
+            raw.call(Command::Write, |w| w.bytes(&write)).status(),
+            NtStatus::SUCCESS
+        );
+        let each = resident().saturating_sub(before) / all.len();
+        assert!(each < 64 << 10, "each takes {each} bytes");
+        // One that announces more is told off at once.
+        let mut greedy = connect_from(99, serve.address);
+        greedy.write_all(&(129_u32 << 10).to_be_bytes()).unwrap();
+        assert_eq!(greedy.read(&mut [0; 1]).unwrap_or(0), 0);
+        for mut socket in all {
+            socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+            // What was sent and not read makes it a reset.
+            assert_eq!(socket.read(&mut [0; 1]).unwrap_or(0), 0);
+        }
+        assert!(begins.elapsed() >= Duration::from_secs(15));
+        assert_eq!(raw.echo(), NtStatus::SUCCESS, "who has logged in stays");
     });
-    let before = resident();
-    let begins = Instant::now();
-    let mut all: Vec<_> = (0..2000_u32)
-        .map(|number| connect_from((number / 200) as u8, serve.address))
-        .collect();
-    // Every other one announces the longest frame that is taken of it, and sends a part of it.
-    for socket in all.iter_mut().step_by(2) {
-        socket.write_all(&(128_u32 << 10).to_be_bytes()).unwrap();
-        socket.write_all(&[7; 1000]).unwrap();
-    }
-    let mut raw = Raw::ready(serve.address);
-    let file = raw.create(&Create::of("file")).unwrap();
-    let write = samples::write(file, 0, b"content");
-    assert_eq!(
-        raw.call(Command::Write, |w| w.bytes(&write)).status(),
-        NtStatus::SUCCESS
-    );
-    let each = resident().saturating_sub(before) / all.len();
-    assert!(each < 64 << 10, "each takes {each} bytes");
-    // One that announces more is told off at once.
-    let mut greedy = connect_from(99, serve.address);
-    greedy.write_all(&(129_u32 << 10).to_be_bytes()).unwrap();
-    assert_eq!(greedy.read(&mut [0; 1]).unwrap_or(0), 0);
-    for mut socket in all {
-        socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        // What was sent and not read makes it a reset.
-        assert_eq!(socket.read(&mut [0; 1]).unwrap_or(0), 0);
-    }
-    assert!(begins.elapsed() >= Duration::from_secs(15));
-    assert_eq!(raw.echo(), NtStatus::SUCCESS, "who has logged in stays");
 }
 
 #[test]
 fn half_a_frame_takes_what_came_of_it() {
-    let folder = tempfile::tempdir().unwrap();
-    let serve = Serve::start(folder.path());
-    let mut all: Vec<_> = (0..40).map(|_| Raw::ready(serve.address)).collect();
-    let before = resident();
-    for raw in &mut all {
-        raw.socket.write_all(&(8_u32 << 20).to_be_bytes()).unwrap();
-        raw.socket.write_all(&[0; 100_000]).unwrap();
-    }
-    std::thread::sleep(Duration::from_millis(500));
-    let each = resident().saturating_sub(before) / all.len();
-    assert!(each < 4 << 20, "each takes {each} bytes");
+    alone("many::half_a_frame_takes_what_came_of_it", || {
+        let folder = tempfile::tempdir().unwrap();
+        let serve = Serve::start(folder.path());
+        let mut all: Vec<_> = (0..40).map(|_| Raw::ready(serve.address)).collect();
+        let before = resident();
+        for raw in &mut all {
+            raw.socket.write_all(&(8_u32 << 20).to_be_bytes()).unwrap();
+            raw.socket.write_all(&[0; 100_000]).unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(500));
+        let each = resident().saturating_sub(before) / all.len();
+        assert!(each < 4 << 20, "each takes {each} bytes");
+    });
 }
 
 /// One more open of a file that is open very often costs what the first did.
@@ -119,27 +116,29 @@ fn a_file_that_is_open_very_often() {
 #[test]
 #[ignore = "takes minutes"]
 fn all_opens_fit_half_a_gigabyte() {
-    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
-    let serve = Serve::start(folder.path());
-    let before = resident();
-    let mut all: Vec<_> = (0..3).map(|_| Raw::ready(serve.address)).collect();
-    let mut opens = 0_u32;
-    'full: for raw in &mut all {
-        for number in 0..50_000_u32 {
-            let name = format!("a file with a name of some length {}", number % 13_000);
-            match raw.create(&Create::of(name.as_str())) {
-                Ok(_) => opens += 1,
-                Err(status) => {
-                    assert_eq!(status, NtStatus::INSUFFICIENT_RESOURCES);
-                    break 'full;
+    alone("many::all_opens_fit_half_a_gigabyte", || {
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let serve = Serve::start(folder.path());
+        let before = resident();
+        let mut all: Vec<_> = (0..3).map(|_| Raw::ready(serve.address)).collect();
+        let mut opens = 0_u32;
+        'full: for raw in &mut all {
+            for number in 0..50_000_u32 {
+                let name = format!("a file with a name of some length {}", number % 13_000);
+                match raw.create(&Create::of(name.as_str())) {
+                    Ok(_) => opens += 1,
+                    Err(status) => {
+                        assert_eq!(status, NtStatus::INSUFFICIENT_RESOURCES);
+                        break 'full;
+                    }
                 }
             }
         }
-    }
-    let taken = resident().saturating_sub(before);
-    println!("{opens} opens take {} MiB", taken >> 20);
-    assert_eq!(opens, 131_072);
-    assert!(taken < 512 << 20);
+        let taken = resident().saturating_sub(before);
+        println!("{opens} opens take {} MiB", taken >> 20);
+        assert_eq!(opens, 131_072);
+        assert!(taken < 512 << 20);
+    });
 }
 
 /// smb2.create.mkdir-dup: who is slower to make what may be there finds it.
