@@ -187,7 +187,7 @@ fn utf16_length(bytes: &[u8]) -> usize {
 
 /// [MS-FSCC] 2.1.5.2 and the naming rules of the Win32 layer (device names, endings).
 fn check_windows(bytes: &[u8], raw: bool) -> Result<(), NameFault> {
-    if !raw && !is_unicode(bytes) {
+    if !raw && std::str::from_utf8(bytes).is_err() {
         return Err(NameFault::NotUnicode);
     }
     if let Some(byte) = bytes.iter().find(|byte| is_illegal(**byte)) {
@@ -200,19 +200,6 @@ fn check_windows(bytes: &[u8], raw: bool) -> Result<(), NameFault> {
         return Err(NameFault::Device);
     }
     Ok(())
-}
-
-/// UTF-8, or WTF-8 with lone surrogates, which is how names of SMB shares are carried here.
-fn is_unicode(mut bytes: &[u8]) -> bool {
-    loop {
-        match std::str::from_utf8(bytes) {
-            Ok(_) => return true,
-            Err(error) => match &bytes[error.valid_up_to()..] {
-                [0xED, 0xA0..=0xBF, 0x80..=0xBF, rest @ ..] => bytes = rest,
-                _ => return false,
-            },
-        }
-    }
 }
 
 fn is_illegal(byte: u8) -> bool {

@@ -96,11 +96,17 @@ fn faults_are_named_when_mapping_is_refused() {
         (b"a.", NameFault::Ending),
         (b"aux.c", NameFault::Device),
         (b"\xff", NameFault::NotUnicode),
+        (b"a\xed\xa0\x80b", NameFault::NotUnicode),
     ] {
         assert_eq!(refuse.map(&name(bytes)), Err(fault));
         assert_eq!(refuse.check(&name(bytes)), Err(fault));
     }
-    // A lone surrogate of an SMB share.
+    // SMB's names may have lone surrogates.
+    let share = Capabilities {
+        raw_names: true,
+        ..caps(true)
+    };
+    let refuse = NameMap::new(&caps(false), &share, NamePolicy::Refuse);
     assert_eq!(refuse.check(&name(b"a\xed\xa0\x80b")), Ok(()));
     let linux = NameMap::new(&caps(false), &caps(false), NamePolicy::Auto);
     assert!(linux.is_identity());
