@@ -11,6 +11,7 @@ use ropeway_vfs::{Capabilities, Name, Tree};
 fn volume(windows_names: bool, name_max: usize) -> Capabilities {
     Capabilities {
         windows_names,
+        raw_names: !windows_names,
         case_sensitive: !windows_names,
         name_max,
         ..MemoryTree::new().capabilities().clone()
