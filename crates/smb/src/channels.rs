@@ -3,11 +3,9 @@
 //! ```text
 //! Watch   the line is in use and its governor steady: measure, then open one more
 //! Trial   measure again; a tenth more keeps it and tries another, else it is closed and that was it
-//! Several that began together: measured as well; where one holds all that is on the line, the others are closed
 //! ```
-//! More connections are no cure where one fills the line, and under loss-based congestion control they even do
-//! harm (each stands still between answers, and starts again), so each has to prove itself, and those that were there
-//! for a quick start go. On a short line nothing is tried.
+//! More connections are no cure where one fills the line, and under loss-based congestion control they may even do
+//! harm, so each has to prove itself. On a short line nothing is tried.
 
 use std::time::Duration;
 
@@ -16,10 +14,6 @@ const ROUND_TRIP_MIN: Duration = Duration::from_millis(2);
 /// A measurement lasts as long, and as many round trips. Guesses: TCP's growth shows within them.
 const MEASURE_MIN: Duration = Duration::from_secs(2);
 const MEASURE_ROUND_TRIPS: u32 = 20;
-
-/// As much under way needs no second connection: half of what Linux lets one have by itself (tcp(7), 4 MiB of
-/// `tcp_wmem` and 6 MiB of `tcp_rmem`, which hold the kernel's own account too).
-const ONE_HOLDS: u64 = 2 << 20;
 
 /// How things are now.
 #[derive(Clone, Copy, Debug)]
@@ -46,8 +40,6 @@ pub(crate) struct Channels {
     measure: Option<(Duration, u64)>,
     /// Bytes each second before the newest connection.
     rate_before: Option<u64>,
-    /// One is enough.
-    is_leaving: bool,
     is_settled: bool,
 }
 
@@ -57,7 +49,6 @@ impl Channels {
             channels_max,
             measure: None,
             rate_before: None,
-            is_leaving: false,
             is_settled: channels_max < 2,
         }
     }
@@ -75,10 +66,6 @@ impl Channels {
         if self.is_settled || load.round_trip < ROUND_TRIP_MIN {
             return None;
         }
-        if self.is_leaving {
-            self.is_settled = load.channels < 3;
-            return (load.channels > 1).then_some(Advice::CloseNewest);
-        }
         if !load.is_full {
             self.measure = None;
             return None;
@@ -90,11 +77,6 @@ impl Channels {
         }
         self.measure = None;
         let rate = (load.delivered.saturating_sub(delivered) as f64 / took.as_secs_f64()) as u64;
-        let product = rate as f64 * load.round_trip.as_secs_f64();
-        if self.rate_before.is_none() && load.channels > 1 && product <= ONE_HOLDS as f64 {
-            self.is_leaving = true;
-            return self.advise(now, load);
-        }
         match self.rate_before.replace(rate) {
             Some(before) if rate < before + before / 10 => {
                 self.is_settled = true;
@@ -115,12 +97,8 @@ mod tests {
 
     /// Connections that carry `each`, on a line that carries `line`, bytes a second.
     fn run(each: u64, line: u64, channels_max: usize, round_trip: Duration) -> usize {
-        run_from(1, each, line, channels_max, round_trip)
-    }
-
-    fn run_from(begun: usize, each: u64, line: u64, channels_max: usize, round_trip: Duration) -> usize {
         let mut policy = Channels::new(channels_max);
-        let (mut channels, mut delivered) = (begun, 0);
+        let (mut channels, mut delivered) = (1, 0);
         for step in 0..3000_u64 {
             delivered += (each * channels as u64).min(line) / 100;
             let load = Load {
@@ -146,19 +124,6 @@ mod tests {
         assert_eq!(run(1_000_000, 1_000_000, 8, round_trip), 1);
         assert_eq!(run(1_000_000, 9_000_000, 1, round_trip), 1);
         assert_eq!(run(1_000_000, 9_000_000, 8, Duration::from_micros(100)), 1);
-    }
-
-    #[test]
-    fn those_that_began_together_go_where_one_is_enough() {
-        let round_trip = Duration::from_millis(32);
-        // 155 Mbit/s: 0.6 MB under way; 1,000 Mbit/s: 4 MB.
-        assert_eq!(run_from(4, 19_400_000, 19_400_000, 4, round_trip), 1);
-        assert_eq!(run_from(2, 19_400_000, 19_400_000, 8, round_trip), 1);
-        assert_eq!(run_from(4, 60_000_000, 125_000_000, 4, round_trip), 4);
-        assert_eq!(
-            run_from(4, 1_000_000_000, 1_000_000_000, 4, Duration::from_micros(100)),
-            4
-        );
     }
 
     #[test]

@@ -22,8 +22,8 @@ pub struct ClientOptions {
     /// Connections at most, 1 to 32. More than one needs SMB 3 and a server with multichannel.
     pub channels_max: u16,
     /// Connections to begin with, at most [`channels_max`](Self::channels_max): on a line of 10 ms or more the further
-    /// ones are opened while the first logs in, so that they cost no time and TCP starts on all of them at once; those
-    /// that prove needless go again. For whoever is about to move much; servers without multichannel get one.
+    /// ones are opened while the first logs in, so that they cost no time and TCP starts on all of them at once. For
+    /// whoever is about to move much; servers without multichannel get one.
     pub channels_at_start: u16,
     /// The sockets.
     pub tcp: TcpOptions,
