@@ -10,6 +10,7 @@ use ropeway_smb_proto::wire::{FileId, TreeId};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::budget::Budget;
+use crate::channels::Work;
 use crate::depth::Depth;
 use crate::driver::{Queues, left_open};
 use crate::rights::{Leases, Oplocks};
@@ -102,6 +103,8 @@ pub(crate) struct Shared {
     pub(crate) common: Arc<Common>,
     window: AtomicU64,
     delivered: AtomicU64,
+    /// Bytes each second, 0 until known.
+    rate: AtomicU64,
     round_trip_us: AtomicU64,
     steady: AtomicBool,
     ended: OnceLock<LostReason>,
@@ -116,6 +119,7 @@ impl Shared {
             common,
             window: AtomicU64::new(0),
             delivered: AtomicU64::new(0),
+            rate: AtomicU64::new(0),
             round_trip_us: AtomicU64::new(u64::MAX),
             steady: AtomicBool::new(false),
             ended: OnceLock::new(),
@@ -134,6 +138,7 @@ impl Shared {
             self.window.store(window, Ordering::Relaxed);
         }
         self.delivered.store(depth.total(), Ordering::Relaxed);
+        self.rate.store(depth.rate(), Ordering::Relaxed);
         self.steady.store(depth.is_steady(), Ordering::Relaxed);
         if let Some(round_trip) = depth.round_trip() {
             let us = u64::try_from(round_trip.as_micros()).unwrap_or(u64::MAX);
@@ -220,8 +225,12 @@ impl Channel {
         self.requests.closed().await;
     }
 
-    pub(crate) fn load(&self) -> u64 {
-        self.load.load(Ordering::Relaxed)
+    /// What it has to do, and how fast it is.
+    pub(crate) fn work(&self) -> Work {
+        Work {
+            bytes: self.load.load(Ordering::Relaxed),
+            rate: self.shared.rate.load(Ordering::Relaxed),
+        }
     }
 
     /// Why it ended, if it did.

@@ -1,4 +1,4 @@
-//! Whether a further connection would carry more. Pure: time is an argument.
+//! Whether a further connection would carry more, and which of several takes a request. Pure: time is an argument.
 //!
 //! ```text
 //! Watch   the line is in use and its governor steady: measure, then open one more
@@ -14,6 +14,35 @@ const ROUND_TRIP_MIN: Duration = Duration::from_millis(2);
 /// A measurement lasts as long, and as many round trips. Guesses: TCP's growth shows within them.
 const MEASURE_MIN: Duration = Duration::from_secs(2);
 const MEASURE_ROUND_TRIPS: u32 = 20;
+
+/// A connection counts as this part of the fastest one's rate at least: what is slow now gets work, and a chance to show
+/// that it is faster. A guess.
+const SLOWEST: u64 = 4;
+
+/// What a connection has to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Work {
+    /// Bytes under way, and one for each request.
+    pub(crate) bytes: u64,
+    /// Bytes each second, 0 if not known yet.
+    pub(crate) rate: u64,
+}
+
+/// The connection that would be done with `bytes` more before all others. They do not share a line evenly: with as many bytes
+/// under way on each, the slowest would be at work, alone, when all others have nothing to do any more.
+pub(crate) fn soonest(connections: impl Iterator<Item = Work> + Clone, bytes: u64) -> Option<usize> {
+    let fastest = connections.clone().map(|work| work.rate).max()?.max(1);
+    let seconds = |work: Work| {
+        let rate = match work.rate {
+            0 => fastest,
+            rate => rate.max(fastest / SLOWEST),
+        };
+        (work.bytes + bytes) as f64 / rate as f64
+    };
+    let all = connections.map(seconds).enumerate();
+    all.min_by(|(_, one), (_, other)| one.total_cmp(other))
+        .map(|(at, _)| at)
+}
 
 /// How things are now.
 #[derive(Clone, Copy, Debug)]
@@ -124,6 +153,24 @@ mod tests {
         assert_eq!(run(1_000_000, 1_000_000, 8, round_trip), 1);
         assert_eq!(run(1_000_000, 9_000_000, 1, round_trip), 1);
         assert_eq!(run(1_000_000, 9_000_000, 8, Duration::from_micros(100)), 1);
+    }
+
+    fn work(bytes: u64, rate: u64) -> Work {
+        Work { bytes, rate }
+    }
+
+    #[test]
+    fn what_is_done_first_takes_the_request() {
+        let pick = |all: &[Work]| soonest(all.iter().copied(), 10);
+        assert_eq!(pick(&[]), None);
+        // Nothing is known: the least to do, the first of equals.
+        assert_eq!(pick(&[work(5, 0), work(3, 0), work(3, 0)]), Some(1));
+        // 3 s against 1.5 s.
+        assert_eq!(pick(&[work(20, 10), work(50, 40)]), Some(1));
+        // Who has shown nothing yet is taken for as fast as the fastest, and who is slow gets something now and then.
+        assert_eq!(pick(&[work(50, 40), work(40, 0)]), Some(1));
+        assert_eq!(pick(&[work(20, 40), work(0, 1)]), Some(0));
+        assert_eq!(pick(&[work(40, 40), work(0, 1)]), Some(1));
     }
 
     #[test]

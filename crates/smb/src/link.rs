@@ -21,7 +21,7 @@ use tokio::time::Instant;
 
 use crate::budget::Budget;
 use crate::channel::{Answer, Channel, Common, Shared, Side};
-use crate::channels::{Advice, Channels, Load};
+use crate::channels::{Advice, Channels, Load, soonest};
 use crate::compound::Compounds;
 use crate::driver::{Driver, Ready};
 use crate::login::{Authenticator, random};
@@ -425,19 +425,20 @@ impl Session {
         channels.iter().find(|channel| channel.ended().is_none()).cloned()
     }
 
-    /// The connection with the least to do.
-    fn pick(&self) -> Option<Arc<Channel>> {
+    /// The connection that would be done with so many more bytes first.
+    fn pick(&self, bytes: u64) -> Option<Arc<Channel>> {
         let channels = self.read_channels();
-        let standing = channels.iter().filter(|channel| channel.ended().is_none());
-        standing.min_by_key(|channel| channel.load()).cloned()
+        let standing = || channels.iter().filter(|channel| channel.ended().is_none());
+        let picked = soonest(standing().map(|channel| channel.work()), bytes)?;
+        standing().nth(picked).cloned()
     }
 
-    /// Sends a chain and waits for the answers: data on the connection with the least to do. `bytes` is the data that it
-    /// carries or asks for.
+    /// Sends a chain and waits for the answers: data on the connection that will be done with it first. `bytes` is the data
+    /// that it carries or asks for.
     pub(crate) async fn exchange(&self, chain: Chain, bytes: u64) -> Outcome {
         let picked = match bytes {
             0 => self.first(),
-            _ => self.pick(),
+            _ => self.pick(bytes),
         };
         let Some(channel) = picked else {
             return Outcome::Lost {
