@@ -40,7 +40,7 @@ const IN_FLIGHT_MAX: u64 = 32 << 20;
 pub(crate) fn run(args: &DemoArgs) -> Result<u8, Failure> {
     let start = Instant::now();
     // Before any thread is started.
-    let relay = super::lab::get_permission().is_err();
+    let relay = super::lab::falls_back();
     let parent = args.dir.clone().unwrap_or_else(std::env::temp_dir);
     let folder = Folder::make(&parent, args.keep)?;
     let children =
@@ -137,7 +137,7 @@ impl Demo<'_> {
 
     fn wan(&self) -> Result<(), Failure> {
         let how = if self.relay {
-            "TCP relays, for namespaces are forbidden here"
+            "TCP relays, for namespaces or TUN are not to be had here"
         } else {
             "real packets between two network namespaces"
         };

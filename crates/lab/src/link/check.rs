@@ -4,6 +4,7 @@
 //! deep and windows are bounded to what fits, with reno: so that TCP never loses or waits, and what is measured is the
 //! line. How well TCP does on a link with a common queue is what `floor` measures.
 
+use std::io;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -32,6 +33,17 @@ pub struct CheckPlan {
     pub span: Duration,
     /// Datagrams for the loss.
     pub datagrams: u64,
+}
+
+impl CheckPlan {
+    /// Half as long, and less sure: where little time is given to a lab.
+    pub fn short() -> Self {
+        Self {
+            pings: 10,
+            span: Duration::from_secs(1),
+            datagrams: 10_000,
+        }
+    }
 }
 
 impl Default for CheckPlan {
@@ -98,6 +110,22 @@ impl Check {
 /// # Errors
 /// A link cannot be started or measured. That it is out of bounds is a result.
 pub fn check(spec: &LinkSpec, plan: CheckPlan) -> Result<Check, LinkError> {
+    check_until(spec, plan, &|| false)
+}
+
+/// [`check`], given up between its measurements when `stop` says so.
+///
+/// # Errors
+/// A link cannot be started or measured, or it was given up (`Interrupted`).
+pub fn check_until(
+    spec: &LinkSpec,
+    plan: CheckPlan,
+    stop: &(dyn Fn() -> bool + Sync),
+) -> Result<Check, LinkError> {
+    let goes_on = || match stop() {
+        true => Err(LinkError::of("check the link", io::ErrorKind::Interrupted.into())),
+        false => Ok(()),
+    };
     let (Some(up), Some(down)) = (spec.up, spec.down) else {
         return Err(LinkError::Spec("a link to check needs a rate".to_owned()));
     };
@@ -110,10 +138,13 @@ pub fn check(spec: &LinkSpec, plan: CheckPlan) -> Result<Check, LinkError> {
     let mut trips = probe::ping(&link, plan.pings)?;
     trips.sort();
     let median = trips.get(trips.len() / 2).map_or(0.0, Duration::as_secs_f64);
+    goes_on()?;
     let rate_udp = rate_of(up, probe::udp_rate(&link, plan.span)?);
+    goes_on()?;
     let rate_tcp = rate_of(down, probe::tcp_rate(&link, plan.span)?);
     let stats = link.stats();
     drop(link);
+    goes_on()?;
     Ok(Check {
         round_trip: Measured {
             wanted: spec.rtt.as_secs_f64(),

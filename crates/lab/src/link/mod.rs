@@ -36,7 +36,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::sync::Arc;
 
-pub use check::{Check, CheckPlan, Measured, check};
+pub use check::{Check, CheckPlan, Measured, check, check_until};
 pub use describe::{describe, rates};
 pub use error::LinkError;
 pub use floor::{Flow, floor, floor_until, line_time};

@@ -8,13 +8,14 @@ pub mod dirty;
 pub mod nas;
 pub mod vista;
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::link::LinkError;
-use crate::report::{FileError, ReportError, Warning};
+use crate::link::{CheckPlan, LinkError, LinkSpec, check_until};
+use crate::report::{Document, FILE, FileError, LinkProof, ReportError, Warning};
 use crate::run::machine::load;
 
 /// Load of the machine above which something else surely runs (a guess).
@@ -86,6 +87,41 @@ impl LocalError {
             Self::Interrupted => "the report says that it is not complete",
         }
     }
+}
+
+/// Makes the folder for a report; one that is there moves aside, so that no lab destroys what another one measured.
+fn make_out(out: &Path) -> Result<(), LocalError> {
+    fs::create_dir_all(out).map_err(LocalError::io(format!("make the folder {}", out.display())))?;
+    let path = out.join(FILE);
+    if !path.exists() {
+        return Ok(());
+    }
+    let older = (1_u32..)
+        .map(|number| out.join(format!("report-{number}.json")))
+        .find(|older| !older.exists());
+    match older {
+        Some(older) => fs::rename(&path, older).map_err(LocalError::io("keep the older report")),
+        None => Ok(()),
+    }
+}
+
+/// Measures the emulated link: all links of packets in the document are this one.
+fn prove(document: &mut Document, spec: &LinkSpec, stop: &AtomicBool) -> Result<(), LocalError> {
+    let is_stopping = || stop.load(Ordering::Acquire);
+    let mut links = document
+        .links
+        .iter_mut()
+        .filter(|link| link.kind == "packets")
+        .peekable();
+    if links.peek().is_some() {
+        let found = check_until(spec, CheckPlan::short(), &is_stopping);
+        if is_stopping() {
+            return Err(LocalError::Interrupted);
+        }
+        let proof = LinkProof::from(&found?);
+        links.for_each(|link| link.proof = Some(proof.clone()));
+    }
+    Ok(())
 }
 
 /// `f_type` of file systems in memory (linux/magic.h): tmpfs and ramfs.

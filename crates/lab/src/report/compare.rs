@@ -229,7 +229,12 @@ pub fn compare(before: &Document, after: &Document) -> Comparison {
 }
 
 fn changed(before: &Cell, after: &Cell) -> CellChange {
-    let (old, new) = (before.seconds(), after.seconds());
+    // Transfers only beside transfers.
+    let (old, new) = if before.knows_transfer() && after.knows_transfer() {
+        (before.seconds(), after.seconds())
+    } else {
+        (before.judged(), after.judged())
+    };
     let ratio = old
         .zip(new)
         .map(|(old, new)| new.value / old.value)

@@ -213,9 +213,18 @@ impl Cell {
         self.median(|run| Some(run.whole_seconds))
     }
 
-    /// Median seconds to be compared: of the transfer where it is known, else of the whole process.
+    /// Whether each run that counts knows its transfer.
+    pub(super) fn knows_transfer(&self) -> bool {
+        self.counted().all(|run| run.transfer_seconds.is_some())
+    }
+
+    /// Median seconds to be compared: of the transfer where all runs know it, else of the whole process.
     pub fn seconds(&self) -> Option<Median> {
-        self.median(Run::seconds)
+        if self.knows_transfer() {
+            self.median(|run| run.transfer_seconds)
+        } else {
+            self.judged()
+        }
     }
 }
 

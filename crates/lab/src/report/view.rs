@@ -86,9 +86,10 @@ pub(super) enum Verdict {
 
 /// Of the cell's target.
 pub(super) fn verdict(cell: &Cell) -> Verdict {
+    let all_done = cell.runs.iter().all(|run| run.outcome == Outcome::Done);
     match (cell.target_seconds, cell.judged()) {
         (None, _) => Verdict::NoTarget,
-        (Some(target), Some(median)) if median.value <= target => Verdict::Reached,
+        (Some(target), Some(median)) if all_done && median.value <= target => Verdict::Reached,
         _ => Verdict::Missed,
     }
 }

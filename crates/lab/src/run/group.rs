@@ -30,6 +30,8 @@ const QUIET_MAX: Duration = Duration::from_secs(10);
 const MEMORY_LOOK: Duration = Duration::from_millis(500);
 /// How often an empty operation is timed; the best counts.
 const LOGINS: usize = 3;
+/// How often a server is started before it is left out.
+const STARTS: usize = 2;
 /// Longest that an empty operation may take.
 const LOGIN_MAX: Duration = Duration::from_secs(30);
 /// Processors that others may keep busy before a figure is doubted.
@@ -101,13 +103,26 @@ impl<'a> Stage<'a> {
             lab.ground.source(&lab.plans[self.group.work]),
             self.folder.join("far"),
         );
-        let place = Place {
-            source: &source,
-            target: &target,
-            scratch: &self.folder.join(server.name()),
+        let scratch = self.folder.join(server.name());
+        let start = || {
+            _ = fs::remove_dir_all(&scratch);
+            let place = Place {
+                source: &source,
+                target: &target,
+                scratch: &scratch,
+            };
+            Served::start(server, &lab.tools, &self.way, place)
         };
-        match Served::start(server, &lab.tools, &self.way, place) {
+        let mut started = start();
+        for _ in 1..STARTS {
+            if started.is_err() && !lab.is_stopping() {
+                started = start();
+            }
+        }
+        match started {
             Ok(served) => _ = self.servers.insert(server, served),
+            // What is broken off says nothing of the server.
+            Err(_) if lab.is_stopping() => {}
             Err(why) => {
                 absent().insert(server);
                 lab.watch.told(&Event::Skipped {
@@ -146,7 +161,11 @@ impl<'a> Stage<'a> {
         let key = group.key(&lab.scenario, pair);
         let runs = lab.recorder.runs(&key);
         let (cost, reserve) = match runs.last() {
-            Some(run) => (Duration::from_secs_f64(run.whole_seconds), lab.reserve()),
+            Some(run) => (
+                // It may be of a file that was changed.
+                Duration::try_from_secs_f64(run.whole_seconds).unwrap_or(group.limit()),
+                lab.reserve(),
+            ),
             None => (lab.expected(group, pair), Duration::ZERO),
         };
         if affordable(
@@ -193,11 +212,11 @@ impl<'a> Stage<'a> {
         });
         lab.recorder.change(|document| {
             if let Some(busy) = run.others_busy.filter(|busy| *busy > OTHERS_MAX) {
-                document
-                    .warnings
-                    .retain(|known| known.cell.as_ref() != Some(&key) || known.text.starts_with(LEFT_OUT));
-                let text = format!("others kept {busy:.2} processors busy meanwhile");
+                let text = format!("others kept {busy:.2} processors busy during run {}", before + 1);
                 record::warn(document, Some(&key), text);
+            }
+            if let Outcome::Failed(why) | Outcome::TimedOut(why) = &run.outcome {
+                record::warn(document, Some(&key), format!("run {}: {why}", before + 1));
             }
             curves::add(document, Kind::Throughput, &key, done.throughput);
             curves::add(document, Kind::Operations, &key, done.operations);
@@ -233,8 +252,17 @@ impl<'a> Stage<'a> {
         let copy = client::copy(pair.client, &lab.tools, ends, direction).map_err(no_room)?;
         let output = scratch.join("output");
         let started = now();
-        let seen = match self.watched(copy, &output, server) {
+        let left = lab.scenario.budget.saturating_sub(lab.begun.elapsed());
+        let limit = self.group.limit().min(left);
+        let seen = match self.watched(copy, &output, server, limit) {
             Ok(seen) if seen.measured.end == End::Stopped => return Ok(None),
+            Ok(seen) if seen.measured.end == End::TimedOut && limit < self.group.limit() => {
+                let key = self.group.key(&lab.scenario, pair);
+                let budget = lab.scenario.budget.as_secs();
+                let text = format!("{LEFT_OUT}a run was ended, the budget of {budget} s was over");
+                lab.warn(Some(&key), text)?;
+                return Ok(None);
+            }
             Ok(seen) => seen,
             Err(error) => return Ok(Some(Done::failed(started, format!("cannot be started: {error}")))),
         };
@@ -260,12 +288,18 @@ impl<'a> Stage<'a> {
     }
 
     /// Runs a client and looks at the line, the server and the machine meanwhile.
-    fn watched(&self, copy: Command, output: &Path, server: &Served) -> std::io::Result<Seen> {
+    fn watched(
+        &self,
+        copy: Command,
+        output: &Path,
+        server: &Served,
+        limit: Duration,
+    ) -> std::io::Result<Seen> {
         let (busy, cpu) = (Busy::now(), server.cpu());
         let wire = || self.way.wire_bytes(self.group.direction);
         let mut sampler = wire().map(Sampler::new);
         let (mut memory, mut looked) = (server.memory_bytes(), Duration::ZERO);
-        let measured = self.measure(copy, output, self.group.limit(), &mut |at| {
+        let measured = self.measure(copy, output, limit, &mut |at| {
             if let Some(sampler) = &mut sampler {
                 sampler.look(at, || wire().unwrap_or(0));
             }

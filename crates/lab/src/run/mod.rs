@@ -29,6 +29,7 @@ mod setup;
 pub(crate) mod tools;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError, mpsc};
@@ -215,6 +216,8 @@ struct Lab<'a> {
     /// Pairs that are there.
     pairs: Vec<Pair>,
     /// All cells in the order of the report.
+    /// The document was begun with more than this scenario, and is not all there.
+    others_open: bool,
     order: Vec<CellKey>,
     pace: Pace,
     tools: Tools,
@@ -349,7 +352,12 @@ fn side_by_side(
                 let Some(id) = locked().start() else { break };
                 let sender = sender.clone();
                 scope.spawn(move || {
-                    let done = work(id);
+                    let done = catch_unwind(AssertUnwindSafe(|| work(id))).unwrap_or_else(|panic| {
+                        // The others end in order; the scope passes the panic on.
+                        lab.failed.store(true, Ordering::Release);
+                        _ = sender.send((id, Ok(())));
+                        resume_unwind(panic)
+                    });
                     // The receiver lives as long as this scope.
                     _ = sender.send((id, done));
                 });

@@ -207,7 +207,9 @@ impl Pace {
 
 /// The first run only warms up, unless it is the only one.
 pub(super) fn mark_discarded(runs: &mut [Run]) {
-    let several = runs.len() > 1;
+    // A failed one replaces nothing.
+    let done = runs.iter().filter(|run| matches!(run.outcome, Outcome::Done));
+    let several = done.count() > 1;
     for (index, run) in runs.iter_mut().enumerate() {
         run.discarded = several && index == 0;
     }

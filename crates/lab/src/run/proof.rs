@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::pack::Packer;
 use super::plan::{Group, target, windowed};
 use super::{Event, Lab, LabError, record, side_by_side};
-use crate::link::{CheckPlan, Flow, Link, LinkSpec, check, floor_until};
+use crate::link::{Check, CheckPlan, Flow, Link, LinkSpec, check_until, floor_until};
 use crate::report::{Cell, LinkProof};
 use crate::scenario::Direction;
 
@@ -59,11 +59,7 @@ pub(super) fn links(lab: &Lab<'_>) -> Result<(), LabError> {
         phase: "proof of the links",
     });
     let plan = if short(lab) {
-        CheckPlan {
-            pings: 10,
-            span: Duration::from_secs(1),
-            datagrams: 10_000,
-        }
+        CheckPlan::short()
     } else {
         CheckPlan::default()
     };
@@ -109,16 +105,26 @@ pub(super) fn links(lab: &Lab<'_>) -> Result<(), LabError> {
 fn prove(lab: &Lab<'_>, spec: &LinkSpec, plan: CheckPlan) -> Result<LinkProof, LabError> {
     let mut tries = 0;
     loop {
-        let found = check(spec, plan)?;
+        let found = check_until(spec, plan, &|| lab.is_stopping());
+        if lab.is_stopping() {
+            return Err(LabError::Interrupted);
+        }
+        let found = found?;
         tries += 1;
-        if found.holds() || tries == TRIES || lab.is_stopping() {
-            return Ok(LinkProof {
-                rtt_ms: found.round_trip.found * 1e3,
-                up_bps: found.rate_udp.found,
-                down_bps: found.rate_tcp.found,
-                loss: found.loss.found,
-                holds: found.holds(),
-            });
+        if found.holds() || tries == TRIES {
+            return Ok(LinkProof::from(&found));
+        }
+    }
+}
+
+impl From<&Check> for LinkProof {
+    fn from(found: &Check) -> Self {
+        Self {
+            rtt_ms: found.round_trip.found * 1e3,
+            up_bps: found.rate_udp.found,
+            down_bps: found.rate_tcp.found,
+            loss: found.loss.found,
+            holds: found.holds(),
         }
     }
 }

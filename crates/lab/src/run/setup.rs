@@ -59,8 +59,11 @@ pub(super) fn lab<'a>(
     })?;
     let path = options.out.join(FILE);
     let new = begun(&scenario, &plans, &tools, &ground, options.relay);
+    let mut others_open = false;
     let document = if path.exists() {
-        continued(load_document(&path)?, new, &path)?
+        let old = load_document(&path)?;
+        others_open = !old.complete && is_more(&old, &scenario);
+        continued(old, new, &path)?
     } else {
         new
     };
@@ -72,6 +75,7 @@ pub(super) fn lab<'a>(
         .collect();
     let rate_max = scenario.side_by_side.map(|rate| rate.0);
     let lab = Lab {
+        others_open,
         order: plan::keys(&scenario),
         pace: Pace::of(&scenario),
         packer: Mutex::new(Packer::new(units, rate_max, ground.room_bytes)),
@@ -122,6 +126,14 @@ fn continued(mut old: Document, new: Document, path: &std::path::Path) -> Result
     Ok(old)
 }
 
+/// Whether a document was begun with more links, works or cells than a scenario has.
+fn is_more(old: &Document, scenario: &Scenario) -> bool {
+    let keys = plan::keys(scenario);
+    old.links.len() > scenario.links.len()
+        || old.works.len() > scenario.works.len()
+        || old.cells.iter().any(|cell| !keys.contains(&cell.key))
+}
+
 /// Takes note of what is complete, and forgets warnings that are no longer true.
 pub(super) fn finish(lab: &Lab<'_>) -> Result<(), LabError> {
     let open: Vec<_> = lab
@@ -139,13 +151,23 @@ pub(super) fn finish(lab: &Lab<'_>) -> Result<(), LabError> {
     let absent: Vec<&str> = absent.iter().map(|server| server.name()).collect();
     lab.recorder.change(|document| {
         document.warnings.retain(|warning| {
-            let is_open = warning.cell.as_ref().is_none_or(|cell| open.contains(cell));
+            let is_open = warning
+                .cell
+                .as_ref()
+                .is_none_or(|cell| open.contains(cell) || !lab.order.contains(cell));
             is_open || !warning.text.starts_with(LEFT_OUT)
         });
         document
             .cells
             .retain(|cell| !cell.runs.is_empty() || !absent.contains(&cell.key.server.as_str()));
-        document.complete = open.iter().all(|key| absent.contains(&key.server.as_str()));
+        // Who has served before is missing now; only who was never there is left out.
+        let served = |server: &str| {
+            let mut cells = document.cells.iter();
+            cells.any(|cell| cell.key.server == server && !cell.runs.is_empty())
+        };
+        let mut open = open.iter().map(|key| key.server.as_str());
+        let all = open.all(|server| absent.contains(&server) && !served(server));
+        document.complete = all && !lab.others_open;
     })?;
     Ok(())
 }

@@ -134,7 +134,15 @@ fn start(scenario: Scenario, args: &LabRunArgs) -> Result<u8, Failure> {
     let voice = Voice { json: args.json };
     let result = run_lab(&scenario, &options, &stop, &voice);
     runtime.shutdown_background();
-    let document = result.map_err(|error| failed(&error))?;
+    let document = result.map_err(|error| {
+        if matches!(error, LabError::Interrupted)
+            && let Ok(document) = report::load(&options.out.join(report::FILE))
+            && let Err(error) = report::write_all(&document, &options.out)
+        {
+            complain(&format!("! {error}"));
+        }
+        failed(&error)
+    })?;
     conclude(&document, &options, args.json)
 }
 
@@ -218,7 +226,8 @@ fn conclude(document: &Document, options: &Options, json: bool) -> Result<u8, Fa
             path.display()
         ));
     }
-    Ok(if own_failed || !document.complete {
+    let own_absent = document.skipped.contains_key("ropeway");
+    Ok(if own_failed || own_absent || !document.complete {
         code::SOME_FAILED
     } else {
         code::DONE

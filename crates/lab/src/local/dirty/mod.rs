@@ -15,7 +15,6 @@ mod report;
 mod words;
 pub mod write;
 
-use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -76,7 +75,7 @@ pub fn run(
         });
     }
     let out = &options.out;
-    fs::create_dir_all(out).map_err(LocalError::io(format!("make the folder {}", out.display())))?;
+    super::make_out(out)?;
     let memory = Memory::read().map_err(LocalError::io("read the kernel's settings"))?;
     let expected = memory.expected(ground.device.as_ref());
     let bytes = amount(options, expected.held_from_bytes, ground.free_bytes)?;

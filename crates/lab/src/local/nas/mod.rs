@@ -85,7 +85,7 @@ pub fn run(options: &Options, stop: &AtomicBool, told: &dyn Fn(&str)) -> Result<
         });
     }
     let out = &options.out;
-    fs::create_dir_all(out).map_err(LocalError::io(format!("make the folder {}", out.display())))?;
+    super::make_out(out)?;
     let folder = tempfile::Builder::new()
         .prefix("ropeway-lab-")
         .tempdir_in(&options.dir)
@@ -145,6 +145,7 @@ impl Lab<'_> {
             (self.told)(&format!("left out: {what}: {why}"));
         }
         let spec = plan::link(self.options.rate, self.options.rtt);
+        super::prove(&mut self.document, &spec, self.stop)?;
         let mut all = true;
         let mut served_any = false;
         for pair in tools.available(pairs) {

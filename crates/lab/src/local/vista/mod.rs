@@ -17,7 +17,6 @@ mod report;
 pub mod score;
 mod stage;
 
-use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -64,7 +63,7 @@ pub struct Options {
 pub fn run(options: &Options, stop: &AtomicBool, told: &dyn Fn(&str)) -> Result<Document, LocalError> {
     process::adopt();
     let out = &options.out;
-    fs::create_dir_all(out).map_err(LocalError::io(format!("make the folder {}", out.display())))?;
+    super::make_out(out)?;
     let plans = WORKS.map(|work| work.plan(crate::work::SEED, options.scale));
     let jobs = jobs(&options.targets);
     let expected: Duration = jobs
@@ -120,6 +119,9 @@ impl Lab<'_> {
     }
 
     fn describe(&mut self, stage: &mut Stage<'_>) -> Result<(), LocalError> {
+        if stage.congestion().is_some() {
+            super::prove(&mut self.document, &report::lan(), self.stop)?;
+        }
         report::described(&mut self.document, stage.idle_p99_ms()?, stage.congestion());
         self.save()
     }

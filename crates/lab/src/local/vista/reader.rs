@@ -106,10 +106,20 @@ fn read(file: &File, cached: bool, seed: u64, stop: &AtomicBool) -> Vec<Duration
         if file.read_exact_at(&mut room[skip..skip + BLOCK], offset).is_err() {
             break;
         }
-        times.push(begun.elapsed());
+        let room = READS_MAX - times.len();
+        times.extend(waits(begun.elapsed()).take(room));
         thread::sleep(PAUSE);
     }
     times
+}
+
+/// What readers that came every [`PAUSE`] would have waited while one read took so long: else a long stall would be one read
+/// of many (coordinated omission).
+fn waits(took: Duration) -> impl Iterator<Item = Duration> {
+    std::iter::successors(Some(took), |waited| {
+        let rest = waited.checked_sub(PAUSE)?;
+        (!rest.is_zero()).then_some(rest)
+    })
 }
 
 /// The time that so many percent of reads do not exceed, in milliseconds (nearest rank); `None` of none.
@@ -129,6 +139,14 @@ mod tests {
         assert_eq!(percentile_ms(times.clone(), 99), Some(99.0));
         assert_eq!(percentile_ms(times, 50), Some(50.0));
         assert_eq!(percentile_ms(Vec::new(), 99), None);
+    }
+
+    #[test]
+    fn a_stall_is_as_many_reads_as_would_have_waited() {
+        assert_eq!(waits(PAUSE / 2).collect::<Vec<_>>(), [PAUSE / 2]);
+        assert_eq!(waits(PAUSE).count(), 1);
+        assert_eq!(waits(PAUSE * 1000).count(), 1000);
+        assert_eq!(waits(PAUSE * 1000).last(), Some(PAUSE));
     }
 
     #[test]

@@ -136,7 +136,7 @@ fn settings(options: &Options) -> Vec<Setting> {
         (
             "reads",
             "another process reads 4 KiB at random past the page cache, from a file beside the copy, every 2 ms; the \
-             99th percentile of a run"
+             99th percentile of a run, in which a long read counts as all that would have waited meanwhile"
                 .to_owned(),
         ),
         (

@@ -32,9 +32,14 @@ pub(super) fn run(args: &DirtyArgs) -> Result<u8, Failure> {
     };
     let (document, findings) =
         dirty::run(&options, &stopper.stop, &told).map_err(|error| super::failure(&error))?;
+    let ended = if document.complete {
+        code::DONE
+    } else {
+        code::SOME_FAILED
+    };
     if args.json {
         print_line(&line(args, &findings, document.complete).to_string());
-        return Ok(code::DONE);
+        return Ok(ended);
     }
     for (name, value) in dirty::lines(&findings) {
         print_line(&format!("{name:NAME_WIDTH$}  {value}"));
@@ -43,7 +48,7 @@ pub(super) fn run(args: &DirtyArgs) -> Result<u8, Failure> {
         print_line(&format!("warning: {}", warning.text));
     }
     print_line(&format!("report: {}", args.out.join(FILE).display()));
-    Ok(code::DONE)
+    Ok(ended)
 }
 
 fn line(args: &DirtyArgs, findings: &Findings, complete: bool) -> serde_json::Value {
