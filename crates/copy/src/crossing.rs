@@ -173,10 +173,8 @@ async fn put(
     let temporary = task.folder.placement() == Placement::Temporary;
     let dir = task.folder.path();
     let to = dir.join(&task.name);
-    let path = match context.temporary_of(task.token()) {
-        Some(name) if temporary => dir.join(&name),
-        _ => to.clone(),
-    };
+    let name = temporary.then(|| context.temporary_of(task.token())).flatten();
+    let path = name.map_or_else(|| to.clone(), |name| dir.join(&name));
     let resumed = context
         .journal
         .as_ref()

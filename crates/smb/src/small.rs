@@ -11,7 +11,7 @@ use crate::dfs::{Route, routed};
 use crate::link::Outcome;
 use crate::share::check_path;
 use crate::tree::{ATTEMPTS, Ran, Replay, check, first, nth};
-use crate::{Created, Error, LostReason, OpenFile, Operation, Result, Share, ops};
+use crate::{Created, Error, LostReason, OpenFile, Operation, Reply, Result, Share, ops};
 
 /// A small file to write.
 #[derive(Clone, Debug)]
@@ -51,6 +51,9 @@ pub struct GotSmall {
     /// What CREATE answered. `created.end_of_file` beyond the block's `len` says that there is more.
     pub created: Created,
 }
+
+/// Requests beside the content, on the file that the compound opened; made anew where it is sent again.
+pub(crate) type Beside<'a> = &'a (dyn Fn(TreeId, FileId) -> Vec<Operation> + Send + Sync);
 
 /// Where each step's answer stands.
 #[derive(Default)]
@@ -172,18 +175,36 @@ impl Share {
         length: usize,
         block: BlockMut,
     ) -> (BlockMut, Result<GotSmall>) {
+        let (block, got) = self.get_small_with(path, length, block, &|_, _| Vec::new()).await;
+        (block, got.map(|(got, _)| got))
+    }
+
+    /// The same, and the answers to what is asked beside; none if the server takes no compounds.
+    pub(crate) async fn get_small_with(
+        &self,
+        path: &Text,
+        length: usize,
+        block: BlockMut,
+        beside: Beside<'_>,
+    ) -> (BlockMut, Result<(GotSmall, Vec<Reply>)>) {
         let asked = length.min(block.capacity());
         let mut slot = Some(block);
         let outcome = async {
             routed!(self, path, |share, path| share
-                .get_here(path, asked, &mut slot)
+                .get_here(path, asked, &mut slot, beside)
                 .await)
         }
         .await;
         (slot.expect("the block is put back"), outcome)
     }
 
-    async fn get_here(&self, path: &Text, asked: usize, slot: &mut Option<BlockMut>) -> Result<GotSmall> {
+    async fn get_here(
+        &self,
+        path: &Text,
+        asked: usize,
+        slot: &mut Option<BlockMut>,
+        beside: Beside<'_>,
+    ) -> Result<(GotSmall, Vec<Reply>)> {
         check_path(path)?;
         // Of an empty file one byte is asked for: a READ of none is not one.
         let length = u32::try_from(asked.max(1))
@@ -198,16 +219,17 @@ impl Share {
         let _permit = link.budget.acquire(u64::from(length)).await;
         for _ in 0..ATTEMPTS {
             if !link.compounds.may_be_sent() {
-                return self.get_plainly(path, &open, slot, length).await;
+                let got = self.get_plainly(path, &open, slot, length).await?;
+                return Ok((got, Vec::new()));
             }
-            let Some(ran) = self.try_get(path, &open, slot, length).await? else {
+            let Some(mut ran) = self.try_get(path, &open, slot, length, beside).await? else {
                 continue;
             };
             if let Refusal::Compound = refusal(&ran.replies) {
                 self.close_left_open(&ran);
                 let got = self.get_plainly(path, &open, slot, length).await?;
                 link.compounds.refuse();
-                return Ok(got);
+                return Ok((got, Vec::new()));
             }
             check("open", first(&ran.replies)?)?;
             let created = CreateResponse::decode(&mut first(&ran.replies)?.body())?;
@@ -220,9 +242,13 @@ impl Share {
                 }
                 _ => check("read", reply)?,
             }
-            return Ok(GotSmall {
+            let got = GotSmall {
                 created: Created::from_wire(&created),
-            });
+            };
+            // CREATE and READ before them, CLOSE behind.
+            ran.replies.pop();
+            let answers = ran.replies.split_off(ran.replies.len().min(2));
+            return Ok((got, answers));
         }
         Err(Error::Lost(LostReason::Closed))
     }
@@ -234,15 +260,17 @@ impl Share {
         open: &OpenFile,
         slot: &mut Option<BlockMut>,
         length: u32,
+        beside: Beside<'_>,
     ) -> Result<Option<Ran>> {
         let (session, tree) = self.inner().tree().await?;
         let block = slot.take().expect("the block is put back after each attempt");
-        let operations = vec![
-            self.inner()
-                .create(&tree, path, open, OplockLevel::None, Vec::new()),
-            ops::read(tree.id, FileId::RELATED, 0, length, block),
-            ops::close(tree.id, FileId::RELATED, false),
-        ];
+        let create = self
+            .inner()
+            .create(&tree, path, open, OplockLevel::None, Vec::new());
+        // The READ stays second: its answer is received where it belongs.
+        let mut operations = vec![create, ops::read(tree.id, FileId::RELATED, 0, length, block)];
+        operations.extend(beside(tree.id, FileId::RELATED));
+        operations.push(ops::close(tree.id, FileId::RELATED, false));
         let back = |operations: &mut Vec<Operation>| operations.get_mut(1)?.receive.take();
         let mut replies = match session.exchange(tree.chain(operations), u64::from(length)).await {
             Outcome::Replied(replies) => replies,

@@ -5,7 +5,7 @@ use ropeway_smb_proto::wire::FileAttributes;
 use ropeway_smb_proto::wire::create::CreateDisposition;
 use ropeway_vfs::{Create, Error, ErrorKind, GetSmall, GotSmall, Kind, Loss, Op, PutSmall, Result};
 
-use super::{SmbTree, map};
+use super::{Inner, SmbTree, map};
 
 /// Writes one: CREATE, WRITE, SET_INFO, FLUSH, rename, CLOSE in one compound.
 ///
@@ -99,7 +99,8 @@ async fn by_steps(tree: &SmbTree, put: PutSmall, error: crate::Error) -> Result<
     ropeway_vfs::small::put_by_steps(tree, put).await
 }
 
-/// Reads one: CREATE, READ, CLOSE in one compound; streams cost their own questions.
+/// Reads one: CREATE, READ, what there is of streams and EAs, CLOSE in one compound; streams that are there cost their own
+/// questions.
 pub(super) async fn get(tree: &SmbTree, get: GetSmall, block: BlockMut) -> (BlockMut, Result<GotSmall>) {
     let inner = &tree.inner;
     let mut block = block;
@@ -112,13 +113,20 @@ pub(super) async fn get(tree: &SmbTree, get: GetSmall, block: BlockMut) -> (Bloc
         Err(error) => return (block, Err(error)),
     };
     let asked = usize::try_from(get.size).unwrap_or(usize::MAX);
-    let (mut block, got) = inner.share.get_small(&text, asked, block).await;
+    let parts = match get.xattrs && inner.capabilities.takes_xattrs() {
+        true => inner.parts_beside(),
+        false => Vec::new(),
+    };
+    let beside = |tree, file| parts.iter().map(|part| part.question(tree, file)).collect();
+    let (mut block, got) = inner.share.get_small_with(&text, asked, block, &beside).await;
     let got = async {
-        let got = inner.refined(Op::Open, &get.path, got).await?;
+        let (got, answers) = inner.refined(Op::Open, &get.path, got).await?;
+        let mut told = Inner::plain_xattrs(&parts, &answers);
         let created = &got.created;
         let mut metadata = map::created(created, inner.volume);
         if created.basic.attributes.contains(FileAttributes::REPARSE_POINT) {
             inner.look_into(Op::Open, &get.path, &mut metadata).await?;
+            told = None;
             match metadata.kind {
                 Kind::File => {}
                 Kind::Symlink => return Err(Error::new(Op::Open, &get.path, ErrorKind::SymbolicLink)),
@@ -126,6 +134,7 @@ pub(super) async fn get(tree: &SmbTree, get: GetSmall, block: BlockMut) -> (Bloc
             }
         }
         let xattrs = match get.xattrs {
+            true if told.is_some() => told,
             true if inner.capabilities.takes_xattrs() => Some(inner.xattrs(&get.path).await?),
             true => Some(Vec::new()),
             false => None,

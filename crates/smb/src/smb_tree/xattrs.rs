@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use ropeway_smb_proto::upcase;
 use ropeway_smb_proto::wire::create::AccessMask;
 use ropeway_smb_proto::wire::info::{FileFullEaInformation, FileStreamInformation, FullEa};
-use ropeway_smb_proto::wire::{NtStatus, Text};
+use ropeway_smb_proto::wire::{FileId, NtStatus, Text, TreeId};
 use ropeway_vfs::{ErrorKind, Loss, Op, RelPath, Result, SDDL_XATTR, Xattr};
 
 use super::compound::{self, Compound};
@@ -17,7 +17,7 @@ use super::errors::found;
 use super::streams::{self, LIST_MAX, STREAM_MAX};
 use super::{Inner, eas, security};
 use crate::tree::check;
-use crate::{Error as ClientError, OpenFile, Reply};
+use crate::{Error as ClientError, OpenFile, Operation, Reply, ops};
 
 /// Room for a file's EAs: NTFS allows 64 KiB of them in all.
 const EAS_MAX: u32 = 64 << 10;
@@ -28,7 +28,7 @@ const EAS_PORTION: usize = 60 << 10;
 
 /// What can be asked of a node.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Part {
+pub(super) enum Part {
     Security,
     Streams,
     Eas,
@@ -76,6 +76,14 @@ impl Inner {
         Ok(xattrs)
     }
 
+    /// What may be asked beside a file's content: reading it takes no further right.
+    pub(super) fn parts_beside(&self) -> Vec<Part> {
+        match self.options.acls {
+            true => Vec::new(),
+            false => self.parts(false),
+        }
+    }
+
     fn parts(&self, security: bool) -> Vec<Part> {
         let parts = [
             (security, Part::Security),
@@ -118,6 +126,26 @@ impl Inner {
         Ok(about)
     }
 
+    /// What is shown as extended attributes, if the answers tell all of it: no streams, and EAs that fitted.
+    pub(super) fn plain_xattrs(parts: &[Part], replies: &[Reply]) -> Option<Vec<Xattr>> {
+        if parts.is_empty() || parts.len() != replies.len() {
+            return None;
+        }
+        let mut xattrs = Vec::new();
+        for (part, reply) in parts.iter().zip(replies) {
+            match (part, reply.status()) {
+                (Part::Security, _) => return None,
+                (Part::Streams, _) if streams_of(reply).ok()?.is_empty() => {}
+                (Part::Streams, _) => return None,
+                (Part::Eas, NtStatus::BUFFER_OVERFLOW) => return None,
+                (Part::Eas, _) => xattrs = plain_eas(reply).ok()?,
+            }
+        }
+        xattrs.sort();
+        xattrs.dedup_by(|one, other| one.name == other.name);
+        Some(xattrs)
+    }
+
     async fn ask(&self, text: &Text, parts: &[Part], eas_max: u32) -> crate::Result<Vec<Reply>> {
         if parts.is_empty() {
             return Ok(Vec::new());
@@ -132,9 +160,11 @@ impl Inner {
         let open = OpenFile::metadata(access);
         let question = Compound::open("read attributes", text, &open);
         let question = parts.iter().fold(question, |question, part| match part {
-            Part::Security => question.query_security(security::PARTS, security::DESCRIPTOR_MAX),
-            Part::Streams => question.query::<FileStreamInformation>(LIST_MAX),
             Part::Eas => question.query::<FileFullEaInformation>(eas_max),
+            part => {
+                let part = *part;
+                question.and(move |tree, file| part.question(tree, file))
+            }
         });
         question.run_all(&self.share).await
     }
@@ -150,17 +180,7 @@ impl Inner {
             }
             _ => reply,
         };
-        match reply.status() {
-            NtStatus::NO_EAS_ON_FILE | NtStatus::EAS_NOT_SUPPORTED => Ok(Vec::new()),
-            status if is_unknown(status) => Ok(Vec::new()),
-            _ => {
-                check("read extended attributes", reply)?;
-                if compound::output(reply)?.is_empty() {
-                    return Ok(Vec::new());
-                }
-                Ok(eas::from_share(compound::information(reply)?).collect())
-            }
-        }
+        plain_eas(reply)
     }
 
     /// Sets the whole new set, but for the security descriptor, which it gives back: that comes last. What cannot be kept
@@ -291,6 +311,32 @@ impl Inner {
         (self.has_streams && streams::stream_name(&xattr.name).is_some())
             || (self.options.acls && xattr.name == SDDL_XATTR)
             || (self.may_set_eas() && eas::fits(xattr))
+    }
+}
+
+impl Part {
+    /// The request for it on an open file.
+    pub(super) fn question(self, tree: TreeId, file: FileId) -> Operation {
+        match self {
+            Self::Security => ops::query_security(tree, file, security::PARTS, security::DESCRIPTOR_MAX),
+            Self::Streams => ops::query_file::<FileStreamInformation>(tree, file, LIST_MAX),
+            Self::Eas => ops::query_file::<FileFullEaInformation>(tree, file, EAS_MAX),
+        }
+    }
+}
+
+/// EAs of an answer that holds all of them.
+fn plain_eas(reply: &Reply) -> crate::Result<Vec<Xattr>> {
+    match reply.status() {
+        NtStatus::NO_EAS_ON_FILE | NtStatus::EAS_NOT_SUPPORTED => Ok(Vec::new()),
+        status if is_unknown(status) => Ok(Vec::new()),
+        _ => {
+            check("read extended attributes", reply)?;
+            if compound::output(reply)?.is_empty() {
+                return Ok(Vec::new());
+            }
+            Ok(eas::from_share(compound::information(reply)?).collect())
+        }
     }
 }
 
