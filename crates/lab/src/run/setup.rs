@@ -46,12 +46,7 @@ pub(super) fn lab<'a>(
     let tools = Tools::find(&scenario.pairs, &options.program, &ground.at("tools"));
     let pairs = tools.available(&scenario.pairs);
     if pairs.is_empty() {
-        let reasons: Vec<String> = tools
-            .missing
-            .iter()
-            .map(|(who, why)| format!("{who}: {why}"))
-            .collect();
-        return Err(LabError::Nobody(reasons.join("; ")));
+        return Err(nobody(&tools));
     }
     fs::create_dir_all(&options.out).map_err(|source| LabError::Io {
         what: "make the folder for the report",
@@ -59,13 +54,13 @@ pub(super) fn lab<'a>(
     })?;
     let path = options.out.join(FILE);
     let new = begun(&scenario, &plans, &tools, &ground, options.relay);
-    let mut others_open = false;
-    let document = if path.exists() {
-        let old = load_document(&path)?;
-        others_open = !old.complete && is_more(&old, &scenario);
-        continued(old, new, &path)?
-    } else {
-        new
+    let old = path.exists().then(|| load_document(&path)).transpose()?;
+    let others_open = old
+        .as_ref()
+        .is_some_and(|old| !old.complete && is_more(old, &scenario));
+    let document = match old {
+        Some(old) => continued(old, new, &path)?,
+        None => new,
     };
     let groups = plan::groups(&scenario, &plans);
     let units = groups
@@ -104,6 +99,11 @@ pub(super) fn lab<'a>(
         )?;
     }
     Ok(lab)
+}
+
+fn nobody(tools: &Tools) -> LabError {
+    let reasons = tools.missing.iter().map(|(who, why)| format!("{who}: {why}"));
+    LabError::Nobody(reasons.collect::<Vec<_>>().join("; "))
 }
 
 /// The old document with what is new, if they belong together.
