@@ -95,10 +95,16 @@ fn a_lab_is_broken_off_cleanly_and_goes_on() {
     finished.assert_code(&[130]);
     assert!(finished.mentions("the same command goes on"), "{finished}");
     assert_eq!(left(id), Vec::<String>::new());
+    let read = fs::read_to_string(out.join("report.md")).unwrap();
+    assert!(read.contains("tiny"), "what there is can be read: {read}");
     let part = report(&out);
     assert_eq!(part["complete"], false);
     let before = runs(&part);
     assert!((1..cells * 3).contains(&before), "{before}");
+
+    // A part of it is not all of it.
+    let finished = run().args(["--directions", "read"]).exits(2);
+    assert_eq!(report(&out)["complete"], false, "{finished}");
 
     let finished = run().ok();
     let whole = report(&out);
@@ -162,6 +168,25 @@ fn relays_are_named_in_the_report() {
     for kind in ["planned", "run", "lab"] {
         assert!(kinds.contains(&kind), "{finished}");
     }
+}
+
+/// A report that was changed by hand, or by another program.
+#[test]
+fn impossible_figures_of_a_report_end_no_lab() {
+    let place = Place::new();
+    let (path, _) = scenario(&place);
+    let lab = || {
+        let lab = place.ropeway("lab").arg("run").arg(&path).args(["--out", "out"]);
+        lab.args(["--clients", "ropeway", "--directions", "read", "--runs", "2"])
+    };
+    lab().ok();
+    let file = place.join("out/report.json");
+    let mut document = report(&place.join("out"));
+    document["cells"][0]["runs"].as_array_mut().unwrap().truncate(1);
+    document["cells"][0]["runs"][0]["whole_seconds"] = (-1.0).into();
+    fs::write(&file, document.to_string()).unwrap();
+    let finished = lab().ok();
+    assert_eq!(runs(&report(&place.join("out"))), 2, "{finished}");
 }
 
 #[test]

@@ -4,8 +4,8 @@ mod common;
 
 use proptest::prelude::*;
 use ropeway_lab::report::{
-    Change, Document, Look, Outcome, TableOptions, compare, html, load, markdown, png, save, svgs, table,
-    write_all,
+    Cell, Change, Document, Look, Outcome, TableOptions, compare, html, load, markdown, png, save, svgs,
+    table, write_all,
 };
 
 #[test]
@@ -31,6 +31,43 @@ fn the_table_shows_what_was_measured_and_names_what_was_missed() {
     }
     // The cause of a miss is not said twice.
     assert_eq!(text.matches("Cause: smbd").count(), 1);
+}
+
+#[test]
+fn a_cell_with_a_failed_run_misses_its_target() {
+    let mut document = common::sample();
+    let missed = |document: &Document| {
+        table(document, TableOptions::default()).contains("62 of 64 targets were reached.")
+    };
+    assert!(!missed(&document));
+    let reached = |cell: &&mut Cell| {
+        let median = cell.judged().map(|median| median.value);
+        median
+            .zip(cell.target_seconds)
+            .is_some_and(|(seconds, target)| seconds <= target)
+    };
+    let cell = document.cells.iter_mut().find(reached).unwrap();
+    let mut wrong = cell.runs[0].clone();
+    wrong.outcome = Outcome::Failed("copied wrongly".to_owned());
+    cell.runs.push(wrong);
+    assert!(missed(&document));
+}
+
+#[test]
+fn transfers_are_compared_with_transfers_only() {
+    let before = common::sample();
+    let mut after = before.clone();
+    let known = |cell: &&mut Cell| {
+        cell.counted().count() > 1 && cell.counted().all(|run| run.transfer_seconds.is_some())
+    };
+    let cell = after.cells.iter_mut().find(known).unwrap();
+    let (key, whole) = (cell.key.clone(), cell.judged());
+    let counted = cell.runs.iter_mut().rfind(|run| !run.discarded);
+    counted.unwrap().transfer_seconds = None;
+    assert_eq!(cell.seconds(), whole, "no median of both");
+    let comparison = compare(&before, &after);
+    let changed = comparison.cells.iter().find(|cell| cell.key == key).unwrap();
+    assert_eq!(changed.change, Change::Same);
 }
 
 #[test]

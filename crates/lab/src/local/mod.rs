@@ -2,7 +2,7 @@
 //! of other times and ours ([`vista`]), file and record sizes through a fast network ([`nas`]).
 //!
 //! Each has pure parts (plans, fits, models, documents) and one module that does the work. All write a
-//! [`Document`](crate::report::Document) as they go, can be stopped at any time, and leave nothing but that.
+//! [`Document`] as they go, can be stopped at any time, and leave nothing but that.
 
 pub mod dirty;
 pub mod nas;

@@ -129,6 +129,15 @@ fn the_first_of_several_is_discarded() {
 }
 
 #[test]
+fn a_failed_run_replaces_nothing() {
+    let mut failed = run(1.0);
+    failed.outcome = Outcome::Failed("why".to_owned());
+    let mut runs = vec![run(1.0), failed];
+    mark_discarded(&mut runs);
+    assert!(!runs[0].discarded, "the only figure");
+}
+
+#[test]
 fn limits_follow_the_line_or_the_window() {
     let (scenario, plans) = tr3869();
     let groups = groups(&scenario, &plans);
