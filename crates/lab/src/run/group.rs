@@ -163,7 +163,7 @@ impl<'a> Stage<'a> {
         let (cost, reserve) = match runs.last() {
             Some(run) => (
                 // It may be of a file that was changed.
-                Duration::try_from_secs_f64(run.whole_seconds).unwrap_or(group.limit()),
+                Duration::try_from_secs_f64(run.whole_seconds).unwrap_or_else(|_| lab.expected(group, pair)),
                 lab.reserve(),
             ),
             None => (lab.expected(group, pair), Duration::ZERO),
