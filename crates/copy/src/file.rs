@@ -231,8 +231,11 @@ async fn resume_from(context: &Context, task: &FileTask, spot: &Spot, source: &M
         .written_of(task.token())
         .filter(|written| *written > 0)
     {
-        // An earlier try of this run.
-        return Start::At { written, durable: 0 };
+        // An earlier try of this run, if it is still there: a renaming whose answer was lost may have been done.
+        return match context.target.metadata(&spot.path).await {
+            Ok(found) if found.size >= written => Start::At { written, durable: 0 },
+            _ => Start::Anew { leftover: true },
+        };
     }
     let Some(journal) = context
         .journal

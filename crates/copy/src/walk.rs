@@ -312,9 +312,15 @@ impl Walker<'_> {
                     inner.staging = Some((temporary, name));
                     inner.placement = Placement::Direct;
                 }
-                inner.fresh = match context.target.make_dir(&inner.path, 0o700).await {
+                let (path, seed) = (&inner.path, token_of(self.root.index, &inner.source_path));
+                let make = || async move {
+                    let made = context.target.make_dir(path, 0o700).await;
+                    made.map_err(|error| (error, false))
+                };
+                let made = context.with_retries(seed, make).await;
+                inner.fresh = match made.map_err(|(error, _)| error) {
                     Ok(()) => true,
-                    // Of an earlier run of this job: go on in it.
+                    // Of an earlier run of this job, or made though the answer was lost: go on in it.
                     Err(error) if error.kind == ErrorKind::AlreadyExists => false,
                     Err(error) => return Err(error),
                 };

@@ -210,13 +210,21 @@ impl Share {
     pub async fn rename(&self, from: &Text, to: &Text, replace: bool) -> Result<()> {
         check_path(to)?;
         routed!(self, from, |share, from| {
-            // Where DFS leads one name, it leads the other.
             let information = FileRenameInformation {
                 replace_if_exists: replace,
-                name: Route::start(self, to).path,
+                name: self.led_to(to, share)?,
             };
             share.rename_here(from, &information).await
         })
+    }
+
+    /// A name as it is in the share to which DFS led the other name.
+    fn led_to(&self, name: &Text, share: &Self) -> Result<Text> {
+        let route = Route::start(self, name);
+        if !std::ptr::eq(route.share.inner(), share.inner()) {
+            return Err(Error::refused("rename", NtStatus::NOT_SAME_DEVICE));
+        }
+        Ok(route.path)
     }
 
     async fn rename_here(&self, from: &Text, to: &FileRenameInformation) -> Result<()> {
@@ -237,7 +245,7 @@ impl Share {
         routed!(self, from, |share, from| {
             let rename = FileRenameInformation {
                 replace_if_exists: false,
-                name: Route::start(self, to).path,
+                name: self.led_to(to, share)?,
             };
             share.finish_directory_here(from, basic, &rename).await
         })

@@ -301,6 +301,11 @@ impl Inner {
             self.base.text(Op::Link, existing)?,
             self.base.new_text(Op::Link, new)?,
         );
+        let (there, here) = (Route::start(&self.share, &from), Route::start(&self.share, &name));
+        if !std::ptr::eq(there.share.inner(), here.share.inner()) {
+            let elsewhere = Err(crate::Error::refused("link", NtStatus::NOT_SAME_DEVICE));
+            return self.refined(Op::Link, new, elsewhere).await;
+        }
         let open = OpenFile::metadata(AccessMask::WRITE_ATTRIBUTES | AccessMask::READ_ATTRIBUTES);
         let share = self.share.clone();
         let link = move |tree, file| {
