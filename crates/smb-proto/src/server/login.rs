@@ -308,6 +308,11 @@ impl Connection {
         };
         match login.kind {
             Kind::Again => {
+                // A session of nobody has no keys: whoever is a user has to begin one that has.
+                let has_keys = self.channels.get(&id).is_some_and(|one| one.signer().is_some());
+                if !has_keys && !is_guest && identity != Identity::Anonymous {
+                    return Err(NtStatus::ACCESS_DENIED);
+                }
                 // It may be somebody else from now on; what is open stays open, and the keys stay.
                 let session = sessions.get_mut(id).ok_or(NtStatus::USER_SESSION_DELETED)?;
                 session.is_guest = is_guest;

@@ -44,6 +44,8 @@ pub struct Session {
     pub dialect: Dialect,
     /// Listings tell what a Mac wants to know (`SUPPORTS_READ_DIR_ATTR` of `AAPL`).
     pub apple_listings: bool,
+    /// COPYCHUNK without chunks copies whole files (`SUPPORTS_OSX_COPYFILE` of `AAPL`).
+    pub apple_copies: bool,
     pub(super) keys: SecretKeys,
     channels: Vec<ConnectionId>,
     channel_number: u16,
@@ -168,6 +170,7 @@ impl Sessions {
             client: new.client,
             dialect: new.dialect,
             apple_listings: false,
+            apple_copies: false,
             keys: new.keys,
             channels: vec![new.connection],
             channel_number: 0,

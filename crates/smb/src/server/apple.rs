@@ -45,6 +45,11 @@ pub(crate) fn reply(query: &AppleServerQuery, view: AppleView) -> AppleReply {
     }
 }
 
+/// Whether the answer offers copies of whole files.
+pub(crate) fn offers_copies(query: &AppleServerQuery) -> bool {
+    query.request_map.contains(AppleReplyMap::SERVER_CAPS)
+}
+
 /// Whether listings are to tell more from now on.
 pub(crate) fn wants_listings(query: &AppleServerQuery) -> bool {
     query.request_map.contains(AppleReplyMap::SERVER_CAPS)

@@ -37,7 +37,7 @@ pub(crate) fn size(node: &dyn Node) -> Result<u32, NtStatus> {
 pub(crate) fn query(open: &Open, length_max: usize, view: &FileView<'_>) -> Answer {
     let all = list(&*open.node)?;
     if !view.input.is_empty() {
-        let asked = asked(view.input, &all).map_err(|fault| answer::malformed(&fault))?;
+        let asked = asked(view.input, &all, length_max).map_err(|fault| answer::malformed(&fault))?;
         return fill(asked, length_max, false).map(|(status, bytes, _)| (status, bytes));
     }
     if all.is_empty() {
@@ -117,21 +117,27 @@ fn entry(ea: Xattr) -> FullEa {
     }
 }
 
-/// The attributes of a FILE_GET_EA_INFORMATION list ([MS-FSCC] 2.4.16.1); those that are not there have no value.
-fn asked(input: &[u8], all: &[Xattr]) -> Result<Vec<FullEa>, Malformed> {
-    Entries::new(input, 6, "FILE_GET_EA_INFORMATION")
-        .map(|entry| {
-            let mut entry: Reader<'_> = entry?;
-            let length = usize::from(entry.u8()?);
-            let name = entry.bytes(length)?.to_vec();
-            let found = all.iter().find(|ea| ea.name.eq_ignore_ascii_case(&name));
-            Ok(FullEa {
-                need_ea: false,
-                name: name.into_iter().take_while(|byte| *byte != 0).collect(),
-                value: found.map(|ea| ea.value.clone()).unwrap_or_default(),
-            })
-        })
-        .collect()
+/// The attributes of a FILE_GET_EA_INFORMATION list ([MS-FSCC] 2.4.16.1), up to the first that does not fit the answer; those
+/// that are not there have no value.
+fn asked(input: &[u8], all: &[Xattr], length_max: usize) -> Result<Vec<FullEa>, Malformed> {
+    let (mut attributes, mut length) = (Vec::new(), 0);
+    for entry in Entries::new(input, 6, "FILE_GET_EA_INFORMATION") {
+        let mut entry: Reader<'_> = entry?;
+        let name_length = usize::from(entry.u8()?);
+        let name = entry.bytes(name_length)?;
+        let found = all.iter().find(|ea| ea.name.eq_ignore_ascii_case(name));
+        let ea = FullEa {
+            need_ea: false,
+            name: name.iter().copied().take_while(|byte| *byte != 0).collect(),
+            value: found.map(|ea| ea.value.clone()).unwrap_or_default(),
+        };
+        length += ENTRY_FIXED_LEN + ea.name.len() + ea.value.len();
+        attributes.push(ea);
+        if length > length_max {
+            break;
+        }
+    }
+    Ok(attributes)
 }
 
 /// As many entries as fit, and how many they are.
@@ -157,4 +163,29 @@ fn fill(
     };
     attributes.truncate(count);
     Ok((status, FileFullEaInformation { attributes }.to_bytes(), count))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_attribute_asked_for_very_often_is_copied_as_often_as_it_fits() {
+        let value = vec![7; 60_000];
+        let all = [Xattr {
+            name: b"a".to_vec(),
+            value,
+        }];
+        let mut input = Vec::new();
+        for number in 0..100_000_u32 {
+            let next: u32 = if number == 99_999 { 0 } else { 8 };
+            input.extend(next.to_le_bytes());
+            input.extend([1, b'a', 0, 0]);
+        }
+        let found = asked(&input, &all, 64 << 10).unwrap();
+        assert_eq!(found.len(), 2, "the second does not fit");
+        let (status, bytes, count) = fill(found, 64 << 10, false).unwrap();
+        assert_eq!((status, count), (NtStatus::BUFFER_OVERFLOW, 1));
+        assert!(bytes.len() <= 64 << 10);
+    }
 }

@@ -324,7 +324,7 @@ fn stream_name(stream: &StreamInfo) -> Text {
     let mut units = vec![u16::from(b':')];
     append(
         &mut units,
-        &names::to_wire(stream.name.as_bytes(), NameMapping::Sfm),
+        &names::to_wire(stream.name.as_bytes(), NameMapping::None),
     );
     append(&mut units, &":$DATA".into());
     Text::from_units(units)
@@ -341,7 +341,7 @@ fn full_name(open: &Open, leading_backslash: bool) -> Text {
     let mut units = wire_path(&path(open), leading_backslash);
     if let Some(stream) = &open.stream {
         units.push(u16::from(b':'));
-        append(&mut units, &names::to_wire(stream.as_bytes(), NameMapping::Sfm));
+        append(&mut units, &names::to_wire(stream.as_bytes(), NameMapping::None));
     }
     Text::from_units(units)
 }

@@ -309,7 +309,8 @@ impl Server {
 
     /// Makes everything durable before the server says that it has stopped.
     fn flush(&self) -> io::Result<()> {
-        for share in self.shared.all_shares().iter().filter(|share| !share.read_only) {
+        // A share that is read-only now may have been written to before.
+        for share in &self.shared.all_shares() {
             share.store.sync().map_err(io::Error::other)?;
         }
         Ok(())
@@ -376,7 +377,17 @@ impl ServerHandle {
 
     /// Other shares from now on; those that stay keep their trees, by name.
     pub fn set_shares(&self, shares: Vec<Share>) {
+        let before = self.shared.all_shares();
         self.shared.set_shares(shares);
         outside::listen(&self.shared);
+        // What was written there is not found any more when the server stops.
+        let now = self.shared.all_shares();
+        for old in &before {
+            if !now.iter().any(|new| Arc::ptr_eq(&new.store, &old.store))
+                && let Err(error) = old.store.sync()
+            {
+                tracing::warn!(share = old.name, %error, "what was written could not be made durable");
+            }
+        }
     }
 }

@@ -5,6 +5,7 @@
 mod bombs;
 mod escapes;
 mod hostile;
+mod kept;
 mod many;
 mod memory;
 mod names;

@@ -2,18 +2,19 @@
 
 use std::sync::Arc;
 
-use ropeway_smb_proto::server::hub::{Closed, OpenId};
+use ropeway_smb_proto::server::hub::{Closed, FileKey, OpenId};
 use ropeway_smb_proto::wire::NtStatus;
 use ropeway_smb_proto::wire::change_notify::{Action, CompletionFilter};
 use ropeway_smb_proto::wire::close::{CloseFlags, CloseRequest, CloseResponse};
-use ropeway_vfs::Name;
 use ropeway_vfs::store::NodeOpen;
+use ropeway_vfs::{Name, RelPath};
 
 use super::context::{Context, Outcome};
 use super::name;
 use crate::server::attributes;
 use crate::server::audit::Record;
 use crate::server::open::{Handle, Open};
+use crate::server::share::Share;
 use crate::server::shared::Shared;
 
 pub(super) fn close(context: &mut Context<'_>) -> Outcome {
@@ -68,7 +69,11 @@ pub(in crate::server) fn remove_deleted(shared: &Arc<Shared>, closed: &Closed, o
     // The disk's spelling: the hub has it from there.
     let path = target.path;
     let outcome = match &deletion.file.stream {
-        None => share.store.remove(&path, deletion.directory),
+        None if leads_to(&share, &path, &deletion.file) => share.store.remove(&path, deletion.directory),
+        None => {
+            tracing::info!(share = share.name, %path, "another file has the name of the one to delete: it stays");
+            return;
+        }
         Some(stream) => {
             let name = open
                 .and_then(|open| open.stream.clone())
@@ -114,4 +119,17 @@ pub(in crate::server) fn remove_deleted(shared: &Arc<Shared>, closed: &Closed, o
         target: None,
         status,
     });
+}
+
+/// Whether a path still leads to that file: local programs, or a reload of shares, may have put another one there.
+fn leads_to(share: &Share, path: &RelPath, file: &FileKey) -> bool {
+    [true, false].into_iter().any(|link_itself| {
+        let how = NodeOpen {
+            link_itself,
+            ..NodeOpen::default()
+        };
+        let found = share.store.open(path, &how);
+        found
+            .is_ok_and(|found| (found.stat.id.volume, found.stat.id.index) == (file.share_volume, file.index))
+    })
 }

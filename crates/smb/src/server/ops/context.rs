@@ -126,6 +126,15 @@ impl<'a> Context<'a> {
             .and_then(|id| self.shared.handle(id.get()))
             .filter(|handle| handle.belongs_to(session, tree))
             .ok_or(NtStatus::FILE_CLOSED)?;
+        // A share that is no more has no files, but they can be closed.
+        if self.request.header.command != Command::Close
+            && handle.file().is_some()
+            && self
+                .tree
+                .is_some_and(|tree| self.shared.share(tree.share).is_none())
+        {
+            return Err(NtStatus::NETWORK_NAME_DELETED);
+        }
         self.compound.file = Some(id);
         self.count(&handle)?;
         Ok(handle)

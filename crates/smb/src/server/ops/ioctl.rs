@@ -112,13 +112,17 @@ fn control(
             .hub()
             .touch(now, id, &open.file, Touch::Write, context.waiter);
     }
+    let apple = shared
+        .sessions()
+        .get(context.session())
+        .is_some_and(|one| one.apple_copies);
     let outcome = match request.ctl_code {
         CtlCode::SRV_COPYCHUNK | CtlCode::SRV_COPYCHUNK_WRITE => {
             let view = CopyView {
                 // The source may be in another tree of the session ([MS-SMB2] 3.3.5.15.6).
                 source: &|key| of_session(fsctl::resume_id(key)),
                 locked: &locked,
-                apple: false,
+                apple,
             };
             fsctl::copy_chunks(open, request.ctl_code, request.input, output_max, &view)
         }

@@ -15,7 +15,7 @@ use super::create::key_of;
 use super::name;
 use crate::server::open::{Handle, Open};
 use crate::server::shared::Shared;
-use crate::server::{attributes, status};
+use crate::server::{attributes, security, status};
 
 /// Whether it is done, or waits for others to make room.
 type Step = Result<Option<Done>, NtStatus>;
@@ -116,10 +116,7 @@ pub(super) fn rename(context: &Context<'_>, open: &Arc<Open>, flags: RenameFlags
         return Ok(Some(waits));
     }
     check_parent(context, open, &to)?;
-    open.share
-        .store
-        .rename(&from, &to, replace)
-        .map_err(|error| name_error(&error))?;
+    let to = put_under(open, &from, to, |to| open.share.store.rename(&from, to, replace))?;
     let new = name::to_wire(&to);
     let filter = if open.directory {
         CompletionFilter::DIR_NAME
@@ -206,11 +203,28 @@ fn clear_target(context: &Context<'_>, open: &Open, from: &RelPath, to: &RelPath
     if context.shared.hub().opens_of(&key).next().is_some() {
         return Err(NtStatus::ACCESS_DENIED);
     }
-    // Of a name that differs in case only, the old spelling has to go.
-    if real != *to {
-        store.remove(&real, false).map_err(|error| name_error(&error))?;
-    }
     Ok(None)
+}
+
+/// Puts a file under a name. One there whose name differs in case only is replaced in one step, and then spelled anew if that
+/// can be: at every moment there is one file or the other. Gives the name that it has.
+fn put_under(
+    open: &Open,
+    from: &RelPath,
+    to: RelPath,
+    put: impl FnOnce(&RelPath) -> ropeway_vfs::Result<()>,
+) -> Result<RelPath, NtStatus> {
+    let store = &open.share.store;
+    let real = store.resolve(&to).map_err(|error| status::of(&error))?;
+    if real == to || real == *from {
+        put(&to).map_err(|error| name_error(&error))?;
+        return Ok(to);
+    }
+    put(&real).map_err(|error| name_error(&error))?;
+    Ok(match store.rename(&real, &to, false) {
+        Ok(()) => to,
+        Err(_) => real,
+    })
 }
 
 /// A renaming opens the target's folder to add to it, sharing reading and writing but not deletion.
@@ -259,20 +273,26 @@ fn rename_stream(context: &Context<'_>, open: &Open, to: &Text, replace: bool) -
 
 /// FileLinkInformation.
 pub(super) fn link(context: &Context<'_>, open: &Open, replace: bool, to: &Text) -> Step {
+    // The open needs no right for this, so the share and the folder have to give it.
+    if !open.share.access().contains(AccessMask::ADD_FILE) {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
     if open.directory || open.stream.is_some() {
         return Err(NtStatus::FILE_IS_A_DIRECTORY);
     }
     let (from, to) = (open.path(), destination(open, to)?);
+    if let Some(folder) = security::parent_descriptor(&open.share, &to)? {
+        let token = context.token()?;
+        let grants = security::ParentGrants::default();
+        security::access_check(&folder, &token, AccessMask::ADD_FILE, grants)?;
+    }
     if let Some(waits) = make_room(context, open, Touch::Rename)? {
         return Ok(Some(waits));
     }
     if let Some(waits) = clear_target(context, open, &from, &to, replace)? {
         return Ok(Some(waits));
     }
-    open.share
-        .store
-        .link(&from, &to, replace)
-        .map_err(|error| name_error(&error))?;
+    let to = put_under(open, &from, to, |to| open.share.store.link(&from, to, replace))?;
     let share_id = context.tree.map_or(0, |tree| tree.share);
     let path = name::to_wire(&to);
     let mut hub = context.shared.hub();

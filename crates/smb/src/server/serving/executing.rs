@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ropeway_smb_proto::server::hub::WaiterId;
+use ropeway_smb_proto::server::hub::{Ticket, WaiterId};
 use ropeway_smb_proto::server::{Compound, Hangup, ReplyFrame, Request, Tree};
 use ropeway_smb_proto::wire::NtStatus;
 use ropeway_smb_proto::wire::header::{Command, Header};
@@ -12,6 +12,7 @@ use super::{Ended, Serving};
 use crate::server::mailbox::Answer;
 use crate::server::ops::context::{Job, WriteJob};
 use crate::server::ops::{self, Context, Done, Outcome};
+use crate::server::shared::Shared;
 
 /// What the pool does with a message, once it has it.
 pub(super) type WriteOf = Box<dyn FnOnce(&[u8]) -> ReplyFrame + Send>;
@@ -85,8 +86,21 @@ impl Serving {
             ticket: None,
         };
         let outcome = ops::execute(&mut context);
-        let ticket = context.ticket.take();
-        if ticket.is_some() || step.again.is_some() {
+        let mut ticket = context.ticket.take();
+        let was_counted = ticket.is_some();
+        let outcome = match outcome {
+            Ok(Done::Write(job)) => {
+                // It is under way until it is written ([MS-SMB2] 3.3.5.2.10).
+                let under_way = UnderWay(Arc::clone(&self.shared), ticket.take());
+                Ok(Done::Write(Box::new(move |message, frame, header, signer| {
+                    let reply = job(message, frame, header, signer);
+                    drop(under_way);
+                    reply
+                })))
+            }
+            other => other,
+        };
+        if was_counted || step.again.is_some() {
             let mut hub = self.shared.hub();
             if let Some(ticket) = ticket {
                 hub.end_request(ticket);
@@ -169,4 +183,15 @@ impl Serving {
 /// Bytes that a request has paid for ([MS-SMB2] 3.1.5.2).
 fn paid(request: &Request) -> usize {
     usize::from(request.header.credit_charge.max(1)) << 16
+}
+
+/// A request that the hub counts until this goes.
+struct UnderWay(Arc<Shared>, Option<Ticket>);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.1.take() {
+            self.0.hub().end_request(ticket);
+        }
+    }
 }

@@ -213,10 +213,9 @@ pub(super) fn answers<'a>(
         None => {}
     }
     if let Some(query) = &asked.apple {
-        if apple::wants_listings(query)
-            && let Some(session) = context.shared.sessions().get_mut(context.session())
-        {
-            session.apple_listings = true;
+        if let Some(session) = context.shared.sessions().get_mut(context.session()) {
+            session.apple_listings |= apple::wants_listings(query);
+            session.apple_copies |= apple::offers_copies(query);
         }
         let reply = apple::reply(query, apple::AppleView::default());
         answers.push(ResponseContext::Apple(reply));

@@ -365,6 +365,10 @@ fn grant(
             .access
             .without(AccessMask::WRITE_DATA | AccessMask::APPEND_DATA);
     }
+    // What MAXIMUM_ALLOWED gives need not be the right to delete.
+    if deletes && !found.access.contains(AccessMask::DELETE) {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
     Ok(found)
 }
 

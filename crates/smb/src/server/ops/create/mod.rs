@@ -137,6 +137,16 @@ fn open(
     {
         return reply(context, &open, &granted, asked, open.action, None);
     }
+    // Deleted with somebody's last close since it was found: what is written to it would be lost.
+    let is_gone =
+        hub_request.existed && found.stream.is_none() && found.node.stat().is_ok_and(|stat| stat.links == 0);
+    if is_gone {
+        let closed = context.shared.hub().close(context.shared.now_ms(), granted.open);
+        if let Some(closed) = closed {
+            close::remove_deleted(context.shared, &closed, None);
+        }
+        return Err(NtStatus::DELETE_PENDING);
+    }
     // What a lease does not allow now it may allow later.
     let guard = guard.filter(|_| granted.lease.is_some() || granted.oplock != OplockLevel::None);
     finish(

@@ -1,0 +1,192 @@
+//! What nobody asked to lose, or may not have: it stays, whatever clients do in odd ways.
+
+use std::fs;
+use std::path::Path;
+
+use ropeway_smb::server::ServerOptions;
+use ropeway_smb_proto::wire::create::{AccessMask, CreateOptions};
+use ropeway_smb_proto::wire::create_context::{
+    AppleReplyMap, AppleServerCaps, AppleServerQuery, RequestContext,
+};
+use ropeway_smb_proto::wire::fsctl::CtlCode;
+use ropeway_smb_proto::wire::fsctl::copy_chunk::{CopyChunkRequest, ResumeKeyResponse};
+use ropeway_smb_proto::wire::header::Command;
+use ropeway_smb_proto::wire::info::{FileInfoClass, FileLinkInformation, Information};
+use ropeway_smb_proto::wire::ioctl::IoctlResponse;
+use ropeway_smb_proto::wire::{FileId, NtStatus, Writer};
+
+use crate::raw::{Create, Raw, Reply};
+use crate::samples;
+use crate::serve::Serve;
+
+fn read_only(options: &mut ServerOptions) {
+    for share in &mut options.shares {
+        share.read_only = true;
+    }
+}
+
+fn deleted_on_close(name: &str) -> Create<'_> {
+    Create {
+        options: CreateOptions::DELETE_ON_CLOSE,
+        ..Create::of(name)
+    }
+}
+
+fn text(path: &Path) -> String {
+    fs::read_to_string(path).unwrap()
+}
+
+impl Raw {
+    fn set_info(&mut self, body: &[u8]) -> NtStatus {
+        self.call(Command::SetInfo, |w| w.bytes(body)).status()
+    }
+
+    fn link(&mut self, file: FileId, to: &str, replace: bool) -> NtStatus {
+        let information = FileLinkInformation {
+            replace_if_exists: replace,
+            name: to.into(),
+        };
+        self.set_info(&samples::set_info(
+            file,
+            FileInfoClass::Link,
+            &information.to_bytes(),
+        ))
+    }
+
+    fn control(&mut self, file: FileId, code: CtlCode, input: &[u8]) -> Reply {
+        let body = samples::control(file, code, input);
+        self.call(Command::Ioctl, |w| w.bytes(&body))
+    }
+}
+
+#[test]
+fn a_read_only_share_loses_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = |name: &str| folder.path().join(name);
+    fs::write(place("photo"), "photo").unwrap();
+    fs::write(place("other"), "other").unwrap();
+    let serve = Serve::with(folder.path(), read_only);
+    let mut raw = Raw::ready(serve.address);
+    let refused = Err(NtStatus::ACCESS_DENIED);
+    assert_eq!(raw.create(&deleted_on_close("photo")), refused);
+    let other = raw
+        .create(&Create {
+            access: AccessMask::READ_ATTRIBUTES,
+            ..Create::of("other")
+        })
+        .unwrap();
+    assert_eq!(raw.link(other, "photo", true), NtStatus::ACCESS_DENIED);
+    assert_eq!(raw.link(other, "new", false), NtStatus::ACCESS_DENIED);
+    drop(raw);
+    assert_eq!(text(&place("photo")), "photo");
+    assert!(!place("new").exists());
+}
+
+#[test]
+fn a_session_of_nobody_does_not_become_somebodys() {
+    let folder = tempfile::tempdir().unwrap();
+    let serve = Serve::with(folder.path(), |options| options.config.anonymous = true);
+    let mut raw = Raw::connect(serve.address);
+    raw.negotiate();
+    assert_eq!(raw.log_in("", ""), NtStatus::SUCCESS);
+    assert_eq!(raw.log_in("alice", "secret"), NtStatus::ACCESS_DENIED);
+    raw.signer = None;
+    assert_ne!(raw.tree("data"), NtStatus::SUCCESS);
+}
+
+#[test]
+fn deletion_on_close_spares_another_file_of_the_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = |name: &str| folder.path().join(name);
+    let serve = Serve::start(folder.path());
+    let mut raw = Raw::ready(serve.address);
+    let file = raw.create(&deleted_on_close("file")).unwrap();
+    fs::write(place("saved"), "saved").unwrap();
+    fs::rename(place("saved"), place("file")).unwrap();
+    assert_eq!(raw.close(file), NtStatus::SUCCESS);
+    assert_eq!(text(&place("file")), "saved");
+    let file = raw.create(&deleted_on_close("file")).unwrap();
+    assert_eq!(raw.close(file), NtStatus::SUCCESS);
+    assert!(!place("file").exists());
+}
+
+#[test]
+fn a_renaming_that_is_refused_removes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = |name: &str| folder.path().join("sub").join(name);
+    fs::create_dir(folder.path().join("sub")).unwrap();
+    fs::write(place("FOO"), "old").unwrap();
+    fs::write(place("new"), "new").unwrap();
+    let serve = Serve::start(folder.path());
+    let (mut one, mut other) = (Raw::ready(serve.address), Raw::ready(serve.address));
+    let held = other
+        .create(&Create {
+            access: AccessMask::DELETE,
+            options: CreateOptions::DIRECTORY_FILE,
+            ..Create::of("sub")
+        })
+        .unwrap();
+    let file = one.create(&Create::of("sub\\new")).unwrap();
+    let rename = samples::rename(file, "sub\\foo");
+    assert_eq!(one.set_info(&rename), NtStatus::SHARING_VIOLATION);
+    assert_eq!(
+        (text(&place("FOO")), text(&place("new"))),
+        ("old".into(), "new".into())
+    );
+    assert_eq!(other.close(held), NtStatus::SUCCESS);
+    assert_eq!(one.set_info(&rename), NtStatus::SUCCESS);
+    assert_eq!(text(&place("foo")), "new");
+    assert!(!place("FOO").exists() && !place("new").exists());
+    assert_eq!(one.link(file, "sub\\FOO2", false), NtStatus::SUCCESS);
+    assert_eq!(text(&place("FOO2")), "new");
+}
+
+#[test]
+fn files_of_a_share_that_was_taken_away_can_only_be_closed() {
+    let folder = tempfile::tempdir().unwrap();
+    let serve = Serve::start(folder.path());
+    let mut raw = Raw::ready(serve.address);
+    let file = raw.create(&Create::of("file")).unwrap();
+    let write = samples::write(file, 0, b"content");
+    let write = |raw: &mut Raw| raw.call(Command::Write, |w| w.bytes(&write)).status();
+    assert_eq!(write(&mut raw), NtStatus::SUCCESS);
+    serve.handle.set_shares(Vec::new());
+    assert_eq!(write(&mut raw), NtStatus::NETWORK_NAME_DELETED);
+    assert_eq!(raw.close(file), NtStatus::SUCCESS);
+}
+
+/// macOS' copyfile: COPYCHUNK without chunks, by whom has been told that it copies whole files.
+#[test]
+fn whole_files_are_copied_for_a_mac() {
+    for is_mac in [true, false] {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("from"), "content").unwrap();
+        let serve = Serve::start(folder.path());
+        let mut raw = Raw::ready(serve.address);
+        let query = RequestContext::Apple(AppleServerQuery {
+            request_map: AppleReplyMap::SERVER_CAPS,
+            client_caps: AppleServerCaps::SUPPORTS_OSX_COPYFILE,
+        });
+        let from = raw
+            .create(&Create {
+                contexts: if is_mac { vec![query] } else { Vec::new() },
+                ..Create::of("from")
+            })
+            .unwrap();
+        let to = raw.create(&Create::of("to")).unwrap();
+        let reply = raw.control(from, CtlCode::SRV_REQUEST_RESUME_KEY, &[]);
+        let output = IoctlResponse::decode(&mut reply.body()).unwrap().output.to_vec();
+        let request = CopyChunkRequest {
+            source_key: ResumeKeyResponse::decode(&output).unwrap().resume_key,
+            chunks: Vec::new(),
+        };
+        let mut input = Vec::new();
+        request.encode(&mut Writer::new(&mut input));
+        let copied = raw.control(to, CtlCode::SRV_COPYCHUNK, &input);
+        assert_eq!(copied.status(), NtStatus::SUCCESS);
+        assert_eq!(
+            text(&folder.path().join("to")),
+            if is_mac { "content" } else { "" }
+        );
+    }
+}
