@@ -42,18 +42,6 @@ enum Token {
 /// Maps to Windows rules; gives the same bytes where nothing needs it. `raw`: the volume keeps bytes.
 pub(super) fn encode(name: &[u8], raw: bool) -> Vec<u8> {
     let mut items = items(name);
-    if let Some((first, rest)) = items.split_first_mut()
-        && let Token::Char(c) = first.token
-    {
-        let rest = bytes_of(rest);
-        if let (0, Ok(byte)) = (first.times, u8::try_from(c))
-            && names_device(byte, &rest)
-        {
-            first.token = Token::Char(PRIVATE_AT + c);
-        } else if letter(c).is_some_and(|letter| names_device(letter, &rest)) {
-            first.times += 1;
-        }
-    }
     let maps = !is_dots(&items);
     let last = items.len().saturating_sub(1);
     for (at, item) in items.iter_mut().enumerate() {
@@ -70,12 +58,29 @@ pub(super) fn encode(name: &[u8], raw: bool) -> Vec<u8> {
             _ => {}
         }
     }
+    // As the volume has it: a dot at the end, which is another character there, makes no device.
+    if let Some((first, rest)) = items.split_first_mut()
+        && let Token::Char(c) = first.token
+    {
+        let rest = bytes_of(rest);
+        if let (0, Ok(byte)) = (first.times, u8::try_from(c))
+            && names_device(byte, &rest)
+        {
+            first.token = Token::Char(PRIVATE_AT + c);
+        } else if letter(c).is_some_and(|letter| names_device(letter, &rest)) {
+            first.times += 1;
+        }
+    }
     bytes_of(&items)
 }
 
 /// The name that was mapped to this one; the same bytes if mapping makes no such names.
 pub(super) fn decode(name: &[u8], raw: bool) -> Vec<u8> {
     let mut items = items(name);
+    let device = items.split_first().and_then(|(first, rest)| match first.token {
+        Token::Char(c) => letter(c).filter(|letter| names_device(*letter, &bytes_of(rest))),
+        Token::Byte(_) => None,
+    });
     let maps = !is_dots(&items);
     let last = items.len().saturating_sub(1);
     for (at, item) in items.iter_mut().enumerate() {
@@ -92,11 +97,7 @@ pub(super) fn decode(name: &[u8], raw: bool) -> Vec<u8> {
             _ => {}
         }
     }
-    if let Some((first, rest)) = items.split_first_mut()
-        && let Token::Char(c) = first.token
-        && let Some(letter) = letter(c)
-        && names_device(letter, &bytes_of(rest))
-    {
+    if let (Some(letter), Some(first)) = (device, items.first_mut()) {
         match first.times.checked_sub(1) {
             Some(times) => first.times = times,
             None => first.token = Token::Char(u32::from(letter)),

@@ -87,6 +87,25 @@ fn names_that_mapping_did_not_make_stay_as_they_are() {
     }
 }
 
+/// Found by the fuzz target.
+#[test]
+fn a_device_is_one_as_the_volume_has_it() {
+    for (local, there_as) in [
+        ("LPT².", "LPT²\u{F029}"),
+        ("aux", "\u{F061}ux"),
+        ("aux.c.", "\u{F061}ux.c\u{F029}"),
+        ("\u{F04C}PT².", "\u{F04C}PT²\u{F029}"),
+    ] {
+        let mapped = there().map(&name(local.as_bytes())).unwrap().name;
+        assert_eq!(mapped, name(there_as.as_bytes()), "{local}");
+        assert_eq!(
+            back().map(&mapped).unwrap().name,
+            name(local.as_bytes()),
+            "{local}"
+        );
+    }
+}
+
 #[test]
 fn faults_are_named_when_mapping_is_refused() {
     let refuse = NameMap::new(&caps(false), &caps(true), NamePolicy::Refuse);
