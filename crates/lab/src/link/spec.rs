@@ -206,6 +206,17 @@ pub struct LinkSpec {
 }
 
 impl LinkSpec {
+    /// What a TCP relay can have of it: rates and round trips, and nothing that needs packets. Its TCP is the loopback's.
+    pub fn relayed(&self) -> Self {
+        Self {
+            loss: 0.0,
+            jitter: Duration::ZERO,
+            cuts: Vec::new(),
+            tcp: TcpSpec::default(),
+            ..self.clone()
+        }
+    }
+
     /// A link with this round trip and rate both ways, and nothing odd.
     pub fn new(rtt: Duration, rate: Option<Rate>) -> Self {
         Self {

@@ -215,9 +215,9 @@ struct Lab<'a> {
     groups: Vec<Group>,
     /// Pairs that are there.
     pairs: Vec<Pair>,
-    /// All cells in the order of the report.
     /// The document was begun with more than this scenario, and is not all there.
     others_open: bool,
+    /// All cells in the order of the report.
     order: Vec<CellKey>,
     pace: Pace,
     tools: Tools,

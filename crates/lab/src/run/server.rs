@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use super::measure;
 use super::process::{Ends, Session, clean};
 use super::tools::Tools;
-use crate::link::{Link, LinkError, LinkSpec, Relay, Side, TcpSpec};
+use crate::link::{Link, LinkError, LinkSpec, Relay, Side};
 use crate::scenario::{Direction, Server};
 
 /// How long a server may take to answer. smbd takes a quarter of a second; two cores may be shared with a build.
@@ -45,9 +45,7 @@ impl Way {
     /// The link cannot be made.
     pub(crate) fn start(spec: &LinkSpec, relay: bool) -> Result<Self, LinkError> {
         if relay {
-            // Its TCP is the loopback's: a relay refuses settings of it.
-            let tcp = TcpSpec::default();
-            return Ok(Self::Relay(Box::new(LinkSpec { tcp, ..spec.clone() })));
+            return Ok(Self::Relay(Box::new(spec.relayed())));
         }
         Ok(Self::Packets(Box::new(Link::start(spec.clone())?)))
     }

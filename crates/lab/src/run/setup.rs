@@ -14,7 +14,7 @@ use super::record::{self, Recorder};
 use super::settings::settings;
 use super::tools::Tools;
 use super::{Lab, LabError, Options, Watch};
-use crate::link::{LinkSpec, TcpSpec, describe};
+use crate::link::{LinkSpec, describe};
 use crate::published;
 use crate::report::{Document, FILE, LinkSummary, VERSION, load as load_document};
 use crate::scenario::Scenario;
@@ -231,13 +231,7 @@ fn summary(name: &str, spec: &LinkSpec, relay: bool) -> LinkSummary {
 fn relayed(scenario: &Scenario) -> Scenario {
     let mut scenario = scenario.clone();
     for link in &mut scenario.links {
-        link.spec = LinkSpec {
-            loss: 0.0,
-            jitter: std::time::Duration::ZERO,
-            cuts: Vec::new(),
-            tcp: TcpSpec::default(),
-            ..link.spec.clone()
-        };
+        link.spec = link.spec.relayed();
     }
     scenario
 }
