@@ -112,11 +112,14 @@ pub(super) fn rename(context: &Context<'_>, open: &Arc<Open>, flags: RenameFlags
     {
         return Err(NtStatus::ACCESS_DENIED);
     }
-    if let Some(waits) = clear_target(context, open, &from, &to, replace)? {
+    let real = real_path(open, &to)?;
+    if let Some(waits) = clear_target(context, open, &from, &real, replace)? {
         return Ok(Some(waits));
     }
     check_parent(context, open, &to)?;
-    let to = put_under(open, &from, to, |to| open.share.store.rename(&from, to, replace))?;
+    let to = put_under(open, &from, real, to, |to| {
+        open.share.store.rename(&from, to, replace)
+    })?;
     let new = name::to_wire(&to);
     let filter = if open.directory {
         CompletionFilter::DIR_NAME
@@ -167,19 +170,22 @@ fn destination(open: &Open, to: &Text) -> Result<RelPath, NtStatus> {
     Ok(parent.join(&last))
 }
 
+/// What lies at a path, as on disk: another spelling of the last name, perhaps.
+fn real_path(open: &Open, path: &RelPath) -> Result<RelPath, NtStatus> {
+    open.share.store.resolve(path).map_err(|error| status::of(&error))
+}
+
 /// What is in the way is replaced only if it is a file that nobody has open.
-fn clear_target(context: &Context<'_>, open: &Open, from: &RelPath, to: &RelPath, replace: bool) -> Step {
-    let store = &open.share.store;
-    let real = store.resolve(to).map_err(|error| status::of(&error))?;
+fn clear_target(context: &Context<'_>, open: &Open, from: &RelPath, real: &RelPath, replace: bool) -> Step {
     // Another spelling of the same name.
-    if real == *from {
+    if real == from {
         return Ok(None);
     }
     let how = NodeOpen {
         link_itself: true,
         ..NodeOpen::default()
     };
-    let target = match store.open(&real, &how) {
+    let target = match open.share.store.open(real, &how) {
         Ok(target) => target,
         Err(error) if error.kind == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(status::of(&error)),
@@ -206,22 +212,21 @@ fn clear_target(context: &Context<'_>, open: &Open, from: &RelPath, to: &RelPath
     Ok(None)
 }
 
-/// Puts a file under a name. One there whose name differs in case only is replaced in one step, and then spelled anew if that
-/// can be: at every moment there is one file or the other. Gives the name that it has.
+/// Puts a file under a name. One there whose name differs in case only (`real`) is replaced in one step, and then spelled anew
+/// if that can be: at every moment there is one file or the other. Gives the name that it has.
 fn put_under(
     open: &Open,
     from: &RelPath,
+    real: RelPath,
     to: RelPath,
     put: impl FnOnce(&RelPath) -> ropeway_vfs::Result<()>,
 ) -> Result<RelPath, NtStatus> {
-    let store = &open.share.store;
-    let real = store.resolve(&to).map_err(|error| status::of(&error))?;
     if real == to || real == *from {
         put(&to).map_err(|error| name_error(&error))?;
         return Ok(to);
     }
     put(&real).map_err(|error| name_error(&error))?;
-    Ok(match store.rename(&real, &to, false) {
+    Ok(match open.share.store.rename(&real, &to, false) {
         Ok(()) => to,
         Err(_) => real,
     })
@@ -289,10 +294,13 @@ pub(super) fn link(context: &Context<'_>, open: &Open, replace: bool, to: &Text)
     if let Some(waits) = make_room(context, open, Touch::Rename)? {
         return Ok(Some(waits));
     }
-    if let Some(waits) = clear_target(context, open, &from, &to, replace)? {
+    let real = real_path(open, &to)?;
+    if let Some(waits) = clear_target(context, open, &from, &real, replace)? {
         return Ok(Some(waits));
     }
-    let to = put_under(open, &from, to, |to| open.share.store.link(&from, to, replace))?;
+    let to = put_under(open, &from, real, to, |to| {
+        open.share.store.link(&from, to, replace)
+    })?;
     let share_id = context.tree.map_or(0, |tree| tree.share);
     let path = name::to_wire(&to);
     let mut hub = context.shared.hub();
