@@ -212,17 +212,17 @@ impl Share {
         routed!(self, from, |share, from| {
             let information = FileRenameInformation {
                 replace_if_exists: replace,
-                name: self.led_to(to, share)?,
+                name: self.led_to("rename", to, share)?,
             };
             share.rename_here(from, &information).await
         })
     }
 
     /// A name as it is in the share to which DFS led the other name.
-    fn led_to(&self, name: &Text, share: &Self) -> Result<Text> {
+    pub(crate) fn led_to(&self, op: &'static str, name: &Text, share: &Self) -> Result<Text> {
         let route = Route::start(self, name);
         if !std::ptr::eq(route.share.inner(), share.inner()) {
-            return Err(Error::refused("rename", NtStatus::NOT_SAME_DEVICE));
+            return Err(Error::refused(op, NtStatus::NOT_SAME_DEVICE));
         }
         Ok(route.path)
     }
@@ -245,7 +245,7 @@ impl Share {
         routed!(self, from, |share, from| {
             let rename = FileRenameInformation {
                 replace_if_exists: false,
-                name: self.led_to(to, share)?,
+                name: self.led_to("rename", to, share)?,
             };
             share.finish_directory_here(from, basic, &rename).await
         })

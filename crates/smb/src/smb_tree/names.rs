@@ -301,10 +301,9 @@ impl Inner {
             self.base.text(Op::Link, existing)?,
             self.base.new_text(Op::Link, new)?,
         );
-        let (there, here) = (Route::start(&self.share, &from), Route::start(&self.share, &name));
-        if !std::ptr::eq(there.share.inner(), here.share.inner()) {
-            let elsewhere = Err(crate::Error::refused("link", NtStatus::NOT_SAME_DEVICE));
-            return self.refined(Op::Link, new, elsewhere).await;
+        let there = Route::start(&self.share, &from).share;
+        if let Err(elsewhere) = self.share.led_to("link", &name, &there) {
+            return self.refined(Op::Link, new, Err(elsewhere)).await;
         }
         let open = OpenFile::metadata(AccessMask::WRITE_ATTRIBUTES | AccessMask::READ_ATTRIBUTES);
         let share = self.share.clone();
