@@ -4,15 +4,18 @@
 //! has threads. So each test runs itself again in a process that has them from the start ([`in_realm`]).
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+#[path = "common/again.rs"]
+mod again;
 mod common;
 #[path = "hard/serve.rs"]
 mod serve;
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
+use again::run_again;
 use common::{block, bytes, log, options, text};
 use ropeway_block::Pool;
 use ropeway_peers::{Kdc, KdcBuilder, Share as PeerShare, Smbd, SmbdBuilder, or_skip};
@@ -41,21 +44,13 @@ fn in_realm<F: Future<Output = ()>>(name: &str, inside: impl FnOnce(Home) -> F) 
         return runtime.block_on(inside(Home(home.into())));
     }
     let home = tempfile::tempdir().unwrap();
-    let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", name, "--nocapture"])
-        .env(HOME, home.path())
-        .env("KRB5_CONFIG", home.path().join("krb5.conf"))
-        .env(
-            "KRB5CCNAME",
-            format!("FILE:{}", home.path().join("cache").display()),
-        )
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    print!("{said}");
-    eprint!("{}", String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success() && said.contains("1 passed"));
+    run_again(name, |command| {
+        let cache = format!("FILE:{}", home.path().join("cache").display());
+        command
+            .env(HOME, home.path())
+            .env("KRB5_CONFIG", home.path().join("krb5.conf"))
+            .env("KRB5CCNAME", cache);
+    });
 }
 
 /// Of the inner process.

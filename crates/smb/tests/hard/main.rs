@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
+#[path = "../common/again.rs"]
+mod again;
 mod bombs;
 mod escapes;
 mod hostile;

@@ -1,6 +1,6 @@
 //! Memory of one server: a test that measures it has a process of its own, since tests of one process run side by side.
 
-use std::process::{Command, Stdio};
+use crate::again::run_again;
 
 /// Set in the process of a test that is alone.
 const ALONE: &str = "ROPEWAY_TEST_ALONE";
@@ -18,14 +18,7 @@ pub(crate) fn alone(name: &str, test: impl FnOnce()) {
     if std::env::var_os(ALONE).is_some() {
         return test();
     }
-    let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", name, "--include-ignored", "--nocapture"])
-        .env(ALONE, "1")
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    print!("{said}");
-    eprint!("{}", String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success() && said.contains("1 passed"));
+    run_again(name, |command| {
+        command.env(ALONE, "1");
+    });
 }
