@@ -234,7 +234,7 @@ pub(crate) struct ModelArgs {
     /// Fail by rule, e.g. source:read:contains=big,errno=EIO
     ///
     /// `[source:|target:]OPERATION:key=value,…`: OPERATION is read, write, create, rename, … or any; keys are path,
-    /// contains, offset, after_bytes, nth, times, probability, seed, errno, kind, delay. May be given several times.
+    /// contains, offset, after_bytes, nth, times, probability, seed, errno, kind, delay, late. May be given several times.
     #[arg(long, value_name = "RULE", value_parser = values::fault)]
     pub(crate) fault: Vec<values::FaultRules>,
 }

@@ -77,6 +77,7 @@ pub enum Fault {
 /// | `probability` `seed` | fires by chance, the same for the same seed |
 /// | `errno` `kind` | the error: `EIO` or a number; a kind like `no_space` |
 /// | `delay` | waits first: `200ms`, `forever` |
+/// | `late` | `yes`: the error comes after the operation was done, as if its answer had been lost |
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FaultRule {
     /// For this end of a copy only; the user of the rules sorts them with [`applies_to`](Self::applies_to).
@@ -101,6 +102,8 @@ pub struct FaultRule {
     pub fault: Option<Fault>,
     /// Time before that.
     pub delay: Option<Delay>,
+    /// The operation is done, and the error comes in place of its answer.
+    pub late: bool,
 }
 
 impl FaultRule {
@@ -156,6 +159,8 @@ impl FaultRule {
             "kind" => self.fault = Some(Fault::Kind(parse_word(value, "kind of error")?)),
             "delay" if value == "forever" => self.delay = Some(Delay::Forever),
             "delay" => self.delay = Some(Delay::For(text::duration(value)?)),
+            "late" if value == "yes" => self.late = true,
+            "late" => return Err(format!("late={value}: it can only be yes")),
             _ => return Err(format!("a fault rule has no \"{key}\"")),
         }
         Ok(())
@@ -321,6 +326,13 @@ impl Armed {
     }
 }
 
+/// What a rule that fires makes of an operation.
+struct Decided {
+    delay: Option<Delay>,
+    fault: Option<Fault>,
+    late: bool,
+}
+
 impl Layer for FaultLayer {
     const ITEMWISE: bool = true;
 
@@ -329,11 +341,16 @@ impl Layer for FaultLayer {
         T: Send + 'a,
         F: Fn(u32) -> Pending<'a, Result<Done<T>>> + Send + Sync + 'a,
     {
-        let (delay, fault) = self.decide(&call);
+        let Some(Decided { delay, fault, late }) = self.decide(&call) else {
+            return attempt(0).await;
+        };
         match delay {
             Some(Delay::Forever) => pending::<()>().await,
             Some(Delay::For(time)) => self.clock.sleep_until(self.clock.now() + time).await,
             None => {}
+        }
+        if late && fault.is_some() {
+            attempt(0).await?;
         }
         let op = call.action.op();
         match fault {
@@ -347,14 +364,15 @@ impl Layer for FaultLayer {
 }
 
 impl FaultLayer {
-    fn decide(&self, call: &Call<'_>) -> (Option<Delay>, Option<Fault>) {
-        for rule in &self.rules {
+    fn decide(&self, call: &Call<'_>) -> Option<Decided> {
+        self.rules.iter().find_map(|rule| {
             let mut armed = rule.lock().unwrap_or_else(PoisonError::into_inner);
-            if armed.fires(call) {
-                return (armed.rule.delay, armed.rule.fault);
-            }
-        }
-        (None, None)
+            armed.fires(call).then(|| Decided {
+                delay: armed.rule.delay,
+                fault: armed.rule.fault,
+                late: armed.rule.late,
+            })
+        })
     }
 }
 

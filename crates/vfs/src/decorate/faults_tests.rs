@@ -48,6 +48,7 @@ fn rules_are_parsed() {
         ("read:kind=sad", "kind of error"),
         ("both.read:errno=5", "neither source nor target"),
         ("read:delay=5x", "not a time"),
+        ("read:errno=5,late=maybe", "only be yes"),
     ] {
         let error = FaultRule::parse(bad).unwrap_err().to_string();
         assert!(error.contains(said), "{bad}: {error}");
