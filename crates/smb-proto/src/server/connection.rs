@@ -1,6 +1,7 @@
 //! One connection: what may be asked on it, by whom, and how the answers are protected ([MS-SMB2] 3.3.1.7, 3.3.5.2).
 
 use std::collections::HashMap;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use super::channel::Channel;
@@ -244,7 +245,8 @@ impl Connection {
         self.finish(frame, None)
     }
 
-    /// Whether the next message of a frame may be executed. `message` goes from its header to the next one.
+    /// Whether the next message of a frame may be executed. `message` goes from its header to the next one. The table of
+    /// sessions, which may be a lock that others wait for, is let go before a signature is checked.
     ///
     /// # Errors
     /// The connection is to end.
@@ -252,7 +254,7 @@ impl Connection {
         &mut self,
         compound: &mut Compound,
         message: &[u8],
-        sessions: &Sessions,
+        sessions: impl Deref<Target = Sessions>,
     ) -> Result<Admitted, Hangup> {
         let header = Header::decode(&mut Reader::new(message, "SMB2 header"))
             .map_err(|_| Hangup("no SMB 2 header"))?;
@@ -260,6 +262,7 @@ impl Connection {
             return Err(Hangup("a response"));
         }
         if header.command == Command::Cancel && self.phase == Phase::Negotiated {
+            drop(sessions);
             if !self.may_cancel(compound, &header, message) {
                 return Ok(Admitted::Ignored);
             }
@@ -340,7 +343,7 @@ impl Connection {
         compound: &Compound,
         request: &mut Request,
         message: &[u8],
-        sessions: &Sessions,
+        sessions: impl Deref<Target = Sessions>,
     ) -> Result<Result<Option<Tree>, NtStatus>, Hangup> {
         let header = &request.header;
         let command = header.command;
@@ -356,9 +359,12 @@ impl Connection {
         if command == Command::Echo && request.session == SessionId::default() {
             return Ok(Ok(None));
         }
-        let (Some(channel), Some(session)) =
-            (self.channels.get(&request.session), sessions.get(request.session))
-        else {
+        let sealed = compound.sealed.is_some();
+        let tree = sessions
+            .get(request.session)
+            .map(|session| tree_of(request, session, sealed));
+        drop(sessions);
+        let (Some(channel), Some(tree)) = (self.channels.get(&request.session), tree) else {
             self.channels.remove(&request.session);
             return Ok(Err(NtStatus::USER_SESSION_DELETED));
         };
@@ -384,7 +390,7 @@ impl Connection {
                 return Err(Hangup("an unsigned TREE_CONNECT"));
             }
         }
-        Ok(tree_of(request, session, compound.sealed.is_some()))
+        Ok(tree)
     }
 
     /// Does what is the connection's own: NEGOTIATE, SESSION_SETUP, LOGOFF, ECHO.

@@ -155,7 +155,7 @@ impl Served {
         let mut forgets = None;
         for message in Chain::new(messages) {
             let message = message.map_err(|_| Hangup("a malformed compound"))?;
-            match self.protocol.admit(&mut compound, message, sessions)? {
+            match self.protocol.admit(&mut compound, message, &*sessions)? {
                 Admitted::Cancel(..) | Admitted::Ignored => {}
                 Admitted::Refused(request, status) => self.refuse(&request, status, &mut out),
                 Admitted::Run(mut request, _) => {

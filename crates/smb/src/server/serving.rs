@@ -356,10 +356,7 @@ impl Serving {
         compound: &mut Compound,
         frame: &mut ReplyFrame,
     ) -> Result<bool, Ended> {
-        let admitted = {
-            let sessions = self.shared.sessions();
-            self.protocol.admit(compound, message, &sessions)?
-        };
+        let admitted = self.protocol.admit(compound, message, self.shared.sessions())?;
         Counters::add(&self.shared.counters.requests, 1);
         let (mut request, tree) = match admitted {
             Admitted::Run(request, tree) => (request, tree),
