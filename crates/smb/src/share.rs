@@ -193,7 +193,7 @@ impl Share {
         })
     }
 
-    async fn remove_here(
+    pub(crate) async fn remove_here(
         &self,
         path: &Text,
         steps: impl FnMut(TreeId, FileId) -> Vec<Operation>,
@@ -227,7 +227,7 @@ impl Share {
         Ok(route.path)
     }
 
-    async fn rename_here(&self, from: &Text, to: &FileRenameInformation) -> Result<()> {
+    pub(crate) async fn rename_here(&self, from: &Text, to: &FileRenameInformation) -> Result<()> {
         let open = OpenFile::delete();
         let steps = |tree, file| vec![ops::set_file(tree, file, to)];
         let done = self.compound(from, &open, Replay::Once, steps).await?;

@@ -2,7 +2,9 @@
 
 use ropeway_block::{Block, BlockMut};
 use ropeway_smb_proto::wire::create::{CreateDisposition, CreateResponse, OplockLevel};
-use ropeway_smb_proto::wire::info::{FileBasicInformation, FileRenameInformation};
+use ropeway_smb_proto::wire::info::{
+    FileBasicInformation, FileDispositionInformation, FileRenameInformation,
+};
 use ropeway_smb_proto::wire::write::WriteResponse;
 use ropeway_smb_proto::wire::{FileAttributes, FileId, NtStatus, Text, TreeId};
 
@@ -30,7 +32,7 @@ pub struct PutSmall {
     pub basic: Option<FileBasicInformation>,
     /// Whether the server is to flush it.
     pub flush: bool,
-    /// With `temporary`: whether a file that has the name already is replaced.
+    /// With `temporary`: whether a file that has the name already is replaced, which takes a second round trip.
     pub replace: bool,
 }
 
@@ -93,18 +95,32 @@ impl PutSmall {
             operations.push(ops::flush(tree, file));
         }
         if self.temporary.is_some() {
-            let rename = FileRenameInformation {
-                replace_if_exists: self.replace,
-                name: self.path.clone(),
-            };
-            operations.push(ops::set_file(tree, file, &rename));
+            operations.push(ops::set_file(tree, file, &self.rename(false)));
         }
         operations
+    }
+
+    fn rename(&self, replace_if_exists: bool) -> FileRenameInformation {
+        FileRenameInformation {
+            replace_if_exists,
+            name: self.path.clone(),
+        }
+    }
+
+    /// Whether all of the content was taken.
+    fn written(&self, reply: &Reply) -> Result<()> {
+        check("write", reply)?;
+        let count = WriteResponse::decode(&mut reply.body())?.count;
+        match self.content.as_ref().map_or(0, |block| block.len()) == count as usize {
+            true => Ok(()),
+            false => Err(Error::refused("write", NtStatus::DISK_FULL)),
+        }
     }
 }
 
 impl Share {
-    /// Writes a small file in one round trip. A server that refuses the compound gets the plain sequence.
+    /// Writes a small file in one round trip, or two where it replaces another. A server that refuses the compound gets
+    /// the plain sequence.
     ///
     /// # Errors
     /// The first step that failed. If it was not the first, a file may be left, at `temporary` where there is one.
@@ -129,9 +145,6 @@ impl Share {
             attributes: put.attributes,
             durable: false,
             query_on_disk_id: false,
-            // Servers go on after a failed WRITE, and would replace a whole file by a part of one: a full disk has to
-            // show at CREATE.
-            allocation: (put.temporary.is_some() && put.replace && length > 0).then_some(length),
             ..OpenFile::write(put.disposition)
         };
         // Done twice, each of these ends the same; exclusive creation and renaming do not.
@@ -149,16 +162,26 @@ impl Share {
             Some(index) => check(op, nth(&done.replies, index)?),
             None => Ok(()),
         };
-        if let Some(index) = steps.write {
-            let reply = nth(&done.replies, index)?;
-            check("write", reply)?;
-            let count = WriteResponse::decode(&mut reply.body())?.count;
-            if u64::from(count) != length {
-                return Err(Error::refused("write", NtStatus::DISK_FULL));
+        let renamed = steps.rename.and_then(|index| nth(&done.replies, index).ok());
+        if let Some(index) = steps.write
+            && let Err(error) = put.written(nth(&done.replies, index)?)
+        {
+            if renamed.is_some_and(|reply| reply.status().is_success()) {
+                // Servers go on after a failed WRITE: what has the name now is a part of the file, and was not there before.
+                let information = FileDispositionInformation { delete_pending: true };
+                let steps = |tree, file| vec![ops::set_file(tree, file, &information)];
+                let _ = self.remove_here(&put.path, steps).await;
             }
+            return Err(error);
         }
         step("flush", steps.flush)?;
-        step("rename", steps.rename)?;
+        match (&put.temporary, renamed.map(Reply::status)) {
+            // What stands there makes way only now that the new file is known to be whole.
+            (Some(temporary), Some(NtStatus::OBJECT_NAME_COLLISION)) if put.replace => {
+                self.rename_here(temporary, &put.rename(true)).await?;
+            }
+            _ => step("rename", steps.rename)?,
+        }
         let basic = step("set times and attributes", steps.basic);
         Ok(PutDone {
             created: done.created,

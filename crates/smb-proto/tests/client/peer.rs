@@ -84,6 +84,10 @@ pub(crate) struct Setup {
     pub(crate) deaf: bool,
     /// Requests may come in another order than their ids, as those of a client do whose workers sign them.
     pub(crate) reorders: bool,
+    /// Every name is taken: a renaming that may not replace is refused.
+    pub(crate) taken: bool,
+    /// There is no room for any content, and what is related to the WRITE that finds out goes on.
+    pub(crate) full: bool,
     pub(crate) seed: u64,
 }
 
@@ -108,6 +112,8 @@ impl Default for Setup {
             dfs: false,
             deaf: false,
             reorders: false,
+            taken: false,
+            full: false,
             seed: 1,
         }
     }
@@ -302,7 +308,7 @@ impl Peer {
                 Some(status) => (status, Vec::new()),
                 None => self.answer(&header, message, &mut file),
             };
-            if status.is_error() {
+            if status.is_error() && !self.setup.full {
                 failed = Some(NtStatus::FILE_CLOSED);
             }
             replies.push(self.reply(&header, status, &body));
@@ -487,8 +493,7 @@ impl Peer {
             Command::TreeDisconnect => body(|w| bare::TreeDisconnectResponse.encode(w)),
             Command::Logoff => body(|w| bare::LogoffResponse.encode(w)),
             Command::Flush => body(|w| bare::FlushResponse.encode(w)),
-            // It says no more than its own length.
-            Command::SetInfo => body(|w| w.u16(2)),
+            Command::SetInfo => return self.set_info(&mut reader),
             Command::QueryInfo => return hub::query_info(&mut reader),
             Command::QueryDirectory => return self.list(&mut reader),
             Command::OplockBreak => message[HEADER_LEN..].to_vec(),
@@ -506,6 +511,7 @@ impl Peer {
                 body(|w| hub::created(*file).encode(w))
             }
             Command::Read => return self.read(&ReadRequest::decode(&mut reader).unwrap()),
+            Command::Write if self.setup.full => return (NtStatus::DISK_FULL, Vec::new()),
             Command::Write => {
                 let (request, data) = WriteRequest::decode(&mut reader).unwrap();
                 assert_eq!(

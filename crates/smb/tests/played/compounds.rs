@@ -145,3 +145,61 @@ async fn a_server_that_does_only_the_first_is_found_out() {
     assert_eq!(server.hub(|hub| hub.compounds), 1);
     assert_eq!(share.client().info().reconnects, 1);
 }
+
+async fn put_over(setup: Setup, replace: bool) -> (Played, Result<(), Error>) {
+    let server = Played::start(setup).await;
+    let share = share_of(&server, options()).await;
+    let pool = Pool::new(8192, 2);
+    let mut block = pool.get().await;
+    block.capacity_mut()[..100].copy_from_slice(content(0, 100));
+    block.set_len(100);
+    let put = PutSmall {
+        temporary: Some(text("file.part")),
+        replace,
+        ..put("file", Some(block.freeze()), CreateDisposition::Create)
+    };
+    let done = share.put_small(put).await.map(drop);
+    (server, done)
+}
+
+#[tokio::test]
+async fn what_has_the_name_makes_way_for_a_whole_file_only() {
+    let free = Setup::default();
+    let taken = Setup {
+        taken: true,
+        ..Setup::default()
+    };
+    let full = |taken| Setup {
+        taken,
+        full: true,
+        ..Setup::default()
+    };
+    let (server, done) = put_over(free, true).await;
+    done.unwrap();
+    assert_eq!(
+        server.hub(|hub| hub.renamings.clone()),
+        [false],
+        "in the same compound"
+    );
+    let (server, done) = put_over(taken.clone(), true).await;
+    done.unwrap();
+    assert_eq!(server.hub(|hub| hub.renamings.clone()), [true], "in a second one");
+    let (server, done) = put_over(taken, false).await;
+    assert_eq!(done.unwrap_err().status(), Some(NtStatus::OBJECT_NAME_COLLISION));
+    assert_eq!(server.hub(|hub| hub.renamings.len()), 0);
+    // A server that goes on after a WRITE that failed.
+    let (server, done) = put_over(full(true), true).await;
+    assert_eq!(done.unwrap_err().status(), Some(NtStatus::DISK_FULL));
+    assert_eq!(
+        server.hub(|hub| (hub.renamings.len(), hub.deletions)),
+        (0, 0),
+        "the older file stays"
+    );
+    let (server, done) = put_over(full(false), true).await;
+    assert_eq!(done.unwrap_err().status(), Some(NtStatus::DISK_FULL));
+    assert_eq!(
+        server.hub(|hub| (hub.renamings.clone(), hub.deletions)),
+        (vec![false], 1),
+        "a part of a file does not keep its name"
+    );
+}

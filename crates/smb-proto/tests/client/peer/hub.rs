@@ -6,11 +6,12 @@ use ropeway_smb_proto::wire::create::{
 };
 use ropeway_smb_proto::wire::create_context::RequestContext;
 use ropeway_smb_proto::wire::header::{Command, HEADER_LEN, Header, HeaderFlags};
-use ropeway_smb_proto::wire::info::{FileAllInformation, Information};
+use ropeway_smb_proto::wire::info::{FileAllInformation, FileInfoClass, Information};
 use ropeway_smb_proto::wire::negotiate::Dialect;
 use ropeway_smb_proto::wire::oplock_break::BreakAcknowledgment;
 use ropeway_smb_proto::wire::query_directory::QueryDirectoryRequest;
 use ropeway_smb_proto::wire::query_info::{InfoType, QueryInfoRequest, QueryInfoResponse};
+use ropeway_smb_proto::wire::set_info::{SetInfoRequest, SetInfoResponse};
 use ropeway_smb_proto::wire::{FileId, FileTime, Guid, NtStatus, Reader, Text};
 
 /// What a server makes of compounds.
@@ -55,6 +56,10 @@ pub(crate) struct Hub {
     pub(crate) sequence: u16,
     /// Requests refused since their sequence was old.
     pub(crate) outdated: u32,
+    /// Renamings done, and whether each might replace.
+    pub(crate) renamings: Vec<bool>,
+    /// Files marked for deletion.
+    pub(crate) deletions: u32,
 }
 
 impl Hub {
@@ -64,6 +69,23 @@ impl Hub {
 }
 
 impl Peer {
+    pub(super) fn set_info(&mut self, reader: &mut Reader<'_>) -> (NtStatus, Vec<u8>) {
+        let request = SetInfoRequest::decode(reader).unwrap();
+        let is = |class: FileInfoClass| request.info_class == class.to_u8();
+        // `ReplaceIfExists`, `DeletePending`.
+        let flag = request.buffer.first() == Some(&1);
+        let mut hub = self.hub.lock().unwrap();
+        if is(FileInfoClass::Rename) {
+            if self.setup.taken && !flag {
+                return (NtStatus::OBJECT_NAME_COLLISION, Vec::new());
+            }
+            hub.renamings.push(flag);
+        } else if is(FileInfoClass::Disposition) {
+            hub.deletions += u32::from(flag);
+        }
+        (NtStatus::SUCCESS, body(|w| SetInfoResponse.encode(w)))
+    }
+
     /// Whether a frame of so many requests is taken at all.
     pub(super) fn takes(&mut self, count: usize) -> bool {
         self.hub.lock().unwrap().compounds += u32::from(count > 1);
