@@ -54,6 +54,8 @@ pub(crate) enum Side {
     },
     /// Logs a connection in that has none, as a further channel of this session.
     Bind(Box<(SessionSecret, SpnegoClient)>),
+    /// The session has this connection now: what it may have under way counts. Before, others would send it.
+    Counts,
     /// TREE_DISCONNECT: nobody uses the share any more.
     Leave {
         tree: TreeId,
@@ -130,9 +132,8 @@ impl Shared {
         self.window_max
     }
 
-    /// The driver's governor has news; its window was `old`.
-    pub(crate) fn publish(&self, old: u64, depth: &Depth) {
-        let window = depth.window();
+    /// The driver's governor has news; its window was `old`, and `window` is what counts now.
+    pub(crate) fn publish(&self, (old, window): (u64, u64), depth: &Depth) {
         if window != old {
             self.budget.update(old, window);
             self.window.store(window, Ordering::Relaxed);

@@ -62,6 +62,8 @@ pub(crate) struct Driver {
     ready: Option<oneshot::Sender<Result<Ready>>>,
     depth: Depth,
     window: u64,
+    /// Whether the session has this connection.
+    counts: bool,
     pending: HashMap<Ticket, Pending>,
     tickets: HashMap<u64, Ticket>,
     staged: VecDeque<Part>,
@@ -131,6 +133,7 @@ impl Driver {
             ready: Some(ready),
             depth,
             window: 0,
+            counts: false,
             pending: HashMap::new(),
             tickets: HashMap::new(),
             staged: VecDeque::with_capacity(SLICES),
@@ -398,8 +401,11 @@ impl Driver {
     }
 
     fn publish_window(&mut self) {
-        let window = self.depth.window();
-        self.shared.publish(self.window, &self.depth);
+        let window = match self.counts {
+            true => self.depth.window(),
+            false => 0,
+        };
+        self.shared.publish((self.window, window), &self.depth);
         self.window = window;
     }
 

@@ -245,6 +245,7 @@ impl Link {
         } else {
             1
         };
+        channel.aside(Side::Counts);
         let session = Arc::new(Session {
             number,
             negotiated: ready.negotiated,
@@ -393,7 +394,9 @@ impl Session {
 
     /// One more connection, logged in.
     pub(crate) fn add(&self, channel: Channel) {
-        self.write_channels().push(Arc::new(channel));
+        let channel = Arc::new(channel);
+        self.write_channels().push(Arc::clone(&channel));
+        channel.aside(Side::Counts);
     }
 
     fn write_channels(&self) -> std::sync::RwLockWriteGuard<'_, Vec<Arc<Channel>>> {

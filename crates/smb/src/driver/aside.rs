@@ -33,6 +33,10 @@ impl Driver {
                     self.ended = Some(LostReason::SessionEnded);
                 }
             }
+            Some(Side::Counts) => {
+                self.counts = true;
+                self.publish_window();
+            }
             Some(Side::Leave { tree, encrypt }) => {
                 self.submit_aside(crate::ops::leave(tree), encrypt, None);
             }

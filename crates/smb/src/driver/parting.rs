@@ -25,7 +25,7 @@ impl Driver {
                 Side::Leave { tree, encrypt } => {
                     self.submit_aside(crate::ops::leave(tree), encrypt, None);
                 }
-                Side::Bind(_) | Side::Cancel(_) | Side::Shut { .. } => {}
+                Side::Bind(_) | Side::Cancel(_) | Side::Counts | Side::Shut { .. } => {}
             }
         }
         // What only its end ends.
