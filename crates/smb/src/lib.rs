@@ -32,6 +32,7 @@
 //!        ├─ Handle (reclaimed, or opened again by path)            handle.rs, opened.rs, open.rs, durable.rs, rights.rs
 //!        ├─ Directory                                              directory.rs
 //!        ├─ put_small, get_small                                   small.rs, compound.rs
+//!        ├─ copy                                                   copying.rs
 //!        └─ SmbTree: a folder as vfs::Tree                         smb_tree/
 //! ```
 //! One task owns one connection and its socket; everything else sends it chains of requests over a bounded queue.
@@ -43,7 +44,7 @@
 //! The next request connects again, with growing pauses, until [`ClientOptions::timeout`]; requests that meet it
 //! meanwhile wait for the same attempt. Reads, writes and questions are sent again; what would be something else the
 //! second time (exclusive creation, renaming) ends with [`LostReason::OutcomeUnknown`] if it had been sent. A file that
-//! the server does not have open any more is opened by its path if it is the same file; then [`Handle::flush`] tells once
+//! the server does not have open any more is opened by its path if it is the same file; from then on [`Handle::flush`] says
 //! that writes not flushed before are in doubt.
 
 mod budget;
@@ -51,6 +52,7 @@ mod channel;
 mod channels;
 mod client;
 mod compound;
+mod copying;
 mod depth;
 mod dfs;
 mod directory;

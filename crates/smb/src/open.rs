@@ -7,6 +7,13 @@ use ropeway_smb_proto::wire::create_context::{OnDiskId, ResponseContext};
 use ropeway_smb_proto::wire::info::FileBasicInformation;
 use ropeway_smb_proto::wire::{FileAttributes, FileTime};
 
+/// Attributes that a user sets and a copy keeps ([MS-FSCC] 2.6); the others say what the file system did.
+pub(crate) const KEPT: FileAttributes = FileAttributes::READONLY
+    .union(FileAttributes::HIDDEN)
+    .union(FileAttributes::SYSTEM)
+    .union(FileAttributes::ARCHIVE)
+    .union(FileAttributes::NOT_CONTENT_INDEXED);
+
 /// How to open a file or directory ([MS-SMB2] 2.2.13). Start from a constructor and change what differs.
 #[derive(Clone, Debug)]
 pub struct OpenFile {

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{block, bytes, connect, connect_with, options, server, start, text};
+use common::{block, bytes, connect, connect_with, log, options, server, start, text};
 use ropeway_block::Pool;
 use ropeway_peers as peers;
 use ropeway_peers::or_skip;
@@ -332,4 +332,52 @@ async fn lengths_and_attributes_are_set() {
     assert_eq!(file.created().end_of_file, 12_345);
     let owner = ropeway_smb_proto::wire::query_info::SecurityInformation::OWNER;
     assert!(!file.query_security(owner).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_file_is_copied_inside_a_server_and_to_another_one() {
+    log();
+    let (near, far) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let one = or_skip!(start(near.path()));
+    let other = or_skip!(start(far.path()));
+    let content = bytes((20 << 20) + 12_345, 3);
+    std::fs::create_dir(near.path().join("sub")).unwrap();
+    std::fs::write(near.path().join("sub/from"), &content).unwrap();
+    let (here, there) = (connect(&one).await, connect(&other).await);
+    let (share, elsewhere) = (
+        here.share("data").await.unwrap(),
+        there.share("data").await.unwrap(),
+    );
+    let from = text("sub\\from");
+    let before = share.stat(&from).await.unwrap().basic;
+    for (target, folder, to) in [(&share, &near, "sub\\to"), (&elsewhere, &far, "to")] {
+        let to = text(to);
+        let copied = share.copy(&from, target, &to, false).await.unwrap();
+        assert_eq!(copied, content.len() as u64);
+        let path = folder.path().join(to.to_string_lossy().replace('\\', "/"));
+        assert!(std::fs::read(&path).unwrap() == content);
+        let basic = target.stat(&to).await.unwrap().basic;
+        assert_eq!(basic.last_write_time, before.last_write_time);
+        // What has the name stays, unless it is to go.
+        std::fs::write(&path, b"mine").unwrap();
+        let refused = share.copy(&from, target, &to, false).await.unwrap_err();
+        assert_eq!(refused.status(), Some(NtStatus::OBJECT_NAME_COLLISION));
+        assert_eq!(std::fs::read(&path).unwrap(), b"mine");
+        share.copy(&from, target, &to, true).await.unwrap();
+        assert!(std::fs::read(&path).unwrap() == content);
+        let names = std::fs::read_dir(path.parent().unwrap()).unwrap();
+        let part = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        assert_eq!(
+            part.filter(|name| name.starts_with('.')).count(),
+            0,
+            "nothing is left"
+        );
+    }
+    let missing = share.copy(&text("none"), &share, &text("x"), true).await;
+    assert_eq!(
+        missing.unwrap_err().status(),
+        Some(NtStatus::OBJECT_NAME_NOT_FOUND)
+    );
+    here.close().await;
+    there.close().await;
 }

@@ -12,8 +12,9 @@ use ropeway_smb_proto::wire::fsctl::ranges::Integrity;
 use ropeway_vfs::{File, Op, Result};
 
 use super::SmbFile;
-use super::ranges::{encoded, is_unsupported};
+use super::ranges::encoded;
 use crate::Error as ClientError;
+use crate::copying::is_unsupported;
 
 /// Bytes of one request: below 4 GiB, ReFS' bound, and whole clusters of any size.
 const CLONE_MAX: u64 = 1 << 30;

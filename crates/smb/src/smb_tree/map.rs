@@ -7,6 +7,7 @@ use ropeway_smb_proto::wire::info::{
 use ropeway_smb_proto::wire::{FileAttributes, FileTime};
 use ropeway_vfs::{Capabilities, FileId, Kind, Loss, Metadata, MetadataChange, Timestamp};
 
+use crate::open::KEPT;
 use crate::{Created, Volume};
 
 /// Files written or read in one go at once: what a line of 622 Mbit/s and 75 ms holds of files of 32 KiB (180), and some
@@ -19,13 +20,6 @@ pub(super) const BLOCKS_NEAR: usize = 12;
 pub(super) const BLOCKS_FAR: usize = 28;
 /// Folders' worth of work at once.
 const BATCHES_IN_FLIGHT: usize = 16;
-
-/// Attributes that a user sets and a copy keeps ([MS-FSCC] 2.6); the others say what the file system did.
-const KEPT: FileAttributes = FileAttributes::READONLY
-    .union(FileAttributes::HIDDEN)
-    .union(FileAttributes::SYSTEM)
-    .union(FileAttributes::ARCHIVE)
-    .union(FileAttributes::NOT_CONTENT_INDEXED);
 
 /// A moment as a tree has it.
 pub(super) fn timestamp(time: FileTime) -> Timestamp {

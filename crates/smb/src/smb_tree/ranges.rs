@@ -3,23 +3,17 @@
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
+use ropeway_smb_proto::wire::Writer;
 use ropeway_smb_proto::wire::fsctl::CtlCode;
-use ropeway_smb_proto::wire::fsctl::copy_chunk::{
-    Chunk, CopyChunkRequest, CopyChunkResponse, ResumeKeyResponse,
-};
 use ropeway_smb_proto::wire::fsctl::ranges::{AllocatedRange, SetSparse, SetZeroData};
 use ropeway_smb_proto::wire::info::FileStandardInformation;
-use ropeway_smb_proto::wire::{NtStatus, Writer};
-use ropeway_vfs::{Error, ErrorKind, Extent, File, Op, Result};
+use ropeway_vfs::{Extent, File, Op, Result};
 
 use super::SmbFile;
-use crate::Error as ClientError;
+use crate::copying::is_unsupported;
 
 /// Bytes that one answer about ranges may take: 4,096 of them.
 const RANGES_MAX: u32 = 64 << 10;
-/// What every server takes in one copy request (Windows: 256 chunks of 1 MiB, 16 MiB in all; Samba the same).
-const CHUNK_MAX: u64 = 1 << 20;
-const REQUEST_MAX: u64 = 16 << 20;
 
 /// Allocated ranges of a file, as last told.
 #[derive(Debug, Default)]
@@ -96,22 +90,6 @@ pub(super) fn encoded(encode: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
     let mut bytes = Vec::new();
     encode(&mut Writer::new(&mut bytes));
     bytes
-}
-
-/// Whether a server merely does not do this.
-pub(super) fn is_unsupported(error: &ClientError) -> bool {
-    matches!(
-        error.status(),
-        Some(
-            NtStatus::NOT_SUPPORTED
-                | NtStatus::NOT_IMPLEMENTED
-                | NtStatus::INVALID_DEVICE_REQUEST
-                | NtStatus::INVALID_PARAMETER
-                | NtStatus::OBJECT_NAME_NOT_FOUND
-                | NtStatus::ACCESS_DENIED
-                | NtStatus::NOT_SAME_DEVICE
-        )
-    )
 }
 
 impl super::Inner {
@@ -243,44 +221,23 @@ impl SmbFile {
         let Some(source) = self.same_server(source) else {
             return Ok(None);
         };
-        let key = source.resume_key.get_or_try_init(|| async {
-            let code = CtlCode::SRV_REQUEST_RESUME_KEY;
-            let answer = source.handle().ioctl(code, &[], 32).await?;
-            Ok::<_, ClientError>(ResumeKeyResponse::decode(&answer)?.resume_key)
-        });
+        let key = source.resume_key.get_or_try_init(|| source.handle().resume_key());
         let key = match key.await {
             Ok(key) => *key,
             Err(error) if is_unsupported(&error) => return Ok(None),
             Err(error) => return Err(self.fault(Op::CopyRange, error)),
         };
         let size = source.size(Op::CopyRange).await?;
-        let end = offset.saturating_add(length.min(REQUEST_MAX)).min(size);
+        let end = offset.saturating_add(length).min(size);
         if offset >= end {
             return Ok(Some(0));
         }
         self.touch();
-        let chunks = (offset..end).step_by(CHUNK_MAX as usize).map(|at| Chunk {
-            source_offset: at,
-            target_offset: at,
-            length: u32::try_from(CHUNK_MAX.min(end - at)).unwrap_or(u32::MAX),
-        });
-        let request = CopyChunkRequest {
-            source_key: key,
-            chunks: chunks.collect(),
-        };
-        let input = encoded(|w| request.encode(w));
-        let answer = match self.handle().ioctl(CtlCode::SRV_COPYCHUNK, &input, 12).await {
-            Ok(answer) => answer,
-            Err(error) if is_unsupported(&error) => return Ok(None),
-            Err(error) => return Err(self.fault(Op::CopyRange, error)),
-        };
-        let done = CopyChunkResponse::decode(&answer);
-        let done = done.map_err(|malformed| self.fault(Op::CopyRange, malformed.into()))?;
-        let copied = u64::from(done.total_bytes_written);
-        if copied > end - offset {
-            return Err(Error::new(Op::CopyRange, self.path(), ErrorKind::PeerMisbehaved));
+        match self.handle().copy_chunks(key, offset, end).await {
+            Ok(copied) => Ok(Some(copied)),
+            Err(error) if is_unsupported(&error) => Ok(None),
+            Err(error) => Err(self.fault(Op::CopyRange, error)),
         }
-        Ok(Some(copied))
     }
 }
 
