@@ -5,7 +5,7 @@
 //!                   ├─ paths, map, errors, links, eas   what is one thing here and another there; pure
 //!                   ├─ xattrs ── streams, eas, security     what is an extended attribute of a tree
 //!                   ├─ compound         open · one thing · close, in one round trip
-//!                   ├─ names, small     operations on paths
+//!                   ├─ names, renames, small     operations on paths
 //!                   └─ dirty            what `sync` has to flush
 //! SmbFile (file, ranges, clone) · SmbListing (list) · SmbWatch (watch)
 //! ```
@@ -27,6 +27,7 @@ mod map;
 mod names;
 mod paths;
 mod ranges;
+mod renames;
 mod security;
 mod small;
 mod streams;

@@ -1,6 +1,6 @@
 //! Operations on paths.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use futures_util::StreamExt as _;
 use ropeway_smb_proto::upcase;
@@ -163,7 +163,7 @@ impl Inner {
         }
         let listed = match names.len() < LOOKUP_LISTS_FROM {
             true => None,
-            false => self.listed(dir).await?,
+            false => self.listed(dir, names).await?,
         };
         let listed = &listed;
         let looks = names.iter().cloned().map(|name| async move {
@@ -213,8 +213,9 @@ impl Inner {
         }
     }
 
-    /// What a folder holds, by folded name.
-    async fn listed(&self, dir: &RelPath) -> Result<Option<HashMap<Text, Metadata>>> {
+    /// What a folder holds of these names, by folded name: whatever else is there costs no memory.
+    async fn listed(&self, dir: &RelPath, names: &[Name]) -> Result<Option<HashMap<Text, Metadata>>> {
+        let wanted: HashSet<Text> = names.iter().map(|name| self.folded(name)).collect();
         let text = self.base.text(Op::Stat, dir)?;
         let mut listing = self
             .refined(Op::Stat, dir, self.share.list(&text, "*").await)
@@ -225,11 +226,15 @@ impl Inner {
                 let Some(name) = super::paths::name_of(&record.name) else {
                     continue;
                 };
+                let folded = self.folded(&name);
+                if !wanted.contains(&folded) {
+                    continue;
+                }
                 let mut metadata = self.record(&record);
                 if record.attributes.contains(FileAttributes::REPARSE_POINT) {
                     self.look_into(Op::Stat, &dir.join(&name), &mut metadata).await?;
                 }
-                found.insert(self.folded(&name), metadata);
+                found.insert(folded, metadata);
             }
         }
         Ok(Some(found))
@@ -364,7 +369,7 @@ impl Inner {
     }
 
     /// Takes the read-only attribute away; whether it was there.
-    async fn make_writable(&self, text: &Text) -> bool {
+    pub(super) async fn make_writable(&self, text: &Text) -> bool {
         let Ok(all) = self.share.stat(text).await else {
             return false;
         };
@@ -386,117 +391,6 @@ impl Inner {
         let open = OpenFile::metadata(AccessMask::WRITE_ATTRIBUTES);
         let set = Compound::open("set attributes", text, &open).set(change);
         set.run(&self.share).await.map(drop)
-    }
-
-    pub(super) async fn rename(&self, from: &RelPath, to: &RelPath, replace: bool) -> Result<()> {
-        let (old, new) = (
-            self.base.text(Op::Rename, from)?,
-            self.base.new_text(Op::Rename, to)?,
-        );
-        if from.is_root() || to.is_root() {
-            return Err(Error::new(Op::Rename, from, ErrorKind::Misuse));
-        }
-        if from == to {
-            return self.stat(Op::Rename, from).await.map(drop);
-        }
-        let mut renamed = self.share.rename(&old, &new, replace).await;
-        let in_use = |error: &ClientError| {
-            let status = error.status();
-            matches!(
-                status,
-                Some(NtStatus::ACCESS_DENIED | NtStatus::SHARING_VIOLATION)
-            )
-        };
-        if renamed.as_ref().is_err_and(in_use) && self.closings_end().await {
-            renamed = self.share.rename(&old, &new, replace).await;
-        }
-        if let Err(error) = renamed {
-            self.rename_anyway(from, to, replace, error).await?;
-        }
-        self.dirty.renamed(from, to);
-        Ok(())
-    }
-
-    /// Attributes and final name of a folder in one compound. What is more to it than that goes step by step.
-    pub(super) async fn finish_dir(
-        &self,
-        path: &RelPath,
-        change: &MetadataChange,
-        to: &RelPath,
-    ) -> (Result<Vec<Loss>>, Result<()>) {
-        let basic = map::change(change, true).filter(|_| change.xattrs.is_none());
-        let texts = self.base.text(Op::SetAttributes, path).ok();
-        let texts = texts.zip(self.base.new_text(Op::Rename, to).ok());
-        if let (Some(basic), Some((old, new)), false) = (basic, texts, path.is_root() || to.is_root())
-            && let Ok((set, renamed)) = self.share.finish_directory(&old, &basic, &new).await
-        {
-            let losses = match set {
-                Ok(()) => Ok(map::losses(change)),
-                Err(error) => self.refined(Op::SetAttributes, path, Err(error)).await,
-            };
-            let renamed = match renamed {
-                Ok(()) => {
-                    self.dirty.renamed(path, to);
-                    Ok(())
-                }
-                // What may be in the way, and what helps, the longer way knows.
-                Err(_) => self.rename(path, to, false).await,
-            };
-            return (losses, renamed);
-        }
-        let set = self.set_metadata(path, change).await;
-        (set, self.rename(path, to, false).await)
-    }
-
-    /// Servers replace neither folders nor read-only files; a tree does.
-    async fn rename_anyway(
-        &self,
-        from: &RelPath,
-        to: &RelPath,
-        replace: bool,
-        error: ClientError,
-    ) -> Result<()> {
-        let (old, new) = (
-            self.base.text(Op::Rename, from)?,
-            self.base.new_text(Op::Rename, to)?,
-        );
-        let in_the_way = matches!(
-            error.status(),
-            Some(NtStatus::OBJECT_NAME_COLLISION | NtStatus::ACCESS_DENIED | NtStatus::FILE_IS_A_DIRECTORY)
-        );
-        if in_the_way
-            && replace
-            && let Ok(target) = self.share.stat(&new).await
-        {
-            let source = self
-                .refined(Op::Rename, from, self.share.stat(&old).await)
-                .await?;
-            match (source.standard.directory, target.standard.directory) {
-                (true, true) => self.remove(to, true).await.map_err(|error| Error {
-                    op: Op::Rename,
-                    ..error
-                })?,
-                (false, true) => return Err(Error::new(Op::Rename, to, ErrorKind::IsADirectory)),
-                (true, false) => return Err(Error::new(Op::Rename, to, ErrorKind::NotADirectory)),
-                (false, false) if self.make_writable(&new).await => {}
-                (false, false) => return Err(fault(Op::Rename, from, error)),
-            }
-            return self
-                .refined(Op::Rename, from, self.share.rename(&old, &new, true).await)
-                .await;
-        }
-        self.refined(Op::Rename, from, Err(error)).await
-    }
-
-    pub(super) async fn rename_in(&self, dir: &RelPath, pairs: &[(Name, Name)]) -> Vec<Result<()>> {
-        let renames = pairs.iter().cloned().map(|(from, to)| async move {
-            let (from, to) = (dir.join(&from), dir.join(&to));
-            self.rename(&from, &to, true).await
-        });
-        futures_util::stream::iter(renames)
-            .buffered(AT_ONCE)
-            .collect()
-            .await
     }
 
     pub(super) async fn set_metadata(&self, path: &RelPath, change: &MetadataChange) -> Result<Vec<Loss>> {
