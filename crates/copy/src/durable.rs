@@ -2,7 +2,7 @@
 //!
 //! A *checkpoint* makes durable whatever was written before it began: `sync` of the tree, or of the open big files
 //! when nothing else changed. Then the files that waited under temporary names get their final ones, the journal
-//! records the moment, and the third counter moves. Checkpoints run every [`CHECKPOINT_EVERY`], or earlier when
+//! records the moment, and the third counter moves. Checkpoints run every two seconds, or earlier when
 //! dirty data reaches its bound, so write-back starts early and the last sync is short.
 //!
 //! *Dirty* is what was written and is not known to be on the device. There is one count of it for the target, which
@@ -11,23 +11,27 @@
 //!
 //! The order for every replaced file is: data, sync, rename. So a power cut leaves either the old or the new file
 //! under the name, never a hole.
+//!
+//! On a server it is each file's own flush that makes it durable, through the open that wrote it: only that one knows
+//! whether the server came back meanwhile without what it had not flushed. Such a file is *in doubt*, and copied once
+//! more from where it was last flushed.
+
+mod checkpoints;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
-use futures_util::StreamExt as _;
-use ropeway_vfs::{Error, ErrorKind, File, Name, RelPath, Timestamp};
-use tokio::sync::{Notify, oneshot};
+use ropeway_vfs::{File, Name, RelPath, Timestamp};
+use tokio::sync::Notify;
 
+pub(crate) use self::checkpoints::{checkpoint, run_checkpoints};
 use crate::context::{Context, lock, wall_clock};
 use crate::folder::Folder;
 use crate::journal::Token;
 use crate::progress::Live;
 
-/// Longest time between checkpoints.
-pub(crate) const CHECKPOINT_EVERY: Duration = Duration::from_secs(2);
 /// Dirty bytes allowed before the device's speed is known: as for a slow one, whose first sync would else take long and
 /// whose first estimate would be a guess. A fast one is known after its first sync.
 const DIRTY_BOUND_FIRST: u64 = DIRTY_BOUND_MIN;
@@ -48,8 +52,6 @@ const PENDING_MAX: usize = 8192;
 /// also for those written since it began (Linux: `filemap_fdatawait_range` to the end of the file), so a file that
 /// grows as fast as its device writes would be synced only when it is whole.
 const HOLD_AFTER: Duration = Duration::from_secs(2);
-/// A sync that took longer is followed by another before anything is called durable.
-const LONG_SYNC: Duration = Duration::from_millis(500);
 /// Wall clock and monotonic clock may drift apart by this much before the watermark is given up.
 const CLOCK_STEP_MAX: Duration = Duration::from_millis(500);
 
@@ -81,6 +83,23 @@ pub(crate) struct OpenFile {
     sent: AtomicU64,
     /// ... and how many of them are not dirty any more, or are counted elsewhere.
     clean: AtomicU64,
+    /// The server may have lost what was written before: this try of the file is worth nothing.
+    in_doubt: AtomicBool,
+}
+
+impl OpenFile {
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        self.in_doubt.load(Ordering::Acquire)
+    }
+}
+
+/// How far an unfinished file of this run has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reached {
+    /// Every byte below is written.
+    pub(crate) written: u64,
+    /// Every byte below is durable.
+    pub(crate) durable: u64,
 }
 
 /// State of durability; all methods are called from many tasks.
@@ -256,6 +275,7 @@ impl SyncControl {
             durable: AtomicU64::new(written),
             sent: AtomicU64::new(0),
             clean: AtomicU64::new(0),
+            in_doubt: AtomicBool::new(false),
         });
         // That of an earlier try.
         let before = lock(&self.open).insert(token, Arc::clone(&open));
@@ -263,11 +283,12 @@ impl SyncControl {
         open
     }
 
-    /// How far an unfinished file of this run is written.
-    pub(crate) fn written_of(&self, token: Token) -> Option<u64> {
-        lock(&self.open)
-            .get(&token)
-            .map(|open| open.written.load(Ordering::Acquire))
+    /// How far an earlier try of a file came in this run.
+    pub(crate) fn reached(&self, token: Token) -> Option<Reached> {
+        lock(&self.open).get(&token).map(|open| Reached {
+            written: open.written.load(Ordering::Acquire),
+            durable: open.durable.load(Ordering::Acquire),
+        })
     }
 
     /// All of a file below `upto` is on the device: durable but for the device's own cache and the file's metadata.
@@ -326,203 +347,6 @@ impl SyncControl {
         let wall = SystemTime::now().duration_since(self.zero.0).ok()?;
         let steady = self.zero.1.elapsed();
         (wall.abs_diff(steady) < CLOCK_STEP_MAX).then(wall_clock)
-    }
-}
-
-/// Runs checkpoints until the sender of `stop` is dropped; a checkpoint that has begun is finished.
-pub(crate) async fn run_checkpoints(context: Arc<Context>, mut stop: oneshot::Receiver<()>) {
-    loop {
-        tokio::select! {
-            _ = &mut stop => return,
-            () = context.sync.wake.notified() => {}
-            () = tokio::time::sleep(CHECKPOINT_EVERY) => {}
-        }
-        if context.sync.has_work() {
-            checkpoint(&context).await;
-        }
-    }
-}
-
-/// Makes everything written so far durable, names what waited for it, and records it. An error is fatal: a device
-/// that lost a write-back has lost data.
-pub(crate) async fn checkpoint(context: &Context) {
-    let _one_at_a_time = context.sync.checkpoint.lock().await;
-    let start = tokio::time::Instant::now();
-    let Some(first) = sync_written(context).await else {
-        return;
-    };
-    // A long sync has written most of what came while it ran, too: what took its time is called durable with it.
-    let more = context.sync.dirty_closed.load(Ordering::Acquire) > 0;
-    let synced = if more && start.elapsed() > LONG_SYNC {
-        sync_written(context).await
-    } else {
-        Some(first)
-    };
-    if let Some(synced) = synced {
-        publish(context, &synced);
-    }
-}
-
-/// What a sync covered, as of its begin.
-struct Synced {
-    landed: u64,
-    files: u64,
-    before: Option<Timestamp>,
-    open: Vec<OpenPart>,
-}
-
-/// An open file as of a sync's begin.
-struct OpenPart {
-    token: Token,
-    open: Arc<OpenFile>,
-    written: u64,
-    sent: u64,
-}
-
-/// Syncs what was written before this call, and names what waited for that. `None` after an error, which ends the job.
-async fn sync_written(context: &Context) -> Option<Synced> {
-    let control = &context.sync;
-    let landed = context.live.bytes_landed.load(Ordering::Acquire);
-    let files = context.live.files_done.load(Ordering::Acquire);
-    let before = control.watermark();
-    let renames = std::mem::take(&mut *lock(&control.pending));
-    let dirty_open = control.dirty_open.load(Ordering::Acquire);
-    let open: Vec<OpenPart> = lock(&control.open)
-        .iter()
-        .map(|(token, open)| OpenPart {
-            token: *token,
-            open: Arc::clone(open),
-            written: open.written.load(Ordering::Acquire),
-            sent: open.sent.load(Ordering::Acquire),
-        })
-        .collect();
-    let touched = control.dirty_tree.swap(false, Ordering::AcqRel);
-    let dirty_closed = control.dirty_closed.swap(0, Ordering::AcqRel);
-    control.syncing_closed.store(dirty_closed, Ordering::Release);
-    control.room.notify_waiters();
-    let whole_tree = touched || dirty_closed > 0 || !renames.is_empty();
-    let start = tokio::time::Instant::now();
-    let synced = if !context.wants_durable() {
-        Ok(())
-    } else if whole_tree {
-        control.awaiting(context.target.sync()).await
-    } else {
-        control.awaiting(sync_open(&open)).await
-    };
-    control.observe(dirty_open + dirty_closed, start.elapsed());
-    control.syncing_closed.store(0, Ordering::Release);
-    for part in &open {
-        control.cleaned(&part.open, part.sent);
-    }
-    control.room.notify_waiters();
-    if let Err(error) = synced {
-        let error = write_back_failed(error);
-        let path = error.path.clone();
-        context.fail(&path, error, false).await;
-        context.fatal(crate::status::Fatal::new(
-            crate::status::Status::TargetUnwritable,
-            "the target lost data while writing it to the device",
-        ));
-        return None;
-    }
-    name_pending(context, renames).await;
-    Some(Synced {
-        landed,
-        files,
-        before,
-        open,
-    })
-}
-
-/// Tells the counters and the journal what is durable.
-fn publish(context: &Context, synced: &Synced) {
-    if !context.wants_durable() {
-        return;
-    }
-    let live = &context.live;
-    live.bytes_durable.fetch_max(synced.landed, Ordering::AcqRel);
-    live.files_durable.fetch_max(synced.files, Ordering::AcqRel);
-    for part in &synced.open {
-        part.open.durable.fetch_max(part.written, Ordering::AcqRel);
-        context.sync.settled(&part.open, 0, live);
-    }
-    if let (Some(journal), Some(before)) = (&context.journal, synced.before) {
-        let files = synced
-            .open
-            .iter()
-            .map(|part| (part.token, part.written))
-            .collect();
-        context.journalled(Some(journal.durable(before, files)));
-    }
-}
-
-async fn sync_open(open: &[OpenPart]) -> Result<(), Error> {
-    for part in open {
-        part.open.file.sync(true).await?;
-    }
-    Ok(())
-}
-
-/// An EIO of a sync is not a passing fault: the kernel reports a lost write-back once.
-fn write_back_failed(mut error: Error) -> Error {
-    if error.kind == ErrorKind::DeviceError {
-        error.kind = ErrorKind::Gone;
-    }
-    error
-}
-
-/// Gives the waiting nodes their names, folder by folder.
-async fn name_pending(context: &Context, renames: Vec<PendingRename>) {
-    let mut groups: Vec<(Arc<Folder>, Vec<PendingRename>)> = Vec::new();
-    for rename in renames {
-        match groups.last_mut() {
-            Some((folder, group)) if Arc::ptr_eq(folder, &rename.folder) => group.push(rename),
-            _ => groups.push((Arc::clone(&rename.folder), vec![rename])),
-        }
-    }
-    for (folder, group) in groups {
-        let dir = folder.path();
-        let named = group.iter().filter(|rename| !rename.replace).map(|rename| async {
-            let (from, to) = (dir.join(&rename.from), dir.join(&rename.to));
-            let result = context.target.rename(&from, &to, false).await;
-            renamed(context, rename, result).await;
-        });
-        // Together where each is a round trip.
-        let at_once = context.target.capabilities().small_in_flight.max(1);
-        futures_util::stream::iter(named)
-            .for_each_concurrent(at_once, |naming| naming)
-            .await;
-        let replacing: Vec<&PendingRename> = group.iter().filter(|rename| rename.replace).collect();
-        let pairs: Vec<(Name, Name)> = replacing
-            .iter()
-            .map(|rename| (rename.from.clone(), rename.to.clone()))
-            .collect();
-        if !pairs.is_empty() {
-            let results = context.target.rename_in(&dir, &pairs).await;
-            for (rename, result) in replacing.into_iter().zip(results) {
-                renamed(context, rename, result).await;
-            }
-        }
-    }
-}
-
-async fn renamed(context: &Context, rename: &PendingRename, result: Result<(), Error>) {
-    context.sync.touched();
-    match result {
-        Ok(()) => {
-            if let (Some(journal), Some(token)) = (&context.journal, rename.token) {
-                context.journalled(Some(journal.closed(token)));
-            }
-        }
-        Err(error) => {
-            context
-                .live
-                .files_done
-                .fetch_sub(u64::from(rename.token.is_some()), Ordering::AcqRel);
-            context.live.bytes_done.fetch_sub(rename.size, Ordering::AcqRel);
-            context.live.files_failed.fetch_add(1, Ordering::Relaxed);
-            context.fail(&rename.shown, error, false).await;
-        }
     }
 }
 

@@ -14,6 +14,7 @@ use crate::durable::PendingRename;
 use crate::folder::{Folder, Placement};
 use crate::journal::{FileRecord, Token};
 use crate::links;
+use crate::naming::rename;
 use crate::options::Backup;
 use crate::progress::Landing;
 use crate::source::{on_source, open_source, with_listed, xattrs};
@@ -226,14 +227,16 @@ enum Start {
 /// What an earlier run left of this file.
 async fn resume_from(context: &Context, task: &FileTask, spot: &Spot, source: &Metadata) -> Start {
     let exists_direct = spot.direct && task.existing.is_some();
-    if let Some(written) = context
-        .sync
-        .written_of(task.token())
-        .filter(|written| *written > 0)
-    {
+    let is_remote = context.target.capabilities().is_remote();
+    if let Some(reached) = context.sync.reached(task.token()) {
+        let (written, durable) = match is_remote && context.wants_durable() {
+            // The server may be back without what it had not flushed.
+            true => (reached.durable, reached.durable),
+            false => (reached.written, 0),
+        };
         // An earlier try of this run, if it is still there: a renaming whose answer was lost may have been done.
         return match context.target.metadata(&spot.path).await {
-            Ok(found) if found.size >= written => Start::At { written, durable: 0 },
+            Ok(found) if written > 0 && found.size >= written => Start::At { written, durable },
             _ => Start::Anew { leftover: true },
         };
     }
@@ -263,7 +266,8 @@ async fn resume_from(context: &Context, task: &FileTask, spot: &Spot, source: &M
         },
         written_upto: record.map_or(0, |record| record.written),
         durable_upto: record.map_or(0, |record| record.durable),
-        durable_before: epoch.and_then(|(_, before)| before),
+        // A server's clock does not go with ours.
+        durable_before: epoch.and_then(|(_, before)| before).filter(|_| !is_remote),
         target: Some(&found),
         source,
         source_unchanged: record.as_ref().is_none_or(same),
@@ -367,7 +371,7 @@ async fn move_data(
         context.journalled(Some(journal.written(token, written)));
     }
     if written > 0 {
-        if context.sync.written_of(token).is_none() {
+        if context.sync.reached(token).is_none() {
             context.live.bytes_resumed.fetch_add(written, Ordering::Relaxed);
         }
         landing.add(written);
@@ -469,11 +473,7 @@ async fn finish(
             file.sync(false).await.map_err(on_target)?;
         }
         let to = task.folder.path().join(&task.name);
-        context
-            .target
-            .rename(&spot.path, &to, true)
-            .await
-            .map_err(on_target)?;
+        rename(context, &spot.path, &to, true).await.map_err(on_target)?;
     }
     context.sync.closed(token);
     if !postponed && let Some(journal) = context.journal.as_ref().filter(|_| size >= JOURNAL_MIN) {

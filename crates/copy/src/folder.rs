@@ -8,12 +8,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ropeway_vfs::{Error, ErrorKind, Kind, Loss, Metadata, MetadataChange, Name, RelPath};
+use ropeway_vfs::{Error, ErrorKind, Kind, Loss, Metadata, MetadataChange, Name, RelPath, Verdict};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
-use crate::context::{Context, RootContext};
+use crate::context::{Context, RootContext, token_of};
 use crate::durable::PendingRename;
+use crate::naming::rename_retried;
 
 /// How new files get into a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,7 +138,7 @@ async fn finish(context: &Arc<Context>, mut folder: FolderInner) {
             }
             (change, staging) => {
                 if let Some(change) = change {
-                    let set = context.target.set_metadata(&folder.path, &change).await;
+                    let set = set_attributes(context, &folder.path, &change).await;
                     has_attributes(context, &folder.shown, set).await;
                 }
                 if sweeps {
@@ -180,6 +181,20 @@ async fn change_of(context: &Context, folder: &mut FolderInner) -> Option<Metada
     Some(change)
 }
 
+/// Sets a folder's attributes, again after what may pass.
+async fn set_attributes(
+    context: &Context,
+    path: &RelPath,
+    change: &MetadataChange,
+) -> Result<Vec<Loss>, Error> {
+    let attempt = || async {
+        let set = context.target.set_metadata(path, change).await;
+        set.map_err(|error| (error, false))
+    };
+    let set = context.with_retries(token_of(0, path), attempt).await;
+    set.map_err(|(error, _)| error)
+}
+
 /// Counts what setting a folder's attributes came to.
 async fn has_attributes(context: &Context, shown: &RelPath, set: Result<Vec<Loss>, Error>) {
     match set {
@@ -198,6 +213,15 @@ async fn finish_named(
 ) {
     let path = parent.path().join(to);
     let (set, named) = context.target.finish_dir(&folder.path, change, &path).await;
+    let may_pass = |error: &Error| error.verdict() == Verdict::Retry;
+    let named = match named {
+        Err(error) if may_pass(&error) => rename_retried(context, &folder.path, &path, false).await,
+        named => named,
+    };
+    let set = match set {
+        Err(error) if may_pass(&error) && named.is_ok() => set_attributes(context, &path, change).await,
+        set => set,
+    };
     has_attributes(context, &folder.shown, set).await;
     if let Err(error) = named {
         context.fail(&parent.shown(to), error, false).await;
@@ -221,11 +245,8 @@ async fn name(context: &Arc<Context>, parent: &Arc<Folder>, from: Name, to: Name
         return;
     }
     let dir = parent.path();
-    let result = context
-        .target
-        .rename(&dir.join(&rename.from), &dir.join(&rename.to), false)
-        .await;
-    if let Err(error) = result {
+    let (from, to) = (dir.join(&rename.from), dir.join(&rename.to));
+    if let Err(error) = rename_retried(context, &from, &to, false).await {
         context.fail(&rename.shown, error, false).await;
     }
 }

@@ -34,6 +34,7 @@ mod folder;
 mod job;
 mod journal;
 mod links;
+mod naming;
 mod options;
 mod progress;
 mod small;

@@ -160,6 +160,12 @@ impl Stream<'_> {
             if self.context.stopped() {
                 return Err((cancelled(Op::Write, self.target.path()), false));
             }
+            if self.open.is_in_doubt() {
+                return Err((
+                    Error::new(Op::Sync, self.target.path(), ErrorKind::Network),
+                    false,
+                ));
+            }
             let room = self.has_room(state);
             if room && !state.windows.is_over(self.dirty_bound()) && self.issue(state).await? {
                 return Ok(());

@@ -207,3 +207,57 @@ async fn many_are_under_way_where_each_call_takes_its_time() {
     let took = start.elapsed();
     assert!(took < Duration::from_secs(5), "{took:?}");
 }
+
+/// A connection that is lost when the server has done what it was asked, and before it says so.
+#[tokio::test(start_paused = true)]
+async fn what_was_done_though_its_answer_was_lost_is_not_lost() {
+    for op in [
+        "make_dir",
+        "create",
+        "write",
+        "set_attributes",
+        "set_length",
+        "rename",
+    ] {
+        for nth in 1..=8 {
+            let rules = FaultRule::parse(&format!("{op}:kind=network,late=yes,nth={nth}")).unwrap();
+            let target = Arc::new(far());
+            let faulty = Faults::new(target.clone(), rules, Arc::new(RuntimeClock::new()));
+            let source = sample(MemoryTree::new()).await;
+            let (outcome, events) = run(source, faulty, Options::default()).await;
+            assert_eq!(outcome.status, Status::Done, "{op} {nth}: {events:?}");
+            assert_same(&target).await;
+            let counters = outcome.summary.counters;
+            assert_eq!(counters.files_done, SIZES.len() as u64 + 2, "{op} {nth}");
+            assert_eq!(counters.bytes_durable, counters.bytes_done, "{op} {nth}");
+        }
+    }
+}
+
+/// What a server had not flushed may be lost with it: the file goes on from its last flush, and the job to its end.
+#[tokio::test(start_paused = true)]
+async fn a_flush_that_fails_costs_what_was_written_since_the_last_one() {
+    const SIZE: u64 = 256 << 20;
+    let source = Arc::new(MemoryTree::new());
+    source.insert_synthetic(&path("big"), SIZE, 7).unwrap();
+    let target = Arc::new(far());
+    let rules = FaultRule::parse("write:delay=1s; sync:offset=0,nth=3,kind=network").unwrap();
+    let faulty = Faults::new(target.clone(), rules, Arc::new(RuntimeClock::new()));
+    let (outcome, events) = run(source.clone(), faulty.clone(), Options::default()).await;
+    assert_eq!(outcome.status, Status::Done, "{events:?}");
+    assert_eq!(faulty.fired()[1], 1, "a flush failed");
+    let same = target.content(&path("copy/big")).unwrap() == source.content(&path("big")).unwrap();
+    assert!(same, "what was written is what is there");
+    let sent = outcome.summary.counters.bytes_sent;
+    assert!(sent > SIZE && sent < 2 * SIZE, "{sent} sent of {SIZE}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_never_flushes_ends_the_job_as_the_network_does() {
+    let rules = FaultRule::parse("sync:kind=network").unwrap();
+    let target = Arc::new(far());
+    let faulty = Faults::new(target.clone(), rules, Arc::new(RuntimeClock::new()));
+    let (outcome, events) = run(sample(MemoryTree::new()).await, faulty, Options::default()).await;
+    assert_eq!(outcome.status, Status::Network, "{events:?}");
+    assert_eq!(outcome.summary.counters.bytes_durable, 0);
+}

@@ -106,7 +106,8 @@ impl HandleInner {
 
     /// The server has flushed: whether that covers all that was written.
     pub(crate) fn flushed(&self) -> Result<()> {
-        if self.is_doubtful.swap(false, Ordering::AcqRel) {
+        // Whoever flushes hears of it: only a new open writes anew.
+        if self.is_doubtful.load(Ordering::Acquire) {
             return Err(Error::Lost(LostReason::WritesInDoubt));
         }
         self.is_dirty.store(false, Ordering::Release);

@@ -263,7 +263,11 @@ async fn writes_in_doubt_are_told() {
     smbd.restart().unwrap();
     let told = file.flush().await.unwrap_err();
     assert!(matches!(told, Error::Lost(LostReason::WritesInDoubt)), "{told}");
-    file.flush().await.unwrap();
+    let told = file.flush().await.unwrap_err();
+    assert!(
+        matches!(told, Error::Lost(LostReason::WritesInDoubt)),
+        "of this open, it stays so: {told}"
+    );
     // Another file of the same name is not taken for it.
     smbd.kill();
     std::fs::rename(folder.path().join("f"), folder.path().join("g")).unwrap();

@@ -1,0 +1,258 @@
+//! Checkpoints: what was written becomes durable, gets its name, and is recorded.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use ropeway_vfs::{Error, ErrorKind, Name, Timestamp, Verdict};
+use tokio::sync::oneshot;
+
+use super::{OpenFile, PendingRename};
+use crate::context::{Context, lock};
+use crate::folder::Folder;
+use crate::journal::Token;
+use crate::status::{Fatal, Status};
+
+/// Longest time between checkpoints.
+const CHECKPOINT_EVERY: Duration = Duration::from_secs(2);
+/// A sync that took longer is followed by another before anything is called durable.
+const LONG_SYNC: Duration = Duration::from_millis(500);
+
+/// Runs checkpoints until the sender of `stop` is dropped; a checkpoint that has begun is finished.
+pub(crate) async fn run_checkpoints(context: Arc<Context>, mut stop: oneshot::Receiver<()>) {
+    loop {
+        tokio::select! {
+            _ = &mut stop => return,
+            () = context.sync.wake.notified() => {}
+            () = tokio::time::sleep(CHECKPOINT_EVERY) => {}
+        }
+        if context.sync.has_work() {
+            checkpoint(&context).await;
+        }
+    }
+}
+
+/// Makes everything written so far durable, names what waited for it, and records it. An error is fatal: a device
+/// that lost a write-back has lost data.
+pub(crate) async fn checkpoint(context: &Context) {
+    let _one_at_a_time = context.sync.checkpoint.lock().await;
+    let start = tokio::time::Instant::now();
+    let Some(first) = sync_written(context).await else {
+        return;
+    };
+    // A long sync has written most of what came while it ran, too: what took its time is called durable with it.
+    let more = context.sync.dirty_closed.load(Ordering::Acquire) > 0;
+    let synced = if more && start.elapsed() > LONG_SYNC {
+        sync_written(context).await
+    } else {
+        Some(first)
+    };
+    if let Some(synced) = synced {
+        publish(context, &synced);
+    }
+}
+
+/// What a sync covered, as of its begin.
+struct Synced {
+    landed: u64,
+    files: u64,
+    before: Option<Timestamp>,
+    open: Vec<OpenPart>,
+}
+
+/// An open file as of a sync's begin.
+struct OpenPart {
+    token: Token,
+    open: Arc<OpenFile>,
+    written: u64,
+    sent: u64,
+}
+
+/// Syncs what was written before this call, and names what waited for that. `None` after an error, which ends the job.
+async fn sync_written(context: &Context) -> Option<Synced> {
+    let control = &context.sync;
+    let landed = context.live.bytes_landed.load(Ordering::Acquire);
+    let files = context.live.files_done.load(Ordering::Acquire);
+    let before = control.watermark();
+    let renames = std::mem::take(&mut *lock(&control.pending));
+    let dirty_open = control.dirty_open.load(Ordering::Acquire);
+    let open: Vec<OpenPart> = lock(&control.open)
+        .iter()
+        .map(|(token, open)| OpenPart {
+            token: *token,
+            open: Arc::clone(open),
+            written: open.written.load(Ordering::Acquire),
+            sent: open.sent.load(Ordering::Acquire),
+        })
+        .collect();
+    let touched = control.dirty_tree.swap(false, Ordering::AcqRel);
+    let dirty_closed = control.dirty_closed.swap(0, Ordering::AcqRel);
+    control.syncing_closed.store(dirty_closed, Ordering::Release);
+    control.room.notify_waiters();
+    let whole_tree = touched || dirty_closed > 0 || !renames.is_empty();
+    let start = tokio::time::Instant::now();
+    let synced = if !context.wants_durable() {
+        Ok(())
+    } else if context.target.capabilities().is_remote() {
+        control.awaiting(flush_on_server(context, &open)).await
+    } else if whole_tree {
+        control.awaiting(context.target.sync()).await
+    } else {
+        control.awaiting(sync_open(&open)).await
+    };
+    control.observe(dirty_open + dirty_closed, start.elapsed());
+    control.syncing_closed.store(0, Ordering::Release);
+    for part in &open {
+        control.cleaned(&part.open, part.sent);
+    }
+    control.room.notify_waiters();
+    if let Err(error) = synced {
+        give_up(context, error).await;
+        return None;
+    }
+    name_pending(context, renames).await;
+    Some(Synced {
+        landed,
+        files,
+        before,
+        open,
+    })
+}
+
+/// Ends the job: what was written is not durable, and cannot be made so.
+async fn give_up(context: &Context, error: Error) {
+    let error = write_back_failed(error);
+    let status = Status::of_error(&error, false);
+    let path = error.path.clone();
+    context.fail(&path, error, false).await;
+    context.fatal(match status {
+        Status::Network => Fatal::new(
+            status,
+            "the connection was lost before the server had flushed what was written",
+        )
+        .hint("run the same command again: it goes on where it stopped"),
+        _ => Fatal::new(
+            Status::TargetUnwritable,
+            "the target lost data while writing it to the device",
+        ),
+    });
+}
+
+/// Tells the counters and the journal what is durable.
+fn publish(context: &Context, synced: &Synced) {
+    // What is in doubt was counted as landed; the try that follows counts it anew.
+    if !context.wants_durable() || synced.open.iter().any(|part| part.open.is_in_doubt()) {
+        return;
+    }
+    let live = &context.live;
+    live.bytes_durable.fetch_max(synced.landed, Ordering::AcqRel);
+    live.files_durable.fetch_max(synced.files, Ordering::AcqRel);
+    for part in &synced.open {
+        part.open.durable.fetch_max(part.written, Ordering::AcqRel);
+        context.sync.settled(&part.open, 0, live);
+    }
+    if let (Some(journal), Some(before)) = (&context.journal, synced.before) {
+        let files = synced
+            .open
+            .iter()
+            .map(|part| (part.token, part.written))
+            .collect();
+        context.journalled(Some(journal.durable(before, files)));
+    }
+}
+
+async fn sync_open(open: &[OpenPart]) -> Result<(), Error> {
+    for part in open {
+        part.open.file.sync(true).await?;
+    }
+    Ok(())
+}
+
+/// Makes durable what a server has, file by file. Finished files were flushed as they were finished
+/// ([`Context::flushes_each`]); those that are not are looked for when nothing is open any more, since the tree would flush
+/// by name, and learn nothing of what the server lost.
+async fn flush_on_server(context: &Context, open: &[OpenPart]) -> Result<(), Error> {
+    if open.is_empty() {
+        return context.target.sync().await;
+    }
+    let files: Vec<Arc<OpenFile>> = open.iter().map(|part| Arc::clone(&part.open)).collect();
+    let flushes = files.into_iter().map(|open| async move {
+        match open.file.sync(true).await {
+            Err(error) if error.verdict() == Verdict::Retry && error.kind != ErrorKind::DeviceError => {
+                open.in_doubt.store(true, Ordering::Release);
+                Ok(())
+            }
+            flushed => flushed,
+        }
+    });
+    let at_once = context.target.capabilities().small_in_flight.max(1);
+    let flushed: Vec<Result<(), Error>> = futures_util::stream::iter(flushes)
+        .buffer_unordered(at_once)
+        .collect()
+        .await;
+    flushed.into_iter().collect()
+}
+
+/// An EIO of a sync is not a passing fault: the kernel reports a lost write-back once.
+fn write_back_failed(mut error: Error) -> Error {
+    if error.kind == ErrorKind::DeviceError {
+        error.kind = ErrorKind::Gone;
+    }
+    error
+}
+
+/// Gives the waiting nodes their names, folder by folder.
+async fn name_pending(context: &Context, renames: Vec<PendingRename>) {
+    let mut groups: Vec<(Arc<Folder>, Vec<PendingRename>)> = Vec::new();
+    for rename in renames {
+        match groups.last_mut() {
+            Some((folder, group)) if Arc::ptr_eq(folder, &rename.folder) => group.push(rename),
+            _ => groups.push((Arc::clone(&rename.folder), vec![rename])),
+        }
+    }
+    for (folder, group) in groups {
+        let dir = folder.path();
+        let named = group.iter().filter(|rename| !rename.replace).map(|rename| async {
+            let (from, to) = (dir.join(&rename.from), dir.join(&rename.to));
+            let result = context.target.rename(&from, &to, false).await;
+            renamed(context, rename, result).await;
+        });
+        // Together where each is a round trip.
+        let at_once = context.target.capabilities().small_in_flight.max(1);
+        futures_util::stream::iter(named)
+            .for_each_concurrent(at_once, |naming| naming)
+            .await;
+        let replacing: Vec<&PendingRename> = group.iter().filter(|rename| rename.replace).collect();
+        let pairs: Vec<(Name, Name)> = replacing
+            .iter()
+            .map(|rename| (rename.from.clone(), rename.to.clone()))
+            .collect();
+        if !pairs.is_empty() {
+            let results = context.target.rename_in(&dir, &pairs).await;
+            for (rename, result) in replacing.into_iter().zip(results) {
+                renamed(context, rename, result).await;
+            }
+        }
+    }
+}
+
+async fn renamed(context: &Context, rename: &PendingRename, result: Result<(), Error>) {
+    context.sync.touched();
+    match result {
+        Ok(()) => {
+            if let (Some(journal), Some(token)) = (&context.journal, rename.token) {
+                context.journalled(Some(journal.closed(token)));
+            }
+        }
+        Err(error) => {
+            context
+                .live
+                .files_done
+                .fetch_sub(u64::from(rename.token.is_some()), Ordering::AcqRel);
+            context.live.bytes_done.fetch_sub(rename.size, Ordering::AcqRel);
+            context.live.files_failed.fetch_add(1, Ordering::Relaxed);
+            context.fail(&rename.shown, error, false).await;
+        }
+    }
+}
