@@ -5,7 +5,7 @@
 //!                                    an entry that does not fit any more waits for the next request
 //! ```
 //! A pattern without wildcards names one file at most: it is looked up, not listed. What a scan holds is one entry, a
-//! pattern of at most 64 KiB and the store's own position.
+//! pattern of bounded length and the store's own position.
 
 use std::sync::PoisonError;
 
@@ -30,6 +30,8 @@ use super::{apple, attributes, query_file, status};
 const ANSWER_LEN_MAX: usize = 1 << 20;
 /// Room that an answer's buffer has at first.
 const ANSWER_LEN_FIRST: usize = 64 << 10;
+/// Longest pattern, in units of UTF-16. Names have at most 255, and matching takes time by the product of both lengths.
+const PATTERN_UNITS_MAX: usize = 1024;
 
 /// A listing under way.
 pub(crate) struct Scan {
@@ -70,7 +72,8 @@ pub(crate) fn query_directory(
     if !open.access.contains(AccessMask::LIST_DIRECTORY) {
         return Err(NtStatus::ACCESS_DENIED);
     }
-    if request.pattern.units().contains(&u16::from(b'\\')) {
+    let pattern = request.pattern.units();
+    if pattern.contains(&u16::from(b'\\')) || pattern.len() > PATTERN_UNITS_MAX {
         return Err(NtStatus::OBJECT_NAME_INVALID);
     }
     let length_max = usize::try_from(request.output_buffer_length)

@@ -164,6 +164,20 @@ fn what_is_no_folder_or_no_class_is_refused() {
     );
 }
 
+/// One of 32,767 stars takes millions of steps for each name of the folder.
+#[test]
+fn patterns_longer_than_any_name_needs_are_refused() {
+    let open = folder(&["a"]);
+    let listed = |units: usize| {
+        let pattern = format!("{}a", "*".repeat(units - 1));
+        names(&open, &request(&pattern, QueryDirectoryFlags::REOPEN, 65_536))
+    };
+    assert_eq!(listed(PATTERN_UNITS_MAX).unwrap(), "a");
+    for units in [PATTERN_UNITS_MAX + 1, 32_767] {
+        assert_eq!(listed(units), Err(NtStatus::OBJECT_NAME_INVALID), "{units}");
+    }
+}
+
 #[test]
 fn links_are_seen_as_what_they_lead_to() {
     let open = folder(&["f", ".hidden"]);
