@@ -179,6 +179,16 @@ fn rights_are_needed() {
         let refused = SetFile::decode(&open, class, &[0; 64]);
         assert_eq!(refused, Err(NtStatus::INVALID_INFO_CLASS), "{class}");
     }
+    // Who may only append does not set lengths.
+    let appends = testing::open(&testing::share(), "f", AccessMask::APPEND_DATA);
+    for class in [
+        FileInfoClass::EndOfFile,
+        FileInfoClass::Allocation,
+        FileInfoClass::ValidDataLength,
+    ] {
+        let refused = set(&appends, class, &[0; 8]);
+        assert_eq!(refused, Err(NtStatus::ACCESS_DENIED), "{class:?}");
+    }
     assert_eq!(set_fs(8), Err(NtStatus::NOT_SUPPORTED));
     assert_eq!(set_fs(2), Err(NtStatus::ACCESS_DENIED));
     assert_eq!(set_fs(5), Err(NtStatus::INVALID_INFO_CLASS));

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use ropeway_smb_proto::auth::Identity;
-use ropeway_smb_proto::server::hub::{Event, Hub};
+use ropeway_smb_proto::server::hub::{Event, FileKey, Hub};
 use ropeway_smb_proto::server::{Config, ConnectionId, Session, Sessions};
 use ropeway_smb_proto::wire::{FileTime, SessionId};
 
@@ -18,6 +18,9 @@ use super::outside::Caches;
 use super::pipes::PipeHost;
 use super::pool::Pool;
 use super::share::{Share, Token};
+
+/// Locks for appending, shared by many files (a guess: threads of a server and some).
+const APPEND_LOCKS: usize = 64;
 
 /// The heart of a server: tables and settings.
 pub(crate) struct Shared {
@@ -37,6 +40,8 @@ pub(crate) struct Shared {
     hub: Mutex<Hub>,
     handles: RwLock<HashMap<u64, Handle>>,
     mailboxes: Mutex<HashMap<ConnectionId, Arc<Mailbox>>>,
+    /// Where a file ends is looked at and written by one at a time of those who may only append.
+    appends: [Mutex<()>; APPEND_LOCKS],
     started: Instant,
 }
 
@@ -100,6 +105,7 @@ impl Shared {
             hub: Mutex::new(parts.hub),
             handles: RwLock::default(),
             mailboxes: Mutex::default(),
+            appends: std::array::from_fn(|_| Mutex::default()),
             started: Instant::now(),
         }
     }
@@ -198,6 +204,11 @@ impl Shared {
             .write()
             .unwrap_or_else(PoisonError::into_inner)
             .remove(&id)
+    }
+
+    /// Taken by whoever may only append to a file, while it does.
+    pub(super) fn appending(&self, file: &FileKey) -> MutexGuard<'_, ()> {
+        lock(&self.appends[file.index as usize % APPEND_LOCKS])
     }
 
     pub(super) fn handles_count(&self) -> usize {

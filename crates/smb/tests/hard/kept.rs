@@ -41,6 +41,11 @@ impl Raw {
         self.call(Command::SetInfo, |w| w.bytes(body)).status()
     }
 
+    fn write(&mut self, file: FileId, offset: u64, data: &[u8]) -> NtStatus {
+        let body = samples::write(file, offset, data);
+        self.call(Command::Write, |w| w.bytes(&body)).status()
+    }
+
     fn link(&mut self, file: FileId, to: &str, replace: bool) -> NtStatus {
         let information = FileLinkInformation {
             replace_if_exists: replace,
@@ -141,17 +146,45 @@ fn a_renaming_that_is_refused_removes_nothing() {
     assert_eq!(text(&place("FOO2")), "new");
 }
 
+/// [MS-SMB2] 3.3.5.13.
+#[test]
+fn who_may_only_append_overwrites_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    fs::write(&log, "old").unwrap();
+    let serve = Serve::start(folder.path());
+    let mut raw = Raw::ready(serve.address);
+    let appends = raw
+        .create(&Create {
+            access: AccessMask::APPEND_DATA,
+            ..Create::of("log")
+        })
+        .unwrap();
+    for offset in [0, 2] {
+        assert_eq!(raw.write(appends, offset, b"new"), NtStatus::ACCESS_DENIED);
+    }
+    assert_eq!(text(&log), "old");
+    assert_eq!(raw.write(appends, 3, b" new"), NtStatus::SUCCESS);
+    assert_eq!(text(&log), "old new");
+    // Long enough for the pool.
+    raw.charge = 4;
+    assert_eq!(raw.write(appends, 6, &[b'x'; 200_000]), NtStatus::ACCESS_DENIED);
+    assert_eq!(text(&log), "old new");
+    assert_eq!(raw.write(appends, 7, &[b'x'; 200_000]), NtStatus::SUCCESS);
+    assert_eq!(fs::metadata(&log).unwrap().len(), 200_007);
+    let end = samples::set_info(appends, FileInfoClass::EndOfFile, &[0; 8]);
+    assert_eq!(raw.set_info(&end), NtStatus::ACCESS_DENIED);
+}
+
 #[test]
 fn files_of_a_share_that_was_taken_away_can_only_be_closed() {
     let folder = tempfile::tempdir().unwrap();
     let serve = Serve::start(folder.path());
     let mut raw = Raw::ready(serve.address);
     let file = raw.create(&Create::of("file")).unwrap();
-    let write = samples::write(file, 0, b"content");
-    let write = |raw: &mut Raw| raw.call(Command::Write, |w| w.bytes(&write)).status();
-    assert_eq!(write(&mut raw), NtStatus::SUCCESS);
+    assert_eq!(raw.write(file, 0, b"content"), NtStatus::SUCCESS);
     serve.handle.set_shares(Vec::new());
-    assert_eq!(write(&mut raw), NtStatus::NETWORK_NAME_DELETED);
+    assert_eq!(raw.write(file, 0, b"content"), NtStatus::NETWORK_NAME_DELETED);
     assert_eq!(raw.close(file), NtStatus::SUCCESS);
 }
 

@@ -203,8 +203,10 @@ pub(super) fn write(context: &mut Context<'_>) -> Outcome {
     if open.directory {
         return Err(NtStatus::INVALID_DEVICE_REQUEST);
     }
-    let appends_only = !open.access.contains(AccessMask::WRITE_DATA);
-    if appends_only && !open.access.contains(AccessMask::APPEND_DATA) {
+    if !open
+        .access
+        .intersects(AccessMask::WRITE_DATA | AccessMask::APPEND_DATA)
+    {
         return Err(NtStatus::ACCESS_DENIED);
     }
     let end = request
@@ -258,9 +260,13 @@ fn answer(
 }
 
 fn write_now(shared: &Shared, open: &Open, data: &[u8], offset: u64, through: bool) -> Result<u32, NtStatus> {
-    open.node
-        .write_at(data, offset)
-        .map_err(|error| status::of(&error))?;
+    if open.access.contains(AccessMask::WRITE_DATA) {
+        open.node
+            .write_at(data, offset)
+            .map_err(|error| status::of(&error))?;
+    } else {
+        append(shared, open, data, offset)?;
+    }
     if through {
         open.node.sync().map_err(|error| status::of(&error))?;
     }
@@ -268,6 +274,19 @@ fn write_now(shared: &Shared, open: &Open, data: &[u8], offset: u64, through: bo
     _ = set_file::refreeze(open);
     notify::written(shared, open);
     Ok(data.len() as u32)
+}
+
+/// Writes for an open that may only append ([MS-SMB2] 3.3.5.13): what is there already stays as it is.
+fn append(shared: &Shared, open: &Open, data: &[u8], offset: u64) -> Result<(), NtStatus> {
+    // Of two that append at the same place the second is too late.
+    let _one = shared.appending(&open.file);
+    let stat = open.node.stat().map_err(|error| status::of(&error))?;
+    if offset < stat.size {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    open.node
+        .write_at(data, offset)
+        .map_err(|error| status::of(&error))
 }
 
 pub(super) fn flush(context: &mut Context<'_>) -> Outcome {
