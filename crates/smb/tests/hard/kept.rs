@@ -13,6 +13,9 @@ use ropeway_smb_proto::wire::fsctl::copy_chunk::{CopyChunkRequest, ResumeKeyResp
 use ropeway_smb_proto::wire::header::Command;
 use ropeway_smb_proto::wire::info::{FileInfoClass, FileLinkInformation, Information};
 use ropeway_smb_proto::wire::ioctl::IoctlResponse;
+use ropeway_smb_proto::wire::query_info::{InfoType, SecurityInformation};
+use ropeway_smb_proto::wire::security::SecurityDescriptor;
+use ropeway_smb_proto::wire::set_info::SetInfoRequest;
 use ropeway_smb_proto::wire::{FileId, NtStatus, Writer};
 
 use crate::raw::{Create, Raw, Reply};
@@ -56,6 +59,28 @@ impl Raw {
             FileInfoClass::Link,
             &information.to_bytes(),
         ))
+    }
+
+    fn rename(&mut self, file: FileId, to: &str) -> NtStatus {
+        self.set_info(&samples::rename(file, to))
+    }
+
+    /// Has a file or folder keep a list of who may do what.
+    fn protect(&mut self, name: &str, list: &str) {
+        let file = self.create(&Create::of(name)).unwrap();
+        let descriptor = SecurityDescriptor::from_sddl(list).unwrap().to_bytes();
+        let request = SetInfoRequest {
+            info_type: InfoType::Security,
+            info_class: 0,
+            additional_information: SecurityInformation::DACL.bits(),
+            file_id: file,
+            buffer: &descriptor,
+        };
+        assert_eq!(
+            self.set_info(&samples::body(|w| request.encode(w))),
+            NtStatus::SUCCESS
+        );
+        assert_eq!(self.close(file), NtStatus::SUCCESS);
     }
 
     fn control(&mut self, file: FileId, code: CtlCode, input: &[u8]) -> Reply {
@@ -132,18 +157,68 @@ fn a_renaming_that_is_refused_removes_nothing() {
         })
         .unwrap();
     let file = one.create(&Create::of("sub\\new")).unwrap();
-    let rename = samples::rename(file, "sub\\foo");
-    assert_eq!(one.set_info(&rename), NtStatus::SHARING_VIOLATION);
+    assert_eq!(one.rename(file, "sub\\foo"), NtStatus::SHARING_VIOLATION);
     assert_eq!(
         (text(&place("FOO")), text(&place("new"))),
         ("old".into(), "new".into())
     );
     assert_eq!(other.close(held), NtStatus::SUCCESS);
-    assert_eq!(one.set_info(&rename), NtStatus::SUCCESS);
+    assert_eq!(one.rename(file, "sub\\foo"), NtStatus::SUCCESS);
     assert_eq!(text(&place("foo")), "new");
     assert!(!place("FOO").exists() && !place("new").exists());
     assert_eq!(one.link(file, "sub\\FOO2", false), NtStatus::SUCCESS);
     assert_eq!(text(&place("FOO2")), "new");
+}
+
+/// [MS-FSA] 2.1.5.15.11: to move something into a folder takes the right to make it there.
+#[test]
+fn a_folder_that_takes_nothing_is_given_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = |name: &str| folder.path().join(name);
+    fs::create_dir(place("in")).unwrap();
+    fs::create_dir(place("folder")).unwrap();
+    fs::write(place("file"), "file").unwrap();
+    let serve = Serve::start(folder.path());
+    let mut raw = Raw::ready(serve.address);
+    let file = raw.create(&Create::of("file")).unwrap();
+    let inner = raw.create(&Create::of("folder")).unwrap();
+    // No files, FILE_ADD_FILE.
+    raw.protect("in", "D:(D;;0x2;;;WD)(A;;FA;;;WD)");
+    assert_eq!(raw.rename(file, "in\\file"), NtStatus::ACCESS_DENIED);
+    assert_eq!(raw.link(file, "in\\file", false), NtStatus::ACCESS_DENIED);
+    assert_eq!(raw.rename(file, "other"), NtStatus::SUCCESS);
+    assert_eq!(raw.rename(inner, "in\\folder"), NtStatus::SUCCESS);
+    assert_eq!(raw.rename(inner, "folder"), NtStatus::SUCCESS);
+    // No folders, FILE_ADD_SUBDIRECTORY.
+    raw.protect("in", "D:(D;;0x4;;;WD)(A;;FA;;;WD)");
+    assert_eq!(raw.rename(inner, "in\\folder"), NtStatus::ACCESS_DENIED);
+    assert_eq!(raw.rename(file, "in\\file"), NtStatus::SUCCESS);
+    assert!(place("folder").exists() && place("in/file").exists());
+}
+
+/// Who replaces a file deletes it, which takes the right to, of the file or of its folder.
+#[test]
+fn a_file_that_may_not_be_deleted_is_not_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = |name: &str| folder.path().join(name);
+    fs::create_dir(place("keeps")).unwrap();
+    fs::write(place("keeps/old"), "old").unwrap();
+    fs::write(place("new"), "new").unwrap();
+    let serve = Serve::start(folder.path());
+    let mut raw = Raw::ready(serve.address);
+    // DELETE, and FILE_DELETE_CHILD.
+    raw.protect("keeps\\old", "D:(D;;SD;;;WD)(A;;FA;;;WD)");
+    raw.protect("keeps", "D:(D;;0x40;;;WD)(A;;FA;;;WD)");
+    let file = raw.create(&Create::of("new")).unwrap();
+    assert_eq!(raw.rename(file, "keeps\\old"), NtStatus::ACCESS_DENIED);
+    assert_eq!(raw.link(file, "keeps\\old", true), NtStatus::ACCESS_DENIED);
+    assert_eq!(
+        (text(&place("keeps/old")), text(&place("new"))),
+        ("old".into(), "new".into())
+    );
+    raw.protect("keeps", "D:(A;;FA;;;WD)");
+    assert_eq!(raw.rename(file, "keeps\\old"), NtStatus::SUCCESS);
+    assert_eq!(text(&place("keeps/old")), "new");
 }
 
 /// [MS-SMB2] 3.3.5.13.

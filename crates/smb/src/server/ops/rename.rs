@@ -97,6 +97,11 @@ pub(super) fn rename(context: &Context<'_>, open: &Arc<Open>, flags: RenameFlags
     if from.is_root() || to.is_root() {
         return Err(NtStatus::ACCESS_DENIED);
     }
+    // [MS-FSA] 2.1.5.15.11: what comes into another folder is added to it.
+    if from.parent() != to.parent() {
+        let token = context.token()?;
+        security::check_adding(&open.share, &token, &to, open.directory)?;
+    }
     let share_id = context.tree.map_or(0, |tree| tree.share);
     let old = name::to_wire(&from);
     if let Some(waits) = make_room_beneath(context, open, share_id, &old)? {
@@ -175,7 +180,7 @@ fn real_path(open: &Open, path: &RelPath) -> Result<RelPath, NtStatus> {
     open.share.store.resolve(path).map_err(|error| status::of(&error))
 }
 
-/// What is in the way is replaced only if it is a file that nobody has open.
+/// What is in the way is replaced only if it is a file that this user may delete and nobody has open.
 fn clear_target(context: &Context<'_>, open: &Open, from: &RelPath, real: &RelPath, replace: bool) -> Step {
     // Another spelling of the same name.
     if real == from {
@@ -195,6 +200,12 @@ fn clear_target(context: &Context<'_>, open: &Open, from: &RelPath, real: &RelPa
     }
     let kept = attributes::of(&target.stat, false);
     if target.stat.kind == Kind::Directory || kept.contains(FileAttributes::READONLY) {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    // Who replaces it deletes it, by its own leave or its folder's.
+    let token = context.token()?;
+    let rights = security::rights(&open.share, &token, &*target.node, &target.stat, real)?;
+    if !rights.contains(AccessMask::DELETE) {
         return Err(NtStatus::ACCESS_DENIED);
     }
     let key = key_of(&target.stat, None);
@@ -286,11 +297,8 @@ pub(super) fn link(context: &Context<'_>, open: &Open, replace: bool, to: &Text)
         return Err(NtStatus::FILE_IS_A_DIRECTORY);
     }
     let (from, to) = (open.path(), destination(open, to)?);
-    if let Some(folder) = security::parent_descriptor(&open.share, &to)? {
-        let token = context.token()?;
-        let grants = security::ParentGrants::default();
-        security::access_check(&folder, &token, AccessMask::ADD_FILE, grants)?;
-    }
+    let token = context.token()?;
+    security::check_adding(&open.share, &token, &to, false)?;
     if let Some(waits) = make_room(context, open, Touch::Rename)? {
         return Ok(Some(waits));
     }

@@ -105,16 +105,36 @@ pub(crate) fn rights(
 ///
 /// # Errors
 /// What the store says.
-pub(crate) fn parent_descriptor(
-    share: &Share,
-    path: &RelPath,
-) -> Result<Option<SecurityDescriptor>, NtStatus> {
+fn parent_descriptor(share: &Share, path: &RelPath) -> Result<Option<SecurityDescriptor>, NtStatus> {
     let Some(parent) = path.parent().filter(|_| share.store.is_guarded()) else {
         return Ok(None);
     };
     let opened = share.store.open(&parent, &NodeOpen::default());
     let opened = opened.map_err(|error| status::of(&error))?;
     stored(&*opened.node, &opened.stat)
+}
+
+/// Whether a user may make a file or folder of that path, or move one there, as the folder's descriptor has it ([MS-FSA]
+/// 2.1.5.1.1); gives that descriptor, if the folder keeps one.
+///
+/// # Errors
+/// STATUS_ACCESS_DENIED, and what the store says.
+pub(crate) fn check_adding(
+    share: &Share,
+    token: &Token,
+    path: &RelPath,
+    directory: bool,
+) -> Result<Option<SecurityDescriptor>, NtStatus> {
+    let folder = parent_descriptor(share, path)?;
+    if let Some(folder) = &folder {
+        let needed = if directory {
+            AccessMask::ADD_SUBDIRECTORY
+        } else {
+            AccessMask::ADD_FILE
+        };
+        access_check(folder, token, needed, ParentGrants::default())?;
+    }
+    Ok(folder)
 }
 
 /// Keeps a descriptor.

@@ -10,7 +10,7 @@ use ropeway_vfs::{ErrorKind, Kind, Name, RelPath};
 use super::super::name::{Target, fold_stream};
 use super::check::Wish;
 use super::contexts::Asked;
-use super::{ParentGrants, wants_content};
+use super::wants_content;
 use crate::server::share::{Share, Token};
 use crate::server::{attributes, security, short_name, status};
 
@@ -204,15 +204,7 @@ fn make(
     {
         return Err(NtStatus::CANNOT_DELETE);
     }
-    let parent = security::parent_descriptor(share, &path)?;
-    if let Some(parent) = &parent {
-        let needed = if directory {
-            AccessMask::ADD_SUBDIRECTORY
-        } else {
-            AccessMask::ADD_FILE
-        };
-        security::access_check(parent, token, needed, ParentGrants::default())?;
-    }
+    let parent = security::check_adding(share, token, &path, directory)?;
     let new = attributes::new_node(directory, request.file_attributes);
     let how = NodeOpen {
         access: if directory { Access::Read } else { Access::Write },

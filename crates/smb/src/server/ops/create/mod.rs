@@ -333,6 +333,3 @@ pub(super) fn wants_content(access: AccessMask) -> bool {
         AccessMask::READ_DATA | AccessMask::EXECUTE | AccessMask::WRITE_DATA | AccessMask::APPEND_DATA,
     )
 }
-
-/// For [`security`], which folder's rights matter.
-pub(super) use crate::server::security::ParentGrants;
