@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use ropeway_smb_proto::compression::Gauge;
 use ropeway_smb_proto::server::hub::{FileKey, OpenId};
 use ropeway_smb_proto::wire::create::{AccessMask, CreateAction, CreateOptions};
+use ropeway_smb_proto::wire::{SessionId, TreeId};
 use ropeway_vfs::outside::Watching;
 use ropeway_vfs::store::{Node, NodeChange};
 use ropeway_vfs::{Name, RelPath};
@@ -129,6 +130,12 @@ impl Open {
     /// What the hub knows it by.
     pub(crate) fn hub_id(&self) -> OpenId {
         OpenId::new(self.id)
+    }
+
+    /// It is this tree's now, of this session.
+    pub(crate) fn set_owner(&self, session: SessionId, tree: TreeId) {
+        self.session.store(session.0, Ordering::Relaxed);
+        self.tree.store(tree.0, Ordering::Relaxed);
     }
 
     /// Where it lies now.

@@ -4,19 +4,19 @@ use std::fs;
 use std::path::Path;
 
 use ropeway_smb::server::ServerOptions;
-use ropeway_smb_proto::wire::create::{AccessMask, CreateOptions};
+use ropeway_smb_proto::wire::create::{AccessMask, CreateOptions, CreateResponse, OplockLevel};
 use ropeway_smb_proto::wire::create_context::{
-    AppleReplyMap, AppleServerCaps, AppleServerQuery, RequestContext,
+    AppleReplyMap, AppleServerCaps, AppleServerQuery, DurableRequestV2, RequestContext,
 };
 use ropeway_smb_proto::wire::fsctl::CtlCode;
 use ropeway_smb_proto::wire::fsctl::copy_chunk::{CopyChunkRequest, ResumeKeyResponse};
-use ropeway_smb_proto::wire::header::Command;
+use ropeway_smb_proto::wire::header::{Command, HEADER_LEN, HeaderFlags};
 use ropeway_smb_proto::wire::info::{FileInfoClass, FileLinkInformation, Information};
 use ropeway_smb_proto::wire::ioctl::IoctlResponse;
 use ropeway_smb_proto::wire::query_info::{InfoType, SecurityInformation};
 use ropeway_smb_proto::wire::security::SecurityDescriptor;
 use ropeway_smb_proto::wire::set_info::SetInfoRequest;
-use ropeway_smb_proto::wire::{FileId, NtStatus, Writer};
+use ropeway_smb_proto::wire::{FileId, Guid, NtStatus, Writer};
 
 use crate::raw::{Create, Raw, Reply};
 use crate::samples;
@@ -260,6 +260,39 @@ fn files_of_a_share_that_was_taken_away_can_only_be_closed() {
     assert_eq!(raw.write(file, 0, b"content"), NtStatus::SUCCESS);
     serve.handle.set_shares(Vec::new());
     assert_eq!(raw.write(file, 0, b"content"), NtStatus::NETWORK_NAME_DELETED);
+    assert_eq!(raw.close(file), NtStatus::SUCCESS);
+}
+
+/// [MS-SMB2] 3.3.5.9.10: the answer to a create is lost with its connection, and the create repeated on another one.
+#[test]
+fn a_file_that_is_found_again_can_be_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let serve = Serve::start(folder.path());
+    let how = Create {
+        oplock: OplockLevel::Batch,
+        contexts: vec![RequestContext::DurableRequestV2(DurableRequestV2 {
+            timeout_ms: 0,
+            flags: Default::default(),
+            create_guid: Guid([3; 16]),
+        })],
+        ..Create::of("file")
+    };
+    let mut raw = Raw::ready(serve.address);
+    let file = raw.create(&how).unwrap();
+    drop(raw);
+    serve.settles_at((0, 1));
+    let mut raw = Raw::ready(serve.address);
+    let mut message = vec![0; HEADER_LEN];
+    how.request().encode(&mut Writer::within(&mut message, 0));
+    let mut header = raw.header(Command::Create);
+    header.flags |= HeaderFlags::REPLAY_OPERATION;
+    raw.seal_header(&header, &mut message);
+    raw.send(&message);
+    let reply = raw.reply().unwrap();
+    assert_eq!(reply.status(), NtStatus::SUCCESS);
+    let again = CreateResponse::decode(&mut reply.body()).unwrap().file_id;
+    assert_eq!(again, file);
+    assert_eq!(raw.write(file, 0, b"content"), NtStatus::SUCCESS);
     assert_eq!(raw.close(file), NtStatus::SUCCESS);
 }
 

@@ -191,12 +191,20 @@ impl Hub {
     }
 
     /// The open has a client again.
-    pub(super) fn adopt(&mut self, id: OpenId, connection: ConnectionId, session: SessionId, tree: TreeId) {
+    pub(super) fn adopt(
+        &mut self,
+        id: OpenId,
+        connection: ConnectionId,
+        session: SessionId,
+        tree: TreeId,
+        client: Guid,
+    ) {
         self.clear_timer(Timer::Durable(id));
         if let Some(open) = self.tables.opens.get_mut(&id) {
             open.info.connection = Some(connection);
             open.info.session = session;
             open.info.tree = tree;
+            open.info.client = client;
             let file = open.info.file.clone();
             self.tables.attach(id, connection, session);
             if let Some(stream) = self.tables.stream_mut(&file) {
@@ -228,9 +236,11 @@ impl Hub {
             return Err(NtStatus::TOO_MANY_OPENED_FILES);
         }
         let (lease, oplock) = (open.lease, level_of(open.oplock.state));
-        self.adopt(id, request.connection, request.session, request.tree);
+        let (connection, session) = (request.connection, request.session);
+        self.adopt(id, connection, session, request.tree, request.client);
         if let Some(open) = self.tables.opens.get_mut(&id) {
-            open.sequence = super::sequence::Sequence::new(request.channel_sequence);
+            // What came on the lost connection may be under way still, and is not to undo what comes now.
+            open.sequence.advance(request.channel_sequence);
         }
         Ok(Granted {
             open: id,

@@ -137,6 +137,10 @@ impl Hub {
         if open.lease.map(|name| name.key) != asked.filter(|_| open.lease.is_some() || !request.directory) {
             return Err(NtStatus::ACCESS_DENIED);
         }
+        let is_absent = open.info.connection.is_none();
+        if is_absent && self.session_open_count(request.session) >= self.limits.opens_per_session_max {
+            return Err(NtStatus::TOO_MANY_OPENED_FILES);
+        }
         let lease = open.lease;
         // The response tells what was asked for, if more is held (smb2.replay.replay-dhv2-oplock2).
         let oplock = level_of(open.oplock.state & state_of(request.oplock));
@@ -146,8 +150,9 @@ impl Hub {
             .as_ref()
             .filter(|_| caches_handle)
             .map(Durability::grant);
-        if open.info.connection.is_none() {
-            self.adopt(id, request.connection, request.session, request.tree);
+        if is_absent {
+            let (connection, session) = (request.connection, request.session);
+            self.adopt(id, connection, session, request.tree, request.client);
         }
         Ok(Granted {
             open: id,

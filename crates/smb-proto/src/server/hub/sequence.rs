@@ -52,7 +52,8 @@ impl Sequence {
         Ok(Some(number))
     }
 
-    fn advance(&mut self, number: u16) {
+    /// From now on this is the number; what is under way came before it.
+    pub(super) fn advance(&mut self, number: u16) {
         self.earlier += self.current;
         self.current = 0;
         self.number = number;

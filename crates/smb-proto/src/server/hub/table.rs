@@ -28,7 +28,7 @@ pub struct OpenInfo {
     pub session: SessionId,
     /// Its tree; of no meaning without a connection.
     pub tree: TreeId,
-    /// The client that made it.
+    /// The client that made it, or came back for it.
     pub client: Guid,
     /// The user who made it.
     pub user: Arc<str>,

@@ -1,4 +1,4 @@
-//! Durable opens and repeated creates ([MS-SMB2] 3.3.5.9.6 to 3.3.5.9.12), as smb2.durable-open, durable-v2-open and replay have them.
+//! Durable opens ([MS-SMB2] 3.3.5.9.6 to 3.3.5.9.12), as smb2.durable-open and durable-v2-open have them.
 
 use super::*;
 use crate::wire::create_context::{DurableHandleV2Flags, DurableResponseV2};
@@ -13,7 +13,7 @@ fn v2(guid: u8) -> DurableWish {
 
 impl World {
     /// A batch oplock, durable in the second version.
-    fn durable(&mut self, guid: u8) -> OpenRequest {
+    pub(super) fn durable(&mut self, guid: u8) -> OpenRequest {
         OpenRequest {
             durable: Some(v2(guid)),
             ..self.oplocked(OplockLevel::Batch)
@@ -21,7 +21,7 @@ impl World {
     }
 
     /// A request of another client.
-    fn stranger(&mut self) -> OpenRequest {
+    pub(super) fn stranger(&mut self) -> OpenRequest {
         OpenRequest {
             connection: ConnectionId(2),
             session: SessionId(2),
@@ -30,7 +30,7 @@ impl World {
         }
     }
 
-    fn lose(&mut self) -> Vec<Closed> {
+    pub(super) fn lose(&mut self) -> Vec<Closed> {
         self.hub.disconnect(self.now_ms, ConnectionId(1), &[])
     }
 }
@@ -123,7 +123,8 @@ fn coming_back() {
         (granted.open, granted.oplock, granted.durable),
         (open, OplockLevel::Batch, None)
     );
-    assert_eq!(world.hub.info(open).unwrap().session, SessionId(3));
+    let info = world.hub.info(open).unwrap();
+    assert_eq!((info.session, info.client), (SessionId(3), client(9)));
     assert_eq!(world.hub.poll_timeout(), None);
     assert_eq!(world.hub.disconnect(0, ConnectionId(3), &[]), []);
     world.hub.reconnect(&back(open, Some(7))).unwrap();
@@ -138,6 +139,35 @@ fn coming_back() {
     world.hub.reconnect(&back(open, None)).unwrap();
     world.close(open);
     world.assert_empty();
+}
+
+/// A write that came on the lost connection, and is under way still, is not to undo its own repetition.
+#[test]
+fn what_is_under_way_when_the_client_comes_back() {
+    for number in [0, 1] {
+        let mut world = world();
+        let request = world.durable(7);
+        let open = world.open(&request).open;
+        let late = world.hub.check_sequence(open, 0, true, false).unwrap();
+        world.lose();
+        let request = ReconnectRequest {
+            channel_sequence: number,
+            ..back(open, Some(7))
+        };
+        world.hub.reconnect(&request).unwrap();
+        let too_early = world.hub.check_sequence(open, number, true, true);
+        assert_eq!(too_early, Err(NtStatus::FILE_NOT_AVAILABLE), "{number}");
+        // Others of the new connection leave that as it is.
+        let other = world.hub.check_sequence(open, number, true, false).unwrap();
+        world.hub.end_request(other);
+        let too_early = world.hub.check_sequence(open, number, true, true);
+        assert_eq!(too_early, Err(NtStatus::FILE_NOT_AVAILABLE), "{number}");
+        world.hub.end_request(late);
+        let again = world.hub.check_sequence(open, number, true, true).unwrap();
+        world.hub.end_request(again);
+        world.close(open);
+        world.assert_empty();
+    }
 }
 
 /// smb2.durable-v2-open.reopen2-lease, reopen1a-lease.
@@ -367,136 +397,6 @@ fn trees_sessions_and_channels() {
     world.assert_empty();
 }
 
-/// smb2.replay.replay-dhv2-oplock1 to 3, replay-twice-durable, replay6.
-#[test]
-fn repeated_creates() {
-    let mut world = world();
-    let request = OpenRequest {
-        share_access: ALONE,
-        ..world.durable(7)
-    };
-    let first = world.open(&request);
-    let again = OpenRequest {
-        replay: true,
-        ..world.durable(7)
-    };
-    assert_eq!(
-        world.open(&again),
-        Granted {
-            replayed: true,
-            ..first.clone()
-        }
-    );
-    assert_eq!(world.refused(&request), NtStatus::DUPLICATE_OBJECTID);
-    let other_level = OpenRequest {
-        oplock: OplockLevel::None,
-        ..again.clone()
-    };
-    let granted = world.open(&other_level);
-    assert_eq!((granted.oplock, granted.durable), (OplockLevel::None, None));
-    assert_eq!(world.hub.oplock(first.open), Some(OplockLevel::Batch));
-    let with_lease = OpenRequest {
-        lease: Some(lease(1, RH)),
-        ..again.clone()
-    };
-    assert_eq!(world.refused(&with_lease), NtStatus::ACCESS_DENIED);
-    let other_session = OpenRequest {
-        session: SessionId(2),
-        ..again.clone()
-    };
-    assert_eq!(world.refused(&other_session), NtStatus::DUPLICATE_OBJECTID);
-    assert_eq!(world.events(), []);
-    // durable-reconnect-replay1: it finds the open again, too.
-    world.lose();
-    let on_another = OpenRequest {
-        session: SessionId(2),
-        connection: ConnectionId(2),
-        ..again.clone()
-    };
-    assert_eq!(world.open(&on_another).open, first.open);
-    assert_eq!(
-        world.hub.info(first.open).unwrap().connection,
-        Some(ConnectionId(2))
-    );
-    // Once it is used, the create is history.
-    let ticket = world.hub.check_sequence(first.open, 0, false, false).unwrap();
-    world.hub.end_request(ticket);
-    world.waits(&on_another);
-    world.close(first.open);
-    let second = world.open(&on_another).open;
-    assert_ne!(second, first.open);
-    world.close(second);
-    world.assert_empty();
-}
-
-/// smb2.replay.replay-dhv2-lease1, lease3.
-#[test]
-fn repeated_creates_with_leases() {
-    let mut world = world();
-    let request = OpenRequest {
-        lease: Some(lease(1, RH)),
-        ..world.durable(7)
-    };
-    let first = world.open(&request).open;
-    let upgrade = world.leased(1, RWH);
-    world.open(&upgrade);
-    let again = OpenRequest {
-        replay: true,
-        ..request.clone()
-    };
-    let granted = world.open(&again);
-    assert_eq!((granted.open, state(&granted)), (first, RWH));
-    let other_key = OpenRequest {
-        lease: Some(lease(2, RH)),
-        ..again
-    };
-    assert_eq!(world.refused(&other_key), NtStatus::ACCESS_DENIED);
-}
-
-/// smb2.replay.dhv2-pending1n-vs-oplock-sane: the first is on its way.
-#[test]
-fn creates_repeated_too_early() {
-    let mut world = world();
-    let holder = world.stranger();
-    let holder = OpenRequest {
-        oplock: OplockLevel::Batch,
-        ..holder
-    };
-    let holder = world.open(&holder).open;
-    let request = world.durable(7);
-    world.waits(&request);
-    let again = OpenRequest {
-        replay: true,
-        ..world.durable(7)
-    };
-    assert_eq!(world.refused(&again), NtStatus::FILE_NOT_AVAILABLE);
-    let same = world.durable(7);
-    assert_eq!(world.refused(&same), NtStatus::DUPLICATE_OBJECTID);
-    world.events();
-    world.close(holder);
-    assert_eq!(world.woken(), [request.waiter]);
-    assert_eq!(
-        world.refused(&again),
-        NtStatus::FILE_NOT_AVAILABLE,
-        "woken, not done"
-    );
-    let open = world.open(&request).open;
-    assert_eq!(world.open(&again).open, open);
-    world.close(open);
-    // One that is cancelled is forgotten.
-    let request = OpenRequest {
-        oplock: OplockLevel::Batch,
-        ..world.stranger()
-    };
-    let holder = world.open(&request).open;
-    let request = world.durable(7);
-    world.waits(&request);
-    world.hub.forget(request.waiter);
-    world.close(holder);
-    world.events();
-    world.assert_empty();
-}
-
 /// smb2.durable-v2-open.app-instance ([MS-SMB2] 3.3.5.9.13): the application runs elsewhere now.
 #[test]
 fn applications_move() {
@@ -527,52 +427,5 @@ fn applications_move() {
     assert_eq!(second.oplock, OplockLevel::Batch);
     assert!(matches!(&world.events()[..], [Event::Expired(closed)] if closed.open == first));
     world.close(second.open);
-    world.assert_empty();
-}
-
-/// smb2.replay.dhv2-pending2n-vs-lease-sane: the create waits, its channel is lost, it is repeated on others.
-#[test]
-fn a_create_that_waits_outlives_its_channel() {
-    let mut world = world();
-    let held = OpenRequest {
-        client: client(2),
-        connection: ConnectionId(2),
-        session: SessionId(2),
-        ..world.leased(1, RWH)
-    };
-    let held = world.open(&held).open;
-    let wish = Some(DurableWish::V2 {
-        create_guid: Guid([9; 16]),
-        timeout_ms: 0,
-    });
-    let first = OpenRequest {
-        durable: wish,
-        ..world.request()
-    };
-    world.waits(&first);
-    world.events();
-    let moved = [(SessionId(1), ConnectionId(3))];
-    assert_eq!(world.hub.disconnect(0, ConnectionId(1), &moved), []);
-    world.hub.forget(first.waiter);
-    let again = |world: &mut World| {
-        let base = world.request();
-        OpenRequest {
-            durable: wish,
-            replay: true,
-            connection: ConnectionId(3),
-            waiter: WaiterId {
-                connection: ConnectionId(3),
-                ..base.waiter
-            },
-            ..base
-        }
-    };
-    let second = again(&mut world);
-    assert_eq!(world.refused(&second), NtStatus::FILE_NOT_AVAILABLE);
-    world.close(held);
-    assert_eq!(world.events(), [], "nobody is woken");
-    let third = again(&mut world);
-    let open = world.open(&third).open;
-    world.close(open);
     world.assert_empty();
 }

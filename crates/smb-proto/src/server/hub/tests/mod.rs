@@ -7,6 +7,7 @@ mod many;
 mod model;
 mod notify;
 mod oplocks;
+mod replay;
 mod shares;
 mod steps;
 mod stories;

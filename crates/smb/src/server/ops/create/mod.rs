@@ -135,6 +135,7 @@ fn open(
     if granted.replayed
         && let Some(Handle::File(open)) = context.shared.handle(granted.open.get())
     {
+        claim(context, &open);
         return reply(context, &open, &granted, asked, open.action, None);
     }
     // Deleted with somebody's last close since it was found: what is written to it would be lost.
@@ -152,6 +153,18 @@ fn open(
     finish(
         context, request, asked, wish, found, file, share, granted, overwrites, guard,
     )
+}
+
+/// An open that was found again is whose the hub says: one whose client was away is this session's from now on.
+fn claim(context: &Context<'_>, open: &Open) {
+    let owner = context
+        .shared
+        .hub()
+        .info(open.hub_id())
+        .map(|info| (info.session, info.tree));
+    if let Some((session, tree)) = owner {
+        open.set_owner(session, tree);
+    }
 }
 
 /// Watches what the client wants to cache: what others do to it is to be heard of before anything of it is cached. Where

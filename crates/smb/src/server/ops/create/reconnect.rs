@@ -1,7 +1,6 @@
 //! CREATE that claims a durable handle back ([MS-SMB2] 3.3.5.9.7, 3.3.5.9.12).
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use ropeway_smb_proto::server::hub::ReconnectRequest;
 use ropeway_smb_proto::wire::NtStatus;
@@ -67,7 +66,6 @@ pub(super) fn reconnect(
     let Some(Handle::File(open)) = context.shared.handle(granted.open.get()) else {
         return Err(NtStatus::OBJECT_NAME_NOT_FOUND);
     };
-    open.session.store(context.session().0, Ordering::Relaxed);
-    open.tree.store(context.request.tree.0, Ordering::Relaxed);
+    open.set_owner(context.session(), context.request.tree);
     reply(context, &open, &granted, asked, CreateAction::OPENED, None)
 }
