@@ -53,7 +53,7 @@ impl FrameServer {
             .enter(std::net::Ipv4Addr::LOCALHOST.into())
             .expect("the first");
         let id = ConnectionId(1);
-        let serving = Serving::new(Arc::clone(&shared), id, socket(), peer, Delay::default(), guest);
+        let serving = Serving::new(Arc::clone(&shared), id, socket(), peer, Delay::off(), guest);
         let serving = serving.expect("descriptors");
         Self { shared, serving }
     }

@@ -5,6 +5,8 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::failures::client_of;
+
 /// Of one address. A guess: a host with many users logs them in one after the other, each within milliseconds.
 pub(super) const GUESTS_MAX: usize = 256;
 
@@ -25,6 +27,7 @@ impl Guests {
 
     /// One more; none if the address has too many.
     pub(super) fn enter(&self, address: IpAddr) -> Option<Guest> {
+        let address = client_of(address);
         let mut counts = self.lock();
         let count = counts.entry(address).or_default();
         if *count >= GUESTS_MAX {
@@ -54,14 +57,19 @@ mod tests {
 
     #[test]
     fn one_address_leaves_room_for_others() {
-        let guests = Guests::default();
-        let (one, other) = ([192, 0, 2, 1].into(), [192, 0, 2, 2].into());
-        let mut all: Vec<_> = (0..GUESTS_MAX).map(|_| guests.enter(one).unwrap()).collect();
-        assert!(guests.enter(one).is_none());
-        assert!(guests.enter(other).is_some());
-        all.pop();
-        assert!(guests.enter(one).is_some());
-        drop(all);
-        assert!(guests.lock().is_empty());
+        for (one, same, other) in [
+            ("192.0.2.1", "::ffff:192.0.2.1", "192.0.2.2"),
+            ("2001:db8::1", "2001:db8::2", "2001:db8:0:1::1"),
+        ] {
+            let guests = Guests::default();
+            let enter = |address: &str| guests.enter(address.parse().unwrap());
+            let mut all: Vec<_> = (0..GUESTS_MAX).map(|_| enter(one).unwrap()).collect();
+            assert!(enter(one).is_none() && enter(same).is_none());
+            assert!(enter(other).is_some());
+            all.pop();
+            assert!(enter(same).is_some());
+            drop(all);
+            assert!(guests.lock().is_empty());
+        }
     }
 }

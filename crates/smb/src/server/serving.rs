@@ -29,7 +29,7 @@ use self::ended::Ended;
 use self::executing::{BigWrite, Step};
 use self::waiting::Parked;
 use super::audit::Record;
-use super::failures::Delay;
+use super::failures::{Attempt, Delay};
 use super::guests::Guest;
 use super::input::{Frame, Input, Received};
 use super::mailbox::{Answer, Mailbox, Message};
@@ -72,6 +72,8 @@ pub(super) struct Serving {
     /// Requests in the pool: the session that seals the answer, and how many bytes it may have.
     jobs: HashMap<u64, (Option<SessionId>, usize)>,
     failures: Delay,
+    /// Logins under way.
+    attempts: HashMap<SessionId, Attempt>,
     /// Counts the connection among those that nobody has logged in on.
     guest: Option<Guest>,
     unknown_since: Instant,
@@ -113,6 +115,7 @@ impl Serving {
             number_last: 0,
             jobs: HashMap::new(),
             failures,
+            attempts: HashMap::new(),
             guest: Some(guest),
             unknown_since: Instant::now(),
             has_frames: false,
@@ -371,10 +374,12 @@ impl Serving {
             }
             Admitted::Ignored => return Ok(true),
         };
-        if request.header.command == Command::SessionSetup && !self.protocol.is_logging_in(request.session) {
+        let begins = request.header.command == Command::SessionSetup;
+        let mut attempt = None;
+        if begins && !self.protocol.is_logging_in(request.session) {
             // Whoever guesses passwords waits before the next one, on a thread of its own.
-            let wait = self.failures.wait(self.peer.ip());
-            std::thread::sleep(wait.ok_or(Hangup("too many passwords that were wrong"))?);
+            let begun = self.failures.begin(self.peer.ip());
+            attempt = Some(begun.ok_or(Hangup("too many passwords that were wrong"))?);
         }
         let own = {
             let mut sessions = self.shared.sessions();
@@ -382,6 +387,10 @@ impl Serving {
             self.protocol
                 .run_own(&mut request, message, sealed, &mut sessions, Shared::now(), frame)?
         };
+        if let Some(attempt) = attempt {
+            // A new login has its id now.
+            self.attempts.insert(request.session, attempt);
+        }
         match own {
             Own::No => self.execute(
                 request,
@@ -409,13 +418,15 @@ impl Serving {
             Own::Replied | Own::No => {}
             Own::LoggedIn { session, replaced } => {
                 self.guest = None;
-                if self
+                let attempt = self.attempts.remove(&session);
+                let is_somebody = self
                     .shared
                     .sessions()
                     .get(session)
-                    .is_some_and(|session| !session.is_anonymous)
-                {
-                    self.failures.forgive(self.peer.ip());
+                    .is_some_and(|session| !session.is_anonymous);
+                // One of nobody's proves nothing: it is given up.
+                if let Some(attempt) = attempt.filter(|_| is_somebody) {
+                    attempt.succeeded();
                 }
                 ops::session::logged_in(&self.shared, session, replaced.as_deref(), self.peer);
             }
@@ -441,14 +452,22 @@ impl Serving {
                     target: None,
                     status,
                 });
-                self.failures.failed(self.peer.ip());
+                if let Some(attempt) = self.attempts.remove(&request.session) {
+                    attempt.failed();
+                }
                 if let Some(session) = ended {
                     ops::session::ended(&self.shared, &session);
                     self.protocol.forget(session.id);
                 }
                 self.refuse(status, request, compound, frame);
             }
-            Own::Failed(status) => self.refuse(status, request, compound, frame),
+            Own::Failed(status) => {
+                // Nothing was guessed.
+                if !self.protocol.is_logging_in(request.session) {
+                    self.attempts.remove(&request.session);
+                }
+                self.refuse(status, request, compound, frame);
+            }
         }
         Ok(())
     }

@@ -5,9 +5,11 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use ropeway_smb_proto::wire::header::Command;
+use ropeway_smb_proto::wire::negotiate::SecurityMode;
+use ropeway_smb_proto::wire::session_setup::SessionSetupRequest;
 use ropeway_smb_proto::wire::{FileId, NtStatus};
 
-use crate::raw::{Create, Raw};
+use crate::raw::{Create, Raw, spnego};
 use crate::samples;
 use crate::serve::Serve;
 
@@ -127,6 +129,36 @@ fn guessing_is_slow() {
     });
     let sum: u32 = guesses.iter().sum();
     assert!(sum < 20, "{sum} guesses in 4 seconds");
+}
+
+/// A login counts from its beginning: many begun before the first has failed are no way around that.
+#[test]
+fn guesses_begun_at_once_wait_as_well() {
+    let folder = tempfile::tempdir().unwrap();
+    let serve = Serve::start(folder.path());
+    let mut all: Vec<_> = (0..40).map(|_| Raw::connect(serve.address)).collect();
+    for raw in &mut all {
+        raw.negotiate();
+    }
+    for raw in &mut all {
+        let token = spnego("alice", "wrong").start(&[]).unwrap();
+        let request = SessionSetupRequest {
+            flags: Default::default(),
+            security_mode: SecurityMode::SIGNING_ENABLED,
+            capabilities: Default::default(),
+            previous_session_id: Default::default(),
+            security_buffer: &token,
+        };
+        let message = raw.message(Command::SessionSetup, |w| request.encode(w));
+        raw.send(&message);
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    let answered = all.iter().filter(|raw| {
+        raw.socket.set_nonblocking(true).unwrap();
+        raw.socket.peek(&mut [0]).is_ok()
+    });
+    let answered = answered.count();
+    assert!((1..14).contains(&answered), "{answered} of 40");
 }
 
 /// A client that has gone takes its files with it.

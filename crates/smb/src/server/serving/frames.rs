@@ -9,7 +9,6 @@ impl Serving {
         if frame.len() > self.protocol.frame_len_max() {
             return None;
         }
-        self.failures.forgive(self.peer.ip());
         let mut answers = Vec::new();
         let mut outcome = self.take_frame(&mut frame.to_vec());
         loop {
