@@ -35,6 +35,7 @@ mod guests;
 #[cfg(test)]
 mod hostile_tests;
 mod input;
+mod interfaces;
 mod mailbox;
 mod open;
 mod ops;

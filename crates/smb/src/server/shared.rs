@@ -1,7 +1,7 @@
 //! What all connections of a server share.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -312,16 +312,6 @@ impl Shared {
                 .map(|share| (share.name.clone(), share.comment.clone()))
                 .collect(),
         })
-    }
-
-    /// Addresses that a client at `local` may open further channels to.
-    pub(super) fn interfaces(&self, local: SocketAddr) -> Vec<IpAddr> {
-        let mut addresses: Vec<IpAddr> = self.addresses.iter().map(SocketAddr::ip).collect();
-        addresses.retain(|address| !address.is_unspecified());
-        if !addresses.contains(&local.ip()) {
-            addresses.push(local.ip());
-        }
-        addresses
     }
 
     /// A name that begins with a dot, where those are hidden.

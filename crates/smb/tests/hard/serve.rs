@@ -27,6 +27,10 @@ impl Serve {
     }
 
     pub(crate) fn with(folder: &Path, change: impl FnOnce(&mut ServerOptions)) -> Self {
+        Self::at("127.0.0.1:0", folder, change)
+    }
+
+    pub(crate) fn at(address: &str, folder: &Path, change: impl FnOnce(&mut ServerOptions)) -> Self {
         crate::log();
         let hash = *nt_hash(&Password::from("secret")).expose();
         let alice = Text::from("alice");
@@ -36,7 +40,7 @@ impl Serve {
         let mut options = ServerOptions::new("server", accounts);
         options.shares = vec![Share::new("data", Arc::new(store))];
         change(&mut options);
-        let server = Server::bind("127.0.0.1:0".parse().unwrap(), options).unwrap();
+        let server = Server::bind(address.parse().unwrap(), options).unwrap();
         Self {
             address: server.local_addr().unwrap(),
             handle: server.handle(),

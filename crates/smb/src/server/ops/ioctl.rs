@@ -5,7 +5,6 @@ use std::sync::{Arc, PoisonError};
 
 use ropeway_smb_proto::server::hub::{OpenId, Touch};
 use ropeway_smb_proto::wire::fsctl::CtlCode;
-use ropeway_smb_proto::wire::fsctl::interfaces::{InterfaceCapability, NetworkInterfaceInfo};
 use ropeway_smb_proto::wire::fsctl::validate_negotiate::{
     ValidateNegotiateRequest, ValidateNegotiateResponse,
 };
@@ -17,10 +16,8 @@ use ropeway_smb_proto::wire::{FileId, NtStatus};
 use super::context::{Context, Outcome};
 use super::notify;
 use crate::server::fsctl::{self, CopyView, Range};
+use crate::server::interfaces;
 use crate::server::open::{Handle, Open, PipeOpen};
-
-/// What a loopback or an unknown interface is said to do: 1 Gbit/s, as Samba says.
-const LINK_SPEED_BPS: u64 = 1_000_000_000;
 
 pub(super) fn ioctl(context: &mut Context<'_>) -> Outcome {
     let request = context.decode(IoctlRequest::decode)?;
@@ -37,7 +34,7 @@ pub(super) fn ioctl(context: &mut Context<'_>) -> Outcome {
     match request.ctl_code {
         CtlCode::VALIDATE_NEGOTIATE_INFO => return validate(context, &request),
         CtlCode::QUERY_NETWORK_INTERFACE_INFO => {
-            let interfaces = interfaces(context);
+            let interfaces = interfaces::told(&context.shared.addresses, context.local);
             let output = fsctl::network_interfaces(&interfaces, output_max)?;
             return answer(context, &request, request.file_id, NtStatus::SUCCESS, &output);
         }
@@ -169,23 +166,6 @@ fn validate(context: &mut Context<'_>, request: &IoctlRequest<'_>) -> Outcome {
             "a NEGOTIATE that somebody changed on the way",
         )),
     }
-}
-
-/// Where else this server can be reached: for further channels.
-fn interfaces(context: &Context<'_>) -> Vec<NetworkInterfaceInfo> {
-    let interface = |(index, address): (usize, &std::net::IpAddr)| NetworkInterfaceInfo {
-        if_index: index as u32 + 1,
-        capability: InterfaceCapability::default(),
-        link_speed_bps: LINK_SPEED_BPS,
-        address: Some(*address),
-    };
-    context
-        .shared
-        .interfaces(context.local)
-        .iter()
-        .enumerate()
-        .map(interface)
-        .collect()
 }
 
 pub(super) fn read_pipe(context: &mut Context<'_>, pipe: &PipeOpen, request: &ReadRequest) -> Outcome {
