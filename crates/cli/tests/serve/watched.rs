@@ -72,6 +72,11 @@ fn the_audit_has_who_did_what() {
             .any(|line| line["path"] == name && line["share"] == "data")
     };
     assert!(about("new"), "{old:?}");
+    let deletion = old.iter().find(|line| line["action"] == "delete").unwrap();
+    assert_eq!(
+        (&deletion["user"], &deletion["path"]),
+        (&"ann".into(), &"newer".into())
+    );
     let failed = old.iter().find(|line| line["status"] == "STATUS_LOGON_FAILURE");
     assert_eq!(failed.unwrap()["user"], "ann", "whose password was guessed");
     assert_eq!(fs::metadata(&audit).unwrap().permissions().mode() & 0o777, 0o600);

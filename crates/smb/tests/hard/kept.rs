@@ -40,7 +40,7 @@ fn text(path: &Path) -> String {
 }
 
 impl Raw {
-    fn set_info(&mut self, body: &[u8]) -> NtStatus {
+    pub(crate) fn set_info(&mut self, body: &[u8]) -> NtStatus {
         self.call(Command::SetInfo, |w| w.bytes(body)).status()
     }
 
@@ -49,7 +49,7 @@ impl Raw {
         self.call(Command::Write, |w| w.bytes(&body)).status()
     }
 
-    fn link(&mut self, file: FileId, to: &str, replace: bool) -> NtStatus {
+    pub(crate) fn link(&mut self, file: FileId, to: &str, replace: bool) -> NtStatus {
         let information = FileLinkInformation {
             replace_if_exists: replace,
             name: to.into(),
@@ -66,7 +66,7 @@ impl Raw {
     }
 
     /// Has a file or folder keep a list of who may do what.
-    fn protect(&mut self, name: &str, list: &str) {
+    pub(crate) fn protect(&mut self, name: &str, list: &str) {
         let file = self.create(&Create::of(name)).unwrap();
         let descriptor = SecurityDescriptor::from_sddl(list).unwrap().to_bytes();
         let request = SetInfoRequest {
@@ -83,7 +83,7 @@ impl Raw {
         assert_eq!(self.close(file), NtStatus::SUCCESS);
     }
 
-    fn control(&mut self, file: FileId, code: CtlCode, input: &[u8]) -> Reply {
+    pub(crate) fn control(&mut self, file: FileId, code: CtlCode, input: &[u8]) -> Reply {
         let body = samples::control(file, code, input);
         self.call(Command::Ioctl, |w| w.bytes(&body))
     }

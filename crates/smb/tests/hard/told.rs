@@ -1,14 +1,20 @@
 //! What the server tells: of this machine, and of what clients do.
 
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+use std::sync::{Arc, Mutex};
 
+use ropeway_smb::server::{Audit, Record};
+use ropeway_smb_proto::auth::ntlm::nt_hash;
+use ropeway_smb_proto::secret::{NtHash, Password};
 use ropeway_smb_proto::wire::fsctl::CtlCode;
 use ropeway_smb_proto::wire::fsctl::interfaces::decode_interfaces;
+use ropeway_smb_proto::wire::fsctl::reparse::{ReparseData, Symlink, SymlinkFlags};
 use ropeway_smb_proto::wire::header::Command;
+use ropeway_smb_proto::wire::info::FileInfoClass;
 use ropeway_smb_proto::wire::ioctl::IoctlResponse;
-use ropeway_smb_proto::wire::{FileId, NtStatus};
+use ropeway_smb_proto::wire::{FileId, NtStatus, Text, Writer};
 
-use crate::raw::Raw;
+use crate::raw::{Create, Raw};
 use crate::samples;
 use crate::serve::Serve;
 
@@ -37,4 +43,79 @@ fn all_interfaces_that_are_listened_on() {
         let here = away.local_addr().unwrap().ip();
         assert!(told.contains(&here), "{here} of {told:?}");
     }
+}
+
+/// Keeps what the audit is told of changes: what, who, of which file, its new name, and what came of it.
+#[derive(Default)]
+struct Changes(Mutex<Vec<(String, NtStatus)>>);
+
+impl Audit for Changes {
+    fn record(&self, record: &Record<'_>) {
+        if matches!(record.action, "login" | "connect" | "open" | "create") {
+            return;
+        }
+        let texts = [Some(record.action), record.user, record.path, record.target];
+        let texts: Vec<_> = texts.into_iter().flatten().collect();
+        let mut all = self.0.lock().unwrap();
+        all.push((texts.join(" "), record.status));
+    }
+}
+
+#[test]
+fn the_audit_is_told_who_changed_what() {
+    let folder = tempfile::tempdir().unwrap();
+    let changes = Arc::new(Changes::default());
+    let audit = Arc::clone(&changes);
+    let serve = Serve::with(folder.path(), |options| {
+        let hash = *nt_hash(&Password::from("secret")).expose();
+        options.config.accounts = Arc::new(move |_: &Text, _: &Text| Some(NtHash::from_bytes(hash)));
+        options.audit = Some(audit);
+    });
+    let mut alice = Raw::ready(serve.address);
+    let mut bob = Raw::connect(serve.address);
+    bob.negotiate();
+    assert_eq!(bob.log_in("bob", "secret"), NtStatus::SUCCESS);
+    assert_eq!(bob.tree("data"), NtStatus::SUCCESS);
+    // Who deletes is not who closes last.
+    let (file, held) = (
+        alice.create(&Create::of("file")).unwrap(),
+        bob.create(&Create::of("file")).unwrap(),
+    );
+    let delete = samples::set_info(file, FileInfoClass::Disposition, &[1]);
+    assert_eq!(alice.set_info(&delete), NtStatus::SUCCESS);
+    assert_eq!(alice.close(file), NtStatus::SUCCESS);
+    assert_eq!(bob.close(held), NtStatus::SUCCESS);
+    let stream = bob.create(&Create::of("other:stream")).unwrap();
+    let delete = samples::set_info(stream, FileInfoClass::Disposition, &[1]);
+    assert_eq!(bob.set_info(&delete), NtStatus::SUCCESS);
+    assert_eq!(bob.close(stream), NtStatus::SUCCESS);
+    let linked = alice.create(&Create::of("linked")).unwrap();
+    assert_eq!(alice.link(linked, "again", false), NtStatus::SUCCESS);
+    let taken = alice.link(linked, "other", false);
+    assert_eq!(taken, NtStatus::OBJECT_NAME_COLLISION);
+    let pointer = alice.create(&Create::of("pointer")).unwrap();
+    let data = ReparseData::Symlink(Symlink {
+        substitute_name: "other".into(),
+        print_name: "other".into(),
+        flags: SymlinkFlags::RELATIVE,
+    });
+    let mut input = Vec::new();
+    data.encode(&mut Writer::new(&mut input));
+    let pointed = alice.control(pointer, CtlCode::SET_REPARSE_POINT, &input);
+    assert_eq!(pointed.status(), NtStatus::SUCCESS);
+    alice.protect("other", "D:(A;;FA;;;WD)");
+    let expected = [
+        ("delete alice file", NtStatus::SUCCESS),
+        ("delete bob other:stream", NtStatus::SUCCESS),
+        ("link alice linked again", NtStatus::SUCCESS),
+        ("link alice linked", NtStatus::OBJECT_NAME_COLLISION),
+        ("reparse alice pointer", NtStatus::SUCCESS),
+        ("security alice other", NtStatus::SUCCESS),
+    ];
+    let told = changes.0.lock().unwrap();
+    let told: Vec<_> = told
+        .iter()
+        .map(|(text, status)| (text.as_str(), *status))
+        .collect();
+    assert_eq!(told, expected);
 }

@@ -1,5 +1,7 @@
 //! Closing, and what goes with the last close ([MS-SMB2] 3.3.4.17, 3.3.5.10; [MS-FSA] 2.1.5.5).
 
+use std::sync::Arc;
+
 use super::caching::NONE;
 use super::event::{Closed, Deletion, Event};
 use super::ids::{BaseKey, FileKey, Holder, OpenId};
@@ -97,6 +99,7 @@ impl Hub {
             share_id: doomed.share_id,
             path: doomed.path,
             directory: doomed.directory,
+            user: doomed.user,
         })
     }
 
@@ -162,6 +165,7 @@ impl Hub {
             share_id: info.share_id,
             path: info.path.clone(),
             directory: info.directory,
+            user: Arc::clone(&info.user),
         };
         let (file, directory) = (info.file.clone(), info.directory);
         if let Some(pending) = self.pending_mut(&file) {

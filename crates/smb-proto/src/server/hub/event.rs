@@ -1,5 +1,7 @@
 //! What the hub has to say to its owner.
 
+use std::sync::Arc;
+
 use super::ids::{ConnectionId, FileKey, OpenId, WaiterId};
 use crate::wire::change_notify::FileNotifyInformation;
 use crate::wire::oplock_break::BreakNotification;
@@ -67,4 +69,6 @@ pub struct Deletion {
     pub path: Text,
     /// A folder.
     pub directory: bool,
+    /// Who wanted it gone, whoever has closed it last.
+    pub user: Arc<str>,
 }

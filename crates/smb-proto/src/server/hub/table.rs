@@ -103,6 +103,8 @@ pub(super) struct Doomed {
     pub(super) share_id: u32,
     pub(super) path: Text,
     pub(super) directory: bool,
+    /// Who decided it.
+    pub(super) user: Arc<str>,
 }
 
 impl Base {

@@ -68,16 +68,17 @@ pub(in crate::server) fn remove_deleted(shared: &Arc<Shared>, closed: &Closed, o
     };
     // The disk's spelling: the hub has it from there.
     let path = target.path;
+    let stream = deletion.file.stream.as_ref().and_then(|folded| {
+        let called = open.and_then(|open| open.stream.clone());
+        called.or_else(|| Name::new(folded.to_string_lossy().as_bytes()))
+    });
     let outcome = match &deletion.file.stream {
         None if leads_to(&share, &path, &deletion.file) => share.store.remove(&path, deletion.directory),
         None => {
             tracing::info!(share = share.name, %path, "another file has the name of the one to delete: it stays");
             return;
         }
-        Some(stream) => {
-            let name = open
-                .and_then(|open| open.stream.clone())
-                .or_else(|| Name::new(stream.to_string_lossy().as_bytes()));
+        Some(_) => {
             let base = match open.and_then(|open| open.base.clone()) {
                 Some(base) => Ok(base),
                 None => share
@@ -85,8 +86,8 @@ pub(in crate::server) fn remove_deleted(shared: &Arc<Shared>, closed: &Closed, o
                     .open(&path, &NodeOpen::default())
                     .map(|opened| opened.node),
             };
-            match (base, name) {
-                (Ok(base), Some(name)) => base.remove_stream(&name),
+            match (base, &stream) {
+                (Ok(base), Some(name)) => base.remove_stream(name),
                 (Err(error), _) => Err(error),
                 (_, None) => return,
             }
@@ -110,12 +111,17 @@ pub(in crate::server) fn remove_deleted(shared: &Arc<Shared>, closed: &Closed, o
             .hub()
             .changed(deletion.share_id, &deletion.path, action, filter);
     }
+    let called = match &stream {
+        Some(stream) => format!("{path}:{stream}"),
+        None => path.to_string(),
+    };
+    // Who wanted it may be gone by now, so from where is not known.
     shared.record(&Record {
         action: "delete",
         peer: None,
-        user: None,
+        user: Some(&deletion.user),
         share: Some(&share.name),
-        path: Some(&path.to_string()),
+        path: Some(&called),
         target: None,
         status,
     });

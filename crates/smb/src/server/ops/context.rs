@@ -201,6 +201,11 @@ impl<'a> Context<'a> {
             .ok_or(NtStatus::USER_SESSION_DELETED)
     }
 
+    /// Tells the audit of what became of a change of something that is open.
+    pub(in crate::server) fn record_of(&self, action: &'static str, open: &Open, status: NtStatus) {
+        self.record(action, Some(&open.share.name), Some(&open.path()), None, status);
+    }
+
     /// Tells the audit, if there is one.
     pub(in crate::server) fn record(
         &self,

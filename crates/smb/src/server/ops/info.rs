@@ -96,7 +96,10 @@ pub(super) fn set(context: &mut Context<'_>) -> Outcome {
         InfoType::Security => {
             let parts = SecurityInformation(request.additional_information);
             let token = context.token()?;
-            security::set(&open, &token, parts, request.buffer)?;
+            let outcome = security::set(&open, &token, parts, request.buffer);
+            let status = outcome.err().unwrap_or(NtStatus::SUCCESS);
+            context.record_of("security", &open, status);
+            outcome?;
             notify::changed(context.shared, &open, CompletionFilter::SECURITY);
         }
         InfoType::Quota => return Err(NtStatus::NOT_SUPPORTED),
@@ -106,16 +109,17 @@ pub(super) fn set(context: &mut Context<'_>) -> Outcome {
 
 fn set_file(context: &mut Context<'_>, open: &Arc<Open>, request: &SetInfoRequest<'_>) -> Outcome {
     let set = SetFile::decode(open, request.info_class, request.buffer)?;
-    let waits = match &set {
-        SetFile::Rename { flags, name } => rename::rename(context, open, *flags, name)?,
-        SetFile::Link { replace, name } => rename::link(context, open, *replace, name)?,
-        SetFile::Disposition(flags) => rename::dispose(context, open, *flags)?,
-        other => {
-            apply(context, open, other)?;
-            None
-        }
+    let (action, outcome) = match &set {
+        SetFile::Rename { flags, name } => (Some("rename"), rename::rename(context, open, *flags, name)),
+        SetFile::Link { replace, name } => (Some("link"), rename::link(context, open, *replace, name)),
+        SetFile::Disposition(flags) => (None, rename::dispose(context, open, *flags)),
+        other => (None, apply(context, open, other).map(|()| None)),
     };
-    if let Some(waits) = waits {
+    if let (Some(action), Err(status)) = (action, &outcome) {
+        // What succeeds is told with the new name, by itself.
+        context.record_of(action, open, *status);
+    }
+    if let Some(waits) = outcome? {
         return Ok(waits);
     }
     context.reply(|w| SetInfoResponse.encode(w))

@@ -50,7 +50,16 @@ pub(super) fn ioctl(context: &mut Context<'_>) -> Outcome {
             let mut server = pipe.server.lock().unwrap_or_else(PoisonError::into_inner);
             server.transceive(request.input, output_max)?
         }
-        Handle::File(open) => control(context, &open, &request, output_max)?,
+        Handle::File(open) => {
+            let outcome = control(context, &open, &request, output_max);
+            if request.ctl_code == CtlCode::SET_REPARSE_POINT {
+                let status = outcome
+                    .as_ref()
+                    .map_or_else(|status| *status, |(status, _)| *status);
+                context.record_of("reparse", &open, status);
+            }
+            outcome?
+        }
     };
     let file_id = context.compound.file(request.file_id);
     answer(context, &request, file_id, status, &output)

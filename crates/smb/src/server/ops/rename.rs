@@ -311,8 +311,17 @@ pub(super) fn link(context: &Context<'_>, open: &Open, replace: bool, to: &Text)
     })?;
     let share_id = context.tree.map_or(0, |tree| tree.share);
     let path = name::to_wire(&to);
-    let mut hub = context.shared.hub();
-    hub.changed(share_id, &path, Action::ADDED, CompletionFilter::FILE_NAME);
+    {
+        let mut hub = context.shared.hub();
+        hub.changed(share_id, &path, Action::ADDED, CompletionFilter::FILE_NAME);
+    }
+    context.record(
+        "link",
+        Some(&open.share.name),
+        Some(&from),
+        Some(&to),
+        NtStatus::SUCCESS,
+    );
     Ok(None)
 }
 

@@ -107,6 +107,29 @@ fn the_last_close_deletes() {
     world.assert_empty();
 }
 
+/// Whoever closes last, it is the other one's deletion.
+#[test]
+fn a_deletion_is_whose_who_wanted_it() {
+    for on_close in [false, true] {
+        let mut world = world();
+        let request = world.request();
+        let stays = world.open(&request).open;
+        let request = OpenRequest {
+            user: Arc::from("other"),
+            delete_on_close: on_close,
+            ..world.request()
+        };
+        let deletes = world.open(&request).open;
+        if !on_close {
+            world.hub.set_delete_pending(deletes, true).unwrap();
+        }
+        assert_eq!(world.close(deletes).delete, None);
+        let deletion = world.close(stays).delete.unwrap();
+        assert_eq!(&*deletion.user, "other");
+        world.assert_empty();
+    }
+}
+
 #[test]
 fn delete_on_close_is_pending_from_the_close_on() {
     let mut world = world();
