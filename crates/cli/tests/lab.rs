@@ -74,6 +74,28 @@ fn a_command_runs_on_the_near_side_and_its_exit_code_is_ours() {
 }
 
 #[test]
+fn delays_and_cuts_are_stated() {
+    let place = Place::new();
+    let run = place
+        .ropeway("lab")
+        .args(["link", "--up-delay", "5ms", "--down-delay", "15ms"]);
+    let run = run.args([
+        "--rate",
+        "100mbit",
+        "--cut-at",
+        "30s",
+        "--cut-for",
+        "2s",
+        "--",
+        "true",
+    ]);
+    let finished = or_skip!(linked(run, 0));
+    for part in ["round trip 20ms (5ms up, 15ms down)", "cut after 30s for 2s"] {
+        assert!(finished.err.contains(part), "{finished}");
+    }
+}
+
+#[test]
 fn nothing_is_left_by_a_command_that_is_told_to_end() {
     let place = Place::new();
     or_skip!(linked(place.ropeway("lab").args(LINK).args(["--", "true"]), 0));
@@ -138,7 +160,25 @@ fn links_that_make_no_sense_are_one_line_and_a_hint() {
                 "link", "--rtt", "1ms", "--rate", "1mbit", "--loss", "1%", "--relay", "9:10", "--", "true",
             ],
         ),
+        (1, &["link", "--up-delay", "1ms", "--rate", "1mbit", "--", "true"]),
+        (
+            1,
+            &[
+                "link",
+                "--rtt",
+                "2ms",
+                "--up-delay",
+                "1ms",
+                "--down-delay",
+                "1ms",
+                "--rate",
+                "1mbit",
+                "--",
+                "true",
+            ],
+        ),
         (1, &["link", "--rtt", "1ms", "--rate", "1mbit", "check"]),
+        (1, &["link", "check", "--down-delay", "1ms"]),
         (1, &["link", "floor"]),
         (1, &["frobnicate"]),
     ] {

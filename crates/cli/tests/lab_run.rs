@@ -170,6 +170,42 @@ fn relays_are_named_in_the_report() {
     }
 }
 
+/// The client's first packet meets the cut, so each run has to wait until it is over: if cuts were counted from the
+/// start of the link, no run would meet one.
+#[test]
+fn a_link_is_cut_in_each_run() {
+    let place = Place::new();
+    let (path, _) = scenario(&place);
+    let plain = fs::read_to_string(&path).unwrap();
+    let cut = "up_delay = \"1ms\"\ndown_delay = \"3ms\"\ncuts = [{ at = \"1ms\", for = \"900ms\" }]";
+    text(&path, &plain.replace("rtt = \"4ms\"", cut));
+    let lab = place.ropeway("lab").arg("run").arg(&path).args(["--out", "out"]);
+    let finished = lab.args(["--clients", "ropeway", "--runs", "2"]).ok();
+    let report = report(&place.join("out"));
+    let link = &report["links"][0];
+    if link["kind"] == "relay" {
+        support::skip!("no links of packets here");
+    }
+    let delays = ["rtt_ms", "up_delay_ms", "down_delay_ms"].map(|name| link[name].as_f64());
+    assert_eq!(delays, [4.0, 1.0, 3.0].map(Some), "{link}");
+    assert_eq!(
+        link["cuts"],
+        serde_json::json!([{ "at_seconds": 0.001, "seconds": 0.9 }])
+    );
+    assert!(report["settings"].to_string().contains("no target"), "{finished}");
+    let cells = report["cells"].as_array().unwrap();
+    assert_eq!((cells.len(), runs(&report)), (2, 4), "{finished}");
+    for cell in cells {
+        // The floor is that of the whole link.
+        assert!(cell["floor_seconds"].as_f64().unwrap() < 0.8, "{cell}");
+        assert!(cell.get("target_seconds").is_none(), "{cell}");
+        for run in cell["runs"].as_array().unwrap() {
+            assert_eq!(run["outcome"]["state"], "done", "{cell}");
+            assert!(run["whole_seconds"].as_f64().unwrap() > 0.9, "{cell}");
+        }
+    }
+}
+
 /// A report that was changed by hand, or by another program.
 #[test]
 fn impossible_figures_of_a_report_end_no_lab() {
@@ -199,6 +235,7 @@ fn scenarios_that_are_wrong_are_named_by_their_line() {
         ("scale", "scail", 8),
         ("\"4ms\"", "\"4 parsecs\"", 14),
         ("[[link]]", "[[link", 12),
+        ("\"4ms\"", "\"4ms\"\ncuts = [{ at = \"never\" }]", 15),
     ] {
         text(&path, &good.replacen(old, new, 1));
         let finished = place.ropeway("lab").arg("run").arg(&path).exits(1);

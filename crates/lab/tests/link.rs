@@ -4,14 +4,14 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use ropeway_lab::link::{
-    FAR, Flow, Link, LinkError, LinkSpec, Rate, Side, Stats, floor, line_time, loss, ping,
+    Cut, FAR, Flow, Link, LinkError, LinkSpec, NEAR, Rate, Side, Stats, floor, line_time, loss, ping,
 };
 
 /// Starts a link, or says why the test is skipped.
@@ -119,6 +119,53 @@ fn a_cut_link_is_silent_and_comes_back() {
         link.cut(false);
         assert!(sending.join().unwrap() > Duration::from_millis(300));
     });
+}
+
+#[test]
+fn planned_cuts_are_counted_from_where_they_are_told_to() {
+    let mut cut = spec(10, 100);
+    cut.cuts = vec![Cut {
+        at: Duration::from_millis(1),
+        length: Cut::FOR_EVER,
+    }];
+    let Some(link) = link(cut) else { return };
+    // Time in which the threads of the link hear of it; plenty.
+    let heard = Duration::from_millis(50);
+    for _ in 0..2 {
+        link.suspend_cuts();
+        thread::sleep(heard);
+        ping(&link, 1).unwrap();
+        link.begin_cuts();
+        thread::sleep(heard);
+        assert!(ping(&link, 1).is_err());
+    }
+    assert!(link.stats().up.cut >= 2);
+}
+
+#[test]
+fn each_way_has_its_own_delay() {
+    let mut odd = spec(60, 100);
+    odd.up_delay = Some(Duration::from_millis(5));
+    let Some(link) = link(odd) else { return };
+    let far = link
+        .run(Side::Far, || UdpSocket::bind((FAR, 0)))
+        .unwrap()
+        .unwrap();
+    let near = link
+        .run(Side::Near, || UdpSocket::bind((NEAR, 0)))
+        .unwrap()
+        .unwrap();
+    let way = |from: &UdpSocket, to: &UdpSocket| {
+        let begun = Instant::now();
+        from.send_to(b"!", to.local_addr().unwrap()).unwrap();
+        to.recv(&mut [0; 8]).unwrap();
+        begun.elapsed()
+    };
+    let up = way(&near, &far);
+    // Timers that are late let packets out a little earlier.
+    assert!((4..40).contains(&up.as_millis()), "{up:?}");
+    let down = way(&far, &near);
+    assert!(down >= Duration::from_millis(54), "{down:?}");
 }
 
 /// Processes of which we know only the namespace.

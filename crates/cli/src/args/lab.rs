@@ -154,7 +154,7 @@ pub(crate) struct LinkArgs {
     /// No packets: relay local port NEAR to FAR with delay and rate (repeat for more)
     ///
     /// For places where neither namespaces nor user namespaces are allowed. COMMAND runs where it is, and finds the far
-    /// side at ROPEWAY_FAR=127.0.0.1, port NEAR. Only --rtt, --rate, --down-rate and --mtu count.
+    /// side at ROPEWAY_FAR=127.0.0.1, port NEAR. Only delays, rates and --mtu count.
     #[arg(long, value_name = "NEAR:FAR", value_parser = values::ports)]
     pub(crate) relay: Vec<RelayPorts>,
     /// Say nothing on stderr
@@ -190,6 +190,12 @@ pub(crate) struct LinkShape {
     /// Round trip, half of it each way, e.g. 75ms
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     pub(crate) rtt: Option<Duration>,
+    /// Instead of --rtt: what the way from near to far takes
+    #[arg(long, value_name = "TIME", value_parser = values::duration)]
+    pub(crate) up_delay: Option<Duration>,
+    /// Beside --up-delay: what the way from far to near takes
+    #[arg(long, value_name = "TIME", value_parser = values::duration)]
+    pub(crate) down_delay: Option<Duration>,
     /// Rate in bits on the wire, e.g. 622mbit; `none`: no limit
     ///
     /// IP bytes and 38 bytes of Ethernet around each segment count: 1448 bytes of payload are 1538 on the wire.

@@ -161,7 +161,7 @@ pub fn check_until(
 
 fn lossy(spec: &LinkSpec, datagrams: u64) -> Result<Measured, LinkError> {
     let loss = if spec.loss > 0.0 { spec.loss } else { LOSS };
-    let link = Link::start(LinkSpec { loss, ..spec.clone() })?;
+    let link = Link::start(LinkSpec { loss, ..spec.uncut() })?;
     let (sent, arrived) = probe::loss(&link, datagrams)?;
     let sent = sent.max(1) as f64;
     Ok(Measured {
@@ -176,9 +176,8 @@ fn roomy(spec: &LinkSpec, rate: Rate) -> LinkSpec {
     let content = rate.bytes_in(spec.rtt).max(CONTENT_MIN_BYTES);
     let mut spec = LinkSpec {
         loss: 0.0,
-        cuts: Vec::new(),
         queue: Some(content * 10),
-        ..spec.clone()
+        ..spec.uncut()
     };
     // Half of a receive buffer is window, so four connections have four times the line's content, and never more than
     // eight if the kernel counts otherwise.

@@ -10,12 +10,12 @@ pub fn describe(spec: &LinkSpec, congestion: &str) -> String {
     } else {
         format!("{} up, {} down", bytes(up), bytes(down))
     };
-    let mut text = format!(
-        "{}, round trip {:?}, queue {queue}, MTU {}",
-        rates(spec),
-        spec.rtt,
-        spec.mtu
-    );
+    let mut text = format!("{}, round trip {:?}", rates(spec), spec.rtt);
+    if spec.up_delay.is_some() {
+        let [up, down] = spec.delays();
+        text.push_str(&format!(" ({up:?} up, {down:?} down)"));
+    }
+    text.push_str(&format!(", queue {queue}, MTU {}", spec.mtu));
     if !spec.jitter.is_zero() {
         text.push_str(&format!(", jitter {:?}", spec.jitter));
     }
@@ -34,6 +34,14 @@ pub fn describe(spec: &LinkSpec, congestion: &str) -> String {
     }
     if spec.tcp.ecn {
         text.push_str(", ECN");
+    }
+    for cut in &spec.cuts {
+        text.push_str(&format!(", cut after {:?}", cut.at));
+        if cut.is_for_ever() {
+            text.push_str(" for good");
+        } else {
+            text.push_str(&format!(" for {:?}", cut.length));
+        }
     }
     text
 }
@@ -77,6 +85,7 @@ fn grouped(number: u32) -> String {
 mod tests {
     use std::time::Duration;
 
+    use super::super::spec::Cut;
     use super::*;
 
     #[test]
@@ -91,8 +100,20 @@ mod tests {
         spec.tcp.window_max_bytes = Some(17_520);
         spec.tcp.initial_window = Some(4);
         spec.tcp.ecn = true;
+        spec.up_delay = Some(Duration::from_millis(20));
+        let at = Duration::from_secs(1);
+        spec.cuts = [Duration::from_millis(2), Cut::FOR_EVER]
+            .map(|length| Cut { at, length })
+            .to_vec();
         let text = describe(&spec, "reno");
-        for part in ["no rate down", "loss 1 %", "window 17,520", "initcwnd 4", "ECN"] {
+        for part in [
+            "no rate down",
+            "round trip 75ms (20ms up, 55ms down), queue",
+            "loss 1 %",
+            "window 17,520",
+            "initcwnd 4",
+            "ECN, cut after 1s for 2ms, cut after 1s for good",
+        ] {
             assert!(text.contains(part), "{text}");
         }
     }

@@ -50,6 +50,8 @@ struct Shared {
     wake: OwnedFd,
     stop: AtomicBool,
     cut: AtomicBool,
+    /// Where the planned cuts are counted from; `None`: they do not happen.
+    cuts_from: Mutex<Option<Instant>>,
     counters: Mutex<Counters>,
 }
 
@@ -58,7 +60,7 @@ impl Driver {
     pub(super) fn start(spec: &LinkSpec, near: &Arc<Tun>, far: &Arc<Tun>) -> Result<Self, LinkError> {
         let start = Instant::now();
         let mut driver = Self {
-            directions: [shared()?, shared()?],
+            directions: [shared(start)?, shared(start)?],
             threads: Vec::new(),
         };
         // Other seeds for the two directions, else both would lose the same packets.
@@ -66,11 +68,12 @@ impl Driver {
             ("link up", near, far, spec.up, spec.seed),
             ("link down", far, near, spec.down, !spec.seed),
         ];
-        for ((name, input, output, rate, seed), shared) in ways.into_iter().zip(&driver.directions) {
+        let ways = ways.into_iter().zip(spec.delays());
+        for (((name, input, output, rate, seed), delay), shared) in ways.zip(&driver.directions) {
             let direction = Direction {
                 input: Arc::clone(input),
                 output: Arc::clone(output),
-                line: Line::new(line_config(spec, rate, seed)),
+                line: Line::new(line_config(spec, rate, delay, seed)),
                 arena: Arena::default(),
                 whole: Vec::new(),
                 part: Vec::new(),
@@ -92,6 +95,14 @@ impl Driver {
     pub(super) fn cut(&self, cut: bool) {
         for shared in &self.directions {
             shared.cut.store(cut, Ordering::Release);
+            shared.wake();
+        }
+    }
+
+    /// Counts the planned cuts from a moment; `None`: they do not happen.
+    pub(super) fn count_cuts(&self, from: Option<Instant>) {
+        for shared in &self.directions {
+            *shared.cuts_from.lock().unwrap_or_else(PoisonError::into_inner) = from;
             shared.wake();
         }
     }
@@ -118,13 +129,14 @@ impl Drop for Driver {
     }
 }
 
-fn shared() -> Result<Arc<Shared>, LinkError> {
+fn shared(start: Instant) -> Result<Arc<Shared>, LinkError> {
     let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
         .map_err(|error| LinkError::of("make an event descriptor", error.into()))?;
     Ok(Arc::new(Shared {
         wake,
         stop: AtomicBool::new(false),
         cut: AtomicBool::new(false),
+        cuts_from: Mutex::new(Some(start)),
         counters: Mutex::default(),
     }))
 }
@@ -136,10 +148,10 @@ impl Shared {
     }
 }
 
-fn line_config(spec: &LinkSpec, rate: Option<Rate>, seed: u64) -> LineConfig {
+fn line_config(spec: &LinkSpec, rate: Option<Rate>, delay: Duration, seed: u64) -> LineConfig {
     LineConfig {
         rate_bits: rate.map(|rate| rate.0),
-        delay: spec.rtt / 2,
+        delay,
         jitter: spec.jitter,
         loss: spec.loss,
         queue_bytes: spec.queue_bytes(rate),
@@ -193,13 +205,24 @@ impl Direction {
         2 * self.late_ns
     }
 
+    /// What the planned cuts are compared with; `None`: they do not happen.
+    fn cuts_clock(&self) -> Option<Duration> {
+        if self.cuts.is_empty() {
+            return None;
+        }
+        let from = *self
+            .shared
+            .cuts_from
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        from.map(|from| from.elapsed())
+    }
+
     /// Cuts or restores the line as plan and user say.
     fn follow_cuts(&mut self) {
-        let now = self.start.elapsed();
         let planned = self
-            .cuts
-            .iter()
-            .any(|cut| cut.at <= now && now < cut.at + cut.length);
+            .cuts_clock()
+            .is_some_and(|now| self.cuts.iter().any(|cut| cut.at <= now && now < cut.end()));
         let cut = planned || self.shared.cut.load(Ordering::Acquire);
         if cut != self.line.is_cut() {
             let arena = &mut self.arena;
@@ -267,9 +290,10 @@ impl Direction {
             .next_due()
             .map(|due| due.saturating_sub(self.ahead_ns()));
         let due = due.map(|due| Duration::from_nanos(due.saturating_sub(begun)));
-        let now = self.start.elapsed();
-        let changes = self.cuts.iter().flat_map(|cut| [cut.at, cut.at + cut.length]);
-        let change = changes.filter(|at| *at > now).min().map(|at| at - now);
+        let change = self.cuts_clock().and_then(|now| {
+            let changes = self.cuts.iter().flat_map(|cut| [cut.at, cut.end()]);
+            changes.filter(|at| *at > now).min().map(|at| at - now)
+        });
         let timeout = due.into_iter().chain(change).min().map(|span| Timespec {
             tv_sec: span.as_secs().cast_signed(),
             tv_nsec: span.subsec_nanos().into(),

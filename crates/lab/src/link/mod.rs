@@ -35,6 +35,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::sync::Arc;
+use std::time::Instant;
 
 pub use check::{Check, CheckPlan, Measured, check, check_until};
 pub use describe::{describe, rates};
@@ -45,6 +46,7 @@ pub use probe::{loss, ping, tcp_rate, udp_rate};
 pub use relay::Relay;
 pub use spec::{
     Congestion, Cut, FRAMING_BYTES, LinkSpec, Rate, TcpSpec, parse_loss, parse_time, payload_on_wire,
+    round_trip,
 };
 pub use user::{can_make_namespaces, enter_user_namespace};
 
@@ -167,6 +169,16 @@ impl Link {
     /// Cuts or restores the link, beside what [`LinkSpec::cuts`] says. What is on the way when it is cut is lost.
     pub fn cut(&self, cut: bool) {
         self.driver.cut(cut);
+    }
+
+    /// Counts [`LinkSpec::cuts`] anew, from now.
+    pub fn begin_cuts(&self) {
+        self.driver.count_cuts(Some(Instant::now()));
+    }
+
+    /// Leaves [`LinkSpec::cuts`] out until [`Self::begin_cuts`]; what one of them has cut is restored.
+    pub fn suspend_cuts(&self) {
+        self.driver.count_cuts(None);
     }
 
     /// What it did so far, right to a few milliseconds.

@@ -69,7 +69,8 @@ pub fn udp_rate(link: &Link, span: Duration) -> Result<f64, LinkError> {
     let rate = link.spec().up.ok_or_else(no_rate)?;
     let payload = u32::from(link.spec().mtu) - UDP_HEADERS;
     let wire = u64::from(payload + UDP_HEADERS + FRAMING_BYTES);
-    let warm_up = Duration::from_millis(300) + link.spec().rtt / 2;
+    let [delay, _] = link.spec().delays();
+    let warm_up = Duration::from_millis(300) + delay;
     // Some more than the line takes, so that it always has work.
     let flow = Flood {
         payload: payload as usize,
@@ -144,7 +145,8 @@ impl Flood {
             set_socket_recv_buffer_size_force(&far, RECEIVE_BUFFER_BYTES)
                 .or_else(|_| set_socket_recv_buffer_size(&far, RECEIVE_BUFFER_BYTES))?;
             let done = AtomicBool::new(false);
-            far.set_read_timeout(Some(link.spec().rtt / 2 + Duration::from_millis(300)))?;
+            let [delay, _] = link.spec().delays();
+            far.set_read_timeout(Some(delay + Duration::from_millis(300)))?;
             thread::scope(|scope| {
                 let sender = scope.spawn(|| {
                     let sent = self.send(&near);

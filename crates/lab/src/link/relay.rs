@@ -63,12 +63,12 @@ struct Way {
 }
 
 impl Way {
-    fn new(spec: &LinkSpec, rate: Option<Rate>) -> Self {
-        let bytes = spec.queue_bytes(rate) + rate.map_or(0, |rate| rate.bytes_in(spec.rtt / 2));
+    fn new(spec: &LinkSpec, rate: Option<Rate>, delay: Duration) -> Self {
+        let bytes = spec.queue_bytes(rate) + rate.map_or(0, |rate| rate.bytes_in(delay));
         let blocks = (bytes / BLOCK_BYTES as u64).clamp(*BLOCKS.start(), *BLOCKS.end());
         Self {
             rate,
-            delay: spec.rtt / 2,
+            delay,
             mtu: spec.mtu,
             blocks: blocks as usize,
             busy_until: Mutex::new(Instant::now()),
@@ -86,13 +86,14 @@ impl Way {
 }
 
 impl Relay {
-    /// Listens on a loopback port and passes on to another. Only round trip, rates and MTU of the specification count.
+    /// Listens on a loopback port and passes on to another. Only delays, rates and MTU of the specification count.
     ///
     /// # Errors
     /// The port is taken, or the specification asks for what only packets can have.
     pub fn start(near_port: u16, far_port: u16, spec: &LinkSpec) -> Result<Self, LinkError> {
         spec.check()?;
         let plain = LinkSpec {
+            up_delay: spec.up_delay,
             up: spec.up,
             down: spec.down,
             queue: spec.queue,
@@ -110,11 +111,12 @@ impl Relay {
         let address = listener
             .local_addr()
             .map_err(|error| LinkError::of("listen for the relay", error))?;
+        let [up_delay, down_delay] = spec.delays();
         let shared = Arc::new(Shared {
             far: (Ipv4Addr::LOCALHOST, far_port).into(),
             rtt: spec.rtt,
-            up: Way::new(spec, spec.up),
-            down: Way::new(spec, spec.down),
+            up: Way::new(spec, spec.up, up_delay),
+            down: Way::new(spec, spec.down, down_delay),
             stop: AtomicBool::new(false),
             streams: Mutex::default(),
         });

@@ -18,6 +18,8 @@ const FLIGHT_MAX_BYTES: u64 = 1 << 30;
 const UNLIMITED_QUEUE_BYTES: u64 = 256 << 20;
 /// Least default queue (a guess: one packet of segmentation offload).
 const QUEUE_MIN_BYTES: u64 = 64 << 10;
+/// Most cuts of a link (a guess).
+const CUTS_MAX: usize = 64;
 
 /// Bits a second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -119,6 +121,23 @@ pub fn parse_time(text: &str) -> Result<Duration, String> {
     if span.is_zero() { Err(fault()) } else { Ok(span) }
 }
 
+/// A round trip, and the part of it from near to far (`None`: half of it), from what is given: the round trip, or both
+/// delays, whose sum it is.
+///
+/// # Errors
+/// Neither is given, or both, or only one of the delays.
+pub fn round_trip(
+    rtt: Option<Duration>,
+    up: Option<Duration>,
+    down: Option<Duration>,
+) -> Result<(Duration, Option<Duration>), String> {
+    match (rtt, up, down) {
+        (Some(rtt), None, None) => Ok((rtt, None)),
+        (None, Some(up), Some(down)) => Ok((up.saturating_add(down), Some(up))),
+        _ => Err("the delay is given as rtt, or as up_delay and down_delay, whose sum is the rtt".to_owned()),
+    }
+}
+
 /// Congestion control, by the kernel's name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
@@ -170,7 +189,7 @@ impl TcpSpec {
     }
 }
 
-/// A time without a link, counted from its start.
+/// A time without a link, counted from its start, or from where [`super::Link::begin_cuts`] was called last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Cut {
     /// Begins.
@@ -179,11 +198,29 @@ pub struct Cut {
     pub length: Duration,
 }
 
+impl Cut {
+    /// Never restored: a hundred years, so that no sum of times overflows.
+    pub const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 86_400);
+
+    /// Whether it is never restored.
+    pub fn is_for_ever(&self) -> bool {
+        self.length >= Self::FOR_EVER
+    }
+
+    /// When it is over.
+    pub(super) fn end(&self) -> Duration {
+        self.at.saturating_add(self.length)
+    }
+}
+
 /// What a link is like.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LinkSpec {
-    /// Round trip: half of it each way.
+    /// Round trip: half of it each way, unless [`Self::up_delay`] says otherwise.
     pub rtt: Duration,
+    /// Part of the round trip from near to far; the rest is the way back. `None`: half of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub up_delay: Option<Duration>,
     /// Each packet's delay is up to this much shorter or longer, evenly spread; the order is kept.
     pub jitter: Duration,
     /// Probability that a segment is lost on its way, each for itself. Lost ones have used the line.
@@ -199,14 +236,14 @@ pub struct LinkSpec {
     pub mtu: u16,
     /// Of losses and jitter.
     pub seed: u64,
-    /// When it is cut.
+    /// When it is cut: one after the other.
     pub cuts: Vec<Cut>,
     /// TCP's settings.
     pub tcp: TcpSpec,
 }
 
 impl LinkSpec {
-    /// What a TCP relay can have of it: rates and round trips, and nothing that needs packets. Its TCP is the loopback's.
+    /// What a TCP relay can have of it: rates and delays, and nothing that needs packets. Its TCP is the loopback's.
     pub fn relayed(&self) -> Self {
         Self {
             loss: 0.0,
@@ -217,10 +254,19 @@ impl LinkSpec {
         }
     }
 
+    /// The same without cuts.
+    pub fn uncut(&self) -> Self {
+        Self {
+            cuts: Vec::new(),
+            ..self.clone()
+        }
+    }
+
     /// A link with this round trip and rate both ways, and nothing odd.
     pub fn new(rtt: Duration, rate: Option<Rate>) -> Self {
         Self {
             rtt,
+            up_delay: None,
             jitter: Duration::ZERO,
             loss: 0.0,
             up: rate,
@@ -230,6 +276,14 @@ impl LinkSpec {
             seed: 1,
             cuts: Vec::new(),
             tcp: TcpSpec::default(),
+        }
+    }
+
+    /// What each way takes beside the time on the wire: from near to far, and back.
+    pub fn delays(&self) -> [Duration; 2] {
+        match self.up_delay {
+            Some(up) => [up, self.rtt.saturating_sub(up)],
+            None => [self.rtt / 2; 2],
         }
     }
 
@@ -256,11 +310,15 @@ impl LinkSpec {
         if self.rtt > Duration::from_secs(60) {
             return fault("a round trip of more than a minute is surely a mistake".to_owned());
         }
-        if self.jitter > self.rtt / 2 {
+        if self.up_delay.is_some_and(|up| up > self.rtt) {
+            return fault("the delay from near to far is more than the round trip".to_owned());
+        }
+        let [up_delay, down_delay] = self.delays();
+        let shorter = up_delay.min(down_delay);
+        if self.jitter > shorter {
             return fault(format!(
-                "a jitter of {:?} is more than the delay each way, {:?}",
-                self.jitter,
-                self.rtt / 2
+                "a jitter of {:?} is more than the delay of one way, {shorter:?}",
+                self.jitter
             ));
         }
         if !(0.0..1.0).contains(&self.loss) {
@@ -270,7 +328,7 @@ impl LinkSpec {
         if !(576..=65_521).contains(&self.mtu) {
             return fault("the MTU must be between 576 and 65,521".to_owned());
         }
-        for rate in [self.up, self.down] {
+        for (rate, delay) in [(self.up, up_delay), (self.down, down_delay)] {
             let queue = self.queue_bytes(rate);
             if queue < self.wire_mtu() {
                 return fault(format!(
@@ -278,12 +336,30 @@ impl LinkSpec {
                     self.wire_mtu()
                 ));
             }
-            let flight = rate.map_or(0, |rate| rate.bytes_in(self.rtt / 2 + self.jitter));
+            let flight = rate.map_or(0, |rate| rate.bytes_in(delay + self.jitter));
             if queue.saturating_add(flight) > FLIGHT_MAX_BYTES {
                 return fault("queue and line together would hold more than 1 GiB".to_owned());
             }
         }
-        Ok(())
+        check_cuts(&self.cuts).map_err(LinkError::Spec)
+    }
+}
+
+/// Refuses cuts that are too many, or not one after the other.
+fn check_cuts(cuts: &[Cut]) -> Result<(), String> {
+    if cuts.len() > CUTS_MAX {
+        return Err(format!("{} cuts are more than {CUTS_MAX}", cuts.len()));
+    }
+    if cuts.iter().any(|cut| cut.at.max(cut.length) > Cut::FOR_EVER) {
+        return Err("a cut that begins in a hundred years, or lasts longer, is surely a mistake".to_owned());
+    }
+    let overlapping = cuts.windows(2).find(|pair| pair[1].at < pair[0].end());
+    match overlapping {
+        Some(pair) => Err(format!(
+            "the cut after {:?} begins before the one after {:?} is over",
+            pair[1].at, pair[0].at
+        )),
+        None => Ok(()),
     }
 }
 
@@ -333,8 +409,13 @@ mod tests {
     fn links_that_make_no_sense_are_refused() {
         let good = || LinkSpec::new(Duration::from_millis(75), Some(Rate(622_000_000)));
         good().check().unwrap();
-        let spoil: [fn(&mut LinkSpec); 6] = [
+        let spoil: [fn(&mut LinkSpec); 8] = [
             |spec| spec.rtt = Duration::from_secs(3600),
+            |spec| spec.up_delay = Some(Duration::from_millis(76)),
+            |spec| {
+                spec.up_delay = Some(Duration::from_millis(70));
+                spec.jitter = Duration::from_millis(6);
+            },
             |spec| spec.jitter = Duration::from_millis(38),
             |spec| spec.loss = 1.0,
             |spec| spec.mtu = 68,
@@ -346,6 +427,55 @@ mod tests {
             spoil(&mut spec);
             assert!(matches!(spec.check(), Err(LinkError::Spec(_))), "{spec:?}");
         }
+    }
+
+    #[test]
+    fn delays_are_halves_of_a_round_trip_or_their_sum_is_one() {
+        let ms = Duration::from_millis;
+        assert_eq!(round_trip(Some(ms(75)), None, None), Ok((ms(75), None)));
+        assert_eq!(
+            round_trip(None, Some(ms(20)), Some(ms(55))),
+            Ok((ms(75), Some(ms(20))))
+        );
+        for (rtt, up, down) in [
+            (None, None, None),
+            (None, Some(ms(1)), None),
+            (None, None, Some(ms(1))),
+            (Some(ms(2)), Some(ms(1)), Some(ms(1))),
+        ] {
+            assert!(round_trip(rtt, up, down).is_err(), "{rtt:?} {up:?} {down:?}");
+        }
+        let mut spec = LinkSpec::new(ms(75), None);
+        assert_eq!(spec.delays(), [ms(75) / 2; 2]);
+        spec.up_delay = Some(ms(20));
+        assert_eq!(spec.delays(), [ms(20), ms(55)]);
+        assert_eq!(spec.relayed().delays(), spec.delays());
+    }
+
+    #[test]
+    fn cuts_come_one_after_the_other() {
+        let second = Duration::from_secs(1);
+        let cut = |at: u32, length: Duration| Cut {
+            at: second * at,
+            length,
+        };
+        let checked = |cuts: Vec<Cut>| {
+            let mut spec = LinkSpec::new(Duration::from_millis(75), None);
+            spec.cuts = cuts;
+            spec.check().map_err(|error| error.to_string())
+        };
+        assert_eq!(checked(vec![cut(1, second), cut(2, Cut::FOR_EVER)]), Ok(()));
+        for (cuts, word) in [
+            (vec![cut(1, second * 2), cut(2, second)], "begins before"),
+            (vec![cut(5, second), cut(2, second)], "begins before"),
+            (vec![cut(1, Cut::FOR_EVER), cut(9, second)], "begins before"),
+            (vec![cut(1, Cut::FOR_EVER * 2)], "hundred years"),
+            (vec![cut(1, Duration::ZERO); CUTS_MAX + 1], "65 cuts"),
+        ] {
+            let error = checked(cuts).unwrap_err();
+            assert!(error.contains(word), "{error}");
+        }
+        assert!(cut(1, Cut::FOR_EVER).is_for_ever() && !cut(1, second).is_for_ever());
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub use file::{FILE, FileError, load, save};
 pub use html::html;
 pub use markdown::markdown;
 pub use model::{
-    Axis, Cell, CellKey, Curve, Document, Drawing, LinkProof, LinkSummary, Machine, Median, Outcome,
+    Axis, Cell, CellKey, Curve, Document, Drawing, LinkCut, LinkProof, LinkSummary, Machine, Median, Outcome,
     Published, Run, Score, ScorePart, Series, Setting, VERSION, Warning, WorkSummary,
 };
 pub use plot::{Look, png, svgs};

@@ -123,6 +123,12 @@ pub struct LinkSummary {
     pub kind: String,
     /// Round trip time.
     pub rtt_ms: f64,
+    /// Part of it from near to far; absent where each way is half of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub up_delay_ms: Option<f64>,
+    /// Part of it from far to near; absent where each way is half of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub down_delay_ms: Option<f64>,
     /// Bits a second from near to far.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub up_bps: Option<u64>,
@@ -131,6 +137,9 @@ pub struct LinkSummary {
     pub down_bps: Option<u64>,
     /// Share of segments that are lost.
     pub loss: f64,
+    /// When it is cut in each run, one after the other.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cuts: Vec<LinkCut>,
     /// Congestion control of both ends, the same for all clients.
     pub congestion: String,
     /// All that was set, one line for people.
@@ -138,6 +147,16 @@ pub struct LinkSummary {
     /// That the emulator kept to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proof: Option<LinkProof>,
+}
+
+/// A time without a link.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LinkCut {
+    /// After the start of a run.
+    pub at_seconds: f64,
+    /// How long it lasts; absent: until the end of the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seconds: Option<f64>,
 }
 
 /// The emulator measured by itself.

@@ -177,7 +177,7 @@ impl<'a> View<'a> {
         self.doc.works.iter().find(|work| work.name == name)
     }
 
-    /// `155 Mbit/s, 32 ms`; empty if the link is not known.
+    /// `155 Mbit/s, 32 ms`, `…, 20 ms + 55 ms, cut`; empty if the link is not known.
     pub(super) fn link_figures(&self, name: &str) -> String {
         let Some(link) = self.link(name) else {
             return String::new();
@@ -196,8 +196,13 @@ impl<'a> View<'a> {
         if link.kind == "none" && rate.is_empty() && link.rtt_ms == 0.0 {
             return String::new();
         }
-        let trip = numbers::prefixed(link.rtt_ms, "ms");
-        format!("{rate}{trip}")
+        let ms = |value: f64| numbers::prefixed(value, "ms");
+        let trip = match (link.up_delay_ms, link.down_delay_ms) {
+            (Some(up), Some(down)) => format!("{} + {}", ms(up), ms(down)),
+            _ => ms(link.rtt_ms),
+        };
+        let cut = if link.cuts.is_empty() { "" } else { ", cut" };
+        format!("{rate}{trip}{cut}")
     }
 
     /// `One spreadsheet of 100 MB, read`.
@@ -262,13 +267,14 @@ impl<'a> View<'a> {
             .min_by(f64::total_cmp)
     }
 
-    /// Our factors to the floor, in the middle.
+    /// Our factors to the floor, in the middle. A link that is cut has the floor of the whole link, which says nothing.
     pub(super) fn our_factor(&self) -> Option<Median> {
+        let is_cut = |name: &str| self.link(name).is_some_and(|link| !link.cuts.is_empty());
         let ours = self
             .doc
             .cells
             .iter()
-            .filter(|cell| cell.key.client.starts_with("ropeway"));
+            .filter(|cell| cell.key.client.starts_with("ropeway") && !is_cut(&cell.key.link));
         Median::of(ours.filter_map(floor_factor).collect())
     }
 }

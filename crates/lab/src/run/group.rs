@@ -299,6 +299,7 @@ impl<'a> Stage<'a> {
         let wire = || self.way.wire_bytes(self.group.direction);
         let mut sampler = wire().map(Sampler::new);
         let (mut memory, mut looked) = (server.memory_bytes(), Duration::ZERO);
+        self.way.begin_run();
         let measured = self.measure(copy, output, limit, &mut |at| {
             if let Some(sampler) = &mut sampler {
                 sampler.look(at, || wire().unwrap_or(0));
@@ -307,7 +308,10 @@ impl<'a> Stage<'a> {
                 looked = at;
                 memory = memory.max(server.memory_bytes());
             }
-        })?;
+        });
+        // However it ended: what follows has a whole link.
+        self.way.end_run();
+        let measured = measured?;
         let throughput = sampler.map(|sampler| sampler.finish(measured.whole, wire().unwrap_or(0)));
         thread::sleep(SETTLED);
         Ok(Seen {

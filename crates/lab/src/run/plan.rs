@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::pack::Unit;
-use crate::link::{LinkSpec, line_time};
+use crate::link::{Cut, LinkSpec, line_time};
 use crate::report::{CellKey, Outcome, Run};
 use crate::scenario::{Client, Direction, Pair, Scenario};
 use crate::work::{Plan, Work};
@@ -39,6 +39,8 @@ pub(super) struct Group {
     pub(super) single: Duration,
     /// Rate of the faster way.
     rate: Option<u64>,
+    /// How long the link is cut in a run, cuts that are never restored left out.
+    cut: Duration,
 }
 
 /// All groups in the order in which they are wanted: slow links first, which go side by side, the biggest work first.
@@ -62,6 +64,7 @@ fn group(scenario: &Scenario, link: usize, work: usize, plan: &Plan, direction: 
         Direction::Write => spec.up,
     };
     let line = line_time(plan.bytes(), rate, spec.mtu);
+    let restored = spec.cuts.iter().filter(|cut| !cut.is_for_ever());
     Group {
         link,
         work,
@@ -71,7 +74,20 @@ fn group(scenario: &Scenario, link: usize, work: usize, plan: &Plan, direction: 
         line,
         single: line.unwrap_or_default().max(windowed(spec, plan.bytes(), 1)),
         rate: spec.up.max(spec.down).map(|rate| rate.0),
+        cut: restored.map(|cut| cut.length).sum(),
     }
+}
+
+/// What takes so long without cuts takes at least so long with them.
+fn with_cuts(cuts: &[Cut], plain: Duration) -> Duration {
+    // They come one after the other.
+    cuts.iter().fold(plain, |taken, cut| {
+        if cut.at < taken {
+            taken.saturating_add(cut.length)
+        } else {
+            taken
+        }
+    })
 }
 
 /// What so many connections take at least if each moves one window in a round trip.
@@ -104,9 +120,9 @@ impl Group {
         )
     }
 
-    /// How long a run may take.
+    /// How long a run may take. After a cut TCP may stay silent as long again, since its timer doubles.
     pub(super) fn limit(&self) -> Duration {
-        LIMIT_MIN.max(self.single * 12 + LIMIT_MORE)
+        LIMIT_MIN.max(self.single * 12 + LIMIT_MORE) + self.cut * 2
     }
 
     /// How long a run probably takes.
@@ -115,7 +131,7 @@ impl Group {
         let trips = habit.setup
             + habit.per_file * self.files as f64
             + habit.per_mib * self.bytes as f64 / f64::from(1 << 20);
-        (self.single + spec.rtt.mul_f64(trips)).min(self.limit())
+        with_cuts(&spec.cuts, self.single + spec.rtt.mul_f64(trips)).min(self.limit())
     }
 
     /// What a run costs beside the client's own time.
@@ -224,14 +240,16 @@ pub(super) fn turn(pairs: &[Pair], round: usize) -> Vec<Pair> {
     turned
 }
 
-/// Most seconds that ropeway may take: 1.05 x floor for one file, 1.04 x for many, and two round trips.
-pub(super) fn target(work: Work, client: Client, floor: f64, rtt: Duration) -> Option<f64> {
+/// Most seconds that ropeway may take: 1.05 x floor for one file, 1.04 x for many, and two round trips. None where the
+/// link is cut: its floor is that of the whole link.
+pub(super) fn target(work: Work, client: Client, floor: f64, link: &LinkSpec) -> Option<f64> {
     let factor = match work {
         Work::File100mb => 1.05,
         Work::Dirset1gb => 1.04,
         _ => return None,
     };
-    (client == Client::Ropeway).then_some(factor * floor + 2.0 * rtt.as_secs_f64())
+    let is_ours = client == Client::Ropeway && link.cuts.is_empty();
+    is_ours.then_some(factor * floor + 2.0 * link.rtt.as_secs_f64())
 }
 
 /// Round trips that a client waits for, by what `docs/benchmarks.md` measured. Only for estimates.

@@ -185,9 +185,40 @@ fn estimates_learn() {
 
 #[test]
 fn targets_are_ropeways_alone() {
-    let rtt = Duration::from_millis(75);
-    let found = target(Work::File100mb, Client::Ropeway, 2.0, rtt).unwrap();
+    let mut link = LinkSpec::new(Duration::from_millis(75), None);
+    // The round trip counts, whichever way takes more of it.
+    link.up_delay = Some(Duration::from_millis(70));
+    let found = target(Work::File100mb, Client::Ropeway, 2.0, &link).unwrap();
     assert!((found - 2.25).abs() < 1e-9);
-    assert_eq!(target(Work::Dirset1gb, Client::Rsync, 2.0, rtt), None);
-    assert_eq!(target(Work::Small3000, Client::Ropeway, 2.0, rtt), None);
+    assert_eq!(target(Work::Dirset1gb, Client::Rsync, 2.0, &link), None);
+    assert_eq!(target(Work::Small3000, Client::Ropeway, 2.0, &link), None);
+    link.cuts = vec![Cut {
+        at: Duration::from_secs(1),
+        length: Duration::from_secs(1),
+    }];
+    assert_eq!(target(Work::File100mb, Client::Ropeway, 2.0, &link), None);
+}
+
+#[test]
+fn cuts_make_runs_longer_and_their_limits_too() {
+    let (mut scenario, plans) = tr3869();
+    let plain = groups(&scenario, &plans).remove(0);
+    let second = Duration::from_secs(1);
+    let link = &mut scenario.links[plain.link].spec;
+    let expected = plain.expected(link, PAIR);
+    assert!(expected > second * 10);
+    link.cuts = [(second, second * 5), (second * 3600, second)]
+        .map(|(at, length)| Cut { at, length })
+        .to_vec();
+    let cut = groups(&scenario, &plans).remove(0);
+    let link = &mut scenario.links[cut.link].spec;
+    // The second one comes when all is done.
+    assert_eq!(cut.expected(link, PAIR), expected + second * 5);
+    assert_eq!(cut.limit(), plain.limit() + second * 12);
+    link.cuts[1].length = Cut::FOR_EVER;
+    link.cuts[1].at = second * 7;
+    let never = groups(&scenario, &plans).remove(0);
+    let link = &scenario.links[never.link].spec;
+    assert_eq!(never.limit(), plain.limit() + second * 10);
+    assert_eq!(never.expected(link, PAIR), never.limit());
 }

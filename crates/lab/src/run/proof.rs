@@ -51,7 +51,8 @@ pub(super) fn links(lab: &Lab<'_>) -> Result<(), LabError> {
     if lab.options.relay {
         return lab.warn(
             None,
-            "relay: no packets; delay and rate are those of a TCP relay, and neither link nor bare TCP was measured"
+            "relay: no packets; delay and rate are those of a TCP relay, which loses and cuts nothing, and neither link \
+             nor bare TCP was measured"
                 .to_owned(),
         );
     }
@@ -199,7 +200,7 @@ fn make_cells(lab: &Lab<'_>, group: &Group, floor: Option<f64>) -> Result<(), La
             cell.floor_seconds = floor.or(cell.floor_seconds);
             cell.target_seconds = cell
                 .floor_seconds
-                .and_then(|floor| target(work, pair.client, floor, spec.rtt));
+                .and_then(|floor| target(work, pair.client, floor, spec));
         }
     })?;
     Ok(())
@@ -207,13 +208,14 @@ fn make_cells(lab: &Lab<'_>, group: &Group, floor: Option<f64>) -> Result<(), La
 
 /// The best time and its number of connections; `None` if we are to stop.
 fn best(lab: &Lab<'_>, group: &Group) -> Result<Option<(usize, f64)>, LabError> {
-    let spec = &lab.scenario.links[group.link].spec;
+    // A cut would only say when it was.
+    let spec = lab.scenario.links[group.link].spec.uncut();
     let flow = match group.direction {
         Direction::Read => Flow::Down,
         Direction::Write => Flow::Up,
     };
     let mut best: Option<(usize, f64)> = None;
-    for (connections, least) in trials(spec, group) {
+    for (connections, least) in trials(&spec, group) {
         if best.is_some_and(|(_, seconds)| seconds <= least * NEAR_ENOUGH) {
             continue;
         }

@@ -39,7 +39,7 @@ pub(crate) enum Way {
 }
 
 impl Way {
-    /// Makes it.
+    /// Makes it. It is cut only during runs, see [`Self::begin_run`].
     ///
     /// # Errors
     /// The link cannot be made.
@@ -47,7 +47,23 @@ impl Way {
         if relay {
             return Ok(Self::Relay(Box::new(spec.relayed())));
         }
-        Ok(Self::Packets(Box::new(Link::start(spec.clone())?)))
+        let link = Link::start(spec.clone())?;
+        link.suspend_cuts();
+        Ok(Self::Packets(Box::new(link)))
+    }
+
+    /// A run begins: the link's cuts are counted from now.
+    pub(super) fn begin_run(&self) {
+        if let Self::Packets(link) = self {
+            link.begin_cuts();
+        }
+    }
+
+    /// It is over: the link is whole until the next one.
+    pub(super) fn end_run(&self) {
+        if let Self::Packets(link) = self {
+            link.suspend_cuts();
+        }
     }
 
     /// Starts a process on a side.

@@ -62,8 +62,8 @@ pub(super) fn settings(scenario: &Scenario, in_memory: bool, relay: bool) -> Vec
         None => "off: one after the other".to_owned(),
     };
     let link = if relay {
-        "relay: TCP over the loopback with delay and rate, no packets; windows, losses and congestion control of a real \
-         line are not there"
+        "relay: TCP over the loopback with delay and rate, no packets; windows, losses, cuts and congestion control of a \
+         real line are not there"
     } else {
         "real packets between two network namespaces; tcp_no_metrics_save=1; congestion control of both ends as each link \
          says, the same for all clients"
@@ -74,6 +74,9 @@ pub(super) fn settings(scenario: &Scenario, in_memory: bool, relay: bool) -> Vec
         "works, sources and targets are in the folder for temporary files, written just before: in the page cache where \
          it holds them"
     };
+    let is_cut = scenario.links.iter().any(|link| !link.spec.cuts.is_empty());
+    let cuts = "counted from the start of each run's client; before and after it the link is whole, as it is for its proof \
+                and its floor. So no target is set on such a link, and its limit is longer by twice what the cuts last";
     let own = [
         ("runs", runs),
         ("budget", format!("{} s", scenario.budget.as_secs())),
@@ -81,12 +84,33 @@ pub(super) fn settings(scenario: &Scenario, in_memory: bool, relay: bool) -> Vec
         ("link", link.to_owned()),
         ("cache", files.to_owned()),
     ];
+    let cuts = is_cut.then(|| ("cuts", cuts.to_owned()));
     let rules = RULES.map(|(name, value)| (name, value.to_owned()));
     own.into_iter()
+        .chain(cuts)
         .chain(rules)
         .map(|(name, value)| Setting {
             name: name.to_owned(),
             value,
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cuts_are_explained_where_there_are_any() {
+        let told = |scenario: &Scenario| {
+            let settings = settings(scenario, true, false);
+            settings.into_iter().find(|setting| setting.name == "cuts")
+        };
+        let cut = "name = \"x\"\ntitle = \"x\"\nworks = [\"small3000\"]\npairs = [\"ropeway:smbd\"]\n\
+                   [[link]]\nname = \"x\"\nrtt = \"1ms\"\nrate = \"1mbit\"\ncuts = [{ at = \"1s\" }]\n";
+        let mut scenario = Scenario::parse("x.toml", cut).unwrap();
+        assert!(told(&scenario).is_some_and(|setting| setting.value.contains("no target")));
+        scenario.links[0].spec.cuts.clear();
+        assert_eq!(told(&scenario), None);
+    }
 }

@@ -16,7 +16,7 @@ use super::tools::Tools;
 use super::{Lab, LabError, Options, Watch};
 use crate::link::{LinkSpec, describe};
 use crate::published;
-use crate::report::{Document, FILE, LinkSummary, VERSION, load as load_document};
+use crate::report::{Document, FILE, LinkCut, LinkSummary, VERSION, load as load_document};
 use crate::scenario::Scenario;
 use crate::work::Plan;
 
@@ -214,20 +214,29 @@ fn summary(name: &str, spec: &LinkSpec, relay: bool) -> LinkSummary {
         Some(congestion) => congestion.name().to_owned(),
         None => "the system's own".to_owned(),
     };
+    let [up_delay, down_delay] = spec.delays().map(|delay| delay.as_secs_f64() * 1e3);
+    let has_two = spec.up_delay.is_some();
+    let cuts = spec.cuts.iter().map(|cut| LinkCut {
+        at_seconds: cut.at.as_secs_f64(),
+        seconds: (!cut.is_for_ever()).then(|| cut.length.as_secs_f64()),
+    });
     LinkSummary {
         name: name.to_owned(),
         kind: if relay { "relay" } else { "packets" }.to_owned(),
         rtt_ms: spec.rtt.as_secs_f64() * 1e3,
+        up_delay_ms: has_two.then_some(up_delay),
+        down_delay_ms: has_two.then_some(down_delay),
         up_bps: spec.up.map(|rate| rate.0),
         down_bps: spec.down.map(|rate| rate.0),
         loss: spec.loss,
+        cuts: cuts.collect(),
         described: describe(spec, &congestion),
         congestion,
         proof: None,
     }
 }
 
-/// The scenario as relays can have it: rates and round trips, and nothing that needs packets.
+/// The scenario as relays can have it: rates and delays, and nothing that needs packets.
 fn relayed(scenario: &Scenario) -> Scenario {
     let mut scenario = scenario.clone();
     for link in &mut scenario.links {

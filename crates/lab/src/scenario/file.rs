@@ -12,7 +12,7 @@ use toml::Spanned;
 
 use super::words::{self, Direction, Pair};
 use super::{CELLS_MAX, NamedLink, Scenario, ScenarioError};
-use crate::link::{Congestion, LinkSpec, Rate, TcpSpec, parse_loss, parse_time};
+use crate::link::{Congestion, Cut, LinkSpec, Rate, TcpSpec, parse_loss, parse_time, round_trip};
 use crate::work::{SEED, Work};
 
 /// Bytes of a file: the biggest shipped one has three thousand.
@@ -62,7 +62,9 @@ struct Tcp {
 #[serde(deny_unknown_fields)]
 struct Link {
     name: Word<Name>,
-    rtt: Word<Time>,
+    rtt: Option<Word<Time>>,
+    up_delay: Option<Word<Time>>,
+    down_delay: Option<Word<Time>>,
     rate: Word<Rate>,
     down_rate: Option<Word<Rate>>,
     jitter: Option<Word<Time>>,
@@ -70,11 +72,21 @@ struct Link {
     queue: Option<Word<Size>>,
     mtu: Option<u16>,
     seed: Option<u32>,
+    #[serde(default)]
+    cuts: Vec<CutTimes>,
     congestion: Option<Word<Congestion>>,
     buffer: Option<Word<Size>>,
     window: Option<u32>,
     initcwnd: Option<u32>,
     ecn: Option<bool>,
+}
+
+/// When a link is cut, counted from the start of each run.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CutTimes {
+    at: Word<Time>,
+    r#for: Option<Word<Time>>,
 }
 
 /// A text that is read by `FromStr`.
@@ -239,15 +251,25 @@ fn distinct<T: PartialEq>(words: Vec<Word<T>>) -> Result<Vec<T>, String> {
 }
 
 fn named_link(link: Link, tcp: &Tcp) -> Result<NamedLink, String> {
+    let name = link.name.0.0;
     let rate = link.rate.0;
     let tcp = tcp.clone();
+    let time = |word: Option<Word<Time>>| word.map(|time| time.0.0);
+    let (rtt, up_delay) = round_trip(time(link.rtt), time(link.up_delay), time(link.down_delay))
+        .map_err(|message| format!("link {name}: {message}"))?;
+    let cuts = link.cuts.into_iter().map(|cut| Cut {
+        at: cut.at.0.0,
+        length: time(cut.r#for).unwrap_or(Cut::FOR_EVER),
+    });
     let spec = LinkSpec {
+        up_delay,
         jitter: link.jitter.map_or(Duration::ZERO, |time| time.0.0),
         loss: link.loss.map_or(0.0, |loss| loss.0.0),
         down: Some(link.down_rate.map_or(rate, |rate| rate.0)),
         queue: link.queue.map(|size| size.0.0),
         mtu: link.mtu.unwrap_or(1500),
         seed: link.seed.map_or(1, u64::from),
+        cuts: cuts.collect(),
         tcp: TcpSpec {
             congestion: link.congestion.or(tcp.congestion).map(|word| word.0),
             buffer_max_bytes: link.buffer.or(tcp.buffer).map(|size| size.0.0),
@@ -255,9 +277,8 @@ fn named_link(link: Link, tcp: &Tcp) -> Result<NamedLink, String> {
             initial_window: link.initcwnd.or(tcp.initcwnd),
             ecn: link.ecn.or(tcp.ecn).unwrap_or(false),
         },
-        ..LinkSpec::new(link.rtt.0.0, Some(rate))
+        ..LinkSpec::new(rtt, Some(rate))
     };
-    let name = link.name.0.0;
     spec.check().map_err(|error| format!("link {name}: {error}"))?;
     bounds(&spec.tcp).map_err(|message| format!("link {name}: {message}"))?;
     Ok(NamedLink { name, spec })

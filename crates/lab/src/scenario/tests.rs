@@ -1,4 +1,5 @@
 use super::*;
+use crate::link::Cut;
 
 const SMALL: &str = r#"
 name = "mine"
@@ -79,8 +80,93 @@ fn tcp_of_all_links_gives_way_to_that_of_one() {
 }
 
 #[test]
+fn a_link_has_the_delays_and_cuts_that_are_written() {
+    let ms = Duration::from_millis;
+    let text = SMALL.replace(
+        "rtt = \"10ms\"\nrate = \"100mbit\"\n",
+        "up_delay = \"20ms\"\ndown_delay = \"55ms\"\nrate = \"10mbit\"\ndown_rate = \"100mbit\"\n\
+         cuts = [\n  { at = \"500ms\", for = \"2s\" },\n  { at = \"1m\" },\n]\n",
+    );
+    let spec = &parse(&text).unwrap().links[0].spec;
+    let wanted = LinkSpec {
+        up_delay: Some(ms(20)),
+        down: Some(Rate(100_000_000)),
+        cuts: vec![
+            Cut {
+                at: ms(500),
+                length: ms(2000),
+            },
+            Cut {
+                at: ms(60_000),
+                length: Cut::FOR_EVER,
+            },
+        ],
+        ..LinkSpec::new(ms(75), Some(Rate(10_000_000)))
+    };
+    assert_eq!(*spec, wanted);
+    assert_eq!(spec.delays(), [ms(20), ms(55)]);
+    // What is not said is as it was.
+    let plain = &parse(SMALL).unwrap().links[0].spec;
+    assert_eq!(*plain, LinkSpec::new(ms(10), Some(Rate(100_000_000))));
+}
+
+/// Each case: what is replaced, by what, the line that is named, and a word of what is said of it.
+fn all_refused(cases: &[(&str, &str, u32, &str)]) {
+    for &(old, new, line, word) in cases {
+        let text = SMALL.replacen(old, new, 1);
+        assert_ne!(text, SMALL, "{old}");
+        let error = parse(&text).expect_err(new);
+        assert_eq!(
+            error.place.as_deref(),
+            Some(format!("mine.toml:{line}").as_str()),
+            "{error}"
+        );
+        assert!(
+            error.message.contains(word) && !error.message.contains('\n'),
+            "{error}"
+        );
+        assert!(!error.hint.is_empty());
+    }
+}
+
+#[test]
+fn delays_and_cuts_that_make_no_sense_are_named_by_their_line() {
+    all_refused(&[
+        (
+            "rate =",
+            "up_delay = \"2ms\"\nrate =",
+            7,
+            "as rtt, or as up_delay",
+        ),
+        ("rtt", "up_delay", 7, "as rtt, or as up_delay"),
+        ("rtt = \"10ms\"", "", 7, "as rtt, or as up_delay"),
+        ("rate =", "down_delay = \"0ms\"\nrate =", 10, "not a time"),
+        ("rate =", "cuts = \"1s\"\nrate =", 10, ""),
+        (
+            "rate =",
+            "cuts = [{ for = \"1s\" }]\nrate =",
+            10,
+            "missing field `at`",
+        ),
+        ("rate =", "cuts = [{ at = \"soon\" }]\nrate =", 10, "not a time"),
+        (
+            "rate =",
+            "cuts = [{ at = \"1s\", until = \"2s\" }]\nrate =",
+            10,
+            "unknown field `until`",
+        ),
+        (
+            "rate =",
+            "cuts = [{ at = \"1s\" }, { at = \"2s\" }]\nrate =",
+            7,
+            "begins before",
+        ),
+    ]);
+}
+
+#[test]
 fn what_is_wrong_is_named_by_its_line() {
-    for (old, new, line, word) in [
+    all_refused(&[
         ("title", "titel", 3, "unknown field `titel`"),
         ("\"mine\"", "\"a b\"", 2, "no name"),
         ("\"mine\"", "\"../x\"", 2, "no name"),
@@ -116,21 +202,7 @@ fn what_is_wrong_is_named_by_its_line() {
         ("works", "published = \"mine\"\nworks", 4, "tr3869"),
         ("works", "works = ", 4, ""),
         ("[[link]]", "[link]", 7, ""),
-    ] {
-        let text = SMALL.replacen(old, new, 1);
-        assert_ne!(text, SMALL, "{old}");
-        let error = parse(&text).expect_err(new);
-        assert_eq!(
-            error.place.as_deref(),
-            Some(format!("mine.toml:{line}").as_str()),
-            "{error}"
-        );
-        assert!(
-            error.message.contains(word) && !error.message.contains('\n'),
-            "{error}"
-        );
-        assert!(!error.hint.is_empty());
-    }
+    ]);
 }
 
 #[test]

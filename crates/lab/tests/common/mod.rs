@@ -160,9 +160,12 @@ fn add_links_and_cells(doc: &mut Document) {
                 name: link.clone(),
                 kind: "packets".to_owned(),
                 rtt_ms: trip_ms as f64,
+                up_delay_ms: None,
+                down_delay_ms: None,
                 up_bps: Some(bps),
                 down_bps: Some(bps),
                 loss: 0.0,
+                cuts: Vec::new(),
                 congestion: "reno".to_owned(),
                 described: format!(
                     "{} Mbit/s, round trip {trip_ms} ms, queue 1.9 MiB, MTU 1500, reno",

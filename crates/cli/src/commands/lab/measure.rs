@@ -22,7 +22,7 @@ const CONNECTIONS: [usize; 3] = [1, 4, 16];
 /// A link makes no sense, cannot be made or not be measured.
 pub(super) fn check(args: &LinkCheckArgs) -> Result<u8, Failure> {
     let shape = &args.shape;
-    let specs = if shape.rtt.is_none() && shape.rate.is_none() {
+    let specs = if shape.rate.is_none() && !super::has_delay(shape) {
         LINKS
             .map(|(mbit, ms)| LinkSpec::new(Duration::from_millis(ms), Some(Rate(mbit * 1_000_000))))
             .to_vec()

@@ -35,13 +35,23 @@ pub(crate) fn run(args: &LabArgs) -> Result<u8, Failure> {
     }
 }
 
+/// Whether flags say what the ways take.
+fn has_delay(shape: &LinkShape) -> bool {
+    shape.rtt.or(shape.up_delay).or(shape.down_delay).is_some()
+}
+
 /// The link that flags ask for; round trip and rate must be among them.
 fn spec(shape: &LinkShape) -> Result<LinkSpec, Failure> {
-    let (Some(rtt), Some(rate)) = (shape.rtt, shape.rate) else {
+    let Some(rate) = shape.rate.filter(|_| has_delay(shape)) else {
         return Err(Failure::usage("a link needs --rtt and --rate")
             .hint("for example: ropeway lab link --rtt 75ms --rate 622mbit -- COMMAND"));
     };
+    let (rtt, up_delay) =
+        wan::round_trip(shape.rtt, shape.up_delay, shape.down_delay).map_err(|message| {
+            Failure::usage(message).hint("--rtt 75ms, or --up-delay 20ms --down-delay 55ms")
+        })?;
     let spec = LinkSpec {
+        up_delay,
         jitter: shape.jitter.unwrap_or(Duration::ZERO),
         loss: shape.loss.unwrap_or(0.0),
         down: shape.down_rate.unwrap_or(rate).0,
@@ -68,8 +78,7 @@ fn cut(at: Option<Duration>, length: Option<Duration>) -> Result<Vec<Cut>, Failu
         (None, Some(_)) => Err(Failure::usage("--cut-for needs --cut-at").hint("say when the link is cut")),
         (Some(at), length) => Ok(vec![Cut {
             at,
-            // A hundred years: never restored, and no sum of times overflows.
-            length: length.unwrap_or(Duration::from_secs(100 * 365 * 86_400)),
+            length: length.unwrap_or(Cut::FOR_EVER),
         }]),
     }
 }

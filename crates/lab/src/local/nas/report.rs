@@ -61,9 +61,12 @@ fn link(options: &Options, record: u64) -> LinkSummary {
         name: plan::size(record),
         kind: if options.relay { "relay" } else { "packets" }.to_owned(),
         rtt_ms: spec.rtt.as_secs_f64() * 1e3,
+        up_delay_ms: None,
+        down_delay_ms: None,
         up_bps: spec.up.map(|rate| rate.0),
         down_bps: spec.down.map(|rate| rate.0),
         loss: 0.0,
+        cuts: Vec::new(),
         congestion: congestion.to_owned(),
         described: format!(
             "requests of {} over {}",
