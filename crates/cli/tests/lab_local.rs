@@ -143,7 +143,7 @@ fn a_sweep_has_a_cell_for_each_pass() {
         .ropeway("lab")
         .args(["nas", "--json", "--sizes", "1M,2M", "--records", "64K,1M"]);
     let run = run
-        .args(["--servers", "ropeway", "--out"])
+        .args(["--servers", "ropeway", "--runs", "2", "--out"])
         .arg(place.join("report"));
     let finished = run.arg("--dir").arg(&folder).run();
     finished.assert_code(&[0]);
@@ -151,7 +151,19 @@ fn a_sweep_has_a_cell_for_each_pass() {
     let cells = report["cells"].as_array().unwrap();
     assert_eq!(cells.len(), 2 * 2 * 2 * 4, "{finished}");
     for cell in cells {
-        assert_eq!(cell["runs"][0]["outcome"]["state"], "done", "{cell}");
+        let runs = cell["runs"].as_array().unwrap();
+        let discarded: Vec<bool> = runs.iter().filter_map(|run| run["discarded"].as_bool()).collect();
+        assert_eq!(discarded, [true, false], "{cell}");
+        for run in runs {
+            assert_eq!(run["outcome"]["state"], "done", "{cell}");
+            // The process has to begin and to log in besides.
+            let seconds = |name: &str| run[name].as_f64().unwrap();
+            assert!(seconds("transfer_seconds") < seconds("whole_seconds"), "{cell}");
+            for name in ["client_cpu_seconds", "server_cpu_seconds", "others_busy"] {
+                assert!(run[name].as_f64().is_some(), "{name}: {cell}");
+            }
+            assert!(run["server_memory_bytes"].as_u64() > Some(0), "{cell}");
+        }
     }
     let curves = report["curves"].as_array().unwrap();
     let single = curves.iter().find(|curve| curve["id"] == "read-ropeway-single");
@@ -174,6 +186,7 @@ fn labs_that_make_no_sense_are_one_line_and_a_hint() {
         &["nas", "--sizes", "1"],
         &["nas", "--servers", "rsyncd"],
         &["nas", "--rate", "10"],
+        &["nas", "--runs", "0"],
     ] {
         let finished = place.ropeway("lab").args(arguments).exits(1);
         support::one_line_and_a_hint(&finished);

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use ropeway_lab::link::Rate;
+use ropeway_lab::local::nas::plan::OPERATIONS;
 use ropeway_lab::local::vista::plan::Target;
 use ropeway_lab::scenario::Server;
 use ropeway_plan::Engine;
@@ -33,9 +34,9 @@ pub(crate) enum LocalCommand {
     ///
     /// Writes, rewrites, reads and rereads one file with records of one size, one at a time and pipelined, on a private
     /// server (ropeway's, and smbd if it is installed) behind a link of 1 Gbit/s. Throughput against record size stands
-    /// beside what was published of a NAS.
+    /// beside what was published of a NAS. The default takes about an hour and a half.
     Nas(Box<NasArgs>),
-    /// One step of `lab nas`, run by it at the near end of the link.
+    /// One pass of `lab nas`, run by it at the near end of the link.
     #[command(hide = true)]
     NasWorker(Box<NasWorkerArgs>),
 }
@@ -64,11 +65,14 @@ pub(crate) struct NasArgs {
     /// Its round trip
     #[arg(long, value_name = "TIME", default_value = "0.3ms", value_parser = values::duration)]
     pub(crate) rtt: Duration,
+    /// Runs of each cell, the first of which is discarded if there are several; one where a file takes more than 60 s
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) runs: u32,
     /// Folder for the server's files (default: that for temporary files)
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
     /// No file and record size begins later
-    #[arg(long, value_name = "TIME", default_value = "45m", value_parser = values::duration)]
+    #[arg(long, value_name = "TIME", default_value = "2h", value_parser = values::duration)]
     pub(crate) budget: Duration,
     /// No packets: a relay with delay and rate, named so in the report
     ///
@@ -95,9 +99,12 @@ pub(crate) struct NasWorkerArgs {
     /// The share
     #[arg(long, value_name = "NAME")]
     pub(crate) share: String,
-    /// The file in it, which is removed at the end
+    /// The file in it
     #[arg(long, value_name = "NAME")]
     pub(crate) file: String,
+    /// What to do with it
+    #[arg(long, value_name = "NAME", value_parser = OPERATIONS)]
+    pub(crate) pass: String,
     /// Bytes of the file
     #[arg(long, value_name = "BYTES")]
     pub(crate) size: u64,
@@ -107,7 +114,7 @@ pub(crate) struct NasWorkerArgs {
     /// Requests under way
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
     pub(crate) depth: u32,
-    /// The same file on this machine, dropped from the page cache before it is read
+    /// The same file on this machine, to be dropped from the page cache before
     #[arg(long, value_name = "PATH")]
     pub(crate) evict: Option<PathBuf>,
 }

@@ -324,6 +324,24 @@ pub struct Run {
 }
 
 impl Run {
+    /// One of which nothing is known but why it failed.
+    pub(crate) fn failed(started: String, why: String) -> Self {
+        Self {
+            started,
+            discarded: false,
+            outcome: Outcome::Failed(why),
+            whole_seconds: 0.0,
+            transfer_seconds: None,
+            durable_seconds: None,
+            client_cpu_seconds: None,
+            server_cpu_seconds: None,
+            client_memory_bytes: None,
+            server_memory_bytes: None,
+            others_busy: None,
+            reads_p99_ms: None,
+        }
+    }
+
     /// Seconds to be compared: of the transfer where it is known, else of the whole process.
     pub fn seconds(&self) -> Option<f64> {
         Some(self.transfer_seconds.unwrap_or(self.whole_seconds))

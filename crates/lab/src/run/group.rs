@@ -8,13 +8,13 @@ use std::sync::PoisonError;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::beside::{Beside, Used};
 use super::client::{self, COPY, Ends};
 use super::curves::{self, Kind, Sampler};
 use super::ground::empty;
 use super::machine::now;
 use super::measure::{self, Bounds, End, Measured, measure};
 use super::plan::{Group, affordable, turn};
-use super::process::Busy;
 use super::server::{Place, Served, Way};
 use super::setup::LEFT_OUT;
 use super::{Event, Lab, LabError, record};
@@ -22,20 +22,16 @@ use crate::link::Side;
 use crate::report::{Outcome, Run};
 use crate::scenario::{Client, Direction, Pair, Server};
 
-/// A server's processes end a moment after the client; by then their time is complete. A guess.
-const SETTLED: Duration = Duration::from_millis(100);
 /// How long the line may stay busy after a client was ended. A guess.
 const QUIET_MAX: Duration = Duration::from_secs(10);
-/// How often the memory of servers is looked at.
-const MEMORY_LOOK: Duration = Duration::from_millis(500);
+/// A line on which nothing comes for so long is not busy. A guess.
+const QUIET: Duration = Duration::from_millis(500);
 /// How often an empty operation is timed; the best counts.
 const LOGINS: usize = 3;
 /// How often a server is started before it is left out.
 const STARTS: usize = 2;
 /// Longest that an empty operation may take.
 const LOGIN_MAX: Duration = Duration::from_secs(30);
-/// Processors that others may keep busy before a figure is doubted.
-const OTHERS_MAX: f64 = 0.25;
 
 /// Runs what the group still wants.
 ///
@@ -211,13 +207,6 @@ impl<'a> Stage<'a> {
             run: &run,
         });
         lab.recorder.change(|document| {
-            if let Some(busy) = run.others_busy.filter(|busy| *busy > OTHERS_MAX) {
-                let text = format!("others kept {busy:.2} processors busy during run {}", before + 1);
-                record::warn(document, Some(&key), text);
-            }
-            if let Outcome::Failed(why) | Outcome::TimedOut(why) = &run.outcome {
-                record::warn(document, Some(&key), format!("run {}: {why}", before + 1));
-            }
             curves::add(document, Kind::Throughput, &key, done.throughput);
             curves::add(document, Kind::Operations, &key, done.operations);
             record::add_run(document, &key, run);
@@ -295,31 +284,24 @@ impl<'a> Stage<'a> {
         server: &Served,
         limit: Duration,
     ) -> std::io::Result<Seen> {
-        let (busy, cpu) = (Busy::now(), server.cpu());
+        let mut beside = Beside::begin(server);
         let wire = || self.way.wire_bytes(self.group.direction);
         let mut sampler = wire().map(Sampler::new);
-        let (mut memory, mut looked) = (server.memory_bytes(), Duration::ZERO);
         self.way.begin_run();
         let measured = self.measure(copy, output, limit, &mut |at| {
             if let Some(sampler) = &mut sampler {
                 sampler.look(at, || wire().unwrap_or(0));
             }
-            if at >= looked + MEMORY_LOOK {
-                looked = at;
-                memory = memory.max(server.memory_bytes());
-            }
+            beside.look(at);
         });
         // However it ended: what follows has a whole link.
         self.way.end_run();
         let measured = measured?;
         let throughput = sampler.map(|sampler| sampler.finish(measured.whole, wire().unwrap_or(0)));
-        thread::sleep(SETTLED);
         Ok(Seen {
             measured,
             throughput: throughput.unwrap_or_default(),
-            server_cpu: server.cpu().saturating_sub(cpu),
-            server_memory: memory.max(server.memory_bytes()),
-            others: busy.others(),
+            used: beside.end(),
         })
     }
 
@@ -411,18 +393,9 @@ impl<'a> Stage<'a> {
         // beginning.
         let least = self.group.line.unwrap_or_default().as_secs_f64();
         Run {
-            started,
-            discarded: false,
-            outcome,
-            whole_seconds: whole,
             transfer_seconds: transfer.filter(|seconds| is_done && *seconds > least),
             durable_seconds: own.and_then(|own| own.1).filter(|_| is_done),
-            client_cpu_seconds: Some(measured.cpu.as_secs_f64()),
-            server_cpu_seconds: Some(seen.server_cpu.as_secs_f64()),
-            client_memory_bytes: Some(measured.peak_bytes),
-            server_memory_bytes: Some(seen.server_memory),
-            others_busy: Some((seen.others * 1000.0).round() / 1000.0),
-            reads_p99_ms: None,
+            ..seen.used.run(started, measured, outcome)
         }
     }
 
@@ -432,7 +405,7 @@ impl<'a> Stage<'a> {
         let wire = || self.way.wire_bytes(self.group.direction);
         let mut before = wire();
         while Instant::now() < end && !self.lab.is_stopping() {
-            thread::sleep(SETTLED * 5);
+            thread::sleep(QUIET);
             let now = wire();
             if now == before {
                 return;
@@ -446,9 +419,7 @@ impl<'a> Stage<'a> {
 struct Seen {
     measured: Measured,
     throughput: Vec<[f64; 2]>,
-    server_cpu: Duration,
-    server_memory: u64,
-    others: f64,
+    used: Used,
 }
 
 fn no_room(source: std::io::Error) -> LabError {
@@ -475,20 +446,7 @@ impl Done {
     }
 
     fn failed(started: String, why: String) -> Self {
-        Self::of(Run {
-            started,
-            discarded: false,
-            outcome: Outcome::Failed(why),
-            whole_seconds: 0.0,
-            transfer_seconds: None,
-            durable_seconds: None,
-            client_cpu_seconds: None,
-            server_cpu_seconds: None,
-            client_memory_bytes: None,
-            server_memory_bytes: None,
-            others_busy: None,
-            reads_p99_ms: None,
-        })
+        Self::of(Run::failed(started, why))
     }
 }
 

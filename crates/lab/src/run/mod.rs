@@ -12,6 +12,7 @@
 //! Invariants: nothing is left when [`run`] returns, however it ends; the document on disk is whole at any time; a lab
 //! goes on only with the settings with which it began.
 
+pub(crate) mod beside;
 mod client;
 mod curves;
 mod ground;
@@ -19,10 +20,10 @@ mod group;
 pub(crate) mod machine;
 pub(crate) mod measure;
 mod pack;
-mod plan;
+pub(crate) mod plan;
 pub(crate) mod process;
 mod proof;
-mod record;
+pub(crate) mod record;
 pub(crate) mod server;
 mod settings;
 mod setup;

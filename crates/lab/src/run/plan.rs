@@ -231,11 +231,11 @@ pub(super) fn mark_discarded(runs: &mut [Run]) {
     }
 }
 
-/// Pairs in the order of a round: each round another one begins.
-pub(super) fn turn(pairs: &[Pair], round: usize) -> Vec<Pair> {
-    let mut turned = pairs.to_vec();
+/// Who takes turns, in the order of a round: each round another one begins.
+pub(crate) fn turn<T: Clone>(all: &[T], round: usize) -> Vec<T> {
+    let mut turned = all.to_vec();
     if !turned.is_empty() {
-        turned.rotate_left(round % pairs.len());
+        turned.rotate_left(round % all.len());
     }
     turned
 }

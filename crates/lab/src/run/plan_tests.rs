@@ -163,7 +163,7 @@ fn who_begins_changes_with_the_round() {
         assert_eq!(turned[0], scenario.pairs[round % scenario.pairs.len()]);
         assert_eq!(turned.len(), scenario.pairs.len());
     }
-    assert!(turn(&[], 3).is_empty());
+    assert!(turn::<Pair>(&[], 3).is_empty());
 }
 
 #[test]

@@ -6,8 +6,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::machine::now;
 use super::plan::mark_discarded;
-use crate::report::{Cell, CellKey, Document, FileError, Run, Setting, Warning, save};
+use crate::report::{Cell, CellKey, Document, FileError, Outcome, Run, Setting, Warning, save};
 
+/// Processors that others may keep busy before a figure is doubted.
+const OTHERS_MAX: f64 = 0.25;
 /// Settings that may differ when a lab is continued.
 const MAY_DIFFER: [&str; 2] = ["budget", "side by side"];
 
@@ -72,12 +74,22 @@ pub(super) fn cell<'a>(document: &'a mut Document, order: &[CellKey], new: Cell)
     &mut document.cells[at]
 }
 
-/// Adds a run to a cell that is there.
-pub(super) fn add_run(document: &mut Document, key: &CellKey, run: Run) {
-    if let Some(cell) = document.cells.iter_mut().find(|cell| cell.key == *key) {
-        cell.runs.push(run);
-        mark_discarded(&mut cell.runs);
+/// Adds a run to a cell that is there, and warns of what speaks against it.
+pub(crate) fn add_run(document: &mut Document, key: &CellKey, run: Run) {
+    let Some(at) = document.cells.iter().position(|cell| cell.key == *key) else {
+        return;
+    };
+    let number = document.cells[at].runs.len() + 1;
+    if let Some(busy) = run.others_busy.filter(|busy| *busy > OTHERS_MAX) {
+        let text = format!("others kept {busy:.2} processors busy during run {number}");
+        warn(document, Some(key), text);
     }
+    if let Outcome::Failed(why) | Outcome::TimedOut(why) = &run.outcome {
+        warn(document, Some(key), format!("run {number}: {why}"));
+    }
+    let runs = &mut document.cells[at].runs;
+    runs.push(run);
+    mark_discarded(runs);
 }
 
 /// Adds a warning, once.
@@ -191,6 +203,38 @@ mod tests {
             .collect();
         assert_eq!(found, ["a", "b", "c"]);
         assert_eq!(document.cells[0].payload_bytes, 3);
+    }
+
+    #[test]
+    fn what_speaks_against_a_run_is_a_warning() {
+        let mut document = Document {
+            cells: vec![empty("a")],
+            ..Document::default()
+        };
+        let run = |others: f64, outcome: Outcome| Run {
+            others_busy: Some(others),
+            outcome,
+            ..Run::failed(String::new(), String::new())
+        };
+        for run in [
+            run(0.1, Outcome::Done),
+            run(0.9, Outcome::Done),
+            run(0.1, Outcome::Failed("why".to_owned())),
+        ] {
+            add_run(&mut document, &key("a"), run);
+        }
+        add_run(&mut document, &key("b"), run(0.9, Outcome::Done));
+        let texts: Vec<&str> = document
+            .warnings
+            .iter()
+            .map(|warning| warning.text.as_str())
+            .collect();
+        assert_eq!(
+            texts,
+            ["others kept 0.90 processors busy during run 2", "run 3: why"]
+        );
+        let discarded: Vec<bool> = document.cells[0].runs.iter().map(|run| run.discarded).collect();
+        assert_eq!(discarded, [true, false, false]);
     }
 
     #[test]

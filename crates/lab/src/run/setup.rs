@@ -218,7 +218,7 @@ fn summary(name: &str, spec: &LinkSpec, relay: bool) -> LinkSummary {
     let has_two = spec.up_delay.is_some();
     let cuts = spec.cuts.iter().map(|cut| LinkCut {
         at_seconds: cut.at.as_secs_f64(),
-        seconds: (!cut.is_for_ever()).then(|| cut.length.as_secs_f64()),
+        seconds: (!cut.is_for_ever()).then_some(cut.length.as_secs_f64()),
     });
     LinkSummary {
         name: name.to_owned(),

@@ -11,7 +11,7 @@ use serde::de::{Deserializer, Error as _, Visitor};
 use toml::Spanned;
 
 use super::words::{self, Direction, Pair};
-use super::{CELLS_MAX, NamedLink, Scenario, ScenarioError};
+use super::{CELLS_MAX, NamedLink, ONCE_ABOVE, Scenario, ScenarioError};
 use crate::link::{Congestion, Cut, LinkSpec, Rate, TcpSpec, parse_loss, parse_time, round_trip};
 use crate::work::{SEED, Work};
 
@@ -21,8 +21,6 @@ const FILE_MAX_BYTES: usize = 256 << 10;
 const HINT: &str = "docs/lab.md explains every line; `ropeway lab list` shows the scenarios that ship";
 /// Runs that a scenario has if it does not say: one that is discarded and two that count.
 const RUNS: u32 = 3;
-/// A cell longer than this runs once, unless the scenario says otherwise.
-const ONCE_ABOVE: Duration = Duration::from_secs(60);
 /// A named lab stays below.
 const BUDGET: Duration = Duration::from_secs(3 * 3600);
 

@@ -28,6 +28,9 @@ pub const SHIPPED: [(&str, &str); 4] = [
 /// Most cells of a scenario: more would not end.
 pub const CELLS_MAX: usize = 4096;
 
+/// A cell longer than this runs once, unless the scenario says otherwise.
+pub(crate) const ONCE_ABOVE: Duration = Duration::from_secs(60);
+
 /// A scenario, all of it checked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scenario {

@@ -2,11 +2,13 @@
 //!
 //! ```text
 //!   plan    cells in their order, what they will take, names     pure
-//!   this    a link of two namespaces, servers at its far end; a worker at the near end for each size and record
+//!   this    a link of two namespaces for each server at its far end; at the near end a worker for each pass
 //!   report  the document: cells, throughput against record size, disk bytes/s against time     pure
 //! ```
 //!
-//! The worker is this program again (`lab nas-worker`): one connection, no cache of its own, four passes over one file.
+//! The worker is this program again (`lab nas-worker`): one connection, no cache of its own, one pass over one file. So
+//! processor time and memory are known of each pass. Rounds over all sizes and records, the servers in turns: when time
+//! runs out, repeats are what is missing.
 
 pub mod plan;
 mod report;
@@ -15,6 +17,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -22,15 +25,17 @@ use serde_json::Value;
 
 use super::dirty::kernel::device_moved;
 use super::{LocalError, free_bytes};
-use crate::link::{Rate, Side};
-use crate::report::{Document, FILE, Warning, save, write_all};
+use crate::link::{LinkSpec, Rate, Side};
+use crate::report::{Document, FILE, Outcome, Run, Warning, save, write_all};
+use crate::run::beside::{Beside, Used};
 use crate::run::machine::now;
-use crate::run::measure::{self, Bounds, End, measure};
+use crate::run::measure::{self, Bounds, End, Measured, measure};
+use crate::run::plan::turn;
 use crate::run::process::{self, clean};
 use crate::run::server::{PASSWORD, Place, Served, TARGET, USER, Way};
 use crate::run::tools::Tools;
 use crate::scenario::{Client, Pair, Server};
-use plan::{Step, steps};
+use plan::{OPERATIONS, Step, steps};
 
 /// Room for what is not counted (a guess).
 const MARGIN_BYTES: u64 = 64 << 20;
@@ -58,9 +63,11 @@ pub struct Options {
     pub rate: Rate,
     /// Of the link.
     pub rtt: Duration,
+    /// Runs of each cell; the first is discarded if there are several.
+    pub runs: u32,
     /// No packets: a relay on the loopback.
     pub relay: bool,
-    /// No worker begins later.
+    /// No file and record size begins later.
     pub budget: Duration,
     /// Folder of the report; made if need be.
     pub out: PathBuf,
@@ -100,10 +107,14 @@ pub fn run(options: &Options, stop: &AtomicBool, told: &dyn Fn(&str)) -> Result<
         .collect();
     let tools = Tools::find(&pairs, &options.program, &folder.path().join("tools"));
     let steps = steps(&options.servers, &options.sizes, &options.records);
-    let expected: Duration = steps.iter().map(|step| step.estimate(options.rate)).sum();
+    let expected: Duration = steps
+        .iter()
+        .map(|step| step.estimate(options.rate) * step.runs(options.rate, options.runs))
+        .sum();
     told(&format!(
-        "{} cells; about {} min, at most {}",
-        steps.len() * plan::OPERATIONS.len(),
+        "{} cells, {} runs each; about {} min, at most {}",
+        steps.len() * OPERATIONS.len(),
+        options.runs,
         expected.as_secs() / 60 + 1,
         options.budget.as_secs().div_ceil(60)
     ));
@@ -115,7 +126,9 @@ pub fn run(options: &Options, stop: &AtomicBool, told: &dyn Fn(&str)) -> Result<
         stop,
         told,
     };
-    let result = lab.servers(&pairs, &tools, &steps, folder.path());
+    let result = lab
+        .stands(&pairs, &tools, folder.path())
+        .and_then(|stands| lab.rounds(&stands));
     drop(folder);
     lab.document.complete = matches!(result, Ok(true));
     lab.save()?;
@@ -133,75 +146,128 @@ struct Lab<'a> {
 }
 
 impl Lab<'_> {
-    /// Whether all was done.
-    fn servers(
-        &mut self,
-        pairs: &[Pair],
-        tools: &Tools,
-        steps: &[Step],
-        folder: &Path,
-    ) -> Result<bool, LocalError> {
+    /// Proves the link and starts the servers.
+    fn stands(&mut self, pairs: &[Pair], tools: &Tools, folder: &Path) -> Result<Vec<Stand>, LocalError> {
         for (what, why) in &tools.missing {
             (self.told)(&format!("left out: {what}: {why}"));
         }
         let spec = plan::link(self.options.rate, self.options.rtt);
         super::prove(&mut self.document, &spec, self.stop)?;
-        let mut all = true;
-        let mut served_any = false;
+        let mut stands: Vec<Stand> = Vec::new();
         for pair in tools.available(pairs) {
             let server = pair.server;
-            let scratch = folder.join(server.name());
-            let (source, target) = (scratch.join("source"), scratch.join("to"));
-            for path in [&source, &target] {
-                fs::create_dir_all(path).map_err(LocalError::io("make a folder"))?;
+            if stands.iter().any(|stand| stand.server == server) {
+                continue;
             }
-            // A link each, so that nothing is left of the other server's connections.
-            let way = Way::start(&spec, self.options.relay)?;
-            let place = Place {
-                source: &source,
-                target: &target,
-                scratch: &scratch.join("own"),
-            };
-            let served = match Served::start(server, tools, &way, place) {
-                Ok(served) => served,
-                Err(why) => {
+            match Stand::open(server, tools, &spec, self.options.relay, folder) {
+                Ok(stand) => stands.push(stand),
+                Err(LocalError::Server(why)) => {
                     (self.told)(&format!("left out: {}: {why}", server.name()));
                     self.document.skipped.insert(server.name().to_owned(), why);
-                    continue;
                 }
-            };
-            served_any = true;
-            for step in steps.iter().filter(|step| step.server == server) {
+                Err(error) => return Err(error),
+            }
+        }
+        if stands.is_empty() {
+            return Err(LocalError::Server(
+                "is not there: no server could be started".to_owned(),
+            ));
+        }
+        Ok(stands)
+    }
+
+    /// Whether all was done.
+    fn rounds(&mut self, stands: &[Stand]) -> Result<bool, LocalError> {
+        let options = self.options;
+        let servers: Vec<Server> = stands.iter().map(|stand| stand.server).collect();
+        for round in 0..options.runs {
+            let turned = turn(&servers, round as usize);
+            for step in steps(&turned, &options.sizes, &options.records) {
+                let Some(stand) = stands.iter().find(|stand| stand.server == step.server) else {
+                    continue;
+                };
                 if self.stop.load(Ordering::Acquire) {
                     return Err(LocalError::Interrupted);
                 }
-                if self.begun.elapsed() + step.estimate(self.options.rate) > self.options.budget {
-                    let text = format!("its time was over before {}", step.name());
+                if !self.is_wanted(&step) {
+                    continue;
+                }
+                if self.begun.elapsed() + step.estimate(options.rate) > options.budget {
+                    let text = format!("its time was over in round {}, before {}", round + 1, step.name());
                     (self.told)(&format!("! {text}"));
                     self.document.warnings.push(Warning { cell: None, text });
-                    all = false;
-                    break;
+                    return Ok(false);
                 }
-                self.step(step, &way, &served, &scratch)?;
+                self.step(&step, stand, round + 1)?;
             }
-            drop(served);
         }
-        if served_any {
-            Ok(all)
-        } else {
-            Err(LocalError::Server(
-                "is not there: no server could be started".to_owned(),
-            ))
-        }
+        Ok(true)
     }
 
-    fn step(&mut self, step: &Step, way: &Way, served: &Served, scratch: &Path) -> Result<(), LocalError> {
-        let home = scratch.join("worker");
+    fn is_wanted(&self, step: &Step) -> bool {
+        let passes = OPERATIONS.map(|operation| report::runs(&self.document, &step.key(operation)));
+        step.is_wanted(&passes, self.options.rate, self.options.runs)
+    }
+
+    /// All passes over one file, which is gone afterwards.
+    fn step(&mut self, step: &Step, stand: &Stand, number: u32) -> Result<(), LocalError> {
+        let swept = stand.scratch.join("to").join(NAME);
+        let mut found = Vec::new();
+        let mut failed: Option<&str> = None;
+        for operation in OPERATIONS {
+            let run = match failed {
+                None => self.pass(step, operation, stand, &swept)?,
+                Some(earlier) => Run::failed(now(), format!("it needs what {earlier} should have left")),
+            };
+            if run.outcome != Outcome::Done && failed.is_none() {
+                failed = Some(operation);
+            }
+            found.push((operation, run.transfer_seconds));
+            report::add(&mut self.document, step, operation, run, self.options);
+        }
+        (self.told)(&report::line(step, number, &found));
+        _ = fs::remove_file(&swept);
+        // Not between passes: it would make the disk write what the server's page cache still owes it.
+        self.save()
+    }
+
+    /// One pass by a worker. That it fails is a result.
+    fn pass(&mut self, step: &Step, operation: &str, stand: &Stand, swept: &Path) -> Result<Run, LocalError> {
+        let home = stand.scratch.join("worker");
         fs::create_dir_all(&home).map_err(LocalError::io("make a folder"))?;
-        let mut command = clean(&self.options.program, &home);
+        let output = home.join("out");
+        let command = self.command(step, operation, stand, &home, swept);
+        let stopped = || self.stop.load(Ordering::Acquire);
+        let bounds = Bounds {
+            limit: step.limit(self.options.rate),
+            stop: &stopped,
+        };
+        let started = now();
+        let mut beside = Beside::begin(&stand.served);
+        let (begun, disk) = (self.begun, &mut self.disk);
+        let measured = measure(
+            command,
+            &output,
+            bounds,
+            |command| stand.way.spawn(Side::Near, command),
+            &mut |at| {
+                disk.look(begun.elapsed());
+                beside.look(at);
+            },
+        )
+        .map_err(LocalError::io("run the worker"))?;
+        if measured.end == End::Stopped {
+            return Err(LocalError::Interrupted);
+        }
+        Ok(judged(&measured, beside.end(), &output, started))
+    }
+
+    fn command(&self, step: &Step, operation: &str, stand: &Stand, home: &Path, swept: &Path) -> Command {
+        let mut command = clean(&self.options.program, home);
         command.args(["lab", "nas-worker", "--server"]);
-        command.arg(served.address().to_string());
+        command.arg(stand.served.address().to_string());
         command.args(["--user", USER, "--share", TARGET, "--file", NAME]);
+        command.args(["--pass", operation]);
         for (flag, value) in [
             ("--size", step.size),
             ("--record", step.record),
@@ -209,55 +275,77 @@ impl Lab<'_> {
         ] {
             command.arg(flag).arg(value.to_string());
         }
-        command.arg("--evict").arg(scratch.join("to").join(NAME));
-        command.env("ROPEWAY_PASSWORD", PASSWORD);
-        let output = home.join("out");
-        let stopped = || self.stop.load(Ordering::Acquire);
-        let bounds = Bounds {
-            limit: step.limit(self.options.rate),
-            stop: &stopped,
-        };
-        let started = now();
-        let (begun, disk) = (self.begun, &mut self.disk);
-        let measured = measure(
-            command,
-            &output,
-            bounds,
-            |command| way.spawn(Side::Near, command),
-            &mut |_| disk.look(begun.elapsed()),
-        )
-        .map_err(LocalError::io("run the worker"))?;
-        if measured.end == End::Stopped {
-            return Err(LocalError::Interrupted);
+        if operation == "read" {
+            command.arg("--evict").arg(swept);
         }
-        let text = measure::read(&output);
-        let seconds = |operation: &str| {
-            let lines = text
-                .lines()
-                .filter_map(|line| serde_json::from_str::<Value>(line).ok());
-            lines
-                .filter(|line| line["operation"] == operation)
-                .find_map(|line| line["seconds"].as_f64())
-        };
-        let why = match measured.end {
-            End::TimedOut => "it took too long".to_owned(),
-            _ => measure::last_words(&output),
-        };
-        let found: Vec<_> = plan::OPERATIONS
-            .into_iter()
-            .map(|operation| (operation, seconds(operation)))
-            .collect();
-        (self.told)(&report::line(step, &found));
-        report::add(&mut self.document, step, &found, &started, &why, self.options);
-        // What a failed worker left.
-        _ = fs::remove_file(scratch.join("to").join(NAME));
-        self.save()
+        command.env("ROPEWAY_PASSWORD", PASSWORD);
+        command
     }
 
     fn save(&mut self) -> Result<(), LocalError> {
         self.document.updated = now();
         report::curves(&mut self.document, self.options, &self.disk.points);
         Ok(save(&self.document, &self.options.out.join(FILE))?)
+    }
+}
+
+/// A pass by how its worker ended and what it printed.
+fn judged(measured: &Measured, used: Used, output: &Path, started: String) -> Run {
+    let text = measure::read(output);
+    let mut lines = text
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let seconds = lines.find_map(|line| line["seconds"].as_f64());
+    let outcome = match (measured.end, seconds) {
+        (End::Exited(status), Some(_)) if status.success() => Outcome::Done,
+        (End::Exited(status), _) => Outcome::Failed(format!("{status}: {}", measure::last_words(output))),
+        (End::TimedOut | End::Stopped, _) => {
+            Outcome::TimedOut(format!("ended after {:.0} s", measured.whole.as_secs_f64()))
+        }
+    };
+    let is_done = outcome == Outcome::Done;
+    Run {
+        transfer_seconds: seconds.filter(|_| is_done),
+        ..used.run(started, measured, outcome)
+    }
+}
+
+/// A server with its link and folders.
+struct Stand {
+    // Ended before its link goes.
+    served: Served,
+    way: Way,
+    server: Server,
+    scratch: PathBuf,
+}
+
+impl Stand {
+    fn open(
+        server: Server,
+        tools: &Tools,
+        spec: &LinkSpec,
+        relay: bool,
+        folder: &Path,
+    ) -> Result<Self, LocalError> {
+        let scratch = folder.join(server.name());
+        let (source, target) = (scratch.join("source"), scratch.join("to"));
+        for path in [&source, &target] {
+            fs::create_dir_all(path).map_err(LocalError::io("make a folder"))?;
+        }
+        // A link each, so that nothing is left of the other server's connections.
+        let way = Way::start(spec, relay)?;
+        let place = Place {
+            source: &source,
+            target: &target,
+            scratch: &scratch.join("own"),
+        };
+        let served = Served::start(server, tools, &way, place).map_err(LocalError::Server)?;
+        Ok(Self {
+            served,
+            way,
+            server,
+            scratch,
+        })
     }
 }
 

@@ -5,11 +5,13 @@ use super::plan::{self, OPERATIONS, Step};
 use crate::link::describe;
 use crate::local::doubts;
 use crate::report::{
-    Axis, Cell, CellKey, Curve, Document, Drawing, LinkSummary, Outcome, Run, Series, Setting, VERSION,
-    Warning, WorkSummary,
+    Axis, Cell, CellKey, Curve, Document, Drawing, LinkSummary, Run, Series, Setting, VERSION, Warning,
+    WorkSummary,
 };
 use crate::run::machine::{machine, now};
+use crate::run::record;
 use crate::run::tools::Tools;
+use crate::scenario::ONCE_ABOVE;
 
 /// Published bytes a second against record size (facts file, C): an XP client's 60 KiB requests, Vista SP1's of 1 MiB.
 const PUBLISHED_WRITE: [[f64; 2]; 2] = [[61_440.0, 70e6], [1_048_576.0, 100.2e6]];
@@ -94,9 +96,19 @@ fn settings(options: &Options) -> Vec<Setting> {
     let pairs = [
         ("folder", options.dir.display().to_string()),
         (
+            "runs",
+            format!(
+                "{}, the servers in turns, the first discarded; one (which counts) where the passes over a file take more \
+                 than {} s",
+                options.runs,
+                ONCE_ABOVE.as_secs_f64()
+            ),
+        ),
+        (
             "passes",
-            "write (a new file), rewrite (in place), read (dropped from the server's page cache before), reread; from \
-             CREATE to the answer of CLOSE, no FLUSH: the server's page cache may still owe its disk"
+            "write (a new file), rewrite (in place), read (dropped from the server's page cache before), reread; each by \
+             a process of its own; transfer: from CREATE to the answer of CLOSE, no FLUSH: the server's page cache may \
+             still owe its disk"
                 .to_owned(),
         ),
         (
@@ -122,46 +134,33 @@ fn settings(options: &Options) -> Vec<Setting> {
         .collect()
 }
 
-/// Adds the cells of a worker: those passes that it said nothing of have failed.
-pub(super) fn add(
-    document: &mut Document,
-    step: &Step,
-    found: &[(&str, Option<f64>)],
-    started: &str,
-    why: &str,
-    options: &Options,
-) {
-    for (operation, seconds) in found {
+/// The runs of a cell so far.
+pub(super) fn runs<'a>(document: &'a Document, key: &CellKey) -> &'a [Run] {
+    match document.cells.iter().find(|cell| cell.key == *key) {
+        Some(cell) => &cell.runs,
+        None => &[],
+    }
+}
+
+/// Adds a run of a pass to its cell, which is made if need be.
+pub(super) fn add(document: &mut Document, step: &Step, operation: &str, run: Run, options: &Options) {
+    let key = step.key(operation);
+    if document.cells.iter().all(|cell| cell.key != key) {
         document.cells.push(Cell {
-            key: step.key(operation),
+            key: key.clone(),
             payload_bytes: step.size,
             files: 1,
             line_seconds: Some(step.line(options.rate).as_secs_f64()),
             floor_seconds: None,
             target_seconds: None,
-            runs: vec![Run {
-                started: started.to_owned(),
-                discarded: false,
-                outcome: match seconds {
-                    Some(_) => Outcome::Done,
-                    None => Outcome::Failed(why.to_owned()),
-                },
-                whole_seconds: seconds.unwrap_or(0.0),
-                transfer_seconds: None,
-                durable_seconds: None,
-                client_cpu_seconds: None,
-                server_cpu_seconds: None,
-                client_memory_bytes: None,
-                server_memory_bytes: None,
-                others_busy: None,
-                reads_p99_ms: None,
-            }],
+            runs: Vec::new(),
         });
     }
+    record::add_run(document, &key, run);
 }
 
-/// What a worker found, for people.
-pub(super) fn line(step: &Step, found: &[(&str, Option<f64>)]) -> String {
+/// What the passes of a run found, for people.
+pub(super) fn line(step: &Step, number: u32, found: &[(&str, Option<f64>)]) -> String {
     let rates: Vec<String> = found
         .iter()
         .map(|(operation, seconds)| match seconds {
@@ -169,7 +168,7 @@ pub(super) fn line(step: &Step, found: &[(&str, Option<f64>)]) -> String {
             None => format!("{operation} failed"),
         })
         .collect();
-    format!("  {:44} {} MB/s", step.name(), rates.join("  "))
+    format!("  {:44} run {number}  {} MB/s", step.name(), rates.join("  "))
 }
 
 /// Makes all curves anew from the cells.

@@ -35,6 +35,7 @@ pub(super) fn run(args: &NasArgs) -> Result<u8, Failure> {
         servers: args.servers.clone(),
         rate: args.rate,
         rtt: args.rtt,
+        runs: args.runs,
         // Namespaces want a single thread, so this comes before all else.
         relay: args.relay || super::super::run::falls_back(args.json),
         budget: args.budget,

@@ -1,4 +1,4 @@
-//! `ropeway lab nas-worker`: four passes over one file on a share, with requests of one size.
+//! `ropeway lab nas-worker`: one pass over one file on a share, with requests of one size.
 
 use std::fs::File;
 use std::io;
@@ -17,7 +17,7 @@ use crate::args::NasWorkerArgs;
 use crate::failure::{Failure, code};
 use crate::ui::messages::print_line;
 
-/// Runs all passes and prints a line for each; gives the exit code.
+/// Runs the pass and prints what it took; gives the exit code.
 ///
 /// # Errors
 /// The server refuses, or the line breaks.
@@ -27,13 +27,14 @@ pub(super) fn run(args: &NasWorkerArgs) -> Result<u8, Failure> {
     let runtime = crate::job::runtime()?;
     let result = runtime.block_on(sweep(args, &password));
     runtime.shutdown_background();
-    result.map_err(|error| {
+    let span = result.map_err(|error| {
         Failure::new(code::NETWORK, error.to_string()).hint("`lab nas` starts this by itself")
     })?;
+    print_line(&json!({ "pass": args.pass, "seconds": span.as_secs_f64() }).to_string());
     Ok(code::DONE)
 }
 
-async fn sweep(args: &NasWorkerArgs, password: &str) -> Result<(), Error> {
+async fn sweep(args: &NasWorkerArgs, password: &str) -> Result<Duration, Error> {
     let endpoint = Endpoint::new(args.server.ip().to_string(), args.server.port());
     let options = ClientOptions {
         // What is swept is one connection.
@@ -45,28 +46,15 @@ async fn sweep(args: &NasWorkerArgs, password: &str) -> Result<(), Error> {
     let share = client.share(&args.share).await?;
     let path = Text::from(args.file.as_str());
     let pool = filled(args);
-    let new = OpenFile::write(CreateDisposition::Create);
-    let old = OpenFile::write(CreateDisposition::Open);
-    let result = async {
-        for (operation, open) in [
-            ("write", new),
-            ("rewrite", old),
-            ("read", OpenFile::read()),
-            ("reread", OpenFile::read()),
-        ] {
-            if operation == "read" {
-                evict(args.evict.as_deref());
-            }
-            let reads = operation.ends_with("read");
-            let span = pass(&share, &path, &open, &pool, Shape::of(args, reads)).await?;
-            print_line(&json!({ "operation": operation, "seconds": span.as_secs_f64() }).to_string());
-        }
-        Ok(())
-    }
-    .await;
-    let removed = share.remove(&path).await;
+    let (open, reads) = match args.pass.as_str() {
+        "write" => (OpenFile::write(CreateDisposition::Create), false),
+        "rewrite" => (OpenFile::write(CreateDisposition::Open), false),
+        _ => (OpenFile::read(), true),
+    };
+    evict(args.evict.as_deref());
+    let result = pass(&share, &path, &open, &pool, Shape::of(args, reads)).await;
     client.leave().await;
-    result.and(removed)
+    result
 }
 
 /// What a pass is like.
