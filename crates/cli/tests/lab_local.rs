@@ -136,6 +136,22 @@ fn a_lab_that_is_interrupted_keeps_its_report_and_nothing_else() {
 }
 
 #[test]
+fn a_second_signal_leaves_no_folder_either() {
+    let place = Place::new();
+    let folder = place.folder("ground");
+    let run = place
+        .ropeway("lab")
+        .args(["vista", "--scale", "0.01", "--targets", "stick", "--out"]);
+    let mut running = run.arg(place.join("report")).arg("--dir").arg(&folder).start();
+    assert!(running.until(|running| running.stdout().lines().count() > 1));
+    // Two that differ: one that is sent twice may arrive once.
+    running.signal(rustix::process::Signal::INT);
+    running.signal(rustix::process::Signal::TERM);
+    running.wait().assert_code(&[130]);
+    assert!(left(&folder).is_empty(), "{:?}", left(&folder));
+}
+
+#[test]
 fn a_sweep_has_a_cell_for_each_pass() {
     let place = Place::new();
     let folder = place.folder("ground");

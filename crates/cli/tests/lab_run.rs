@@ -148,6 +148,33 @@ fn a_lab_is_broken_off_cleanly_and_goes_on() {
 }
 
 #[test]
+fn a_second_signal_ends_it_at_once_and_nothing_is_left() {
+    let place = Place::new();
+    let (path, _) = scenario(&place);
+    let run = place.ropeway("lab").arg("run").arg(&path).args(["--out", "out"]);
+    let mut running = run.start();
+    let id = running.id();
+    let begun = wait_until(Duration::from_secs(60), || {
+        running.stdout().contains(" run 1 ") || !running.runs()
+    });
+    assert!(
+        begun && running.runs(),
+        "{}{}",
+        running.stdout(),
+        running.stderr()
+    );
+    // Two that differ: one that is sent twice may arrive once.
+    running.signal(Signal::INT);
+    running.signal(Signal::TERM);
+    let finished = running.wait();
+    finished.assert_code(&[130]);
+    assert!(finished.mentions("leaving at once"), "{finished}");
+    assert_eq!(left(id), Vec::<String>::new());
+    // The report is whole, as it is at any time.
+    assert_eq!(report(&place.join("out"))["complete"], false, "{finished}");
+}
+
+#[test]
 fn relays_are_named_in_the_report() {
     let place = Place::new();
     let (path, _) = scenario(&place);

@@ -5,11 +5,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::LabError;
+use super::leaving::{PREFIX, private_folder};
 use super::machine::memory_available;
 use crate::work::Plan;
 
-/// Of the folders' names; the id of their process follows.
-const PREFIX: &str = "ropeway-lab-";
 /// Room that is left to others (a guess).
 const MARGIN_BYTES: u64 = 512 << 20;
 
@@ -41,10 +40,9 @@ impl Ground {
             if free < needed {
                 continue;
             }
-            let folder = tempfile::Builder::new()
-                .prefix(&format!("{PREFIX}{}-", std::process::id()))
-                .tempdir_in(&parent);
-            let Ok(folder) = folder else { continue };
+            let Ok(folder) = private_folder(&parent) else {
+                continue;
+            };
             return Ok(Self {
                 folder,
                 in_memory,

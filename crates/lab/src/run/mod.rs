@@ -9,14 +9,15 @@
 //!            ─ record: the document, written after each run
 //! ```
 //!
-//! Invariants: nothing is left when [`run`] returns, however it ends; the document on disk is whole at any time; a lab
-//! goes on only with the settings with which it began.
+//! Invariants: nothing is left when [`run`] returns, however it ends, or when it was [abandoned](abandon); the document on
+//! disk is whole at any time; a lab goes on only with the settings with which it began.
 
 pub(crate) mod beside;
 mod client;
 mod curves;
 mod ground;
 mod group;
+pub(crate) mod leaving;
 pub(crate) mod machine;
 pub(crate) mod measure;
 mod pack;
@@ -44,6 +45,7 @@ use crate::report::{CellKey, Document, FileError, Run};
 use crate::scenario::{Pair, Scenario, Server};
 use crate::work::Plan;
 use ground::Ground;
+pub use leaving::abandon;
 use pack::Packer;
 use plan::{Experience, Group, Pace};
 use record::Recorder;

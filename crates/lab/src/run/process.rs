@@ -74,10 +74,7 @@ impl Busy {
         Self {
             at: Instant::now(),
             machine: ticks(machine_ticks(&stat)),
-            known: ticks(family_ticks(
-                &all,
-                getpid().as_raw_nonzero().get().cast_unsigned(),
-            )),
+            known: ticks(family_ticks(&all, own_id())),
         }
     }
 
@@ -91,15 +88,33 @@ impl Busy {
     }
 }
 
-/// Ticks of a process and all that descend from it.
-fn family_ticks(all: &[Process], root: u32) -> u64 {
+/// A process and all that descend from it.
+fn family(all: &[Process], root: u32) -> impl Iterator<Item = &Process> {
     let parents: BTreeMap<u32, u32> = all.iter().map(|process| (process.id, process.parent)).collect();
-    let descends = |id: u32| {
-        let line = std::iter::successors(Some(id), |id| parents.get(id).copied());
+    all.iter().filter(move |process| {
+        let line = std::iter::successors(Some(process.id), |id| parents.get(id).copied());
         line.take(DEPTH_MAX).any(|id| id == root)
-    };
-    let ours = all.iter().filter(|process| descends(process.id));
-    ours.map(|process| process.ticks).sum()
+    })
+}
+
+/// Ticks of all of them.
+fn family_ticks(all: &[Process], root: u32) -> u64 {
+    family(all, root).map(|process| process.ticks).sum()
+}
+
+fn own_id() -> u32 {
+    getpid().as_raw_nonzero().get().cast_unsigned()
+}
+
+/// Kills all that descend from this process; whether there was any that lived.
+pub(super) fn kill_descendants() -> bool {
+    let all: Vec<Process> = processes().collect();
+    let below = family(&all, own_id()).filter(|process| process.alive && process.id != own_id());
+    let ids: Vec<u32> = below.map(|process| process.id).collect();
+    for id in &ids {
+        kill(*id);
+    }
+    !ids.is_empty()
 }
 
 fn ticks(count: u64) -> Duration {
@@ -317,6 +332,8 @@ mod tests {
             process(8, 1, 500),
         ];
         assert_eq!(family_ticks(&all, 5), 7);
+        let ids: Vec<u32> = family(&all, 6).map(|process| process.id).collect();
+        assert_eq!(ids, [6, 7]);
         // A circle cannot be; it must not hang either.
         assert_eq!(family_ticks(&[process(2, 3, 1), process(3, 2, 1)], 9), 0);
     }

@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ropeway_lab::report::{self, CellKey, Document, FileError, Outcome, Run, TableOptions};
-use ropeway_lab::run::{Event, LabError, Options, Watch, run as run_lab};
+use ropeway_lab::run::{Event, LabError, Options, Watch, abandon, run as run_lab};
 use ropeway_lab::scenario::{Changes, SHIPPED, Scenario, ScenarioError};
 use serde_json::json;
 use tokio::runtime::Runtime;
@@ -19,6 +19,9 @@ use crate::ui::messages::{complain, print, print_line};
 
 /// Bytes of a scenario's file that are read at most; the parser refuses fewer.
 const FILE_MAX: u64 = 1 << 20;
+
+/// The lab is abandoned: its folders go, and the process with them.
+static LEAVING: AtomicBool = AtomicBool::new(false);
 
 /// `lab run FILE|NAME`.
 ///
@@ -133,7 +136,7 @@ fn start(scenario: Scenario, args: &LabRunArgs) -> Result<u8, Failure> {
     let runtime = catch_signals(&stop)?;
     let voice = Voice { json: args.json };
     let result = run_lab(&scenario, &options, &stop, &voice);
-    runtime.shutdown_background();
+    forget_signals(runtime);
     let document = result.map_err(|error| {
         if matches!(error, LabError::Interrupted)
             && let Ok(document) = report::load(&options.out.join(report::FILE))
@@ -165,10 +168,12 @@ pub(super) fn falls_back(json: bool) -> bool {
     true
 }
 
-/// SIGINT, SIGTERM and SIGHUP end the lab in order; a second one ends the program.
+/// SIGINT, SIGTERM and SIGHUP end the lab in order. A second one ends it at once: what it has made goes all the same. A
+/// third one ends the program.
 pub(super) fn catch_signals(stop: &Arc<AtomicBool>) -> Result<Runtime, Failure> {
     let runtime = crate::job::runtime()?;
     let entered = runtime.enter();
+    let number = Arc::new(AtomicUsize::new(0));
     for kind in [
         SignalKind::interrupt(),
         SignalKind::terminate(),
@@ -177,18 +182,40 @@ pub(super) fn catch_signals(stop: &Arc<AtomicBool>) -> Result<Runtime, Failure> 
         let mut caught = signal(kind).map_err(|error| {
             Failure::usage(format!("cannot catch signals: {error}")).hint("`ulimit -a` may tell")
         })?;
-        let stop = Arc::clone(stop);
+        let (stop, number) = (Arc::clone(stop), Arc::clone(&number));
         runtime.spawn(async move {
             while caught.recv().await.is_some() {
-                if stop.swap(true, Ordering::AcqRel) {
-                    std::process::exit(code::INTERRUPTED.into());
+                match number.fetch_add(1, Ordering::AcqRel) {
+                    0 => {
+                        stop.store(true, Ordering::Release);
+                        complain("stopping: what runs is ended, and everything is cleaned up");
+                    }
+                    1 => {
+                        complain("leaving at once: what runs is killed, and the lab's folders are removed");
+                        // Not here, where a third signal is waited for.
+                        tokio::task::spawn_blocking(leave);
+                    }
+                    _ => std::process::exit(code::INTERRUPTED.into()),
                 }
-                complain("stopping: what runs is ended, and everything is cleaned up");
             }
         });
     }
     drop(entered);
     Ok(runtime)
+}
+
+fn leave() {
+    LEAVING.store(true, Ordering::Release);
+    abandon();
+    std::process::exit(code::INTERRUPTED.into());
+}
+
+/// The lab has ended. If it was abandoned, another thread ends the process: what the lab says of its end is not true then.
+pub(super) fn forget_signals(runtime: Runtime) {
+    while LEAVING.load(Ordering::Acquire) {
+        std::thread::park();
+    }
+    runtime.shutdown_background();
 }
 
 /// Writes all reports and says how it ended.

@@ -28,6 +28,7 @@ use super::{LocalError, free_bytes};
 use crate::link::{LinkSpec, Rate, Side};
 use crate::report::{Document, FILE, Outcome, Run, Warning, save, write_all};
 use crate::run::beside::{Beside, Used};
+use crate::run::leaving::private_folder;
 use crate::run::machine::now;
 use crate::run::measure::{self, Bounds, End, Measured, measure};
 use crate::run::plan::turn;
@@ -93,10 +94,7 @@ pub fn run(options: &Options, stop: &AtomicBool, told: &dyn Fn(&str)) -> Result<
     }
     let out = &options.out;
     super::make_out(out)?;
-    let folder = tempfile::Builder::new()
-        .prefix("ropeway-lab-")
-        .tempdir_in(&options.dir)
-        .map_err(LocalError::io(what()))?;
+    let folder = private_folder(&options.dir).map_err(LocalError::io(what()))?;
     let pairs: Vec<Pair> = options
         .servers
         .iter()

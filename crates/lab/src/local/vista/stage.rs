@@ -19,6 +19,7 @@ use super::{Options, report};
 use crate::link::{Side, line_time};
 use crate::local::{LocalError, free_bytes};
 use crate::report::{Outcome, Run};
+use crate::run::leaving::private_folder;
 use crate::run::machine::now;
 use crate::run::measure::{self, Bounds, End, Measured, measure};
 use crate::run::process::{Busy, clean};
@@ -70,8 +71,7 @@ impl<'a> Stage<'a> {
                     needed: needed * 2,
                 });
             }
-            let made = tempfile::Builder::new().prefix("ropeway-lab-").tempdir_in(dir);
-            made.map_err(LocalError::io(what()))
+            private_folder(dir).map_err(LocalError::io(what()))
         };
         let mut stage = Self {
             remote: None,

@@ -31,7 +31,7 @@ pub(super) fn run(command: &LocalCommand) -> Result<u8, Failure> {
     }
 }
 
-/// Notes SIGINT, SIGTERM and SIGHUP as long as it lives; a second one ends the program.
+/// Notes SIGINT, SIGTERM and SIGHUP as long as it lives; a second one ends the lab at once.
 struct Stopper {
     runtime: Option<Runtime>,
     stop: Arc<AtomicBool>,
@@ -51,7 +51,7 @@ impl Stopper {
 impl Drop for Stopper {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
+            super::run::forget_signals(runtime);
         }
     }
 }
