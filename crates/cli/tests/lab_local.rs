@@ -7,7 +7,7 @@ mod support;
 use std::fs;
 use std::path::Path;
 
-use support::Place;
+use support::{Place, Running};
 
 /// Whether a folder is on a file system in memory, where nothing is written back.
 fn in_memory(folder: &Path) -> bool {
@@ -118,15 +118,21 @@ fn engines_are_compared_on_all_targets_and_nothing_stays() {
     assert!(left(&folder).is_empty(), "{:?}", left(&folder));
 }
 
+/// A lab that has begun to measure, with its folders in `folder`.
+fn begun(place: &Place, folder: &Path) -> Running {
+    let run = place
+        .ropeway("lab")
+        .args(["vista", "--scale", "0.01", "--targets", "stick", "--out"]);
+    let mut running = run.arg(place.join("report")).arg("--dir").arg(folder).start();
+    assert!(running.until(|running| running.stdout().lines().count() > 1));
+    running
+}
+
 #[test]
 fn a_lab_that_is_interrupted_keeps_its_report_and_nothing_else() {
     let place = Place::new();
     let folder = place.folder("ground");
-    let run = place
-        .ropeway("lab")
-        .args(["vista", "--scale", "0.01", "--targets", "stick", "--out"]);
-    let mut running = run.arg(place.join("report")).arg("--dir").arg(&folder).start();
-    assert!(running.until(|running| running.stdout().lines().count() > 1));
+    let running = begun(&place, &folder);
     running.signal(rustix::process::Signal::INT);
     running.wait().assert_code(&[130]);
     let report = report(&place, "report");
@@ -139,11 +145,7 @@ fn a_lab_that_is_interrupted_keeps_its_report_and_nothing_else() {
 fn a_second_signal_leaves_no_folder_either() {
     let place = Place::new();
     let folder = place.folder("ground");
-    let run = place
-        .ropeway("lab")
-        .args(["vista", "--scale", "0.01", "--targets", "stick", "--out"]);
-    let mut running = run.arg(place.join("report")).arg("--dir").arg(&folder).start();
-    assert!(running.until(|running| running.stdout().lines().count() > 1));
+    let running = begun(&place, &folder);
     // Two that differ: one that is sent twice may arrive once.
     running.signal(rustix::process::Signal::INT);
     running.signal(rustix::process::Signal::TERM);

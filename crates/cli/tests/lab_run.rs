@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
-use support::{Place, program, text, wait_until};
+use support::{Place, Running, program, text, wait_until};
 
 const SCENARIO: &str = r#"
 name = "tiny"
@@ -73,14 +73,7 @@ fn left(id: u32) -> Vec<String> {
     found
 }
 
-#[test]
-fn a_lab_is_broken_off_cleanly_and_goes_on() {
-    let place = Place::new();
-    let (path, cells) = scenario(&place);
-    let out = place.join("out");
-    let run = || place.ropeway("lab").arg("run").arg(&path).arg("--out").arg(&out);
-    let mut running = run().start();
-    let id = running.id();
+fn await_first_run(running: &mut Running) {
     let begun = wait_until(Duration::from_secs(60), || {
         running.stdout().contains(" run 1 ") || !running.runs()
     });
@@ -90,6 +83,17 @@ fn a_lab_is_broken_off_cleanly_and_goes_on() {
         running.stdout(),
         running.stderr()
     );
+}
+
+#[test]
+fn a_lab_is_broken_off_cleanly_and_goes_on() {
+    let place = Place::new();
+    let (path, cells) = scenario(&place);
+    let out = place.join("out");
+    let run = || place.ropeway("lab").arg("run").arg(&path).arg("--out").arg(&out);
+    let mut running = run().start();
+    let id = running.id();
+    await_first_run(&mut running);
     running.signal(Signal::INT);
     let finished = running.wait();
     finished.assert_code(&[130]);
@@ -154,15 +158,7 @@ fn a_second_signal_ends_it_at_once_and_nothing_is_left() {
     let run = place.ropeway("lab").arg("run").arg(&path).args(["--out", "out"]);
     let mut running = run.start();
     let id = running.id();
-    let begun = wait_until(Duration::from_secs(60), || {
-        running.stdout().contains(" run 1 ") || !running.runs()
-    });
-    assert!(
-        begun && running.runs(),
-        "{}{}",
-        running.stdout(),
-        running.stderr()
-    );
+    await_first_run(&mut running);
     // Two that differ: one that is sent twice may arrive once.
     running.signal(Signal::INT);
     running.signal(Signal::TERM);

@@ -326,11 +326,16 @@ pub struct Run {
 impl Run {
     /// One of which nothing is known but why it failed.
     pub(crate) fn failed(started: String, why: String) -> Self {
+        Self::of(started, Outcome::Failed(why), 0.0)
+    }
+
+    /// One of which nothing is known but how it ended and how long it took.
+    pub(crate) fn of(started: String, outcome: Outcome, whole_seconds: f64) -> Self {
         Self {
             started,
             discarded: false,
-            outcome: Outcome::Failed(why),
-            whole_seconds: 0.0,
+            outcome,
+            whole_seconds,
             transfer_seconds: None,
             durable_seconds: None,
             client_cpu_seconds: None,

@@ -13,20 +13,7 @@ fn tr3869() -> (Scenario, Vec<Plan>) {
 }
 
 fn run(seconds: f64) -> Run {
-    Run {
-        started: String::new(),
-        discarded: false,
-        outcome: Outcome::Done,
-        whole_seconds: seconds,
-        transfer_seconds: None,
-        durable_seconds: None,
-        client_cpu_seconds: None,
-        server_cpu_seconds: None,
-        client_memory_bytes: None,
-        server_memory_bytes: None,
-        others_busy: None,
-        reads_p99_ms: None,
-    }
+    Run::of(String::new(), Outcome::Done, seconds)
 }
 
 const PAIR: Pair = Pair {

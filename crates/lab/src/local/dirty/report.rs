@@ -85,6 +85,10 @@ pub(super) fn document(
 }
 
 fn cell(started: &str, seen: &Seen, found: &Findings) -> Cell {
+    let outcome = match &seen.ended_early {
+        None => Outcome::Done,
+        Some(why) => Outcome::Failed(why.clone()),
+    };
     Cell {
         key: CellKey {
             link: "none".to_owned(),
@@ -100,21 +104,8 @@ fn cell(started: &str, seen: &Seen, found: &Findings) -> Cell {
         floor_seconds: None,
         target_seconds: None,
         runs: vec![Run {
-            started: started.to_owned(),
-            discarded: false,
-            outcome: match &seen.ended_early {
-                None => Outcome::Done,
-                Some(why) => Outcome::Failed(why.clone()),
-            },
-            whole_seconds: found.perceived_seconds,
-            transfer_seconds: None,
             durable_seconds: found.durable_seconds,
-            client_cpu_seconds: None,
-            server_cpu_seconds: None,
-            client_memory_bytes: None,
-            server_memory_bytes: None,
-            others_busy: None,
-            reads_p99_ms: None,
+            ..Run::of(started.to_owned(), outcome, found.perceived_seconds)
         }],
     }
 }

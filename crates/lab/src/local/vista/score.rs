@@ -79,18 +79,11 @@ mod tests {
 
     fn cell(job: Job, engine: Engine, seconds: f64, reads_p99_ms: Option<f64>) -> Cell {
         let run = |discarded, seconds| Run {
-            started: String::new(),
             discarded,
-            outcome: Outcome::Done,
-            whole_seconds: seconds + 1.0,
             transfer_seconds: Some(seconds),
             durable_seconds: Some(seconds),
-            client_cpu_seconds: None,
-            server_cpu_seconds: None,
-            client_memory_bytes: None,
-            server_memory_bytes: None,
-            others_busy: None,
             reads_p99_ms,
+            ..Run::of(String::new(), Outcome::Done, seconds + 1.0)
         };
         Cell {
             key: job.key(engine),

@@ -268,17 +268,10 @@ fn judged(measured: &Measured, output: &Path, started: String) -> Run {
         End::Stopped => Outcome::Failed("it was stopped".to_owned()),
     };
     Run {
-        started,
-        discarded: false,
-        outcome,
-        whole_seconds: measured.whole.as_secs_f64(),
         transfer_seconds: seconds("seconds_perceived"),
         durable_seconds: seconds("seconds_durable"),
         client_cpu_seconds: Some(measured.cpu.as_secs_f64()),
-        server_cpu_seconds: None,
         client_memory_bytes: Some(measured.peak_bytes),
-        server_memory_bytes: None,
-        others_busy: None,
-        reads_p99_ms: None,
+        ..Run::of(started, outcome, measured.whole.as_secs_f64())
     }
 }
