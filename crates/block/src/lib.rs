@@ -26,9 +26,11 @@
 //! Invariants: a slot has either one `BlockMut`, or n >= 1 `Block`s, or is on the free list.
 //! The region lives as long as any handle on it.
 
+mod handles;
 mod pool;
 
-pub use pool::{Block, BlockMut, GetBlock, Pool};
+pub use handles::{Block, BlockMut};
+pub use pool::{GetBlock, Pool};
 
 /// Bytes in front of each payload: room for any protocol header, and it keeps payloads page-aligned.
 pub const HEADROOM: usize = 4096;

@@ -1,24 +1,24 @@
-//! The pool, its slots and the two handles on a slot.
+//! The pool and its slots.
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
-use std::ops::{Deref, Range};
 use std::pin::Pin;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use memmap2::MmapMut;
+use memmap2::{MmapMut, UncheckedAdvice};
 
+use crate::handles::BlockMut;
 use crate::{ALIGNMENT, HEADROOM};
 
 /// A bounded set of equal buffers in one contiguous region. Cheap to clone.
 #[derive(Clone)]
 pub struct Pool {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
 }
 
 impl Pool {
@@ -45,25 +45,28 @@ impl Pool {
             ),
         };
         let base = NonNull::from(&mut region[..]).cast::<u8>();
-        let free = (0..slots).rev().collect();
+        let free = Free {
+            slots: (0..slots).rev().collect(),
+            waiters: VecDeque::new(),
+            is_resident: vec![false; count].into_boxed_slice(),
+            resident: 0,
+            is_pinned: false,
+        };
         let references = (0..count).map(|_| AtomicU32::new(0)).collect();
         Self {
             inner: Arc::new(Inner {
                 base,
-                _region: region,
+                region,
                 payload,
                 references,
-                free: Mutex::new(Free {
-                    slots: free,
-                    waiters: VecDeque::new(),
-                }),
+                free: Mutex::new(free),
             }),
         }
     }
 
     /// A free slot, or `None` when all are in use.
     pub fn try_get(&self) -> Option<BlockMut> {
-        let slot = self.inner.lock().slots.pop()?;
+        let slot = self.inner.lock().pop()?;
         Some(self.inner.take(slot))
     }
 
@@ -87,13 +90,44 @@ impl Pool {
         self.inner.lock().slots.len()
     }
 
+    /// Bytes of memory that slots have taken from the system so far and did not [give back](Self::give_back): a slot that
+    /// was used once counts as a whole, free or not.
+    pub fn resident(&self) -> usize {
+        self.inner.lock().resident * self.inner.stride()
+    }
+
+    /// Gives memory of free slots back to the system, those not used for longest first, until that is `bytes` or no free
+    /// slot has any; how many bytes it was. The slots stay in the pool, and take memory again when they are used.
+    ///
+    /// A [pinned](Self::pin) pool gives nothing back.
+    pub fn give_back(&self, bytes: usize) -> usize {
+        let mut given = 0;
+        while given < bytes {
+            // For each slot anew: others want one meanwhile.
+            let mut free = self.inner.lock();
+            if free.is_pinned {
+                break;
+            }
+            let Some(slot) = free.pop_oldest_resident() else {
+                break;
+            };
+            self.inner.discard(slot);
+            free.slots.insert(0, slot);
+            given += self.inner.stride();
+        }
+        given
+    }
+
+    /// From now on all memory stays where it is: before the kernel is given the [`region`](Self::region), which would go
+    /// on with pages that were given back.
+    pub fn pin(&self) {
+        self.inner.lock().is_pinned = true;
+    }
+
     /// The whole region as address and length in bytes, for registration with the kernel (io_uring fixed
-    /// buffers). Every payload of this pool lies inside. Valid as long as a handle on the pool lives.
+    /// buffers); [`pin`](Self::pin) the pool first. Every payload of this pool lies inside. Valid as long as a handle on the pool lives.
     pub fn region(&self) -> (*const u8, usize) {
-        (
-            self.inner.base.as_ptr(),
-            self.slots() * (self.block_size() + HEADROOM),
-        )
+        (self.inner.base.as_ptr(), self.slots() * self.inner.stride())
     }
 }
 
@@ -110,18 +144,44 @@ impl fmt::Debug for Pool {
 }
 
 struct Free {
+    /// The last is taken first: what was used a moment ago has memory, and is in the processor's cache.
     slots: Vec<u32>,
     waiters: VecDeque<Waker>,
+    /// Slots, free or not, that have memory.
+    is_resident: Box<[bool]>,
+    resident: usize,
+    /// Nothing is given back.
+    is_pinned: bool,
 }
 
-struct Inner {
+impl Free {
+    /// Takes the slot that was used last.
+    fn pop(&mut self) -> Option<u32> {
+        let slot = self.slots.pop()?;
+        if !std::mem::replace(&mut self.is_resident[slot as usize], true) {
+            self.resident += 1;
+        }
+        Some(slot)
+    }
+
+    /// Takes the free slot with memory that was used longest ago, as one that has none.
+    fn pop_oldest_resident(&mut self) -> Option<u32> {
+        let has_memory = |slot: &u32| self.is_resident[*slot as usize];
+        let at = self.slots.iter().position(has_memory)?;
+        let slot = self.slots.remove(at);
+        self.is_resident[slot as usize] = false;
+        self.resident -= 1;
+        Some(slot)
+    }
+}
+
+pub(crate) struct Inner {
     /// First slot.
     base: NonNull<u8>,
-    /// What to give back.
     /// What `base` points to.
-    _region: MmapMut,
-    payload: usize,
-    references: Box<[AtomicU32]>,
+    region: MmapMut,
+    pub(crate) payload: usize,
+    pub(crate) references: Box<[AtomicU32]>,
     free: Mutex<Free>,
 }
 
@@ -139,20 +199,35 @@ impl Inner {
     fn take(self: &Arc<Self>, slot: u32) -> BlockMut {
         let before = self.references[slot as usize].swap(1, Ordering::Relaxed);
         assert_eq!(before, 0, "a free slot has no owner");
-        BlockMut {
-            pool: Arc::clone(self),
-            slot,
-            len: 0,
-        }
+        BlockMut::new(Arc::clone(self), slot)
     }
 
-    fn payload_ptr(&self, slot: u32) -> *mut u8 {
-        let offset = slot as usize * (self.payload + HEADROOM) + HEADROOM;
+    /// Bytes from one slot to the next.
+    fn stride(&self) -> usize {
+        self.payload + HEADROOM
+    }
+
+    /// Gives the memory of a slot back that was taken out of the free ones.
+    fn discard(&self, slot: u32) {
+        let references = self.references[slot as usize].load(Ordering::Acquire);
+        assert_eq!(references, 0, "a slot that somebody owns keeps its memory");
+        let (advice, offset) = (UncheckedAdvice::DontNeed, slot as usize * self.stride());
+        // SAFETY: the range is this slot's alone (a multiple of the page size from a multiple of it), which is neither free
+        // nor owned, so nobody looks at it; of an anonymous mapping it reads as zeroes afterwards, so it stays initialised.
+        let advised = unsafe { self.region.unchecked_advise_range(advice, offset, self.stride()) };
+        // Where pages are larger than a slot's alignment it keeps its memory.
+        let _ = advised;
+    }
+
+    /// Where the payload of a slot begins.
+    pub(crate) fn payload_ptr(&self, slot: u32) -> *mut u8 {
+        let offset = slot as usize * self.stride() + HEADROOM;
         // SAFETY: `slot` < slots, so the offset lies inside the region that `base` owns.
         unsafe { self.base.as_ptr().add(offset) }
     }
 
-    fn retain(&self, slot: u32) {
+    /// One more handle.
+    pub(crate) fn retain(&self, slot: u32) {
         let before = self.references[slot as usize].fetch_add(1, Ordering::Relaxed);
         assert!(
             before > 0 && before < u32::MAX / 2,
@@ -160,7 +235,8 @@ impl Inner {
         );
     }
 
-    fn release(&self, slot: u32) {
+    /// One handle less.
+    pub(crate) fn release(&self, slot: u32) {
         if self.references[slot as usize].fetch_sub(1, Ordering::Release) != 1 {
             return;
         }
@@ -188,7 +264,7 @@ impl Future for GetBlock<'_> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<BlockMut> {
         let inner = &self.pool.inner;
         let mut free = inner.lock();
-        match free.slots.pop() {
+        match free.pop() {
             Some(slot) => {
                 // A wake-up may have gone to a future that was dropped since: pass on what is left.
                 let next = if free.slots.is_empty() {
@@ -226,219 +302,6 @@ impl Drop for GetBlock<'_> {
         if let Some(waiter) = waiter {
             waiter.wake();
         }
-    }
-}
-
-/// A slot with one owner: fill it, then [`freeze`](Self::freeze) it.
-pub struct BlockMut {
-    pool: Arc<Inner>,
-    slot: u32,
-    len: usize,
-}
-
-impl BlockMut {
-    /// Bytes that the payload can hold.
-    pub fn capacity(&self) -> usize {
-        self.pool.payload
-    }
-
-    /// Bytes declared valid by [`set_len`](Self::set_len).
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether no byte is declared valid.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// Declares the first `len` bytes valid.
-    ///
-    /// # Panics
-    /// If `len` exceeds the capacity.
-    pub fn set_len(&mut self, len: usize) {
-        assert!(
-            len <= self.capacity(),
-            "length {len} exceeds the block's {}",
-            self.capacity()
-        );
-        self.len = len;
-    }
-
-    /// The whole payload area, valid or not (it is always initialised memory).
-    pub fn capacity_mut(&mut self) -> &mut [u8] {
-        // SAFETY: this slot's payload is inside the region, initialised (zeroed at allocation), and `&mut self`
-        // is its only handle.
-        unsafe { std::slice::from_raw_parts_mut(self.pool.payload_ptr(self.slot), self.pool.payload) }
-    }
-
-    /// The [`HEADROOM`] bytes that end where the payload begins.
-    pub fn headroom_mut(&mut self) -> &mut [u8] {
-        // SAFETY: HEADROOM bytes in front of the payload belong to this slot; `&mut self` is its only handle.
-        unsafe { std::slice::from_raw_parts_mut(self.pool.payload_ptr(self.slot).sub(HEADROOM), HEADROOM) }
-    }
-
-    /// The last `head` bytes of the headroom and the valid payload after them, in one piece: a protocol header and what it
-    /// announces.
-    ///
-    /// # Panics
-    /// If `head` exceeds [`HEADROOM`].
-    pub fn framed_mut(&mut self, head: usize) -> &mut [u8] {
-        assert!(head <= HEADROOM, "a head of {head} exceeds the headroom");
-        // SAFETY: HEADROOM >= head bytes in front of the payload and `len` <= payload bytes from there on belong to this
-        // slot and are initialised; `&mut self` is its only handle.
-        unsafe {
-            let start = self.pool.payload_ptr(self.slot).sub(head);
-            std::slice::from_raw_parts_mut(start, head + self.len)
-        }
-    }
-
-    /// Address of the payload, stable for the life of the slot's handles; for the kernel's use.
-    pub fn as_mut_ptr(&mut self) -> *mut u8 {
-        self.pool.payload_ptr(self.slot)
-    }
-
-    /// Whether this block lies in `pool`'s region.
-    pub fn belongs_to(&self, pool: &Pool) -> bool {
-        Arc::ptr_eq(&self.pool, &pool.inner)
-    }
-
-    /// Ends the writing: the valid bytes become shared and immutable.
-    pub fn freeze(self) -> Block {
-        let block = Block {
-            pool: Arc::clone(&self.pool),
-            slot: self.slot,
-            start: 0,
-            len: self.len,
-        };
-        block.pool.retain(block.slot);
-        block
-    }
-}
-
-impl Deref for BlockMut {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        // SAFETY: as in `capacity_mut`, shared for the life of `&self`; `len` <= payload.
-        unsafe { std::slice::from_raw_parts(self.pool.payload_ptr(self.slot), self.len) }
-    }
-}
-
-impl fmt::Debug for BlockMut {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "BlockMut(slot {}, {} of {})",
-            self.slot,
-            self.len,
-            self.capacity()
-        )
-    }
-}
-
-impl Drop for BlockMut {
-    fn drop(&mut self) {
-        self.pool.release(self.slot);
-    }
-}
-
-/// A shared, immutable view of a slot's bytes. Clones and slices share the slot.
-pub struct Block {
-    pool: Arc<Inner>,
-    slot: u32,
-    start: usize,
-    len: usize,
-}
-
-impl Block {
-    /// A view of a part of this view.
-    ///
-    /// # Panics
-    /// If `range` leaves this view.
-    pub fn slice(&self, range: Range<usize>) -> Block {
-        assert!(
-            range.start <= range.end && range.end <= self.len,
-            "{range:?} leaves a view of {}",
-            self.len
-        );
-        let mut part = self.clone();
-        part.start += range.start;
-        part.len = range.len();
-        part
-    }
-
-    /// The last `head` bytes of the headroom and this view's bytes after them, in one piece.
-    ///
-    /// # Panics
-    /// If `head` exceeds [`HEADROOM`], or is not 0 and the view does not start where the payload does.
-    pub fn framed(&self, head: usize) -> &[u8] {
-        assert!(head <= HEADROOM, "a head of {head} exceeds the headroom");
-        assert!(
-            head == 0 || self.start == 0,
-            "only a view from the start has a head"
-        );
-        // SAFETY: `start` is 0 or `head` is, so the range lies in this slot's headroom and payload, all initialised; nobody
-        // writes either while a `Block` lives.
-        unsafe {
-            let start = self.pool.payload_ptr(self.slot).add(self.start).sub(head);
-            std::slice::from_raw_parts(start, head + self.len)
-        }
-    }
-
-    /// The slot for writing again, with this view's length.
-    ///
-    /// # Errors
-    /// Gives the view back if it is not the slot's only handle, or does not start where the payload does.
-    pub fn try_into_mut(self) -> Result<BlockMut, Block> {
-        // Acquire: what the other handles did before they went has happened. Only this handle could make new ones.
-        if self.start != 0 || self.pool.references[self.slot as usize].load(Ordering::Acquire) != 1 {
-            return Err(self);
-        }
-        self.pool.retain(self.slot);
-        Ok(BlockMut {
-            pool: Arc::clone(&self.pool),
-            slot: self.slot,
-            len: self.len,
-        })
-    }
-
-    /// Whether this block lies in `pool`'s region.
-    pub fn belongs_to(&self, pool: &Pool) -> bool {
-        Arc::ptr_eq(&self.pool, &pool.inner)
-    }
-}
-
-impl Clone for Block {
-    fn clone(&self) -> Self {
-        self.pool.retain(self.slot);
-        Self {
-            pool: Arc::clone(&self.pool),
-            slot: self.slot,
-            start: self.start,
-            len: self.len,
-        }
-    }
-}
-
-impl Deref for Block {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        // SAFETY: the range lies in this slot's payload (checked where made); nobody writes while a `Block` lives.
-        unsafe { std::slice::from_raw_parts(self.pool.payload_ptr(self.slot).add(self.start), self.len) }
-    }
-}
-
-impl fmt::Debug for Block {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Block(slot {}, {}+{})", self.slot, self.start, self.len)
-    }
-}
-
-impl Drop for Block {
-    fn drop(&mut self) {
-        self.pool.release(self.slot);
     }
 }
 
@@ -534,6 +397,48 @@ mod tests {
         assert_eq!(block.len(), 4);
         drop(block);
         assert_eq!(pool.available(), 1);
+    }
+
+    #[test]
+    fn memory_of_free_slots_is_given_back_and_taken_again() {
+        let pool = Pool::new(10, 4);
+        let slot = ALIGNMENT + HEADROOM;
+        assert_eq!((pool.resident(), pool.give_back(usize::MAX)), (0, 0));
+        let mut blocks: Vec<_> = (0..3).map(|_| pool.try_get().unwrap()).collect();
+        for block in &mut blocks {
+            block.capacity_mut().fill(7);
+        }
+        let kept = blocks.remove(0);
+        drop(blocks);
+        assert_eq!(pool.resident(), 3 * slot);
+        // Whole slots, none that has an owner.
+        assert_eq!((pool.give_back(1), pool.resident()), (slot, 2 * slot));
+        assert_eq!((pool.give_back(usize::MAX), pool.resident()), (slot, slot));
+        assert_eq!(pool.available(), 3);
+        let mut blocks: Vec<_> = (0..3).map(|_| pool.try_get().unwrap()).collect();
+        assert_eq!(pool.resident(), 4 * slot);
+        for block in &mut blocks {
+            assert!(block.capacity_mut().iter().all(|byte| *byte == 0));
+        }
+        let mut kept = kept;
+        assert!(kept.capacity_mut().iter().all(|byte| *byte == 7));
+        drop(blocks);
+        pool.pin();
+        assert_eq!((pool.give_back(usize::MAX), pool.resident()), (0, 4 * slot));
+    }
+
+    #[test]
+    fn what_was_used_last_keeps_its_memory() {
+        let pool = Pool::new(10, 2);
+        let (one, two) = (pool.try_get().unwrap(), pool.try_get().unwrap());
+        let mut two = two;
+        let address = two.as_mut_ptr();
+        drop(one);
+        drop(two);
+        pool.give_back(1);
+        let resident = pool.resident();
+        let mut next = pool.try_get().unwrap();
+        assert_eq!((next.as_mut_ptr(), pool.resident()), (address, resident));
     }
 
     #[test]

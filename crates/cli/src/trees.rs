@@ -81,7 +81,8 @@ impl<'a> Opener<'a> {
         }
     }
 
-    /// The same, with trees that know the job's blocks.
+    /// The same, with trees that know the job's blocks. What the kernel is told of is pinned at once: 26 MiB take some 60 ms
+    /// while a line waits, and stay for the whole job, for what only direct I/O gains by.
     pub(crate) fn with_pool(mut self, pool: &Pool) -> Self {
         self.pool = Some(pool.clone());
         self

@@ -6,7 +6,8 @@
 //!
 //! Where a call costs a round trip, what counts is how many are under way. Memory is bounded by three pools of blocks
 //! (a page more than 64 KiB, 1 MiB, a page more than 4 MiB): a file takes one block of the smallest class that holds it, and
-//! waits if none is free, or if the blocks taken make [`ROOM`] already.
+//! waits if none is free, or if the blocks taken make [`ROOM`] already. Blocks that one class needs no more give their memory
+//! back when another needs it.
 //! Whatever is not plain (grown beyond its block, changed while it was read, a passing error, holes worth keeping)
 //! takes the long way, through [`file`].
 
@@ -30,9 +31,11 @@ use crate::small;
 /// cost nothing.
 const SMALL: (usize, usize) = (68 << 10, 256);
 const MIDDLE: (usize, usize) = ((4 << 20) + 4096, 5);
-/// Bytes of all blocks taken this way at once. Together with what streams of bigger files take (26 MiB) and the process
-/// itself, 1 GB in files of 50 KB to 5 MB was measured to take 63 MiB (reading) and 71 (writing).
+/// Bytes of all blocks taken this way at once.
 const ROOM: usize = 24 << 20;
+/// Memory of all blocks, taken or free, beyond which free ones of other classes give theirs back. A guess: a third more than
+/// [`ROOM`], so that a change of sizes does not have a page taken and given back for each file.
+const RESIDENT_MAX: usize = 32 << 20;
 /// One permit of it.
 const UNIT: usize = 4096;
 /// Files under way at most, whatever a tree asks for.
@@ -94,7 +97,20 @@ impl Crossing {
         let units = pool.block_size().min(ROOM).div_ceil(UNIT) as u32;
         let room = self.room.acquire_many(units).await;
         let room = room.expect("the semaphore is never closed");
-        (room, pool.get().await)
+        let block = pool.get().await;
+        self.bound_memory(context, pool);
+        (room, block)
+    }
+
+    /// Free blocks keep their memory for the next file, but all of them together little more than can be taken at once.
+    fn bound_memory(&self, context: &Context, taken: &Pool) {
+        let all = [&self.small, &context.pool, &self.middle];
+        let resident: usize = all.iter().map(|pool| pool.resident()).sum();
+        let mut surplus = resident.saturating_sub(RESIDENT_MAX);
+        let is_other = |pool: &&Pool| pool.block_size() != taken.block_size();
+        for pool in all.into_iter().filter(is_other) {
+            surplus = surplus.saturating_sub(pool.give_back(surplus));
+        }
     }
 }
 

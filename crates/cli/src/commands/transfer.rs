@@ -73,8 +73,10 @@ pub(super) fn transfer(request: &Request<'_>) -> Result<u8, Failure> {
         let mut signals = Signals::catch()?;
         let observer = trace.as_ref().map(TraceWriter::observer);
         let pool = pool_for(options.engine, ends.are_far());
-        let opener =
-            Opener::new(&args.speed, &args.models, &servers, observer, !args.dry_run).with_pool(&pool);
+        let mut opener = Opener::new(&args.speed, &args.models, &servers, observer, !args.dry_run);
+        if !ends.are_far() {
+            opener = opener.with_pool(&pool);
+        }
         let (roots, target) = open(&opener, &ends).await?;
         let about = About {
             durability: options.durability,

@@ -270,6 +270,7 @@ fn advise_large_pages(base: *const u8, length: usize) {
 
 /// Registers the pool's region; false where the memory lock limit or the kernel forbids it.
 fn register(uring: &IoUring, pool: &Pool) -> bool {
+    pool.pin();
     let (base, length) = pool.region();
     advise_large_pages(base, length);
     let parts: Vec<libc::iovec> = (0..length)
