@@ -6,8 +6,8 @@ use std::io;
 use std::sync::Arc;
 
 use ropeway_smb::{
-    Client, ClientOptions, Endpoint, Error as SmbError, KerberosFault, NtStatus, ShareInfo, SmbTree,
-    SmbTreeOptions, Unprotected,
+    ChannelsAtStart, Client, ClientOptions, Endpoint, Error as SmbError, KerberosFault, NtStatus, ShareInfo,
+    SmbTree, SmbTreeOptions, Unprotected,
 };
 use ropeway_vfs::{ErrorKind, Metadata, RelPath, Tree};
 use tokio::sync::Mutex;
@@ -25,6 +25,8 @@ type ShareKey = (Server, String);
 /// The servers of one command.
 pub(crate) struct Servers {
     options: ClientOptions,
+    /// For those about to move much.
+    at_start: ChannelsAtStart,
     means: Means,
     acls: bool,
     connected: Mutex<Connected>,
@@ -46,15 +48,18 @@ impl Servers {
     pub(crate) fn new(args: &ShareArgs) -> Result<Self, Failure> {
         Ok(Self {
             options: args.options()?,
+            at_start: args
+                .channels
+                .map_or(ChannelsAtStart::ByLine, ChannelsAtStart::Exactly),
             means: Means::of(args),
             acls: args.acls,
             connected: Mutex::default(),
         })
     }
 
-    /// With all the connections that the flags allow from the start: much is about to be moved.
+    /// With several connections from the start, as many as the line or `--channels` wants: much is about to be moved.
     pub(crate) fn for_much(mut self) -> Self {
-        self.options.channels_at_start = self.options.channels_max;
+        self.options.channels_at_start = self.at_start;
         self
     }
 
@@ -63,6 +68,7 @@ impl Servers {
     pub(crate) fn none() -> Self {
         Self {
             options: ClientOptions::default(),
+            at_start: ChannelsAtStart::ByLine,
             means: Means {
                 credentials: Vec::new(),
                 anonymous: true,

@@ -9,6 +9,7 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use ropeway_block::Block;
 use ropeway_smb_proto::client::Reply;
 use ropeway_smb_proto::wire::create::CreateResponse;
 use ropeway_smb_proto::wire::header::Command;
@@ -16,7 +17,7 @@ use ropeway_smb_proto::wire::{FileId, NtStatus, Text, TreeId};
 
 use crate::channel::Side;
 use crate::share::check_path;
-use crate::tree::{Ran, Replay, Tree, check, first};
+use crate::tree::{Build, Ran, Replay, Tree, check, first};
 use crate::{Created, Error, OpenFile, Operation, Result, Share, ops};
 
 /// Compounds lost with their connection, before one was answered, that make a server one which takes none. Two: one may
@@ -73,20 +74,17 @@ impl Share {
         path: &Text,
         open: &OpenFile,
         replay: Replay,
-        mut steps: impl FnMut(TreeId, FileId) -> Vec<Operation>,
+        mut steps: impl Steps,
     ) -> Result<Done> {
         check_path(path)?;
         let compounds = &self.client().link().compounds;
         if compounds.may_be_sent() {
-            let build = |tree: &Tree| {
-                let mut operations =
-                    vec![
-                        self.inner()
-                            .create(tree, path, open, Default::default(), Vec::new()),
-                    ];
-                operations.extend(steps(tree.id, FileId::RELATED));
-                operations.push(ops::close(tree.id, FileId::RELATED, false));
-                operations
+            let steps = &mut steps;
+            let build = Whole {
+                share: self,
+                path,
+                open,
+                steps,
             };
             match self.inner().run(replay, 0, build).await {
                 Ok(ran) => match refusal(&ran.replies) {
@@ -103,10 +101,13 @@ impl Share {
         let mut is_refused = true;
         for index in 0.. {
             // One step at a time, each made anew for the file's own name.
-            let build = |tree, file| steps(tree, file).into_iter().nth(index);
-            let Some(reply) = handle.inner.step(replay, build).await? else {
+            let build = |tree, file| steps.one(index, tree, file);
+            let Some(mut reply) = handle.inner.step(replay, build).await? else {
                 break;
             };
+            if let Some(payload) = reply.returned.take() {
+                steps.take_back(payload);
+            }
             let is_success = reply.status().is_success();
             // What follows would make less than a whole file look like one.
             let is_last = !is_success && matches!(reply.header.command, Command::Write | Command::Flush);
@@ -134,6 +135,55 @@ impl Share {
                 until: None,
             });
         }
+    }
+}
+
+/// The steps between CREATE and CLOSE.
+pub(crate) trait Steps {
+    /// All of them, made anew for each attempt.
+    ///
+    /// # Errors
+    /// What one of them carried is gone.
+    fn all(&mut self, tree: TreeId, file: FileId) -> Result<Vec<Operation>>;
+
+    /// One of them, where they go one by one; `None` behind the last.
+    ///
+    /// # Errors
+    /// What it carried is gone.
+    fn one(&mut self, index: usize, tree: TreeId, file: FileId) -> Result<Option<Operation>> {
+        Ok(self.all(tree, file)?.into_iter().nth(index))
+    }
+
+    /// An attempt failed, and this is the payload that it carried.
+    fn take_back(&mut self, _payload: Block) {}
+}
+
+impl<F: FnMut(TreeId, FileId) -> Vec<Operation>> Steps for F {
+    fn all(&mut self, tree: TreeId, file: FileId) -> Result<Vec<Operation>> {
+        Ok(self(tree, file))
+    }
+}
+
+/// CREATE, steps, CLOSE.
+struct Whole<'a, S> {
+    share: &'a Share,
+    path: &'a Text,
+    open: &'a OpenFile,
+    steps: &'a mut S,
+}
+
+impl<S: Steps> Build for Whole<'_, S> {
+    fn operations(&mut self, tree: &Tree) -> Result<Vec<Operation>> {
+        let inner = self.share.inner();
+        let create = inner.create(tree, self.path, self.open, Default::default(), Vec::new());
+        let mut operations = vec![create];
+        operations.extend(self.steps.all(tree.id, FileId::RELATED)?);
+        operations.push(ops::close(tree.id, FileId::RELATED, false));
+        Ok(operations)
+    }
+
+    fn take_back(&mut self, payload: Block) {
+        self.steps.take_back(payload);
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
+use ropeway_block::Block;
 use ropeway_smb_proto::auth::spnego::SpnegoClient;
 use ropeway_smb_proto::client::{
     Chain, ChannelSequence, Config, Connection, DropReason, Misuse, Negotiated, Reply, SessionSecret,
@@ -101,6 +102,18 @@ pub(crate) enum Outcome {
         operations: Vec<Operation>,
         error: Error,
     },
+}
+
+impl Outcome {
+    /// The payload that a chain carried to a server which did not take it, if it can be had still.
+    pub(crate) fn take_payload(&mut self) -> Option<Block> {
+        match self {
+            Self::Replied(replies) => replies.iter_mut().find_map(|reply| reply.returned.take()),
+            Self::Lost { operations, .. } | Self::Failed { operations, .. } => operations
+                .iter_mut()
+                .find_map(|operation| operation.payload.take()),
+        }
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -343,10 +356,8 @@ impl Link {
         let stream = self.connect_further(session.address).await?;
         let begin = Begin::Bind(secret, mechanisms);
         let (channel, ready) = self.start_driver(stream, &session.common, SessionId(0), begin)?;
-        self.logged_in(ready).await?;
-        tracing::debug!("a further connection is open");
-        session.add(channel);
-        Ok(())
+        let ready = self.logged_in(ready).await?;
+        session.admit(channel, &ready)
     }
 
     pub(crate) fn reconnects(&self) -> u64 {
@@ -392,11 +403,18 @@ impl Session {
         self.channels.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One more connection, logged in.
-    pub(crate) fn add(&self, channel: Channel) {
+    /// One more connection, logged in. Nobody asks the server on it whether its negotiation was tampered with, as on the
+    /// first ([MS-SMB2] 3.2.5.5): it has to be the same.
+    pub(crate) fn admit(&self, channel: Channel, ready: &Ready) -> Result<()> {
+        if let Some(what) = ready.negotiated.differs_from(&self.negotiated) {
+            let fault = format!("a further connection was negotiated otherwise: {what}");
+            return Err(Error::PeerMisbehaved(fault));
+        }
         let channel = Arc::new(channel);
         self.write_channels().push(Arc::clone(&channel));
         channel.aside(Side::Counts);
+        tracing::debug!("a further connection is open");
+        Ok(())
     }
 
     fn write_channels(&self) -> std::sync::RwLockWriteGuard<'_, Vec<Arc<Channel>>> {

@@ -286,10 +286,10 @@ impl HandleInner {
     pub(crate) async fn step(
         &self,
         replay: Replay,
-        mut build: impl FnMut(TreeId, FileId) -> Option<Operation>,
+        build: impl FnOnce(TreeId, FileId) -> Result<Option<Operation>>,
     ) -> Result<Option<Reply>> {
         let at = self.opened().await?;
-        let Some(operation) = build(at.tree.id, at.file_id) else {
+        let Some(operation) = build(at.tree.id, at.file_id)? else {
             return Ok(None);
         };
         match at.session.exchange(at.tree.chain(vec![operation]), 0).await {

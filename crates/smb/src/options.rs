@@ -22,9 +22,9 @@ pub struct ClientOptions {
     /// Connections at most, 1 to 32. More than one needs SMB 3 and a server with multichannel.
     pub channels_max: u16,
     /// Connections to begin with, at most [`channels_max`](Self::channels_max): on a line of 10 ms or more the further
-    /// ones are opened while the first logs in, so that they cost no time and TCP starts on all of them at once. For
-    /// whoever is about to move much; servers without multichannel get one.
-    pub channels_at_start: u16,
+    /// ones are opened while the first logs in, so that they cost no time and TCP starts on all of them at once. Servers
+    /// without multichannel get one.
+    pub channels_at_start: ChannelsAtStart,
     /// The sockets.
     pub tcp: TcpOptions,
     /// How long a lost connection may take to come back, and how long a connect may take.
@@ -44,8 +44,8 @@ impl Default for ClientOptions {
             signing: Signing::Required,
             encryption: Encryption::Off,
             compression: false,
-            channels_max: 4,
-            channels_at_start: 1,
+            channels_max: 8,
+            channels_at_start: ChannelsAtStart::Exactly(1),
             tcp: TcpOptions::default(),
             timeout: Duration::from_secs(60),
             // Ten times 622 Mbit/s x 75 ms, and below what a small machine has to spare.
@@ -54,6 +54,15 @@ impl Default for ClientOptions {
             durable: true,
         }
     }
+}
+
+/// Connections that a client begins with on a line of 10 ms or more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChannelsAtStart {
+    /// So many, at least one.
+    Exactly(u16),
+    /// As the round trip and the congestion control of this end make best: for whoever is about to move much.
+    ByLine,
 }
 
 /// How sockets behave.
@@ -83,7 +92,7 @@ impl ClientOptions {
             "no dialect is allowed"
         } else if !(1..=32).contains(&self.channels_max) {
             "connections are 1 to 32"
-        } else if self.channels_at_start == 0 {
+        } else if self.channels_at_start == ChannelsAtStart::Exactly(0) {
             "a client begins with one connection at least"
         } else if self.io_max < 4096 {
             "reads and writes of less than 4 KiB are not supported"

@@ -8,7 +8,7 @@ use ropeway_smb_proto::wire::info::{
 use ropeway_smb_proto::wire::write::WriteResponse;
 use ropeway_smb_proto::wire::{FileAttributes, FileId, NtStatus, Text, TreeId};
 
-use crate::compound::{Refusal, refusal};
+use crate::compound::{Refusal, Steps, refusal};
 use crate::dfs::{Route, routed};
 use crate::link::Outcome;
 use crate::share::check_path;
@@ -59,15 +59,23 @@ pub(crate) type Beside<'a> = &'a (dyn Fn(TreeId, FileId) -> Vec<Operation> + Sen
 
 /// Where each step's answer stands.
 #[derive(Default)]
-struct Steps {
+struct Places {
     write: Option<usize>,
     basic: Option<usize>,
     flush: Option<usize>,
     rename: Option<usize>,
 }
 
-impl PutSmall {
-    fn steps(&self) -> Steps {
+/// A small file on its way: its content is with whoever sends it, so that it is protected where it lies.
+struct Putting<'a> {
+    put: &'a PutSmall,
+    /// Of its content; `None`: it has none.
+    length: Option<usize>,
+    content: &'a mut Option<Block>,
+}
+
+impl Putting<'_> {
+    fn places(&self) -> Places {
         let mut count = 0;
         let mut place = |is_there: bool| {
             is_there.then(|| {
@@ -75,45 +83,77 @@ impl PutSmall {
                 count - 1
             })
         };
-        Steps {
-            write: place(self.content.is_some()),
-            basic: place(self.basic.is_some()),
-            flush: place(self.flush),
-            rename: place(self.temporary.is_some()),
+        Places {
+            write: place(self.length.is_some()),
+            basic: place(self.put.basic.is_some()),
+            flush: place(self.put.flush),
+            rename: place(self.put.temporary.is_some()),
         }
     }
 
-    fn operations(&self, tree: TreeId, file: FileId) -> Vec<Operation> {
+    /// The WRITE, which takes the content along.
+    fn write(&mut self, tree: TreeId, file: FileId) -> Result<Option<Operation>> {
+        if self.length.is_none() {
+            return Ok(None);
+        }
+        // Sealed in its place, and the ciphertext is all there is.
+        let content = self
+            .content
+            .take()
+            .ok_or(Error::Lost(LostReason::OutcomeUnknown))?;
+        Ok(Some(ops::write(tree, file, 0, content)))
+    }
+
+    /// What follows the WRITE.
+    fn rest(&self, tree: TreeId, file: FileId) -> Vec<Operation> {
+        let put = self.put;
         let mut operations = Vec::with_capacity(6);
-        operations.extend(
-            self.content
-                .iter()
-                .map(|block| ops::write(tree, file, 0, block.clone())),
-        );
-        operations.extend(self.basic.iter().map(|basic| ops::set_file(tree, file, basic)));
-        if self.flush {
+        operations.extend(put.basic.iter().map(|basic| ops::set_file(tree, file, basic)));
+        if put.flush {
             operations.push(ops::flush(tree, file));
         }
-        if self.temporary.is_some() {
-            operations.push(ops::set_file(tree, file, &self.rename(false)));
+        if put.temporary.is_some() {
+            operations.push(ops::set_file(tree, file, &put.rename(false)));
         }
         operations
-    }
-
-    fn rename(&self, replace_if_exists: bool) -> FileRenameInformation {
-        FileRenameInformation {
-            replace_if_exists,
-            name: self.path.clone(),
-        }
     }
 
     /// Whether all of the content was taken.
     fn written(&self, reply: &Reply) -> Result<()> {
         check("write", reply)?;
         let count = WriteResponse::decode(&mut reply.body())?.count;
-        match self.content.as_ref().map_or(0, |block| block.len()) == count as usize {
+        match self.length.unwrap_or(0) == count as usize {
             true => Ok(()),
             false => Err(Error::refused("write", NtStatus::DISK_FULL)),
+        }
+    }
+}
+
+impl Steps for &mut Putting<'_> {
+    fn all(&mut self, tree: TreeId, file: FileId) -> Result<Vec<Operation>> {
+        let mut operations: Vec<_> = self.write(tree, file)?.into_iter().collect();
+        operations.extend(self.rest(tree, file));
+        Ok(operations)
+    }
+
+    fn one(&mut self, index: usize, tree: TreeId, file: FileId) -> Result<Option<Operation>> {
+        let before = usize::from(self.length.is_some());
+        match index.checked_sub(before) {
+            None => self.write(tree, file),
+            Some(index) => Ok(self.rest(tree, file).into_iter().nth(index)),
+        }
+    }
+
+    fn take_back(&mut self, payload: Block) {
+        *self.content = Some(payload);
+    }
+}
+
+impl PutSmall {
+    fn rename(&self, replace_if_exists: bool) -> FileRenameInformation {
+        FileRenameInformation {
+            replace_if_exists,
+            name: self.path.clone(),
         }
     }
 }
@@ -124,7 +164,14 @@ impl Share {
     ///
     /// # Errors
     /// The first step that failed. If it was not the first, a file may be left, at `temporary` where there is one.
-    pub async fn put_small(&self, put: PutSmall) -> Result<PutDone> {
+    pub async fn put_small(&self, mut put: PutSmall) -> Result<PutDone> {
+        let mut content = put.content.take();
+        self.put_small_of(&put, &mut content).await
+    }
+
+    /// The same with the content aside; if it fails, the content is put back where that can be had still.
+    pub(crate) async fn put_small_of(&self, put: &PutSmall, content: &mut Option<Block>) -> Result<PutDone> {
+        let length = content.as_ref().map(|content| content.len());
         routed!(self, &put.path, |share, path| {
             // Where DFS leads one name, it leads the other.
             let there = PutSmall {
@@ -132,12 +179,18 @@ impl Share {
                 temporary: put.temporary.as_ref().map(|name| Route::start(self, name).path),
                 ..put.clone()
             };
-            share.put_here(&there).await
+            let putting = Putting {
+                put: &there,
+                length,
+                content,
+            };
+            share.put_here(putting).await
         })
     }
 
-    async fn put_here(&self, put: &PutSmall) -> Result<PutDone> {
-        let length = put.content.as_ref().map_or(0, |block| block.len() as u64);
+    async fn put_here(&self, mut putting: Putting<'_>) -> Result<PutDone> {
+        let put = putting.put;
+        let length = putting.length.unwrap_or(0) as u64;
         if length > u64::from(self.limits().write_max) {
             return Err(Error::Misuse("a write is longer than the server allows"));
         }
@@ -154,17 +207,15 @@ impl Share {
         };
         let _permit = self.client().link().budget.acquire(length.max(1)).await;
         let first = put.temporary.as_ref().unwrap_or(&put.path);
-        let steps = put.steps();
-        let done = self
-            .compound(first, &open, replay, |tree, file| put.operations(tree, file))
-            .await?;
+        let places = putting.places();
+        let done = self.compound(first, &open, replay, &mut putting).await?;
         let step = |op: &'static str, index: Option<usize>| match index {
             Some(index) => check(op, nth(&done.replies, index)?),
             None => Ok(()),
         };
-        let renamed = steps.rename.and_then(|index| nth(&done.replies, index).ok());
-        if let Some(index) = steps.write
-            && let Err(error) = put.written(nth(&done.replies, index)?)
+        let renamed = places.rename.and_then(|index| nth(&done.replies, index).ok());
+        if let Some(index) = places.write
+            && let Err(error) = putting.written(nth(&done.replies, index)?)
         {
             if renamed.is_some_and(|reply| reply.status().is_success()) {
                 // Servers go on after a failed WRITE: what has the name now is a part of the file, and was not there before.
@@ -174,15 +225,15 @@ impl Share {
             }
             return Err(error);
         }
-        step("flush", steps.flush)?;
+        step("flush", places.flush)?;
         match (&put.temporary, renamed.map(Reply::status)) {
             // What stands there makes way only now that the new file is known to be whole.
             (Some(temporary), Some(NtStatus::OBJECT_NAME_COLLISION)) if put.replace => {
                 self.rename_here(temporary, &put.rename(true)).await?;
             }
-            _ => step("rename", steps.rename)?,
+            _ => step("rename", places.rename)?,
         }
-        let basic = step("set times and attributes", steps.basic);
+        let basic = step("set times and attributes", places.basic);
         Ok(PutDone {
             created: done.created,
             basic,

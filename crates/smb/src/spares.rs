@@ -11,14 +11,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use ropeway_smb_proto::wire::SessionId;
-use ropeway_smb_proto::wire::negotiate::Capabilities;
 use tokio::sync::watch;
 
 use crate::channel::{Common, Side};
+use crate::channels::at_start;
 use crate::depth::FAR;
 use crate::link::{Begin, Link, Session};
 use crate::socket::Reached;
-use crate::{Error, Result};
+use crate::{ChannelsAtStart, Result};
 
 /// Connections that wait for a session. Dropped without one, they end.
 pub(crate) struct Spares {
@@ -29,10 +29,15 @@ pub(crate) struct Spares {
 impl Spares {
     /// Begins as many as the options ask for, if the line is long.
     pub(crate) fn begin(link: &Arc<Link>, reached: &Reached, common: &Arc<Common>) -> Self {
-        let together = match reached.round_trip < FAR {
-            true => 1,
-            false => link.options.channels_at_start.min(link.options.channels_max),
+        let together = match link.options.channels_at_start {
+            _ if reached.round_trip < FAR => 1,
+            ChannelsAtStart::Exactly(count) => count,
+            ChannelsAtStart::ByLine => {
+                let congestion = rustix::net::sockopt::tcp_congestion(&reached.stream);
+                at_start(reached.round_trip, congestion.as_deref().unwrap_or_default())
+            }
         };
+        let together = together.min(link.options.channels_max);
         let (session, bound) = watch::channel(None);
         for _ in 1..together {
             let (link, common, bound) = (Arc::clone(link), Arc::clone(common), bound.clone());
@@ -80,14 +85,5 @@ async fn spare(
     let mechanisms = link.authenticator.mechanisms().await?;
     channel.aside(Side::Bind(Box::new((secret, mechanisms))));
     let ready = link.logged_in(ready).await?;
-    if !ready
-        .negotiated
-        .capabilities
-        .contains(Capabilities::MULTI_CHANNEL)
-    {
-        return Err(Error::Misuse("the server has no multichannel"));
-    }
-    session.add(channel);
-    tracing::debug!("a further connection is open");
-    Ok(())
+    session.admit(channel, &ready)
 }

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use ropeway_block::Block;
 use ropeway_smb_proto::client::{Chain, Reply};
 use ropeway_smb_proto::unc::SharePath;
 use ropeway_smb_proto::wire::create::OplockLevel;
@@ -70,6 +71,24 @@ impl Tree {
     /// Whether the share demands encryption ([MS-SMB2] 3.2.5.5).
     pub(crate) fn is_sealed(&self) -> bool {
         self.flags.contains(ShareFlags::ENCRYPT_DATA)
+    }
+}
+
+/// Makes the operations of an attempt, anew for each.
+pub(crate) trait Build {
+    /// The operations in this tree.
+    ///
+    /// # Errors
+    /// What they carried is gone.
+    fn operations(&mut self, tree: &Tree) -> Result<Vec<Operation>>;
+
+    /// An attempt failed, and this is the payload that it carried.
+    fn take_back(&mut self, _payload: Block) {}
+}
+
+impl<F: FnMut(&Tree) -> Vec<Operation>> Build for F {
+    fn operations(&mut self, tree: &Tree) -> Result<Vec<Operation>> {
+        Ok(self(tree))
     }
 }
 
@@ -212,20 +231,19 @@ impl ShareInner {
         Ok((tree, replies))
     }
 
-    /// Sends what `build` makes, related if it is several, until there are answers.
-    pub(crate) async fn run(
-        &self,
-        replay: Replay,
-        bytes: u64,
-        mut build: impl FnMut(&Tree) -> Vec<Operation>,
-    ) -> Result<Ran> {
+    /// Sends what is built, related if it is several, until there are answers.
+    pub(crate) async fn run(&self, replay: Replay, bytes: u64, mut build: impl Build) -> Result<Ran> {
         let compounds = &self.client.link().compounds;
         let mut is_new_tree = false;
         for _ in 0..ATTEMPTS {
             let (session, tree) = self.tree().await?;
-            let operations = build(&tree);
+            let operations = build.operations(&tree)?;
             let is_compound = operations.len() > 1;
-            match session.exchange(tree.chain(operations), bytes).await {
+            let mut outcome = session.exchange(tree.chain(operations), bytes).await;
+            if let Some(payload) = outcome.take_payload() {
+                build.take_back(payload);
+            }
+            match outcome {
                 Outcome::Replied(replies) => {
                     let status = first(&replies)?.status();
                     match status {

@@ -9,8 +9,9 @@ use common::{bytes, connect_with, options, start, text};
 use futures_util::{StreamExt, stream};
 use ropeway_block::Pool;
 use ropeway_peers::or_skip;
-use ropeway_smb::{ClientOptions, Handle, OpenFile};
+use ropeway_smb::{ClientOptions, Encryption, FileAttributes, Handle, OpenFile, PutSmall};
 use ropeway_smb_proto::wire::create::CreateDisposition;
+use ropeway_smb_proto::wire::info::FileBasicInformation;
 use ropeway_smb_proto::wire::negotiate::Dialect;
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
@@ -37,6 +38,49 @@ async fn pass(file: &Handle, pool: &Pool, blocks: u64, write: bool) {
 }
 
 #[tokio::test]
+async fn heap_in_the_steady_state() {
+    // One after the other: the counters are the whole process's.
+    blocks_cost_no_large_allocation().await;
+    small_files_cost_no_large_allocation().await;
+}
+
+/// Whole files in compounds, signed and sealed where they lie.
+async fn small_files_cost_no_large_allocation() {
+    let folder = tempfile::tempdir().unwrap();
+    let smbd = or_skip!(start(folder.path()));
+    for encryption in [Encryption::Off, Encryption::Required] {
+        let options = ClientOptions {
+            encryption,
+            ..options()
+        };
+        let client = connect_with(&smbd, options).await.unwrap();
+        let share = client.share("data").await.unwrap();
+        // Room behind the content for what follows it in the compound.
+        let pool = Pool::new(BLOCK + 4096, 16);
+        let put = async |index: u64| {
+            let mut block = pool.get().await;
+            block.set_len(BLOCK);
+            let put = PutSmall {
+                path: text(&format!("f{index}")),
+                temporary: None,
+                disposition: CreateDisposition::OverwriteIf,
+                content: Some(block.freeze()),
+                attributes: FileAttributes::NORMAL,
+                basic: Some(FileBasicInformation::default()),
+                flush: false,
+                replace: false,
+            };
+            share.put_small(put).await.unwrap().basic.unwrap();
+        };
+        stream::iter(0..32).for_each_concurrent(8, &put).await;
+        let (region, files) = (Region::new(ALLOCATOR), 128);
+        stream::iter(0..files).for_each_concurrent(8, &put).await;
+        let bytes = region.change().bytes_allocated / files as usize;
+        println!("{encryption:?}: {bytes} bytes for each small file");
+        assert!(bytes < 16 << 10, "{encryption:?}: {bytes} bytes for each file");
+    }
+}
+
 async fn blocks_cost_no_large_allocation() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("f"), bytes(64 << 20, 1)).unwrap();

@@ -95,6 +95,9 @@ pub struct Reply {
     /// A READ's block with as many bytes as were read. The block may be another one than the operation's, no smaller
     /// than what was asked for.
     pub payload: Option<BlockMut>,
+    /// A WRITE's payload as it was submitted, where a request of its chain failed: for whoever goes another way then.
+    /// `None` also if it cannot be had any more, since it was sealed in its place and somebody else holds the block.
+    pub returned: Option<Block>,
 }
 
 impl Reply {

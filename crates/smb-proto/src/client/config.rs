@@ -177,6 +177,20 @@ impl Negotiated {
         let looked_at = Capabilities::MULTI_CHANNEL | Capabilities::PERSISTENT_HANDLES;
         self.dialect >= Dialect::Smb300 && self.capabilities.intersects(looked_at)
     }
+
+    /// What makes this negotiation another than that of the session's first connection: all that a server tells again when
+    /// a negotiation is validated ([MS-SMB2] 2.2.32.6), and how messages are protected.
+    pub fn differs_from(&self, first: &Self) -> Option<&'static str> {
+        let parts = [
+            (self.dialect == first.dialect, "the dialect"),
+            (self.server_guid == first.server_guid, "the server"),
+            (self.capabilities == first.capabilities, "the capabilities"),
+            (self.security_mode == first.security_mode, "the security mode"),
+            (self.cipher == first.cipher, "the cipher"),
+            (self.signing == first.signing, "the signing algorithm"),
+        ];
+        parts.into_iter().find(|(same, _)| !same).map(|(_, what)| what)
+    }
 }
 
 impl Compression {
@@ -197,4 +211,49 @@ pub struct CreditState {
     pub asked: u32,
     /// Credits that waiting chains need.
     pub wanted: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_negotiation_that_was_changed_is_another() {
+        let first = Negotiated {
+            dialect: Dialect::Smb302,
+            security_mode: SecurityMode::SIGNING_ENABLED | SecurityMode::SIGNING_REQUIRED,
+            capabilities: Capabilities::MULTI_CHANNEL | Capabilities::ENCRYPTION,
+            server_guid: Guid([7; 16]),
+            max_read: 1 << 20,
+            max_write: 1 << 20,
+            max_transact: 1 << 20,
+            multi_credit: true,
+            cipher: Some(Cipher::Aes128Ccm),
+            signing: SigningAlgorithm::AesCmac,
+            compression: Compression::default(),
+            hint: Vec::new(),
+        };
+        let changed = |change: fn(&mut Negotiated)| {
+            let mut further = first.clone();
+            change(&mut further);
+            further.differs_from(&first)
+        };
+        // What a server may decide for each connection.
+        assert_eq!(changed(|it| it.max_read = 1 << 16), None);
+        assert_eq!(changed(|it| it.dialect = Dialect::Smb300), Some("the dialect"));
+        assert_eq!(changed(|it| it.server_guid = Guid([8; 16])), Some("the server"));
+        assert_eq!(
+            changed(|it| it.capabilities = Capabilities::MULTI_CHANNEL),
+            Some("the capabilities")
+        );
+        assert_eq!(
+            changed(|it| it.security_mode = SecurityMode::SIGNING_ENABLED),
+            Some("the security mode")
+        );
+        assert_eq!(changed(|it| it.cipher = None), Some("the cipher"));
+        assert_eq!(
+            changed(|it| it.signing = SigningAlgorithm::HmacSha256),
+            Some("the signing algorithm")
+        );
+    }
 }

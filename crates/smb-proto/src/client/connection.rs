@@ -272,17 +272,22 @@ impl Connection {
         self.events.push_back(Event::Ended(reason));
     }
 
+    /// A payload that was sealed in its block becomes what it was, or `None`.
+    pub(super) fn restore(&self, sent: &mut super::table::Sent) {
+        let Some((index, before, after)) = sent.sealed_in_place.take() else {
+            return;
+        };
+        let payload = &mut sent.slots[index].operation.payload;
+        *payload = payload.take().and_then(|payload| {
+            let session = self.session.as_ref()?;
+            session.unseal(payload, before, after)
+        });
+    }
+
     /// The operations of a chain that was sent, as they were submitted.
-    pub(super) fn recover(&self, sent: super::table::Sent) -> Vec<super::Operation> {
-        let mut slots = sent.slots;
-        if let Some((index, before, after)) = sent.sealed_in_place {
-            let payload = &mut slots[index].operation.payload;
-            *payload = payload.take().and_then(|payload| {
-                let session = self.session.as_ref()?;
-                session.unseal(payload, before, after)
-            });
-        }
-        slots
+    pub(super) fn recover(&self, mut sent: super::table::Sent) -> Vec<super::Operation> {
+        self.restore(&mut sent);
+        sent.slots
             .into_iter()
             .map(|slot| {
                 let mut operation = slot.operation;

@@ -6,7 +6,7 @@ use ropeway_block::BlockMut;
 
 use super::connection::Connection;
 use super::session::Session;
-use super::table::{Flight, Owner};
+use super::table::{Flight, Owner, Slot};
 use super::transmit::Control;
 use super::{DropReason, EndReason, Event, Negotiated, PeerMisbehaved, Reply, Ticket};
 use crate::compression::decompress;
@@ -271,6 +271,7 @@ impl Connection {
             header: *header,
             message: Vec::new(),
             payload: None,
+            returned: None,
         };
         let mut kept = message.len();
         if let Some(mut block) = block {
@@ -335,7 +336,7 @@ impl Connection {
         {
             return Ok(());
         }
-        let Some(sent) = self.table.remove_chain(ticket) else {
+        let Some(mut sent) = self.table.remove_chain(ticket) else {
             return Ok(());
         };
         let outdated = matches!(&sent.slots[..], [slot] if slot.reply.as_ref().is_some_and(is_outdated));
@@ -352,11 +353,20 @@ impl Connection {
                 reason: DropReason::Outdated,
             });
         }
+        let has_failed = |slot: &Slot| slot.reply.as_ref().is_some_and(|reply| reply.status().is_error());
+        if sent.slots.iter().any(has_failed) {
+            self.restore(&mut sent);
+        } else {
+            sent.slots
+                .iter_mut()
+                .for_each(|slot| slot.operation.payload = None);
+        }
         let mut trees = false;
         let mut replies = Vec::with_capacity(sent.slots.len());
         for slot in sent.slots {
             trees |= slot.operation.command == Command::TreeConnect;
-            replies.extend(slot.reply);
+            let returned = slot.operation.payload;
+            replies.extend(slot.reply.map(|reply| Reply { returned, ..reply }));
         }
         if trees && self.validating {
             self.held.push((ticket, replies));

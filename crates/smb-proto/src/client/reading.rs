@@ -105,6 +105,7 @@ impl Connection {
             header,
             message: block.framed_mut(READ_DATA_OFFSET)[..READ_DATA_OFFSET].to_vec(),
             payload: Some(block),
+            returned: None,
         };
         self.reply_to(ticket, index, reply)
     }

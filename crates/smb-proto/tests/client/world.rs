@@ -244,8 +244,10 @@ impl World {
                     let kinds = self.open.remove(&ticket).expect("a ticket is answered once");
                     self.replied += 1;
                     assert_eq!(kinds.len(), replies.len());
+                    let has_failed = replies.iter().any(|reply| reply.status().is_error());
                     for (kind, reply) in kinds.iter().zip(replies) {
                         check(kind, &reply);
+                        check_payload(kind, reply.returned.as_ref(), has_failed);
                     }
                 }
                 Event::Dropped {
@@ -383,17 +385,20 @@ fn check(kind: &Kind, reply: &Reply) {
 fn check_returned(kind: &Kind, operation: &Operation) {
     match kind {
         Kind::Read(..) => assert!(operation.receive.is_some()),
-        Kind::Write(offset, length) => {
-            let payload = operation.payload.as_ref().expect("a WRITE's block comes back");
-            assert_eq!(
-                payload[..],
-                *content(*offset, *length),
-                "and is not sealed any more"
-            );
-        }
-        _ => {}
+        _ => check_payload(kind, operation.payload.as_ref(), true),
     }
     assert!(!operation.body.is_empty());
+}
+
+/// A WRITE's block comes back from what failed, and is not sealed any more.
+fn check_payload(kind: &Kind, payload: Option<&Block>, has_failed: bool) {
+    match (kind, payload) {
+        (Kind::Write(offset, length), Some(payload)) if has_failed => {
+            assert_eq!(payload[..], *content(*offset, *length));
+        }
+        (Kind::Write(..), None) => assert!(!has_failed, "a WRITE's block comes back"),
+        (_, payload) => assert!(payload.is_none()),
+    }
 }
 
 /// One thing among those a client does.

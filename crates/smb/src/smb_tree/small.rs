@@ -11,7 +11,7 @@ use super::{Inner, SmbTree, map};
 ///
 /// What the compound cannot hold (extended attributes to set, content larger than one WRITE, a name that is refused because a
 /// folder or a read-only file stands there) goes step by step.
-pub(super) async fn put(tree: &SmbTree, put: PutSmall) -> Result<Vec<Loss>> {
+pub(super) async fn put(tree: &SmbTree, mut put: PutSmall) -> Result<Vec<Loss>> {
     let inner = &tree.inner;
     let size = put.content.as_ref().map_or(0, |content| content.len());
     let has_steps = put.change.xattrs.as_ref().is_some_and(|xattrs| {
@@ -43,16 +43,21 @@ pub(super) async fn put(tree: &SmbTree, put: PutSmall) -> Result<Vec<Loss>> {
             Create::New => CreateDisposition::Create,
             Create::IfMissing | Create::Truncate => CreateDisposition::OverwriteIf,
         },
-        // Kept until the answer: the steps may have to follow.
-        content: put.content.clone().filter(|content| !content.is_empty()),
+        content: None,
         attributes: FileAttributes::NORMAL,
         basic,
         flush: put.sync,
         replace: true,
     };
-    let done = match inner.share.put_small(request).await {
+    // Nobody else holds it: so it is protected and sent where it lies.
+    let mut content = put.content.take().filter(|content| !content.is_empty());
+    let done = match inner.share.put_small_of(&request, &mut content).await {
         Ok(done) => done,
-        Err(error) => return by_steps(tree, put, error).await,
+        Err(error) => {
+            let is_whole = content.is_some() || size == 0;
+            put.content = content;
+            return by_steps(tree, (put, is_whole), error).await;
+        }
     };
     if asks_basic && let Err(error) = done.basic {
         let at = put.rename_to.as_ref().unwrap_or(&put.path);
@@ -64,8 +69,12 @@ pub(super) async fn put(tree: &SmbTree, put: PutSmall) -> Result<Vec<Loss>> {
     Ok(losses)
 }
 
-/// After a refusal that the steps may avoid; otherwise the error.
-async fn by_steps(tree: &SmbTree, put: PutSmall, error: crate::Error) -> Result<Vec<Loss>> {
+/// After a refusal that the steps may avoid; otherwise, or if the content is not there any more, the error.
+async fn by_steps(
+    tree: &SmbTree,
+    (put, is_whole): (PutSmall, bool),
+    error: crate::Error,
+) -> Result<Vec<Loss>> {
     let refined: Result<()> = tree.inner.refined(Op::Create, &put.path, Err(error)).await;
     let Err(mut error) = refined else {
         return Ok(Vec::new());
@@ -75,7 +84,7 @@ async fn by_steps(tree: &SmbTree, put: PutSmall, error: crate::Error) -> Result<
         error.kind,
         ErrorKind::PermissionDenied | ErrorKind::AlreadyExists | ErrorKind::IsADirectory
     );
-    if !replacing || !may_pass {
+    if !replacing || !may_pass || !is_whole {
         return Err(error);
     }
     if put.create == Create::New

@@ -5,7 +5,8 @@ use std::time::Duration;
 use crate::peer::{Compounds, Setup};
 use crate::{Played, content, options, text};
 use ropeway_block::Pool;
-use ropeway_smb::{ClientOptions, Error, FileAttributes, NtStatus, PutSmall, Share};
+use ropeway_smb::{ClientOptions, Encryption, Error, FileAttributes, NtStatus, PutSmall, Share};
+use ropeway_smb_proto::crypto::Cipher;
 use ropeway_smb_proto::wire::create::CreateDisposition;
 use ropeway_smb_proto::wire::header::Command;
 use ropeway_smb_proto::wire::info::FileBasicInformation;
@@ -63,18 +64,26 @@ async fn a_server_that_does_them_gets_nothing_else() {
 
 #[tokio::test]
 async fn a_server_that_refuses_them_is_asked_once() {
-    for status in [
-        NtStatus::INVALID_PARAMETER,
-        NtStatus::NOT_SUPPORTED,
-        NtStatus::NOT_IMPLEMENTED,
-        NtStatus::FILE_CLOSED,
+    for (status, cipher) in [
+        (NtStatus::INVALID_PARAMETER, None),
+        (NtStatus::NOT_SUPPORTED, None),
+        (NtStatus::NOT_IMPLEMENTED, None),
+        (NtStatus::FILE_CLOSED, None),
+        // What was sealed in its place is sent again as it was before.
+        (NtStatus::INVALID_PARAMETER, Some(Cipher::Aes128Gcm)),
     ] {
         let server = Played::start(Setup {
             compounds: Compounds::Refused(status),
+            cipher,
             ..Setup::default()
         })
         .await;
-        let share = share_of(&server, options()).await;
+        let options = ClientOptions {
+            encryption: Encryption::Desired,
+            ..options()
+        };
+        let share = share_of(&server, options).await;
+        assert_eq!(share.client().info().cipher, cipher);
         everything(&share).await;
         assert_eq!(server.hub(|hub| hub.compounds), 1, "{status}");
         // What the refused one had opened was closed.
