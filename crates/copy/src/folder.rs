@@ -8,9 +8,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ropeway_vfs::{Error, ErrorKind, Kind, Loss, Metadata, MetadataChange, Name, RelPath, Verdict};
+use ropeway_vfs::{Error, ErrorKind, Kind, Loss, Metadata, MetadataChange, Name, RelPath, Verdict, Xattr};
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 
 use crate::context::{Context, RootContext, token_of};
 use crate::durable::PendingRename;
@@ -46,6 +46,8 @@ pub(crate) struct FolderInner {
     pub(crate) fresh: bool,
     /// The source's attributes, to be set at the end; `None` for a folder that is not ours to change.
     pub(crate) metadata: Option<Metadata>,
+    /// The source's extended attributes, asked for when the folder was begun.
+    pub(crate) xattrs: Option<Early>,
     /// Attributes of an existing target folder.
     pub(crate) existing: Option<Metadata>,
     /// The source could not be listed whole.
@@ -53,6 +55,38 @@ pub(crate) struct FolderInner {
     pub(crate) parent: Option<Arc<Folder>>,
     /// Signalled when this folder is finished.
     pub(crate) done: Option<oneshot::Sender<()>>,
+}
+
+/// What was asked for ahead of its time, so that nobody waits for the answer at the end.
+pub(crate) struct Early(JoinHandle<Result<Vec<Xattr>, Error>>);
+
+impl Early {
+    /// Asks a source that is far away for a folder's extended attributes; `None` where they are not wanted or at hand.
+    pub(crate) fn ask(
+        context: &Arc<Context>,
+        root: &Arc<RootContext>,
+        path: &RelPath,
+        metadata: &Metadata,
+    ) -> Option<Self> {
+        let source = &root.root.source;
+        let is_worth_it = source.capabilities().is_remote() && !context.options.dry_run;
+        if !is_worth_it || !context.wants_xattrs(&**source, metadata) {
+            return None;
+        }
+        let (source, path) = (Arc::clone(source), path.clone());
+        Some(Self(tokio::spawn(async move { source.xattrs(&path).await })))
+    }
+
+    /// The answer; `None` if there is none worth having, and the question is still open.
+    async fn answer(mut self) -> Option<Vec<Xattr>> {
+        (&mut self.0).await.ok()?.ok()
+    }
+}
+
+impl Drop for Early {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 impl Folder {
@@ -160,7 +194,13 @@ async fn finish(context: &Arc<Context>, mut folder: FolderInner) {
 /// The attributes that a folder gets from its source.
 async fn change_of(context: &Context, folder: &mut FolderInner) -> Option<MetadataChange> {
     let metadata = folder.metadata.take()?;
-    let xattrs = if context.wants_xattrs(&*folder.root.root.source, &metadata) {
+    let early = match folder.xattrs.take() {
+        Some(early) => early.answer().await,
+        None => None,
+    };
+    let xattrs = if early.is_some() {
+        early
+    } else if context.wants_xattrs(&*folder.root.root.source, &metadata) {
         match folder.root.root.source.xattrs(&folder.source_path).await {
             Ok(xattrs) => Some(xattrs),
             Err(error) => {

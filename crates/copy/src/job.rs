@@ -11,6 +11,7 @@ use ropeway_vfs::{CacheMode, RelPath, Tree};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use crate::ahead::Ahead;
+use crate::blocks;
 use crate::context::{Cancel, Context, EventSink, RootContext, lock, summarize, wall_clock};
 use crate::crossing::Crossing;
 use crate::durable::{SyncControl, checkpoint, run_checkpoints};
@@ -23,14 +24,6 @@ use crate::status::{Failures, Fatal, Outcome, Status};
 use crate::verify::{self, Hashes};
 use crate::{count, delete, walk, watch};
 
-/// Blocks of the pool for `auto`: two files with eight blocks in flight each, and some that wait for the hash.
-/// 24 x 1 MiB, which with everything else keeps the process below 64 MiB.
-const BLOCKS_AUTO: usize = 24;
-/// The same where an end is a share, which may be far away: what is in flight at the start (24 MiB), and a little. 36 were
-/// measured to be no faster.
-const BLOCKS_FAR: usize = 26;
-/// Blocks for the historic engines: one file at a time, at most 8 in flight (Vista).
-const BLOCKS_HISTORIC: usize = 10;
 /// Blocks in flight that the tuner may choose.
 const DEPTH_MAX: usize = 12;
 /// Files that go through blocks at once: enough to overlap the opening of one with the data of others.
@@ -84,17 +77,6 @@ impl JobSpec {
     }
 }
 
-/// The pool of a job's blocks: made before the trees are opened, so that they can register it with the kernel.
-/// `far`: an end is a share.
-pub fn pool_for(engine: Engine, far: bool) -> Pool {
-    let blocks = match (engine, far) {
-        (Engine::Auto, false) => BLOCKS_AUTO,
-        (Engine::Auto, true) => BLOCKS_FAR,
-        _ => BLOCKS_HISTORIC,
-    };
-    Pool::new(engine.block_size_max(), blocks)
-}
-
 /// A copy job that has not begun.
 pub struct Job {
     spec: JobSpec,
@@ -134,7 +116,7 @@ impl Job {
         let far = sources
             .chain([&spec.target])
             .any(|tree| tree.capabilities().is_remote());
-        let pool = pool_for(spec.options.engine, far);
+        let pool = blocks::pool_for(spec.options.engine, far);
         let live = Arc::new(Live::new(spec.options.durability != Durability::None));
         Self {
             spec,
@@ -233,6 +215,7 @@ impl Job {
             ahead: Ahead::new(),
             batches: Arc::new(Semaphore::new(batches)),
             streams: Arc::new(Semaphore::new(streams)),
+            reads: blocks::reads_at_once(&*target, &roots),
             streams_max: streams,
             failures: Failures::default(),
             losses: Default::default(),

@@ -21,6 +21,7 @@
 //! ```
 
 mod ahead;
+mod blocks;
 mod check;
 mod clock;
 mod compare;
@@ -47,10 +48,11 @@ mod walk;
 mod watch;
 mod windows;
 
+pub use blocks::pool_for;
 pub use check::{CheckOutcome, CheckSpec, check, check_manifest};
 pub use clock::RuntimeClock;
 pub use context::EventSink;
-pub use job::{Handle, Job, JobSpec, pool_for};
+pub use job::{Handle, Job, JobSpec};
 pub use journal::{JobKey, JournalSpec, unfinished};
 pub use options::{Backup, Delete, Durability, Options, Root, TEMPORARY_PREFIX, Verification, is_temporary};
 pub use status::{Outcome, Status, hint_for};

@@ -12,6 +12,7 @@ use ropeway_vfs::{Error, ErrorKind, FileId, Kind, Loss, Metadata, Name, RelPath}
 use crate::context::{Context, lock};
 use crate::file::{self, FileTask};
 use crate::folder::{Folder, Placement};
+use crate::naming::rename;
 use crate::special;
 
 /// A file to copy or to link.
@@ -258,6 +259,7 @@ async fn make(context: &Context, task: &LinkTask, place: &Place) -> Result<bool,
         tree.remove_file(&temporary).await?;
         tree.make_hard_link(&first, &temporary).await?;
     }
-    tree.rename(&temporary, &path, true).await?;
+    // rename(2) does nothing to two names of one file, so an answer that was lost is told by what is there.
+    rename(context, &temporary, &path, true).await?;
     Ok(true)
 }

@@ -10,6 +10,7 @@ use crate::context::Context;
 use crate::file::{self, FileTask};
 use crate::folder::Placement;
 use crate::links;
+use crate::naming::rename;
 
 /// Copies a symbolic link, FIFO or device, and whatever waits to be linked to it; an equal one is left alone.
 pub(crate) async fn copy(context: &Arc<Context>, task: FileTask) {
@@ -93,9 +94,7 @@ async fn make(context: &Context, task: &FileTask) -> Result<bool, (Error, bool)>
         file::keep_backup(context, task)
             .await
             .map_err(|error| (error, false))?;
-        context
-            .target
-            .rename(&spot, &to, true)
+        rename(context, &spot, &to, true)
             .await
             .map_err(|error| (error, false))?;
     }

@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::context::{Context, RootContext, token_of};
 use crate::delete;
 use crate::file::FileTask;
-use crate::folder::{Folder, FolderInner, Placement};
+use crate::folder::{Early, Folder, FolderInner, Placement};
 
 mod dispatch;
 
@@ -154,6 +154,7 @@ impl Walker<'_> {
             placement: Placement::Temporary,
             fresh: false,
             metadata: None,
+            xattrs: None,
             existing: None,
             incomplete: false.into(),
             parent: None,
@@ -174,6 +175,7 @@ impl Walker<'_> {
             staging: None,
             placement: Placement::Temporary,
             fresh: false,
+            xattrs: Early::ask(self.context, &self.root, &self.root.root.source_path, &metadata),
             metadata: Some(metadata),
             existing,
             incomplete: false.into(),
@@ -280,6 +282,7 @@ impl Walker<'_> {
         let direct = parent.placement() == Placement::Direct;
         let mut inner = FolderInner {
             root: Arc::clone(&self.root),
+            xattrs: Early::ask(context, &self.root, &source_path, &metadata),
             source_path,
             path: parent_path.join(&name),
             shown,
