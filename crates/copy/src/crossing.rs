@@ -31,11 +31,12 @@ use crate::small;
 /// cost nothing.
 const SMALL: (usize, usize) = (68 << 10, 256);
 const MIDDLE: (usize, usize) = ((4 << 20) + 4096, 5);
-/// Bytes of all blocks taken this way at once.
-const ROOM: usize = 24 << 20;
+/// Bytes of all blocks taken this way at once: five of 4 MiB and some small ones. With the 26 MiB of streams of bigger files,
+/// the heap and the program's own pages the process stays below 64 MiB; 24 made it 65.
+const ROOM: usize = 21 << 20;
 /// Memory of all blocks, taken or free, beyond which free ones of other classes give theirs back. A guess: a third more than
 /// [`ROOM`], so that a change of sizes does not have a page taken and given back for each file.
-const RESIDENT_MAX: usize = 32 << 20;
+const RESIDENT_MAX: usize = 28 << 20;
 /// One permit of it.
 const UNIT: usize = 4096;
 /// Files under way at most, whatever a tree asks for.
