@@ -1,13 +1,7 @@
-//! How many blocks a job has, and how many of them are read at once.
-
-use std::sync::Arc;
+//! How many blocks a job has.
 
 use ropeway_block::Pool;
 use ropeway_plan::Engine;
-use ropeway_vfs::Tree;
-use tokio::sync::Semaphore;
-
-use crate::context::RootContext;
 
 /// Blocks of the pool for `auto`: two files with eight blocks in flight each, and some that wait for the hash.
 /// 24 x 1 MiB, which with everything else keeps the process below 64 MiB.
@@ -17,10 +11,6 @@ const BLOCKS_AUTO: usize = 24;
 const BLOCKS_FAR: usize = 26;
 /// Blocks for the historic engines: one file at a time, at most 8 in flight (Vista).
 const BLOCKS_HISTORIC: usize = 10;
-/// Blocks read at once from a source on this machine for a target far away. Asked for all at once, io_uring would read all
-/// of them before it said that the first is here, and the line would wait (measured: 50 ms for 26 blocks, from memory).
-const READS_NEAR: usize = 4;
-
 /// The pool of a job's blocks: made before the trees are opened, so that they can register it with the kernel.
 /// `far`: an end is a share.
 pub fn pool_for(engine: Engine, far: bool) -> Pool {
@@ -30,11 +20,4 @@ pub fn pool_for(engine: Engine, far: bool) -> Pool {
         _ => BLOCKS_HISTORIC,
     };
     Pool::new(engine.block_size_max(), blocks)
-}
-
-/// What bounds the blocks that are read at once; `None` where their number in flight is bound enough.
-pub(crate) fn reads_at_once(target: &dyn Tree, roots: &[Arc<RootContext>]) -> Option<Semaphore> {
-    let far_target = target.capabilities().blocks_in_flight > 0;
-    let near = |root: &Arc<RootContext>| !root.root.source.capabilities().is_remote();
-    (far_target && roots.iter().all(near)).then(|| Semaphore::new(READS_NEAR))
 }

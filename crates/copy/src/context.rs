@@ -113,8 +113,6 @@ pub(crate) struct Context {
     pub(crate) batches: Arc<Semaphore>,
     /// Bounds files that go through blocks.
     pub(crate) streams: Arc<Semaphore>,
-    /// Bounds the blocks that are read at once; `None`: nothing but their number does.
-    pub(crate) reads: Option<Semaphore>,
     /// Permits of `streams`.
     pub(crate) streams_max: usize,
     /// Small files that go one by one between two sides, many in flight; `None` where batches do, or a historic engine.

@@ -34,8 +34,9 @@ const MIDDLE: (usize, usize) = ((4 << 20) + 4096, 5);
 /// Bytes of all blocks taken this way at once: five of 4 MiB and some small ones. With the 26 MiB of streams of bigger files,
 /// the heap and the program's own pages the process stays below 64 MiB; 24 made it 65.
 const ROOM: usize = 21 << 20;
-/// Memory of all blocks, taken or free, beyond which free ones of other classes give theirs back. A guess: a third more than
-/// [`ROOM`], so that a change of sizes does not have a page taken and given back for each file.
+/// Memory of all blocks, taken or free, beyond which free ones of other classes give theirs back, on a long line. A guess: a
+/// third more than [`ROOM`]. While streams of bigger files hold as much by themselves, nothing free keeps its memory: a file
+/// of 4 MiB takes up to 10 ms of page faults then, and 50 ms of such a line.
 const RESIDENT_MAX: usize = 28 << 20;
 /// One permit of it.
 const UNIT: usize = 4096;
@@ -46,6 +47,7 @@ const SPARSE_MIN: u64 = 64 << 10;
 
 /// What bounds the small files under way.
 pub(crate) struct Crossing {
+    is_far: bool,
     permits: Arc<Semaphore>,
     permits_max: usize,
     small: Pool,
@@ -63,6 +65,11 @@ impl Crossing {
         (wanted > 1).then(|| {
             let permits_max = wanted.min(IN_FLIGHT_MAX);
             Self {
+                is_far: roots
+                    .iter()
+                    .map(|root| &*root.root.source)
+                    .chain([target])
+                    .any(|tree| tree.capabilities().far),
                 permits: Arc::new(Semaphore::new(permits_max)),
                 permits_max,
                 small: Pool::new(SMALL.0, SMALL.1),
@@ -105,6 +112,10 @@ impl Crossing {
 
     /// Free blocks keep their memory for the next file, but all of them together little more than can be taken at once.
     fn bound_memory(&self, context: &Context, taken: &Pool) {
+        if !self.is_far {
+            // Pages would cost more than the line.
+            return;
+        }
         let all = [&self.small, &context.pool, &self.middle];
         let resident: usize = all.iter().map(|pool| pool.resident()).sum();
         let mut surplus = resident.saturating_sub(RESIDENT_MAX);

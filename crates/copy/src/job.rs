@@ -215,7 +215,6 @@ impl Job {
             ahead: Ahead::new(),
             batches: Arc::new(Semaphore::new(batches)),
             streams: Arc::new(Semaphore::new(streams)),
-            reads: blocks::reads_at_once(&*target, &roots),
             streams_max: streams,
             failures: Failures::default(),
             losses: Default::default(),

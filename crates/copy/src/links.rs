@@ -259,7 +259,6 @@ async fn make(context: &Context, task: &LinkTask, place: &Place) -> Result<bool,
         tree.remove_file(&temporary).await?;
         tree.make_hard_link(&first, &temporary).await?;
     }
-    // rename(2) does nothing to two names of one file, so an answer that was lost is told by what is there.
     rename(context, &temporary, &path, true).await?;
     Ok(true)
 }

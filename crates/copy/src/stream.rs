@@ -257,10 +257,6 @@ impl Stream<'_> {
     }
 
     async fn read(&self, offset: u64, length: usize) -> Result<Io, (Error, bool)> {
-        let _turn = match &self.context.reads {
-            Some(reads) => Some(reads.acquire().await.expect("the semaphore is never closed")),
-            None => None,
-        };
         let block = self.context.pool.get().await;
         let start = Instant::now();
         let (block, result) = self.source.read_at(block, offset, length).await;

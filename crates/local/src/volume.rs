@@ -90,6 +90,7 @@ fn by_type(root: &OwnedFd, fstype: &str) -> Capabilities {
         batches_in_flight: 2,
         small_in_flight: 1,
         blocks_in_flight: 0,
+        far: false,
         named_streams: false,
     };
     match fstype {

@@ -61,6 +61,7 @@ pub(crate) fn capabilities() -> Capabilities {
         batches_in_flight: 2,
         small_in_flight: 1,
         blocks_in_flight: 0,
+        far: false,
         named_streams: false,
     }
 }

@@ -44,7 +44,7 @@ async fn heap_in_the_steady_state() {
     small_files_cost_no_large_allocation().await;
 }
 
-/// Whole files in compounds, signed and sealed where they lie.
+/// Whole files in compounds: signed without a copy, and sealed where they lie.
 async fn small_files_cost_no_large_allocation() {
     let folder = tempfile::tempdir().unwrap();
     let smbd = or_skip!(start(folder.path()));

@@ -77,6 +77,7 @@ fn capabilities_full() -> Capabilities {
         batches_in_flight: 1,
         small_in_flight: 1,
         blocks_in_flight: 0,
+        far: false,
         named_streams: false,
     }
 }

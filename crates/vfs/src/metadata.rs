@@ -346,6 +346,8 @@ pub struct Capabilities {
     pub small_in_flight: usize,
     /// Blocks of 1 MiB in flight that fill the way there; 0 where trying tells (see `ropeway_plan::Tuner`).
     pub blocks_in_flight: usize,
+    /// A call takes 10 ms or more, for the length of the line.
+    pub far: bool,
     /// Named streams of a file can be stored; they are seen as extended attributes `user.DosStream.NAME:$DATA`, as
     /// Samba names them. Other attributes may still be refused (see `xattrs`).
     pub named_streams: bool,

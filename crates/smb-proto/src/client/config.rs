@@ -179,7 +179,8 @@ impl Negotiated {
     }
 
     /// What makes this negotiation another than that of the session's first connection: all that a server tells again when
-    /// a negotiation is validated ([MS-SMB2] 2.2.32.6), and how messages are protected.
+    /// a negotiation is validated ([MS-SMB2] 2.2.32.6), how messages are protected, and requests that the first would take
+    /// and this one would not.
     pub fn differs_from(&self, first: &Self) -> Option<&'static str> {
         let parts = [
             (self.dialect == first.dialect, "the dialect"),
@@ -188,6 +189,12 @@ impl Negotiated {
             (self.security_mode == first.security_mode, "the security mode"),
             (self.cipher == first.cipher, "the cipher"),
             (self.signing == first.signing, "the signing algorithm"),
+            (
+                self.max_read >= first.max_read
+                    && self.max_write >= first.max_write
+                    && self.max_transact >= first.max_transact,
+                "smaller requests",
+            ),
         ];
         parts.into_iter().find(|(same, _)| !same).map(|(_, what)| what)
     }
@@ -238,8 +245,8 @@ mod tests {
             change(&mut further);
             further.differs_from(&first)
         };
-        // What a server may decide for each connection.
-        assert_eq!(changed(|it| it.max_read = 1 << 16), None);
+        assert_eq!(changed(|it| it.max_read = 8 << 20), None);
+        assert_eq!(changed(|it| it.max_write = 1 << 16), Some("smaller requests"));
         assert_eq!(changed(|it| it.dialect = Dialect::Smb300), Some("the dialect"));
         assert_eq!(changed(|it| it.server_guid = Guid([8; 16])), Some("the server"));
         assert_eq!(

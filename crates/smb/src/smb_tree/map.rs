@@ -189,6 +189,7 @@ pub(super) fn capabilities(volume: &Volume, acls: bool) -> Capabilities {
         batches_in_flight: BATCHES_IN_FLIGHT,
         small_in_flight: SMALL_IN_FLIGHT,
         blocks_in_flight: BLOCKS_NEAR,
+        far: false,
         named_streams: can(FsAttributes::NAMED_STREAMS),
     }
 }
