@@ -126,7 +126,7 @@ impl Job {
         }
     }
 
-    /// Takes its blocks from `pool` (of [`pool_for`] the same engine), which the trees know already.
+    /// Takes its blocks from `pool` (of [`crate::pool_for`] the same engine), which the trees know already.
     #[must_use]
     pub fn with_pool(mut self, pool: Pool) -> Self {
         self.pool = pool;
