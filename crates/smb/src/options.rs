@@ -44,7 +44,7 @@ impl Default for ClientOptions {
             signing: Signing::Required,
             encryption: Encryption::Off,
             compression: false,
-            channels_max: 8,
+            channels_max: 4,
             channels_at_start: ChannelsAtStart::Exactly(1),
             tcp: TcpOptions::default(),
             timeout: Duration::from_secs(60),
@@ -61,7 +61,7 @@ impl Default for ClientOptions {
 pub enum ChannelsAtStart {
     /// So many, at least one.
     Exactly(u16),
-    /// As the round trip and the congestion control of this end make best: for whoever is about to move much.
+    /// As the congestion control of this end makes best: for whoever is about to move much.
     ByLine,
 }
 

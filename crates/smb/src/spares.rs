@@ -34,7 +34,7 @@ impl Spares {
             ChannelsAtStart::Exactly(count) => count,
             ChannelsAtStart::ByLine => {
                 let congestion = rustix::net::sockopt::tcp_congestion(&reached.stream);
-                at_start(reached.round_trip, congestion.as_deref().unwrap_or_default())
+                at_start(congestion.as_deref().unwrap_or_default())
             }
         };
         let together = together.min(link.options.channels_max);

@@ -61,10 +61,10 @@ pub(crate) struct ShareArgs {
     /// Newest dialect to offer
     #[arg(long, value_name = "DIALECT", value_parser = values::dialect)]
     pub(crate) max_dialect: Option<Dialect>,
-    /// Most connections to a server (default: as the line wants, up to 8)
+    /// Most connections to a server (default 4)
     ///
     /// Further ones are opened only where one cannot fill the line and the server allows it (multichannel). On a line of 10
-    /// ms or more a copy begins with N, by default with 2, under BBR with 4, from 50 ms on with 8.
+    /// ms or more a copy begins with N, by default with 2, under BBR with 4.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=32))]
     pub(crate) channels: Option<u16>,
     /// Socket buffers; best left to the kernel
