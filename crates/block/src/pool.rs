@@ -127,7 +127,8 @@ impl Pool {
     }
 
     /// The whole region as address and length in bytes, for registration with the kernel (io_uring fixed
-    /// buffers); [`pin`](Self::pin) the pool first. Every payload of this pool lies inside. Valid as long as a handle on the pool lives.
+    /// buffers); [`pin`](Self::pin) the pool first. Every payload of this pool lies inside. Valid as long as a handle on the
+    /// pool lives.
     pub fn region(&self) -> (*const u8, usize) {
         (self.inner.base.as_ptr(), self.slots() * self.inner.stride())
     }

@@ -11,6 +11,7 @@ const BLOCKS_AUTO: usize = 24;
 const BLOCKS_FAR: usize = 26;
 /// Blocks for the historic engines: one file at a time, at most 8 in flight (Vista).
 const BLOCKS_HISTORIC: usize = 10;
+
 /// The pool of a job's blocks: made before the trees are opened, so that they can register it with the kernel.
 /// `far`: an end is a share.
 pub fn pool_for(engine: Engine, far: bool) -> Pool {
