@@ -231,6 +231,10 @@ impl Driver {
     }
 
     fn events(&mut self) {
+        if self.connection.ended().is_some() {
+            // Parts hold handles on blocks: one that was sealed in place is opened again only by its sole owner.
+            self.staged.clear();
+        }
         while let Some(event) = self.connection.poll_event() {
             match event {
                 Event::Negotiated => {
@@ -447,8 +451,6 @@ impl Driver {
     fn close_with(&mut self, reason: LostReason) {
         // What ended it first is why: after LOGOFF servers close.
         self.ended.get_or_insert(reason);
-        // Parts hold handles on blocks: one that was sealed in place is opened again only by its sole owner.
-        self.staged.clear();
         self.connection.closed();
     }
 

@@ -128,10 +128,11 @@ impl Handle {
         }
         let link = handle.share.client().link();
         let _permit = link.budget.acquire(length as u64).await;
-        for attempt in 0..ATTEMPTS {
+        let (mut unanswered, mut is_reopened) = (0, false);
+        for _ in 0..ATTEMPTS {
             let at = handle.opened().await?;
             let mut operation = ops::write(at.tree.id, at.file_id, offset, block);
-            mark_replay(&mut operation, attempt);
+            mark_replay(&mut operation, unanswered);
             match at
                 .session
                 .exchange(at.tree.chain(vec![operation]), length as u64)
@@ -139,12 +140,21 @@ impl Handle {
             {
                 Outcome::Replied(replies) => {
                     link.consider_channels(&at.session);
-                    let reply = first(&replies)?;
-                    if is_stale(reply.status()) {
-                        // The block is gone; the caller's next attempt finds the file opened again.
-                        handle.make_stale(&at, reply.status());
+                    let mut reply = replies
+                        .into_iter()
+                        .next()
+                        .expect("a chain has an answer to each operation");
+                    let status = reply.status();
+                    let may_pass = status == NtStatus::NETWORK_SESSION_EXPIRED
+                        || is_stale(status) && !std::mem::replace(&mut is_reopened, true);
+                    if is_stale(status) {
+                        handle.make_stale(&at, status);
                     }
-                    check("write", reply)?;
+                    if may_pass && let Some(payload) = reply.returned.take() {
+                        block = payload;
+                        continue;
+                    }
+                    check("write", &reply)?;
                     let count = WriteResponse::decode(&mut reply.body())?.count;
                     if count as usize != length {
                         return Err(Error::refused("write", NtStatus::DISK_FULL));
@@ -156,6 +166,7 @@ impl Handle {
                     let payload = operations.pop().and_then(|operation| operation.payload);
                     // Sealed in place, and the ciphertext is all there is.
                     block = payload.ok_or(Error::Lost(LostReason::OutcomeUnknown))?;
+                    unanswered += 1;
                 }
                 Outcome::Failed { error, .. } => return Err(error),
             }

@@ -59,6 +59,8 @@ pub struct Connection {
     pub(super) ready: VecDeque<Finished>,
     pub(super) events: VecDeque<Event>,
     pub(super) ended: Option<EndReason>,
+    /// The last events are queued.
+    is_settled: bool,
     pub(super) expired: bool,
     /// ECHOs sent for want of credits since there were more.
     pub(super) nudges: u32,
@@ -100,6 +102,7 @@ impl Connection {
             ready: VecDeque::new(),
             events: VecDeque::new(),
             ended: None,
+            is_settled: false,
             expired: false,
             nudges: 0,
             copied: 0,
@@ -218,7 +221,7 @@ impl Connection {
         self.end(EndReason::Closed);
     }
 
-    /// Ends the connection: whatever is under way is given back, once no job is out.
+    /// Ends the connection: whatever is under way is given back when events are polled and no job is out.
     pub(super) fn end(&mut self, reason: EndReason) {
         if self.ended.is_some() {
             return;
@@ -235,14 +238,14 @@ impl Connection {
         // Parts hold handles on blocks: what was sealed in place is opened again only by its sole owner.
         self.ready.clear();
         self.recall_jobs();
-        self.settle_end();
     }
 
     /// The last events of a connection that has ended; not before the last job is back.
-    pub(super) fn settle_end(&mut self) {
-        let Some(reason) = self.ended.filter(|_| !self.jobs.are_out()) else {
+    fn settle_end(&mut self) {
+        let Some(reason) = self.ended.filter(|_| !self.is_settled && !self.jobs.are_out()) else {
             return;
         };
+        self.is_settled = true;
         for (ticket, replies) in std::mem::take(&mut self.held) {
             // The answers came, but through a negotiation that was not validated.
             drop(replies);
@@ -300,7 +303,11 @@ impl Connection {
     }
 
     /// What happened; none: nothing more.
+    ///
+    /// Once the connection has [`ended`](Self::ended), let what [`poll_transmit`](Self::poll_transmit) gave go first: a
+    /// payload that was sealed in its block comes back only if nobody else holds the block.
     pub fn poll_event(&mut self) -> Option<Event> {
+        self.settle_end();
         self.events.pop_front()
     }
 

@@ -214,7 +214,6 @@ impl Connection {
         self.now = self.now.max(now);
         if self.ended.is_some() {
             self.lay_down(done.0);
-            self.settle_end();
             return Ok(());
         }
         let outcome = self.take_done(done.0);

@@ -6,7 +6,7 @@ use crate::content;
 use crate::peer::{Compounds, Peer, Setup};
 use crate::sim::ways;
 use crate::world::{Kind, World, anything, close, config, create, echo, login, watch};
-use ropeway_smb_proto::client::{Chain, Config, DropReason, EndReason, Event, Misuse};
+use ropeway_smb_proto::client::{Chain, Config, DropReason, Encryption, EndReason, Event, Misuse};
 use ropeway_smb_proto::wire::header::{Command, HeaderFlags};
 use ropeway_smb_proto::wire::negotiate::Dialect;
 use ropeway_smb_proto::wire::{FileId, NtStatus, Text};
@@ -134,6 +134,29 @@ fn whoever_goes_says_so_in_one_round_trip() {
         let last: Vec<_> = hub.seen.iter().rev().take(2).map(|seen| seen.command).collect();
         assert_eq!(last, [Command::Logoff, Command::TreeDisconnect]);
     }
+}
+
+/// A payload that was sealed in its block comes back unsealed from a connection that ends with it unsent: whoever would
+/// send it lets it go before events are polled.
+#[test]
+fn what_was_sealed_and_not_sent_comes_back_open() {
+    let (config, setup) = ways()
+        .into_iter()
+        .find(|(config, setup)| setup.cipher.is_some() && config.encryption == Encryption::Desired)
+        .unwrap();
+    let mut world = World::ready(config, setup);
+    let write = world.write(FileId::default(), 5, 5000).unwrap();
+    world.submit(Chain::one(write), vec![Kind::Write(5, 5000)]);
+    let unsent = world.client.poll_transmit().unwrap();
+    while world.client.ended().is_none() {
+        next_deadline(&mut world);
+    }
+    assert_eq!(world.client.ended(), Some(EndReason::Silent));
+    drop(unsent);
+    // It checks what comes back.
+    world.take_events();
+    assert!(world.open.is_empty() && world.dropped == 1);
+    assert_eq!(world.pool.available(), world.pool.slots());
 }
 
 #[test]

@@ -469,6 +469,9 @@ impl Peer {
             return (NtStatus::NETWORK_SESSION_EXPIRED, Vec::new());
         }
         if let Some(status) = self.note(header, message) {
+            if status == NtStatus::NETWORK_SESSION_EXPIRED {
+                self.expire();
+            }
             return (status, Vec::new());
         }
         let body = match header.command {

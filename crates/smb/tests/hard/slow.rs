@@ -115,11 +115,9 @@ fn guessing_is_slow() {
                         // One that hangs up without waiting for its answer gains nothing.
                         let patience = Some(Duration::from_millis(200));
                         raw.socket.set_read_timeout(patience).unwrap();
-                        let guess = std::panic::AssertUnwindSafe(|| {
-                            raw.log_in_with("alice", "wrong", Default::default())
-                        });
-                        let quiet = std::panic::catch_unwind(guess);
-                        guesses += u32::from(matches!(quiet, Ok(Some(NtStatus::LOGON_FAILURE))));
+                        raw.may_be_silent = true;
+                        let outcome = raw.log_in_with("alice", "wrong", Default::default());
+                        guesses += u32::from(outcome == Some(NtStatus::LOGON_FAILURE));
                     }
                     guesses
                 })

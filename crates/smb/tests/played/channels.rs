@@ -3,7 +3,8 @@
 use crate::peer::Setup;
 use crate::{Played, content, options, text};
 use ropeway_block::{Block, Pool};
-use ropeway_smb::OpenFile;
+use ropeway_smb::{ClientOptions, Encryption, NtStatus, OpenFile};
+use ropeway_smb_proto::crypto::Cipher;
 use ropeway_smb_proto::wire::create::CreateDisposition;
 use ropeway_smb_proto::wire::header::{Command, HeaderFlags};
 
@@ -37,6 +38,38 @@ async fn a_write_whose_channel_is_lost_is_replayed_on_another() {
     // The file is the same open.
     assert_eq!(server.hub(|hub| hub.count(Command::Create)), 1);
     file.close().await.unwrap();
+}
+
+/// The server closed the file, or the session ran out: what was to be written is still there, also where it was sealed.
+#[tokio::test]
+async fn a_write_that_is_refused_for_its_open_is_sent_again() {
+    for status in [NtStatus::FILE_CLOSED, NtStatus::NETWORK_SESSION_EXPIRED] {
+        let server = Played::start(Setup {
+            cipher: Some(Cipher::Aes128Gcm),
+            ..Setup::default()
+        })
+        .await;
+        let options = ClientOptions {
+            encryption: Encryption::Desired,
+            ..options()
+        };
+        let client = server.client(options).await;
+        let share = client.share("data").await.unwrap();
+        let pool = Pool::new(4096, 4);
+        let open = OpenFile::write(CreateDisposition::OpenIf);
+        let file = share.open(&text("file"), &open).await.unwrap();
+        server.hub(|hub| hub.refused = Some((Command::Write, status)));
+        file.write_at(0, block(&pool, 0, 4096).await).await.unwrap();
+        let (writes, opened) = server.hub(|hub| (hub.count(Command::Write), hub.count(Command::Create)));
+        let reopened = usize::from(status == NtStatus::FILE_CLOSED);
+        assert_eq!((writes, opened), (2, 1 + reopened), "{status}");
+        // It was answered: it is no replay.
+        assert!(server.hub(|hub| {
+            let mut flags = hub.seen.iter().map(|seen| seen.flags);
+            flags.all(|flags| !flags.contains(HeaderFlags::REPLAY_OPERATION))
+        }));
+        assert_eq!(pool.available(), 4);
+    }
 }
 
 /// Exclusive creation may be sent again if the server can tell that it is the same one.

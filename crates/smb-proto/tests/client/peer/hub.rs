@@ -51,6 +51,8 @@ pub(crate) struct Hub {
     pub(crate) compounds: u32,
     /// The next request of this kind closes its connection, unanswered.
     pub(crate) fatal: Option<Command>,
+    /// The next request of this kind is refused.
+    pub(crate) refused: Option<(Command, NtStatus)>,
     pub(crate) seen: Vec<Seen>,
     /// The newest `Open.ChannelSequence`; the played files have one in common.
     pub(crate) sequence: u16,
@@ -102,7 +104,8 @@ impl Peer {
         }
     }
 
-    /// Notes a request; a status if its channel's sequence is outdated ([MS-SMB2] 3.3.5.2.10).
+    /// Notes a request; a status if it is to be refused, also since its channel's sequence is outdated ([MS-SMB2]
+    /// 3.3.5.2.10).
     pub(super) fn note(&mut self, header: &Header, message: &[u8]) -> Option<NtStatus> {
         let mut reader = Reader::at(message, HEADER_LEN, "test");
         let hub = std::sync::Arc::clone(&self.hub);
@@ -126,6 +129,9 @@ impl Peer {
         if hub.fatal == Some(header.command) {
             hub.fatal = None;
             self.closed = true;
+        }
+        if let Some((_, status)) = hub.refused.take_if(|(command, _)| *command == header.command) {
+            return Some(status);
         }
         if self.setup.dialect < Dialect::Smb300 {
             assert_eq!(header.status.0, 0, "reserved below 3.0");
