@@ -48,6 +48,7 @@ impl Pool {
         let free = Free {
             slots: (0..slots).rev().collect(),
             waiters: VecDeque::new(),
+            next_ticket: 0,
             is_resident: vec![false; count].into_boxed_slice(),
             resident: 0,
             // A page that holds parts of two slots cannot be given back for one of them.
@@ -65,15 +66,22 @@ impl Pool {
         }
     }
 
-    /// A free slot, or `None` when all are in use.
+    /// A free slot, or `None` when all are in use or waited for.
     pub fn try_get(&self) -> Option<BlockMut> {
-        let slot = self.inner.lock().pop()?;
+        let slot = {
+            let mut free = self.inner.lock();
+            // The others are those of waiters.
+            (free.slots.len() > free.waiters.len()).then(|| free.pop())??
+        };
         Some(self.inner.take(slot))
     }
 
     /// Waits for a free slot. Waiters are served in turn; dropping the future gives up the place.
     pub fn get(&self) -> GetBlock<'_> {
-        GetBlock { pool: self }
+        GetBlock {
+            pool: self,
+            ticket: None,
+        }
     }
 
     /// Payload bytes of one slot.
@@ -149,7 +157,9 @@ impl fmt::Debug for Pool {
 struct Free {
     /// The last is taken first: what was used a moment ago has memory, and is in the processor's cache.
     slots: Vec<u32>,
-    waiters: VecDeque<Waker>,
+    /// In the order in which they came.
+    waiters: VecDeque<Waiter>,
+    next_ticket: u64,
     /// Slots, free or not, that have memory.
     is_resident: Box<[bool]>,
     resident: usize,
@@ -157,7 +167,19 @@ struct Free {
     is_pinned: bool,
 }
 
+/// Somebody who waits for a slot.
+struct Waiter {
+    ticket: u64,
+    waker: Waker,
+}
+
 impl Free {
+    /// The last of those whose turn it is, as there are as many slots as up to here waiters.
+    fn last_served(&self) -> Option<Waker> {
+        let place = self.slots.len().checked_sub(1)?;
+        self.waiters.get(place).map(|waiter| waiter.waker.clone())
+    }
+
     /// Takes the slot that was used last.
     fn pop(&mut self) -> Option<u32> {
         let slot = self.slots.pop()?;
@@ -248,7 +270,7 @@ impl Inner {
         let waiter = {
             let mut free = self.lock();
             free.slots.push(slot);
-            free.waiters.pop_front()
+            free.last_served()
         };
         if let Some(waiter) = waiter {
             waiter.wake();
@@ -260,51 +282,59 @@ impl Inner {
 #[must_use = "futures do nothing unless awaited"]
 pub struct GetBlock<'a> {
     pool: &'a Pool,
+    /// Its place among those who wait.
+    ticket: Option<u64>,
 }
 
 impl Future for GetBlock<'_> {
     type Output = BlockMut;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<BlockMut> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<BlockMut> {
         let inner = &self.pool.inner;
         let mut free = inner.lock();
-        match free.pop() {
-            Some(slot) => {
-                // A wake-up may have gone to a future that was dropped since: pass on what is left.
-                let next = if free.slots.is_empty() {
-                    None
-                } else {
-                    free.waiters.pop_front()
-                };
-                drop(free);
-                if let Some(next) = next {
-                    next.wake();
-                }
-                Poll::Ready(inner.take(slot))
+        let ticket = self.ticket;
+        let place = ticket.and_then(|ticket| free.waiters.iter().position(|waiter| waiter.ticket == ticket));
+        // As many waiters as there are slots are served, the first first; nobody who comes later is before them.
+        if place.unwrap_or(free.waiters.len()) < free.slots.len() {
+            if let Some(place) = place {
+                free.waiters.remove(place);
             }
+            let slot = free.pop().expect("a slot is free");
+            drop(free);
+            let block = inner.take(slot);
+            self.ticket = None;
+            return Poll::Ready(block);
+        }
+        match place {
+            Some(place) => free.waiters[place].waker.clone_from(cx.waker()),
             None => {
-                if !free.waiters.iter().any(|waker| waker.will_wake(cx.waker())) {
-                    free.waiters.push_back(cx.waker().clone());
-                }
-                Poll::Pending
+                let ticket = free.next_ticket;
+                free.next_ticket += 1;
+                let waker = cx.waker().clone();
+                free.waiters.push_back(Waiter { ticket, waker });
+                drop(free);
+                self.ticket = Some(ticket);
             }
         }
+        Poll::Pending
     }
 }
 
 impl Drop for GetBlock<'_> {
     fn drop(&mut self) {
-        // If this future swallowed a wake-up without taking a slot, hand it on.
-        let waiter = {
+        let Some(ticket) = self.ticket else { return };
+        let next = {
             let mut free = self.pool.inner.lock();
-            if free.slots.is_empty() {
-                None
-            } else {
-                free.waiters.pop_front()
-            }
+            let place = free.waiters.iter().position(|waiter| waiter.ticket == ticket);
+            // The place goes to the next in turn.
+            place.and_then(|place| {
+                let was_served = place < free.slots.len();
+                free.waiters.remove(place);
+                free.last_served().filter(|_| was_served)
+            })
         };
-        if let Some(waiter) = waiter {
-            waiter.wake();
+        if let Some(next) = next {
+            next.wake();
         }
     }
 }
@@ -449,6 +479,45 @@ mod tests {
         let resident = pool.resident();
         let mut next = pool.try_get().unwrap();
         assert_eq!((next.as_mut_ptr(), pool.resident()), (address, resident));
+    }
+
+    /// Who comes later waits longer, whoever is asked first: a lock-step of streams that keep blocks until an earlier one of
+    /// theirs comes would else stand still for ever.
+    #[test]
+    fn a_newcomer_is_not_before_those_who_wait() {
+        let pool = Pool::new(10, 2);
+        let mut context = Context::from_waker(Waker::noop());
+        let held = [pool.try_get().unwrap(), pool.try_get().unwrap()];
+        let mut waiters: Vec<_> = (0..3).map(|_| Box::pin(pool.get())).collect();
+        for waiter in &mut waiters {
+            assert!(waiter.as_mut().poll(&mut context).is_pending());
+        }
+        let [one, other] = held;
+        drop(one);
+        assert!(pool.try_get().is_none(), "it is the first waiter's");
+        let mut newcomer = Box::pin(pool.get());
+        assert!(newcomer.as_mut().poll(&mut context).is_pending());
+        for late in [2, 1] {
+            assert!(waiters[late].as_mut().poll(&mut context).is_pending());
+        }
+        let mut blocks = Vec::new();
+        let mut served = |waiter: &mut Pin<Box<GetBlock<'_>>>| match waiter.as_mut().poll(&mut context) {
+            Poll::Ready(block) => {
+                blocks.push(block);
+                true
+            }
+            Poll::Pending => false,
+        };
+        assert!(served(&mut waiters[0]));
+        // Two of them may go, in any order; one who goes away makes room for the next.
+        drop(other);
+        drop(waiters.remove(1));
+        assert!(!served(&mut newcomer));
+        assert!(served(&mut waiters[1]));
+        blocks.pop();
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(newcomer.as_mut().poll(&mut context).is_ready());
+        assert_eq!(pool.available(), 1);
     }
 
     #[test]
