@@ -81,12 +81,13 @@ impl Client {
     /// # Errors
     /// [`Error::PeerRefused`](crate::Error::PeerRefused) if there is no such share or the user may not.
     pub async fn share(&self, name: &str) -> Result<Share> {
-        self.share_within(name, 0).await
+        let mut left = dfs::TARGETS_MAX;
+        self.share_within(name, 0, &mut left).await
     }
 
     /// A share, or the one that DFS has in its place: a namespace may lie on another server altogether ([MS-DFSC]
-    /// 3.1.4.2, steps 5 and 6). `hops` such steps led here.
-    async fn share_within(&self, name: &str, hops: usize) -> Result<Share> {
+    /// 3.1.4.2, steps 5 and 6). `hops` such steps led here, `left` targets may still be tried.
+    async fn share_within(&self, name: &str, hops: usize, left: &mut usize) -> Result<Share> {
         let refused = match ShareInner::connect(self, name).await {
             Ok(share) => return Ok(Share::new(share)),
             Err(error) => error,
@@ -104,7 +105,9 @@ impl Client {
         }
         let targets = dfs::root_targets(self, name).await.unwrap_or_default();
         for (host, share) in targets {
-            let found = async { self.at(&host).await?.share_within(&share, hops + 1).await };
+            let Some(fewer) = left.checked_sub(1) else { break };
+            *left = fewer;
+            let found = async { self.at(&host).await?.share_within(&share, hops + 1, left).await };
             if let Ok(found) = Box::pin(found).await {
                 return Ok(found);
             }

@@ -101,10 +101,23 @@ impl Share {
         let mut is_refused = true;
         for index in 0.. {
             // One step at a time, each made anew for the file's own name.
-            let build = |tree, file| steps.one(index, tree, file);
+            let mut command = None;
+            let build = |tree, file| {
+                let one = steps.one(index, tree, file)?;
+                command = one.as_ref().map(|operation| operation.command);
+                if command == Some(Command::Write) {
+                    handle.inner.writes();
+                }
+                Ok(one)
+            };
+            let written = handle.inner.written();
             let Some(mut reply) = handle.inner.step(replay, build).await? else {
                 break;
             };
+            if command == Some(Command::Flush) && reply.status().is_success() {
+                // The server may be back without what it had taken before.
+                handle.inner.flushed(written)?;
+            }
             if let Some(payload) = reply.returned.take() {
                 steps.take_back(payload);
             }

@@ -61,26 +61,40 @@ impl Share {
         let file = target
             .open(&part, &OpenFile::write(CreateDisposition::Create))
             .await?;
-        let copied: Result<u64> = async {
-            let size = carry_all(&source, &file).await?;
+        let mut is_renaming = false;
+        let mut size = 0;
+        let copied: Result<()> = async {
+            size = carry_all(&source, &file).await?;
             let rename = FileRenameInformation {
                 replace_if_exists: replace,
                 name: target.led_to("copy", to, file.share())?,
             };
             file.set(&kept(&source)).await?;
             file.flush().await?;
-            file.set(&rename).await?;
-            Ok(size)
+            is_renaming = true;
+            file.set(&rename).await
         }
         .await;
-        if copied.is_err() {
+        // Done or not: by its handle the file would be deleted under its new name, too.
+        let is_open = is_renaming && matches!(copied, Err(Error::Lost(_)));
+        if copied.is_err() && !is_open {
             // Best effort: the failure itself is told.
             let information = FileDispositionInformation { delete_pending: true };
             let _ = file.set(&information).await;
         }
         let closed = file.close().await;
         source.close().await?;
-        let size = copied?;
+        if is_open {
+            return match target.stat(&part).await {
+                Err(error) if error.status() == Some(NtStatus::OBJECT_NAME_NOT_FOUND) => Ok(size),
+                Ok(_) => {
+                    let _ = target.remove(&part).await;
+                    copied.map(|()| size)
+                }
+                Err(_) => copied.map(|()| size),
+            };
+        }
+        copied?;
         closed?;
         Ok(size)
     }

@@ -13,6 +13,8 @@ use crate::{Client, Error, Result, Share, ops};
 
 /// Referrals followed for one path. A guess: a root, a link, and a link behind it, twice.
 pub(crate) const HOPS_MAX: usize = 6;
+/// Targets tried in all to find one share. A guess: a namespace has a handful.
+pub(crate) const TARGETS_MAX: usize = 32;
 /// Referrals kept for one share. A guess.
 const KEPT_MAX: usize = 1024;
 /// The share that answers for all of a server.

@@ -6,6 +6,7 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use ropeway_smb_proto::client::Reply;
+use ropeway_smb_proto::wire::create::CreateOptions;
 use ropeway_smb_proto::wire::info::{DirectoryClass, DirectoryRecord, DirectoryRecords};
 use ropeway_smb_proto::wire::query_directory::QueryDirectoryResponse;
 use ropeway_smb_proto::wire::{FileId, NtStatus, Text};
@@ -26,6 +27,9 @@ const NEXT_MAX: u32 = 1 << 20;
 
 /// The longest pattern: its length has 16 bits ([MS-SMB2] 2.2.33), and no name is as long as this.
 const PATTERN_UNITS_MAX: usize = 1024;
+/// Batches in a row that hold no new name before the server is taken for one that never ends. A listing that had to begin
+/// again passes over what it gave before: at 1 MiB each a hundred million names.
+const IDLE_MAX: usize = 10_000;
 
 /// A directory being listed. The next batch is asked for before the last one is taken.
 pub struct Directory {
@@ -51,13 +55,17 @@ struct Batch {
 }
 
 impl Directory {
-    pub(crate) async fn open(share: &Share, path: &Text, pattern: &str) -> Result<Self> {
+    /// `follow`: a reparse point is listed as what it leads to.
+    pub(crate) async fn open(share: &Share, path: &Text, pattern: &str, follow: bool) -> Result<Self> {
         check_path(path)?;
         let pattern = Text::from(pattern);
         if pattern.units().len() > PATTERN_UNITS_MAX {
             return Err(Error::refused("list", NtStatus::OBJECT_NAME_INVALID));
         }
-        let open = OpenFile::directory();
+        let mut open = OpenFile::directory();
+        if !follow {
+            open.options |= CreateOptions::OPEN_REPARSE_POINT;
+        }
         let compounds = &share.client().link().compounds;
         if compounds.may_be_sent() {
             let first_max = FIRST_MAX.min(share.limits().transact_max);
@@ -137,7 +145,7 @@ impl Directory {
     /// # Errors
     /// What any request may meet.
     pub async fn next(&mut self) -> Result<Option<Vec<DirectoryRecord>>> {
-        loop {
+        for _ in 0..IDLE_MAX {
             let mut records = match self.ready.pop_front() {
                 Some(records) => records,
                 None => match self.await_batch().await? {
@@ -150,6 +158,8 @@ impl Directory {
                 return Ok(Some(records));
             }
         }
+        let sentence = "a listing goes on and on without a new name";
+        Err(Error::PeerMisbehaved(sentence.to_owned()))
     }
 
     async fn await_batch(&mut self) -> Result<Option<Vec<DirectoryRecord>>> {
@@ -208,9 +218,11 @@ impl std::fmt::Debug for Directory {
 /// Asks for a batch; from the start again if the server that knew how far the listing was is gone.
 async fn ask(handle: Arc<HandleInner>, pattern: Text, known_to: u64) -> Result<Batch> {
     let output_max = NEXT_MAX.min(handle.share.limits().transact_max);
+    // The server may have gone on in the listing, and the answer was lost with one of several connections.
+    let mut is_unknown = false;
     for _ in 0..ATTEMPTS {
         let at = handle.opened().await?;
-        let is_again = at.session.number != known_to;
+        let is_again = is_unknown || at.session.number != known_to;
         let operation = ops::list(at.tree.id, at.file_id, &pattern, is_again, output_max);
         match at.session.exchange(at.tree.chain(vec![operation]), 0).await {
             Outcome::Replied(replies) => {
@@ -224,7 +236,7 @@ async fn ask(handle: Arc<HandleInner>, pattern: Text, known_to: u64) -> Result<B
                     records: records(reply)?,
                 });
             }
-            Outcome::Lost { .. } => {}
+            Outcome::Lost { sent, .. } => is_unknown |= sent,
             Outcome::Failed { error, .. } => return Err(error),
         }
     }

@@ -378,8 +378,11 @@ impl Driver {
             None if pending.is_plain => self.depth.answered(now - pending.sent_at),
             None => {}
         }
-        for reply in &replies {
-            self.keep_oplock(reply, pending.tree, pending.encrypt);
+        // What the same chain closed again has no oplock.
+        if let Some(file_id) = left_open(&replies) {
+            for reply in &replies {
+                self.keep_oplock(reply, file_id, pending.tree, pending.encrypt);
+            }
         }
         let unheard = match pending.answer {
             Some(sender) => sender.send(Answer::Replied(replies)).err(),
@@ -393,10 +396,11 @@ impl Driver {
     }
 
     /// Notes an oplock before anybody hears of its file: its break may be the next message.
-    fn keep_oplock(&self, reply: &Reply, tree: TreeId, encrypt: bool) {
+    fn keep_oplock(&self, reply: &Reply, open: FileId, tree: TreeId, encrypt: bool) {
         if reply.header.command == Command::Create
             && reply.status().is_success()
             && let Ok(created) = CreateResponse::decode(&mut reply.body())
+            && created.file_id == open
             && !matches!(created.oplock_level, OplockLevel::None | OplockLevel::Lease)
         {
             let oplocks = &self.shared.common.oplocks;

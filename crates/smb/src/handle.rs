@@ -128,6 +128,7 @@ impl Handle {
         }
         let link = handle.share.client().link();
         let _permit = link.budget.acquire(length as u64).await;
+        handle.writes();
         let (mut unanswered, mut is_reopened) = (0, false);
         for _ in 0..ATTEMPTS {
             let at = handle.opened().await?;
@@ -159,7 +160,6 @@ impl Handle {
                     if count as usize != length {
                         return Err(Error::refused("write", NtStatus::DISK_FULL));
                     }
-                    handle.wrote();
                     return Ok(());
                 }
                 Outcome::Lost { mut operations, .. } => {
@@ -181,9 +181,10 @@ impl Handle {
     /// that what was written before is perhaps not what it flushed.
     pub async fn flush(&self) -> Result<()> {
         let handle = &self.inner;
+        let written = handle.written();
         let replies = handle.run(Replay::Safe, ops::flush).await?;
         check("flush", first(&replies)?)?;
-        handle.flushed()
+        handle.flushed(written)
     }
 
     /// [`set`](Self::set), then [`flush`](Self::flush), in one round trip: what came of each.
@@ -202,6 +203,10 @@ impl Handle {
                 ops::flush(tree, FileId::RELATED),
             ]
         };
+        if is_length(I::CLASS) {
+            handle.writes();
+        }
+        let written = handle.written();
         let replies = match handle.run_chain(Replay::Safe, build).await {
             Ok(replies) => replies,
             Err(error) => return (Err(error.clone()), Err(error)),
@@ -211,7 +216,7 @@ impl Handle {
         }
         let set = first(&replies).and_then(|reply| check("set", reply));
         let flushed = nth(&replies, 1).and_then(|reply| check("flush", reply));
-        (set, flushed.and_then(|()| handle.flushed()))
+        (set, flushed.and_then(|()| handle.flushed(written)))
     }
 
     /// Asks for information, for instance `query::<FileAllInformation>()`.
@@ -237,6 +242,9 @@ impl Handle {
             FileInfoClass::Rename | FileInfoClass::RenameEx | FileInfoClass::Link => Replay::Once,
             _ => Replay::Safe,
         };
+        if is_length(I::CLASS) {
+            self.inner.writes();
+        }
         let build = |tree, file| ops::set_file(tree, file, information);
         let replies = self.inner.run(replay, build).await?;
         check("set", first(&replies)?)
@@ -284,19 +292,19 @@ impl Handle {
             CtlCode::PIPE_TRANSCEIVE => Replay::Once,
             _ => Replay::Safe,
         };
-        let build = |tree, file| ops::ioctl(tree, file, code, input, output_max);
-        let replies = self.inner.run(replay, build).await?;
-        let reply = first(&replies)?;
-        if reply.status() != NtStatus::BUFFER_OVERFLOW {
-            check("control", reply)?;
-        }
         let writes = [
             CtlCode::SRV_COPYCHUNK,
             CtlCode::SRV_COPYCHUNK_WRITE,
             CtlCode::SET_ZERO_DATA,
         ];
         if writes.contains(&code) {
-            self.inner.wrote();
+            self.inner.writes();
+        }
+        let build = |tree, file| ops::ioctl(tree, file, code, input, output_max);
+        let replies = self.inner.run(replay, build).await?;
+        let reply = first(&replies)?;
+        if reply.status() != NtStatus::BUFFER_OVERFLOW {
+            check("control", reply)?;
         }
         let output = IoctlResponse::decode(&mut reply.body())?.output.to_vec();
         Ok((reply.status(), output))
@@ -320,6 +328,7 @@ impl Handle {
         if !Arc::ptr_eq(here.link(), there.link()) {
             return Err(Error::refused(op, NtStatus::NOT_SAME_DEVICE));
         }
+        self.inner.writes();
         for _ in 0..ATTEMPTS {
             let from = source.inner.opened().await?;
             let at = self.inner.opened().await?;
@@ -344,7 +353,6 @@ impl Handle {
                         continue;
                     }
                     check(op, reply)?;
-                    self.inner.wrote();
                     return Ok(());
                 }
                 Outcome::Lost { .. } => {}
@@ -392,6 +400,11 @@ impl Handle {
     pub fn share(&self) -> &Share {
         &self.inner.share
     }
+}
+
+/// Whether setting it changes content.
+fn is_length(class: FileInfoClass) -> bool {
+    matches!(class, FileInfoClass::EndOfFile | FileInfoClass::Allocation)
 }
 
 /// What a CHANGE_NOTIFY was answered.

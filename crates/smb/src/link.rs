@@ -326,7 +326,14 @@ impl Link {
         };
         match advice {
             Advice::CloseNewest => {
-                let newest = session.write_channels().pop();
+                let newest = {
+                    let mut channels = session.write_channels();
+                    // One that ended is none to close, and the last one stays.
+                    let standing = |channel: &Arc<Channel>| channel.ended().is_none();
+                    let several = channels.iter().filter(|channel| standing(channel)).count() > 1;
+                    let newest = channels.iter().rposition(standing).filter(|_| several);
+                    newest.map(|index| channels.remove(index))
+                };
                 if let Some(channel) = newest {
                     tracing::debug!("a further connection carried nothing more; closing it");
                     channel.aside(Side::Shut { waits: true });
@@ -525,6 +532,10 @@ impl Session {
             return None;
         }
         let channels = self.read_channels();
+        let channels: Vec<_> = channels
+            .iter()
+            .filter(|channel| channel.ended().is_none())
+            .collect();
         let load = Load {
             channels: channels.len(),
             delivered: channels.iter().map(|channel| channel.delivered()).sum(),

@@ -6,7 +6,7 @@
 //!                                                └─ another ── `HandleGone`
 //! ```
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ropeway_smb_proto::client::Reply;
@@ -30,8 +30,9 @@ pub(crate) struct HandleInner {
     durability: Durability,
     state: Mutex<State>,
     reopening: tokio::sync::Mutex<()>,
-    /// Something was written and not flushed.
-    is_dirty: AtomicBool,
+    /// Writes begun, and how many of them the server has flushed.
+    written: AtomicU64,
+    flushed: AtomicU64,
     /// Something was written and not flushed when the server lost this open.
     is_doubtful: AtomicBool,
 }
@@ -91,7 +92,8 @@ impl HandleInner {
             }),
             created,
             reopening: tokio::sync::Mutex::new(()),
-            is_dirty: AtomicBool::new(false),
+            written: AtomicU64::new(0),
+            flushed: AtomicU64::new(0),
             is_doubtful: AtomicBool::new(false),
         })
     }
@@ -100,18 +102,29 @@ impl HandleInner {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn wrote(&self) {
-        self.is_dirty.store(true, Ordering::Release);
+    /// A write begins: counted before it is sent, so that whoever opens the file again knows of it.
+    pub(crate) fn writes(&self) {
+        self.written.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// The server has flushed: whether that covers all that was written.
-    pub(crate) fn flushed(&self) -> Result<()> {
-        // Whoever flushes hears of it: only a new open writes anew.
-        if self.is_doubtful.load(Ordering::Acquire) {
-            return Err(Error::Lost(LostReason::WritesInDoubt));
-        }
-        self.is_dirty.store(false, Ordering::Release);
+    /// Writes begun so far: what a flush that begins now covers, of those that were answered.
+    pub(crate) fn written(&self) -> u64 {
+        self.written.load(Ordering::Acquire)
+    }
+
+    /// The server has flushed what was `written` when the flush began: whether all of that was there.
+    pub(crate) fn flushed(&self, written: u64) -> Result<()> {
+        self.doubtless()?;
+        self.flushed.fetch_max(written, Ordering::AcqRel);
         Ok(())
+    }
+
+    /// Whether no write was lost with an open before this one. Whoever flushes hears of it: only a new open writes anew.
+    pub(crate) fn doubtless(&self) -> Result<()> {
+        match self.is_doubtful.load(Ordering::Acquire) {
+            true => Err(Error::Lost(LostReason::WritesInDoubt)),
+            false => Ok(()),
+        }
     }
 
     /// Where it is open, opened again if that was lost.
@@ -214,7 +227,7 @@ impl HandleInner {
             return Err(Error::Lost(LostReason::HandleGone));
         }
         tracing::debug!(path = %self.path, "opened again by path");
-        if self.is_dirty.load(Ordering::Acquire) {
+        if self.written() > self.flushed.load(Ordering::Acquire) {
             self.is_doubtful.store(true, Ordering::Release);
         }
         Ok(Some(self.install(session, tree, file_id, false)))
@@ -330,15 +343,22 @@ impl HandleInner {
             state.at.clone()
         };
         at.session.common.oplocks.remove(&at.file_id);
-        let operation = ops::close(at.tree.id, at.file_id, false);
-        match at.session.exchange(at.tree.chain(vec![operation]), 0).await {
-            Outcome::Replied(replies) => match first(&replies)?.status() {
-                status if is_stale(status) => Ok(()),
-                _ => check("close", first(&replies)?),
-            },
-            Outcome::Lost { .. } => Ok(()),
-            Outcome::Failed { error, .. } => Err(error),
+        for _ in 0..ATTEMPTS {
+            let operation = ops::close(at.tree.id, at.file_id, false);
+            match at.session.exchange(at.tree.chain(vec![operation]), 0).await {
+                Outcome::Replied(replies) => {
+                    return match first(&replies)?.status() {
+                        status if is_stale(status) => Ok(()),
+                        _ => check("close", first(&replies)?),
+                    };
+                }
+                // Lost with one of several connections: the session stands, and with it the open.
+                Outcome::Lost { .. } if at.session.is_standing() => {}
+                Outcome::Lost { .. } => return Ok(()),
+                Outcome::Failed { error, .. } => return Err(error),
+            }
         }
+        Ok(())
     }
 }
 

@@ -142,7 +142,16 @@ impl Share {
     /// # Errors
     /// The directory cannot be opened or listed. One without a matching name is an empty list.
     pub async fn list(&self, path: &Text, pattern: &str) -> Result<Directory> {
-        routed!(self, path, |share, path| Directory::open(share, path, pattern)
+        routed!(self, path, |share, path| Directory::open(
+            share, path, pattern, true
+        )
+        .await)
+    }
+
+    /// The same of a directory itself: a link is none, and servers that else list links as what they lead to list them as
+    /// links.
+    pub(crate) async fn list_itself(&self, path: &Text) -> Result<Directory> {
+        routed!(self, path, |share, path| Directory::open(share, path, "*", false)
             .await)
     }
 

@@ -12,7 +12,7 @@ use std::sync::PoisonError;
 use ropeway_smb_proto::names::{self, NameMapping};
 use ropeway_smb_proto::upcase::upcase;
 use ropeway_smb_proto::wildcard;
-use ropeway_smb_proto::wire::create::AccessMask;
+use ropeway_smb_proto::wire::create::{AccessMask, CreateOptions};
 use ropeway_smb_proto::wire::fsctl::reparse::ReparseTag;
 use ropeway_smb_proto::wire::info::{AppleRecord, DirectoryClass, DirectoryRecord, DirectoryWriter};
 use ropeway_smb_proto::wire::query_directory::{QueryDirectoryFlags, QueryDirectoryRequest};
@@ -302,9 +302,10 @@ fn parent_stat(open: &Open, folder: &RelPath) -> Result<NodeStat, NtStatus> {
     }
 }
 
-/// A link is seen as what it leads to; one that leads nowhere, or out of the share, as a link.
+/// A link is seen as what it leads to; one that leads nowhere, or out of the share, as a link. Who opened the folder with
+/// FILE_OPEN_REPARSE_POINT knows of links, and sees all of them as such.
 fn seen(open: &Open, folder: &RelPath, name: &Name, stat: NodeStat) -> NodeStat {
-    if stat.kind != Kind::Symlink {
+    if stat.kind != Kind::Symlink || open.options.contains(CreateOptions::OPEN_REPARSE_POINT) {
         return stat;
     }
     match open.share.store.open(&folder.join(name), &look(false)) {

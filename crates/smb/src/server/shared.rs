@@ -294,7 +294,12 @@ impl Shared {
                 }
                 Event::Expired(closed) => {
                     let handle = self.take_handle(closed.open.get());
-                    super::ops::close::remove_deleted(self, &closed, handle.as_ref().and_then(Handle::file));
+                    // It is logged; nobody waits for an answer.
+                    _ = super::ops::close::remove_deleted(
+                        self,
+                        &closed,
+                        handle.as_ref().and_then(Handle::file),
+                    );
                 }
             }
         }

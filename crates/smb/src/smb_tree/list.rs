@@ -36,9 +36,11 @@ impl SmbListing {
                 tree,
             });
         }
-        let directory = tree
-            .refined(Op::List, dir, tree.share.list(&text, "*").await)
-            .await?;
+        let listed = match tree.is_shown(dir) {
+            true => tree.share.list(&text, "*").await,
+            false => tree.share.list_itself(&text).await,
+        };
+        let directory = tree.refined(Op::List, dir, listed).await?;
         Ok(Self {
             dir: dir.clone(),
             directory: Some(directory),
@@ -91,7 +93,10 @@ impl SmbListing {
         }
         let tag = record.reparse_tag().map(ReparseTag);
         match map::kind(record.attributes, tag) {
-            Some(kind @ (Kind::File | Kind::Directory)) => metadata.kind = kind,
+            Some(kind @ (Kind::File | Kind::Directory)) => {
+                metadata.kind = kind;
+                self.tree.note_shown(path, kind);
+            }
             _ => self.tree.look_into(Op::Stat, path, &mut metadata).await?,
         }
         Ok(metadata)

@@ -35,8 +35,9 @@ mod watch;
 mod xattrs;
 
 use std::any::Any;
-use std::sync::Arc;
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use ropeway_block::{BlockMut, Pool};
 use ropeway_smb_proto::wire::info::FsAttributes;
@@ -97,6 +98,9 @@ struct Inner {
     has_integrity: bool,
     /// The share clones whole clusters only, the last one beyond the end of the file.
     clones_by_clusters: AtomicBool,
+    /// Folders that are reparse points of which the server shows the content (in a cloud, …): opened as such they may be
+    /// empty.
+    content_shown: Mutex<HashSet<RelPath>>,
     scratch: Pool,
     dirty: Dirty,
     /// Shared with the trees of other folders of the share.
@@ -171,6 +175,7 @@ impl SmbTree {
                 has_integrity: inner.has_integrity,
                 clones_by_clusters: AtomicBool::new(inner.clones_by_clusters.load(Ordering::Relaxed)),
                 may_reflink: inner.may_reflink,
+                content_shown: Mutex::default(),
                 scratch: inner.scratch.clone(),
                 dirty: Dirty::default(),
                 glance: Arc::clone(&inner.glance),
@@ -207,6 +212,7 @@ impl SmbTree {
             has_integrity: can(FsAttributes::SUPPORTS_INTEGRITY_STREAMS),
             clones_by_clusters: AtomicBool::new(false),
             may_reflink: can(FsAttributes::SUPPORTS_BLOCK_REFCOUNTING),
+            content_shown: Mutex::default(),
             scratch: Pool::new(SCRATCH.0, SCRATCH.1),
             dirty: Dirty::default(),
             glance: Arc::new(glance),

@@ -1,6 +1,7 @@
 //! Operations on paths.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::PoisonError;
 
 use futures_util::StreamExt as _;
 use ropeway_smb_proto::upcase;
@@ -26,6 +27,8 @@ use crate::{Error as ClientError, OpenFile, ops};
 pub(super) const AT_ONCE: usize = 128;
 /// From so many names on, a folder is listed rather than asked name by name.
 const LOOKUP_LISTS_FROM: usize = 32;
+/// Folders remembered as reparse points with content. A guess; those beyond are listed as they are on the disk.
+const CONTENT_SHOWN_MAX: usize = 1 << 16;
 
 impl Inner {
     /// The error of an operation on a path. A path that leads through a file is told apart from one that leads nowhere;
@@ -121,8 +124,23 @@ impl Inner {
         let mut metadata = self.all(&all);
         if all.basic.attributes.contains(FileAttributes::REPARSE_POINT) {
             self.look_into(op, path, &mut metadata).await?;
+            self.note_shown(path, metadata.kind);
         }
         Ok(metadata)
+    }
+
+    /// Remembers a reparse point whose content the server shows.
+    pub(super) fn note_shown(&self, path: &RelPath, kind: Kind) {
+        let mut shown = self.content_shown.lock().unwrap_or_else(PoisonError::into_inner);
+        if kind == Kind::Directory && shown.len() < CONTENT_SHOWN_MAX {
+            shown.insert(path.clone());
+        }
+    }
+
+    /// Whether a folder is to be listed by what it leads to.
+    pub(super) fn is_shown(&self, path: &RelPath) -> bool {
+        let shown = self.content_shown.lock().unwrap_or_else(PoisonError::into_inner);
+        shown.contains(path)
     }
 
     /// Completes the metadata of a reparse point by what its data say.

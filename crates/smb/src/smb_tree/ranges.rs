@@ -3,10 +3,10 @@
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
-use ropeway_smb_proto::wire::Writer;
 use ropeway_smb_proto::wire::fsctl::CtlCode;
 use ropeway_smb_proto::wire::fsctl::ranges::{AllocatedRange, SetSparse, SetZeroData};
 use ropeway_smb_proto::wire::info::FileStandardInformation;
+use ropeway_smb_proto::wire::{NtStatus, Writer};
 use ropeway_vfs::{Extent, File, Op, Result};
 
 use super::SmbFile;
@@ -138,7 +138,7 @@ impl SmbFile {
         };
         let input = encoded(|w| asked.encode(w));
         let code = CtlCode::QUERY_ALLOCATED_RANGES;
-        let answer = match self.handle().ioctl(code, &input, RANGES_MAX).await {
+        let (status, answer) = match self.handle().ioctl_with_status(code, &input, RANGES_MAX).await {
             Ok(answer) => answer,
             Err(error) if is_unsupported(&error) => return Ok(Some(whole)),
             Err(error) => return Err(self.fault(Op::Extents, error)),
@@ -146,7 +146,7 @@ impl SmbFile {
         let list = AllocatedRange::decode_list(&answer)
             .map_err(|malformed| self.fault(Op::Extents, malformed.into()))?;
         // [MS-FSCC] 2.3.52: STATUS_BUFFER_OVERFLOW tells of more; so does an answer as long as it could be.
-        let complete = answer.len() < RANGES_MAX as usize;
+        let complete = status != NtStatus::BUFFER_OVERFLOW && answer.len() < RANGES_MAX as usize;
         let mut ranges = self.ranges.lock().unwrap_or_else(PoisonError::into_inner);
         ranges.tell(offset, size, &list, complete);
         match ranges.find(offset) {

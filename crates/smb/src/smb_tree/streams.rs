@@ -84,6 +84,8 @@ impl Inner {
             handle.write_at(at as u64, block.freeze()).await?;
             at += length;
         }
+        // Nobody flushes a stream by itself: its file is.
+        handle.inner.doubtless()?;
         handle.close().await
     }
 

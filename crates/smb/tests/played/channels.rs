@@ -40,6 +40,28 @@ async fn a_write_whose_channel_is_lost_is_replayed_on_another() {
     file.close().await.unwrap();
 }
 
+/// The server went on in a listing, and the answer was lost with one of two connections: no name is left out.
+#[tokio::test]
+async fn a_listing_whose_channel_is_lost_lacks_nothing() {
+    for lost in 3..7 {
+        let server = Played::start(Setup::default()).await;
+        let client = server.client(options()).await;
+        client.open_channel().await.unwrap();
+        let share = client.share("data").await.unwrap();
+        server.hub(|hub| {
+            hub.names = 6;
+            hub.fatal_at = Some((Command::QueryDirectory, lost));
+        });
+        let mut listing = share.list(&text("folder"), "*").await.unwrap();
+        let mut names = Vec::new();
+        while let Some(records) = listing.next().await.unwrap() {
+            names.extend(records.into_iter().map(|record| record.name.to_string_lossy()));
+        }
+        assert_eq!(names, ["n0", "n1", "n2", "n3", "n4", "n5"], "{lost}");
+        assert_eq!(client.info().reconnects, 0, "the session stands");
+    }
+}
+
 /// The server closed the file, or the session ran out: what was to be written is still there, also where it was sealed.
 #[tokio::test]
 async fn a_write_that_is_refused_for_its_open_is_sent_again() {

@@ -6,13 +6,17 @@ use ropeway_smb_proto::wire::create::{
 };
 use ropeway_smb_proto::wire::create_context::RequestContext;
 use ropeway_smb_proto::wire::header::{Command, HEADER_LEN, Header, HeaderFlags};
-use ropeway_smb_proto::wire::info::{FileAllInformation, FileInfoClass, Information};
+use ropeway_smb_proto::wire::info::{
+    DirectoryClass, DirectoryRecord, DirectoryWriter, FileAllInformation, FileInfoClass, Information,
+};
 use ropeway_smb_proto::wire::negotiate::Dialect;
 use ropeway_smb_proto::wire::oplock_break::BreakAcknowledgment;
-use ropeway_smb_proto::wire::query_directory::QueryDirectoryRequest;
+use ropeway_smb_proto::wire::query_directory::{
+    QueryDirectoryFlags, QueryDirectoryRequest, QueryDirectoryResponse,
+};
 use ropeway_smb_proto::wire::query_info::{InfoType, QueryInfoRequest, QueryInfoResponse};
 use ropeway_smb_proto::wire::set_info::{SetInfoRequest, SetInfoResponse};
-use ropeway_smb_proto::wire::{FileId, FileTime, Guid, NtStatus, Reader, Text};
+use ropeway_smb_proto::wire::{FileId, FileTime, Guid, NtStatus, Reader, Text, Writer};
 
 /// What a server makes of compounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,6 +55,11 @@ pub(crate) struct Hub {
     pub(crate) compounds: u32,
     /// The next request of this kind closes its connection, unanswered.
     pub(crate) fatal: Option<Command>,
+    /// The request of this kind with this number, from 1 on, is done, and its connection closed without an answer.
+    pub(crate) fatal_at: Option<(Command, usize)>,
+    /// Names in each folder, and how far the one listing is that there may be.
+    pub(crate) names: u32,
+    listed: u32,
     /// The next request of this kind is refused.
     pub(crate) refused: Option<(Command, NtStatus)>,
     pub(crate) seen: Vec<Seen>,
@@ -126,6 +135,14 @@ impl Peer {
             acknowledged: (header.command == Command::OplockBreak)
                 .then(|| BreakAcknowledgment::decode(&mut reader).unwrap()),
         });
+        let number = hub.count(header.command);
+        if hub
+            .fatal_at
+            .take_if(|at| *at == (header.command, number))
+            .is_some()
+        {
+            self.closed = true;
+        }
         if hub.fatal == Some(header.command) {
             hub.fatal = None;
             self.closed = true;
@@ -150,10 +167,27 @@ impl Peer {
         None
     }
 
-    /// Every folder is empty.
+    /// Every folder has as many names as the hub says, each a batch of its own.
     pub(super) fn list(&mut self, reader: &mut Reader<'_>) -> (NtStatus, Vec<u8>) {
-        QueryDirectoryRequest::decode(reader).unwrap();
-        (NtStatus::NO_MORE_FILES, Vec::new())
+        let request = QueryDirectoryRequest::decode(reader).unwrap();
+        let mut hub = self.hub.lock().unwrap();
+        if request.flags.contains(QueryDirectoryFlags::RESTART_SCANS) {
+            hub.listed = 0;
+        }
+        if hub.listed == hub.names {
+            return (NtStatus::NO_MORE_FILES, Vec::new());
+        }
+        let record = DirectoryRecord {
+            name: Text::from(format!("n{}", hub.listed).as_str()),
+            ..DirectoryRecord::default()
+        };
+        hub.listed += 1;
+        let mut output = Vec::new();
+        let mut writer = Writer::new(&mut output);
+        let mut list = DirectoryWriter::new(&writer, DirectoryClass::IdBothDirectory, 4096);
+        assert!(list.push(&mut writer, &record));
+        let response = QueryDirectoryResponse { output: &output };
+        (NtStatus::SUCCESS, body(|w| response.encode(w)))
     }
 }
 

@@ -46,7 +46,8 @@ pub(super) fn close(context: &mut Context<'_>) -> Outcome {
         .hub()
         .close(context.shared.now_ms(), open_id(&request, context)?);
     if let Some(closed) = closed {
-        remove_deleted(context.shared, &closed, handle.file());
+        // As Samba does: the handle is gone, and what was to be deleted is not.
+        remove_deleted(context.shared, &closed, handle.file())?;
     }
     context.reply(|w| response.encode(w))
 }
@@ -56,15 +57,19 @@ fn open_id(request: &CloseRequest, context: &Context<'_>) -> Result<OpenId, NtSt
 }
 
 /// Deletes what was to be deleted with this close; `open` is what was closed.
-pub(in crate::server) fn remove_deleted(shared: &Arc<Shared>, closed: &Closed, open: Option<&Arc<Open>>) {
+///
+/// # Errors
+/// Why it could not be.
+pub(in crate::server) fn remove_deleted(
+    shared: &Arc<Shared>,
+    closed: &Closed,
+    open: Option<&Arc<Open>>,
+) -> Result<(), NtStatus> {
     let Some(deletion) = &closed.delete else {
-        return;
+        return Ok(());
     };
-    let Some(share) = shared.share(deletion.share_id) else {
-        return;
-    };
-    let Ok(target) = name::parse(&deletion.path) else {
-        return;
+    let (Some(share), Ok(target)) = (shared.share(deletion.share_id), name::parse(&deletion.path)) else {
+        return Ok(());
     };
     // The disk's spelling: the hub has it from there.
     let path = target.path;
@@ -76,7 +81,7 @@ pub(in crate::server) fn remove_deleted(shared: &Arc<Shared>, closed: &Closed, o
         None if leads_to(&share, &path, &deletion.file) => share.store.remove(&path, deletion.directory),
         None => {
             tracing::info!(share = share.name, %path, "another file has the name of the one to delete: it stays");
-            return;
+            return Ok(());
         }
         Some(_) => {
             let base = match open.and_then(|open| open.base.clone()) {
@@ -89,7 +94,7 @@ pub(in crate::server) fn remove_deleted(shared: &Arc<Shared>, closed: &Closed, o
             match (base, &stream) {
                 (Ok(base), Some(name)) => base.remove_stream(name),
                 (Err(error), _) => Err(error),
-                (_, None) => return,
+                (_, None) => return Ok(()),
             }
         }
     };
@@ -125,6 +130,12 @@ pub(in crate::server) fn remove_deleted(shared: &Arc<Shared>, closed: &Closed, o
         target: None,
         status,
     });
+    match status {
+        NtStatus::SUCCESS => Ok(()),
+        // Somebody else was faster.
+        NtStatus::OBJECT_NAME_NOT_FOUND | NtStatus::OBJECT_PATH_NOT_FOUND => Ok(()),
+        status => Err(status),
+    }
 }
 
 /// Whether a path still leads to that file: local programs, or a reload of shares, may have put another one there.

@@ -91,6 +91,7 @@ pub(in crate::server) fn connection_lost(
 pub(in crate::server) fn close_handles(shared: &Arc<Shared>, closed: &[Closed]) {
     for closed in closed {
         let handle = shared.take_handle(closed.open.get());
-        remove_deleted(shared, closed, handle.as_ref().and_then(|handle| handle.file()));
+        // It is logged; nobody waits for an answer.
+        _ = remove_deleted(shared, closed, handle.as_ref().and_then(|handle| handle.file()));
     }
 }

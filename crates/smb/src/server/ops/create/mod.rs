@@ -144,7 +144,8 @@ fn open(
     if is_gone {
         let closed = context.shared.hub().close(context.shared.now_ms(), granted.open);
         if let Some(closed) = closed {
-            close::remove_deleted(context.shared, &closed, None);
+            // It is logged; the answer is another.
+            _ = close::remove_deleted(context.shared, &closed, None);
         }
         return Err(NtStatus::DELETE_PENDING);
     }
@@ -201,7 +202,8 @@ fn finish(
     if let Err(status) = prepared {
         let closed = context.shared.hub().close(context.shared.now_ms(), granted.open);
         if let Some(closed) = closed {
-            close::remove_deleted(context.shared, &closed, None);
+            // It is logged; the answer is another.
+            _ = close::remove_deleted(context.shared, &closed, None);
         }
         return Err(status);
     }
