@@ -280,3 +280,43 @@ fn a_source_that_is_deleted_while_copied_does_not_hang() {
     running.wait().assert_code(&[0, 2, 3]);
     no_temporaries(&place.join("target"));
 }
+
+/// A file that never rests is listed, and what was there stays; nothing of it is counted.
+#[test]
+fn a_file_that_never_rests_leaves_what_was_there() {
+    for (target, has_old) in [("old", true), ("new", false)] {
+        let place = Place::new();
+        place.folder("source");
+        text(&place.join("source/quiet"), "quiet");
+        file(&place.join("source/restless"), 3 * MIB, 7);
+        if has_old {
+            place.folder("old");
+            text(&place.join("old/restless"), "of yesterday");
+        }
+        let copying = place
+            .copy("source", target)
+            .args(["-T", "--bwlimit", "6M"])
+            .start();
+        let path = place.join("source/restless");
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        let finished = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut restless = fs::File::options().append(true).open(&path).unwrap();
+                while !stop.load(std::sync::atomic::Ordering::Acquire) {
+                    restless.write_all(b"more").unwrap();
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+            });
+            let finished = copying.wait();
+            stop.store(true, std::sync::atomic::Ordering::Release);
+            finished
+        });
+        finished.assert_code(&[2]);
+        one_error_about(&finished, "restless");
+        assert_eq!(finished.counter("files_done"), 1, "{finished}");
+        let there = fs::read(place.join(target).join("restless")).ok();
+        assert_eq!(there, has_old.then(|| b"of yesterday".to_vec()));
+        no_temporaries(&place.join(target));
+        assert!(place.join(target).join("quiet").exists());
+    }
+}

@@ -19,6 +19,7 @@ use crate::crossing::Crossing;
 use crate::durable::SyncControl;
 use crate::journal::{Journal, Token};
 use crate::links::Links;
+use crate::moving::Arrivals;
 use crate::options::{Durability, Options, Root, TEMPORARY_PREFIX};
 use crate::progress::Live;
 use crate::status::{Failures, Fatal, hint_for};
@@ -107,6 +108,8 @@ pub(crate) struct Context {
     pub(crate) hashes: Option<Hashes>,
     /// Bounds the deletions of a mirror while its first pass lasts.
     pub(crate) guard: Mutex<Option<DeleteGuard>>,
+    /// Of a move: what has arrived.
+    pub(crate) arrivals: Arrivals,
     /// What the counting walk listed for the copying walk.
     pub(crate) ahead: Ahead,
     /// Bounds batches and single small files in flight.

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use ropeway_plan::guard::{DeleteGuard, Extra};
-use ropeway_vfs::{Error, ErrorKind, Kind, Metadata, Name, Op, RelPath};
+use ropeway_vfs::{Error, ErrorKind, Metadata, Name, Op, RelPath};
 
 use crate::context::{Context, RootContext, lock};
-use crate::options::{Backup, is_temporary};
+use crate::options::Backup;
 use crate::status::{Fatal, Status};
 
 const CHUNK: usize = 1024;
@@ -417,76 +417,4 @@ async fn remove_tree(
         }
     }
     Ok(())
-}
-
-/// Removes the sources of a finished move: every file whose copy on the target is equal, then folders left empty.
-/// What failed, was excluded or changed meanwhile stays.
-pub(crate) async fn remove_moved(context: &Arc<Context>, root: &Arc<RootContext>) {
-    let spec = &root.root;
-    let Ok(metadata) = spec.source.metadata(&spec.source_path).await else {
-        return;
-    };
-    if !metadata.is_dir() {
-        return move_one(context, root, &RelPath::root(), &metadata).await;
-    }
-    let mut stack = vec![(RelPath::root(), false)];
-    while let Some((below, emptied)) = stack.pop() {
-        if context.stopped() {
-            return;
-        }
-        let dir = spec.source_path.join_path(&below);
-        if emptied {
-            // A folder that still holds something stays, and so does the tree's own root.
-            if !dir.is_root() {
-                let _ = spec.source.remove_dir(&dir).await;
-            }
-            continue;
-        }
-        stack.push((below.clone(), true));
-        let Ok(mut listing) = spec.source.list(&dir).await else {
-            continue;
-        };
-        while let Ok(entries) = listing.next(CHUNK).await {
-            if entries.is_empty() {
-                break;
-            }
-            for entry in entries {
-                let Ok(metadata) = entry.metadata else { continue };
-                let path = below.join(&entry.name);
-                let filter = &context.options.filter;
-                if metadata.is_dir() && filter.directory(&path) {
-                    stack.push((path, false));
-                } else if !metadata.is_dir() && filter.node(&path, &metadata) {
-                    move_one(context, root, &path, &metadata).await;
-                }
-            }
-        }
-    }
-}
-
-async fn move_one(context: &Context, root: &RootContext, below: &RelPath, metadata: &Metadata) {
-    let spec = &root.root;
-    let source = spec.source_path.join_path(below);
-    let Some(target) = root.target_of(below) else {
-        return;
-    };
-    let Ok(copy) = context.target.metadata(&target).await else {
-        return;
-    };
-    let same_kind = copy.kind == metadata.kind;
-    let same_data = metadata.kind != Kind::File
-        || (copy.size == metadata.size
-            && copy
-                .modified
-                .equal_within(metadata.modified, root.rules.time_granularity_ns));
-    if !same_kind || !same_data || is_temporary_path(&source) {
-        return;
-    }
-    if let Err(error) = spec.source.remove_file(&source).await {
-        context.fail(&source, error, true).await;
-    }
-}
-
-fn is_temporary_path(path: &RelPath) -> bool {
-    path.file_name().is_some_and(|name| is_temporary(&name))
 }

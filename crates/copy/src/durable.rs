@@ -83,6 +83,8 @@ pub(crate) struct OpenFile {
     sent: AtomicU64,
     /// ... and how many of them are not dirty any more, or are counted elsewhere.
     clean: AtomicU64,
+    /// Size and time of last change of the source that this try reads.
+    version: (u64, Timestamp),
     /// The server may have lost what was written before: this try of the file is worth nothing.
     in_doubt: AtomicBool,
 }
@@ -100,6 +102,8 @@ pub(crate) struct Reached {
     pub(crate) written: u64,
     /// Every byte below is durable.
     pub(crate) durable: u64,
+    /// Size and time of last change of the source that was read.
+    pub(crate) version: (u64, Timestamp),
 }
 
 /// State of durability; all methods are called from many tasks.
@@ -267,7 +271,13 @@ impl SyncControl {
         result
     }
 
-    pub(crate) fn opened(&self, token: Token, file: Arc<dyn File>, written: u64) -> Arc<OpenFile> {
+    pub(crate) fn opened(
+        &self,
+        token: Token,
+        file: Arc<dyn File>,
+        written: u64,
+        version: (u64, Timestamp),
+    ) -> Arc<OpenFile> {
         let open = Arc::new(OpenFile {
             file,
             written: AtomicU64::new(written),
@@ -275,6 +285,7 @@ impl SyncControl {
             durable: AtomicU64::new(written),
             sent: AtomicU64::new(0),
             clean: AtomicU64::new(0),
+            version,
             in_doubt: AtomicBool::new(false),
         });
         // That of an earlier try.
@@ -288,6 +299,7 @@ impl SyncControl {
         lock(&self.open).get(&token).map(|open| Reached {
             written: open.written.load(Ordering::Acquire),
             durable: open.durable.load(Ordering::Acquire),
+            version: open.version,
         })
     }
 
@@ -364,7 +376,7 @@ mod tests {
             let options = OpenOptions::write(Create::New, CacheMode::Keep);
             tree.open(&path, options).await.unwrap()
         };
-        let open = control.opened(1, Arc::clone(&file), 0);
+        let open = control.opened(1, Arc::clone(&file), 0, (0, Timestamp(0)));
         control.wrote(&open, 90);
         assert_eq!(control.cleaned(&open, 30), 30, "a window is on the device");
         assert_eq!(control.cleaned(&open, 20), 0, "an older one adds nothing");
@@ -373,7 +385,7 @@ mod tests {
         control.wrote(&open, 1);
         assert!(!control.has_room(), "open and small files share the bound");
         // Another try of the same file, then its end.
-        let again = control.opened(1, file, 0);
+        let again = control.opened(1, file, 0, (0, Timestamp(0)));
         assert!(!control.has_room());
         control.wrote(&again, 5);
         control.closed(1);

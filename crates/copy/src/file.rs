@@ -175,6 +175,13 @@ async fn attempt(context: &Arc<Context>, task: &FileTask) -> Result<(), (Error, 
             context.sync.closed(task.token());
             continue;
         }
+        if changed {
+            // Neither named nor counted: what was there stays, and a file appears whole or not at all.
+            return Err((
+                Error::new(ropeway_vfs::Op::Read, &task.source_path, ErrorKind::Changed),
+                true,
+            ));
+        }
         let exact = matches!(start, Start::Anew { .. }) && !spot.inplace && streamed.end == streamed.size;
         if !exact {
             set_length(context, &target, streamed.size)
@@ -184,12 +191,6 @@ async fn attempt(context: &Arc<Context>, task: &FileTask) -> Result<(), (Error, 
         complete(context, &target, &before, xattrs?).await?;
         finish(context, task, &spot, streamed.hash, streamed.size).await?;
         landing.commit();
-        if changed {
-            return Err((
-                Error::new(ropeway_vfs::Op::Read, &task.source_path, ErrorKind::Changed),
-                true,
-            ));
-        }
         return Ok(());
     }
 }
@@ -236,7 +237,14 @@ async fn resume_from(context: &Context, task: &FileTask, spot: &Spot, source: &M
         };
         // An earlier try of this run, if it is still there: a renaming whose answer was lost may have been done.
         return match context.target.metadata(&spot.path).await {
-            Ok(found) if written > 0 && found.size >= written => Start::At { written, durable },
+            Ok(found)
+                if written > 0
+                    && found.size >= written
+                    // The source may have been replaced between the tries.
+                    && reached.version == (source.size, source.modified) =>
+            {
+                Start::At { written, durable }
+            }
             _ => Start::Anew { leftover: true },
         };
     }
@@ -383,7 +391,8 @@ async fn move_data(
     }
     let inside = can.is_remote() && task.folder.root().root.source.capabilities().is_remote();
     let keep = cache_of(context, before.size).target == CacheMode::Keep;
-    let open = context.sync.opened(token, Arc::clone(target), written);
+    let version = (before.size, before.modified);
+    let open = context.sync.opened(token, Arc::clone(target), written, version);
     let stream = Stream {
         context,
         landing,
@@ -473,7 +482,10 @@ async fn finish(
             file.sync(false).await.map_err(on_target)?;
         }
         let to = task.folder.path().join(&task.name);
-        rename(context, &spot.path, &to, true).await.map_err(on_target)?;
+        let replaced = task.existing.as_ref();
+        rename(context, &spot.path, &to, true, replaced)
+            .await
+            .map_err(on_target)?;
     }
     context.sync.closed(token);
     if !postponed && let Some(journal) = context.journal.as_ref().filter(|_| size >= JOURNAL_MIN) {
@@ -488,6 +500,7 @@ async fn finish(
 }
 
 fn account(context: &Context, task: &FileTask, size: u64) {
+    context.arrivals.add(task.token());
     context.live.files_done.fetch_add(1, Ordering::AcqRel);
     context.live.bytes_done.fetch_add(size, Ordering::AcqRel);
     let action = if task.existing.is_some() { "update" } else { "copy" };

@@ -18,6 +18,7 @@ use crate::durable::{SyncControl, checkpoint, run_checkpoints};
 use crate::folder::run_finisher;
 use crate::journal::{Journal, JournalSpec};
 use crate::links::Links;
+use crate::moving::{self, Arrivals};
 use crate::options::{Durability, Options, Root};
 use crate::progress::Live;
 use crate::status::{Failures, Fatal, Outcome, Status};
@@ -212,6 +213,7 @@ impl Job {
             sync: SyncControl::new(options.dirty_max),
             tuner: tuner.into(),
             crossing,
+            arrivals: Arrivals::remembered(options.move_source),
             ahead: Ahead::new(),
             batches: Arc::new(Semaphore::new(batches)),
             streams: Arc::new(Semaphore::new(streams)),
@@ -357,9 +359,10 @@ async fn phases(context: &Arc<Context>, roots: &[Arc<RootContext>]) -> Times {
     if !context.options.dry_run {
         settle(context, &mut times).await;
         verify_phase(context, &mut times).await;
-        if context.options.move_source && !context.stopped() && context.failures.differences() == 0 {
+        let is_safe = times.durable.is_some() && context.failures.differences() == 0;
+        if context.options.move_source && is_safe && !context.stopped() {
             for root in roots {
-                delete::remove_moved(context, root).await;
+                moving::remove_moved(context, root).await;
             }
         }
     }

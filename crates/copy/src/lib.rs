@@ -35,6 +35,7 @@ mod folder;
 mod job;
 mod journal;
 mod links;
+mod moving;
 mod naming;
 mod options;
 mod progress;

@@ -175,12 +175,15 @@ pub(crate) async fn link(context: &Arc<Context>, task: LinkTask, target: Target)
     };
     let shown = task.folder.shown(&task.name);
     match make(context, &task, &target.0).await {
-        Ok(changed) => {
+        Ok(made) => {
+            if made != Made::Kept {
+                context.arrivals.add(task.token());
+            }
             let live = &context.live;
             live.files_done.fetch_add(1, Ordering::AcqRel);
             live.bytes_done.fetch_add(size, Ordering::AcqRel);
             live.bytes_landed.fetch_add(size, Ordering::AcqRel);
-            if changed {
+            if made == Made::Now {
                 context.item(&shown, "link", size);
             } else {
                 live.files_skipped.fetch_add(1, Ordering::Relaxed);
@@ -213,8 +216,17 @@ pub(crate) async fn link(context: &Arc<Context>, task: LinkTask, target: Target)
     }
 }
 
-/// Whether a link was made; `false` if it was there already.
-async fn make(context: &Context, task: &LinkTask, place: &Place) -> Result<bool, Error> {
+/// What became of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Made {
+    Now,
+    /// It was there already.
+    Before,
+    /// Another file is there, and stays.
+    Kept,
+}
+
+async fn make(context: &Context, task: &LinkTask, place: &Place) -> Result<Made, Error> {
     let tree = &context.target;
     let dir = task.folder.path();
     let path = dir.join(&task.name);
@@ -235,22 +247,22 @@ async fn make(context: &Context, task: &LinkTask, place: &Place) -> Result<bool,
     };
     if let Some(existing) = &existing {
         if existing.id.is_some() && existing.id == copied.id {
-            return Ok(false);
+            return Ok(Made::Before);
         }
         if existing.is_dir() {
             return Err(Error::new(ropeway_vfs::Op::Link, &path, ErrorKind::IsADirectory));
         }
         if context.options.ignore_existing {
-            return Ok(false);
+            return Ok(Made::Kept);
         }
     }
     context.sync.touched();
     if existing.is_none() && task.folder.placement() == Placement::Direct {
         tree.make_hard_link(&first, &path).await?;
-        return Ok(true);
+        return Ok(Made::Now);
     }
     let Some(temporary) = context.temporary_of(task.token()).map(|name| dir.join(&name)) else {
-        return Ok(false);
+        return Ok(Made::Kept);
     };
     if let Err(error) = tree.make_hard_link(&first, &temporary).await {
         if error.kind != ErrorKind::AlreadyExists {
@@ -259,6 +271,10 @@ async fn make(context: &Context, task: &LinkTask, place: &Place) -> Result<bool,
         tree.remove_file(&temporary).await?;
         tree.make_hard_link(&first, &temporary).await?;
     }
-    rename(context, &temporary, &path, true).await?;
-    Ok(true)
+    if let Err(error) = rename(context, &temporary, &path, true, existing.as_ref()).await {
+        // Best effort: the failure itself is reported.
+        let _ = tree.remove_file(&temporary).await;
+        return Err(error);
+    }
+    Ok(Made::Now)
 }

@@ -1,20 +1,21 @@
 //! Renaming on the target: a lost answer costs nothing.
 
-use ropeway_vfs::{Error, ErrorKind, RelPath, Verdict};
+use ropeway_vfs::{Error, ErrorKind, Metadata, RelPath, Verdict};
 
 use crate::context::{Context, token_of};
 
 /// Renames. If it fails in a way that leaves open whether it was done (a connection that is lost, now or before), what is
-/// there tells: `from` is a name of this job's own, so nobody else took it away.
+/// there tells: `from` is a name of this job's own. `replaced` is what stood at `to` before; still there, nothing was done.
 pub(crate) async fn rename(
     context: &Context,
     from: &RelPath,
     to: &RelPath,
     replace: bool,
+    replaced: Option<&Metadata>,
 ) -> Result<(), Error> {
     let is_open = |error: &Error| error.verdict() == Verdict::Retry || error.kind == ErrorKind::NotFound;
     match context.target.rename(from, to, replace).await {
-        Err(error) if is_open(&error) && was_renamed(context, from, to).await => Ok(()),
+        Err(error) if is_open(&error) && was_renamed(context, from, to, replaced).await => Ok(()),
         renamed => renamed,
     }
 }
@@ -27,7 +28,7 @@ pub(crate) async fn rename_retried(
     replace: bool,
 ) -> Result<(), Error> {
     let attempt = || async {
-        rename(context, from, to, replace)
+        rename(context, from, to, replace, None)
             .await
             .map_err(|error| (error, false))
     };
@@ -35,7 +36,19 @@ pub(crate) async fn rename_retried(
     renamed.map_err(|(error, _)| error)
 }
 
-async fn was_renamed(context: &Context, from: &RelPath, to: &RelPath) -> bool {
+async fn was_renamed(context: &Context, from: &RelPath, to: &RelPath, replaced: Option<&Metadata>) -> bool {
     let old = context.target.metadata(from).await;
-    old.is_err_and(|error| error.kind == ErrorKind::NotFound) && context.target.metadata(to).await.is_ok()
+    if !old.is_err_and(|error| error.kind == ErrorKind::NotFound) {
+        return false;
+    }
+    let found = context.target.metadata(to).await;
+    found.is_ok_and(|found| !replaced.is_some_and(|replaced| is_same(&found, replaced)))
+}
+
+/// Whether a node is still the one that it was.
+fn is_same(found: &Metadata, before: &Metadata) -> bool {
+    match (found.id, before.id) {
+        (Some(found), Some(before)) => found == before,
+        _ => (found.size, found.modified) == (before.size, before.modified),
+    }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use ropeway_plan::attributes_differ;
-use ropeway_vfs::{Error, ErrorKind, Kind, RelPath};
+use ropeway_vfs::{Error, ErrorKind, Kind, RelPath, Verdict};
 
 use crate::context::Context;
 use crate::file::{self, FileTask};
@@ -31,6 +31,7 @@ pub(crate) async fn copy_alone(context: &Arc<Context>, task: &FileTask) -> bool 
     match context.with_retries(token, || make(context, task)).await {
         Ok(changed) => {
             context.live.files_done.fetch_add(1, Ordering::AcqRel);
+            context.arrivals.add(token);
             if changed {
                 context.sync.touched();
                 context.item(&task.shown(), "copy", 0);
@@ -89,16 +90,33 @@ async fn make(context: &Context, task: &FileTask) -> Result<bool, (Error, bool)>
         }
         result => result.map_err(|error| (error, false))?,
     }
-    set_attributes(context, task, &spot, false).await?;
+    let named = give_name(context, task, &spot, &to).await;
+    if let Err((error, _)) = &named
+        && error.verdict() == Verdict::Skip
+    {
+        // Best effort: the failure itself is reported.
+        let _ = context.target.remove_file(&spot).await;
+    }
+    named.map(|()| true)
+}
+
+/// Attributes and final name of a node that was made.
+async fn give_name(
+    context: &Context,
+    task: &FileTask,
+    spot: &RelPath,
+    to: &RelPath,
+) -> Result<(), (Error, bool)> {
+    set_attributes(context, task, spot, false).await?;
     if spot != to {
         file::keep_backup(context, task)
             .await
             .map_err(|error| (error, false))?;
-        rename(context, &spot, &to, true)
+        rename(context, spot, to, true, task.existing.as_ref())
             .await
             .map_err(|error| (error, false))?;
     }
-    Ok(true)
+    Ok(())
 }
 
 async fn create(
@@ -182,6 +200,7 @@ pub(crate) async fn update_attributes(context: &Arc<Context>, task: FileTask) {
     let to = task.folder.path().join(&task.name);
     match set_attributes(context, &task, &to, false).await {
         Ok(()) => {
+            context.arrivals.add(task.token());
             context.item(&task.shown(), "attributes", 0);
             skipped(context, &task).await;
         }

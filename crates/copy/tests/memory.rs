@@ -282,3 +282,29 @@ async fn content_changed_behind_the_copy_is_found_by_verification() {
     let outcome = ropeway_copy::check(spec, sink).await.unwrap();
     assert_eq!(outcome.differences, 1);
 }
+
+/// A source that is replaced between two tries is copied from its beginning: not the new one's end to the old one's head.
+#[tokio::test]
+async fn a_retry_of_a_replaced_source_begins_anew() {
+    let source = Arc::new(MemoryTree::new());
+    source.insert_synthetic(&path("big"), 12 << 20, 1).unwrap();
+    let target = Arc::new(MemoryTree::new());
+    let rules = FaultRule::parse("write:offset=8M..,times=1,errno=EIO").unwrap();
+    let faulty = Faults::new(target.clone(), rules, Arc::new(RuntimeClock::new()));
+    let watched = Arc::clone(&faulty);
+    let behind = Arc::clone(&source);
+    let replacing = tokio::spawn(async move {
+        while watched.fired() == [0] {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        // The try that failed ends well within the pause before the next.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        behind.remove_file(&path("big")).await.unwrap();
+        behind.insert_synthetic(&path("big"), 12 << 20, 2).unwrap();
+    });
+    let (outcome, events) = spec(source.clone(), faulty, "c", Options::default()).run().await;
+    replacing.await.unwrap();
+    assert_eq!(outcome.status, Status::Done, "{events:?}");
+    let copy = target.content(&path("c/big")).unwrap();
+    assert!(copy == source.content(&path("big")).unwrap(), "a mixture");
+}

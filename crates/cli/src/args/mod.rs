@@ -131,7 +131,7 @@ pub(crate) struct CopyArgs {
     /// Take DST as the copy itself, never go into it
     #[arg(short = 'T', long)]
     pub(crate) no_target_directory: bool,
-    /// Remove each source file once its copy is durable
+    /// Remove each source file once its copy is durable; what was kept, skipped by a filter or failed stays
     #[arg(long = "move")]
     pub(crate) move_source: bool,
     /// Everything that copies share.

@@ -44,7 +44,7 @@ pub(super) struct Request<'a> {
 /// Nothing could be begun: the ends or the flags make no sense, or a file of the run cannot be written.
 pub(super) fn transfer(request: &Request<'_>) -> Result<u8, Failure> {
     let args = request.args;
-    refuse_contradictions(args)?;
+    refuse_contradictions(args, request.move_source)?;
     let servers = Servers::new(&args.share)?.for_much();
     let state_dir = boot::jobs_folder();
     let runtime = job::runtime()?;
@@ -116,7 +116,7 @@ pub(super) fn transfer(request: &Request<'_>) -> Result<u8, Failure> {
     Ok(outcome.status.exit_code())
 }
 
-fn refuse_contradictions(args: &TransferArgs) -> Result<(), Failure> {
+fn refuse_contradictions(args: &TransferArgs, moves: bool) -> Result<(), Failure> {
     let existing = &args.existing;
     let contradictions = [
         (
@@ -141,6 +141,11 @@ fn refuse_contradictions(args: &TransferArgs) -> Result<(), Failure> {
             args.durability == Durability::None && args.verify,
             "--durability none",
             "--verify",
+        ),
+        (
+            args.durability == Durability::None && moves,
+            "--durability none",
+            "--move",
         ),
         (args.output.quiet && args.output.verbose, "--quiet", "--verbose"),
     ];
@@ -388,7 +393,7 @@ mod tests {
 
     fn job_options(flags: &[&str]) -> Result<Options, Failure> {
         let args = args(flags);
-        refuse_contradictions(&args)?;
+        refuse_contradictions(&args, false)?;
         let request = Request {
             sources: &[],
             target: Path::new("b"),

@@ -356,7 +356,9 @@ impl Resolver<'_> {
         }
         let is_inside = source.node.is_dir
             && (target.starts_with(&source.absolute)
-                || self.is_above(target, &source.absolute, &source.node).await);
+                || self
+                    .is_above(target, &source.absolute, &source.node, mirror)
+                    .await);
         if is_inside {
             return Err(Failure::usage(format!(
                 "the target {target} lies inside the source {}",
@@ -365,7 +367,7 @@ impl Resolver<'_> {
             .hint("give a target outside of it: a copy into itself would never end"));
         }
         if let (true, Some(existing)) = (mirror, existing)
-            && self.is_above(&source.absolute, target, existing).await
+            && self.is_above(&source.absolute, target, existing, mirror).await
         {
             return Err(Failure::usage(format!(
                 "the source {} lies inside the target {target}",
@@ -377,13 +379,14 @@ impl Resolver<'_> {
     }
 
     /// Whether `node`, found at `at`, is above `place`; by identity, because bind mounts, links and shares within shares
-    /// give one folder several paths.
-    async fn is_above(&self, place: &Place, at: &Place, node: &Seen) -> bool {
+    /// give one folder several paths. A share may be one of this machine, and a server have two names: that is looked for
+    /// where it costs nothing, and where much is at stake (`thorough`), as each folder of a server is a round trip.
+    async fn is_above(&self, place: &Place, at: &Place, node: &Seen, thorough: bool) -> bool {
         match (place, at) {
-            (Place::Local(_), Place::Local(_)) => {}
-            // Folders of different servers are not asked for: each is a round trip, and no two of them are the same.
+            (Place::Local(_), _) => {}
             (Place::Remote(one), Place::Remote(other))
                 if (&one.server.host, one.server.port) == (&other.server.host, other.server.port) => {}
+            _ if thorough => {}
             _ => return false,
         }
         let mut above = place.parent();

@@ -246,6 +246,14 @@ async fn renamed(context: &Context, rename: &PendingRename, result: Result<(), E
             }
         }
         Err(error) => {
+            if let Some(token) = rename.token {
+                context.arrivals.take_back(token);
+                if matches!(error.verdict(), Verdict::Skip) {
+                    // Best effort: the failure itself is reported.
+                    let temporary = rename.folder.path().join(&rename.from);
+                    let _ = context.target.remove_file(&temporary).await;
+                }
+            }
             context
                 .live
                 .files_done

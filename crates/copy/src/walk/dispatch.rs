@@ -145,6 +145,7 @@ impl Walker<'_> {
     }
 
     async fn settled(&self, task: &FileTask) {
+        self.context.arrivals.add(task.token());
         special::skipped(self.context, task).await;
         if let Some(id) = task.link {
             links::complete(self.context, id, &task.folder, &task.name).await;

@@ -1,0 +1,267 @@
+//! Moves remove what arrived and nothing else; what leads elsewhere, or is one thing seen in two ways, is left alone.
+
+#![allow(clippy::unwrap_used, reason = "a failed set-up fails the test")]
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+
+use support::{Place, Served, content_same, is_root, mixed, program};
+
+/// Two files that look the same from outside: same size, same time.
+fn twins(one: &Path, one_says: &str, other: &Path, other_says: &str) {
+    assert_eq!(one_says.len(), other_says.len());
+    text(one, one_says);
+    text(other, other_says);
+    let time = fs::metadata(one).unwrap().modified().unwrap();
+    let times = fs::FileTimes::new().set_modified(time);
+    fs::File::options()
+        .write(true)
+        .open(other)
+        .unwrap()
+        .set_times(times)
+        .unwrap();
+}
+
+/// A file with this content, and the folders that it takes.
+fn text(path: &Path, content: &str) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, content).unwrap();
+}
+
+fn reads(path: &Path) -> String {
+    fs::read_to_string(path).unwrap()
+}
+
+#[test]
+fn what_arrived_is_removed() {
+    let place = Place::new();
+    mixed(&place.join("source"));
+    mixed(&place.join("kept"));
+    place
+        .ropeway("copy")
+        .args(["--move", "-T", "source", "target"])
+        .ok();
+    content_same(&place.join("kept"), &place.join("target"));
+    assert!(
+        !place.join("source/deep").exists(),
+        "folders go when they are empty"
+    );
+    // What an earlier run copied is there, too.
+    mixed(&place.join("source"));
+    place.ropeway("copy").args(["-T", "source", "again"]).ok();
+    place
+        .ropeway("copy")
+        .args(["--move", "-T", "source", "again"])
+        .ok();
+    assert!(!place.join("source/deep").exists());
+    content_same(&place.join("kept"), &place.join("again"));
+}
+
+#[test]
+fn what_was_kept_stays() {
+    let place = Place::new();
+    twins(&place.join("source/f"), "new", &place.join("target/f"), "old");
+    symlink("new", place.join("source/l")).unwrap();
+    symlink("old", place.join("target/l")).unwrap();
+    for flag in ["--ignore-existing", "--update"] {
+        place
+            .ropeway("copy")
+            .args(["--move", flag, "source/f", "target"])
+            .ok();
+        if flag == "--ignore-existing" {
+            assert_eq!(reads(&place.join("source/f")), "new");
+        }
+        place
+            .ropeway("copy")
+            .args(["--move", "--ignore-existing", "source/l", "target"])
+            .ok();
+        assert!(place.join("source/l").is_symlink());
+        assert_eq!(fs::read_link(place.join("target/l")).unwrap(), Path::new("old"));
+    }
+}
+
+#[test]
+fn what_failed_stays() {
+    let place = Place::new();
+    twins(&place.join("source/f"), "new", &place.join("target/f"), "old");
+    symlink("new", place.join("source/l")).unwrap();
+    symlink("old", place.join("target/l")).unwrap();
+    let arguments = ["--move", "--checksum", "--retries", "0", "source/.", "target"];
+    let rule = "target:rename:errno=EACCES";
+    let finished = place
+        .ropeway("copy")
+        .args(arguments)
+        .args(["--fault", rule])
+        .run();
+    finished.assert_code(&[2, 5]);
+    assert_eq!(
+        (reads(&place.join("source/f")), reads(&place.join("target/f"))),
+        ("new".into(), "old".into())
+    );
+    assert!(place.join("source/l").is_symlink());
+    let left: Vec<_> = fs::read_dir(place.join("target"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
+    assert_eq!(left.len(), 2, "nothing half done is left: {left:?}");
+    // Without the fault it goes.
+    place.ropeway("copy").args(arguments).ok();
+    assert_eq!(reads(&place.join("target/f")), "new");
+    assert!(!place.join("source/f").exists() && !place.join("source/l").is_symlink());
+}
+
+#[test]
+fn nothing_is_removed_before_it_is_durable() {
+    let place = Place::new();
+    text(&place.join("source/f"), "x");
+    place
+        .ropeway("copy")
+        .args(["--move", "--durability", "none", "source", "target"])
+        .exits(1);
+    assert!(place.join("source/f").exists());
+}
+
+/// One folder, by its path and through a share, and by two names of its server: whatever the ends look like.
+#[test]
+fn a_copy_onto_itself_removes_nothing() {
+    let served = Served::start(&[]);
+    text(&served.behind("s/a"), "the only one");
+    text(&served.behind("s/in/b"), "the only other");
+    let local = served.behind("s").display().to_string();
+    let far = served.url("s");
+    let port = served.address().port();
+    let alias = format!("smb://ann@localhost:{port}/data/s");
+    let pairs = [(&far, &local), (&local, &far), (&far, &alias)];
+    for (from, to) in pairs {
+        for flags in [&["--move"][..], &["--move", "--force"]] {
+            for below in ["", "/a"] {
+                let (from, to) = (format!("{from}{below}"), format!("{to}{below}"));
+                let finished = served.run("copy").args(flags).args(["-T", &from, &to]).run();
+                finished.assert_code(&[1, 8]);
+                assert_eq!(reads(&served.behind("s/a")), "the only one", "{from} {to}");
+                assert_eq!(reads(&served.behind("s/in/b")), "the only other");
+            }
+        }
+    }
+    // Into the folder above, which is where it is.
+    let above = served.behind("").display().to_string();
+    served.run("copy").args(["--move", &far, &above]).run();
+    assert_eq!(reads(&served.behind("s/a")), "the only one");
+    // A mirror does not delete what it is made of.
+    let inner = served.url("s/in");
+    let finished = served.run("mirror").args(["--yes", &inner, &local]).run();
+    finished.assert_code(&[1, 8]);
+    assert_eq!(reads(&served.behind("s/in/b")), "the only other");
+    served.stop();
+}
+
+/// Where nothing tells beforehand that both ends are one, the first file that moves does.
+#[test]
+fn a_mount_of_the_source_is_recognised() {
+    if !is_root() || program("mount").is_none() {
+        println!("skipped: bind mounts take root");
+        return;
+    }
+    let place = Place::new();
+    text(&place.join("source/in/f"), "the only one");
+    place.folder("target/in");
+    let (from, to) = (place.join("source/in"), place.join("target/in"));
+    let mounted = Command::new("mount").arg("--bind").args([&from, &to]).status();
+    if !mounted.is_ok_and(|status| status.success()) {
+        println!("skipped: bind mounts are not allowed");
+        return;
+    }
+    let finished = place
+        .ropeway("copy")
+        .args(["--move", "-T", "source", "target"])
+        .run();
+    let there = reads(&place.join("source/in/f"));
+    Command::new("umount").arg(&to).status().unwrap();
+    assert_eq!(there, "the only one", "{finished}");
+    finished.assert_code(&[8]);
+    assert!(finished.mentions("seen in two ways"), "{finished}");
+}
+
+/// Links of a share are links: what removes or moves a tree does not reach what they lead to.
+#[test]
+fn links_of_a_share_are_not_followed() {
+    let served = Served::start(&[]);
+    text(&served.behind("photos/1.jpg"), "jpg");
+    text(&served.behind("album/own"), "own");
+    symlink("../photos", served.behind("album/all")).unwrap();
+    symlink("..", served.behind("album/up")).unwrap();
+    served.run("copy").args(["-T", &served.url("album"), "back"]).ok();
+    let back = served.place.join("back");
+    assert_eq!(fs::read_link(back.join("all")).unwrap(), Path::new("../photos"));
+    assert_eq!(fs::read_link(back.join("up")).unwrap(), Path::new(".."));
+    served
+        .run("check")
+        .args(["--checksum", &served.url("album"), "back"])
+        .ok();
+    served
+        .run("copy")
+        .args(["--move", "-T", &served.url("album"), "moved"])
+        .ok();
+    assert_eq!(reads(&served.behind("photos/1.jpg")), "jpg");
+    assert!(!served.behind("album/own").exists() && served.place.join("moved/all").is_symlink());
+    symlink("../photos", served.behind("album/all")).unwrap();
+    served.run("rm").args(["-r", "--yes", &served.url("album")]).ok();
+    assert!(!served.behind("album").exists());
+    assert_eq!(reads(&served.behind("photos/1.jpg")), "jpg");
+    served.stop();
+}
+
+/// Links go to our own server as they are, one by one and over others.
+#[test]
+fn links_go_to_a_share() {
+    let served = Served::start(&[]);
+    let links = served.place.folder("links");
+    text(&links.join("f"), "f");
+    for (name, leads) in [("rel", "f"), ("nowhere", "missing"), ("abs", "/etc/passwd")] {
+        symlink(leads, links.join(name)).unwrap();
+    }
+    served
+        .run("copy")
+        .args(["-T", "links", &served.url("links")])
+        .ok();
+    content_same(&links, &served.behind("links"));
+    served
+        .run("copy")
+        .args(["links/nowhere", &served.url("one")])
+        .ok();
+    assert_eq!(fs::read_link(served.behind("one")).unwrap(), Path::new("missing"));
+    fs::remove_file(links.join("rel")).unwrap();
+    symlink("elsewhere", links.join("rel")).unwrap();
+    served
+        .run("mirror")
+        .args(["--yes", "links", &served.url("links")])
+        .ok();
+    content_same(&links, &served.behind("links"));
+    served.run("check").args(["links", &served.url("links")]).ok();
+    served.stop();
+}
+
+/// What the server cannot delete is not reported as deleted.
+#[test]
+fn a_deletion_that_fails_is_told() {
+    let served = Served::start(&[]);
+    let folder = served.place.folder("data/fixed");
+    text(&folder.join("f"), "f");
+    let immutable = |flag: &str| {
+        let changed = Command::new("chattr").arg(flag).arg(&folder).output();
+        changed.is_ok_and(|output| output.status.success())
+    };
+    if !immutable("+i") {
+        println!("skipped: chattr +i does not work here");
+        return;
+    }
+    let removed = served.run("rm").arg(served.url("fixed/f")).run();
+    let there = folder.join("f").exists();
+    assert!(immutable("-i") && there);
+    removed.assert_code(&[2, 4, 5]);
+    served.stop();
+}
