@@ -168,3 +168,89 @@ fn read_only_folders_of_the_target_are_emptied_too() {
     mirror(&place, &["--yes"]).assert_code(&[0]);
     same(&place.join("source"), &place.join("target"));
 }
+
+/// What filters exclude survives in folders too that the source does not have, or has a file in the place of.
+#[test]
+fn excluded_names_survive_below_what_goes() {
+    let place = Place::new();
+    for folder in [
+        "source",
+        "target/extra/deep",
+        "target/extra/goes",
+        "target/gone/cache",
+        "target/f",
+    ] {
+        place.folder(folder);
+    }
+    text(&place.join("source/f"), "file");
+    for (path, stays) in [
+        ("target/extra/deep/keep.tmp", true),
+        ("target/extra/deep/other", false),
+        ("target/extra/goes/x", false),
+        ("target/gone/cache/p", true),
+        ("target/gone/q", false),
+        ("target/f/keep.tmp", true),
+    ] {
+        text(&place.join(path), if stays { "stays" } else { "goes" });
+    }
+    let finished = mirror(&place, &["--yes", "--exclude", "*.tmp", "--exclude", "cache/"]);
+    // The file cannot come where something stays.
+    finished.assert_code(&[2]);
+    assert_eq!(finished.number("errors"), 1, "{finished}");
+    for stays in ["extra/deep/keep.tmp", "gone/cache/p", "f/keep.tmp"] {
+        assert!(place.join("target").join(stays).exists(), "{stays}: {finished}");
+    }
+    for goes in ["extra/deep/other", "extra/goes", "gone/q"] {
+        assert!(!place.join("target").join(goes).exists(), "{goes}: {finished}");
+    }
+    mirror(&place, &["--yes", "--delete-excluded"]).assert_code(&[0]);
+    same(&place.join("source"), &place.join("target"));
+}
+
+/// A source that is emptied while it is copied empties no target.
+#[test]
+fn a_source_emptied_meanwhile_deletes_nothing() {
+    let place = Place::new();
+    for folder in ["source", "target"] {
+        place.folder(folder);
+        for number in 0..20 {
+            text(&place.join(folder).join(format!("k{number}")), "kept");
+        }
+    }
+    support::file(&place.join("source/big"), 4 << 20, 1);
+    let running = place
+        .ropeway("mirror")
+        .args(["--json", "--yes", "source", "target", "--bwlimit", "4M"])
+        .start();
+    std::thread::sleep(std::time::Duration::from_millis(400));
+    fs::remove_dir_all(place.join("source")).unwrap();
+    place.folder("source");
+    let finished = running.wait();
+    assert_ne!(finished.code(), Some(0), "{finished}");
+    assert!(place.join("target/k7").exists(), "{finished}");
+}
+
+/// Each of several names that replace others keeps what it replaces.
+#[test]
+fn backups_are_kept_where_links_replace() {
+    let place = Place::new();
+    for folder in ["source", "target"] {
+        place.folder(folder);
+    }
+    text(&place.join("source/f"), "new");
+    fs::hard_link(place.join("source/f"), place.join("source/g")).unwrap();
+    text(&place.join("target/f"), "old f");
+    text(&place.join("target/g"), "old g");
+    place
+        .ropeway("copy")
+        .args(["-T", "--backup", "source", "target"])
+        .ok();
+    for name in ["f", "g"] {
+        let kept = fs::read_to_string(place.join("target").join(format!("{name}~"))).unwrap();
+        assert_eq!(kept, format!("old {name}"));
+        assert_eq!(
+            fs::read_to_string(place.join("target").join(name)).unwrap(),
+            "new"
+        );
+    }
+}

@@ -125,6 +125,60 @@ fn nothing_is_removed_before_it_is_durable() {
     assert!(place.join("source/f").exists());
 }
 
+/// What moves without its times is known by what it was when it was copied.
+#[test]
+fn times_need_not_be_kept() {
+    let place = Place::new();
+    text(&place.join("source/f"), "x");
+    place
+        .ropeway("copy")
+        .args(["--move", "--no-times", "-T", "source", "target"])
+        .ok();
+    assert!(!place.join("source/f").exists());
+    assert_eq!(reads(&place.join("target/f")), "x");
+}
+
+/// Two names of one file on the target are two files of the source.
+#[test]
+fn in_place_is_not_through_a_hard_link() {
+    let place = Place::new();
+    twins(&place.join("source/f"), "one", &place.join("source/g"), "two");
+    text(&place.join("target/f"), "old");
+    fs::hard_link(place.join("target/f"), place.join("target/g")).unwrap();
+    fs::hard_link(place.join("target/f"), place.join("other")).unwrap();
+    let arguments = ["--move", "--inplace", "-T", "source", "target"];
+    place.ropeway("copy").args(arguments).ok();
+    assert_eq!(reads(&place.join("target/f")), "one");
+    assert_eq!(reads(&place.join("target/g")), "two");
+    assert_eq!(reads(&place.join("other")), "old");
+}
+
+/// Killed while it looked whether both ends are one: what it had renamed is no leftover of its own.
+#[test]
+fn a_move_that_was_killed_removes_nothing_unseen() {
+    let place = Place::new();
+    text(&place.join("source/f"), "precious");
+    let arguments = ["--move", "-T", "source", "target"];
+    let rule = "source:rename:nth=2,errno=EIO,times=9";
+    let broken = place
+        .ropeway("copy")
+        .args(arguments)
+        .args(["--fault", rule])
+        .run();
+    broken.assert_code(&[2, 3]);
+    let left: Vec<_> = fs::read_dir(place.join("source"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    assert!(left.len() == 1 && reads(&left[0]) == "precious", "{left:?}");
+    place.ropeway("copy").args(arguments).ok();
+    let copies: Vec<_> = fs::read_dir(place.join("target"))
+        .unwrap()
+        .map(|entry| reads(&entry.unwrap().path()))
+        .collect();
+    assert!(copies.len() == 2 && copies.iter().all(|copy| copy == "precious"));
+}
+
 /// One folder, by its path and through a share, and by two names of its server: whatever the ends look like.
 #[test]
 fn a_copy_onto_itself_removes_nothing() {

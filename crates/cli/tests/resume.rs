@@ -159,6 +159,33 @@ fn inplace_resumes_too() {
     same(&source, &place.join("target"));
 }
 
+/// What was written in place is in the file that was there then, and in no other that has its name since.
+#[test]
+fn inplace_resumes_in_the_same_file_only() {
+    for is_replaced in [false, true] {
+        let place = Place::new();
+        place.folder("source");
+        place.folder("target");
+        file(&place.join("source/big"), 16 * MIB, 1);
+        file(&place.join("target/big"), 16 * MIB, 2);
+        let arguments = ["-T", "--inplace"];
+        let mut running = place
+            .copy("source", "target")
+            .args(arguments)
+            .args(["--bwlimit", "8M"])
+            .start();
+        running.reach("bytes_sent", 12 * MIB);
+        running.kill();
+        if is_replaced {
+            file(&place.join("other"), 16 * MIB, 3);
+            fs::rename(place.join("other"), place.join("target/big")).unwrap();
+        }
+        let again = place.copy("source", "target").args(arguments).ok();
+        same(&place.join("source"), &place.join("target"));
+        assert_eq!(again.number("bytes_resumed") > 0, !is_replaced, "{again}");
+    }
+}
+
 #[test]
 fn an_unfinished_target_is_continued_and_a_finished_one_gone_into() {
     let place = Place::new();

@@ -43,7 +43,7 @@ pub(crate) async fn compare(context: &Arc<Context>, task: FileTask) {
                 special::update_attributes(context, task).await;
             } else {
                 context.item(&task.shown(), "skip", task.metadata.size);
-                context.arrivals.add(task.token());
+                context.arrivals.add(task.token(), &task.metadata);
                 special::skipped(context, &task).await;
             }
             if let Some(id) = link {

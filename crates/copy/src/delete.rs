@@ -1,6 +1,6 @@
 //! Deletions of a mirror: counted before anything is touched, done after everything is copied.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -61,6 +61,9 @@ pub(crate) async fn run(context: &Arc<Context>, root: &Arc<RootContext>) {
     if context.stopped() {
         return;
     }
+    if let Err(fatal) = still_there(context, root).await {
+        return context.fatal(fatal);
+    }
     let pass = Pass {
         context,
         root,
@@ -69,6 +72,26 @@ pub(crate) async fn run(context: &Arc<Context>, root: &Arc<RootContext>) {
     if let Err(error) = pass.run(&mut Found::default()).await {
         context.fail(&root.root.target_path, error, false).await;
     }
+}
+
+/// The source was emptied, or its volume went, while it was copied: that is no reason to empty the target.
+async fn still_there(context: &Arc<Context>, root: &Arc<RootContext>) -> Result<(), Fatal> {
+    let now = source_nodes(root).await;
+    if now.map_err(|error| Fatal::from_error(&error, true))? > 0 {
+        return Ok(());
+    }
+    let pass = Pass {
+        context,
+        root,
+        count_only: true,
+    };
+    let mut found = Found::default();
+    let counted = pass.run(&mut found).await;
+    counted.map_err(|error| Fatal::from_error(&error, false))?;
+    let planned = DeleteGuard::new(None, found.target_nodes).plan(0, found.extras);
+    planned.map_err(|refused| {
+        Fatal::new(Status::Refused, refused.to_string()).hint("the source was emptied while it was copied")
+    })
 }
 
 struct Pass<'a> {
@@ -253,6 +276,7 @@ impl Pass<'_> {
     async fn delete(&self, below: &RelPath) -> bool {
         let path = self.root.root.target_path.join_path(below);
         let result = match &self.context.options.backup {
+            _ if self.keeps_excluded() => self.delete_unexcluded(below).await.map(drop),
             Some(backup) if !self.context.options.dry_run => self.set_aside(backup, &path).await,
             _ => remove_all(self.context, &path).await,
         };
@@ -261,6 +285,57 @@ impl Pass<'_> {
             return false;
         }
         !self.context.options.dry_run
+    }
+
+    /// Whether there may be names that filters protect.
+    fn keeps_excluded(&self) -> bool {
+        let delete = self.context.options.delete.as_ref();
+        !self.context.options.filter.is_empty() && !delete.is_some_and(|delete| delete.excluded)
+    }
+
+    /// Deletes a node and everything below it but for what filters exclude, and the folders that hold such; whether
+    /// nothing is left.
+    async fn delete_unexcluded(&self, below: &RelPath) -> Result<bool, Error> {
+        let (context, base) = (self.context, &self.root.root.target_path);
+        let metadata = context.target.metadata(&base.join_path(below)).await?;
+        // Folders are taken twice: first their content, then themselves.
+        let mut stack = vec![(below.clone(), metadata, false)];
+        let mut kept: HashSet<RelPath> = HashSet::new();
+        while let Some((below, metadata, emptied)) = stack.pop() {
+            let path = base.join_path(&below);
+            if context.stopped() {
+                return Err(Error::new(Op::Remove, &path, ErrorKind::Cancelled));
+            }
+            if emptied || !metadata.is_dir() {
+                let backup = context.options.backup.as_ref();
+                match backup.filter(|_| !metadata.is_dir() && !context.options.dry_run) {
+                    _ if kept.contains(&below) => {}
+                    Some(backup) => self.set_aside(backup, &path).await?,
+                    None => remove_one(context, &path, &metadata).await?,
+                }
+                continue;
+            }
+            stack.push((below.clone(), metadata, true));
+            let mut listing = context.target.list(&path).await?;
+            loop {
+                let entries = listing.next(CHUNK).await?;
+                if entries.is_empty() {
+                    break;
+                }
+                for entry in entries {
+                    let (child, metadata) = (below.join(&entry.name), entry.metadata?);
+                    if !context.options.filter.excluded(&child, metadata.is_dir()) {
+                        stack.push((child, metadata, false));
+                        continue;
+                    }
+                    let mut holder = Some(below.clone());
+                    while let Some(folder) = holder.filter(|folder| kept.insert(folder.clone())) {
+                        holder = folder.parent();
+                    }
+                }
+            }
+        }
+        Ok(!kept.contains(below))
     }
 
     async fn set_aside(&self, backup: &Backup, path: &RelPath) -> Result<(), Error> {
@@ -372,6 +447,32 @@ async fn remove_one(context: &Context, path: &RelPath, metadata: &Metadata) -> R
     context.live.deleted.fetch_add(1, Ordering::Relaxed);
     context.item(path, "delete", metadata.size);
     Ok(())
+}
+
+/// Removes what stands on the target in the way of a node of another kind: not what filters exclude.
+///
+/// # Errors
+/// It cannot be removed, or holds what is excluded.
+pub(crate) async fn make_way(
+    context: &Arc<Context>,
+    root: &Arc<RootContext>,
+    path: &RelPath,
+) -> Result<(), Error> {
+    let pass = Pass {
+        context,
+        root,
+        count_only: false,
+    };
+    let below = path
+        .strip_prefix(&root.root.target_path)
+        .filter(|_| pass.keeps_excluded());
+    let Some(below) = below else {
+        return remove_all(context, path).await;
+    };
+    match pass.delete_unexcluded(&below).await? {
+        true => Ok(()),
+        false => Err(Error::new(Op::Remove, path, ErrorKind::NotEmpty)),
+    }
 }
 
 /// Removes a node of the target and everything below it, each within the guard; a dry run only says so.

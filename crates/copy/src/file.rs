@@ -117,10 +117,11 @@ struct Spot {
 impl Spot {
     fn of(context: &Context, task: &FileTask) -> Self {
         let dir = task.folder.path();
+        // One that has other names is another file, too: it keeps its content.
         let exists = task
             .existing
             .as_ref()
-            .is_some_and(|existing| existing.kind == Kind::File);
+            .is_some_and(|existing| existing.kind == Kind::File && existing.links < 2);
         let inplace = context.options.inplace && exists;
         let temporary = context.temporary_of(task.token());
         match temporary {
@@ -159,7 +160,12 @@ async fn attempt(context: &Arc<Context>, task: &FileTask) -> Result<(), (Error, 
             return Ok(());
         }
         let target = open_target(context, task, &spot, start, cache.target).await?;
-        let streamed = move_data(context, task, (&source, &target), &landing, &before, start).await?;
+        let identity = match spot.inplace {
+            true => target.metadata().await.map_err(on_target)?.id.map(|id| id.index),
+            false => None,
+        };
+        let ends = (&source, &target, identity);
+        let streamed = move_data(context, task, ends, &landing, &before, start).await?;
         // Together: either may be a round trip.
         let (after, xattrs) =
             futures_util::future::join(source.metadata(), xattrs(context, task, &source, &before)).await;
@@ -190,6 +196,7 @@ async fn attempt(context: &Arc<Context>, task: &FileTask) -> Result<(), (Error, 
         }
         complete(context, &target, &before, xattrs?).await?;
         finish(context, task, &spot, streamed.hash, streamed.size).await?;
+        context.arrivals.add(task.token(), &before);
         landing.commit();
         return Ok(());
     }
@@ -281,7 +288,10 @@ async fn resume_from(context: &Context, task: &FileTask, spot: &Spot, source: &M
         source_unchanged: record.as_ref().is_none_or(same),
         time_granularity_ns: task.folder.root().rules.time_granularity_ns,
     };
-    if spot.inplace && record.is_none() {
+    let is_known =
+        |record: &FileRecord| record.target.is_some() && record.target == found.id.map(|id| id.index);
+    if spot.inplace && !record.as_ref().is_some_and(is_known) {
+        // Under its own name there may be another file by now.
         return Start::Anew { leftover: true };
     }
     match trust(&facts) {
@@ -349,7 +359,7 @@ async fn open_target(
 async fn move_data(
     context: &Context,
     task: &FileTask,
-    (source, target): (&Arc<dyn File>, &Arc<dyn File>),
+    (source, target, identity): (&Arc<dyn File>, &Arc<dyn File>, Option<u64>),
     landing: &Landing<'_>,
     before: &Metadata,
     start: Start,
@@ -375,6 +385,7 @@ async fn move_data(
             before.size,
             before.modified,
             durable,
+            identity,
         )));
         context.journalled(Some(journal.written(token, written)));
     }
@@ -500,7 +511,7 @@ async fn finish(
 }
 
 fn account(context: &Context, task: &FileTask, size: u64) {
-    context.arrivals.add(task.token());
+    context.arrivals.add(task.token(), &task.metadata);
     context.live.files_done.fetch_add(1, Ordering::AcqRel);
     context.live.bytes_done.fetch_add(size, Ordering::AcqRel);
     let action = if task.existing.is_some() { "update" } else { "copy" };

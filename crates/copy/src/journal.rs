@@ -92,6 +92,9 @@ enum Record {
         size: u64,
         modified: Timestamp,
         durable: u64,
+        /// The number of the file that is written, where it has its own name already.
+        #[serde(default)]
+        target: Option<u64>,
     },
     Written {
         token: Token,
@@ -127,6 +130,8 @@ pub(crate) struct FileRecord {
     pub(crate) modified: Timestamp,
     pub(crate) written: u64,
     pub(crate) durable: u64,
+    /// The number of the file that was written, where it had its own name already.
+    pub(crate) target: Option<u64>,
     /// Recorded in the running boot.
     pub(crate) same_boot: bool,
     /// Finished; the number of syncs recorded before.
@@ -189,12 +194,14 @@ impl Memory {
                 size,
                 modified,
                 durable,
+                target,
             } => {
                 let record = FileRecord {
                     size,
                     modified,
                     written: durable,
                     durable,
+                    target,
                     same_boot,
                     closed: None,
                 };
@@ -302,12 +309,14 @@ impl Journal {
         size: u64,
         modified: Timestamp,
         durable: u64,
+        target: Option<u64>,
     ) -> io::Result<()> {
         self.append(&Record::File {
             token,
             size,
             modified,
             durable,
+            target,
         })
     }
 
@@ -394,7 +403,7 @@ mod tests {
     fn the_same_boot_trusts_the_written_another_only_the_durable() {
         let dir = tempfile::tempdir().unwrap();
         let journal = Journal::open(&spec(dir.path(), "one"), Timestamp(100)).unwrap();
-        journal.file_begun(7, 1000, Timestamp(5), 0).unwrap();
+        journal.file_begun(7, 1000, Timestamp(5), 0, None).unwrap();
         journal.written(7, 600).unwrap();
         journal.durable(Timestamp(150), vec![(7, 400)]).unwrap();
         drop(journal);
@@ -441,7 +450,7 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             let journal = Journal::open(&spec(dir.path(), "one"), Timestamp(1)).unwrap();
             for upto in 1..5u64 {
-                journal.file_begun(upto, 10, Timestamp(1), 0).unwrap();
+                journal.file_begun(upto, 10, Timestamp(1), 0, None).unwrap();
                 journal.written(upto, upto).unwrap();
             }
             let path = journal.folder().join(FILE_NAME);

@@ -177,7 +177,7 @@ pub(crate) async fn link(context: &Arc<Context>, task: LinkTask, target: Target)
     match make(context, &task, &target.0).await {
         Ok(made) => {
             if made != Made::Kept {
-                context.arrivals.add(task.token());
+                context.arrivals.add(task.token(), &task.metadata);
             }
             let live = &context.live;
             live.files_done.fetch_add(1, Ordering::AcqRel);
@@ -261,6 +261,7 @@ async fn make(context: &Context, task: &LinkTask, place: &Place) -> Result<Made,
         tree.make_hard_link(&first, &path).await?;
         return Ok(Made::Now);
     }
+    file::keep_backup(context, task).await?;
     let Some(temporary) = context.temporary_of(task.token()).map(|name| dir.join(&name)) else {
         return Ok(Made::Kept);
     };

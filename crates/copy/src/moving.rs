@@ -5,10 +5,12 @@
 //! removed, one of its files is renamed for a moment: where its copy vanishes with it, both ends are one folder seen in two
 //! ways (a share of this machine, an alias of a server, a mount of a mount), and nothing is removed.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use ropeway_vfs::{CacheMode, Create, Error, ErrorKind, Kind, Metadata, Op, OpenOptions, RelPath};
+use ropeway_vfs::{
+    CacheMode, Create, Error, ErrorKind, Kind, Metadata, Name, Op, OpenOptions, RelPath, Timestamp,
+};
 
 use crate::context::{Context, RootContext, lock, token_of};
 use crate::journal::Token;
@@ -18,9 +20,13 @@ use crate::status::{Fatal, Status};
 /// Entries taken from a listing at once.
 const CHUNK: usize = 1024;
 
-/// Nodes whose copies stand on the target, by their tokens; remembered for moves only (16 bytes for each file).
+/// Size and time of last change of a source.
+type Version = (u64, Timestamp);
+
+/// Nodes whose copies stand on the target, by their tokens, and which version of them was copied; remembered for moves only
+/// (some 50 bytes for each).
 #[derive(Debug, Default)]
-pub(crate) struct Arrivals(Option<Mutex<HashSet<Token>>>);
+pub(crate) struct Arrivals(Option<Mutex<HashMap<Token, Version>>>);
 
 impl Arrivals {
     pub(crate) fn remembered(of_a_move: bool) -> Self {
@@ -28,9 +34,9 @@ impl Arrivals {
     }
 
     /// The node was copied, or its equal was there.
-    pub(crate) fn add(&self, token: Token) {
+    pub(crate) fn add(&self, token: Token, source: &Metadata) {
         if let Some(tokens) = &self.0 {
-            lock(tokens).insert(token);
+            lock(tokens).insert(token, (source.size, source.modified));
         }
     }
 
@@ -41,10 +47,12 @@ impl Arrivals {
         }
     }
 
-    fn has(&self, token: Token) -> bool {
-        self.0
+    fn has(&self, token: Token, source: &Metadata) -> bool {
+        let version = self
+            .0
             .as_ref()
-            .is_some_and(|tokens| lock(tokens).contains(&token))
+            .and_then(|tokens| lock(tokens).get(&token).copied());
+        version == Some((source.size, source.modified))
     }
 }
 
@@ -107,7 +115,7 @@ async fn move_one(
 ) {
     let spec = &root.root;
     let source = spec.source_path.join_path(below);
-    if context.stopped() || !context.arrivals.has(token_of(root.index, &source)) {
+    if context.stopped() || !context.arrivals.has(token_of(root.index, &source), metadata) {
         return;
     }
     let Some(target) = root.target_of(below) else {
@@ -117,11 +125,7 @@ async fn move_one(
         return;
     };
     let same_kind = copy.kind == metadata.kind;
-    let same_data = metadata.kind != Kind::File
-        || (copy.size == metadata.size
-            && copy
-                .modified
-                .equal_within(metadata.modified, root.rules.time_granularity_ns));
+    let same_data = metadata.kind != Kind::File || copy.size == metadata.size;
     if !same_kind || !same_data || is_temporary_path(&source) {
         return;
     }
@@ -149,8 +153,9 @@ async fn are_two(
     (target, copy): (&RelPath, &Metadata),
 ) -> Result<bool, Error> {
     let tree = &root.root.source;
-    let name = context.temporary_of(token_of(root.index, source));
-    let Some(name) = name else {
+    // No temporary name of this job: those are removed as leftovers, and this may be all there is of the file.
+    let name = format!("ropeway-moving-{:016x}", token_of(root.index, source));
+    let Some(name) = Name::new(name.as_bytes()) else {
         return Err(Error::new(Op::Rename, source, ErrorKind::NameRefused));
     };
     let aside = source.parent().unwrap_or_default().join(&name);

@@ -109,7 +109,7 @@ pub(crate) async fn finished(context: &Arc<Context>, task: FileTask, done: &Batc
     live.bytes_landed.fetch_add(done.size, Ordering::AcqRel);
     live.files_done.fetch_add(1, Ordering::AcqRel);
     live.bytes_done.fetch_add(done.size, Ordering::AcqRel);
-    context.arrivals.add(task.token());
+    context.arrivals.add(task.token(), &task.metadata);
     context.lose(&done.losses);
     if task.folder.placement() == Placement::Temporary
         && context.postpones()

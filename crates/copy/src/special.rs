@@ -31,7 +31,7 @@ pub(crate) async fn copy_alone(context: &Arc<Context>, task: &FileTask) -> bool 
     match context.with_retries(token, || make(context, task)).await {
         Ok(changed) => {
             context.live.files_done.fetch_add(1, Ordering::AcqRel);
-            context.arrivals.add(token);
+            context.arrivals.add(token, &task.metadata);
             if changed {
                 context.sync.touched();
                 context.item(&task.shown(), "copy", 0);
@@ -200,7 +200,7 @@ pub(crate) async fn update_attributes(context: &Arc<Context>, task: FileTask) {
     let to = task.folder.path().join(&task.name);
     match set_attributes(context, &task, &to, false).await {
         Ok(()) => {
-            context.arrivals.add(task.token());
+            context.arrivals.add(task.token(), &task.metadata);
             context.item(&task.shown(), "attributes", 0);
             skipped(context, &task).await;
         }

@@ -88,7 +88,7 @@ pub(crate) struct ExistingArgs {
     /// Write into existing files: no room for a second copy
     ///
     /// A file is neither whole nor the old one while it is written, and stays so if the run is killed, until the next
-    /// run.
+    /// run. One that has several names is written beside them.
     #[arg(long)]
     pub(crate) inplace: bool,
 }

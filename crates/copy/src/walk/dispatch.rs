@@ -79,7 +79,7 @@ impl Walker<'_> {
         {
             // A mirror replaces what stands in the way; a rename over it is impossible for a folder.
             let path = task.folder.path().join(&task.name);
-            if let Err(error) = crate::delete::remove_all(self.context, &path).await {
+            if let Err(error) = crate::delete::make_way(self.context, &self.root, &path).await {
                 return self.context.fail(&task.shown(), error, false).await;
             }
             let FileTask {
@@ -145,7 +145,7 @@ impl Walker<'_> {
     }
 
     async fn settled(&self, task: &FileTask) {
-        self.context.arrivals.add(task.token());
+        self.context.arrivals.add(task.token(), &task.metadata);
         special::skipped(self.context, task).await;
         if let Some(id) = task.link {
             links::complete(self.context, id, &task.folder, &task.name).await;
@@ -186,7 +186,7 @@ impl Walker<'_> {
             return context.fail(&task.shown(), error, false).await;
         }
         let path = task.folder.path().join(&task.name);
-        if let Err(error) = crate::delete::remove_all(context, &path).await {
+        if let Err(error) = crate::delete::make_way(context, &self.root, &path).await {
             return context.fail(&task.shown(), error, false).await;
         }
         task.existing = None;
