@@ -206,7 +206,8 @@ impl Trial<'_> {
     fn start(&self, log: &Path) -> Result<Child> {
         let mut command = Command::new(&self.program);
         command
-            .args(["copy", "--json"])
+            // -T: one that was killed when it had finished is not gone into by the next.
+            .args(["copy", "--json", "-T"])
             .args(self.extra)
             .arg(&self.source)
             .arg(self.target());
@@ -377,7 +378,7 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
         let program = folder.join("stand-in");
         let text = format!(
-            "#!/bin/sh\nset -e\nshift 2\nmkdir -p \"$2\"\nsleep 0.2\nrsync -aH --delete \"$1/\" \"$2/\"\n{last}\n\
+            "#!/bin/sh\nset -e\nshift 3\nmkdir -p \"$2\"\nsleep 0.2\nrsync -aH --delete \"$1/\" \"$2/\"\n{last}\n\
              echo '{{\"type\":\"summary\",\"bytes\":9,\"bytes_sent\":9,\"bytes_durable\":9,\"errors\":0}}'\n"
         );
         fs::write(&program, text).unwrap();
