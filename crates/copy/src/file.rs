@@ -87,6 +87,7 @@ pub(crate) async fn copy_alone(context: &Arc<Context>, task: FileTask) -> bool {
         Ok(()) => true,
         Err((error, _)) if error.kind == ErrorKind::Cancelled => false,
         Err((error, on_source)) => {
+            context.arrivals.take_back(token);
             give_up(context, &task, &error).await;
             context.live.files_failed.fetch_add(1, Ordering::Relaxed);
             context.fail(&task.shown(), error, on_source).await;
@@ -154,6 +155,7 @@ async fn attempt(context: &Arc<Context>, task: &FileTask) -> Result<(), (Error, 
         let start = resume_from(context, task, &spot, &before).await;
         let landing = Landing::new(&context.live, before.size >= JOURNAL_MIN);
         if let Start::Complete = start {
+            context.arrivals.add(task.token(), &before);
             finish(context, task, &spot, None, before.size).await?;
             landing.add(before.size);
             landing.commit();
@@ -195,8 +197,9 @@ async fn attempt(context: &Arc<Context>, task: &FileTask) -> Result<(), (Error, 
                 .map_err(on_target)?;
         }
         complete(context, &target, &before, xattrs?).await?;
-        finish(context, task, &spot, streamed.hash, streamed.size).await?;
+        // Before a checkpoint may learn that it cannot get its name.
         context.arrivals.add(task.token(), &before);
+        finish(context, task, &spot, streamed.hash, streamed.size).await?;
         landing.commit();
         return Ok(());
     }
@@ -511,7 +514,6 @@ async fn finish(
 }
 
 fn account(context: &Context, task: &FileTask, size: u64) {
-    context.arrivals.add(task.token(), &task.metadata);
     context.live.files_done.fetch_add(1, Ordering::AcqRel);
     context.live.bytes_done.fetch_add(size, Ordering::AcqRel);
     let action = if task.existing.is_some() { "update" } else { "copy" };
