@@ -296,46 +296,8 @@ impl Pass<'_> {
     /// Deletes a node and everything below it but for what filters exclude, and the folders that hold such; whether
     /// nothing is left.
     async fn delete_unexcluded(&self, below: &RelPath) -> Result<bool, Error> {
-        let (context, base) = (self.context, &self.root.root.target_path);
-        let metadata = context.target.metadata(&base.join_path(below)).await?;
-        // Folders are taken twice: first their content, then themselves.
-        let mut stack = vec![(below.clone(), metadata, false)];
-        let mut kept: HashSet<RelPath> = HashSet::new();
-        while let Some((below, metadata, emptied)) = stack.pop() {
-            let path = base.join_path(&below);
-            if context.stopped() {
-                return Err(Error::new(Op::Remove, &path, ErrorKind::Cancelled));
-            }
-            if emptied || !metadata.is_dir() {
-                let backup = context.options.backup.as_ref();
-                match backup.filter(|_| !metadata.is_dir() && !context.options.dry_run) {
-                    _ if kept.contains(&below) => {}
-                    Some(backup) => self.set_aside(backup, &path).await?,
-                    None => remove_one(context, &path, &metadata).await?,
-                }
-                continue;
-            }
-            stack.push((below.clone(), metadata, true));
-            let mut listing = context.target.list(&path).await?;
-            loop {
-                let entries = listing.next(CHUNK).await?;
-                if entries.is_empty() {
-                    break;
-                }
-                for entry in entries {
-                    let (child, metadata) = (below.join(&entry.name), entry.metadata?);
-                    if !context.options.filter.excluded(&child, metadata.is_dir()) {
-                        stack.push((child, metadata, false));
-                        continue;
-                    }
-                    let mut holder = Some(below.clone());
-                    while let Some(folder) = holder.filter(|folder| kept.insert(folder.clone())) {
-                        holder = folder.parent();
-                    }
-                }
-            }
-        }
-        Ok(!kept.contains(below))
+        let path = self.root.root.target_path.join_path(below);
+        remove_tree(self.context, &path, Removal::Unexcluded(self)).await
     }
 
     async fn set_aside(&self, backup: &Backup, path: &RelPath) -> Result<(), Error> {
@@ -417,7 +379,7 @@ pub(crate) async fn prune(
         }
         for entry in entries {
             if !context.is_own_temporary(&entry.name) && !names.contains_key(&pass.name_hash(&entry.name)) {
-                remove_tree(context, &target_dir.join(&entry.name), remove_unseen).await?;
+                remove_tree(context, &target_dir.join(&entry.name), Removal::Unseen).await?;
             }
         }
     }
@@ -477,19 +439,47 @@ pub(crate) async fn make_way(
 
 /// Removes a node of the target and everything below it, each within the guard; a dry run only says so.
 pub(crate) async fn remove_all(context: &Context, path: &RelPath) -> Result<(), Error> {
-    remove_tree(context, path, remove_one).await
+    remove_tree(context, path, Removal::Guarded).await.map(drop)
 }
 
-/// Removes a node of the target and everything below it, each by `remove`.
-async fn remove_tree(
-    context: &Context,
-    path: &RelPath,
-    remove: impl AsyncFn(&Context, &RelPath, &Metadata) -> Result<(), Error>,
-) -> Result<(), Error> {
+/// How a tree is removed.
+enum Removal<'a> {
+    /// What no user ever saw.
+    Unseen,
+    /// Each node within the guard.
+    Guarded,
+    /// The same but for what filters exclude, and with backups.
+    Unexcluded(&'a Pass<'a>),
+}
+
+impl Removal<'_> {
+    fn keeps(&self, path: &RelPath, metadata: &Metadata) -> bool {
+        let Self::Unexcluded(pass) = self else {
+            return false;
+        };
+        let below = path.strip_prefix(&pass.root.root.target_path);
+        below.is_some_and(|below| pass.context.options.filter.excluded(&below, metadata.is_dir()))
+    }
+
+    async fn remove(&self, context: &Context, path: &RelPath, metadata: &Metadata) -> Result<(), Error> {
+        match (self, &context.options.backup) {
+            (Self::Unseen, _) => remove_unseen(context, path, metadata).await,
+            (Self::Unexcluded(pass), Some(backup)) if !metadata.is_dir() && !context.options.dry_run => {
+                pass.set_aside(backup, path).await
+            }
+            _ => remove_one(context, path, metadata).await,
+        }
+    }
+}
+
+/// Removes a node of the target and everything below it but for what is to be kept there and the folders that hold such;
+/// whether nothing is left.
+async fn remove_tree(context: &Context, path: &RelPath, how: Removal<'_>) -> Result<bool, Error> {
     let metadata = context.target.metadata(path).await?;
     if !metadata.is_dir() {
-        return remove(context, path, &metadata).await;
+        return how.remove(context, path, &metadata).await.map(|()| true);
     }
+    let mut holders: HashSet<RelPath> = HashSet::new();
     // Folders are taken twice: first their content, then themselves.
     let mut stack = vec![(path.clone(), metadata, false)];
     while let Some((dir, metadata, emptied)) = stack.pop() {
@@ -497,7 +487,9 @@ async fn remove_tree(
             return Err(Error::new(Op::Remove, path, ErrorKind::Cancelled));
         }
         if emptied {
-            remove(context, &dir, &metadata).await?;
+            if !holders.contains(&dir) {
+                how.remove(context, &dir, &metadata).await?;
+            }
             continue;
         }
         stack.push((dir.clone(), metadata, true));
@@ -509,13 +501,18 @@ async fn remove_tree(
             }
             for entry in entries {
                 let (child, metadata) = (dir.join(&entry.name), entry.metadata?);
-                if metadata.is_dir() {
+                if how.keeps(&child, &metadata) {
+                    let mut holder = Some(dir.clone());
+                    while let Some(folder) = holder.filter(|folder| holders.insert(folder.clone())) {
+                        holder = folder.parent();
+                    }
+                } else if metadata.is_dir() {
                     stack.push((child, metadata, false));
                 } else {
-                    remove(context, &child, &metadata).await?;
+                    how.remove(context, &child, &metadata).await?;
                 }
             }
         }
     }
-    Ok(())
+    Ok(!holders.contains(path))
 }
