@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
 use ropeway_copy::{
-    Job, JobKey, JobSpec, JournalSpec, Options, Root, Status, TEMPORARY_PREFIX, is_temporary,
+    Job, JobKey, JobSpec, JournalSpec, Options, Root, Status, TEMPORARY_PREFIX, WallClock, is_temporary,
 };
 use ropeway_vfs::memory::{MemoryTree, synthetic};
 use ropeway_vfs::{MetadataChange, RelPath, Tree};
@@ -116,6 +116,9 @@ async fn run(flags: u8, part: u8, body: &[u8]) {
             state_dir: state.path().to_path_buf(),
             boot_id: "boot".to_owned(),
             key,
+            sources: vec!["source".to_owned()],
+            target: "target".to_owned(),
+            clock: WallClock::default(),
         }),
     })
     .run(Arc::new(|_| {}))

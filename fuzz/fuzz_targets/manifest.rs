@@ -28,7 +28,20 @@ fn render(entry: &ManifestEntry) -> Vec<u8> {
 
 fuzz_target!(|data: &[u8]| {
     let lines = data.split(|byte| *byte == b'\n');
-    let lines_filled = lines.clone().filter(|line| !line.is_empty()).count();
+    // A byte-order mark is no content, nor is a CR before the line's end; the last line has none.
+    let last = lines.clone().count() - 1;
+    let content = |(number, line): (usize, &[u8])| {
+        let mark: &[u8] = if number == 0 { b"\xef\xbb\xbf" } else { b"" };
+        let line = line.strip_prefix(mark).unwrap_or(line);
+        let end: &[u8] = if number < last { b"\r" } else { b"" };
+        line.strip_suffix(end).unwrap_or(line).len()
+    };
+    let lines_filled = lines
+        .clone()
+        .enumerate()
+        .map(content)
+        .filter(|length| *length > 0)
+        .count();
     let lines_all = lines.count() as u64;
     let (mut results, mut line_last) = (0, 0);
     for result in ManifestReader::new(data) {

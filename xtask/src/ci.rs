@@ -7,7 +7,7 @@ use anyhow::{Result, bail, ensure};
 
 use crate::process::run as run_command;
 use crate::workspace::Workspace;
-use crate::{conformance, fuzz, killtest, layers, size, tests_step, tools};
+use crate::{attack, conformance, fuzz, layers, size, tests_step, tools};
 
 /// Options of `ci`.
 #[derive(Debug, clap::Args)]
@@ -102,9 +102,9 @@ const STEPS: &[Step] = &[
         run: build,
     },
     Step {
-        name: "killtest",
-        about: "the release binary: a few kills and resumes of a small tree",
-        run: killtest::step,
+        name: "attack",
+        about: "the release binary: kills, changes and power cuts by seed, judged by a model",
+        run: attack::step,
     },
     Step {
         name: "conformance",

@@ -4,19 +4,19 @@
 //! * `layers`: which crate may use what, checked;
 //! * `bench`: ropeway beside other tools;
 //! * `conformance`: smbtorture against `ropeway serve`;
-//! * `killtest`: kill -9 at random moments, then resume;
+//! * `attack`: what the README promises, attacked by known cases and by seed;
 //! * `probe-reads`: the other process of `bench responsiveness`.
 //!
 //! Nothing here is part of the product. What is checked or measured is the binary, run as a user runs it; of the
 //! product's crates only the lab's link is used, to put the binary and its peers at the ends of it.
 
+mod attack;
 mod bench;
 mod ci;
 mod compare;
 mod conformance;
 mod fuzz;
 mod interop;
-mod killtest;
 mod layers;
 mod probe;
 mod process;
@@ -54,8 +54,11 @@ enum Task {
     Bench(bench::Task),
     /// Run smbtorture's suites against `ropeway serve`, and keep what passes
     Conformance(conformance::Arguments),
-    /// Kill a copy at random moments, resume it, compare
-    Killtest(killtest::Arguments),
+    /// Attack what a copy promises: known cases, then kills and changes by seed, judged by a model
+    Attack(attack::Arguments),
+    /// The quick part of `attack`, in the mount namespace that `ci` made for it
+    #[command(hide = true)]
+    AttackQuick,
     /// Read random 4 KiB blocks of a file and print the latencies as one JSON line
     ProbeReads(probe::Arguments),
 }
@@ -77,7 +80,8 @@ fn run(task: Task) -> Result<()> {
         Task::Layers => layers::run(&Workspace::find()?),
         Task::Bench(task) => bench::run(&Workspace::find()?, &task),
         Task::Conformance(arguments) => conformance::run(&Workspace::find()?, &arguments),
-        Task::Killtest(arguments) => killtest::run(&Workspace::find()?, &arguments),
+        Task::Attack(arguments) => attack::run(&Workspace::find()?, &arguments),
+        Task::AttackQuick => attack::quick(&Workspace::find()?),
         Task::ProbeReads(arguments) => probe::run(&arguments),
     }
 }

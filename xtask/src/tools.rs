@@ -64,6 +64,8 @@ const TOOLS: &[Tool] = &[
     tool("keyctl", "keyutils", "whether there are keyrings to test with"),
     tool("rclone", "rclone", "benchmark over the emulated link"),
     tool("chromium", "chromium", "the page of a lab's report"),
+    tool("strace", "strace", "kills and failures at a system call"),
+    tool("faketime", "faketime", "runs with another clock"),
     tool("time", "time", "CPU and memory of benchmarked programs"),
 ];
 

@@ -123,20 +123,6 @@ impl Cargo {
     }
 }
 
-/// The tree of the kill test: two big files and many small ones; `scale` multiplies both.
-///
-/// # Errors
-/// If something cannot be written.
-pub(crate) fn kill_tree(root: &Path, scale: f64) -> Result<Content> {
-    let mut maker = Maker::new(root)?;
-    maker.file("one.bin", scaled(100 << 20, scale))?;
-    maker.small(scaled(3_000, scale))?;
-    maker.file("two.bin", scaled(100 << 20, scale))?;
-    std::os::unix::fs::symlink("one.bin", root.join("link"))?;
-    fs::hard_link(root.join("one.bin"), root.join("hard link"))?;
-    Ok(maker.content)
-}
-
 fn scaled(count: u64, scale: f64) -> u64 {
     ((count as f64 * scale) as u64).max(1)
 }

@@ -37,6 +37,14 @@ pub(crate) struct Setting {
     pub(crate) is_bool: bool,
 }
 
+impl Setting {
+    /// Whether it turns a switch off.
+    pub(crate) fn is_off(&self) -> bool {
+        let off = |value: &OsString| matches!(value.to_str(), Some("0" | "false" | "no" | "off" | "n" | "f"));
+        self.values.iter().all(off)
+    }
+}
+
 type Settings = BTreeMap<String, Setting>;
 
 /// What the file says.
@@ -83,6 +91,8 @@ impl Config {
             let before = text.get(..offset).unwrap_or(text);
             format!("{file}:{}", before.matches('\n').count() + 1)
         };
+        // Windows editors begin a file with a byte-order mark.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let table = DeTable::parse(text).map_err(|error| {
             let at = place(error.span().map_or(0, |span| span.start));
             Failure::usage(format!("{at}: {}", error.message().replace('\n', " ")))

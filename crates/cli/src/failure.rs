@@ -77,9 +77,11 @@ impl Failure {
     pub(crate) fn of_node(what: &str, error: &Error, on_source: bool) -> Self {
         let code = match error.kind {
             ErrorKind::PermissionDenied | ErrorKind::Authentication => code::PERMISSION,
-            ErrorKind::Network | ErrorKind::Unreachable | ErrorKind::PeerMisbehaved | ErrorKind::TimedOut => {
-                code::NETWORK
-            }
+            ErrorKind::Network
+            | ErrorKind::Unreachable
+            | ErrorKind::Tampered
+            | ErrorKind::PeerMisbehaved
+            | ErrorKind::TimedOut => code::NETWORK,
             ErrorKind::Cancelled => code::INTERRUPTED,
             _ if on_source => code::SOURCE,
             _ => code::TARGET,

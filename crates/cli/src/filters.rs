@@ -12,6 +12,9 @@ use crate::failure::Failure;
 /// Largest list of files or patterns that is read: a bound, some million paths. Bytes.
 const LIST_BYTES_MAX: u64 = 1 << 30;
 
+/// U+FEFF in UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
 /// Builds the filter that the flags ask for.
 ///
 /// # Errors
@@ -78,6 +81,16 @@ fn read(flag: &str, path: &Path) -> Result<Vec<u8>, Failure> {
         Failure::usage(format!("{flag}: cannot read {}: {error}", path.display()))
             .hint("check the file's name")
     })?;
+    if bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff") {
+        return Err(
+            Failure::usage(format!("{flag}: {} is UTF-16, not UTF-8", path.display()))
+                .hint("save it as UTF-8, with or without a byte-order mark"),
+        );
+    }
+    // Windows editors begin a file with a byte-order mark.
+    if bytes.starts_with(BYTE_ORDER_MARK) {
+        bytes.drain(..BYTE_ORDER_MARK.len());
+    }
     Ok(bytes)
 }
 

@@ -4,6 +4,7 @@
 //! not give, the environment (`ROPEWAY_` and the long name in capitals, `-` as `_`) is asked, then the configuration
 //! (the long name). What is found becomes the flag's default, after it has been checked alone, so that a mistake is
 //! named with its place. Switches take `--flag=false` on the command line to take back what the others set.
+//! Flags that delete or move ([`crate::args::is_command_line_only`]) are refused in the lower layers.
 //! Environment variables of repeatable flags hold one value a line.
 
 use std::ffi::{OsStr, OsString};
@@ -13,7 +14,7 @@ use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command as Clap, CommandFactory, FromArgMatches, ValueHint};
 
-use crate::args::{Cli, Command};
+use crate::args::{self, Cli, Command};
 use crate::config::{Config, Setting};
 use crate::failure::{Failure, code};
 
@@ -165,6 +166,18 @@ fn with_layers(
         }
         let found = from_environment(arg, long, environment).or_else(|| config.setting(&path, long).cloned());
         let Some(setting) = found else { continue };
+        if args::is_command_line_only(&path, long) {
+            if setting.is_off() {
+                continue;
+            }
+            return Err(Failure::usage(format!(
+                "{}: --{long} of {path} is taken from the command line only",
+                setting.place
+            ))
+            .hint(format!(
+                "remove it there and say --{long} where it is meant: it deletes, moves or overwrites"
+            )));
+        }
         let values = values_of(arg, &setting)?;
         if values.is_empty() {
             continue;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! main ─ args (clap) ─ layers (flags > environment > config file)
-//!      └ commands::{copy, mirror, check, ls, stat, mkdir, rm, mv, login, logout, serve, trace, demo, lab} one file a command
+//!      └ commands::{copy, mirror, check, ls, stat, mkdir, rm, mv, login, logout, serve, jobs, trace, demo, lab} one file a command
 //!            ├ place, url   what an argument names: a path, or something on a share
 //!            ├ servers, secrets   connections to servers, and who logs in
 //!            ├ ends    what SRC and DST mean, refused before anything is touched
@@ -73,6 +73,7 @@ fn run(arguments: Vec<OsString>) -> Result<u8, Failure> {
         Command::Login(args) => commands::login::run(&args),
         Command::Logout(args) => commands::logout::run(&args),
         Command::Serve(args) => commands::serve::run(&args),
+        Command::Jobs(args) => commands::jobs::run(&args),
         Command::Trace(args) => commands::trace::run(&args),
         Command::Demo(args) => commands::demo::run(&args),
         Command::Lab(args) => commands::lab::run(&args),

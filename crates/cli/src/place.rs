@@ -144,6 +144,14 @@ impl Place {
         }
     }
 
+    /// A node of the tree that begins here, for people.
+    pub(crate) fn below(&self, path: &RelPath) -> String {
+        match path.is_root() {
+            true => self.to_string(),
+            false => format!("{}/{path}", self.to_string().trim_end_matches('/')),
+        }
+    }
+
     /// The path, if it is one of this machine.
     pub(crate) fn local(&self) -> Option<&Path> {
         match self {

@@ -6,17 +6,15 @@ use std::io;
 use std::sync::Arc;
 
 use ropeway_smb::{
-    ChannelsAtStart, Client, ClientOptions, Endpoint, Error as SmbError, KerberosFault, NtStatus, ShareInfo,
-    SmbTree, SmbTreeOptions, Unprotected,
+    ChannelsAtStart, Client, ClientOptions, DfsHosts, Endpoint, Error as SmbError, KerberosFault, NtStatus,
+    ShareInfo, SmbTree, SmbTreeOptions, Unprotected,
 };
 use ropeway_vfs::{ErrorKind, Metadata, RelPath, Tree};
 use tokio::sync::Mutex;
 
 use crate::args::ShareArgs;
 use crate::failure::{Failure, code};
-#[cfg(test)]
-use crate::secrets::{Auth, Ring};
-use crate::secrets::{Chosen, Means, Secrets, Source};
+use crate::secrets::{Auth, Chosen, Means, Ring, Secrets, Source};
 use crate::url::{Address, Server, SmbUrl};
 
 /// A share of a server; names of shares have no case.
@@ -64,7 +62,6 @@ impl Servers {
     }
 
     /// No server is known, as for paths of this machine.
-    #[cfg(test)]
     pub(crate) fn none() -> Self {
         Self {
             options: ClientOptions::default(),
@@ -181,7 +178,12 @@ impl Servers {
             }
         };
         let chosen = secrets.login(server).map_err(Trouble::Said)?;
-        let client = connect(server, chosen, self.options.clone()).await;
+        let mut options = self.options.clone();
+        if chosen.source == Source::Keyring {
+            // It was kept for this host.
+            options.dfs = DfsHosts::Own;
+        }
+        let client = connect(server, chosen, options).await;
         let client = client.map_err(Trouble::Said)?;
         connected.clients.insert(server.clone(), client.clone());
         Ok(client)
@@ -303,9 +305,10 @@ fn code_of(error: &SmbError, on_source: bool) -> u8 {
     match error {
         SmbError::Kerberos(KerberosFault::NotBuiltIn) => code::USAGE,
         SmbError::Kerberos(KerberosFault::NoKdc { .. }) => code::NETWORK,
-        SmbError::Login(_) | SmbError::Kerberos(_) | SmbError::Unprotected(Unprotected::Guest) => {
-            code::PERMISSION
-        }
+        SmbError::Login(_)
+        | SmbError::Kerberos(_)
+        | SmbError::LedAway { .. }
+        | SmbError::Unprotected(Unprotected::Guest) => code::PERMISSION,
         SmbError::PeerRefused { status, .. } => match *status {
             NtStatus::ACCESS_DENIED | NtStatus::NETWORK_ACCESS_DENIED | NtStatus::PRIVILEGE_NOT_HELD => {
                 code::PERMISSION

@@ -193,7 +193,15 @@ fn excluded_names_survive_below_what_goes() {
     ] {
         text(&place.join(path), if stays { "stays" } else { "goes" });
     }
-    let finished = mirror(&place, &["--yes", "--exclude", "*.tmp", "--exclude", "cache/"]);
+    let flags = [
+        "--yes",
+        "--delete-on-errors",
+        "--exclude",
+        "*.tmp",
+        "--exclude",
+        "cache/",
+    ];
+    let finished = mirror(&place, &flags);
     // The file cannot come where something stays.
     finished.assert_code(&[2]);
     assert_eq!(finished.number("errors"), 1, "{finished}");

@@ -1,24 +1,23 @@
 //! Comparison without copying: two trees, or a tree and a manifest.
 
-use std::collections::HashSet;
+mod content;
+mod folders;
+
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ropeway_block::Pool;
-use ropeway_plan::decide::{Decision, Rules, attributes_differ, decide};
-use ropeway_plan::{Filter, NameMap, NamePolicy};
+use ropeway_plan::{Filter, Grain, NameMap, NamePolicy, Rules};
 use ropeway_vfs::event::Event;
-use ropeway_vfs::{
-    CacheMode, DirEntry, Error, ErrorKind, Kind, Metadata, Name, Op, OpenOptions, Preserve, RelPath, Tree,
-};
+use ropeway_vfs::{CacheMode, Error, ErrorKind, Kind, Op, OpenOptions, Preserve, RelPath, Tree};
 
 use crate::context::EventSink;
-use crate::options::is_temporary;
 use crate::status::{Status, hint_for};
-use crate::verify::{ManifestError, ManifestReader, equal_content, hash_file};
+use crate::verify::{ManifestError, ManifestReader, hash_file};
+use folders::Check;
 
-const CHUNK: usize = 1024;
-/// Blocks for reading: two for each comparison; comparisons run one after the other.
+/// Blocks for reading files of a manifest, one after the other.
 const BLOCKS: usize = 4;
 const BLOCK_SIZE: usize = 1 << 20;
 
@@ -35,6 +34,8 @@ pub struct CheckSpec {
     pub target_path: RelPath,
     /// Compare content, not only size and time.
     pub checksum: bool,
+    /// Modification times that differ by no more than this are equal.
+    pub modify_window: Duration,
     /// Attributes that count.
     pub preserve: Preserve,
     /// What takes part.
@@ -81,209 +82,14 @@ pub async fn check(spec: CheckSpec, sink: EventSink) -> Result<CheckOutcome, (Er
         Err(error) if error.kind == ErrorKind::NotFound => None,
         Err(error) => return Err((error, false)),
     };
-    let names = NameMap::new(
-        spec.source.capabilities(),
-        spec.target.capabilities(),
-        NamePolicy::default(),
-    );
+    let (source, target) = (spec.source.capabilities(), spec.target.capabilities());
+    let names = NameMap::new(source, target, NamePolicy::default());
     let rules = Rules {
         checksum: spec.checksum,
-        ..Rules::between(spec.source.capabilities(), spec.target.capabilities())
+        grain: Grain::between(source, target).with_window(spec.modify_window),
+        ..Rules::between(source, target)
     };
-    let mut check = Check {
-        pool: Pool::new(BLOCK_SIZE, BLOCKS),
-        spec,
-        sink,
-        names,
-        rules,
-        outcome: CheckOutcome::default(),
-    };
-    let is_dir = left.is_dir();
-    let matched = check
-        .node(&RelPath::root(), &RelPath::root(), &left, right.as_ref())
-        .await;
-    if is_dir && matched {
-        check.folders().await;
-    }
-    Ok(check.outcome)
-}
-
-struct Check {
-    pool: Pool,
-    spec: CheckSpec,
-    sink: EventSink,
-    names: NameMap,
-    rules: Rules,
-    outcome: CheckOutcome,
-}
-
-impl Check {
-    async fn folders(&mut self) {
-        // Both sides' paths below the roots: they differ where names are mapped.
-        let mut stack = vec![(RelPath::root(), RelPath::root())];
-        while let Some((left, right)) = stack.pop() {
-            if let Err((error, on_source)) = self.folder(&left, &right, &mut stack).await {
-                self.error(&left, &error, on_source);
-            }
-        }
-    }
-
-    async fn folder(
-        &mut self,
-        left: &RelPath,
-        right: &RelPath,
-        stack: &mut Vec<(RelPath, RelPath)>,
-    ) -> Result<(), (Error, bool)> {
-        let source = Arc::clone(&self.spec.source);
-        let target = Arc::clone(&self.spec.target);
-        let right_dir = self.spec.target_path.join_path(right);
-        let mut seen = HashSet::new();
-        let mut listing = source
-            .list(&self.spec.source_path.join_path(left))
-            .await
-            .map_err(|error| (error, true))?;
-        loop {
-            let entries = listing.next(CHUNK).await.map_err(|error| (error, true))?;
-            if entries.is_empty() {
-                break;
-            }
-            let names: Vec<Name> = entries.iter().map(|entry| self.mapped(&entry.name)).collect();
-            let found = target
-                .lookup(&right_dir, &names)
-                .await
-                .map_err(|error| (error, false))?;
-            for ((entry, name), found) in entries.into_iter().zip(names).zip(found) {
-                seen.insert(hash_of(&name));
-                self.entry(left, right, entry, &name, found, stack).await;
-            }
-        }
-        self.extras(right, &right_dir, &seen)
-            .await
-            .map_err(|error| (error, false))
-    }
-
-    fn mapped(&self, name: &Name) -> Name {
-        self.names
-            .map(name)
-            .map_or_else(|_| name.clone(), |mapped| mapped.name)
-    }
-
-    async fn entry(
-        &mut self,
-        left: &RelPath,
-        right: &RelPath,
-        entry: DirEntry,
-        name: &Name,
-        found: Result<Option<Metadata>, Error>,
-        stack: &mut Vec<(RelPath, RelPath)>,
-    ) {
-        let (below, mirrored) = (left.join(&entry.name), right.join(name));
-        let (metadata, found) = match (entry.metadata, found) {
-            (Ok(metadata), Ok(found)) => (metadata, found),
-            (Err(error), _) => return self.error(&below, &error, true),
-            (_, Err(error)) => return self.error(&below, &error, false),
-        };
-        if !self.spec.filter.node(&below, &metadata) || metadata.kind == Kind::Socket {
-            return;
-        }
-        if self.node(&below, &mirrored, &metadata, found.as_ref()).await && metadata.is_dir() {
-            stack.push((below, mirrored));
-        }
-    }
-
-    async fn extras(&mut self, right: &RelPath, dir: &RelPath, seen: &HashSet<u64>) -> Result<(), Error> {
-        let mut listing = Arc::clone(&self.spec.target).list(dir).await?;
-        loop {
-            let entries = listing.next(CHUNK).await?;
-            if entries.is_empty() {
-                return Ok(());
-            }
-            for entry in entries {
-                let path = right.join(&entry.name);
-                let is_dir = entry.metadata.as_ref().is_ok_and(Metadata::is_dir);
-                let known = seen.contains(&hash_of(&entry.name));
-                if !known && !is_temporary(&entry.name) && !self.spec.filter.excluded(&path, is_dir) {
-                    self.difference(&path, "extra", 0);
-                }
-            }
-        }
-    }
-
-    /// Compares one node; whether both are there and of one kind.
-    async fn node(
-        &mut self,
-        left: &RelPath,
-        right: &RelPath,
-        metadata: &Metadata,
-        found: Option<&Metadata>,
-    ) -> bool {
-        self.outcome.files += 1;
-        if metadata.kind == Kind::File {
-            self.outcome.bytes += metadata.size;
-        }
-        let Some(found) = found else {
-            self.difference(left, "missing", metadata.size);
-            return false;
-        };
-        if found.kind != metadata.kind {
-            self.difference(left, "differs", metadata.size);
-            return false;
-        }
-        let capabilities = self.spec.target.capabilities();
-        match decide(
-            metadata,
-            Some(found),
-            &self.rules,
-            &self.spec.preserve,
-            capabilities,
-        ) {
-            Decision::Skip => {}
-            Decision::AttributesOnly => self.difference(left, "attributes", 0),
-            Decision::CompareContent => self.content(left, right, metadata, found).await,
-            _ => self.difference(left, "differs", metadata.size),
-        }
-        true
-    }
-
-    async fn content(&mut self, left: &RelPath, right: &RelPath, metadata: &Metadata, found: &Metadata) {
-        let source_path = self.spec.source_path.join_path(left);
-        let target_path = self.spec.target_path.join_path(right);
-        let (source, target) = (&*self.spec.source, &*self.spec.target);
-        let equal = if metadata.kind == Kind::Symlink {
-            equal_links((source, &source_path), (target, &target_path)).await
-        } else {
-            equal_content(&self.pool, (source, &source_path), (target, &target_path)).await
-        };
-        match equal {
-            Ok(true) => {
-                if attributes_differ(
-                    metadata,
-                    found,
-                    &self.rules,
-                    &self.spec.preserve,
-                    self.spec.target.capabilities(),
-                ) {
-                    self.difference(left, "attributes", 0);
-                }
-            }
-            Ok(false) => self.difference(left, "differs", metadata.size),
-            Err((error, on_source)) => self.error(left, &error, on_source),
-        }
-    }
-
-    fn difference(&mut self, path: &RelPath, action: &'static str, bytes: u64) {
-        self.outcome.differences += 1;
-        (self.sink)(Event::Item {
-            path: path.to_string(),
-            action,
-            bytes,
-        });
-    }
-
-    fn error(&mut self, path: &RelPath, error: &Error, on_source: bool) {
-        self.outcome.errors += 1;
-        (self.sink)(item_error(path, error, on_source));
-    }
+    Ok(Check::new(spec, sink, names, rules).run(left, right).await)
 }
 
 fn item_error(path: &RelPath, error: &Error, on_source: bool) -> Event {
@@ -298,19 +104,6 @@ fn item_error(path: &RelPath, error: &Error, on_source: bool) -> Event {
         on_source,
         fatal: false,
     }
-}
-
-async fn equal_links(
-    left: (&dyn Tree, &RelPath),
-    right: (&dyn Tree, &RelPath),
-) -> Result<bool, (Error, bool)> {
-    let one = left.0.read_link(left.1).await.map_err(|error| (error, true))?;
-    let two = right.0.read_link(right.1).await.map_err(|error| (error, false))?;
-    Ok(one == two)
-}
-
-fn hash_of(name: &Name) -> u64 {
-    crate::context::token_of(0, &RelPath::root().join(name))
 }
 
 /// Compares a tree with a manifest: finds changed and missing files (bit rot) later on.

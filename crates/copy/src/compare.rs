@@ -22,12 +22,10 @@ pub(crate) async fn compare(context: &Arc<Context>, task: FileTask) {
         Ok(true) => {
             let capabilities = context.target.capabilities();
             let rules = &task.folder.root().rules;
-            let granularity = rules.time_granularity_ns;
-            let aged = task.existing.as_ref().is_some_and(|existing| {
-                !existing
-                    .modified
-                    .equal_within(task.metadata.modified, granularity)
-            });
+            let aged = task
+                .existing
+                .as_ref()
+                .is_some_and(|existing| !rules.grain.equal(task.metadata.modified, existing.modified));
             let differ = task.existing.as_ref().is_some_and(|existing| {
                 attributes_differ(
                     &task.metadata,
@@ -55,6 +53,7 @@ pub(crate) async fn compare(context: &Arc<Context>, task: FileTask) {
         Err((error, on_source)) => {
             let link = task.link;
             context.live.files_failed.fetch_add(1, Ordering::Relaxed);
+            file::give_up(context, &task, &error).await;
             context.fail(&task.shown(), error, on_source).await;
             if let Some(id) = link {
                 links::failed(context, id).await;

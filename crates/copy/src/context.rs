@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use ropeway_block::Pool;
-use ropeway_plan::{DeleteGuard, Engine, NameMap, Rules, Tuner};
+use ropeway_plan::{DeleteGuard, Engine, NameMap, Nonce, Rules, Temporary, Tuner};
 use ropeway_vfs::event::{Event, Summary};
 use ropeway_vfs::{
     Error, Loss, Metadata, MetadataChange, Name, Op, RelPath, SDDL_XATTR, Timestamp, Tree, Verdict, Xattr,
@@ -15,15 +15,20 @@ use ropeway_vfs::{
 use tokio::sync::{Notify, Semaphore};
 
 use crate::ahead::Ahead;
+use crate::backup::CopiedAside;
 use crate::crossing::Crossing;
 use crate::durable::SyncControl;
 use crate::journal::{Journal, Token};
+use crate::leftovers::Temporaries;
 use crate::links::Links;
 use crate::moving::Arrivals;
-use crate::options::{Durability, Options, Root, TEMPORARY_PREFIX};
+use crate::options::{Durability, Options, Root};
 use crate::progress::Live;
 use crate::status::{Failures, Fatal, hint_for};
 use crate::verify::Hashes;
+
+/// Token of the folder that tries whether the target still takes anything; no node has it but by chance.
+const PROBE: Token = 0;
 
 /// Receives events; called from many tasks.
 pub type EventSink = Arc<dyn Fn(Event) + Send + Sync>;
@@ -34,10 +39,20 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Wall-clock time as a [`Timestamp`].
+/// Wall-clock time as a [`Timestamp`], from the coarse clock that file systems take change times from: whatever changes
+/// later has a change time that is not earlier.
 pub(crate) fn wall_clock() -> Timestamp {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Timestamp(i128::try_from(since.as_nanos()).unwrap_or(i128::MAX))
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+    // Nanoseconds of a second fit.
+    Timestamp::from_unix(now.tv_sec, now.tv_nsec as u32)
+}
+
+/// A random number that nobody can guess.
+pub(crate) fn random() -> std::io::Result<u64> {
+    let mut bytes = [0; 8];
+    // Requests of up to 256 bytes are answered whole (getrandom(2)).
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    Ok(u64::from_le_bytes(bytes))
 }
 
 /// A flag that tasks can wait for.
@@ -74,11 +89,19 @@ impl Cancel {
 pub(crate) struct RootContext {
     pub(crate) index: u64,
     pub(crate) root: Root,
+    /// Paths on both ends of the whole root; those of `root` lie below when a watch copies a part of it. Filters are
+    /// relative to these.
+    pub(crate) whole: (RelPath, RelPath),
     pub(crate) rules: Rules,
     pub(crate) names: NameMap,
 }
 
 impl RootContext {
+    /// Whether this is a part of a root, in a round of a watch.
+    pub(crate) fn is_part(&self) -> bool {
+        self.whole.0 != self.root.source_path
+    }
+
     /// The path on the target of a node given relative to the root; `None` if a name cannot be held.
     pub(crate) fn target_of(&self, below: &RelPath) -> Option<RelPath> {
         below
@@ -101,13 +124,17 @@ pub(crate) struct Context {
     pub(crate) pool: Pool,
     pub(crate) tuner: Mutex<Tuner>,
     pub(crate) journal: Option<Journal>,
-    /// Distinguishes this job's temporary names.
-    pub(crate) job_id: String,
+    /// The random part of this job's temporary names.
+    pub(crate) nonce: Nonce,
+    /// What this job and others have under temporary names on the target.
+    pub(crate) temporaries: Temporaries,
     pub(crate) sync: SyncControl,
     pub(crate) links: Links,
     pub(crate) hashes: Option<Hashes>,
-    /// Bounds the deletions of a mirror while its first pass lasts.
+    /// Bounds the deletions of a mirror.
     pub(crate) guard: Mutex<Option<DeleteGuard>>,
+    /// Files overwritten in place whose old content is kept.
+    pub(crate) copied_aside: CopiedAside,
     /// Of a move: what has arrived.
     pub(crate) arrivals: Arrivals,
     /// What the counting walk listed for the copying walk.
@@ -126,6 +153,11 @@ impl Context {
     /// Whether the job should stop: cancelled, or something fatal happened.
     pub(crate) fn stopped(&self) -> bool {
         self.cancel.is_cancelled() || self.failures.is_fatal()
+    }
+
+    /// A watch ends by being interrupted; that is its ordinary end once the first pass is over.
+    pub(crate) fn watch_ended(&self) -> bool {
+        self.options.watch && self.live.walk_final.load(Ordering::Acquire)
     }
 
     pub(crate) fn emit(&self, event: Event) {
@@ -196,10 +228,7 @@ impl Context {
         if !matches!(error.kind, K::DeviceError | K::Other | K::NotFound) {
             return true;
         }
-        let Some(probe) = self.temporary_name("probe") else {
-            return true;
-        };
-        let probe = RelPath::root().join(&probe);
+        let probe = RelPath::root().join(&self.temporary_of(PROBE));
         let made = match self.target.make_dir(&probe, 0o700).await {
             Ok(()) => true,
             Err(refused) => refused.kind == K::AlreadyExists || refused.kind == K::PermissionDenied,
@@ -211,21 +240,27 @@ impl Context {
         made
     }
 
-    /// `.ropeway-<job>-<token>`: of fixed length, whatever the node's own name.
-    pub(crate) fn temporary_name(&self, token: &str) -> Option<Name> {
-        Name::new(format!("{TEMPORARY_PREFIX}{}-{token}", self.job_id).as_bytes())
-    }
-
     /// The temporary name of the node with this token.
-    pub(crate) fn temporary_of(&self, token: Token) -> Option<Name> {
-        self.temporary_name(&format!("{token:016x}"))
+    pub(crate) fn temporary_of(&self, token: Token) -> Name {
+        self.nonce.node(token)
     }
 
     /// Whether a name is a temporary one of this job.
     pub(crate) fn is_own_temporary(&self, name: &Name) -> bool {
-        name.as_bytes()
-            .strip_prefix(TEMPORARY_PREFIX.as_bytes())
-            .is_some_and(|rest| rest.starts_with(self.job_id.as_bytes()))
+        Temporary::parse(name).is_some_and(|temporary| temporary.nonce() == self.nonce)
+    }
+
+    /// When a node of the target last changed, if its clock is ours and fine enough to tell runs apart.
+    pub(crate) fn change_time(&self, found: &Metadata) -> Option<Timestamp> {
+        let can = self.target.capabilities();
+        let is_fine = can.time_granularity_ns < 1_000_000_000 && !can.is_remote();
+        found.changed.filter(|_| is_fine)
+    }
+
+    /// The user that new nodes belong to, where the target says whom a node belongs to.
+    pub(crate) fn own_user(&self) -> Option<u32> {
+        let can = self.target.capabilities();
+        (can.owners && !can.is_remote()).then(|| rustix::process::geteuid().as_raw())
     }
 
     /// The attributes that a node gets on the target. A creation time that no node there can be given is not asked for:
@@ -259,6 +294,12 @@ impl Context {
             Durability::File => true,
             Durability::End => self.target.capabilities().is_remote(),
         }
+    }
+
+    /// Whether nodes get their final names only when they are durable.
+    pub(crate) fn names_durable(options: &Options, target: &dyn Tree) -> bool {
+        // In place, a file of this machine has its name all the while; a server flushes it before it looks complete.
+        options.durability != Durability::None && (!options.inplace || target.capabilities().is_remote())
     }
 
     /// Whether finished files wait under temporary names for the next checkpoint.
@@ -369,6 +410,8 @@ pub(crate) fn summarize(context: &Context) -> Summary {
         counters: context.live.counters(),
         differences: context.failures.differences(),
         errors: context.failures.items(),
+        torn: context.failures.torn_copies(),
+        repaired: context.failures.repairs(),
         losses: lock(&context.losses).clone(),
         resumed: context
             .journal

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use ropeway_plan::names::{Collision, FolderNames};
-use ropeway_vfs::{DirEntry, Error, ErrorKind, Kind, Metadata, Name, RelPath};
+use ropeway_vfs::{Ancestry, DirEntry, Error, ErrorKind, Kind, Metadata, Name, RelPath};
 use tokio::time::Instant;
 
 use crate::context::{Context, RootContext};
+use crate::options::is_temporary;
 use crate::status::{Fatal, Status};
 
 const CHUNK: usize = 2048;
@@ -126,8 +127,9 @@ impl Count<'_> {
             return Ok(self.found);
         }
         let volume = metadata.id.map(|id| id.volume);
-        let mut folders = vec![spec.source_path.clone()];
-        while let Some(dir) = folders.pop() {
+        let top = Ancestry::begin(&*spec.source, &metadata);
+        let mut folders = vec![(spec.source_path.clone(), top)];
+        while let Some((dir, ancestry)) = folders.pop() {
             if self.context.stopped() || self.context.live.walk_final.load(Ordering::Acquire) {
                 break;
             }
@@ -135,7 +137,7 @@ impl Count<'_> {
                 self.context.ahead.wait_for_room().await;
             }
             let first = folders.len();
-            self.folder(&dir, volume, &mut folders).await?;
+            self.folder((&dir, &ancestry), volume, &mut folders).await?;
             // The copying walk's order: it finds what was listed here.
             folders[first..].reverse();
         }
@@ -144,9 +146,9 @@ impl Count<'_> {
 
     async fn folder(
         &mut self,
-        dir: &RelPath,
+        (dir, ancestry): (&RelPath, &Ancestry),
         volume: Option<u64>,
-        folders: &mut Vec<RelPath>,
+        folders: &mut Vec<(RelPath, Ancestry)>,
     ) -> Result<(), Error> {
         let spec = &self.root.root;
         // What cannot be listed is reported by the copy itself.
@@ -166,7 +168,7 @@ impl Count<'_> {
             };
             let mut files = Vec::new();
             for entry in &entries {
-                if let Some(file) = self.entry(dir, entry, volume, &mut names, folders) {
+                if let Some(file) = self.entry((dir, ancestry), entry, volume, &mut names, folders) {
                     files.push(file);
                 }
             }
@@ -187,16 +189,16 @@ impl Count<'_> {
     /// Counts one entry, or notes that it is a folder to visit. A file's name and metadata, where room is asked about.
     fn entry(
         &mut self,
-        dir: &RelPath,
+        (dir, ancestry): (&RelPath, &Ancestry),
         entry: &DirEntry,
         volume: Option<u64>,
         names: &mut FolderNames,
-        folders: &mut Vec<RelPath>,
+        folders: &mut Vec<(RelPath, Ancestry)>,
     ) -> Option<(Name, Metadata)> {
         let metadata = entry.metadata.as_ref().ok()?;
         let path = dir.join(&entry.name);
         let below = path.strip_prefix(&self.root.root.source_path)?;
-        if !self.context.options.filter.node(&below, metadata) {
+        if !self.context.options.filter.node(&below, metadata) || is_temporary(&entry.name) {
             return None;
         }
         if self.ahead {
@@ -204,7 +206,9 @@ impl Count<'_> {
         }
         if metadata.is_dir() {
             if !self.context.options.one_file_system || metadata.id.map(|id| id.volume) == volume {
-                folders.push(path);
+                // Of one that is above, the copy tells.
+                let inside = ancestry.enter(&path, metadata).ok();
+                folders.extend(inside.map(|inside| (path, inside)));
             }
             return None;
         }
@@ -230,14 +234,15 @@ impl Count<'_> {
             Some(dir) => self.context.target.lookup(dir, &names).await.unwrap_or_default(),
             None => Vec::new(),
         };
-        let mut there = there.into_iter();
-        for (_, metadata) in &files {
-            let found = there.next().and_then(|found| found.ok().flatten());
+        let mut there: Vec<_> = there.into_iter().map(|found| found.ok().flatten()).collect();
+        let grain = self.root.rules.grain.learned(
+            files.iter().map(|(_, metadata)| metadata.modified),
+            there.iter().flatten().map(|found| found.modified),
+        );
+        there.resize(files.len(), None);
+        for ((_, metadata), found) in files.iter().zip(there) {
             let equal = found.is_some_and(|found| {
-                found.size == metadata.size
-                    && found
-                        .modified
-                        .equal_within(metadata.modified, self.root.rules.time_granularity_ns)
+                found.size == metadata.size && grain.equal(metadata.modified, found.modified)
             });
             if !equal {
                 self.found.needed += room_for(metadata);

@@ -22,6 +22,7 @@ use tokio::time::Instant;
 use crate::context::{Context, RootContext};
 use crate::file::{self, FileTask};
 use crate::folder::Placement;
+use crate::leftovers;
 use crate::links;
 use crate::progress::add_wait;
 use crate::small;
@@ -201,16 +202,19 @@ async fn put(
     let temporary = task.folder.placement() == Placement::Temporary;
     let dir = task.folder.path();
     let to = dir.join(&task.name);
-    let name = temporary.then(|| context.temporary_of(task.token())).flatten();
-    let path = name.map_or_else(|| to.clone(), |name| dir.join(&name));
-    let resumed = context
-        .journal
-        .as_ref()
-        .is_some_and(|journal| journal.memory().resumed());
-    let leftover = (temporary && resumed) || (!temporary && task.existing.is_some());
+    let path = match temporary {
+        true => dir.join(&context.temporary_of(task.token())),
+        false => to.clone(),
+    };
+    task.folder.marks(context);
+    if temporary {
+        leftovers::before(context, &task.folder).await;
+    }
+    small::make_way(context, std::slice::from_ref(task)).await;
     let put = PutSmall {
         path,
-        create: if leftover { Create::Truncate } else { Create::New },
+        // What is there already is removed by the longer way, which looks at it.
+        create: Create::New,
         content,
         change: context.change_of_file(&got.metadata, got.xattrs.clone()),
         sync: context.flushes_each(),
@@ -233,9 +237,7 @@ async fn failed(context: &Arc<Context>, task: FileTask, error: Error, on_source:
         let task = if on_source { task } else { small::leftover(task) };
         return file::copy(context, task).await;
     }
-    if !on_source {
-        file::give_up(context, &task, &error).await;
-    }
+    file::give_up(context, &task, &error).await;
     let link = task.link;
     context.live.files_failed.fetch_add(1, Ordering::Relaxed);
     context.fail(&task.shown(), error, on_source).await;

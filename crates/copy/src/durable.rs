@@ -21,15 +21,16 @@ mod checkpoints;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
+use ropeway_plan::Version;
 use ropeway_vfs::{File, Name, RelPath, Timestamp};
 use tokio::sync::Notify;
 
-pub(crate) use self::checkpoints::{checkpoint, run_checkpoints};
-use crate::context::{Context, lock, wall_clock};
+pub(crate) use self::checkpoints::{checkpoint, hear_of_losses, note_loss, run_checkpoints};
+use crate::context::{Context, lock};
 use crate::folder::Folder;
-use crate::journal::Token;
+use crate::journal::{Made, Token, WallClock};
 use crate::progress::Live;
 
 /// Dirty bytes allowed before the device's speed is known: as for a slow one, whose first sync would else take long and
@@ -52,8 +53,11 @@ const PENDING_MAX: usize = 8192;
 /// also for those written since it began (Linux: `filemap_fdatawait_range` to the end of the file), so a file that
 /// grows as fast as its device writes would be synced only when it is whole.
 const HOLD_AFTER: Duration = Duration::from_secs(2);
-/// Wall clock and monotonic clock may drift apart by this much before the watermark is given up.
+/// The wall clock may fall behind the monotonic clock by this much between two looks before it counts as set back.
 const CLOCK_STEP_MAX: Duration = Duration::from_millis(500);
+
+/// Milliseconds that the kernel's clock is waited for; a tick takes 10 at most (`CONFIG_HZ=100`).
+const TICK_TRIES: u32 = 12;
 
 /// A finished node that waits for the next checkpoint to get its name.
 pub(crate) struct PendingRename {
@@ -83,8 +87,12 @@ pub(crate) struct OpenFile {
     sent: AtomicU64,
     /// ... and how many of them are not dirty any more, or are counted elsewhere.
     clean: AtomicU64,
-    /// Size and time of last change of the source that this try reads.
-    version: (u64, Timestamp),
+    /// The version of the source that this try reads.
+    version: Version,
+    /// The file on the target, where it is known.
+    made: Option<Made>,
+    /// The target failed on this file: what was written and is not durable may be lost.
+    failed: AtomicBool,
     /// The server may have lost what was written before: this try of the file is worth nothing.
     in_doubt: AtomicBool,
 }
@@ -102,8 +110,10 @@ pub(crate) struct Reached {
     pub(crate) written: u64,
     /// Every byte below is durable.
     pub(crate) durable: u64,
-    /// Size and time of last change of the source that was read.
-    pub(crate) version: (u64, Timestamp),
+    /// The version of the source that was read.
+    pub(crate) version: Version,
+    /// The file on the target, where it is known.
+    pub(crate) made: Option<Made>,
 }
 
 /// State of durability; all methods are called from many tasks.
@@ -126,11 +136,14 @@ pub(crate) struct SyncControl {
     pending: Mutex<Vec<PendingRename>>,
     open: Mutex<HashMap<Token, Arc<OpenFile>>>,
     checkpoint: tokio::sync::Mutex<()>,
-    zero: (SystemTime, Instant),
+    clock: WallClock,
+    /// What both clocks showed at the last look, and whether the wall clock was ever set back.
+    looked: Mutex<(Timestamp, Instant, bool)>,
 }
 
 impl SyncControl {
-    pub(crate) fn new(dirty_max: Option<u64>) -> Self {
+    /// `is_unknown`: the target may have dirty data from before the job.
+    pub(crate) fn new(dirty_max: Option<u64>, clock: WallClock, is_unknown: bool) -> Self {
         Self {
             bound: AtomicU64::new(dirty_max.unwrap_or(DIRTY_BOUND_FIRST)),
             bound_fixed: dirty_max.is_some(),
@@ -138,14 +151,15 @@ impl SyncControl {
             dirty_closed: AtomicU64::new(0),
             syncing_closed: AtomicU64::new(0),
             speed: Mutex::default(),
-            dirty_tree: AtomicBool::new(false),
+            dirty_tree: AtomicBool::new(is_unknown),
             held: AtomicBool::new(false),
             wake: Notify::new(),
             room: Notify::new(),
             pending: Mutex::default(),
             open: Mutex::default(),
             checkpoint: tokio::sync::Mutex::new(()),
-            zero: (SystemTime::now(), Instant::now()),
+            looked: Mutex::new((clock.now(), Instant::now(), false)),
+            clock,
         }
     }
 
@@ -276,7 +290,8 @@ impl SyncControl {
         token: Token,
         file: Arc<dyn File>,
         written: u64,
-        version: (u64, Timestamp),
+        version: Version,
+        made: Option<Made>,
     ) -> Arc<OpenFile> {
         let open = Arc::new(OpenFile {
             file,
@@ -286,6 +301,8 @@ impl SyncControl {
             sent: AtomicU64::new(0),
             clean: AtomicU64::new(0),
             version,
+            made,
+            failed: AtomicBool::new(false),
             in_doubt: AtomicBool::new(false),
         });
         // That of an earlier try.
@@ -296,11 +313,26 @@ impl SyncControl {
 
     /// How far an earlier try of a file came in this run.
     pub(crate) fn reached(&self, token: Token) -> Option<Reached> {
-        lock(&self.open).get(&token).map(|open| Reached {
-            written: open.written.load(Ordering::Acquire),
-            durable: open.durable.load(Ordering::Acquire),
-            version: open.version,
+        lock(&self.open).get(&token).map(|open| {
+            let durable = open.durable.load(Ordering::Acquire);
+            let written = match open.failed.load(Ordering::Acquire) {
+                true => durable,
+                false => open.written.load(Ordering::Acquire),
+            };
+            Reached {
+                written,
+                durable,
+                version: open.version,
+                made: open.made,
+            }
         })
+    }
+
+    /// The target's device failed on a file: the kernel may have dropped what it could not write back.
+    pub(crate) fn failed(&self, token: Token) {
+        if let Some(open) = lock(&self.open).get(&token) {
+            open.failed.store(true, Ordering::Release);
+        }
     }
 
     /// All of a file below `upto` is on the device: durable but for the device's own cache and the file's metadata.
@@ -341,24 +373,35 @@ impl SyncControl {
         }
     }
 
-    /// The temporary names that wait for a checkpoint.
-    pub(crate) fn pending_names(&self) -> std::collections::HashSet<Name> {
-        lock(&self.pending)
-            .iter()
-            .map(|rename| rename.from.clone())
-            .collect()
-    }
-
     pub(crate) fn has_pending(&self) -> bool {
         !lock(&self.pending).is_empty()
     }
 
-    /// A moment before now such that whatever changed on the target earlier has an older change time; `None` when the
-    /// wall clock was set meanwhile.
-    fn watermark(&self) -> Option<Timestamp> {
-        let wall = SystemTime::now().duration_since(self.zero.0).ok()?;
-        let steady = self.zero.1.elapsed();
-        (wall.abs_diff(steady) < CLOCK_STEP_MAX).then(wall_clock)
+    /// Whether the wall clock was set back since the job began, as far as regular looks tell.
+    fn was_set_back(&self) -> bool {
+        let mut looked = lock(&self.looked);
+        let (wall, steady) = (self.clock.now(), Instant::now());
+        let passed = i128::try_from(steady.duration_since(looked.1).as_nanos()).unwrap_or(i128::MAX);
+        let step_max = i128::try_from(CLOCK_STEP_MAX.as_nanos()).unwrap_or(i128::MAX);
+        let is_back = wall.0 - looked.0.0 < passed - step_max;
+        *looked = (wall, steady, looked.2 || is_back);
+        looked.2
+    }
+
+    /// A moment after this call: what was written before the call has an earlier change time, and whatever changes on the
+    /// target later one that is not earlier. `None` when the wall clock was set back, so that change times tell nothing.
+    async fn watermark(&self) -> Option<Timestamp> {
+        let start = self.clock.now();
+        let mut now = start;
+        // Change times are those of the last tick: what was written a moment ago may have this very one.
+        for _ in 0..TICK_TRIES {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            now = self.clock.now();
+            if now != start {
+                break;
+            }
+        }
+        (!self.was_set_back()).then_some(now)
     }
 }
 
@@ -368,7 +411,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_a_closed_file_left_dirty_stays_counted_until_a_sync() {
-        let control = SyncControl::new(Some(100));
+        let control = SyncControl::new(Some(100), WallClock::default(), false);
         let tree = ropeway_vfs::MemoryTree::new();
         let file = {
             use ropeway_vfs::{CacheMode, Create, OpenOptions, Tree as _};
@@ -376,7 +419,13 @@ mod tests {
             let options = OpenOptions::write(Create::New, CacheMode::Keep);
             tree.open(&path, options).await.unwrap()
         };
-        let open = control.opened(1, Arc::clone(&file), 0, (0, Timestamp(0)));
+        let version = Version {
+            size: 0,
+            modified: Timestamp(0),
+            changed: None,
+            index: None,
+        };
+        let open = control.opened(1, Arc::clone(&file), 0, version, None);
         control.wrote(&open, 90);
         assert_eq!(control.cleaned(&open, 30), 30, "a window is on the device");
         assert_eq!(control.cleaned(&open, 20), 0, "an older one adds nothing");
@@ -385,13 +434,20 @@ mod tests {
         control.wrote(&open, 1);
         assert!(!control.has_room(), "open and small files share the bound");
         // Another try of the same file, then its end.
-        let again = control.opened(1, file, 0, (0, Timestamp(0)));
+        let again = control.opened(1, file, 0, version, None);
         assert!(!control.has_room());
         control.wrote(&again, 5);
         control.closed(1);
         control.closed(1);
         assert_eq!(control.dirty_open.load(Ordering::Relaxed), 0);
         assert_eq!(control.dirty_closed.load(Ordering::Relaxed), 61 + 39 + 5);
+        // After an error of the device only what is durable counts.
+        let third = control.opened(1, Arc::clone(&again.file), 10, version, None);
+        third.written.store(90, Ordering::Release);
+        assert_eq!(control.reached(1).unwrap().written, 90);
+        control.failed(1);
+        assert_eq!(control.reached(1).unwrap().written, 10);
+        control.closed(1);
         // A sync that began before the close ends after it.
         assert_eq!(control.cleaned(&again, 5), 0);
         assert!(control.has_work());
@@ -399,7 +455,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_sync_that_writes_keep_from_ending_holds_them() {
-        let control = SyncControl::new(None);
+        let control = SyncControl::new(None, WallClock::default(), false);
         let start = tokio::time::Instant::now();
         let sync = async {
             while !control.is_held() {
@@ -411,5 +467,25 @@ mod tests {
         assert!(!control.is_held(), "writes go on after it");
         control.awaiting(tokio::time::sleep(HOLD_AFTER / 2)).await;
         assert!(!control.is_held(), "a short one holds nothing");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_clock_that_is_set_back_gives_no_watermark_any_more() {
+        let wall = Arc::new(AtomicU64::new(1 << 40));
+        let shown = Arc::clone(&wall);
+        let clock = WallClock::new(move || Timestamp(i128::from(shown.load(Ordering::Relaxed))));
+        let control = SyncControl::new(None, clock, false);
+        assert_eq!(control.watermark().await, Some(Timestamp(1 << 40)));
+        // As after a suspend, which the monotonic clock does not count.
+        wall.fetch_add(3_600_000_000_000, Ordering::Relaxed);
+        assert!(control.watermark().await.is_some());
+        wall.fetch_sub(1_000_000_000, Ordering::Relaxed);
+        assert_eq!(control.watermark().await, None);
+        wall.fetch_add(3_600_000_000_000, Ordering::Relaxed);
+        assert_eq!(
+            control.watermark().await,
+            None,
+            "what was written meanwhile has odd times"
+        );
     }
 }

@@ -3,28 +3,30 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use ropeway_plan::resume::{JournalFacts, Trust, trust};
-use ropeway_plan::{Engine, EngineCache};
+use ropeway_plan::{Engine, EngineCache, Version};
 use ropeway_vfs::{
     CacheMode, Create, Error, ErrorKind, File, FileId, Kind, Metadata, Name, OpenOptions, RelPath, Xattr,
 };
 
+use crate::backup;
+pub(crate) use crate::backup::keep_backup;
+use crate::changing::{self, Rereads, Torn};
 use crate::context::{Context, token_of};
-use crate::durable::PendingRename;
+use crate::delete;
+use crate::durable::{PendingRename, note_loss};
 use crate::folder::{Folder, Placement};
-use crate::journal::{FileRecord, Token};
+use crate::journal::Token;
+use crate::kernel;
 use crate::links;
 use crate::naming::rename;
-use crate::options::Backup;
 use crate::progress::Landing;
-use crate::source::{on_source, open_source, with_listed, xattrs};
+use crate::resume::{Start, begin, made_of};
+use crate::source::{on_source, on_target, open_source, with_listed, xattrs};
 use crate::stream::{Stream, Streamed};
 
 /// From this size on, `--cache auto` leaves the page cache as it was: smaller copies fit any cache and are often read
 /// again at once.
 const CACHE_LEAVE_MIN: u64 = 32 << 20;
-/// A file that changed while it was read is read once more if it is not larger than this.
-const REREAD_MAX: u64 = 64 << 20;
 /// Files from this size on have a record in the journal.
 const JOURNAL_MIN: u64 = 4 << 20;
 
@@ -45,6 +47,11 @@ pub(crate) struct FileTask {
 impl FileTask {
     pub(crate) fn token(&self) -> Token {
         token_of(self.folder.root().index, &self.source_path)
+    }
+
+    /// Whether a folder stands where this file comes: a mirror removes it when the copy is complete.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.existing.as_ref().is_some_and(Metadata::is_dir) && !self.metadata.is_dir()
     }
 
     /// Where it will be in the end, under the name it has there.
@@ -81,10 +88,23 @@ pub(crate) async fn copy(context: &Arc<Context>, task: FileTask) {
 /// Copies a file; whether that succeeded.
 pub(crate) async fn copy_alone(context: &Arc<Context>, task: FileTask) -> bool {
     let token = task.token();
-    let result = context.with_retries(token, || attempt(context, &task)).await;
+    let attempt = || async {
+        let tried = attempt(context, &task).await;
+        if let Err((error, false)) = &tried {
+            let is_flush = error.op == ropeway_vfs::Op::Sync;
+            if is_flush {
+                note_loss(context);
+            }
+            if is_flush || error.kind == ErrorKind::DeviceError {
+                context.sync.failed(token);
+            }
+        }
+        tried
+    };
+    let result = context.with_retries(token, attempt).await;
     context.sync.closed(token);
     match result {
-        Ok(()) => true,
+        Ok(copied) => copied,
         Err((error, _)) if error.kind == ErrorKind::Cancelled => false,
         Err((error, on_source)) => {
             context.arrivals.take_back(token);
@@ -96,23 +116,31 @@ pub(crate) async fn copy_alone(context: &Arc<Context>, task: FileTask) -> bool {
     }
 }
 
-/// Removes what a failed copy left; a full volume keeps it for the next run.
+/// Removes what a failed copy left, or what an earlier run left under its name in a folder that nobody has seen yet; a full
+/// volume keeps it for the next run.
 pub(crate) async fn give_up(context: &Context, task: &FileTask, error: &Error) {
     use ropeway_vfs::Verdict;
-    if error.verdict() == Verdict::Abort || context.stopped() || context.options.inplace {
+    let spot = Spot::of(context, task);
+    if error.verdict() == Verdict::Abort || context.stopped() || spot.inplace || context.options.dry_run {
         return;
     }
-    let spot = Spot::of(context, task);
-    // Best effort: it may not exist, and the failure itself is reported already.
-    let _ = context.target.remove_file(&spot.path).await;
+    // The failure itself is reported already.
+    if !spot.direct {
+        // It may not exist; the journal knows the name.
+        let _ = context.target.remove_file(&spot.path).await;
+    } else if crate::delete::clear(context, &spot.path).await.is_err() {
+        task.folder.doubt();
+    }
 }
 
 /// Where the data goes before the file is complete.
-struct Spot {
-    path: RelPath,
-    name: Name,
-    direct: bool,
-    inplace: bool,
+pub(crate) struct Spot {
+    pub(crate) path: RelPath,
+    pub(crate) name: Name,
+    /// Under its final name.
+    pub(crate) direct: bool,
+    /// Over the old content of the file that has this name.
+    pub(crate) inplace: bool,
 }
 
 impl Spot {
@@ -123,74 +151,79 @@ impl Spot {
             .existing
             .as_ref()
             .is_some_and(|existing| existing.kind == Kind::File && existing.links < 2);
-        let inplace = context.options.inplace && exists;
-        let temporary = context.temporary_of(task.token());
-        match temporary {
-            Some(name) if task.folder.placement() == Placement::Temporary && !inplace => Self {
-                path: dir.join(&name),
-                name,
-                direct: false,
-                inplace,
-            },
-            _ => Self {
-                path: dir.join(&task.name),
-                name: task.name.clone(),
-                direct: true,
-                inplace,
-            },
+        // What stands in a folder that nobody has seen yet is no version of anything.
+        let is_seen = task.folder.placement() == Placement::Temporary;
+        let inplace = context.options.inplace && exists && is_seen;
+        let direct = task.folder.placement() == Placement::Direct || inplace;
+        let name = match direct {
+            true => task.name.clone(),
+            false => context.temporary_of(task.token()),
+        };
+        Self {
+            path: dir.join(&name),
+            name,
+            direct,
+            inplace,
         }
     }
 }
 
-async fn attempt(context: &Arc<Context>, task: &FileTask) -> Result<(), (Error, bool)> {
+/// Copies it; `false`: it did not rest, and what is kept of it is torn, which is reported.
+async fn attempt(context: &Arc<Context>, task: &FileTask) -> Result<bool, (Error, bool)> {
     let spot = Spot::of(context, task);
+    crate::leftovers::before(context, &task.folder).await;
     let cache = cache_of(context, task.metadata.size);
-    let mut rereads = u32::from(task.metadata.size <= REREAD_MAX);
+    let mut rereads = Rereads::of(task.metadata.size);
+    let stable_ids = task.folder.root().root.source.capabilities().stable_ids;
     loop {
         let source = open_source(task, cache.source).await?;
         let before = match source.at_open() {
             Some(metadata) => with_listed(metadata, &task.metadata),
             None => source.metadata().await.map_err(on_source)?,
         };
-        let start = resume_from(context, task, &spot, &before).await;
+        let version = Version::of(&before, stable_ids);
+        if spot.inplace {
+            let aside = backup::copy_aside(context, task, (&before, &version)).await;
+            aside.map_err(on_target)?;
+        }
+        let (target, start) = begin(context, task, &spot, (&before, &version), cache.target).await?;
         let landing = Landing::new(&context.live, before.size >= JOURNAL_MIN);
         if let Start::Complete = start {
             context.arrivals.add(task.token(), &before);
             finish(context, task, &spot, None, before.size).await?;
             landing.add(before.size);
             landing.commit();
-            return Ok(());
+            return Ok(true);
         }
-        let target = open_target(context, task, &spot, start, cache.target).await?;
-        let identity = match spot.inplace {
-            true => target.metadata().await.map_err(on_target)?.id.map(|id| id.index),
-            false => None,
+        let ends = (&source, &target);
+        let begun = (&before, &version);
+        let has_size = source.tells_size();
+        let streamed = match has_size {
+            true => move_data(context, task, ends, &landing, begun, start).await?,
+            false => kernel::copy_all(context, &*source, &*target, &landing).await?,
         };
-        let ends = (&source, &target, identity);
-        let streamed = move_data(context, task, ends, &landing, &before, start).await?;
         // Together: either may be a round trip.
         let (after, xattrs) =
             futures_util::future::join(source.metadata(), xattrs(context, task, &source, &before)).await;
         let after = after.map_err(on_source)?;
-        let changed =
-            after.size != before.size || after.modified != before.modified || streamed.size != before.size;
-        if changed && rereads > 0 {
-            rereads -= 1;
-            context.note(
-                Some(&task.shown()),
-                "changed while it was copied; copied once more",
-            );
-            context.sync.closed(task.token());
-            continue;
-        }
+        let now = Version::of(&after, stable_ids);
+        let is_whole = streamed.size == before.size;
+        let changed = has_size && (!now.is_same(&version) || !is_whole);
+        let maybe_equal = is_whole && now.differs_at_most_in_change_time(&version);
         if changed {
-            // Neither named nor counted: what was there stays, and a file appears whole or not at all.
-            return Err((
-                Error::new(ropeway_vfs::Op::Read, &task.source_path, ErrorKind::Changed),
-                true,
-            ));
+            if maybe_equal && rereads.for_attributes(context, task) || rereads.next(context, task).await {
+                continue;
+            }
+            let torn = Torn {
+                target: &target,
+                path: &spot.path,
+                direct: spot.direct,
+                size: streamed.size,
+                before: &before,
+            };
+            return changing::settle(context, task, torn).await.map(|()| false);
         }
-        let exact = matches!(start, Start::Anew { .. }) && !spot.inplace && streamed.end == streamed.size;
+        let exact = start == Start::Anew && !spot.inplace && streamed.end == streamed.size;
         if !exact {
             set_length(context, &target, streamed.size)
                 .await
@@ -201,12 +234,8 @@ async fn attempt(context: &Arc<Context>, task: &FileTask) -> Result<(), (Error, 
         context.arrivals.add(task.token(), &before);
         finish(context, task, &spot, streamed.hash, streamed.size).await?;
         landing.commit();
-        return Ok(());
+        return Ok(true);
     }
-}
-
-fn on_target(error: Error) -> (Error, bool) {
-    (error, false)
 }
 
 /// Which cache manners both ends get for a file of this size.
@@ -224,156 +253,26 @@ pub(crate) fn cache_of(context: &Context, size: u64) -> EngineCache {
     cache
 }
 
-/// Where a copy starts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Start {
-    /// Nothing is there that may be used; `leftover`: but something is there.
-    Anew { leftover: bool },
-    /// Bytes below are there.
-    At { written: u64, durable: u64 },
-    /// The whole file is there, under its temporary name.
-    Complete,
-}
-
-/// What an earlier run left of this file.
-async fn resume_from(context: &Context, task: &FileTask, spot: &Spot, source: &Metadata) -> Start {
-    let exists_direct = spot.direct && task.existing.is_some();
-    let is_remote = context.target.capabilities().is_remote();
-    if let Some(reached) = context.sync.reached(task.token()) {
-        let (written, durable) = match is_remote && context.wants_durable() {
-            // The server may be back without what it had not flushed.
-            true => (reached.durable, reached.durable),
-            false => (reached.written, 0),
-        };
-        // An earlier try of this run, if it is still there: a renaming whose answer was lost may have been done.
-        return match context.target.metadata(&spot.path).await {
-            Ok(found)
-                if written > 0
-                    && found.size >= written
-                    // The source may have been replaced between the tries.
-                    && reached.version == (source.size, source.modified) =>
-            {
-                Start::At { written, durable }
-            }
-            _ => Start::Anew { leftover: true },
-        };
-    }
-    let Some(journal) = context
-        .journal
-        .as_ref()
-        .filter(|journal| journal.memory().resumed())
-    else {
-        return Start::Anew {
-            leftover: exists_direct,
-        };
-    };
-    let Ok(found) = context.target.metadata(&spot.path).await else {
-        return Start::Anew { leftover: false };
-    };
-    let record = journal.memory().file(task.token());
-    let changed = found
-        .changed
-        .filter(|_| context.target.capabilities().time_granularity_ns < 1_000_000_000);
-    let epoch = changed.and_then(|changed| journal.memory().epoch_of(changed, journal.boot()));
-    let same = |record: &FileRecord| record.size == source.size && record.modified == source.modified;
-    let facts = JournalFacts {
-        same_boot: match (record, changed) {
-            (Some(record), _) => record.same_boot,
-            (None, Some(_)) => epoch.is_none_or(|(same, _)| same),
-            (None, None) => journal.memory().only_boot(journal.boot()),
-        },
-        written_upto: record.map_or(0, |record| record.written),
-        durable_upto: record.map_or(0, |record| record.durable),
-        // A server's clock does not go with ours.
-        durable_before: epoch.and_then(|(_, before)| before).filter(|_| !is_remote),
-        target: Some(&found),
-        source,
-        source_unchanged: record.as_ref().is_none_or(same),
-        time_granularity_ns: task.folder.root().rules.time_granularity_ns,
-    };
-    let is_known =
-        |record: &FileRecord| record.target.is_some() && record.target == found.id.map(|id| id.index);
-    if spot.inplace && !record.as_ref().is_some_and(is_known) {
-        // Under its own name there may be another file by now.
-        return Start::Anew { leftover: true };
-    }
-    match trust(&facts) {
-        Trust::Whole if !spot.direct => Start::Complete,
-        Trust::Whole | Trust::Nothing => Start::Anew { leftover: true },
-        Trust::Prefix(upto) => {
-            let durable = record.map_or(0, |record| record.durable).min(upto);
-            Start::At {
-                written: upto,
-                durable,
-            }
-        }
-    }
-}
-
-async fn open_target(
-    context: &Context,
-    task: &FileTask,
-    spot: &Spot,
-    start: Start,
-    cache: CacheMode,
-) -> Result<Arc<dyn File>, (Error, bool)> {
-    let create = match start {
-        Start::Anew { leftover: false } => Create::New,
-        Start::Anew { leftover: true } if spot.inplace => Create::IfMissing,
-        Start::Anew { leftover: true } => Create::Truncate,
-        Start::At { .. } | Start::Complete => Create::IfMissing,
-    };
-    let opened = context
-        .target
-        .open(&spot.path, OpenOptions::write(create, cache))
-        .await;
-    let file = match opened {
-        // Of an earlier try, or of an earlier run whose journal is gone; nobody else's: the name or the folder is
-        // a temporary one of this job.
-        Err(error) if error.kind == ErrorKind::AlreadyExists && !spot.inplace => {
-            let options = OpenOptions::write(Create::Truncate, cache);
-            context
-                .target
-                .open(&spot.path, options)
-                .await
-                .map_err(on_target)?
-        }
-        opened => opened.map_err(on_target)?,
-    };
-    if spot.inplace && start == (Start::Anew { leftover: true }) {
-        // The old content is overwritten from the start; what is beyond the new end goes first.
-        let size = task.metadata.size;
-        if task
-            .existing
-            .as_ref()
-            .is_some_and(|existing| existing.size > size)
-        {
-            file.set_len(size).await.map_err(on_target)?;
-        }
-        // Holes of the source must read as zeroes over old data.
-        if task.metadata.is_sparse() {
-            file.set_len(0).await.map_err(on_target)?;
-        }
-    }
-    Ok(file)
-}
-
 /// Moves the data by the cheapest way there is.
 async fn move_data(
     context: &Context,
     task: &FileTask,
-    (source, target, identity): (&Arc<dyn File>, &Arc<dyn File>, Option<u64>),
+    (source, target): (&Arc<dyn File>, &Arc<dyn File>),
     landing: &Landing<'_>,
-    before: &Metadata,
+    (before, version): (&Metadata, &Version),
     start: Start,
 ) -> Result<Streamed, (Error, bool)> {
     let token = task.token();
     let (written, durable) = match start {
         Start::At { written, durable } => (written, durable),
-        Start::Anew { .. } | Start::Complete => (0, 0),
+        Start::Anew | Start::Complete => (0, 0),
     };
     let hash = context.hashes.is_some();
     let plain = context.options.engine == Engine::Auto && !hash;
+    let made = match before.size >= JOURNAL_MIN {
+        true => Some(made_of(context, target).await?),
+        false => None,
+    };
     if plain && written == 0 && before.size > 0 && target.reflink_from(&**source).await.map_err(on_target)? {
         landing.add(before.size);
         return Ok(Streamed {
@@ -383,13 +282,7 @@ async fn move_data(
         });
     }
     if let Some(journal) = context.journal.as_ref().filter(|_| before.size >= JOURNAL_MIN) {
-        context.journalled(Some(journal.file_begun(
-            token,
-            before.size,
-            before.modified,
-            durable,
-            identity,
-        )));
+        context.journalled(Some(journal.file_begun(token, *version, durable, made)));
         context.journalled(Some(journal.written(token, written)));
     }
     if written > 0 {
@@ -405,8 +298,9 @@ async fn move_data(
     }
     let inside = can.is_remote() && task.folder.root().root.source.capabilities().is_remote();
     let keep = cache_of(context, before.size).target == CacheMode::Keep;
-    let version = (before.size, before.modified);
-    let open = context.sync.opened(token, Arc::clone(target), written, version);
+    let open = context
+        .sync
+        .opened(token, Arc::clone(target), written, *version, made);
     let stream = Stream {
         context,
         landing,
@@ -471,7 +365,7 @@ async fn finish(
     size: u64,
 ) -> Result<(), (Error, bool)> {
     let token = task.token();
-    let postponed = !spot.direct && context.postpones() && task.link.is_none();
+    let postponed = !spot.direct && context.postpones() && task.link.is_none() && !task.is_blocked();
     if !spot.direct {
         keep_backup(context, task).await.map_err(on_target)?;
     }
@@ -486,7 +380,7 @@ async fn finish(
             shown: task.shown(),
         });
     } else if !spot.direct {
-        if context.wants_durable() && task.link.is_some() && !context.flushes_each() {
+        if context.wants_durable() && !context.flushes_each() && (task.link.is_some() || task.is_blocked()) {
             let options = OpenOptions::write(Create::No, CacheMode::Keep);
             let file = context
                 .target
@@ -496,13 +390,20 @@ async fn finish(
             file.sync(false).await.map_err(on_target)?;
         }
         let to = task.folder.path().join(&task.name);
-        let replaced = task.existing.as_ref();
+        let replaced = task.existing.as_ref().filter(|_| !task.is_blocked());
+        if task.is_blocked() {
+            delete::make_way(context, task.folder.root(), &to)
+                .await
+                .map_err(on_target)?;
+        }
         rename(context, &spot.path, &to, true, replaced)
             .await
             .map_err(on_target)?;
     }
     context.sync.closed(token);
-    if !postponed && let Some(journal) = context.journal.as_ref().filter(|_| size >= JOURNAL_MIN) {
+    context.copied_aside.forget(token);
+    let is_recorded = size >= JOURNAL_MIN || (spot.inplace && context.options.backup.is_some());
+    if !postponed && let Some(journal) = context.journal.as_ref().filter(|_| is_recorded) {
         context.journalled(Some(journal.closed(token)));
     }
     account(context, task, size);
@@ -518,56 +419,6 @@ fn account(context: &Context, task: &FileTask, size: u64) {
     context.live.bytes_done.fetch_add(size, Ordering::AcqRel);
     let action = if task.existing.is_some() { "update" } else { "copy" };
     context.item(&task.shown(), action, size);
-}
-
-/// Keeps what is about to be replaced, if asked to: by one more link to it, so that the name is never empty.
-pub(crate) async fn keep_backup(context: &Context, task: &FileTask) -> Result<(), Error> {
-    let (Some(backup), Some(existing)) = (&context.options.backup, &task.existing) else {
-        return Ok(());
-    };
-    if existing.is_dir() {
-        return Ok(());
-    }
-    let path = task.folder.path().join(&task.name);
-    let kept = backup_path(context, backup, &path).await?;
-    match context.target.remove_file(&kept).await {
-        Err(error) if error.kind != ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    match context.target.make_hard_link(&path, &kept).await {
-        Err(error) if matches!(error.kind, ErrorKind::Unsupported | ErrorKind::PermissionDenied) => {
-            context.target.rename(&path, &kept, true).await
-        }
-        result => result,
-    }
-}
-
-/// The place of a backup; folders of a backup directory are made as needed.
-pub(crate) async fn backup_path(
-    context: &Context,
-    backup: &Backup,
-    path: &RelPath,
-) -> Result<RelPath, Error> {
-    let misnamed = || Error::new(ropeway_vfs::Op::Rename, path, ErrorKind::NameRefused);
-    match backup {
-        Backup::Suffix(suffix) => {
-            let name = path.file_name().ok_or_else(misnamed)?;
-            let name = Name::new(&[name.as_bytes(), suffix].concat()).ok_or_else(misnamed)?;
-            Ok(path.parent().unwrap_or_default().join(&name))
-        }
-        Backup::Directory(base) => {
-            let mut at = RelPath::root();
-            let parent = base.join_path(&path.parent().unwrap_or_default());
-            for name in parent.components() {
-                at = at.join(&name);
-                match context.target.make_dir(&at, 0o755).await {
-                    Err(error) if error.kind != ErrorKind::AlreadyExists => return Err(error),
-                    _ => {}
-                }
-            }
-            Ok(base.join_path(path))
-        }
-    }
 }
 
 fn record_hash(context: &Context, task: &FileTask, hash: &[u8; 32]) {

@@ -8,11 +8,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ropeway_vfs::{Error, ErrorKind, Kind, Loss, Metadata, MetadataChange, Name, RelPath, Verdict, Xattr};
+use ropeway_plan::Temporary;
+use ropeway_vfs::{Error, ErrorKind, Loss, Metadata, MetadataChange, Name, RelPath, Verdict, Xattr, descent};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::context::{Context, RootContext, token_of};
+use crate::delete;
 use crate::durable::PendingRename;
 use crate::naming::rename_retried;
 
@@ -29,6 +31,8 @@ pub(crate) enum Placement {
 pub(crate) struct Folder {
     inner: Option<FolderInner>,
     finisher: mpsc::UnboundedSender<FolderInner>,
+    /// The journal knows that there are temporary names in it.
+    is_marked: AtomicBool,
 }
 
 /// The parts of a folder that outlive its last holder.
@@ -50,8 +54,8 @@ pub(crate) struct FolderInner {
     pub(crate) xattrs: Option<Early>,
     /// Attributes of an existing target folder.
     pub(crate) existing: Option<Metadata>,
-    /// The source could not be listed whole.
-    pub(crate) incomplete: AtomicBool,
+    /// Holds what is no whole version of a file and cannot be removed: it must not get its final name.
+    pub(crate) is_doubtful: AtomicBool,
     pub(crate) parent: Option<Arc<Folder>>,
     /// Signalled when this folder is finished.
     pub(crate) done: Option<oneshot::Sender<()>>,
@@ -94,6 +98,7 @@ impl Folder {
         Arc::new(Self {
             inner: Some(inner),
             finisher: finisher.clone(),
+            is_marked: AtomicBool::new(false),
         })
     }
 
@@ -111,6 +116,22 @@ impl Folder {
         self.inner().shown.join(name)
     }
 
+    /// Whether a folder of the source, listed in this one, is none of those above.
+    ///
+    /// # Errors
+    /// It is one, or the tree is too deep.
+    pub(crate) fn check_above(&self, path: &RelPath, folder: &Metadata) -> Result<(), Error> {
+        let (mut at, mut depth) = (Some(self.inner()), 1);
+        while let Some(inner) = at {
+            if let Some(above) = &inner.metadata {
+                descent::check_apart(above, path, folder)?;
+            }
+            depth += 1;
+            at = inner.parent.as_ref().map(|parent| parent.inner());
+        }
+        descent::check_depth(depth, path)
+    }
+
     pub(crate) fn placement(&self) -> Placement {
         self.inner().placement
     }
@@ -119,8 +140,24 @@ impl Folder {
         &self.inner().root
     }
 
-    pub(crate) fn mark_incomplete(&self) {
-        self.inner().incomplete.store(true, Ordering::Release);
+    /// Tells the journal, before the first one is made, that there are temporary names in this folder.
+    pub(crate) fn marks(&self, context: &Context) {
+        if self.placement() == Placement::Direct || self.is_marked.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let journal = context.journal.as_ref();
+        context.journalled(journal.map(|journal| journal.place(&self.inner().path)));
+    }
+
+    /// What a failure left in this folder could not be removed: it keeps its temporary name, or that of the folder
+    /// above which has one.
+    pub(crate) fn doubt(&self) {
+        self.inner().is_doubtful.store(true, Ordering::Release);
+    }
+
+    /// Nobody has seen this folder yet, and an earlier run has left something in it.
+    pub(crate) fn is_left_over(&self) -> bool {
+        self.placement() == Placement::Direct && !self.inner().fresh
     }
 }
 
@@ -156,27 +193,17 @@ pub(crate) async fn run_finisher(context: Arc<Context>, mut folders: mpsc::Unbou
 const FINISHED_AT_ONCE: usize = 64;
 
 async fn finish(context: &Arc<Context>, mut folder: FolderInner) {
-    let incomplete = folder.incomplete.load(Ordering::Acquire);
     if !context.stopped() && !context.options.dry_run {
         let change = change_of(context, &mut folder).await;
-        let sweeps = context
-            .journal
-            .as_ref()
-            .is_some_and(|journal| journal.memory().resumed())
-            && folder.placement == Placement::Temporary
-            && !incomplete;
-        let staging = folder.staging.take().zip(folder.parent.clone());
+        let staging = named_in(context, &mut folder);
         match (change, staging) {
-            (Some(change), Some(((_, to), parent))) if !sweeps && !context.postpones() => {
+            (Some(change), Some(((_, to), parent))) if !context.postpones() => {
                 finish_named(context, &folder, &change, (&parent, &to)).await;
             }
             (change, staging) => {
                 if let Some(change) = change {
                     let set = set_attributes(context, &folder.path, &change).await;
                     has_attributes(context, &folder.shown, set).await;
-                }
-                if sweeps {
-                    sweep(context, &folder.path).await;
                 }
                 if let Some(((from, to), parent)) = staging {
                     name(context, &parent, from, to).await;
@@ -189,6 +216,25 @@ async fn finish(context: &Arc<Context>, mut folder: FolderInner) {
     if let Some(done) = folder.done.take() {
         let _ = done.send(());
     }
+}
+
+/// The names that a folder made under a temporary one has, and the folder they are in. None for a doubtful one, which
+/// waits for the next run.
+fn named_in(context: &Context, folder: &mut FolderInner) -> Option<((Name, Name), Arc<Folder>)> {
+    let staging = folder.staging.take().zip(folder.parent.clone());
+    if !folder.is_doubtful.load(Ordering::Acquire) {
+        return staging;
+    }
+    match (&staging, &folder.parent) {
+        (Some(_), _) => {
+            context.temporaries.must_stay();
+            let why = "it keeps its temporary name, since what a failure left in it cannot be removed; run the same command again";
+            context.note(Some(&folder.shown), why);
+        }
+        (None, Some(parent)) => parent.doubt(),
+        (None, None) => {}
+    }
+    None
 }
 
 /// The attributes that a folder gets from its source.
@@ -246,7 +292,7 @@ async fn has_attributes(context: &Context, shown: &RelPath, set: Result<Vec<Loss
 
 /// Attributes and final name together.
 async fn finish_named(
-    context: &Context,
+    context: &Arc<Context>,
     folder: &FolderInner,
     change: &MetadataChange,
     (parent, to): (&Folder, &Name),
@@ -255,7 +301,9 @@ async fn finish_named(
     let (set, named) = context.target.finish_dir(&folder.path, change, &path).await;
     let may_pass = |error: &Error| error.verdict() == Verdict::Retry;
     let named = match named {
-        Err(error) if may_pass(&error) => rename_retried(context, &folder.path, &path, false).await,
+        Err(error) if may_pass(&error) || error.kind == ErrorKind::AlreadyExists => {
+            name_folder(context, &folder.root, &folder.path, &path).await
+        }
         named => named,
     };
     let set = match set {
@@ -263,8 +311,19 @@ async fn finish_named(
         set => set,
     };
     has_attributes(context, &folder.shown, set).await;
-    if let Err(error) = named {
-        context.fail(&parent.shown(to), error, false).await;
+    match (named, folder.path.file_name()) {
+        (Ok(()), Some(from)) => has_name(context, &from),
+        (Ok(()), None) => {}
+        (Err(error), _) => context.fail(&parent.shown(to), error, false).await,
+    }
+}
+
+/// Tells the journal that a folder is no longer called `from`, its temporary name.
+pub(crate) fn has_name(context: &Context, from: &Name) {
+    if let (Some(journal), Some(Temporary::Node { token, .. })) = (&context.journal, Temporary::parse(from))
+        && context.own_user().is_some()
+    {
+        context.journalled(Some(journal.closed(token)));
     }
 }
 
@@ -286,35 +345,35 @@ async fn name(context: &Arc<Context>, parent: &Arc<Folder>, from: Name, to: Name
     }
     let dir = parent.path();
     let (from, to) = (dir.join(&rename.from), dir.join(&rename.to));
-    if let Err(error) = rename_retried(context, &from, &to, false).await {
-        context.fail(&rename.shown, error, false).await;
+    match name_folder(context, parent.root(), &from, &to).await {
+        Ok(()) => has_name(context, &rename.from),
+        Err(error) => context.fail(&rename.shown, error, false).await,
     }
 }
 
-/// Removes temporary files that an earlier run of this job left in a folder and nothing needs any more.
-pub(crate) async fn sweep(context: &Context, dir: &RelPath) {
-    let Ok(mut listing) = context.target.list(dir).await else {
-        return;
-    };
-    let pending = context.sync.pending_names();
-    while let Ok(entries) = listing.next(1024).await {
-        if entries.is_empty() {
-            return;
-        }
-        for entry in entries {
-            if !context.is_own_temporary(&entry.name) || pending.contains(&entry.name) {
-                continue;
-            }
-            let is_file = entry
-                .metadata
-                .as_ref()
-                .is_ok_and(|metadata| metadata.kind != Kind::Directory);
-            if is_file
-                && let Err(error) = context.target.remove_file(&dir.join(&entry.name)).await
-                && error.kind != ErrorKind::NotFound
+/// Gives a filled folder its final name. A mirror removes what is no folder there, now that the new one is complete.
+///
+/// # Errors
+/// It could not be renamed; something else may stand there.
+pub(crate) async fn name_folder(
+    context: &Arc<Context>,
+    root: &Arc<RootContext>,
+    from: &RelPath,
+    to: &RelPath,
+) -> Result<(), Error> {
+    match rename_retried(context, from, to, false).await {
+        Err(error) if error.kind == ErrorKind::AlreadyExists && context.options.delete.is_some() => {
+            if context
+                .target
+                .metadata(to)
+                .await
+                .is_ok_and(|found| found.is_dir())
             {
-                context.fail(&dir.join(&entry.name), error, false).await;
+                return Err(error);
             }
+            delete::make_way(context, root, to).await?;
+            rename_retried(context, from, to, false).await
         }
+        named => named,
     }
 }

@@ -5,25 +5,26 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ropeway_block::Pool;
-use ropeway_plan::{Engine, NameMap, Rules, Tuner};
+use ropeway_plan::{Engine, Grain, NameMap, Nonce, Rules, Tuner};
 use ropeway_vfs::event::{Counters, Event, Phase};
 use ropeway_vfs::{CacheMode, RelPath, Tree};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use crate::ahead::Ahead;
 use crate::blocks;
-use crate::context::{Cancel, Context, EventSink, RootContext, lock, summarize, wall_clock};
+use crate::context::{Cancel, Context, EventSink, RootContext, lock, summarize};
 use crate::crossing::Crossing;
-use crate::durable::{SyncControl, checkpoint, run_checkpoints};
+use crate::durable::{SyncControl, checkpoint, hear_of_losses, run_checkpoints};
 use crate::folder::run_finisher;
-use crate::journal::{Journal, JournalSpec};
+use crate::journal::{self, Journal, JournalSpec};
+use crate::leftovers::{self, Temporaries};
 use crate::links::Links;
 use crate::moving::{self, Arrivals};
 use crate::options::{Durability, Options, Root};
 use crate::progress::Live;
 use crate::status::{Failures, Fatal, Outcome, Status};
 use crate::verify::{self, Hashes};
-use crate::{count, delete, walk, watch};
+use crate::{count, delete, repair, walk, watch};
 
 /// Blocks in flight that the tuner may choose.
 const DEPTH_MAX: usize = 12;
@@ -172,25 +173,17 @@ impl Job {
             options,
             journal,
         } = spec;
-        let journal = match journal.filter(|_| !options.dry_run) {
-            Some(spec) => open_journal(&spec)?,
-            None => None,
-        };
-        let job_id = journal
-            .as_ref()
-            .map_or_else(random_id, |journal| journal.id().to_owned());
+        let journal = journal.filter(|_| !options.dry_run);
+        let (journal, nonce, clock) = journal::begin(journal, Context::names_durable(&options, &*target))?;
+        let may_be_dirty = options.durability != Durability::None && !target.capabilities().is_remote();
         let roots: Vec<_> = roots
             .into_iter()
             .zip(0..)
             .map(|(root, index)| Arc::new(root_context(root, index, &*target, &options)))
             .collect();
-        let hashes = hashes_of(&options, journal.as_ref(), &job_id)?;
+        let hashes = hashes_of(&options, journal.as_ref(), nonce)?;
         let historic = options.engine != Engine::Auto;
-        let streams_max = match options.durability {
-            _ if historic => 1,
-            Durability::None if options.cache == CacheMode::Keep => STREAMS_CACHED,
-            _ => STREAMS,
-        };
+        let streams_max = streams_of(&options);
         // Without a same-side path many small files are in flight through blocks; the pool still bounds memory.
         let many = !historic && !same_side(&*target, &roots);
         let streams = if many { STREAMS_MANY } else { streams_max };
@@ -210,7 +203,8 @@ impl Job {
         };
         let batches = target.capabilities().batches_in_flight.max(1);
         let context = Context {
-            sync: SyncControl::new(options.dirty_max),
+            temporaries: Temporaries::new(&target, nonce, journal.as_ref(), &roots),
+            sync: SyncControl::new(options.dirty_max, clock, may_be_dirty),
             tuner: tuner.into(),
             crossing,
             arrivals: Arrivals::remembered(options.move_source),
@@ -222,6 +216,7 @@ impl Job {
             losses: Default::default(),
             links: Links::default(),
             guard: Default::default(),
+            copied_aside: Default::default(),
             target,
             options,
             live,
@@ -229,10 +224,19 @@ impl Job {
             sink,
             pool,
             journal,
-            job_id,
+            nonce,
             hashes,
         };
         Ok((Arc::new(context), roots))
+    }
+}
+
+/// Files that go through blocks at once.
+fn streams_of(options: &Options) -> usize {
+    match options.durability {
+        _ if options.engine != Engine::Auto => 1,
+        Durability::None if options.cache == CacheMode::Keep => STREAMS_CACHED,
+        _ => STREAMS,
     }
 }
 
@@ -258,54 +262,33 @@ fn root_context(root: Root, index: u64, target: &dyn Tree, options: &Options) ->
         ignore_existing: options.ignore_existing,
         checksum: options.checksum,
         force: options.force,
+        replace_special: options.delete.is_some(),
+        grain: Grain::between(root.source.capabilities(), target.capabilities())
+            .with_window(options.modify_window),
         ..Rules::between(root.source.capabilities(), target.capabilities())
     };
     let names = NameMap::new(root.source.capabilities(), target.capabilities(), options.names);
     RootContext {
         index,
+        whole: (root.source_path.clone(), root.target_path.clone()),
         root,
         rules,
         names,
     }
 }
 
-fn open_journal(spec: &JournalSpec) -> Result<Option<Journal>, Fatal> {
-    match Journal::open(spec, wall_clock()) {
-        Ok(journal) => Ok(Some(journal)),
-        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-            Err(Fatal::new(Status::Refused, "this very copy is running already")
-                .hint("wait for it, or stop it; a stopped copy is continued by the same command"))
-        }
-        Err(error) => {
-            let folder = spec.state_dir.display();
-            Err(Fatal::new(
-                Status::TargetUnwritable,
-                format!("cannot keep a journal in {folder}: {error}"),
-            )
-            .hint("set XDG_STATE_HOME to a folder that can be written"))
-        }
-    }
-}
-
-fn hashes_of(options: &Options, journal: Option<&Journal>, job_id: &str) -> Result<Option<Hashes>, Fatal> {
+fn hashes_of(options: &Options, journal: Option<&Journal>, nonce: Nonce) -> Result<Option<Hashes>, Fatal> {
     if (!options.verify.read_back && options.verify.manifest.is_none()) || options.dry_run {
         return Ok(None);
     }
     let folder = journal.map_or_else(std::env::temp_dir, |journal| journal.folder().to_path_buf());
-    let path = folder.join(format!("hashes-{job_id}-{}", std::process::id()));
+    let path = folder.join(format!("hashes-{:016x}-{}", nonce.0, std::process::id()));
     Hashes::create(path).map(Some).map_err(|error| {
         Fatal::new(
             Status::TargetUnwritable,
             format!("cannot keep the hashes: {error}"),
         )
     })
-}
-
-/// An id for a job without a journal: unique enough among the runs of this machine.
-fn random_id() -> String {
-    let seed = format!("{:?} {}", wall_clock(), std::process::id());
-    let hash = blake3::hash(seed.as_bytes());
-    hash.to_hex()[..16].to_owned()
 }
 
 #[derive(Default)]
@@ -352,13 +335,15 @@ async fn phases(context: &Arc<Context>, roots: &[Arc<RootContext>]) -> Times {
         for root in roots {
             delete::run(context, root).await;
         }
-        // What a watch removes later follows the source one by one.
-        *lock(&context.guard) = None;
+        // What was agreed to was the first pass.
+        if let Some(guard) = &mut *lock(&context.guard) {
+            guard.agreed = None;
+        }
     }
     times.perceived = landed;
     if !context.options.dry_run {
         settle(context, &mut times).await;
-        verify_phase(context, &mut times).await;
+        verify_phase(context, roots, &mut times).await;
         let is_safe = times.durable.is_some() && context.failures.differences() == 0;
         if context.options.move_source && is_safe && !context.stopped() {
             for root in roots {
@@ -372,12 +357,14 @@ async fn phases(context: &Arc<Context>, roots: &[Arc<RootContext>]) -> Times {
     {
         watch::follow(context, watches).await;
     }
+    leftovers::end(context).await;
     context.emit(Event::Phase { phase: Phase::Done });
     times
 }
 
 /// What happens before the first write.
 async fn before(context: &Arc<Context>, roots: &[Arc<RootContext>]) -> Result<(), Fatal> {
+    hear_of_losses(context).await;
     if context.options.preflight || context.options.delete.is_some() {
         context.emit(Event::Phase {
             phase: Phase::Preflight,
@@ -387,6 +374,7 @@ async fn before(context: &Arc<Context>, roots: &[Arc<RootContext>]) -> Result<()
     if context.options.delete.is_some() {
         delete::check(context, roots).await?;
     }
+    leftovers::begin(context, roots).await;
     Ok(())
 }
 
@@ -488,6 +476,11 @@ async fn settle(context: &Arc<Context>, times: &mut Times) {
     if !context.wants_durable() {
         return;
     }
+    // What was found to be equal may have been written by others, and not be durable yet.
+    let found_equal = context.live.files_skipped.load(Ordering::Relaxed) > 0;
+    if found_equal && !context.target.capabilities().is_remote() {
+        context.sync.touched();
+    }
     if !context.failures.is_fatal() {
         checkpoint(context).await;
         if context.sync.is_touched() {
@@ -499,7 +492,7 @@ async fn settle(context: &Arc<Context>, times: &mut Times) {
     }
 }
 
-async fn verify_phase(context: &Arc<Context>, times: &mut Times) {
+async fn verify_phase(context: &Arc<Context>, roots: &[Arc<RootContext>], times: &mut Times) {
     let (Some(hashes), true) = (&context.hashes, context.options.verify.read_back) else {
         return;
     };
@@ -511,7 +504,10 @@ async fn verify_phase(context: &Arc<Context>, times: &mut Times) {
     });
     let begin = context.live.elapsed();
     match hashes.flush() {
-        Ok(spool) => verify::read_back(context, spool).await,
+        Ok(spool) => {
+            let differing = verify::read_back(context, spool).await;
+            repair::repair(context, roots, hashes, differing).await;
+        }
         Err(error) => {
             context.fatal(Fatal::new(
                 Status::Differs,
@@ -553,7 +549,7 @@ fn conclude(context: &Context, times: &Times) -> Outcome {
     summary.verified = times.verified;
     let interrupted = context.cancel.is_cancelled() && !context.failures.is_fatal();
     let status = match context.failures.status(summary.counters.files_done) {
-        Status::Done | Status::SomeFailed if interrupted && !watch_ended(context) => Status::Interrupted,
+        Status::Done | Status::SomeFailed if interrupted && !context.watch_ended() => Status::Interrupted,
         status => status,
     };
     if let Some(hashes) = &context.hashes {
@@ -563,6 +559,9 @@ fn conclude(context: &Context, times: &Times) -> Outcome {
     if let Some(journal) = &context.journal
         && fatal.is_none()
         && !interrupted
+        && !context.temporaries.keep_journal()
+        // What is half overwritten in place must not be taken for an old version by the next run.
+        && context.copied_aside.is_empty()
     {
         // A leftover journal costs nothing but a look next time.
         let _ = journal.finish();
@@ -574,9 +573,4 @@ fn conclude(context: &Context, times: &Times) -> Outcome {
         fatal,
         hint,
     }
-}
-
-/// A watch ends by being interrupted; that is its ordinary end once the first pass is over.
-fn watch_ended(context: &Context) -> bool {
-    context.options.watch && context.live.walk_final.load(Ordering::Acquire)
 }

@@ -4,35 +4,54 @@
 //! `length: u32 | CRC-32: u32 | JSON`, little-endian; reading ends at the first record that is torn or does not
 //! match its sum, so a kill in the middle of an append loses that record only. Records:
 //!
-//! * `Begin`: a run started: boot id and wall-clock time. Each run is an *epoch*.
-//! * `File`: the transfer of a file larger than one batch began (token, size and time of its source).
+//! * `Begin`: a run started: boot id and wall-clock time, the nonce of all temporary names, and what the job copies.
+//!   Each run is an *epoch*.
+//! * `Place`: temporary names are made in a folder that users see.
+//! * `File`: the transfer of a file larger than one batch began (token, version of its source, identity of its target).
+//! * `Folder`: a folder was made under a temporary name.
 //! * `Written`: every byte of that file below an offset was handed to the target.
 //! * `Durable`: at the moment `before` (wall clock, taken before the sync) everything was durable, and of the open
 //!   files the bytes below the given offsets.
-//! * `Closed`: a file is finished.
+//! * `Closed`: a file is finished, or a folder has its own name.
+//! * `Lost`: a flush failed. The kernel reports that once, so only this record tells later runs.
+//! * `ClockStepped`: the wall clock was set back, so change times tell nothing.
 //!
-//! Trust ([`Memory::trust_whole`]): what was written in the same boot is there, the page cache outlives a killed
-//! process. After another boot only what was durable is, told by the change time of the target file: older than
-//! the epoch's last `Durable` moment.
+//! What follows from the records is in [`Memory`]. A journal that cannot be read stands for a run of which nothing is
+//! known: nothing on the target is trusted then.
 //!
 //! The folder is locked (flock) while a job runs; it is removed when the job is finished.
 
-use std::collections::HashMap;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+mod begin;
+mod list;
+mod memory;
 
-use ropeway_vfs::Timestamp;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use ropeway_plan::{Nonce, Version};
+use ropeway_vfs::{RelPath, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::context::lock;
+pub(crate) use self::begin::begin;
+pub use self::list::{UnfinishedJob, forget_job, unfinished_jobs};
+pub(crate) use self::memory::{Made, Memory};
+use crate::context::{lock, random, wall_clock};
 
-/// Format version; another one is not read.
-const VERSION: u32 = 1;
+/// Format version; a journal of another one is not read.
+const VERSION: u32 = 2;
 /// Longest record; a longer length field means damage.
 const RECORD_MAX: u32 = 1 << 20;
+/// Bytes of all the sources that a journal names, far below [`RECORD_MAX`]: they are for people.
+const NAMED_MAX: usize = 64 << 10;
 const FILE_NAME: &str = "journal";
+/// What the file is renamed to when a failed flush cannot be recorded in it.
+const LOST_NAME: &str = "lost";
 
 /// Identity of a job: its sources and its target.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,6 +77,34 @@ impl JobKey {
     }
 }
 
+/// Tells the wall-clock time; a test may set it.
+#[derive(Clone)]
+pub struct WallClock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
+
+impl WallClock {
+    /// A clock that shows what `now` gives.
+    pub fn new(now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
+        Self(Arc::new(now))
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        (self.0)()
+    }
+}
+
+impl Default for WallClock {
+    /// The machine's.
+    fn default() -> Self {
+        Self::new(wall_clock)
+    }
+}
+
+impl fmt::Debug for WallClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "WallClock({})", self.now().0)
+    }
+}
+
 /// Where a job keeps its journal.
 #[derive(Clone, Debug)]
 pub struct JournalSpec {
@@ -68,33 +115,63 @@ pub struct JournalSpec {
     pub boot_id: String,
     /// The job.
     pub key: JobKey,
+    /// Its sources, as people know them.
+    pub sources: Vec<String>,
+    /// Its target, as people know it.
+    pub target: String,
+    /// The clock that change times on the target follow.
+    pub clock: WallClock,
 }
 
 /// Whether there is a journal of an unfinished job with this key.
 pub fn unfinished(state_dir: &Path, key: &JobKey) -> bool {
-    state_dir.join(key.id()).join(FILE_NAME).is_file()
+    let folder = state_dir.join(key.id());
+    [FILE_NAME, LOST_NAME]
+        .iter()
+        .any(|name| folder.join(name).is_file())
+}
+
+/// Whether a job of this id has a journal.
+pub(crate) fn has_journal(state_dir: &Path, id: &str) -> bool {
+    let folder = state_dir.join(id);
+    let is_there = |name| folder.join(name).is_file();
+    id.bytes().all(|byte| byte.is_ascii_hexdigit()) && [FILE_NAME, LOST_NAME].into_iter().any(is_there)
 }
 
 /// Identity of a file within a job: a hash of root and path.
 pub(crate) type Token = u64;
 
+/// The start of a run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Begin {
+    version: u32,
+    boot: String,
+    started: Timestamp,
+    nonce: u64,
+    /// Final names are given only to what is durable.
+    names_durable: bool,
+    sources: Vec<String>,
+    target: String,
+}
+
 #[derive(Debug, Serialize, Deserialize)]
 // Externally tagged: an internal tag goes through a buffer that cannot hold 128-bit times.
 #[serde(rename_all = "snake_case")]
 enum Record {
-    Begin {
-        version: u32,
-        boot: String,
-        started: Timestamp,
+    Begin(Begin),
+    Place {
+        /// The path on the target, in bytes.
+        dir: Vec<u8>,
     },
     File {
         token: Token,
-        size: u64,
-        modified: Timestamp,
+        source: Version,
         durable: u64,
-        /// The number of the file that is written, where it has its own name already.
-        #[serde(default)]
-        target: Option<u64>,
+        target: Option<Made>,
+    },
+    Folder {
+        token: Token,
+        made: Made,
     },
     Written {
         token: Token,
@@ -107,136 +184,8 @@ enum Record {
     Closed {
         token: Token,
     },
-}
-
-#[derive(Clone, Debug)]
-struct Epoch {
-    boot: String,
-    started: Timestamp,
-    durable_before: Option<Timestamp>,
-}
-
-impl Epoch {
-    /// Whether it was in this boot; an unknown boot is none.
-    fn is(&self, boot: &str) -> bool {
-        !boot.is_empty() && self.boot == boot
-    }
-}
-
-/// What an earlier run recorded of one file.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct FileRecord {
-    pub(crate) size: u64,
-    pub(crate) modified: Timestamp,
-    pub(crate) written: u64,
-    pub(crate) durable: u64,
-    /// The number of the file that was written, where it had its own name already.
-    pub(crate) target: Option<u64>,
-    /// Recorded in the running boot.
-    pub(crate) same_boot: bool,
-    /// Finished; the number of syncs recorded before.
-    closed: Option<u32>,
-}
-
-/// What earlier runs of a job left behind.
-#[derive(Debug, Default)]
-pub(crate) struct Memory {
-    epochs: Vec<Epoch>,
-    files: HashMap<Token, FileRecord>,
-    syncs: u32,
-}
-
-impl Memory {
-    /// Whether there was an earlier run.
-    pub(crate) fn resumed(&self) -> bool {
-        !self.epochs.is_empty()
-    }
-
-    pub(crate) fn file(&self, token: Token) -> Option<FileRecord> {
-        self.files.get(&token).copied()
-    }
-
-    /// The epoch in which something changed at `changed` on the target: whether in this boot, and its watermark.
-    /// `None`: before the job's first run.
-    pub(crate) fn epoch_of(&self, changed: Timestamp, boot: &str) -> Option<(bool, Option<Timestamp>)> {
-        let epoch = self.epochs.iter().rev().find(|epoch| epoch.started <= changed)?;
-        Some((epoch.is(boot), epoch.durable_before))
-    }
-
-    /// Whether all runs were in this boot.
-    pub(crate) fn only_boot(&self, boot: &str) -> bool {
-        self.epochs.iter().all(|epoch| epoch.is(boot))
-    }
-
-    /// Whether a file that looks complete on the target, last changed at `changed`, is really there.
-    pub(crate) fn trust_whole(&self, changed: Option<Timestamp>, boot: &str) -> bool {
-        let Some(changed) = changed else {
-            return self.only_boot(boot);
-        };
-        match self.epoch_of(changed, boot) {
-            None | Some((true, _)) => true,
-            Some((false, watermark)) => watermark.is_some_and(|before| changed < before),
-        }
-    }
-
-    fn apply(&mut self, record: Record, boot: &str) {
-        let same_boot = self.epochs.last().is_some_and(|epoch| epoch.is(boot));
-        match record {
-            Record::Begin { boot, started, .. } => {
-                self.epochs.push(Epoch {
-                    boot,
-                    started,
-                    durable_before: None,
-                });
-            }
-            Record::File {
-                token,
-                size,
-                modified,
-                durable,
-                target,
-            } => {
-                let record = FileRecord {
-                    size,
-                    modified,
-                    written: durable,
-                    durable,
-                    target,
-                    same_boot,
-                    closed: None,
-                };
-                self.files.insert(token, record);
-            }
-            Record::Written { token, upto } => {
-                if let Some(file) = self.files.get_mut(&token) {
-                    file.written = file.written.max(upto);
-                    file.same_boot = same_boot;
-                }
-            }
-            Record::Durable { before, files } => {
-                if let Some(epoch) = self.epochs.last_mut() {
-                    epoch.durable_before = Some(before);
-                }
-                // The sync after the one that may have been under way when a file was finished covers it.
-                self.syncs += 1;
-                let syncs = self.syncs;
-                self.files
-                    .retain(|_, file| file.closed.is_none_or(|closed| closed + 2 > syncs));
-                for (token, upto) in files {
-                    if let Some(file) = self.files.get_mut(&token) {
-                        file.durable = file.durable.max(upto);
-                    }
-                }
-            }
-            Record::Closed { token } => {
-                // Kept until it is durable: a power cut may undo its name, not what was durable of its data.
-                let syncs = self.syncs;
-                if let Some(file) = self.files.get_mut(&token) {
-                    file.closed = Some(syncs);
-                }
-            }
-        }
-    }
+    Lost {},
+    ClockStepped {},
 }
 
 /// An open journal.
@@ -246,19 +195,31 @@ pub(crate) struct Journal {
     boot: String,
     file: Mutex<File>,
     memory: Memory,
-    id: String,
+    nonce: Nonce,
+    clock: WallClock,
+    /// The last `Begin`.
+    begin: Begin,
+    /// The step of the clock is recorded.
+    stepped: AtomicBool,
 }
 
 impl Journal {
-    /// Opens or creates the journal of a job and begins an epoch.
+    /// Opens or creates the journal of a job and begins an epoch. `names_durable`: whether this run gives final names
+    /// only to what is durable.
     ///
     /// # Errors
     /// The folder cannot be made, the file not read or written, or (`WouldBlock`) the job is running already.
-    pub(crate) fn open(spec: &JournalSpec, now: Timestamp) -> io::Result<Self> {
+    pub(crate) fn open(spec: &JournalSpec, names_durable: bool) -> io::Result<Self> {
         let folder = spec.state_dir.join(spec.key.id());
-        fs::create_dir_all(&folder)?;
+        fs::create_dir_all(&spec.state_dir)?;
+        // The nonce is a secret until names are made with it.
+        match DirBuilder::new().mode(0o700).create(&folder) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
         let mut file = OpenOptions::new()
             .create(true)
+            .mode(0o600)
             .truncate(false)
             .read(true)
             .append(true)
@@ -267,57 +228,116 @@ impl Journal {
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;
         let (memory, valid) = read(&bytes, &spec.boot_id);
+        let lost = folder.join(LOST_NAME);
+        let is_unknown = (valid == 0 && !bytes.is_empty()) || lost.exists();
         if valid < bytes.len() {
             file.set_len(valid as u64)?;
         }
-        let journal = Self {
-            folder,
+        let nonce = match memory.nonce {
+            Some(nonce) => nonce,
+            None => Nonce(random()?),
+        };
+        let begin = Begin {
+            version: VERSION,
+            boot: spec.boot_id.clone(),
+            started: spec.clock.now(),
+            nonce: nonce.0,
+            names_durable,
+            sources: named(&spec.sources),
+            target: spec.target.clone(),
+        };
+        let mut journal = Self {
             boot: spec.boot_id.clone(),
             file: Mutex::new(file),
             memory,
-            id: spec.key.id(),
+            nonce,
+            clock: spec.clock.clone(),
+            begin,
+            stepped: AtomicBool::new(false),
+            folder,
         };
-        journal.append(&Record::Begin {
-            version: VERSION,
-            boot: journal.boot.clone(),
-            started: now,
-        })?;
+        if is_unknown {
+            for record in [Record::Begin(Begin::unknown(nonce)), Record::Lost {}] {
+                journal.append(&record)?;
+                journal.memory.apply(record, &spec.boot_id);
+            }
+        }
+        journal.memory.begin(journal.begin.started);
+        journal.append(&Record::Begin(journal.begin.clone()))?;
         journal.sync()?;
-        Ok(journal)
+        // A journal that a power cut takes away would be no reason for doubt.
+        for dir in [&journal.folder, &spec.state_dir] {
+            File::open(dir)?.sync_all()?;
+        }
+        match fs::remove_file(&lost) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(journal),
+        }
     }
 
     pub(crate) fn memory(&self) -> &Memory {
         &self.memory
     }
 
-    pub(crate) fn id(&self) -> &str {
-        &self.id
+    /// The random part of the job's temporary names.
+    pub(crate) fn nonce(&self) -> Nonce {
+        self.nonce
+    }
+
+    /// The job's id: [`JobKey::id`].
+    pub(crate) fn id(&self) -> Option<String> {
+        Some(self.folder.file_name()?.to_str()?.to_owned())
     }
 
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
 
-    pub(crate) fn boot(&self) -> &str {
-        &self.boot
+    /// As [`Memory::trusts`], for the running boot.
+    pub(crate) fn trusts(&self, changed: Option<Timestamp>, unseen: bool) -> bool {
+        self.memory.trusts(changed, unseen, &self.boot)
+    }
+
+    /// As [`trusts`](Self::trusts), without the page cache: whether it is on the device. A write-back that failed after
+    /// the run that wrote it was killed may have been told to somebody else.
+    pub(crate) fn trusts_device(&self, changed: Option<Timestamp>, unseen: bool) -> bool {
+        self.memory.trusts(changed, unseen, "")
+    }
+
+    /// Records that temporary names are made in `dir`.
+    pub(crate) fn place(&self, dir: &RelPath) -> io::Result<()> {
+        let dir = dir.as_bytes().to_vec();
+        self.append(&Record::Place { dir })
+    }
+
+    /// The folders in which this job has made temporary names, in all its runs; each once. Read from the file, since
+    /// they may be many.
+    ///
+    /// # Errors
+    /// The journal cannot be read.
+    pub(crate) fn places(&self) -> io::Result<Vec<RelPath>> {
+        Ok(places(&fs::read(self.folder.join(FILE_NAME))?))
     }
 
     /// Begins a file, of which `durable` bytes are there and durable already.
     pub(crate) fn file_begun(
         &self,
         token: Token,
-        size: u64,
-        modified: Timestamp,
+        source: Version,
         durable: u64,
-        target: Option<u64>,
+        target: Option<Made>,
     ) -> io::Result<()> {
         self.append(&Record::File {
             token,
-            size,
-            modified,
+            source,
             durable,
             target,
         })
+    }
+
+    /// A folder was made under its temporary name.
+    pub(crate) fn folder_made(&self, token: Token, made: Made) -> io::Result<()> {
+        self.append(&Record::Folder { token, made })
     }
 
     pub(crate) fn written(&self, token: Token, upto: u64) -> io::Result<()> {
@@ -334,7 +354,49 @@ impl Journal {
         self.sync()
     }
 
-    fn sync(&self) -> io::Result<()> {
+    /// Records that a flush failed: what was not durable before is lost, for this and every later run.
+    ///
+    /// # Errors
+    /// It cannot be recorded, and the journal cannot be made useless either.
+    pub(crate) fn lost(&self) -> io::Result<()> {
+        self.memory.lose();
+        let told = self.append(&Record::Lost {}).and_then(|()| self.sync());
+        told.or_else(|_| self.spoil())
+    }
+
+    /// Begins an epoch anew, behind a loss that this run learned of: it has written nothing yet.
+    pub(crate) fn begin_again(&self) -> io::Result<()> {
+        let mut begin = self.begin.clone();
+        begin.started = self.clock.now();
+        self.append(&Record::Begin(begin))?;
+        self.sync()
+    }
+
+    /// Makes sure that no later run trusts this journal: a file that cannot be read, or has this name, stands for a run
+    /// of which nothing is known.
+    fn spoil(&self) -> io::Result<()> {
+        let path = self.folder.join(FILE_NAME);
+        let overwrite = || {
+            let file = OpenOptions::new().write(true).open(&path)?;
+            file.write_all_at(&[0xff; 8], 0)?;
+            file.sync_data()
+        };
+        overwrite().or_else(|_| {
+            fs::rename(&path, self.folder.join(LOST_NAME))?;
+            File::open(&self.folder)?.sync_all()
+        })
+    }
+
+    /// Records, once, that the wall clock was set back.
+    pub(crate) fn clock_stepped(&self) -> io::Result<()> {
+        if self.stepped.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        self.append(&Record::ClockStepped {})?;
+        self.sync()
+    }
+
+    pub(crate) fn sync(&self) -> io::Result<()> {
         // The lock is not held over the sync: appends go on meanwhile.
         let file = lock(&self.file).try_clone()?;
         file.sync_data()
@@ -355,20 +417,64 @@ impl Journal {
     }
 }
 
+impl Begin {
+    /// Of a run of which nothing is known.
+    fn unknown(nonce: Nonce) -> Self {
+        Self {
+            version: VERSION,
+            boot: String::new(),
+            started: Timestamp(0),
+            nonce: nonce.0,
+            names_durable: false,
+            sources: Vec::new(),
+            target: String::new(),
+        }
+    }
+}
+
+/// As many sources as may be named; a last one that is none tells that there are more.
+fn named(sources: &[String]) -> Vec<String> {
+    let mut bytes = 0;
+    let fits = |source: &&String| {
+        bytes += source.len();
+        bytes <= NAMED_MAX
+    };
+    let mut named: Vec<String> = sources.iter().take_while(fits).cloned().collect();
+    if named.len() < sources.len() {
+        named.push(format!("... {} more", sources.len() - named.len()));
+    }
+    named
+}
+
 /// Replays all valid records; the second value is where they end.
 fn read(bytes: &[u8], boot: &str) -> (Memory, usize) {
     let mut memory = Memory::default();
     let mut at = 0;
     while let Some((record, next)) = next_record(bytes, at) {
-        if let Record::Begin { version, .. } = &record
-            && *version != VERSION
-        {
+        // What stands before the first run, or was written by another version, is not understood.
+        let is_known = match &record {
+            Record::Begin(begin) => begin.version == VERSION,
+            _ => at > 0,
+        };
+        if !is_known {
             return (Memory::default(), 0);
         }
         memory.apply(record, boot);
         at = next;
     }
     (memory, at)
+}
+
+/// The places that records name, each once, in order.
+fn places(bytes: &[u8]) -> Vec<RelPath> {
+    let (mut places, mut at) = (BTreeSet::new(), 0);
+    while let Some((record, next)) = next_record(bytes, at) {
+        if let Record::Place { dir } = record {
+            places.extend(RelPath::parse(&dir));
+        }
+        at = next;
+    }
+    places.into_iter().collect()
 }
 
 fn next_record(bytes: &[u8], at: usize) -> Option<(Record, usize)> {
@@ -387,80 +493,5 @@ fn next_record(bytes: &[u8], at: usize) -> Option<(Record, usize)> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn spec(dir: &Path, boot: &str) -> JournalSpec {
-        JournalSpec {
-            state_dir: dir.to_path_buf(),
-            boot_id: boot.to_owned(),
-            key: JobKey::new(&["/a".into()], "/b"),
-        }
-    }
-
-    #[test]
-    fn the_same_boot_trusts_the_written_another_only_the_durable() {
-        let dir = tempfile::tempdir().unwrap();
-        let journal = Journal::open(&spec(dir.path(), "one"), Timestamp(100)).unwrap();
-        journal.file_begun(7, 1000, Timestamp(5), 0, None).unwrap();
-        journal.written(7, 600).unwrap();
-        journal.durable(Timestamp(150), vec![(7, 400)]).unwrap();
-        drop(journal);
-        assert!(unfinished(dir.path(), &JobKey::new(&["/a".into()], "/b")));
-        let again = Journal::open(&spec(dir.path(), "one"), Timestamp(200)).unwrap();
-        let file = again.memory().file(7).unwrap();
-        assert_eq!((file.written, file.durable, file.same_boot), (600, 400, true));
-        assert!(again.memory().trust_whole(Some(Timestamp(180)), "one"));
-        drop(again);
-        let other = Journal::open(&spec(dir.path(), "two"), Timestamp(300)).unwrap();
-        assert!(!other.memory().file(7).unwrap().same_boot);
-        assert!(
-            other.memory().trust_whole(Some(Timestamp(90)), "two"),
-            "older than the job"
-        );
-        assert!(
-            other.memory().trust_whole(Some(Timestamp(140)), "two"),
-            "before the watermark"
-        );
-        assert!(
-            !other.memory().trust_whole(Some(Timestamp(160)), "two"),
-            "after the watermark"
-        );
-        assert!(
-            !other.memory().trust_whole(Some(Timestamp(250)), "two"),
-            "second run had no watermark"
-        );
-        other.finish().unwrap();
-        assert!(!unfinished(dir.path(), &JobKey::new(&["/a".into()], "/b")));
-    }
-
-    #[test]
-    fn a_running_job_is_locked() {
-        let dir = tempfile::tempdir().unwrap();
-        let first = Journal::open(&spec(dir.path(), "one"), Timestamp(1)).unwrap();
-        let second = Journal::open(&spec(dir.path(), "one"), Timestamp(2)).unwrap_err();
-        assert_eq!(second.kind(), io::ErrorKind::WouldBlock);
-        drop(first);
-    }
-
-    proptest! {
-        #[test]
-        fn damage_never_panics_and_keeps_what_precedes_it(cut in 0usize..400, flip in 0usize..400) {
-            let dir = tempfile::tempdir().unwrap();
-            let journal = Journal::open(&spec(dir.path(), "one"), Timestamp(1)).unwrap();
-            for upto in 1..5u64 {
-                journal.file_begun(upto, 10, Timestamp(1), 0, None).unwrap();
-                journal.written(upto, upto).unwrap();
-            }
-            let path = journal.folder().join(FILE_NAME);
-            drop(journal);
-            let mut bytes = fs::read(&path).unwrap();
-            bytes.truncate(cut.max(8));
-            if let Some(byte) = bytes.get_mut(flip) { *byte ^= 0x10; }
-            let (memory, valid) = read(&bytes, "one");
-            prop_assert!(valid <= bytes.len());
-            prop_assert!(memory.files.len() <= 4);
-        }
-    }
-}
+#[path = "journal/tests.rs"]
+mod tests;

@@ -21,7 +21,9 @@
 //! ```
 
 mod ahead;
+mod backup;
 mod blocks;
+mod changing;
 mod check;
 mod clock;
 mod compare;
@@ -34,11 +36,15 @@ mod file;
 mod folder;
 mod job;
 mod journal;
+mod kernel;
+mod leftovers;
 mod links;
 mod moving;
 mod naming;
 mod options;
 mod progress;
+mod repair;
+mod resume;
 mod small;
 mod source;
 mod special;
@@ -50,11 +56,13 @@ mod watch;
 mod windows;
 
 pub use blocks::pool_for;
+pub use changing::Changing;
 pub use check::{CheckOutcome, CheckSpec, check, check_manifest};
 pub use clock::RuntimeClock;
 pub use context::EventSink;
 pub use job::{Handle, Job, JobSpec};
-pub use journal::{JobKey, JournalSpec, unfinished};
+pub use journal::{JobKey, JournalSpec, UnfinishedJob, WallClock, forget_job, unfinished, unfinished_jobs};
+pub use leftovers::{JobLeftovers, SweepReport, Swept, leftovers_of, sweep_below};
 pub use options::{Backup, Delete, Durability, Options, Root, TEMPORARY_PREFIX, Verification, is_temporary};
 pub use status::{Outcome, Status, hint_for};
 pub use verify::{ManifestEntry, ManifestError, ManifestReader};

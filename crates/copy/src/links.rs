@@ -10,8 +10,10 @@ use std::sync::{Arc, Mutex};
 use ropeway_vfs::{Error, ErrorKind, FileId, Kind, Loss, Metadata, Name, RelPath};
 
 use crate::context::{Context, lock};
+use crate::delete;
 use crate::file::{self, FileTask};
 use crate::folder::{Folder, Placement};
+use crate::leftovers;
 use crate::naming::rename;
 use crate::special;
 
@@ -210,6 +212,7 @@ pub(crate) async fn link(context: &Arc<Context>, task: LinkTask, target: Target)
             }
         }
         Err(error) => {
+            file::give_up(context, &task, &error).await;
             context.live.files_failed.fetch_add(1, Ordering::Relaxed);
             context.fail(&shown, error, false).await;
         }
@@ -226,7 +229,7 @@ enum Made {
     Kept,
 }
 
-async fn make(context: &Context, task: &LinkTask, place: &Place) -> Result<Made, Error> {
+async fn make(context: &Arc<Context>, task: &LinkTask, place: &Place) -> Result<Made, Error> {
     let tree = &context.target;
     let dir = task.folder.path();
     let path = dir.join(&task.name);
@@ -249,10 +252,10 @@ async fn make(context: &Context, task: &LinkTask, place: &Place) -> Result<Made,
         if existing.id.is_some() && existing.id == copied.id {
             return Ok(Made::Before);
         }
-        if existing.is_dir() {
+        if existing.is_dir() && context.options.delete.is_none() {
             return Err(Error::new(ropeway_vfs::Op::Link, &path, ErrorKind::IsADirectory));
         }
-        if context.options.ignore_existing {
+        if context.options.ignore_existing && task.folder.placement() == Placement::Temporary {
             return Ok(Made::Kept);
         }
     }
@@ -262,20 +265,32 @@ async fn make(context: &Context, task: &LinkTask, place: &Place) -> Result<Made,
         return Ok(Made::Now);
     }
     file::keep_backup(context, task).await?;
-    let Some(temporary) = context.temporary_of(task.token()).map(|name| dir.join(&name)) else {
-        return Ok(Made::Kept);
-    };
+    let temporary = dir.join(&context.temporary_of(task.token()));
+    task.folder.marks(context);
+    leftovers::before(context, &task.folder).await;
     if let Err(error) = tree.make_hard_link(&first, &temporary).await {
         if error.kind != ErrorKind::AlreadyExists {
             return Err(error);
         }
-        tree.remove_file(&temporary).await?;
+        crate::delete::clear(context, &temporary).await?;
         tree.make_hard_link(&first, &temporary).await?;
     }
-    if let Err(error) = rename(context, &temporary, &path, true, existing.as_ref()).await {
+    let named = async {
+        let is_blocked = existing.as_ref().is_some_and(Metadata::is_dir);
+        if is_blocked {
+            delete::make_way(context, task.folder.root(), &path).await?;
+        }
+        let replaced = existing.as_ref().filter(|_| !is_blocked);
+        rename(context, &temporary, &path, true, replaced).await
+    };
+    if let Err(error) = named.await {
         // Best effort: the failure itself is reported.
         let _ = tree.remove_file(&temporary).await;
         return Err(error);
     }
-    Ok(Made::Now)
+    // Where another run made the same link meanwhile, rename(2) does nothing and leaves both names.
+    match tree.remove_file(&temporary).await {
+        Err(error) if error.kind != ErrorKind::NotFound => Err(error),
+        _ => Ok(Made::Now),
+    }
 }

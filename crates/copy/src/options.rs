@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ropeway_plan::{Backoff, Engine, Filter, MaxDelete, NamePolicy};
+use crate::changing::Changing;
+use ropeway_plan::{Backoff, Engine, Filter, MaxDelete, NamePolicy, Temporary};
 use ropeway_vfs::{CacheMode, Name, Preserve, RelPath, Tree};
 
 /// When a job counts data as done.
@@ -25,8 +26,13 @@ pub enum Durability {
 pub enum Backup {
     /// Keep it beside the new one with this suffix, e.g. `~`.
     Suffix(Vec<u8>),
-    /// Move it to the same place below this folder of the target tree.
-    Directory(RelPath),
+    /// Move it to the same place in a folder of the target tree.
+    Directory {
+        /// The folder.
+        base: RelPath,
+        /// What places are relative to: the folder that is copied into.
+        top: RelPath,
+    },
 }
 
 /// Deletions of a mirror.
@@ -34,8 +40,12 @@ pub enum Backup {
 pub struct Delete {
     /// Most deletions; more are refused before anything is touched.
     pub max: Option<MaxDelete>,
+    /// Deletions of the first pass that the user agreed to when asked; more are refused. A watch asks no more.
+    pub agreed: Option<u64>,
     /// Whether excluded names are deleted on the target too.
     pub excluded: bool,
+    /// Whether deletions are done although something failed.
+    pub on_errors: bool,
 }
 
 /// Verification after the copy.
@@ -66,12 +76,16 @@ pub struct Options {
     pub checksum: bool,
     /// Copy even what is equal.
     pub force: bool,
+    /// Modification times that differ by no more than this are equal.
+    pub modify_window: Duration,
     /// Keep what is replaced or deleted.
     pub backup: Option<Backup>,
     /// Write into existing files instead of beside them.
     pub inplace: bool,
     /// Remove each source file once its copy is complete (and durable, unless durability is `None`).
     pub move_source: bool,
+    /// What becomes of files that change whenever they are read.
+    pub changing: Changing,
     /// Do not descend into other volumes.
     pub one_file_system: bool,
     /// Attributes to keep.
@@ -114,9 +128,11 @@ impl Default for Options {
             ignore_existing: false,
             checksum: false,
             force: false,
+            modify_window: Duration::ZERO,
             backup: None,
             inplace: false,
             move_source: false,
+            changing: Changing::default(),
             one_file_system: false,
             preserve: Preserve::default(),
             hard_links: true,
@@ -148,9 +164,9 @@ pub struct Root {
 }
 
 /// Prefix of every temporary name that a job makes on the target.
-pub const TEMPORARY_PREFIX: &str = ".ropeway-";
+pub const TEMPORARY_PREFIX: &str = ropeway_plan::temporary::PREFIX;
 
-/// Whether a name is a temporary one of any job.
+/// Whether a name is a temporary one of any job: exactly, since what users call `.ropeway-…` is data.
 pub fn is_temporary(name: &Name) -> bool {
-    name.as_bytes().starts_with(TEMPORARY_PREFIX.as_bytes())
+    Temporary::parse(name).is_some()
 }

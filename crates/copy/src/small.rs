@@ -6,11 +6,13 @@ use std::sync::atomic::Ordering;
 use ropeway_vfs::{Batch, BatchDone, BatchItem, CacheMode, Create, ErrorKind};
 use tokio::time::Instant;
 
+use crate::changing;
 use crate::context::Context;
 use crate::crossing::Crossing;
 use crate::durable::PendingRename;
 use crate::file::{self, FileTask};
 use crate::folder::{Folder, Placement};
+use crate::leftovers;
 use crate::links;
 use crate::progress::add_wait;
 
@@ -30,6 +32,9 @@ pub(crate) async fn copy_batch(context: &Arc<Context>, folder: &Arc<Folder>, tas
         context.sync.wait_for_room(context).await;
     }
     let root = Arc::clone(folder.root());
+    folder.marks(context);
+    leftovers::before(context, folder).await;
+    make_way(context, &tasks).await;
     let Some(batch) = batch_of(context, folder, &tasks) else {
         return one_by_one(context, tasks).await;
     };
@@ -48,26 +53,34 @@ pub(crate) async fn copy_batch(context: &Arc<Context>, folder: &Arc<Folder>, tas
     }
 }
 
+/// Removes what an earlier run left where these files go, in a folder that nobody has seen yet. Each is made anew, since
+/// what is there may be of another kind, or have other names. If the removal fails, making the file says so.
+pub(crate) async fn make_way(context: &Context, tasks: &[FileTask]) {
+    let left = |task: &&FileTask| task.folder.placement() == Placement::Direct && task.existing.is_some();
+    for task in tasks.iter().filter(left) {
+        let _ = context
+            .target
+            .remove_file(&task.folder.path().join(&task.name))
+            .await;
+    }
+}
+
 fn batch_of(context: &Context, folder: &Folder, tasks: &[FileTask]) -> Option<Batch> {
     let temporary = folder.placement() == Placement::Temporary;
-    let resumed = context
-        .journal
-        .as_ref()
-        .is_some_and(|journal| journal.memory().resumed());
     let mut items = Vec::with_capacity(tasks.len());
     for task in tasks {
         let target = if temporary {
-            context.temporary_of(task.token())?
+            context.temporary_of(task.token())
         } else {
             task.name.clone()
         };
         let name = task.source_path.file_name()?;
-        let leftover = (temporary && resumed) || (!temporary && task.existing.is_some());
         items.push(BatchItem {
             name,
             target,
             rename_to: (temporary && !context.postpones()).then(|| task.name.clone()),
-            create: if leftover { Create::Truncate } else { Create::New },
+            // What is there already is removed by the longer way, which looks at it.
+            create: Create::New,
             metadata: task.metadata.clone(),
         });
     }
@@ -111,13 +124,10 @@ pub(crate) async fn finished(context: &Arc<Context>, task: FileTask, done: &Batc
     live.bytes_done.fetch_add(done.size, Ordering::AcqRel);
     context.arrivals.add(task.token(), &task.metadata);
     context.lose(&done.losses);
-    if task.folder.placement() == Placement::Temporary
-        && context.postpones()
-        && let Some(from) = context.temporary_of(task.token())
-    {
+    if task.folder.placement() == Placement::Temporary && context.postpones() {
         context.sync.postpone(PendingRename {
             folder: Arc::clone(&task.folder),
-            from,
+            from: context.temporary_of(task.token()),
             to: task.name.clone(),
             replace: true,
             token: Some(task.token()),
@@ -142,7 +152,7 @@ pub(crate) async fn finished(context: &Arc<Context>, task: FileTask, done: &Batc
 /// The same task, with what the batch left under its name known to be there.
 pub(crate) fn leftover(mut task: FileTask) -> FileTask {
     if task.folder.placement() == Placement::Direct && task.existing.is_none() {
-        task.existing = Some(task.metadata.clone());
+        task.existing = Some(changing::as_torn(&task.metadata));
     }
     task
 }
@@ -156,6 +166,7 @@ async fn failed(context: &Arc<Context>, task: FileTask, error: ropeway_vfs::Erro
     if error.verdict() == Verdict::Retry || error.kind == ErrorKind::AlreadyExists {
         return file::copy(context, leftover(task)).await;
     }
+    file::give_up(context, &task, &error).await;
     let link = task.link;
     context.live.files_failed.fetch_add(1, Ordering::Relaxed);
     context.fail(&task.shown(), error, on_source).await;

@@ -12,6 +12,11 @@ pub(crate) fn on_source(error: Error) -> (Error, bool) {
     (error, true)
 }
 
+/// An error of the target.
+pub(crate) fn on_target(error: Error) -> (Error, bool) {
+    (error, false)
+}
+
 /// Opens it for reading.
 pub(crate) async fn open_source(task: &FileTask, cache: CacheMode) -> Result<Arc<dyn File>, (Error, bool)> {
     let source = &task.folder.root().root.source;

@@ -7,8 +7,10 @@ use ropeway_plan::attributes_differ;
 use ropeway_vfs::{Error, ErrorKind, Kind, RelPath, Verdict};
 
 use crate::context::Context;
+use crate::delete;
 use crate::file::{self, FileTask};
 use crate::folder::Placement;
+use crate::leftovers;
 use crate::links;
 use crate::naming::rename;
 
@@ -42,6 +44,7 @@ pub(crate) async fn copy_alone(context: &Arc<Context>, task: &FileTask) -> bool 
             true
         }
         Err((error, on_source)) => {
+            file::give_up(context, task, &error).await;
             context.live.files_failed.fetch_add(1, Ordering::Relaxed);
             context.fail(&task.shown(), error, on_source).await;
             false
@@ -49,7 +52,7 @@ pub(crate) async fn copy_alone(context: &Arc<Context>, task: &FileTask) -> bool 
     }
 }
 
-async fn make(context: &Context, task: &FileTask) -> Result<bool, (Error, bool)> {
+async fn make(context: &Arc<Context>, task: &FileTask) -> Result<bool, (Error, bool)> {
     let source = &task.folder.root().root.source;
     let text = if task.metadata.kind == Kind::Symlink {
         Some(
@@ -72,16 +75,16 @@ async fn make(context: &Context, task: &FileTask) -> Result<bool, (Error, bool)>
         return Ok(true);
     }
     let direct = task.folder.placement() == Placement::Direct && task.existing.is_none();
-    let temporary = context.temporary_of(task.token());
-    let spot = match temporary {
-        Some(name) if !direct => task.folder.path().join(&name),
-        _ => to.clone(),
+    let spot = if direct {
+        to.clone()
+    } else {
+        task.folder.marks(context);
+        leftovers::before(context, &task.folder).await;
+        task.folder.path().join(&context.temporary_of(task.token()))
     };
     match create(context, task, text.as_deref(), &spot).await {
         Err(error) if error.kind == ErrorKind::AlreadyExists => {
-            context
-                .target
-                .remove_file(&spot)
+            crate::delete::clear(context, &spot)
                 .await
                 .map_err(|error| (error, false))?;
             create(context, task, text.as_deref(), &spot)
@@ -102,7 +105,7 @@ async fn make(context: &Context, task: &FileTask) -> Result<bool, (Error, bool)>
 
 /// Attributes and final name of a node that was made.
 async fn give_name(
-    context: &Context,
+    context: &Arc<Context>,
     task: &FileTask,
     spot: &RelPath,
     to: &RelPath,
@@ -112,7 +115,14 @@ async fn give_name(
         file::keep_backup(context, task)
             .await
             .map_err(|error| (error, false))?;
-        rename(context, spot, to, true, task.existing.as_ref())
+        let mut replaced = task.existing.as_ref();
+        if task.is_blocked() {
+            delete::make_way(context, task.folder.root(), to)
+                .await
+                .map_err(|error| (error, false))?;
+            replaced = None;
+        }
+        rename(context, spot, to, true, replaced)
             .await
             .map_err(|error| (error, false))?;
     }
@@ -161,11 +171,8 @@ async fn set_attributes(
     }
     if compare && let Some(existing) = &task.existing {
         let capabilities = context.target.capabilities();
-        let granularity = task.folder.root().rules.time_granularity_ns;
-        let same_time = existing
-            .modified
-            .equal_within(task.metadata.modified, granularity);
         let rules = &task.folder.root().rules;
+        let same_time = rules.grain.equal(task.metadata.modified, existing.modified);
         let preserve = &context.options.preserve;
         let differ = attributes_differ(&task.metadata, existing, rules, preserve, capabilities);
         if !differ && (same_time || !context.options.preserve.times) {

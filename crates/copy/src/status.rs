@@ -50,9 +50,11 @@ impl Status {
     /// The status that a fatal error on one side means.
     pub(crate) fn of_error(error: &Error, on_source: bool) -> Self {
         match error.kind {
-            ErrorKind::Network | ErrorKind::Unreachable | ErrorKind::PeerMisbehaved | ErrorKind::TimedOut => {
-                Self::Network
-            }
+            ErrorKind::Network
+            | ErrorKind::Unreachable
+            | ErrorKind::Tampered
+            | ErrorKind::PeerMisbehaved
+            | ErrorKind::TimedOut => Self::Network,
             ErrorKind::Authentication | ErrorKind::PermissionDenied => Self::Permission,
             ErrorKind::Cancelled => Self::Interrupted,
             _ if on_source => Self::SourceUnreadable,
@@ -138,8 +140,12 @@ pub fn hint_for(kind: ErrorKind, on_source: bool) -> Option<&'static str> {
 #[derive(Debug, Default)]
 pub(crate) struct Failures {
     items: AtomicU64,
+    /// Those of nodes that the target cannot hold at all.
+    not_held: AtomicU64,
     permission: AtomicU64,
     differences: AtomicU64,
+    torn: AtomicU64,
+    repaired: AtomicU64,
     stopped: AtomicBool,
     fatal: Mutex<Option<Fatal>>,
 }
@@ -152,8 +158,37 @@ impl Failures {
         }
     }
 
+    /// A node of a kind that the target cannot hold failed; it is counted as an item, too.
+    pub(crate) fn not_held(&self) {
+        self.not_held.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Failures after which a mirror deletes nothing: what the target cannot hold under its new name, it did not hold
+    /// under an old one.
+    pub(crate) fn grave(&self) -> u64 {
+        self.items().saturating_sub(self.not_held.load(Ordering::Relaxed))
+    }
+
     pub(crate) fn difference(&self) {
         self.differences.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a torn copy, which is counted as an item besides.
+    pub(crate) fn torn(&self) {
+        self.torn.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a file that verification found damaged, and that is whole again.
+    pub(crate) fn repaired(&self) {
+        self.repaired.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn repairs(&self) -> u64 {
+        self.repaired.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn torn_copies(&self) -> u64 {
+        self.torn.load(Ordering::Relaxed)
     }
 
     pub(crate) fn fatal(&self, fatal: Fatal) {

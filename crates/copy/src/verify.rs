@@ -8,7 +8,7 @@ use std::fs::{self, File as StdFile};
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use ropeway_block::Pool;
 use ropeway_vfs::{CacheMode, Error, ErrorKind, File, Op, OpenOptions, RelPath, Tree};
@@ -24,6 +24,8 @@ pub(crate) struct Hashes {
     path: PathBuf,
     writer: Mutex<BufWriter<StdFile>>,
     count: AtomicU64,
+    /// What is copied again to repair it has its line already.
+    held_back: AtomicBool,
 }
 
 impl Hashes {
@@ -36,12 +38,21 @@ impl Hashes {
             path,
             writer: Mutex::new(BufWriter::new(file)),
             count: AtomicU64::new(0),
+            held_back: AtomicBool::new(false),
         })
     }
 
     pub(crate) fn add(&self, path: &RelPath, hash: &[u8; 32]) -> io::Result<()> {
+        if self.held_back.load(Ordering::Acquire) {
+            return Ok(());
+        }
         self.count.fetch_add(1, Ordering::Relaxed);
         write_line(&mut *lock(&self.writer), path.as_bytes(), hash)
+    }
+
+    /// Whether further hashes are left out.
+    pub(crate) fn hold_back(&self, held_back: bool) {
+        self.held_back.store(held_back, Ordering::Release);
     }
 
     /// Ends the writing; the spool can be read.
@@ -139,8 +150,15 @@ impl<R: BufRead> Iterator for ManifestReader<R> {
                 Ok(_) => {}
             }
             self.line += 1;
+            if self.line == 1 && line.starts_with(b"\xef\xbb\xbf") {
+                line.drain(..3);
+            }
             if line.last() == Some(&b'\n') {
                 line.pop();
+                // Of an editor that ends lines as Windows does: in a path it would be escaped.
+                if line.last() == Some(&b'\r') {
+                    line.pop();
+                }
             } else if line.len() as u64 == LINE_MAX {
                 // Too long for a path: one fault, and on behind its end.
                 return Some(match self.reader.skip_until(b'\n') {
@@ -234,12 +252,15 @@ pub(crate) async fn equal_content(
     loop {
         // Two blocks are taken one after the other: the pool is larger than twice the callers' number.
         let one = pool.get().await;
-        let length = one.capacity();
-        let (one, result) = left.read_at(one, offset, length).await;
-        result.map_err(|error| (error, true))?;
         let two = pool.get().await;
-        let (two, result) = right.read_at(two, offset, length).await;
-        result.map_err(|error| (error, false))?;
+        let length = one.capacity();
+        let ((one, read), (two, read_too)) = futures_util::future::join(
+            left.read_at(one, offset, length),
+            right.read_at(two, offset, length),
+        )
+        .await;
+        read.map_err(|error| (error, true))?;
+        read_too.map_err(|error| (error, false))?;
         if one[..] != two[..] {
             return Ok(false);
         }
@@ -250,31 +271,54 @@ pub(crate) async fn equal_content(
     }
 }
 
-/// Reads every copied file back from the device and compares.
-pub(crate) async fn read_back(context: &Context, spool: &Path) {
+/// Reads every copied file back from the device and compares; gives what differs, up to [`REPAIRS_MAX`]. What differs
+/// beyond that is reported.
+pub(crate) async fn read_back(context: &Context, spool: &Path) -> Vec<ManifestEntry> {
+    use futures_util::StreamExt;
+    let mut differing = Vec::new();
     let entries = match ManifestReader::open(spool) {
         Ok(entries) => entries,
-        Err(error) => return unverifiable(context, &error),
+        Err(error) => {
+            unverifiable(context, &error);
+            return differing;
+        }
     };
-    use futures_util::StreamExt;
     let mut running = futures_util::stream::FuturesUnordered::new();
+    let mut verified = |(entry, equal): (ManifestEntry, Option<bool>)| match equal {
+        Some(false) if differing.len() < REPAIRS_MAX => differing.push(entry),
+        Some(false) => report_difference(context, &entry),
+        _ => {}
+    };
     for entry in entries {
         if context.stopped() {
-            return;
+            break;
         }
         match entry {
-            Ok(entry) => running.push(verify_one(context, entry)),
-            Err(error) => return unverifiable(context, &error),
+            Ok(entry) => running.push(async move {
+                let equal = verify_one(context, &entry).await;
+                (entry, equal)
+            }),
+            Err(error) => {
+                unverifiable(context, &error);
+                break;
+            }
         }
-        if running.len() >= READ_BACK_MAX {
-            running.next().await;
+        if running.len() >= READ_BACK_MAX
+            && let Some(done) = running.next().await
+        {
+            verified(done);
         }
     }
-    while running.next().await.is_some() {}
+    while let Some(done) = running.next().await {
+        verified(done);
+    }
+    differing
 }
 
 /// Files read back at once.
 const READ_BACK_MAX: usize = 4;
+/// Files repaired in one run: some MiB of paths. Where more differ, it is not a file that rotted.
+const REPAIRS_MAX: usize = 10_000;
 
 fn unverifiable(context: &Context, error: &ManifestError) {
     context.fatal(crate::status::Fatal::new(
@@ -283,26 +327,32 @@ fn unverifiable(context: &Context, error: &ManifestError) {
     ));
 }
 
-async fn verify_one(context: &Context, entry: ManifestEntry) {
+/// Whether a file of the target has this content on the device; `None`: it could not be read, which is reported.
+pub(crate) async fn verify_one(context: &Context, entry: &ManifestEntry) -> Option<bool> {
     match hash_from_device(&context.pool, &*context.target, &entry.path).await {
-        Ok(hash) if hash == entry.hash => {}
-        Ok(_) => {
-            context.failures.difference();
-            let mut error = Error::new(Op::Read, &entry.path, ErrorKind::DeviceError);
-            error.source = Some(io::Error::other(
-                "what the device returns differs from what was written",
-            ));
-            context.emit(ropeway_vfs::event::Event::ItemError {
-                path: entry.path.to_string(),
-                op: error.op,
-                kind: error.kind,
-                message: error.to_string(),
-                on_source: false,
-                fatal: false,
-            });
+        Ok(hash) => Some(hash == entry.hash),
+        Err(error) => {
+            context.fail(&entry.path, error, false).await;
+            None
         }
-        Err(error) => context.fail(&entry.path, error, false).await,
     }
+}
+
+/// Reports that a file differs.
+pub(crate) fn report_difference(context: &Context, entry: &ManifestEntry) {
+    context.failures.difference();
+    let mut error = Error::new(Op::Read, &entry.path, ErrorKind::DeviceError);
+    error.source = Some(io::Error::other(
+        "what the device returns differs from the source (hint: --checksum copies what differs; see dmesg if it comes back)",
+    ));
+    context.emit(ropeway_vfs::event::Event::ItemError {
+        path: entry.path.to_string(),
+        op: error.op,
+        kind: error.kind,
+        message: error.to_string(),
+        on_source: false,
+        fatal: false,
+    });
 }
 
 /// Sorts nothing, copies the spool to where the user wants the manifest, whole or not at all. Paths become relative to

@@ -7,7 +7,8 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ropeway_plan::names::{Collision, FolderNames};
+use ropeway_plan::Rules;
+use ropeway_plan::names::Collision;
 use ropeway_vfs::{DirEntry, Error, ErrorKind, Kind, Listing, Loss, Metadata, Name, Op, RelPath};
 use tokio::sync::{mpsc, oneshot};
 
@@ -15,8 +16,14 @@ use crate::context::{Context, RootContext, token_of};
 use crate::delete;
 use crate::file::FileTask;
 use crate::folder::{Early, Folder, FolderInner, Placement};
+use crate::leftovers;
+use crate::moving;
 
 mod dispatch;
+mod left;
+mod make;
+
+use self::left::Names;
 
 /// Entries taken from a listing at once.
 const CHUNK: usize = 1024;
@@ -40,8 +47,9 @@ enum Stop {
 
 /// A folder made on the target, or why not.
 struct Entered {
-    /// Its path for messages.
-    shown: RelPath,
+    parent: Arc<Folder>,
+    /// Its final name.
+    name: Name,
     folder: Result<Arc<Folder>, Error>,
     /// The beginning of its listing, where that was fetched ahead.
     listing: Option<FirstEntries>,
@@ -64,6 +72,8 @@ pub(crate) struct Walker<'a> {
     visits: Vec<Stop>,
     done: Vec<oneshot::Receiver<()>>,
     volume: Option<u64>,
+    /// The root's, with what was learned from the nodes at hand.
+    rules: Rules,
 }
 
 /// Walks one root and hands out its work; returns when everything is handed out. The receivers tell when all of it,
@@ -80,10 +90,16 @@ pub(crate) async fn walk(
         visits: Vec::new(),
         done: Vec::new(),
         volume: None,
+        rules: root.rules,
     };
     if let Err((error, on_source)) = walker.run().await {
         let shown = root.root.target_path.clone();
-        if on_source {
+        if on_source && root.is_part() {
+            // What vanished since a watch saw it change is a matter of its next round.
+            if !delete::is_absence(&error) {
+                context.fail(&shown, error, true).await;
+            }
+        } else if on_source {
             context.fatal(crate::status::Fatal::from_error(&error, true));
         } else {
             context.fail(&shown, error, false).await;
@@ -115,14 +131,14 @@ impl Walker<'_> {
         };
         let holder = self.holder(spec.target_path.parent().unwrap_or_default());
         if metadata.is_dir() {
-            let source_path = spec.source_path.clone();
-            self.visits.push(Stop::Enter(Box::new(Visit {
-                parent: holder,
-                source_path,
+            self.folder_node(FileTask {
+                folder: holder,
+                source_path: spec.source_path.clone(),
                 name,
                 metadata,
                 existing,
-            })));
+                link: None,
+            });
             self.visit_all().await;
         } else {
             let task = FileTask {
@@ -134,6 +150,10 @@ impl Walker<'_> {
                 link: None,
             };
             self.count(&task.metadata);
+            self.rules.grain = self.root.rules.grain.learned(
+                [task.metadata.modified].into_iter(),
+                task.existing.iter().map(|existing| existing.modified),
+            );
             let mut batch = Vec::new();
             self.node(task, &mut batch).await;
             self.flush(&mut batch).await;
@@ -156,7 +176,7 @@ impl Walker<'_> {
             metadata: None,
             xattrs: None,
             existing: None,
-            incomplete: false.into(),
+            is_doubtful: false.into(),
             parent: None,
             done: Some(sender),
         };
@@ -178,7 +198,7 @@ impl Walker<'_> {
             xattrs: Early::ask(self.context, &self.root, &self.root.root.source_path, &metadata),
             metadata: Some(metadata),
             existing,
-            incomplete: false.into(),
+            is_doubtful: false.into(),
             parent: None,
             done: Some(sender),
         };
@@ -193,13 +213,15 @@ impl Walker<'_> {
                 return;
             }
             let Entered {
-                shown,
+                parent,
+                name,
                 folder,
                 listing,
             } = match stop {
                 Stop::Fill(entered) => entered,
                 Stop::Enter(visit) => self.enter_with_next(*visit).await,
             };
+            let shown = parent.shown(&name);
             match folder {
                 // A mount point is made, as cp -ax does, and stays empty.
                 Ok(folder)
@@ -212,6 +234,7 @@ impl Walker<'_> {
                 Err(error) => {
                     self.context.live.files_failed.fetch_add(1, Ordering::Relaxed);
                     self.context.fail(&shown, error, false).await;
+                    left::remove(self.context, &parent, &name).await;
                 }
             }
         }
@@ -239,11 +262,12 @@ impl Walker<'_> {
         }
         let this = &*self;
         let entering = visits.into_iter().map(|visit| async move {
-            let shown = visit.parent.shown(&visit.name);
+            let (parent, name) = (Arc::clone(&visit.parent), visit.name.clone());
             let listing = this.first_entries(visit.source_path.clone(), far_source);
             let (folder, listing) = futures_util::future::join(this.enter(visit), listing).await;
             Entered {
-                shown,
+                parent,
+                name,
                 folder,
                 listing,
             }
@@ -279,6 +303,9 @@ impl Walker<'_> {
         } = visit;
         let context = self.context;
         let (parent_path, shown) = (parent.path(), parent.shown(&name));
+        if self.root.root.source.capabilities().is_remote() {
+            parent.check_above(&source_path, &metadata)?;
+        }
         let direct = parent.placement() == Placement::Direct;
         let mut inner = FolderInner {
             root: Arc::clone(&self.root),
@@ -291,7 +318,7 @@ impl Walker<'_> {
             fresh: false,
             metadata: Some(metadata),
             existing: None,
-            incomplete: false.into(),
+            is_doubtful: false.into(),
             parent: Some(parent),
             done: None,
         };
@@ -300,38 +327,48 @@ impl Walker<'_> {
                 self.open_up(&inner.path, &existing).await;
                 inner.existing = Some(existing);
             }
-            Some(_) => return Err(Error::new(Op::MakeDir, &inner.path, ErrorKind::NotADirectory)),
-            None if context.options.dry_run => {
+            existing if context.options.dry_run => {
+                if existing.is_some() {
+                    self.may_replace(&inner, false).await?;
+                }
                 context.item(&inner.shown, "mkdir", 0);
                 inner.fresh = true;
             }
-            None => {
-                if !direct && context.target.capabilities().folder_renames {
+            existing => {
+                let is_staged = !direct && context.target.capabilities().folder_renames;
+                // What stands in a folder that nobody has seen yet is removed when the folder is made.
+                if existing.is_some() && !direct {
+                    self.may_replace(&inner, is_staged).await?;
+                }
+                if is_staged {
+                    if let Some(parent) = &inner.parent {
+                        leftovers::before(context, parent).await;
+                    }
                     let token = token_of(self.root.index, &inner.source_path);
-                    let temporary = context
-                        .temporary_of(token)
-                        .ok_or_else(|| Error::new(Op::MakeDir, &inner.path, ErrorKind::NameRefused))?;
+                    let temporary = context.temporary_of(token);
                     inner.path = parent_path.join(&temporary);
                     inner.staging = Some((temporary, name));
                     inner.placement = Placement::Direct;
                 }
-                let (path, seed) = (&inner.path, token_of(self.root.index, &inner.source_path));
-                let make = || async move {
-                    let made = context.target.make_dir(path, 0o700).await;
-                    made.map_err(|error| (error, false))
-                };
-                let made = context.with_retries(seed, make).await;
-                inner.fresh = match made.map_err(|(error, _)| error) {
-                    Ok(()) => true,
-                    // Of an earlier run of this job, or made though the answer was lost: go on in it.
-                    Err(error) if error.kind == ErrorKind::AlreadyExists => false,
-                    Err(error) => return Err(error),
-                };
+                inner.fresh = self.make_folder(&inner).await?;
                 context.sync.touched();
                 context.item(&inner.shown, "mkdir", 0);
             }
         }
         Ok(Folder::new(inner, self.finisher))
+    }
+
+    /// What stands in the way of a mirror's folder goes when that is full, or now where there is no temporary name;
+    /// before that the source must be listed.
+    async fn may_replace(&self, inner: &FolderInner, is_staged: bool) -> Result<(), Error> {
+        if self.context.options.delete.is_none() {
+            return Err(Error::new(Op::MakeDir, &inner.path, ErrorKind::NotADirectory));
+        }
+        self.begin_listing(&inner.source_path).await?;
+        match is_staged {
+            true => Ok(()),
+            false => delete::make_way(self.context, &self.root, &inner.path).await,
+        }
     }
 
     /// A folder of ours that we may not write into is opened up; its mode is set again at the end.
@@ -353,39 +390,49 @@ impl Walker<'_> {
     /// Lists one folder and hands out its entries.
     async fn fill(&mut self, folder: Arc<Folder>, first_entries: Option<FirstEntries>) {
         let dir = folder.inner().source_path.clone();
-        let left_over = folder.placement() == Placement::Direct && !folder.inner().fresh;
-        if left_over
+        let mut names = Names::of(&folder, self.context.target.capabilities());
+        if folder.is_left_over()
             && !self.context.options.dry_run
             && let Err(error) = delete::prune(self.context, &self.root, &dir, &folder.path()).await
         {
             self.context.fail(&folder.inner().shown, error, false).await;
+            names.miss();
         }
-        let mut names = FolderNames::new(self.context.target.capabilities());
+        self.fill_with(&folder, &dir, first_entries, &mut names).await;
+        left::remove_missed(self.context, &folder, &names).await;
+    }
+
+    async fn fill_with(
+        &mut self,
+        folder: &Arc<Folder>,
+        dir: &RelPath,
+        first_entries: Option<FirstEntries>,
+        names: &mut Names,
+    ) {
         let first = self.visits.len();
-        if let Some(entries) = self.context.ahead.take(self.root.index, &dir) {
-            self.listed(&folder, &dir, entries, &mut names).await;
+        if let Some(entries) = self.context.ahead.take(self.root.index, dir) {
+            self.listed(folder, dir, entries, names).await;
             self.visits[first..].reverse();
             return;
         }
         let (listing, mut entries) = match first_entries {
             Some(Ok(begun)) => begun,
-            Some(Err(error)) => return self.unlisted(&folder, error).await,
-            None => match self.begin_listing(&dir).await {
+            Some(Err(error)) => return self.unlisted(folder, error, names).await,
+            None => match self.begin_listing(dir).await {
                 Ok(begun) => begun,
-                Err(error) => return self.unlisted(&folder, error).await,
+                Err(error) => return self.unlisted(folder, error, names).await,
             },
         };
         let mut listing = listing.into_inner().unwrap_or_else(PoisonError::into_inner);
         while !entries.is_empty() {
             if self.context.stopped() {
-                folder.mark_incomplete();
                 return;
             }
-            self.chunk(&folder, &dir, entries, &mut names).await;
+            self.chunk(folder, dir, entries, names).await;
             entries = match listing.next(CHUNK).await {
                 Ok(entries) => entries,
                 Err(error) => {
-                    self.unlisted(&folder, error).await;
+                    self.unlisted(folder, error, names).await;
                     break;
                 }
             };
@@ -400,7 +447,7 @@ impl Walker<'_> {
         folder: &Arc<Folder>,
         dir: &RelPath,
         entries: Vec<DirEntry>,
-        names: &mut FolderNames,
+        names: &mut Names,
     ) {
         let mut entries = entries.into_iter();
         loop {
@@ -409,14 +456,14 @@ impl Walker<'_> {
                 return;
             }
             if self.context.stopped() {
-                return folder.mark_incomplete();
+                return;
             }
             self.chunk(folder, dir, chunk, names).await;
         }
     }
 
-    async fn unlisted(&self, folder: &Folder, error: Error) {
-        folder.mark_incomplete();
+    async fn unlisted(&self, folder: &Folder, error: Error, names: &mut Names) {
+        names.miss();
         self.context.live.files_failed.fetch_add(1, Ordering::Relaxed);
         self.context.fail(&folder.inner().shown, error, true).await;
     }
@@ -426,21 +473,25 @@ impl Walker<'_> {
         folder: &Arc<Folder>,
         dir: &RelPath,
         entries: Vec<DirEntry>,
-        seen: &mut FolderNames,
+        names: &mut Names,
     ) {
         let mut nodes = Vec::with_capacity(entries.len());
         for entry in entries {
-            if let Some(node) = self.admit(folder, dir, entry, seen).await {
+            if let Some(node) = self.admit(folder, dir, entry, names).await {
                 nodes.push(node);
             }
         }
         let existing = match self.existing(folder, &nodes).await {
             Ok(existing) => existing,
             Err(error) => {
-                folder.mark_incomplete();
+                names.miss_all(nodes.iter().map(|(name, ..)| name));
                 return self.context.fail(&folder.inner().shown, error, false).await;
             }
         };
+        self.rules.grain = self.root.rules.grain.learned(
+            nodes.iter().map(|(.., metadata)| metadata.modified),
+            existing.iter().flatten().map(|existing| existing.modified),
+        );
         let mut batch = Vec::new();
         for ((name, source_path, metadata), existing) in nodes.into_iter().zip(existing) {
             let task = FileTask {
@@ -462,21 +513,27 @@ impl Walker<'_> {
         folder: &Folder,
         dir: &RelPath,
         entry: DirEntry,
-        seen: &mut FolderNames,
+        names: &mut Names,
     ) -> Option<(Name, RelPath, Metadata)> {
         let source_path = dir.join(&entry.name);
-        let below = source_path.strip_prefix(&self.root.root.source_path)?;
+        let below = source_path.strip_prefix(&self.root.whole.0)?;
         let metadata = match entry.metadata {
             Ok(metadata) => metadata,
             // It was removed since it was listed: there is nothing to copy.
-            Err(error) if error.kind == ErrorKind::NotFound => return None,
+            Err(error) if error.kind == ErrorKind::NotFound => {
+                names.miss();
+                return None;
+            }
             Err(error) => {
+                names.miss();
                 self.context.live.files_failed.fetch_add(1, Ordering::Relaxed);
                 self.context.fail(&folder.shown(&entry.name), error, true).await;
                 return None;
             }
         };
-        if !self.context.options.filter.node(&below, &metadata) {
+        let is_ours = moving::is_probe(self.context, &entry.name, &metadata)
+            || leftovers::is_none_of_the_source(self.context, &entry.name);
+        if is_ours || !self.context.options.filter.node(&below, &metadata) {
             return None;
         }
         if metadata.is_dir() && self.is_other_volume(&metadata) {
@@ -491,7 +548,7 @@ impl Walker<'_> {
                 if mapped.changed {
                     self.context.lose(&[Loss::Name]);
                 }
-                match seen.insert(&mapped.name) {
+                match names.insert(&mapped.name) {
                     None => return Some((mapped.name, source_path, metadata)),
                     Some(Collision::Normalization) => {
                         self.context

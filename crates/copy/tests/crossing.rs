@@ -241,7 +241,7 @@ async fn a_flush_that_fails_costs_what_was_written_since_the_last_one() {
     let source = Arc::new(MemoryTree::new());
     source.insert_synthetic(&path("big"), SIZE, 7).unwrap();
     let target = Arc::new(far());
-    let rules = FaultRule::parse("write:delay=1s; sync:offset=0,nth=3,kind=network").unwrap();
+    let rules = FaultRule::parse("write:delay=1s; sync:offset=0,nth=4,kind=network").unwrap();
     let faulty = Faults::new(target.clone(), rules, Arc::new(RuntimeClock::new()));
     let (outcome, events) = run(source.clone(), faulty.clone(), Options::default()).await;
     assert_eq!(outcome.status, Status::Done, "{events:?}");

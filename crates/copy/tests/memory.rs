@@ -100,7 +100,7 @@ async fn a_mirror_deletes_only_what_it_may() {
     let mut options = Options {
         delete: Some(Delete {
             max: "1".parse().ok(),
-            excluded: false,
+            ..Delete::default()
         }),
         ..Options::default()
     };
@@ -273,6 +273,7 @@ async fn content_changed_behind_the_copy_is_found_by_verification() {
         target,
         target_path: path("c"),
         checksum: true,
+        modify_window: Duration::ZERO,
         preserve: ropeway_vfs::Preserve {
             times: false,
             ..Default::default()

@@ -6,11 +6,14 @@
 //! are consumed or written back. A window of which a single page was cached before is never dropped.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::io;
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{Advice, fadvise};
+use rustix::io::Errno;
 
 use crate::sys;
 
@@ -28,6 +31,8 @@ const STARTED_MAX: usize = 2;
 pub(crate) struct Behind {
     fd: Arc<OwnedFd>,
     windows: Mutex<Windows>,
+    /// The error of a write-back that was awaited; 0: none.
+    failure: AtomicI32,
 }
 
 #[derive(Default)]
@@ -59,6 +64,7 @@ impl Behind {
         Self {
             fd: Arc::clone(fd),
             windows: Mutex::default(),
+            failure: AtomicI32::new(0),
         }
     }
 
@@ -172,9 +178,23 @@ impl Behind {
     }
 
     fn write_back_and_drop(&self, index: u64) {
-        // An error is not lost by this wait: each open descriptor and the volume's sync see it for themselves.
-        let _ = sys::sync_file_range(self.fd.as_fd(), index * WINDOW, WINDOW, true);
+        // The kernel tells an error once for each open descriptor: a later flush of this one would be silent.
+        if let Err(error) = sys::sync_file_range(self.fd.as_fd(), index * WINDOW, WINDOW, true)
+            && let Some(code) = error.raw_os_error()
+            && !matches!(
+                Errno::from_raw_os_error(code),
+                Errno::INVAL | Errno::SPIPE | Errno::NOSYS
+            )
+        {
+            self.failure.store(code, Ordering::Release);
+        }
         self.drop_windows(&[index]);
+    }
+
+    /// The error of a write-back that was awaited here: what was written to this file is not all on the device.
+    pub(crate) fn failure(&self) -> Option<io::Error> {
+        let code = self.failure.load(Ordering::Acquire);
+        (code != 0).then(|| io::Error::from_raw_os_error(code))
     }
 }
 

@@ -97,6 +97,16 @@ impl LocalFile {
         }
     }
 
+    /// That no write-back failed which this file has awaited by itself.
+    fn is_written_back(&self) -> Result<()> {
+        match &self.manner {
+            Manner::Behind(behind) => behind
+                .failure()
+                .map_or(Ok(()), |error| Err(fault(Op::Sync, &self.path, error))),
+            _ => Ok(()),
+        }
+    }
+
     async fn read(&self, mut block: BlockMut, offset: u64, length: usize) -> (BlockMut, Result<()>) {
         if let Some(direct) = &self.direct
             && let Some(rounded) = direct.read_length(offset, length, block.capacity())
@@ -188,6 +198,7 @@ impl LocalFile {
             if !settle.is_empty() {
                 let behind = Arc::clone(behind);
                 executor::run(Lane::Slow, move || behind.settle(&settle)).await;
+                self.is_written_back()?;
             }
         }
         Ok(())
@@ -201,6 +212,10 @@ impl File for LocalFile {
 
     fn path(&self) -> &RelPath {
         &self.path
+    }
+
+    fn tells_size(&self) -> bool {
+        !stat::is_made_up(&self.fd)
     }
 
     fn metadata(&self) -> Pending<'_, Result<Metadata>> {
@@ -319,7 +334,8 @@ impl File for LocalFile {
             }
             let result = result
                 .map(drop)
-                .map_err(|error| fault(Op::Sync, &self.path, error));
+                .map_err(|error| fault(Op::Sync, &self.path, error))
+                .and_then(|()| self.is_written_back());
             let value = result.as_ref().map_or_else(errno, |()| 0);
             self.trace().end(started, "sync", &self.path, (0, 0), value);
             result

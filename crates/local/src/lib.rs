@@ -22,6 +22,8 @@ mod attributes;
 mod batch;
 mod beneath;
 mod cache;
+mod claim;
+pub mod device;
 mod executor;
 mod file;
 mod gate;
@@ -46,6 +48,7 @@ pub use cache::CACHE_LEAVE_MIN;
 pub use file::LocalFile;
 pub use mounts::{MountInfo, boot_id, mount_identity, mount_of};
 pub use store::{LocalStore, StoreOptions};
+pub use sys::give_back_memory;
 pub use tree::LocalTree;
 
 use ropeway_block::Pool;

@@ -39,12 +39,16 @@ pub fn mount_of(path: &Path) -> io::Result<MountInfo> {
         rustix::fs::Mode::empty(),
     )?;
     let id = statx(&node, c"", AtFlags::EMPTY_PATH, MASK)?.stx_mnt_id;
-    let table = std::fs::read("/proc/self/mountinfo")?;
-    table
-        .split(|byte| *byte == b'\n')
-        .filter_map(parse)
+    mounts()?
+        .into_iter()
         .find(|mount| mount.id == id)
         .ok_or_else(|| io::Error::other("the mount is not in this process's mount table"))
+}
+
+/// All mounts that this process sees.
+pub(crate) fn mounts() -> io::Result<Vec<MountInfo>> {
+    let table = std::fs::read("/proc/self/mountinfo")?;
+    Ok(table.split(|byte| *byte == b'\n').filter_map(parse).collect())
 }
 
 /// The kernel's random identity of this boot (random(4)); the same until the machine restarts.

@@ -93,7 +93,10 @@ fn get_into(tree: &Arc<Inner>, get: &GetSmall, block: &mut BlockMut) -> Result<G
         false => None,
     };
     let after = metadata(&opened.fd, path)?;
-    let whole = after.size == before.size && after.modified == before.modified && count as u64 == before.size;
+    let whole = after.size == before.size
+        && after.modified == before.modified
+        && after.changed == before.changed
+        && count as u64 == before.size;
     Ok(GotSmall {
         metadata: before,
         xattrs,

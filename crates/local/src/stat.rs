@@ -27,6 +27,24 @@ pub(crate) fn raw(fd: impl AsFd, mask: StatxFlags) -> rustix::io::Result<Statx> 
     statx(fd, c"", AtFlags::EMPTY_PATH, mask)
 }
 
+/// Whether a file is made up by the kernel as it is read, so that its size says nothing of its content.
+pub(crate) fn is_made_up(fd: impl AsFd) -> bool {
+    // linux/magic.h: proc, sysfs, debugfs, tracefs, securityfs, configfs, cgroup, cgroup2, efivarfs.
+    const MAGIC: [u32; 9] = [
+        0x9fa0,
+        0x6265_6572,
+        0x6462_6720,
+        0x7472_6163,
+        0x7363_6673,
+        0x6265_6570,
+        0x0027_e0eb,
+        0x6367_7270,
+        0xde5e_81e4,
+    ];
+    // Types are 32 bits, in a field whose width and sign differ from one architecture to the next.
+    rustix::fs::fstatfs(fd).is_ok_and(|volume| MAGIC.contains(&(volume.f_type as u32)))
+}
+
 /// What kind of node a mode means.
 pub(crate) fn kind(mode: u32) -> Kind {
     match FileType::from_raw_mode(mode) {

@@ -10,8 +10,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use ropeway_block::BlockMut;
 use ropeway_vfs::tree::Watch;
 use ropeway_vfs::{
-    Batch, BatchResult, Capabilities, Create, File, GetSmall, GotSmall, Listing, Loss, Metadata,
-    MetadataChange, Name, Op, OpenOptions, Pending, PutSmall, RelPath, Result, Space, Tree, Xattr,
+    Batch, BatchResult, Capabilities, Claim, ClaimAbove, CompareBatch, CompareResult, Create, File, GetSmall,
+    GotSmall, Listing, Loss, Metadata, MetadataChange, Name, Op, OpenOptions, Pending, PutSmall, RelPath,
+    Result, Space, Tree, Xattr,
 };
 use rustix::fs::StatxFlags;
 use rustix::io::Errno;
@@ -22,7 +23,7 @@ use crate::executor::{self, Lane};
 use crate::io::{self, Io};
 use crate::list::LocalListing;
 use crate::observe::Trace;
-use crate::{IoEngine, LocalFile, LocalOptions, batch, names, open, small, stat, volume, watch};
+use crate::{IoEngine, LocalFile, LocalOptions, batch, claim, names, open, small, stat, volume, watch};
 
 /// A folder of this machine.
 pub struct LocalTree {
@@ -32,7 +33,7 @@ pub struct LocalTree {
 /// What jobs and open files share with the tree.
 pub(crate) struct Inner {
     pub(crate) root: Root,
-    path: PathBuf,
+    pub(crate) path: PathBuf,
     engine: IoEngine,
     device: u64,
     pub(crate) capabilities: Capabilities,
@@ -309,6 +310,23 @@ impl Tree for LocalTree {
         })))
     }
 
+    fn compare_batch<'a>(
+        &'a self,
+        other: &'a dyn Tree,
+        batch: CompareBatch,
+    ) -> Option<Pending<'a, Vec<CompareResult>>> {
+        let other = other.as_any().downcast_ref::<LocalTree>()?;
+        if self.inner.trace.on() || other.inner.trace.on() {
+            // One by one, each operation is seen.
+            return None;
+        }
+        let (inner, other) = (Arc::clone(&self.inner), Arc::clone(&other.inner));
+        let folder = folder_key(&batch.dir);
+        Some(Box::pin(executor::run_batch(folder, move || {
+            batch::compare(&inner, &other, &batch)
+        })))
+    }
+
     fn put_small(&self, put: PutSmall) -> Pending<'_, Result<Vec<Loss>>> {
         if !small::is_plain(&self.inner, put.cache) {
             return Box::pin(ropeway_vfs::small::put_by_steps(self, put));
@@ -326,6 +344,37 @@ impl Tree for LocalTree {
         Box::pin(executor::run(Lane::Short, move || {
             small::get(&inner, &get, block)
         }))
+    }
+
+    fn names_with_prefix<'a>(&'a self, dir: &'a RelPath, prefix: &'a [u8]) -> Pending<'a, Result<Vec<Name>>> {
+        let prefix = prefix.to_vec();
+        self.call(Lane::Short, "list", dir, move |tree, dir| {
+            claim::names_with_prefix(tree, dir, &prefix)
+        })
+    }
+
+    fn claim<'a>(&'a self, path: &'a RelPath, create: bool) -> Pending<'a, Result<Box<dyn Claim>>> {
+        let (inner, path) = (Arc::clone(&self.inner), path.clone());
+        Box::pin(executor::run(Lane::Short, move || {
+            let claim = claim::take(&inner, &path, create)?;
+            Ok(Box::new(claim) as Box<dyn Claim>)
+        }))
+    }
+
+    fn claim_above<'a>(&'a self, name: &'a Name) -> Pending<'a, Result<ClaimAbove>> {
+        let (inner, name) = (Arc::clone(&self.inner), name.clone());
+        Box::pin(executor::run(Lane::Short, move || {
+            Ok(claim::above(&inner, &name))
+        }))
+    }
+
+    fn above(&self) -> Option<Arc<dyn Tree>> {
+        let options = LocalOptions {
+            io: Some(self.inner.engine),
+            ..LocalOptions::default()
+        };
+        let above = LocalTree::open(&self.inner.path.join(".."), options).ok()?;
+        Some(above)
     }
 
     fn watch(&self) -> Pending<'_, Result<Box<dyn Watch>>> {

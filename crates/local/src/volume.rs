@@ -3,6 +3,7 @@
 //! The types that the kernel implements are known. What FUSE programs offer differs from one to the
 //! next; where the tree may be written, a probe file in the root tells.
 
+use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
@@ -33,7 +34,11 @@ const BATCHES_PER_THREAD: usize = 16;
 /// Looks at the volume under an open root; `threads` work on metadata and small files.
 pub(crate) fn examine(root: &OwnedFd, path: &Path, probe: bool, threads: usize) -> Volume {
     let mount = mount_of(path).ok();
-    let fstype = mount.as_ref().map_or("", |mount| mount.fstype.as_str());
+    let fstype = match &mount {
+        Some(mount) if mount.fstype == "fuseblk" => on_device(&mount.source),
+        Some(mount) => mount.fstype.as_str(),
+        None => "",
+    };
     let mut capabilities = by_type(root, fstype);
     let writable = mount.as_ref().is_none_or(|mount| !mount.read_only);
     if probe && writable && needs_probe(fstype) {
@@ -52,6 +57,17 @@ pub(crate) fn examine(root: &OwnedFd, path: &Path, probe: bool, threads: usize) 
     }
 }
 
+/// The type of a file system that a FUSE program has on a block device, by the name in its boot sector (Microsoft exFAT
+/// specification, 3.1.2), where that may be read.
+fn on_device(device: &str) -> &'static str {
+    let mut sector = [0; 16];
+    let read = std::fs::File::open(device).and_then(|mut device| device.read_exact(&mut sector));
+    match (read, sector.get(3..11)) {
+        (Ok(()), Some(b"EXFAT   ")) => "fuse.exfat",
+        _ => "fuseblk",
+    }
+}
+
 /// Whether the table says too little of this type.
 fn needs_probe(fstype: &str) -> bool {
     fstype.is_empty() || fstype.starts_with("fuse") || fstype == "9p" || fstype == "virtiofs"
@@ -67,6 +83,8 @@ fn by_type(root: &OwnedFd, fstype: &str) -> Capabilities {
     let name_max = rustix::fs::fstatvfs(root).map_or(255, |volume| volume.f_namemax.min(255) as usize);
     let mut volume = Capabilities {
         time_granularity_ns: 1,
+        time_granularity_known: !needs_probe(fstype) && !is_remote(fstype),
+        sizes_known: !stat::is_made_up(root),
         case_sensitive: true,
         name_max: if name_max == 0 { 255 } else { name_max },
         windows_names: false,
@@ -92,6 +110,7 @@ fn by_type(root: &OwnedFd, fstype: &str) -> Capabilities {
         blocks_in_flight: 0,
         far: false,
         named_streams: false,
+        links_shown: true,
     };
     match fstype {
         // Inodes of 128 bytes have neither a creation time nor parts of seconds.
@@ -161,7 +180,10 @@ fn try_out(root: &OwnedFd, volume: &mut Capabilities) {
     let Ok(file) = rustix::fs::openat(root, stem.as_str(), flags, Mode::RUSR | Mode::WUSR) else {
         return;
     };
-    volume.time_granularity_ns = time_granularity(&file).unwrap_or(volume.time_granularity_ns);
+    if let Some(found) = time_granularity(&file) {
+        volume.time_granularity_ns = found;
+        volume.time_granularity_known = true;
+    }
     volume.modes = keeps_modes(&file);
     volume.owners = keeps_owners(&file);
     volume.xattrs = xattr::set(&Node::File(file.as_fd()), b"user.ropeway", b"1").is_ok();
@@ -264,7 +286,11 @@ mod tests {
         let root: OwnedFd = std::fs::File::open(base.path()).unwrap().into();
         let mut tried = by_type(&root, "");
         try_out(&root, &mut tried);
-        assert_eq!(tried, by_type(&root, ""));
+        let known = Capabilities {
+            time_granularity_known: true,
+            ..by_type(&root, "")
+        };
+        assert_eq!(tried, known);
         assert_eq!(std::fs::read_dir(base.path()).unwrap().count(), 0);
         let fat = by_type(&root, "fuse.fusefat");
         assert!(fat.windows_names && !fat.modes && fat.time_granularity_ns == 2_000_000_000);

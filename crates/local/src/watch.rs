@@ -12,12 +12,13 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
+use std::time::{Duration, Instant};
 
 use inotify::{Event, EventMask, Inotify, WatchDescriptor, WatchMask, Watches};
 use ropeway_vfs::tree::{Change, Watch};
 use ropeway_vfs::{Error, ErrorKind, Name, Op, Pending, RelPath, Result};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
-use rustix::fs::{Dir, FileType, fstat};
+use rustix::fs::{Dir, FileType, fstat, stat};
 use rustix::io::Errno;
 
 use crate::beneath::fault;
@@ -29,11 +30,8 @@ const CHANGES_MAX: usize = 65_536;
 /// Bytes of one read from the kernel: hundreds of events.
 const BUFFER_BYTES: usize = 64 * 1024;
 
-/// How often a quiet watch looks whether its root still exists.
-const ROOT_INTERVAL: Timespec = Timespec {
-    tv_sec: 1,
-    tv_nsec: 0,
-};
+/// How often a watch looks whether its root is still where it was.
+const ROOT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What is asked of each folder.
 const MASK: WatchMask = WatchMask::CREATE
@@ -44,6 +42,7 @@ const MASK: WatchMask = WatchMask::CREATE
     .union(WatchMask::DELETE)
     .union(WatchMask::ATTRIB)
     .union(WatchMask::DELETE_SELF)
+    .union(WatchMask::MOVE_SELF)
     .union(WatchMask::EXCL_UNLINK)
     .union(WatchMask::ONLYDIR);
 
@@ -180,9 +179,15 @@ struct Watcher {
 impl Watcher {
     fn run(&mut self, mut inotify: Inotify) -> Result<()> {
         let mut buffer = vec![0; BUFFER_BYTES];
+        let mut looked = Instant::now();
         loop {
             if self.wait(&inotify)? {
                 return Ok(());
+            }
+            // The kernel does not tell when a folder above is renamed or another volume is mounted over the root.
+            if looked.elapsed() >= ROOT_INTERVAL {
+                self.is_in_place()?;
+                looked = Instant::now();
             }
             let events = match inotify.read_events(&mut buffer) {
                 Ok(events) => events,
@@ -202,30 +207,47 @@ impl Watcher {
         }
     }
 
-    /// Waits for events; true when the watch is to end. A removed root is an error.
+    /// Waits for events, for a while; true when the watch is to end.
     fn wait(&self, inotify: &Inotify) -> Result<bool> {
         let mut fds = [
             PollFd::from_borrowed_fd(inotify.as_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(self.shared.stop.as_fd(), PollFlags::IN),
         ];
         let failed = |error| fault(Op::Watch, &RelPath::root(), error);
-        while rustix::io::retry_on_intr(|| rustix::event::poll(&mut fds, Some(&ROOT_INTERVAL)))
-            .map_err(failed)?
-            == 0
-        {
-            // The kernel does not tell the removal of a folder that is open, and the root is.
-            if fstat(self.tree.root.fd()).map_err(failed)?.st_nlink == 0 {
-                return Err(Error::new(Op::Watch, &RelPath::root(), ErrorKind::Gone));
-            }
-        }
+        let span = Timespec {
+            tv_sec: ROOT_INTERVAL.as_secs().cast_signed(),
+            tv_nsec: 0,
+        };
+        rustix::io::retry_on_intr(|| rustix::event::poll(&mut fds, Some(&span))).map_err(failed)?;
         Ok(!fds[1].revents().is_empty())
+    }
+
+    /// Fails when the root was removed, or its path leads elsewhere by now: the tree is the folder that was opened, and
+    /// to follow it under a name that is another's would be to copy from the wrong place.
+    fn is_in_place(&self) -> Result<()> {
+        let top = RelPath::root();
+        let opened = fstat(self.tree.root.fd()).map_err(|error| fault(Op::Watch, &top, error))?;
+        let is_there = match stat(&self.tree.path) {
+            Ok(named) => (named.st_dev, named.st_ino) == (opened.st_dev, opened.st_ino),
+            // Others say nothing, e.g. that a folder above may not be entered now.
+            Err(error) => !matches!(error, Errno::NOENT | Errno::NOTDIR),
+        };
+        if opened.st_nlink > 0 && is_there {
+            return Ok(());
+        }
+        let mut error = Error::new(Op::Watch, &top, ErrorKind::Gone);
+        error.source = Some(io::Error::other(
+            "the folder was removed, renamed or replaced by another",
+        ));
+        Err(error)
     }
 
     fn handle(&mut self, event: &Event<&std::ffi::OsStr>) -> Result<()> {
         if event.mask.contains(EventMask::Q_OVERFLOW) {
             // New folders may have been missed too.
+            self.add(&RelPath::root(), false)?;
             self.shared.overflow();
-            return self.add(&RelPath::root(), false);
+            return Ok(());
         }
         let Some(dir) = self.paths.get(&event.wd).cloned() else {
             return Ok(());
@@ -239,6 +261,9 @@ impl Watcher {
                 return Err(Error::new(Op::Watch, &dir, ErrorKind::Gone));
             }
             return Ok(());
+        }
+        if event.mask.contains(EventMask::MOVE_SELF) && dir.is_root() {
+            return self.is_in_place();
         }
         let Some(name) = event.name.and_then(|name| Name::new(name.as_encoded_bytes())) else {
             // The folder itself: its attributes.

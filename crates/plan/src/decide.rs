@@ -6,6 +6,8 @@
 
 use ropeway_vfs::{Capabilities, Kind, Metadata, Preserve};
 
+use crate::grain::Grain;
+
 /// How to decide.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
@@ -17,15 +19,20 @@ pub struct Rules {
     pub checksum: bool,
     /// Copy even what is equal.
     pub force: bool,
-    /// The coarser granularity of modification times of both ends, in nanoseconds.
-    pub time_granularity_ns: u64,
+    /// A mirror: FIFOs, sockets and devices of the target give way to what the source has under their names.
+    pub replace_special: bool,
+    /// An end makes its files up as they are read: their sizes say nothing.
+    pub sizes_unknown: bool,
+    /// When modification times count as equal.
+    pub grain: Grain,
 }
 
 impl Rules {
     /// No options, between these two trees.
     pub fn between(source: &Capabilities, target: &Capabilities) -> Self {
         Self {
-            time_granularity_ns: source.time_granularity_ns.max(target.time_granularity_ns),
+            sizes_unknown: !source.sizes_known || !target.sizes_known,
+            grain: Grain::between(source, target),
             ..Self::default()
         }
     }
@@ -57,7 +64,9 @@ pub enum Decision {
     AttributesOnly,
     /// The target stays.
     Keep(KeepReason),
-    /// A folder where something else must be, or the reverse: not replaced unasked.
+    /// A folder where something else must be, or the reverse; or a FIFO, socket or device where a node of another kind
+    /// must be. Not replaced unasked: somebody waits at the other end of it. (A link is replaced, as `rsync` does it,
+    /// and never written through.)
     Conflict,
 }
 
@@ -75,7 +84,13 @@ pub fn decide(
     let Some(target) = target else {
         return Decision::Create;
     };
-    if source.is_dir() != target.is_dir() {
+    let is_special = matches!(
+        target.kind,
+        Kind::Fifo | Kind::Socket | Kind::CharDevice | Kind::BlockDevice
+    );
+    if source.is_dir() != target.is_dir()
+        || (is_special && source.kind != target.kind && !rules.replace_special)
+    {
         return match rules.ignore_existing {
             true => Decision::Keep(KeepReason::Exists),
             false => Decision::Conflict,
@@ -95,9 +110,7 @@ pub fn decide(
     if rules.ignore_existing {
         return Decision::Keep(KeepReason::Exists);
     }
-    let same_time = source
-        .modified
-        .equal_within(target.modified, rules.time_granularity_ns);
+    let same_time = rules.grain.equal(source.modified, target.modified);
     if rules.update && !same_time && target.modified > source.modified {
         return Decision::Keep(KeepReason::Newer);
     }
@@ -105,6 +118,7 @@ pub fn decide(
         return Decision::Replace;
     }
     match source.kind {
+        Kind::File if rules.sizes_unknown => Decision::CompareContent,
         Kind::File if source.size != target.size => Decision::Replace,
         Kind::File if rules.checksum => Decision::CompareContent,
         Kind::File if !same_time => Decision::Replace,
@@ -133,10 +147,7 @@ pub fn attributes_differ(
         && source.kind != Kind::Symlink
         && differ(source.mode, target.mode);
     let owner = preserve.owner && target_caps.owners && differ(source.owner, target.owner);
-    let time = preserve.times
-        && !source
-            .modified
-            .equal_within(target.modified, rules.time_granularity_ns);
+    let time = preserve.times && !rules.grain.equal(source.modified, target.modified);
     mode || owner || time || differ(source.dos_attributes, target.dos_attributes)
 }
 
@@ -266,6 +277,28 @@ mod tests {
         assert_eq!(plain(&folder, &file(0, 1)), Decision::Conflict);
         assert_eq!(plain(&file(0, 1), &folder), Decision::Conflict);
         assert_eq!(plain(&file(0, 1), &node(Kind::Symlink, 0, 1)), Decision::Replace);
+    }
+
+    #[test]
+    fn pipes_sockets_and_devices_give_way_to_a_mirror_only() {
+        let mirror = Rules {
+            replace_special: true,
+            ..Rules::default()
+        };
+        let force = Rules {
+            force: true,
+            ..Rules::default()
+        };
+        for kind in [Kind::Fifo, Kind::Socket, Kind::CharDevice, Kind::BlockDevice] {
+            let there = node(kind, 0, 1);
+            for source in [file(0, 1), node(Kind::Symlink, 0, 1)] {
+                assert_eq!(plain(&source, &there), Decision::Conflict, "{kind:?}");
+                assert_eq!(by(force, &source, &there), Decision::Conflict, "{kind:?}");
+                assert_eq!(by(mirror, &source, &there), Decision::Replace, "{kind:?}");
+            }
+        }
+        let fifo = node(Kind::Fifo, 0, 1);
+        assert_eq!(plain(&fifo, &fifo), Decision::Skip);
     }
 
     #[test]

@@ -1,13 +1,15 @@
 //! What keeps a mirror from deleting what it should not.
 //!
 //! Four rules, in the order in which they are asked:
-//! 1. an empty source deletes nothing: it is far more often an unmounted disk than a wish;
+//! 1. an empty source deletes nothing: it is far more often an unmounted disk than a wish. Empty is a source in which
+//!    no file takes part, whatever folders it has (`lost+found`) and whatever else filters leave out;
 //! 2. a folder of the source that could not be listed whole deletes nothing on the other side;
 //! 3. what is excluded by name survives (unless that is asked for);
 //! 4. `--max-delete` bounds the count, as a number or as a part of the target.
 //!
 //! Deletion is planned first: [`DeleteGuard::plan`] refuses the whole of it before the first node is gone.
-//! [`DeleteGuard::admit`] counts once more while deleting, for what has appeared in between.
+//! [`DeleteGuard::admit`] counts once more while deleting, for what has appeared in between. One guard serves a whole
+//! run, the rounds of a watch included.
 
 use std::str::FromStr;
 
@@ -44,8 +46,10 @@ impl FromStr for MaxDelete {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refused {
-    /// The source has nothing in it.
-    #[error("the source is empty; mirroring it would delete everything on the target")]
+    /// No file of the source takes part.
+    #[error(
+        "the source is empty (no file in it takes part); mirroring it would delete everything on the target"
+    )]
     EmptySource,
     /// The source's folder could not be listed whole.
     #[error("the source's folder could not be listed whole, so nothing is deleted on the other side")]
@@ -72,11 +76,31 @@ pub struct Extra {
     pub excluded: bool,
 }
 
+/// What a walk found in the source, as far as it takes part.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SourceContent {
+    /// Anything but folders.
+    pub files: bool,
+    /// Anything at all.
+    pub nodes: bool,
+}
+
+/// Deletions that a pass would do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Planned {
+    /// Nodes, folders included.
+    pub nodes: u64,
+    /// Nodes that are no folders.
+    pub files: u64,
+}
+
 /// The guard of one mirror.
 #[derive(Clone, Debug)]
 pub struct DeleteGuard {
     /// `--max-delete`; `None`: no bound.
     pub max: Option<MaxDelete>,
+    /// Deletions that the user agreed to when asked; `None`: no bound.
+    pub agreed: Option<u64>,
     /// `--delete-excluded`: what is excluded by name does not survive.
     pub delete_excluded: bool,
     target_nodes: u64,
@@ -88,6 +112,7 @@ impl DeleteGuard {
     pub fn new(max: Option<MaxDelete>, target_nodes: u64) -> Self {
         Self {
             max,
+            agreed: None,
             delete_excluded: false,
             target_nodes,
             deleted: 0,
@@ -96,7 +121,7 @@ impl DeleteGuard {
 
     /// How many nodes may be deleted in all.
     pub fn allowed(&self) -> u64 {
-        match self.max {
+        let allowed = match self.max {
             None => u64::MAX,
             Some(MaxDelete::Count(count)) => count,
             Some(MaxDelete::Percent(0)) => 0,
@@ -104,7 +129,8 @@ impl DeleteGuard {
                 let part = u128::from(self.target_nodes) * u128::from(percent) / 100;
                 u64::try_from(part).unwrap_or(u64::MAX).max(1)
             }
-        }
+        };
+        self.agreed.map_or(allowed, |agreed| agreed.min(allowed))
     }
 
     /// Whether this one node may be deleted at all. Asks the second and third rule; counts nothing.
@@ -121,16 +147,18 @@ impl DeleteGuard {
         Ok(())
     }
 
-    /// Whether the deletion of `deletions` nodes as a whole is allowed, given that the walk found `source_nodes` in
-    /// the source.
+    /// Whether these deletions are allowed as a whole, on top of those that were admitted before.
     ///
     /// # Errors
     /// Why nothing at all may be deleted.
-    pub fn plan(&self, source_nodes: u64, deletions: u64) -> Result<(), Refused> {
-        if source_nodes == 0 && deletions > 0 {
+    pub fn plan(&self, source: SourceContent, planned: Planned) -> Result<(), Refused> {
+        if (!source.files && planned.files > 0) || (!source.nodes && planned.nodes > 0) {
             return Err(Refused::EmptySource);
         }
-        self.bound(deletions)
+        if planned.nodes == 0 {
+            return Ok(());
+        }
+        self.bound(self.deleted + planned.nodes)
     }
 
     /// Counts one deletion, just before it is done.
@@ -170,12 +198,33 @@ mod tests {
         }
     }
 
+    const FULL: SourceContent = SourceContent {
+        files: true,
+        nodes: true,
+    };
+
+    fn files(nodes: u64) -> Planned {
+        Planned { nodes, files: nodes }
+    }
+
     #[test]
     fn an_empty_source_deletes_nothing() {
         let guard = DeleteGuard::new(None, 10);
-        assert_eq!(guard.plan(0, 10), Err(Refused::EmptySource));
-        assert_eq!(guard.plan(0, 0), Ok(()));
-        assert_eq!(guard.plan(1, 10), Ok(()));
+        let folders = SourceContent {
+            files: false,
+            nodes: true,
+        };
+        let folder = Planned { nodes: 1, files: 0 };
+        for source in [folders, SourceContent::default()] {
+            assert_eq!(guard.plan(source, files(10)), Err(Refused::EmptySource));
+            assert_eq!(guard.plan(source, files(0)), Ok(()));
+        }
+        assert_eq!(guard.plan(folders, folder), Ok(()), "folders may follow folders");
+        assert_eq!(
+            guard.plan(SourceContent::default(), folder),
+            Err(Refused::EmptySource)
+        );
+        assert_eq!(guard.plan(FULL, files(10)), Ok(()));
     }
 
     #[test]
@@ -185,16 +234,27 @@ mod tests {
             wanted: 3,
             allowed: 2,
         });
-        assert_eq!(guard.plan(5, 2), Ok(()));
-        assert_eq!(guard.plan(5, 3), refused);
+        assert_eq!(guard.plan(FULL, files(2)), Ok(()));
+        assert_eq!(guard.plan(FULL, files(3)), refused);
         assert_eq!(guard.admit(), Ok(()));
+        assert_eq!(
+            guard.plan(FULL, files(2)),
+            refused,
+            "the bound is for the whole run"
+        );
         assert_eq!(guard.admit(), Ok(()));
         assert_eq!(guard.admit(), refused);
         assert_eq!(guard.deleted(), 2);
+        assert_eq!(guard.plan(FULL, files(0)), Ok(()));
         assert_eq!(DeleteGuard::new(Some(MaxDelete::Percent(1)), 10).allowed(), 1);
         assert_eq!(DeleteGuard::new(Some(MaxDelete::Percent(0)), 10).allowed(), 0);
         let none = DeleteGuard::new(Some(MaxDelete::Count(0)), 10);
-        assert!(none.plan(5, 1).is_err());
+        assert!(none.plan(FULL, files(1)).is_err());
+        let mut agreed = DeleteGuard::new(Some(MaxDelete::Count(5)), 10);
+        agreed.agreed = Some(3);
+        assert_eq!(agreed.allowed(), 3);
+        agreed.agreed = Some(7);
+        assert_eq!(agreed.allowed(), 5);
     }
 
     #[test]

@@ -1,24 +1,73 @@
 //! What may be trusted of a copy that was cut off.
 //!
 //! The page cache outlives a killed process, not a power cut. So in the same boot everything that the journal recorded
-//! as written is there; after another boot only what had been made durable, and a file that merely looks complete may be
-//! full of zeroes: size and times are kept by the file system's journal, data is not (write-back of delayed allocations
-//! comes later). Such a file is trusted only when its attributes last changed before a moment for which the job had
-//! recorded that everything older is durable.
+//! as written is there; after another boot, or after a flush that failed, only what had been made durable. A file that
+//! merely looks complete may be full of zeroes then: size and times are kept by the file system's journal, data is not
+//! (write-back of delayed allocations comes later). The journal decides whether such a file survived.
+//!
+//! A prefix of a file is worth something only if it comes from the same [`Version`] of the source.
 
 use ropeway_vfs::{Metadata, Timestamp};
+use serde::{Deserialize, Serialize};
+
+/// Tells the versions of a source file apart.
+///
+/// Size and modification time are not enough: `cp -p` over a file keeps both, and a modification time can be set back.
+/// No program can choose the change time. The volume of a node is left out, because many volumes have another number
+/// after each boot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Version {
+    /// Logical size.
+    pub size: u64,
+    /// Last change of the content.
+    pub modified: Timestamp,
+    /// Last change of content or attributes, where the tree knows it.
+    pub changed: Option<Timestamp>,
+    /// Number of the node on its volume, where that is stable.
+    pub index: Option<u64>,
+}
+
+impl Version {
+    /// The version that `metadata` describes. `stable_ids`: whether the tree keeps the identities of its nodes.
+    pub fn of(metadata: &Metadata, stable_ids: bool) -> Self {
+        Self {
+            size: metadata.size,
+            modified: metadata.modified,
+            changed: metadata.changed,
+            index: metadata.id.filter(|_| stable_ids).map(|id| id.index),
+        }
+    }
+
+    /// Whether both are one version, as far as both know.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.differs_at_most_in_change_time(other) && agree(self.changed, other.changed)
+    }
+
+    /// Whether only the change time, if anything, tells them apart: the content may be the same.
+    pub fn differs_at_most_in_change_time(&self, other: &Self) -> bool {
+        (self.size, self.modified) == (other.size, other.modified) && agree(self.index, other.index)
+    }
+}
+
+/// Whether two values are equal, or one of them is unknown.
+fn agree<T: PartialEq>(one: Option<T>, other: Option<T>) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => one == other,
+        _ => true,
+    }
+}
 
 /// What the journal of an unfinished job says of one file, and what is found on the target.
 #[derive(Clone, Copy, Debug)]
 pub struct JournalFacts<'a> {
-    /// The machine has not been booted anew since the journal was written (boot ids are equal).
+    /// The machine has not been booted anew since the journal was written (boot ids are equal), and no flush failed.
     pub same_boot: bool,
     /// Every byte below was written; 0 if nothing is recorded.
     pub written_upto: u64,
     /// Every byte below was durable; 0 if nothing is recorded.
     pub durable_upto: u64,
-    /// Everything on the target that last changed before this moment was durable (taken before the sync began).
-    pub durable_before: Option<Timestamp>,
+    /// Whatever was written to the target's file is known to be there: in the page cache, or durable.
+    pub survived: bool,
     /// The file as the journal's offsets mean it: under its temporary name or, when that is gone, its final one.
     /// `None`: there is none.
     pub target: Option<&'a Metadata>,
@@ -50,7 +99,7 @@ pub fn trust(facts: &JournalFacts<'_>) -> Trust {
     if !facts.source_unchanged || target.kind != facts.source.kind {
         return Trust::Nothing;
     }
-    if looks_complete(facts, target) && survived(facts, target) {
+    if looks_complete(facts, target) && survived(facts) {
         return Trust::Whole;
     }
     let upto = if facts.same_boot {
@@ -73,11 +122,9 @@ fn looks_complete(facts: &JournalFacts<'_>, target: &Metadata) -> bool {
             .equal_within(facts.source.modified, facts.time_granularity_ns)
 }
 
-/// What was written is still there. Without a change time (FAT has none) nothing can be told after another boot.
-fn survived(facts: &JournalFacts<'_>, target: &Metadata) -> bool {
-    facts.same_boot
-        || facts.durable_upto >= facts.source.size && facts.source.size > 0
-        || matches!((target.changed, facts.durable_before), (Some(changed), Some(before)) if changed < before)
+/// What was written is still there.
+fn survived(facts: &JournalFacts<'_>) -> bool {
+    facts.survived || facts.durable_upto >= facts.source.size && facts.source.size > 0
 }
 
 #[cfg(test)]
@@ -101,7 +148,7 @@ mod tests {
             same_boot,
             written_upto: 600,
             durable_upto: 400,
-            durable_before: Some(Timestamp(100)),
+            survived: same_boot,
             target: Some(target),
             source,
             source_unchanged: true,
@@ -132,41 +179,57 @@ mod tests {
     #[test]
     fn files_that_look_complete() {
         let source = node(SIZE, MTIME, 0);
-        let early = node(SIZE, MTIME, 99);
-        let late = node(SIZE, MTIME, 100);
-        assert_eq!(trust(&facts(true, &source, &late)), Trust::Whole);
-        assert_eq!(trust(&facts(false, &source, &early)), Trust::Whole);
-        assert_eq!(trust(&facts(false, &source, &late)), Trust::Prefix(400));
+        let found = node(SIZE, MTIME, 99);
+        assert_eq!(trust(&facts(true, &source, &found)), Trust::Whole);
+        assert_eq!(trust(&facts(false, &source, &found)), Trust::Prefix(400));
         let unrecorded = JournalFacts {
             written_upto: 0,
             durable_upto: 0,
-            durable_before: None,
-            ..facts(false, &source, &early)
+            ..facts(false, &source, &found)
         };
         assert_eq!(trust(&unrecorded), Trust::Nothing);
-        let fat = Metadata::bare(Kind::File, SIZE, MTIME);
-        assert_eq!(trust(&facts(false, &source, &fat)), Trust::Prefix(400));
         let whole = JournalFacts {
             durable_upto: SIZE,
-            ..facts(false, &source, &fat)
+            ..facts(false, &source, &found)
         };
         assert_eq!(trust(&whole), Trust::Whole);
+    }
+
+    #[test]
+    fn versions_differ_in_whatever_both_know() {
+        let version = |changed, index| Version {
+            size: SIZE,
+            modified: MTIME,
+            changed,
+            index,
+        };
+        let first = version(Some(Timestamp(1)), Some(7));
+        assert!(first.is_same(&first) && first.is_same(&version(None, None)));
+        let touched = version(Some(Timestamp(2)), Some(7));
+        assert!(!first.is_same(&touched) && first.differs_at_most_in_change_time(&touched));
+        let replaced = version(Some(Timestamp(1)), Some(8));
+        assert!(!first.is_same(&replaced) && !first.differs_at_most_in_change_time(&replaced));
+        let longer = Version {
+            size: SIZE + 1,
+            ..first
+        };
+        assert!(!first.is_same(&longer) && !first.differs_at_most_in_change_time(&longer));
     }
 
     proptest! {
         #[test]
         fn another_boot_never_trusts_more_than_what_was_durable(
             same_boot: bool, written in 0..2_000_u64, durable in 0..2_000_u64, target_size in 0..2_000_u64,
-            changed in 0..200_i128, before in proptest::option::of(0..200_i128), same_time: bool, unchanged: bool,
+            survived: bool, same_time: bool, unchanged: bool,
         ) {
             let source = node(SIZE, MTIME, 0);
             let modified = if same_time { MTIME } else { Timestamp(1) };
-            let target = node(target_size, modified, changed);
+            let target = node(target_size, modified, 0);
             let facts = JournalFacts {
                 same_boot,
                 written_upto: written,
                 durable_upto: durable,
-                durable_before: before.map(Timestamp),
+                survived,
                 target: Some(&target),
                 source: &source,
                 source_unchanged: unchanged,
@@ -180,7 +243,7 @@ mod tests {
                 }
                 Trust::Whole => {
                     prop_assert!(unchanged && same_time && target_size == SIZE);
-                    prop_assert!(same_boot || durable >= SIZE || before.is_some_and(|before| changed < before));
+                    prop_assert!(survived || durable >= SIZE);
                 }
             }
         }

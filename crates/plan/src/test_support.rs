@@ -39,6 +39,8 @@ impl Random {
 pub(crate) fn capabilities() -> Capabilities {
     Capabilities {
         time_granularity_ns: 1,
+        time_granularity_known: true,
+        sizes_known: true,
         case_sensitive: true,
         name_max: 255,
         windows_names: false,
@@ -63,5 +65,6 @@ pub(crate) fn capabilities() -> Capabilities {
         blocks_in_flight: 0,
         far: false,
         named_streams: false,
+        links_shown: true,
     }
 }

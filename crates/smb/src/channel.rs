@@ -37,10 +37,20 @@ pub(crate) enum Answer {
         reason: DropReason,
     },
     Refused(Misuse, Vec<Operation>),
+    /// Not answered in its time, however long the server goes on to say other things.
+    Overdue(Vec<Operation>),
 }
 
 /// Held as long as a file is being closed.
 pub(crate) type Closing = tokio::sync::OwnedRwLockReadGuard<()>;
+
+/// Who waits for the answer to a CLOSE.
+pub(crate) enum Awaiting {
+    /// Let go with the answer, or with the connection.
+    Closing(#[expect(dead_code, reason = "it is dropped with this")] Closing),
+    /// Told of the answer. Dropped without, the connection was lost before.
+    Answer(oneshot::Sender<()>),
+}
 
 /// What overtakes requests. Unbounded by type, bounded by use: one for each request or handle that lives.
 pub(crate) enum Side {
@@ -49,8 +59,7 @@ pub(crate) enum Side {
         tree: TreeId,
         file_id: FileId,
         encrypt: bool,
-        /// Let go when the server has answered.
-        until: Option<Closing>,
+        until: Option<Awaiting>,
     },
     /// Logs a connection in that has none, as a further channel of this session.
     Bind(Box<(SessionSecret, SpnegoClient)>),

@@ -18,7 +18,7 @@ use crate::depth::FAR;
 use crate::link::Link;
 use crate::look::{Looks, Seen};
 use crate::tree::ShareInner;
-use crate::{ClientOptions, Endpoint, Login, Result, Share, dfs};
+use crate::{ClientOptions, DfsHosts, Endpoint, Error, Login, Result, Share, dfs};
 
 /// A server, logged in to. Clones share its connections.
 #[derive(Clone)]
@@ -88,7 +88,7 @@ impl Client {
     /// A share, or the one that DFS has in its place: a namespace may lie on another server altogether ([MS-DFSC]
     /// 3.1.4.2, steps 5 and 6). `hops` such steps led here, `left` targets may still be tried.
     async fn share_within(&self, name: &str, hops: usize, left: &mut usize) -> Result<Share> {
-        let refused = match ShareInner::connect(self, name).await {
+        let mut refused = match ShareInner::connect(self, name).await {
             Ok(share) => return Ok(Share::new(share)),
             Err(error) => error,
         };
@@ -108,8 +108,10 @@ impl Client {
             let Some(fewer) = left.checked_sub(1) else { break };
             *left = fewer;
             let found = async { self.at(&host).await?.share_within(&share, hops + 1, left).await };
-            if let Ok(found) = Box::pin(found).await {
-                return Ok(found);
+            match Box::pin(found).await {
+                Ok(found) => return Ok(found),
+                Err(error @ Error::LedAway { .. }) => refused = error,
+                Err(_) => {}
             }
         }
         Err(refused)
@@ -227,6 +229,14 @@ impl Client {
             return Ok(client);
         }
         let link = &self.inner.link;
+        let dfs = link.options.dfs;
+        if !dfs.allows(&own.host, host) && !dfs.allows(&own.unc_host(), host) {
+            return Err(Error::LedAway {
+                host: host.to_owned(),
+                is_kept: dfs == DfsHosts::Own,
+            });
+        }
+        tracing::info!(from = %own, to = host, "DFS leads to another server; logging in there");
         // Referrals have no ports: one that is not the usual is used for all servers of the namespace.
         let endpoint = Endpoint::new(host, own.port);
         let client = Box::pin(Self::connect(&endpoint, link.login.clone(), link.options.clone())).await?;

@@ -7,15 +7,17 @@
 //! The decision is kept for a server and a login. It is made only by what no other fault looks like: the same steps, sent one
 //! by one, went well; or the server never yet answered a compound and the connection ended with each.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use ropeway_block::Block;
 use ropeway_smb_proto::client::Reply;
+use ropeway_smb_proto::wire::close::{CloseFlags, CloseResponse};
 use ropeway_smb_proto::wire::create::CreateResponse;
 use ropeway_smb_proto::wire::header::Command;
 use ropeway_smb_proto::wire::{FileId, NtStatus, Text, TreeId};
 
-use crate::channel::Side;
+use crate::opened::Opened;
 use crate::share::check_path;
 use crate::tree::{Build, Ran, Replay, Tree, check, first};
 use crate::{Created, Error, OpenFile, Operation, Result, Share, ops};
@@ -131,22 +133,26 @@ impl Share {
             }
         }
         let created = handle.created().clone();
-        handle.close().await?;
+        let size = handle.inner.close(steps.asks_size()).await?;
         if is_refused {
             compounds.refuse();
         }
-        Ok(Done { created, replies })
+        Ok(Done {
+            created,
+            replies,
+            size,
+        })
     }
 
     /// Closes what a compound opened and, refused in its middle, did not close.
     pub(crate) fn close_left_open(&self, ran: &Ran) {
         if let Some(file_id) = crate::driver::left_open(&ran.replies) {
-            ran.session.aside(Side::Close {
-                tree: ran.tree.id,
+            let left = Opened {
+                session: Arc::clone(&ran.session),
+                tree: ran.tree,
                 file_id,
-                encrypt: ran.tree.is_sealed(),
-                until: None,
-            });
+            };
+            left.close_aside(None);
         }
     }
 }
@@ -165,6 +171,11 @@ pub(crate) trait Steps {
     /// What it carried is gone.
     fn one(&mut self, index: usize, tree: TreeId, file: FileId) -> Result<Option<Operation>> {
         Ok(self.all(tree, file)?.into_iter().nth(index))
+    }
+
+    /// Whether the CLOSE is to tell the size that the server keeps ([MS-SMB2] 2.2.15).
+    fn asks_size(&self) -> bool {
+        false
     }
 
     /// An attempt failed, and this is the payload that it carried.
@@ -191,7 +202,7 @@ impl<S: Steps> Build for Whole<'_, S> {
         let create = inner.create(tree, self.path, self.open, Default::default(), Vec::new());
         let mut operations = vec![create];
         operations.extend(self.steps.all(tree.id, FileId::RELATED)?);
-        operations.push(ops::close(tree.id, FileId::RELATED, false));
+        operations.push(ops::close(tree.id, FileId::RELATED, self.steps.asks_size()));
         Ok(operations)
     }
 
@@ -205,6 +216,8 @@ pub(crate) struct Done {
     pub(crate) created: Created,
     /// The answers to the steps; behind a WRITE or FLUSH that failed there may be none.
     pub(crate) replies: Vec<Reply>,
+    /// The size that the server keeps, if the CLOSE was to tell it and did.
+    pub(crate) size: Option<u64>,
 }
 
 fn done(ran: Ran) -> Result<Done> {
@@ -217,12 +230,27 @@ fn done(ran: Ran) -> Result<Done> {
     replies.remove(0);
     // A server may find out only at the end that it cannot delete, or write what it took.
     let closed = replies.pop();
+    let size = closed.as_ref().and_then(size_told);
     if let Some(closed) = closed
         && replies.iter().all(|reply| !reply.status().is_error())
     {
         check("close", &closed)?;
     }
-    Ok(Done { created, replies })
+    Ok(Done {
+        created,
+        replies,
+        size,
+    })
+}
+
+/// The size in the answer to a CLOSE ([MS-SMB2] 2.2.16: without the flag the fields mean nothing).
+pub(crate) fn size_told(closed: &Reply) -> Option<u64> {
+    if !closed.status().is_success() {
+        return None;
+    }
+    let closed = CloseResponse::decode(&mut closed.body()).ok()?;
+    let is_told = closed.flags.contains(CloseFlags::POSTQUERY_ATTRIB);
+    is_told.then_some(closed.end_of_file)
 }
 
 /// What a server means by refusing.

@@ -140,7 +140,8 @@ fn beside(to: &Text) -> Result<Text> {
         .iter()
         .rposition(|unit| *unit == u16::from(b'\\'))
         .map_or(0, |at| at + 1);
-    let name = format!(".ropeway-{:016x}", u64::from_le_bytes(login::random()?));
+    let [job, node] = [login::random()?, login::random()?].map(u64::from_le_bytes);
+    let name = format!(".ropeway-{job:016x}-{node:016x}");
     let units = units[..folder].iter().copied().chain(name.encode_utf16());
     Ok(Text::from_units(units.collect()))
 }

@@ -30,6 +30,9 @@ const PATTERN_UNITS_MAX: usize = 1024;
 /// Batches in a row that hold no new name before the server is taken for one that never ends. A listing that had to begin
 /// again passes over what it gave before: at 1 MiB each a hundred million names.
 const IDLE_MAX: usize = 10_000;
+/// Batches in a row without a new name in a listing that did not begin again: the server repeats itself. One may come where
+/// names change meanwhile; more are a guess.
+const REPEATED_MAX: usize = 16;
 
 /// A directory being listed. The next batch is asked for before the last one is taken.
 pub struct Directory {
@@ -45,6 +48,30 @@ pub struct Directory {
     seen: HashSet<u64>,
     hasher: RandomState,
     is_again: bool,
+    dots: Dots,
+}
+
+/// What the entries `.` and `..` of a listing tell.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Dots {
+    /// File number of the directory itself.
+    pub(crate) own: Option<u64>,
+    /// File number of the directory that holds it.
+    pub(crate) parent: Option<u64>,
+}
+
+impl Dots {
+    /// Takes note of a record; whether it was one of the two.
+    pub(crate) fn take(&mut self, record: &DirectoryRecord) -> bool {
+        const DOT: u16 = b'.' as u16;
+        let file_id = u64::try_from(record.file_id).ok();
+        match record.name.units() {
+            [DOT] => self.own = self.own.or(file_id),
+            [DOT, DOT] => self.parent = self.parent.or(file_id),
+            _ => return false,
+        }
+        true
+    }
 }
 
 /// One answer: `None` at the end.
@@ -120,6 +147,7 @@ impl Directory {
             seen: HashSet::new(),
             hasher: RandomState::new(),
             is_again: false,
+            dots: Dots::default(),
         }
     }
 
@@ -145,7 +173,9 @@ impl Directory {
     /// # Errors
     /// What any request may meet.
     pub async fn next(&mut self) -> Result<Option<Vec<DirectoryRecord>>> {
-        for _ in 0..IDLE_MAX {
+        let mut idle = 0;
+        while idle < if self.is_again { IDLE_MAX } else { REPEATED_MAX } {
+            idle += 1;
             let mut records = match self.ready.pop_front() {
                 Some(records) => records,
                 None => match self.await_batch().await? {
@@ -153,7 +183,7 @@ impl Directory {
                     None => return Ok(None),
                 },
             };
-            records.retain(|record| !is_dots(&record.name) && self.is_new(&record.name));
+            records.retain(|record| !self.dots.take(record) && self.is_new(&record.name));
             if !records.is_empty() {
                 return Ok(Some(records));
             }
@@ -191,8 +221,14 @@ impl Directory {
         self.ahead = Some(tokio::spawn(ask(inner, pattern, session)));
     }
 
+    /// Whether a name was not given before. A server may give one twice where the directory changes meanwhile.
     fn is_new(&mut self, name: &Text) -> bool {
-        self.seen.insert(self.hasher.hash_one(name.units())) || !self.is_again
+        self.seen.insert(self.hasher.hash_one(name.units()))
+    }
+
+    /// What `.` and `..` told, as far as they have come.
+    pub(crate) fn dots(&self) -> Dots {
+        self.dots
     }
 
     /// The open directory.
@@ -255,9 +291,4 @@ pub(crate) fn records(reply: &Reply) -> Result<Option<Vec<DirectoryRecord>>> {
     let output = QueryDirectoryResponse::decode(&mut reply.body())?.output;
     let records = DirectoryRecords::new(output, DirectoryClass::IdBothDirectory);
     Ok(Some(records.collect::<Result<_, _>>()?))
-}
-
-fn is_dots(name: &Text) -> bool {
-    const DOT: u16 = b'.' as u16;
-    matches!(name.units(), [DOT] | [DOT, DOT])
 }

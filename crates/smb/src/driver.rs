@@ -12,6 +12,7 @@
 //! closed.
 
 mod aside;
+mod overdue;
 mod parting;
 mod workers;
 
@@ -31,7 +32,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 
 use self::workers::Workers;
-use crate::channel::{Answer, Closing, Request, Shared, Side};
+use crate::channel::{Answer, Awaiting, Request, Shared, Side};
 use crate::depth::{Depth, Stamp};
 use crate::login::{Authenticator, Renewal};
 use crate::{Error, LostReason, Result, Unprotected, wire_log};
@@ -78,6 +79,10 @@ pub(crate) struct Driver {
     /// Whether the answer to LOGOFF is awaited.
     waits: bool,
     ended: Option<LostReason>,
+    /// [`ClientOptions::timeout`](crate::ClientOptions::timeout).
+    timeout: Duration,
+    /// When to look for overdue requests.
+    look_at: Duration,
 }
 
 /// What a new connection agreed on.
@@ -98,9 +103,10 @@ struct Pending {
     is_plain: bool,
     /// CHANGE_NOTIFY.
     is_endless: bool,
-    /// Held until the answer.
-    #[expect(dead_code, reason = "it is dropped with this")]
-    until: Option<Closing>,
+    /// When it is overdue, and whether it was found so.
+    due: Option<Duration>,
+    is_overdue: bool,
+    until: Option<Awaiting>,
 }
 
 /// The ends of the queues that lead to a driver.
@@ -116,7 +122,7 @@ impl Driver {
         authenticator: Arc<Authenticator>,
         shared: Arc<Shared>,
         queues: Queues,
-        ready: oneshot::Sender<Result<Ready>>,
+        (ready, timeout): (oneshot::Sender<Result<Ready>>, Duration),
     ) -> Self {
         let depth = Depth::new(shared.window_max());
         shared.common.join();
@@ -145,6 +151,8 @@ impl Driver {
             is_last: false,
             waits: true,
             ended: None,
+            timeout,
+            look_at: Duration::ZERO,
         }
     }
 
@@ -194,6 +202,7 @@ impl Driver {
                 () = timer.as_mut(), if deadline.is_some() => {
                     let now = self.now();
                     self.connection.handle_deadline(now);
+                    self.look_for_overdue();
                 }
             }
             tokio::task::consume_budget().await;
@@ -206,7 +215,7 @@ impl Driver {
     }
 
     fn deadline(&self) -> Option<Duration> {
-        [self.connection.deadline(), self.parting]
+        [self.connection.deadline(), self.parting, self.next_look()]
             .into_iter()
             .flatten()
             .min()
@@ -259,10 +268,13 @@ impl Driver {
                 } => {
                     if let Some(pending) = self.forget(ticket) {
                         self.depth.lost(pending.bytes);
-                        let answer = Answer::Dropped {
-                            operations,
-                            sent,
-                            reason,
+                        let answer = match pending.is_overdue {
+                            true => Answer::Overdue(operations),
+                            false => Answer::Dropped {
+                                operations,
+                                sent,
+                                reason,
+                            },
                         };
                         if let Some(sender) = pending.answer {
                             let _ = sender.send(answer);
@@ -330,6 +342,7 @@ impl Driver {
         let is_endless = first.is_some_and(|operation| operation.command == Command::ChangeNotify);
         let is_plain = bytes == 0 && !is_endless;
         let commands = wire_log::commands(&chain);
+        let allowance = overdue::allowance(&chain, self.timeout);
         match self.connection.submit(chain) {
             Ok(ticket) => {
                 let now = self.now();
@@ -348,6 +361,8 @@ impl Driver {
                         stamp,
                         is_plain,
                         is_endless,
+                        due: allowance.map(|allowance| now + allowance),
+                        is_overdue: false,
                         until: None,
                     },
                 );
@@ -383,6 +398,10 @@ impl Driver {
             for reply in &replies {
                 self.keep_oplock(reply, file_id, pending.tree, pending.encrypt);
             }
+        }
+        if let Some(Awaiting::Answer(answered)) = pending.until {
+            // Nobody waits any more when the runtime ends.
+            let _ = answered.send(());
         }
         let unheard = match pending.answer {
             Some(sender) => sender.send(Answer::Replied(replies)).err(),
@@ -517,7 +536,7 @@ impl Driver {
         self.events();
         if let Some(ready) = self.ready.take() {
             let _ = ready.send(Err(match reason {
-                LostReason::Misbehaved(fault) => Error::PeerMisbehaved(fault.to_string()),
+                LostReason::Misbehaved(fault) => Error::misbehaved(fault),
                 reason => Error::Lost(reason),
             }));
         }

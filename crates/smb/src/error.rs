@@ -19,6 +19,18 @@ pub enum Error {
     /// The server broke the protocol; what it did.
     #[error("the server broke the protocol: {0}")]
     PeerMisbehaved(String),
+    /// Messages were changed on their way, or the server does not protect them as agreed; what was violated. There is no
+    /// further login: whoever changes messages would only get another try.
+    #[error("the connection was tampered with: {0}; not connecting again")]
+    Tampered(PeerMisbehaved),
+    /// DFS leads to a server to which the login is not taken ([`ClientOptions::dfs`](crate::ClientOptions::dfs)).
+    #[error("DFS leads to the server {host:?}, and the login is not taken there")]
+    LedAway {
+        /// The server, as the referral names it.
+        host: String,
+        /// Not even a server of the same domain would do.
+        is_kept: bool,
+    },
     /// The server said no. Its status has a [`sentence`](NtStatus::sentence) and perhaps a [`hint`](NtStatus::hint).
     #[error("{op}: {} ({status})", status.sentence())]
     PeerRefused {
@@ -132,8 +144,12 @@ impl Error {
             Self::Lost(LostReason::ClientClosed | LostReason::NotBack) => Verdict::Abort,
             Self::Lost(_) => Verdict::Retry,
             Self::PeerRefused { status, .. } => status_verdict(*status),
-            Self::Login(_) | Self::Kerberos(_) | Self::Unprotected(_) | Self::Local { .. } => Verdict::Abort,
-            Self::PeerMisbehaved(_) | Self::Misuse(_) => Verdict::Skip,
+            Self::Login(_)
+            | Self::Kerberos(_)
+            | Self::Unprotected(_)
+            | Self::Tampered(_)
+            | Self::Local { .. } => Verdict::Abort,
+            Self::PeerMisbehaved(_) | Self::LedAway { .. } | Self::Misuse(_) => Verdict::Skip,
         }
     }
 
@@ -152,11 +168,31 @@ impl Error {
             Self::Kerberos(fault) => Some(fault.hint()),
             Self::Login(_) => Some("check the user, the domain and the password"),
             Self::Unprotected(what) => Some(what.hint()),
+            Self::LedAway { is_kept: true, .. } => {
+                Some("a password of the keyring stays with its host: name that server in the URL")
+            }
+            Self::LedAway { .. } => Some("`--dfs any` takes the login to any server that a referral names"),
+            Self::Tampered(_) => {
+                Some("look at what stands between here and the server: a proxy, a scanner, an attacker")
+            }
             Self::Lost(LostReason::TimedOut | LostReason::NotBack) => {
                 Some("a longer time-out gives the server more time to come back")
             }
             _ => None,
         }
+    }
+
+    /// Of what the server did wrong.
+    pub(crate) fn misbehaved(fault: PeerMisbehaved) -> Self {
+        match fault.is_tampering() {
+            true => Self::Tampered(fault),
+            false => Self::PeerMisbehaved(fault.to_string()),
+        }
+    }
+
+    /// The server has another number of bytes than it was given.
+    pub(crate) fn kept(bytes: u64, written: u64) -> Self {
+        Self::PeerMisbehaved(format!("of {written} bytes written it keeps {bytes}"))
     }
 
     pub(crate) fn refused(op: &'static str, status: NtStatus) -> Self {

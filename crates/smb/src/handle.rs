@@ -9,7 +9,9 @@ use ropeway_smb_proto::wire::change_notify::{
 };
 use ropeway_smb_proto::wire::fsctl::CtlCode;
 use ropeway_smb_proto::wire::fsctl::ranges::DuplicateExtents;
-use ropeway_smb_proto::wire::info::{FileInfoClass, FileInformation};
+use ropeway_smb_proto::wire::info::{
+    FileInfoClass, FileInformation, FileStandardInformation, Information as _,
+};
 use ropeway_smb_proto::wire::ioctl::IoctlResponse;
 use ropeway_smb_proto::wire::query_info::{QueryInfoResponse, SecurityInformation};
 use ropeway_smb_proto::wire::write::WriteResponse;
@@ -158,7 +160,7 @@ impl Handle {
                     check("write", &reply)?;
                     let count = WriteResponse::decode(&mut reply.body())?.count;
                     if count as usize != length {
-                        return Err(Error::refused("write", NtStatus::DISK_FULL));
+                        return Err(Error::kept(u64::from(count), length as u64));
                     }
                     return Ok(());
                 }
@@ -187,21 +189,28 @@ impl Handle {
         handle.flushed(written)
     }
 
-    /// [`set`](Self::set), then [`flush`](Self::flush), in one round trip: what came of each.
-    pub(crate) async fn set_and_flush<I: FileInformation>(
+    /// [`flush`](Self::flush), then [`set`](Self::set), in one round trip: what came of each, and the size, if it came
+    /// along. `again`: flushes once more, so that what was set is durable, too.
+    pub(crate) async fn flush_and_set<I: FileInformation>(
         &self,
         information: &I,
-    ) -> (Result<()>, Result<()>) {
+        again: bool,
+    ) -> (Result<()>, Result<()>, Option<u64>) {
         let handle = &self.inner;
         let link = handle.share.client().link();
         if !link.compounds.may_be_sent() {
-            return (self.set(information).await, self.flush().await);
+            return self.flush_then_set(information, again).await;
         }
+        let output_max = QUERY_MAX.min(handle.share.limits().transact_max);
         let build = |tree, file| {
-            vec![
-                ops::set_file(tree, file, information),
-                ops::flush(tree, FileId::RELATED),
-            ]
+            let mut operations = vec![
+                ops::flush(tree, file),
+                ops::set_file(tree, FileId::RELATED, information),
+            ];
+            operations.extend(again.then(|| ops::flush(tree, FileId::RELATED)));
+            let size = ops::query_file::<FileStandardInformation>(tree, FileId::RELATED, output_max);
+            operations.push(size);
+            operations
         };
         if is_length(I::CLASS) {
             handle.writes();
@@ -209,14 +218,35 @@ impl Handle {
         let written = handle.written();
         let replies = match handle.run_chain(Replay::Safe, build).await {
             Ok(replies) => replies,
-            Err(error) => return (Err(error.clone()), Err(error)),
+            Err(error) => return (Err(error.clone()), Err(error), None),
         };
         if matches!(refusal(&replies), Refusal::Compound) {
-            return (self.set(information).await, self.flush().await);
+            return self.flush_then_set(information, again).await;
         }
-        let set = first(&replies).and_then(|reply| check("set", reply));
-        let flushed = nth(&replies, 1).and_then(|reply| check("flush", reply));
-        (set, flushed.and_then(|()| handle.flushed(written)))
+        let flushed_at = |at| nth(&replies, at).and_then(|reply| check("flush", reply));
+        let mut flushed = flushed_at(0);
+        let set = nth(&replies, 1).and_then(|reply| check("set", reply));
+        if again {
+            flushed = flushed.and_then(|()| flushed_at(2));
+        }
+        let size = nth(&replies, 2 + usize::from(again)).ok().and_then(size_in);
+        (set, flushed.and_then(|()| handle.flushed(written)), size)
+    }
+
+    async fn flush_then_set<I: FileInformation>(
+        &self,
+        information: &I,
+        again: bool,
+    ) -> (Result<()>, Result<()>, Option<u64>) {
+        let mut flushed = self.flush().await;
+        if flushed.is_err() {
+            return (Ok(()), flushed, None);
+        }
+        let set = self.set(information).await;
+        if again && set.is_ok() {
+            flushed = self.flush().await;
+        }
+        (set, flushed, None)
     }
 
     /// Asks for information, for instance `query::<FileAllInformation>()`.
@@ -383,7 +413,7 @@ impl Handle {
     /// # Errors
     /// [`Error::PeerRefused`].
     pub async fn close(self) -> Result<()> {
-        self.inner.close().await
+        self.inner.close(false).await.map(drop)
     }
 
     /// What CREATE answered.
@@ -400,6 +430,14 @@ impl Handle {
     pub fn share(&self) -> &Share {
         &self.inner.share
     }
+}
+
+/// The size in the answer to a query that may have failed.
+fn size_in(reply: &crate::Reply) -> Option<u64> {
+    check("query", reply).ok()?;
+    let output = QueryInfoResponse::decode(&mut reply.body()).ok()?.output;
+    let standard = FileStandardInformation::decode(output).ok()?;
+    Some(standard.end_of_file)
 }
 
 /// Whether setting it changes content.

@@ -91,7 +91,7 @@ pub use handle::Handle;
 pub use kerberos::{Admits, KerberosFault, KerberosService, kerberos_ticket};
 pub use login::Login;
 pub use open::{Created, OpenFile};
-pub use options::{ChannelsAtStart, ClientOptions, TcpOptions};
+pub use options::{ChannelsAtStart, ClientOptions, DfsHosts, TcpOptions};
 pub use ropeway_smb_proto::client::{Encryption, Operation, Reply, Signing};
 pub use ropeway_smb_proto::rpc::srvsvc::{ShareInfo, ShareKind};
 pub use ropeway_smb_proto::secret::Password;

@@ -11,7 +11,8 @@ use std::time::Duration;
 use ropeway_block::Block;
 use ropeway_smb_proto::auth::spnego::SpnegoClient;
 use ropeway_smb_proto::client::{
-    Chain, ChannelSequence, Config, Connection, DropReason, Misuse, Negotiated, Reply, SessionSecret,
+    Chain, ChannelSequence, Config, Connection, DropReason, Misuse, Negotiated, PeerMisbehaved, Reply,
+    SessionSecret,
 };
 use ropeway_smb_proto::wire::negotiate::Capabilities;
 use ropeway_smb_proto::wire::session_setup::SessionFlags;
@@ -160,7 +161,7 @@ impl Link {
             return Ok(session);
         }
         if let Some((at, error)) = lock(&self.failure).clone()
-            && at >= asked_at
+            && (at >= asked_at || matches!(error, Error::Tampered(_)))
         {
             return Err(error);
         }
@@ -186,15 +187,16 @@ impl Link {
         if self.is_closed.load(Ordering::Acquire) {
             return Err(Error::Lost(LostReason::ClientClosed));
         }
-        Ok(lock(&self.current)
-            .clone()
-            .filter(|session| session.is_standing()))
+        let current = lock(&self.current).clone();
+        if let Some(fault) = current.as_ref().and_then(|session| session.tampered()) {
+            return Err(Error::Tampered(fault));
+        }
+        Ok(current.filter(|session| session.is_standing()))
     }
 
     async fn reconnect(self: &Arc<Self>, deadline: Instant) -> Result<Arc<Session>> {
         let previous = self.last();
         if let Some(reason @ LostReason::Misbehaved(_)) = previous.ended() {
-            // Whoever changes messages on their way would do it again; one more attempt tells.
             tracing::warn!(%reason, "connecting again");
         }
         let previous_id = previous.secret.as_ref().map_or(SessionId(0), SessionSecret::id);
@@ -305,7 +307,14 @@ impl Link {
         let (channel, queues) = Channel::new(Arc::clone(&shared));
         let (sender, ready) = oneshot::channel();
         let authenticator = Arc::clone(&self.authenticator);
-        let driver = Driver::new(stream, connection, authenticator, shared, queues, sender);
+        let driver = Driver::new(
+            stream,
+            connection,
+            authenticator,
+            shared,
+            queues,
+            (sender, self.options.timeout),
+        );
         tokio::spawn(driver.run());
         Ok((channel, ready))
     }
@@ -399,6 +408,21 @@ impl Session {
         self.read_channels()
             .iter()
             .any(|channel| channel.ended().is_none())
+    }
+
+    /// What broke the protection of one of its connections: then none of them is used any more.
+    fn tampered(&self) -> Option<PeerMisbehaved> {
+        self.read_channels()
+            .iter()
+            .find_map(|channel| match channel.ended() {
+                Some(LostReason::Misbehaved(fault)) if fault.is_tampering() => Some(fault),
+                _ => None,
+            })
+    }
+
+    /// Whether it outlives the loss of a connection.
+    pub(crate) fn has_several_channels(&self) -> bool {
+        self.read_channels().len() > 1
     }
 
     /// Why the first connection ended.
@@ -495,6 +519,10 @@ impl Session {
             Answer::Refused(fault, operations) => Outcome::Failed {
                 operations,
                 error: Error::Misuse(misuse(fault)),
+            },
+            Answer::Overdue(operations) => Outcome::Failed {
+                operations,
+                error: Error::Lost(LostReason::TimedOut),
             },
             Answer::Dropped {
                 operations,

@@ -15,7 +15,8 @@ use ropeway_smb_proto::wire::header::{Command, HeaderFlags};
 use ropeway_smb_proto::wire::tree_connect::ShareType;
 use ropeway_smb_proto::wire::{FileId, NtStatus, Text, TreeId};
 
-use crate::channel::{Closing, Side};
+use crate::channel::{Awaiting, Closing, Side};
+use crate::compound::size_told;
 use crate::durable::Durability;
 use crate::link::{Outcome, Session};
 use crate::tree::{ATTEMPTS, Ran, Replay, Tree, check, first};
@@ -218,12 +219,12 @@ impl HandleInner {
         };
         if !is_same {
             tracing::debug!(path = %self.path, ?found, before = ?self.created, "another file has the name");
-            session.aside(Side::Close {
-                tree: tree.id,
+            let other = Opened {
+                session: Arc::clone(session),
+                tree,
                 file_id,
-                encrypt: tree.is_sealed(),
-                until: None,
-            });
+            };
+            other.close_aside(None);
             return Err(Error::Lost(LostReason::HandleGone));
         }
         tracing::debug!(path = %self.path, "opened again by path");
@@ -321,44 +322,68 @@ impl HandleInner {
         if std::mem::replace(&mut state.is_closed, true) {
             return;
         }
-        let Opened {
-            session,
-            tree,
-            file_id,
-        } = state.at.clone();
+        let at = state.at.clone();
         drop(state);
-        session.aside(Side::Close {
-            tree: tree.id,
-            file_id,
-            encrypt: tree.is_sealed(),
-            until,
-        });
+        at.close_aside(until);
     }
 
     /// Closes it on the server and waits.
-    pub(crate) async fn close(&self) -> Result<()> {
+    /// `asks_size`: for the size that the server keeps, which it may not tell.
+    pub(crate) async fn close(&self, asks_size: bool) -> Result<Option<u64>> {
         let at = {
             let mut state = self.lock();
             state.is_closed = true;
             state.at.clone()
         };
-        at.session.common.oplocks.remove(&at.file_id);
+        at.close(asks_size).await
+    }
+}
+
+impl Opened {
+    /// Closes it on the server and waits.
+    async fn close(&self, asks_size: bool) -> Result<Option<u64>> {
+        self.session.common.oplocks.remove(&self.file_id);
         for _ in 0..ATTEMPTS {
-            let operation = ops::close(at.tree.id, at.file_id, false);
-            match at.session.exchange(at.tree.chain(vec![operation]), 0).await {
+            let operation = ops::close(self.tree.id, self.file_id, asks_size);
+            match self.session.exchange(self.tree.chain(vec![operation]), 0).await {
                 Outcome::Replied(replies) => {
-                    return match first(&replies)?.status() {
-                        status if is_stale(status) => Ok(()),
-                        _ => check("close", first(&replies)?),
+                    let reply = first(&replies)?;
+                    return match reply.status() {
+                        status if is_stale(status) => Ok(None),
+                        _ => check("close", reply).map(|()| size_told(reply)),
                     };
                 }
                 // Lost with one of several connections: the session stands, and with it the open.
-                Outcome::Lost { .. } if at.session.is_standing() => {}
-                Outcome::Lost { .. } => return Ok(()),
+                Outcome::Lost { .. } if self.session.is_standing() => {}
+                Outcome::Lost { .. } => return Ok(None),
                 Outcome::Failed { error, .. } => return Err(error),
             }
         }
-        Ok(())
+        Ok(None)
+    }
+
+    /// Closes it on the server without waiting; `until` is let go when the server has answered.
+    pub(crate) fn close_aside(self, until: Option<Closing>) {
+        let side = |until| Side::Close {
+            tree: self.tree.id,
+            file_id: self.file_id,
+            encrypt: self.tree.is_sealed(),
+            until,
+        };
+        let runtime = tokio::runtime::Handle::try_current().ok();
+        let Some(runtime) = runtime.filter(|_| self.session.has_several_channels()) else {
+            // With its only connection the session is lost, and with that the open.
+            return self.session.aside(side(until.map(Awaiting::Closing)));
+        };
+        let (told, answered) = tokio::sync::oneshot::channel();
+        self.session.aside(side(Some(Awaiting::Answer(told))));
+        runtime.spawn(async move {
+            if answered.await.is_err() {
+                // Nobody hears what the server says to it.
+                let _ = self.close(false).await;
+            }
+            drop(until);
+        });
     }
 }
 

@@ -33,6 +33,8 @@ pub struct ClientOptions {
     pub bytes_in_flight_max: u64,
     /// The largest READ or WRITE; the server may allow less.
     pub io_max: u32,
+    /// Where DFS may lead with this login.
+    pub dfs: DfsHosts,
     /// Whether opens are made durable where the server can, so that they outlive a lost connection.
     pub durable: bool,
 }
@@ -51,8 +53,61 @@ impl Default for ClientOptions {
             // Ten times 622 Mbit/s x 75 ms, and below what a small machine has to spare.
             bytes_in_flight_max: 64 << 20,
             io_max: 8 << 20,
+            dfs: DfsHosts::default(),
             durable: true,
         }
+    }
+}
+
+/// To which servers a login may be taken where DFS leads. A server can name any host in its referrals, and whoever listens
+/// there gets an NTLM response to guess the password from, or to pass on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DfsHosts {
+    /// Only the server itself.
+    Own,
+    /// The server itself, and others of its DNS domain; from a name of one label, others of one label.
+    #[default]
+    Domain,
+    /// Whatever server a referral names.
+    Any,
+}
+
+impl DfsHosts {
+    /// Whether a referral of `own` to `host` is followed.
+    pub fn allows(self, own: &str, host: &str) -> bool {
+        let tidy = |name: &str| name.trim_end_matches('.').to_ascii_lowercase();
+        let (own, host) = (tidy(own), tidy(host));
+        match self {
+            _ if own == host => true,
+            Self::Own => false,
+            Self::Any => true,
+            Self::Domain => is_related(&own, &host),
+        }
+    }
+}
+
+/// Whether two names, in lower case, belong to one DNS domain.
+fn is_related(own: &str, host: &str) -> bool {
+    let is_address = |name: &str| name.contains(':') || name.parse::<std::net::IpAddr>().is_ok();
+    if is_address(own) || is_address(host) {
+        return false;
+    }
+    let is_in =
+        |domain: &str| host == domain || host.strip_suffix(domain).is_some_and(|left| left.ends_with('.'));
+    match own.split_once('.') {
+        None => !host.contains('.'),
+        // The name of a domain itself is a server's, too: a namespace of Active Directory.
+        Some((_, parent)) => is_in(own) || (is_domain(parent) && is_in(parent)),
+    }
+}
+
+/// Whether one organisation has all names below this one, as far as that can be told without a list: not `com`, nor `co.uk`.
+fn is_domain(name: &str) -> bool {
+    let labels: Vec<&str> = name.split('.').collect();
+    match labels.as_slice() {
+        [] | [_] => false,
+        [second, top] => top.len() != 2 || second.len() > 3,
+        _ => true,
     }
 }
 
@@ -110,6 +165,36 @@ impl ClientOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_login_stays_in_its_domain() {
+        let allows = |own, host| DfsHosts::Domain.allows(own, host);
+        for (own, host) in [
+            ("fs1.corp.example.com", "FS2.corp.example.com."),
+            ("corp.example.com", "fs1.corp.example.com"),
+            ("fs1.corp.example.com", "corp.example.com"),
+            ("example.com", "fs1.example.com"),
+            ("fs1", "fs2"),
+            ("10.0.0.1", "10.0.0.1"),
+        ] {
+            assert!(allows(own, host), "{own} {host}");
+            assert!(DfsHosts::Any.allows(own, host));
+        }
+        for (own, host) in [
+            ("fs1.corp.example.com", "fs1.corp.example.org"),
+            ("fs1.corp.example.com", "evilcorp.example.com.attacker.net"),
+            ("fs1.corp.example.com", "fs2"),
+            ("fs1", "fs1.attacker.net"),
+            ("example.com", "attacker.com"),
+            ("example.co.uk", "attacker.co.uk"),
+            ("10.0.0.1", "10.0.0.2"),
+            ("fs1.example.com", "10.0.0.2"),
+            ("fs1", "::1"),
+        ] {
+            assert!(!allows(own, host), "{own} {host}");
+            assert!(!DfsHosts::Own.allows(own, host) && DfsHosts::Any.allows(own, host));
+        }
+    }
 
     #[test]
     fn defaults_are_valid_and_nonsense_is_not() {

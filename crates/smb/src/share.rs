@@ -155,6 +155,14 @@ impl Share {
             .await)
     }
 
+    /// Of a directory itself, what matches a pattern.
+    pub(crate) async fn list_matching(&self, path: &Text, pattern: &str) -> Result<Directory> {
+        routed!(self, path, |share, path| Directory::open(
+            share, path, pattern, false
+        )
+        .await)
+    }
+
     /// All about a file or directory, in one round trip; a reparse point is not followed.
     ///
     /// # Errors

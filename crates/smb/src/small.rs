@@ -1,6 +1,7 @@
 //! Small files: one related compound, one round trip.
 
 use ropeway_block::{Block, BlockMut};
+use ropeway_smb_proto::wire::close::{CloseFlags, CloseResponse};
 use ropeway_smb_proto::wire::create::{CreateDisposition, CreateResponse, OplockLevel};
 use ropeway_smb_proto::wire::info::{
     FileBasicInformation, FileDispositionInformation, FileRenameInformation,
@@ -52,6 +53,8 @@ pub struct PutDone {
 pub struct GotSmall {
     /// What CREATE answered. `created.end_of_file` beyond the block's `len` says that there is more.
     pub created: Created,
+    /// What CLOSE answered shows another length or other times: the file changed while it was read.
+    pub changed: bool,
 }
 
 /// Requests beside the content, on the file that the compound opened; made anew where it is sent again.
@@ -83,12 +86,22 @@ impl Putting<'_> {
                 count - 1
             })
         };
+        let write = place(self.length.is_some());
+        let flush_before = place(self.flushes_first() && self.put.flush);
+        let basic = place(self.put.basic.is_some());
+        let flush_behind = place(!self.flushes_first() && self.put.flush);
         Places {
-            write: place(self.length.is_some()),
-            basic: place(self.put.basic.is_some()),
-            flush: place(self.put.flush),
+            write,
+            basic,
+            flush: flush_before.or(flush_behind),
             rename: place(self.put.temporary.is_some()),
         }
+    }
+
+    /// Whether the attributes come after the FLUSH: where no rename follows, the time tells that a file is complete, and
+    /// whoever finds it must find what was flushed.
+    fn flushes_first(&self) -> bool {
+        self.put.temporary.is_none()
     }
 
     /// The WRITE, which takes the content along.
@@ -107,10 +120,13 @@ impl Putting<'_> {
     /// What follows the WRITE.
     fn rest(&self, tree: TreeId, file: FileId) -> Vec<Operation> {
         let put = self.put;
+        let basic = put.basic.iter().map(|basic| ops::set_file(tree, file, basic));
+        let flush = put.flush.then(|| ops::flush(tree, file));
         let mut operations = Vec::with_capacity(6);
-        operations.extend(put.basic.iter().map(|basic| ops::set_file(tree, file, basic)));
-        if put.flush {
-            operations.push(ops::flush(tree, file));
+        operations.extend(basic.chain(flush));
+        // They are at most two.
+        if self.flushes_first() {
+            operations.reverse();
         }
         if put.temporary.is_some() {
             operations.push(ops::set_file(tree, file, &put.rename(false)));
@@ -122,9 +138,10 @@ impl Putting<'_> {
     fn written(&self, reply: &Reply) -> Result<()> {
         check("write", reply)?;
         let count = WriteResponse::decode(&mut reply.body())?.count;
-        match self.length.unwrap_or(0) == count as usize {
+        let length = self.length.unwrap_or(0);
+        match length == count as usize {
             true => Ok(()),
-            false => Err(Error::refused("write", NtStatus::DISK_FULL)),
+            false => Err(Error::kept(u64::from(count), length as u64)),
         }
     }
 }
@@ -142,6 +159,10 @@ impl Steps for &mut Putting<'_> {
             None => self.write(tree, file),
             Some(index) => Ok(self.rest(tree, file).into_iter().nth(index)),
         }
+    }
+
+    fn asks_size(&self) -> bool {
+        true
     }
 
     fn take_back(&mut self, payload: Block) {
@@ -219,11 +240,15 @@ impl Share {
         {
             if renamed.is_some_and(|reply| reply.status().is_success()) {
                 // Servers go on after a failed WRITE: what has the name now is a part of the file, and was not there before.
-                let information = FileDispositionInformation { delete_pending: true };
-                let steps = |tree, file| vec![ops::set_file(tree, file, &information)];
-                let _ = self.remove_here(&put.path, steps).await;
+                self.remove_part(&put.path).await;
             }
             return Err(error);
+        }
+        if let Some(size) = done.size.filter(|size| *size != length) {
+            if renamed.is_some_and(|reply| reply.status().is_success()) {
+                self.remove_part(&put.path).await;
+            }
+            return Err(Error::kept(size, length));
         }
         step("flush", places.flush)?;
         match (&put.temporary, renamed.map(Reply::status)) {
@@ -238,6 +263,13 @@ impl Share {
             created: done.created,
             basic,
         })
+    }
+
+    /// Removes a part of a file under a name that nothing had before. That it stays is the smaller fault.
+    async fn remove_part(&self, path: &Text) {
+        let information = FileDispositionInformation { delete_pending: true };
+        let steps = |tree, file| vec![ops::set_file(tree, file, &information)];
+        let _ = self.remove_here(path, steps).await;
     }
 
     /// Reads a small file in one round trip: its first `length` bytes, or as much of them as the block holds and
@@ -318,8 +350,12 @@ impl Share {
             }
             let got = GotSmall {
                 created: Created::from_wire(&created),
+                changed: ran
+                    .replies
+                    .last()
+                    .is_some_and(|closed| has_changed(&created, closed)),
             };
-            // CREATE and READ before them, CLOSE behind.
+            // CREATE and READ before the answers, CLOSE behind.
             ran.replies.pop();
             let answers = ran.replies.split_off(ran.replies.len().min(2));
             return Ok((got, answers));
@@ -344,7 +380,7 @@ impl Share {
         // The READ stays second: its answer is received where it belongs.
         let mut operations = vec![create, ops::read(tree.id, FileId::RELATED, 0, length, block)];
         operations.extend(beside(tree.id, FileId::RELATED));
-        operations.push(ops::close(tree.id, FileId::RELATED, false));
+        operations.push(ops::close(tree.id, FileId::RELATED, true));
         let back = |operations: &mut Vec<Operation>| operations.get_mut(1)?.receive.take();
         let mut replies = match session.exchange(tree.chain(operations), u64::from(length)).await {
             Outcome::Replied(replies) => replies,
@@ -391,6 +427,20 @@ impl Share {
         outcome?;
         let created = handle.created().clone();
         handle.close().await?;
-        Ok(GotSmall { created })
+        Ok(GotSmall {
+            created,
+            changed: false,
+        })
     }
+}
+
+/// Whether a file was changed between the answers of CREATE and CLOSE, as far as the server tells
+/// ([MS-SMB2] 2.2.16: without the flag the fields mean nothing).
+fn has_changed(created: &CreateResponse<'_>, closed: &Reply) -> bool {
+    let Ok(closed) = CloseResponse::decode(&mut closed.body()) else {
+        return false;
+    };
+    closed.flags.contains(CloseFlags::POSTQUERY_ATTRIB)
+        && (closed.end_of_file, closed.last_write_time, closed.change_time)
+            != (created.end_of_file, created.last_write_time, created.change_time)
 }

@@ -15,7 +15,9 @@ use ropeway_copy::{Durability, JobSpec, Options, Status, Verification};
 use ropeway_local::{LocalOptions, LocalTree};
 use ropeway_peers::{Share, Smbd, or_skip};
 use ropeway_smb::{Client, ClientOptions, Endpoint, Login, SmbTree, SmbTreeOptions};
-use ropeway_vfs::{MetadataChange, RelPath, Timestamp, Tree, Xattr, contract};
+use ropeway_vfs::{
+    CacheMode, Create, MetadataChange, OpenOptions, RelPath, Timestamp, Tree, Xattr, contract,
+};
 
 async fn connect(smbd: &Smbd) -> Client {
     let endpoint = Endpoint::new("127.0.0.1", smbd.port());
@@ -236,4 +238,27 @@ async fn streams_attributes_and_creation_times_are_carried() {
     assert_eq!(found.dos_attributes, Some(0x22));
     assert_eq!(tree.xattrs(&copied).await.unwrap(), [stream]);
     assert_eq!(fs::read(folder.path().join("to/file")).unwrap(), b"content");
+}
+
+/// Servers rename no folder while a file below it is open, and the last task that holds one may need a moment.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_folder_is_renamed_when_the_last_file_in_it_is_let_go() {
+    let folder = tempfile::tempdir().unwrap();
+    let builder = Smbd::builder().user("alice", "secret");
+    let builder = builder
+        .option("strict rename", "yes")
+        .share(Share::new("data", folder.path()));
+    let smbd = or_skip!(builder.start());
+    let client = connect(&smbd).await;
+    let tree = tree(&client, "data", "").await;
+    tree.make_dir(&path("from"), 0o755).await.unwrap();
+    let options = OpenOptions::write(Create::New, CacheMode::Keep);
+    let file = tree.open(&path("from/file"), options).await.unwrap();
+    let held = tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_millis(30)).await;
+        drop(file);
+    });
+    tree.rename(&path("from"), &path("to"), false).await.unwrap();
+    held.await.unwrap();
+    assert!(folder.path().join("to/file").exists());
 }

@@ -104,6 +104,8 @@ pub enum ErrorKind {
     Unreachable,
     /// The peer broke the protocol.
     PeerMisbehaved,
+    /// What protects the connection was broken: messages were changed on their way.
+    Tampered,
     /// Credentials were refused.
     Authentication,
     /// Wrong use by the caller.
@@ -261,6 +263,7 @@ impl ErrorKind {
             | Self::ReadOnly
             | Self::Gone
             | Self::Unreachable
+            | Self::Tampered
             | Self::Cancelled
             | Self::Authentication
             | Self::PeerMisbehaved => Verdict::Abort,
@@ -294,6 +297,7 @@ impl ErrorKind {
             Self::Exhausted => "out of memory or file descriptors",
             Self::Cancelled => "cancelled",
             Self::Network => "connection failed",
+            Self::Tampered => "messages of the server were changed on their way",
             Self::Unreachable => "the server did not come back in time",
             Self::PeerMisbehaved => "the peer broke the protocol",
             Self::Authentication => "login refused",

@@ -157,6 +157,10 @@ pub struct Summary {
     pub differences: u64,
     /// Items that failed.
     pub errors: u64,
+    /// Files among them of which a torn copy is kept.
+    pub torn: u64,
+    /// Files that verification found to differ, and that were copied again and verified.
+    pub repaired: u64,
     /// What the target could not keep, counted.
     pub losses: BTreeMap<Loss, u64>,
     /// Whether an earlier run of the same job was continued.

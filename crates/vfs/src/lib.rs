@@ -6,8 +6,9 @@
 //! root as raw bytes ([`RelPath`]); nothing leads out of the root and links are never followed.
 //!
 //! * [`tree`]: the contract itself; [`metadata`]: what is known of a node; [`path`]: names and paths;
-//! * [`small`]: small files in one go;
+//! * [`small`]: small files in one go; [`claim`]: how a job shows that it is alive;
 //! * [`store`]: a file server's back end; [`outside`]: what others do there;
+//! * [`descent`]: whether a folder is a child of the one that lists it;
 //! * [`error`]: one error with a verdict (retry, skip, abort); [`event`]: what a job reports;
 //! * [`trace`]: one record for each operation; [`clock`]: time as an argument;
 //! * [`memory`]: a tree in memory; [`decorate`]: trees around trees (faults, slow device, limit, meter, retry, dry run);
@@ -15,9 +16,11 @@
 //!
 //! This crate does no I/O, starts no thread and knows no runtime.
 
+pub mod claim;
 pub mod clock;
 pub mod contract;
 pub mod decorate;
+pub mod descent;
 pub mod error;
 pub mod event;
 pub mod memory;
@@ -29,7 +32,9 @@ pub mod store;
 pub mod trace;
 pub mod tree;
 
+pub use claim::{Claim, ClaimAbove, ClaimKind};
 pub use clock::{Clock, SystemClock, VirtualClock};
+pub use descent::{Ancestry, Origin, Twins, holder_of, prove_child};
 pub use error::{Error, ErrorKind, Op, Result, Verdict};
 pub use memory::MemoryTree;
 pub use metadata::{
@@ -39,6 +44,6 @@ pub use metadata::{
 pub use path::{Name, RelPath};
 pub use small::{GetSmall, GotSmall, PutSmall};
 pub use tree::{
-    Batch, BatchDone, BatchItem, BatchResult, CacheMode, Create, Extent, File, Listing, OpenOptions, Pending,
-    Space, Tree,
+    Batch, BatchDone, BatchItem, BatchResult, CacheMode, CompareBatch, CompareResult, Create, Extent, File,
+    Listing, OpenOptions, Pending, Space, Tree,
 };

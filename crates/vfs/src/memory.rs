@@ -10,6 +10,7 @@
 //!
 //! All futures are ready at once. One mutex guards the tree; it is never held across an await.
 
+mod claim;
 mod content;
 mod crash;
 mod file;
@@ -54,6 +55,8 @@ const EPOCH: Timestamp = Timestamp(1_700_000_000_000_000_000);
 fn capabilities_full() -> Capabilities {
     Capabilities {
         time_granularity_ns: 1,
+        time_granularity_known: true,
+        sizes_known: true,
         case_sensitive: true,
         // As on most Linux file systems.
         name_max: 255,
@@ -79,6 +82,7 @@ fn capabilities_full() -> Capabilities {
         blocks_in_flight: 0,
         far: false,
         named_streams: false,
+        links_shown: true,
     }
 }
 

@@ -300,6 +300,10 @@ impl Capabilities {
 pub struct Capabilities {
     /// Granularity of modification times in nanoseconds (1 on ext4, 100 on NTFS and SMB, 2e9 on FAT).
     pub time_granularity_ns: u64,
+    /// Whether that is known; behind shares and FUSE there may be a volume that keeps times more coarsely.
+    pub time_granularity_known: bool,
+    /// Whether sizes are those of the contents (not of what the kernel makes up: /proc, /sys).
+    pub sizes_known: bool,
     /// Whether names that differ only in case are different nodes.
     pub case_sensitive: bool,
     /// Longest name in bytes (of UTF-8; UTF-16 units times 1 where the volume counts those).
@@ -327,6 +331,9 @@ pub struct Capabilities {
     pub replaces_open: bool,
     /// Creation times can be set (Linux file systems cannot; SMB can).
     pub creation_times: bool,
+    /// A symbolic link is always shown as one. Where not, a server may follow links, and show folders that lie elsewhere
+    /// (see [`crate::descent`]).
+    pub links_shown: bool,
     /// Symbolic links can be made.
     pub symlinks: bool,
     /// Hard links can be made.

@@ -180,12 +180,21 @@ impl serde::Serialize for RelPath {
     }
 }
 
-/// Writes bytes for people: UTF-8 as it is, control characters and other bytes as `\xNN`.
+/// Whether a character changes the order in which others are shown, so that a name looks like another one: embeddings,
+/// overrides and isolates of the Unicode Bidirectional Algorithm (UAX #9, 2.1 to 2.5).
+pub fn reorders(c: char) -> bool {
+    matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Writes bytes for people: UTF-8 as it is, control characters and other bytes as `\xNN`, those that reorder others as
+/// `\u{NNNN}`.
 fn escape(bytes: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     for chunk in bytes.utf8_chunks() {
         for c in chunk.valid().chars() {
             if c.is_control() {
                 write!(f, "\\x{:02x}", c as u32)?
+            } else if reorders(c) {
+                write!(f, "\\u{{{:x}}}", c as u32)?
             } else {
                 write!(f, "{c}")?
             }
@@ -201,6 +210,13 @@ fn escape(bytes: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn names_do_not_look_like_others() {
+        let name = Name::new("in\u{202e}fdp.exe \u{2066}x\u{2069} \u{5d0}\u{200f}".as_bytes()).unwrap();
+        let shown = RelPath::root().join(&name).to_string();
+        assert_eq!(shown, "in\\u{202e}fdp.exe \\u{2066}x\\u{2069} \u{5d0}\u{200f}");
+    }
 
     #[test]
     fn hostile_components_are_refused() {

@@ -55,7 +55,7 @@ pub struct GotSmall {
     pub metadata: Metadata,
     /// Extended attributes, if asked for.
     pub xattrs: Option<Vec<Xattr>>,
-    /// The block holds the whole content, and neither size nor modification time changed meanwhile. Otherwise the
+    /// The block holds the whole content, and nothing was done to the file meanwhile. Otherwise the
     /// file is to be read in the long way.
     pub whole: bool,
 }
@@ -119,6 +119,7 @@ pub async fn get_by_steps(
         let after = file.metadata().await?;
         let whole = after.size == before.size
             && after.modified == before.modified
+            && after.changed == before.changed
             && block.len() as u64 == before.size;
         Ok(GotSmall {
             metadata: before,

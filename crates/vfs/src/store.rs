@@ -147,6 +147,17 @@ pub struct NodeChange {
     pub dos_attributes: Option<u32>,
 }
 
+/// What [`Store::remove_node`] removes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Removal {
+    /// A file or link.
+    File,
+    /// A file without content, else [`crate::ErrorKind::NotEmpty`].
+    EmptyFile,
+    /// An empty folder.
+    Directory,
+}
+
 /// Entries of a folder, in an order that does not change while it is open.
 pub trait Entries: Send {
     /// The next entry, `.` and `..` excluded; `None` at the end. An entry that vanishes meanwhile is left out.
@@ -188,11 +199,38 @@ pub trait Store: Send + Sync {
     /// `NotFound`, `NotEmpty`, `PermissionDenied`.
     fn remove(&self, path: &RelPath, directory: bool) -> Result<()>;
 
+    /// Removes a name if it is still that of this node: a local program may have put another one there.
+    ///
+    /// # Errors
+    /// `Gone` if it is another's, and as [`Self::remove`].
+    fn remove_node(&self, id: FileId, path: &RelPath, what: Removal) -> Result<()>;
+
+    /// Whether [`Self::remove`] of this name would be refused for want of a right, as far as can be told without trying.
+    ///
+    /// # Errors
+    /// `PermissionDenied`, `ReadOnly`.
+    fn check_remove(&self, path: &RelPath) -> Result<()> {
+        let _ = path;
+        Ok(())
+    }
+
     /// Renames; replaces a file (never a folder) if `replace`. A change of case alone is a rename like any other.
     ///
     /// # Errors
     /// `AlreadyExists`, `NotFound`, `IsADirectory`, `CrossDevice`, `PermissionDenied`.
     fn rename(&self, from: &RelPath, to: &RelPath, replace: bool) -> Result<()>;
+
+    /// As [`Self::rename`] if the name is still that of this node.
+    ///
+    /// # Errors
+    /// `Gone` if it is another's, and as [`Self::rename`].
+    fn rename_node(&self, id: FileId, from: &RelPath, to: &RelPath, replace: bool) -> Result<()>;
+
+    /// Gives an open file another name, whatever has its first one by now; replaces a file if `replace`.
+    ///
+    /// # Errors
+    /// `Gone` if it has no name any more, `Misuse` for a node of another store, and as [`Self::rename`].
+    fn link_node(&self, node: &dyn Node, to: &RelPath, replace: bool) -> Result<()>;
 
     /// Gives a file another name; replaces a file if `replace`.
     ///
@@ -237,7 +275,7 @@ pub trait Node: Send + Sync {
     /// Sets times and DOS attributes.
     ///
     /// # Errors
-    /// `PermissionDenied`, `ReadOnly`, `NoSpace`.
+    /// `Misuse` for a time that the volume does not hold: then nothing is changed. `PermissionDenied`, `ReadOnly`, `NoSpace`.
     fn change(&self, change: &NodeChange) -> Result<()>;
 
     /// Reads into `buffer`; fewer bytes only at the end.

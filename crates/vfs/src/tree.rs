@@ -14,6 +14,8 @@ use std::sync::Arc;
 
 use ropeway_block::{Block, BlockMut};
 
+use crate::claim::{self, Claim, ClaimAbove};
+use crate::descent::Origin;
 use crate::error::{Error, ErrorKind, Op, Result};
 use crate::metadata::{Capabilities, DirEntry, Loss, Metadata, MetadataChange, Preserve, Xattr};
 use crate::path::{Name, RelPath};
@@ -108,6 +110,11 @@ pub struct Space {
 pub trait Listing: Send {
     /// Up to `max` further entries (`.` and `..` excluded) with metadata; empty at the end.
     fn next(&mut self, max: usize) -> Pending<'_, Result<Vec<DirEntry>>>;
+
+    /// Which folder this is, and which one holds it, once the first entries are there; `None` where it is not told.
+    fn origin(&self) -> Option<Origin> {
+        None
+    }
 }
 
 /// One file of a [`Batch`].
@@ -157,12 +164,27 @@ pub struct BatchDone {
     pub losses: Vec<Loss>,
     /// BLAKE3 of the content, if asked for.
     pub hash: Option<[u8; 32]>,
-    /// Whether size or modification time of the source changed while it was read.
+    /// Whether the source changed while it was read, or is not what the walk saw. Then the file did not get the name of
+    /// [`BatchItem::rename_to`], and is to be copied once more.
     pub source_changed: bool,
 }
 
 /// Outcome of one file: done, or the error and whether it struck on the source's side.
 pub type BatchResult = std::result::Result<BatchDone, (Error, bool)>;
+
+/// Small files of two folders to be compared, pair by pair.
+#[derive(Clone, Debug)]
+pub struct CompareBatch {
+    /// Their folder in this tree.
+    pub dir: RelPath,
+    /// Their folder in the other tree.
+    pub other_dir: RelPath,
+    /// Name here, name there, and what a listing said of the file here.
+    pub pairs: Vec<(Name, Name, Metadata)>,
+}
+
+/// Whether two files hold the same bytes, or what failed; `true`: in the other tree.
+pub type CompareResult = std::result::Result<bool, (Error, bool)>;
 
 /// A tree of files.
 pub trait Tree: Send + Sync + 'static {
@@ -271,6 +293,17 @@ pub trait Tree: Send + Sync + 'static {
         Err(batch)
     }
 
+    /// Compares the content of small files with those of `other`, one result each, in order; `None` where the trees have no
+    /// quicker way for many than one by one.
+    fn compare_batch<'a>(
+        &'a self,
+        other: &'a dyn Tree,
+        batch: CompareBatch,
+    ) -> Option<Pending<'a, Vec<CompareResult>>> {
+        let _ = (other, batch);
+        None
+    }
+
     /// Whether files of `source` may be copied here without passing through this machine, by
     /// [`reflink_from`](File::reflink_from) or [`copy_range_from`](File::copy_range_from): both lie on one server.
     fn copies_inside(&self, source: &dyn Tree) -> bool {
@@ -291,6 +324,33 @@ pub trait Tree: Send + Sync + 'static {
     /// back in both cases.
     fn get_small(&self, get: GetSmall, block: BlockMut) -> Pending<'_, (BlockMut, Result<GotSmall>)> {
         Box::pin(small::get_by_steps(self, get, block))
+    }
+
+    /// Names in a folder that begin with `prefix`, without their metadata: cheaper than a listing where the folder is
+    /// large. A tree whose names do not differ by case may give names that differ from `prefix` in that.
+    fn names_with_prefix<'a>(&'a self, dir: &'a RelPath, prefix: &'a [u8]) -> Pending<'a, Result<Vec<Name>>> {
+        Box::pin(claim::names_by_listing(self, dir, prefix))
+    }
+
+    /// Takes the claim `path`: a file that others see held for as long as the [`Claim`] lives, also after the holder was
+    /// killed. [`ErrorKind::Busy`] while somebody holds it, [`ErrorKind::Unsupported`] where others would not see it.
+    /// `create`: the file is made if there is none; else [`ErrorKind::NotFound`].
+    fn claim<'a>(&'a self, path: &'a RelPath, create: bool) -> Pending<'a, Result<Box<dyn Claim>>> {
+        let _ = create;
+        Box::pin(async move { Err(Error::new(Op::Open, path, ErrorKind::Unsupported)) })
+    }
+
+    /// Whether a claim of this name lies in a folder above the tree's own root, as far as the volume or share reaches,
+    /// and is held.
+    fn claim_above<'a>(&'a self, name: &'a Name) -> Pending<'a, Result<ClaimAbove>> {
+        let _ = name;
+        Box::pin(async { Ok(ClaimAbove::Absent) })
+    }
+
+    /// The folder that holds this tree's root, as a tree of its own: for what a job left beside a root that was not there
+    /// yet. `None`: there is none, or it may not be opened.
+    fn above(&self) -> Option<Arc<dyn Tree>> {
+        None
     }
 
     /// A stream of changed paths below the root (for `--watch`); [`Watch::next`] gives them.
@@ -329,6 +389,12 @@ pub trait File: Send + Sync + 'static {
     /// [`metadata`](Self::metadata) for whoever has just opened it.
     fn at_open(&self) -> Option<Metadata> {
         None
+    }
+
+    /// Whether the size in the metadata is that of the content. Files that the kernel makes up as they are read say 0 or
+    /// a page.
+    fn tells_size(&self) -> bool {
+        true
     }
 
     /// Reads up to `length` bytes at `offset` into `block` (its length is set to what was read); short only at the

@@ -1,5 +1,6 @@
 //! `cargo xtask bench`: ropeway beside other tools, on fresh file systems, interleaved.
 
+mod check;
 mod client;
 mod course;
 mod estimate;
@@ -34,6 +35,8 @@ use crate::workspace::Workspace;
 pub(crate) enum Task {
     /// Copies between local file systems: time, CPU, memory
     Local(local::Arguments),
+    /// Equal trees compared by content, beside rsync and diff
+    Check(check::Arguments),
     /// Another process's reads while a big file is copied
     Responsiveness(responsiveness::Arguments),
     /// Estimates of copies to a slow device, beside the truth
@@ -59,6 +62,7 @@ pub(crate) fn run(workspace: &Workspace, task: &Task) -> Result<()> {
         .context("another benchmark is running in this workspace")?;
     match task {
         Task::Local(arguments) => local::run(workspace, &folder, arguments),
+        Task::Check(arguments) => check::run(workspace, &folder, arguments),
         Task::Responsiveness(arguments) => responsiveness::run(workspace, &folder, arguments),
         Task::Eta(arguments) => eta::run(workspace, &folder, arguments),
         Task::Wan(arguments) => wan::run(workspace, &folder, arguments),

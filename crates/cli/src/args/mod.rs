@@ -3,6 +3,7 @@
 //! `-h` shows the first line of each flag, `--help` everything. Flags never name conflicts to clap: a flag may also
 //! come from the environment or the configuration ([`crate::layers`]), and commands judge combinations themselves.
 
+mod jobs;
 mod lab;
 mod lab_reports;
 mod local;
@@ -18,6 +19,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+pub(crate) use jobs::{JobsArgs, JobsCommand, JobsListArgs, JobsResumeArgs, JobsRmArgs, JobsSweepArgs};
 pub(crate) use lab::{
     LabArgs, LabCommand, LabFileArgs, LabListArgs, LabRunArgs, LinkAction, LinkArgs, LinkCheckArgs,
     LinkFloorArgs, LinkShape,
@@ -26,7 +28,9 @@ pub(crate) use lab_reports::{LabCompareArgs, LabReportArgs};
 pub(crate) use local::{DirtyArgs, LocalCommand, NasArgs, NasWorkerArgs, VistaArgs};
 pub(crate) use login::{LoginArgs, LogoutArgs};
 pub(crate) use nodes::{LsArgs, MkdirArgs, MvArgs, RmArgs, StatArgs};
-pub(crate) use serve::{KerberosUsers, ServeArgs, ServeCommand, ServeLoginArgs, UserAddArgs, UserCommand};
+pub(crate) use serve::{
+    KerberosUsers, ServeArgs, ServeCommand, ServeLinks, ServeLoginArgs, UserAddArgs, UserCommand,
+};
 pub(crate) use share::ShareArgs;
 pub(crate) use transfer::{
     AttributeArgs, ExistingArgs, ModelArgs, OutputArgs, SelectArgs, SpeedArgs, TransferArgs,
@@ -35,7 +39,18 @@ pub(crate) use transfer::{
 /// Text below the help of every command.
 const AFTER_HELP: &str = "\
 Every flag --long-name can also be set as ROPEWAY_LONG_NAME in the environment or as long-name in \
-$XDG_CONFIG_HOME/ropeway/config.toml; a flag wins over the environment, and that over the file.";
+$XDG_CONFIG_HOME/ropeway/config.toml; a flag wins over the environment, and that over the file. What deletes or moves \
+is said on the command line only.";
+
+/// Whether a flag deletes, moves or overwrites what nobody named, or answers the question before that. A forgotten
+/// variable or line of the configuration must not turn a copy into a move.
+pub(crate) fn is_command_line_only(command: &str, long: &str) -> bool {
+    match (command, long) {
+        (_, "move" | "yes" | "write-device") | ("rm", "recursive" | "force") | ("mv", "force") => true,
+        // --delete-excluded and its like.
+        _ => long.starts_with("delete"),
+    }
+}
 
 /// Move and share files between disks, flash, NAS and sites at the speed of the link, and tell the truth about it.
 #[derive(Debug, Parser)]
@@ -62,8 +77,9 @@ pub(crate) enum Command {
     Copy(Box<CopyArgs>),
     /// Make a folder equal to another, deletions included
     ///
-    /// What SRC does not have is deleted from DST. The whole source is walked first; an empty source is refused; a
-    /// folder that could not be listed whole deletes nothing; excluded names survive.
+    /// What SRC does not have is deleted from DST. The whole source is walked first; a source without a file that takes
+    /// part is refused; a folder that could not be listed whole deletes nothing; if anything failed, nothing is deleted
+    /// at all (--delete-on-errors); excluded names survive, and volumes mounted below DST where SRC has no folder.
     Mirror(Box<MirrorArgs>),
     /// Compare two trees, or one with a manifest
     ///
@@ -103,6 +119,10 @@ pub(crate) enum Command {
     /// Serves until it is stopped (SIGTERM or Ctrl-C); then everything that clients wrote is made durable. SIGHUP reads users
     /// and shares again. `serve user add` keeps users; without any it makes one with a random pass phrase, and says both.
     Serve(Box<ServeArgs>),
+    /// Unfinished copies: list, resume or forget them, sweep what they left
+    ///
+    /// A copy that was killed, interrupted or cut off has a journal until it is finished. Without an action they are listed.
+    Jobs(Box<JobsArgs>),
     /// Show what a run with --trace did, operation by operation
     ///
     /// As a table, or as JSON Lines or CSV for other tools, with sums by kind of operation. Filters combine.
@@ -132,8 +152,19 @@ pub(crate) struct CopyArgs {
     #[arg(short = 'T', long)]
     pub(crate) no_target_directory: bool,
     /// Remove each source file once its copy is durable; what was kept, skipped by a filter or failed stays
+    ///
+    /// Folders that are empty by then, or were so before, are removed as well where their copies stand. Not with
+    /// --watch.
     #[arg(long = "move")]
     pub(crate) move_source: bool,
+    /// Write one image onto the block device DST itself
+    ///
+    /// SRC is a file (or a block device) of this machine that fits; DST a block device that nothing uses: not mounted, no
+    /// swap, no part of another device. What is on it is overwritten from its beginning; what lies beyond SRC's size
+    /// stays. It ends when the device has everything; --verify reads it back. Nothing is resumed: a run that is cut off
+    /// leaves the device written in part.
+    #[arg(long)]
+    pub(crate) write_device: bool,
     /// Everything that copies share.
     #[command(flatten)]
     pub(crate) transfer: TransferArgs,
@@ -158,11 +189,20 @@ pub(crate) struct MirrorArgs {
     #[arg(value_name = "DST")]
     pub(crate) target: PathBuf,
     /// Refuse to delete more than N nodes, or N% of DST
+    ///
+    /// Counted before the first deletion. The bound is for the whole run: with --watch, a round that would go beyond it
+    /// deletes nothing, and ends the run (exit 8).
     #[arg(long, value_name = "N|N%", value_parser = values::max_delete)]
     pub(crate) max_delete: Option<ropeway_plan::guard::MaxDelete>,
     /// Delete what filters exclude, too
     #[arg(long)]
     pub(crate) delete_excluded: bool,
+    /// Delete even if something could not be copied
+    ///
+    /// Otherwise nothing is deleted when anything failed, since a file that was renamed and cannot be read would be
+    /// gone under both names. What is kept for that is told, and the exit code is 2.
+    #[arg(long)]
+    pub(crate) delete_on_errors: bool,
     /// Delete without asking
     ///
     /// Otherwise a terminal is asked when there is something to delete; without a terminal the mirror is refused
@@ -184,6 +224,9 @@ pub(crate) struct CheckArgs {
     /// Compare content, not only size and time
     #[arg(short = 'c', long)]
     pub(crate) checksum: bool,
+    /// Times that differ by no more than this are equal, e.g. 2s
+    #[arg(long, value_name = "TIME", value_parser = values::duration)]
+    pub(crate) modify_window: Option<Duration>,
     /// Compare with the hashes in this file
     #[arg(long, value_name = "FILE")]
     pub(crate) manifest: Option<PathBuf>,
@@ -278,6 +321,11 @@ mod tests {
             "login",
             "logout",
             "serve",
+            "jobs",
+            "jobs list",
+            "jobs rm",
+            "jobs resume",
+            "jobs sweep",
             "lab link",
             "lab link check",
             "lab link floor",

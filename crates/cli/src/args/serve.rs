@@ -44,6 +44,17 @@ pub(crate) struct ServeArgs {
     /// Let nobody change anything
     #[arg(long)]
     pub(crate) read_only: bool,
+    /// Symbolic links that clients may make: refuse (none), inside (those that stay in the share; default), or any
+    ///
+    /// The server follows none that leads out; local programs would.
+    #[arg(
+        long,
+        value_name = "WHICH",
+        value_enum,
+        default_value = "inside",
+        hide_default_value = true
+    )]
+    pub(crate) links: ServeLinks,
     /// Who may log in.
     #[command(flatten)]
     pub(crate) login: ServeLoginArgs,
@@ -124,6 +135,17 @@ pub(crate) enum KerberosUsers {
     /// Users there are.
     Listed,
     /// Everybody.
+    Any,
+}
+
+/// Symbolic links that clients may make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ServeLinks {
+    /// None.
+    Refuse,
+    /// Those that lead to somewhere in the share.
+    Inside,
+    /// All.
     Any,
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use ropeway_smb::{ClientOptions, Encryption, Signing};
+use ropeway_smb::{ClientOptions, DfsHosts, Encryption, Signing};
 use ropeway_smb_proto::wire::negotiate::Dialect;
 
 use super::values;
@@ -76,6 +76,12 @@ pub(crate) struct ShareArgs {
     /// Insist on explicit congestion notification
     #[arg(long)]
     pub(crate) ecn: bool,
+    /// Servers to which DFS may lead with the login: domain (default), any
+    ///
+    /// `domain`: the server itself and others of its DNS domain. A server can name any host in a referral, and whoever is there
+    /// gets the login. A password of the keyring stays with its host.
+    #[arg(long, value_name = "HOSTS", default_value = "domain", value_parser = values::dfs, hide_default_value = true)]
+    pub(crate) dfs: DfsHosts,
     /// Compress what is sent and received where server and data allow
     #[arg(long)]
     pub(crate) compress: bool,
@@ -115,6 +121,7 @@ impl ShareArgs {
         options.signing = self.sign;
         options.encryption = self.encrypt;
         options.compression = self.compress;
+        options.dfs = self.dfs;
         if let Some(channels) = self.channels {
             options.channels_max = channels;
         }

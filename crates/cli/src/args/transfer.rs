@@ -1,9 +1,10 @@
 //! Flags that commands share.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
-use ropeway_copy::Durability;
+use ropeway_copy::{Changing, Durability};
 use ropeway_plan::Engine;
 use ropeway_plan::bandwidth::Schedule;
 use ropeway_plan::names::NamePolicy;
@@ -24,8 +25,8 @@ pub(crate) struct TransferArgs {
     pub(crate) durability: Durability,
     /// Read every file back from the device and compare BLAKE3
     ///
-    /// The cache is dropped first, so what is compared comes from the device, not from memory. Exit code 7 if
-    /// anything differs.
+    /// The cache is dropped first, so what is compared comes from the device, not from memory. A file that differs,
+    /// though it looked equal, is copied again and read back once more. Exit code 7 if anything differs then.
     #[arg(long)]
     pub(crate) verify: bool,
     /// Keep the BLAKE3 hashes in this file (for check --manifest)
@@ -34,7 +35,17 @@ pub(crate) struct TransferArgs {
     /// Change nothing, list what would be done
     #[arg(short = 'n', long)]
     pub(crate) dry_run: bool,
+    /// Files that change while read: copy (default), skip, fail
+    ///
+    /// Such a file is read again a few times. `copy`: if it still changes, the last try is kept where there was nothing
+    /// before; it may be a mixture, gets a modification time of 1980 so that the next run copies it again, and counts as
+    /// failed (exit 2). `skip`: nothing is kept (exit 2). `fail`: the run ends (exit 3).
+    #[arg(long, value_name = "HOW", default_value = "copy", value_parser = values::changing, hide_default_value = true)]
+    pub(crate) changing: Changing,
     /// Go on with what changes, until interrupted
+    ///
+    /// A mirror deletes while it watches as in its first pass: within --max-delete, with backups, and never what
+    /// filters exclude. If something fails in a round, its deletions wait for the next.
     #[arg(long)]
     pub(crate) watch: bool,
     /// What to do with files that exist.
@@ -79,10 +90,22 @@ pub(crate) struct ExistingArgs {
     /// Copy even what is equal
     #[arg(short = 'f', long)]
     pub(crate) force: bool,
+    /// Times that differ by no more than this are equal, e.g. 2s
+    ///
+    /// How finely both ends keep times is taken into account without it; this is for a tree that has been on a volume with
+    /// coarser times, such as FAT (2s) or ext3 (1s), and is compared with what it was copied from.
+    #[arg(long, value_name = "TIME", value_parser = values::duration)]
+    pub(crate) modify_window: Option<Duration>,
     /// Keep what is replaced, with a suffix (default ~)
+    ///
+    /// A newer backup replaces an older one, file by file; one of another kind (a file where a folder is to be kept, or
+    /// the reverse) gets a number instead: `name.~1~~`. With --inplace the old content is copied first.
     #[arg(long, value_name = "SUFFIX", num_args = 0..=1, require_equals = true, default_missing_value = "~")]
     pub(crate) backup: Option<String>,
     /// Keep what is replaced or deleted in this folder of DST
+    ///
+    /// It keeps its path below the folder; a newer backup replaces an older one, file by file. A mirror with the same
+    /// flag deletes nothing in there.
     #[arg(long, value_name = "DIR")]
     pub(crate) backup_dir: Option<PathBuf>,
     /// Write into existing files: no room for a second copy

@@ -6,14 +6,14 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use jiff::tz::TimeZone;
-use ropeway_copy::Durability;
+use ropeway_copy::{Changing, Durability};
 use ropeway_lab::link::Congestion;
 use ropeway_plan::Engine;
 use ropeway_plan::bandwidth::Schedule;
 use ropeway_plan::filter;
 use ropeway_plan::guard::MaxDelete;
 use ropeway_plan::names::NamePolicy;
-use ropeway_smb::{Encryption, Signing};
+use ropeway_smb::{DfsHosts, Encryption, Signing};
 use ropeway_smb_proto::wire::negotiate::Dialect;
 use ropeway_vfs::decorate::faults::FaultRule;
 use ropeway_vfs::decorate::slow::DeviceModel;
@@ -50,6 +50,17 @@ pub(super) fn durability(given: &str) -> Result<Durability, String> {
             ("none", Durability::None),
             ("end", Durability::End),
             ("file", Durability::File),
+        ],
+    )
+}
+
+pub(super) fn changing(given: &str) -> Result<Changing, String> {
+    word(
+        given,
+        &[
+            ("copy", Changing::Copy),
+            ("skip", Changing::Skip),
+            ("fail", Changing::Fail),
         ],
     )
 }
@@ -111,6 +122,10 @@ pub(super) fn encrypt(given: &str) -> Result<Encryption, String> {
         ("required", Encryption::Required),
     ];
     word(given, &words)
+}
+
+pub(super) fn dfs(given: &str) -> Result<DfsHosts, String> {
+    word(given, &[("domain", DfsHosts::Domain), ("any", DfsHosts::Any)])
 }
 
 pub(super) fn dialect(given: &str) -> Result<Dialect, String> {

@@ -143,6 +143,7 @@ async fn compare(
                 target: opener.target(&target.0).await?,
                 target_path: target.1,
                 checksum: args.checksum,
+                modify_window: args.modify_window.unwrap_or_default(),
                 preserve: preserve(&args.attributes),
                 filter: filters::build(&args.select)?,
             };

@@ -1,5 +1,6 @@
 //! `ropeway copy`.
 
+use super::device;
 use super::transfer::{Request, transfer};
 use crate::args::CopyArgs;
 use crate::ends::Manner;
@@ -21,6 +22,9 @@ pub(crate) fn run(args: &CopyArgs) -> Result<u8, Failure> {
             Failure::usage("-T takes DST as the copy itself, and there are several sources")
                 .hint("leave -T out, or give one source"),
         );
+    }
+    if args.write_device {
+        return device::run(args, sources, target);
     }
     transfer(&Request {
         sources,

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use ropeway_smb::{ShareInfo, ShareKind};
 use ropeway_smb_proto::names::{NameMapping, from_wire};
-use ropeway_vfs::{Error, Kind, Metadata, Name, RelPath, Tree};
+use ropeway_vfs::path::reorders;
+use ropeway_vfs::{Ancestry, Error, Kind, Metadata, RelPath, Tree};
 use serde_json::{Map, json};
 use tokio::task::JoinHandle;
 
-use super::nodes::{self, Spot, Voice, entries, fields, local_time, marks};
+use super::nodes::{self, Entries, Spot, Voice, entries, fields, local_time, marks};
 use crate::args::LsArgs;
 use crate::failure::Failure;
 use crate::place::Place;
@@ -45,13 +46,12 @@ pub(crate) fn run(args: &LsArgs) -> Result<u8, Failure> {
     })
 }
 
-type Entries = Vec<(Name, Result<Metadata, Error>)>;
-
 /// A folder to be shown, perhaps being listed already.
 struct Folder {
     path: RelPath,
     /// How its entries are called: relative to the argument.
     shown: RelPath,
+    ancestry: Ancestry,
     listing: Option<JoinHandle<Result<Entries, Error>>>,
 }
 
@@ -75,7 +75,7 @@ impl View<'_> {
         let spot = nodes::find(path, !self.args.long, servers).await?;
         let metadata = spot.metadata(true).await?;
         if metadata.is_dir() {
-            return self.tree(&spot).await;
+            return self.tree(&spot, &metadata).await;
         }
         let name = spot.shown.clone();
         self.node(&spot.tree, &spot.path, &name, &metadata).await;
@@ -83,10 +83,11 @@ impl View<'_> {
     }
 
     /// Shows a folder, and with `-R` those in it, depth first; listings are asked for ahead.
-    async fn tree(&mut self, spot: &Spot) -> Result<(), Failure> {
+    async fn tree(&mut self, spot: &Spot, metadata: &Metadata) -> Result<(), Failure> {
         let mut open = vec![Folder {
             path: spot.path.clone(),
             shown: RelPath::root(),
+            ancestry: Ancestry::begin(&*spot.tree, metadata),
             listing: None,
         }];
         let mut ahead = 0;
@@ -115,12 +116,20 @@ impl View<'_> {
                 match metadata {
                     Ok(metadata) => {
                         self.node(&spot.tree, &path, &shown.to_string(), &metadata).await;
-                        if self.args.recursive && metadata.is_dir() {
-                            open.push(Folder {
+                        if !self.args.recursive || !metadata.is_dir() {
+                            continue;
+                        }
+                        match folder.ancestry.enter(&path, &metadata) {
+                            Ok(ancestry) => open.push(Folder {
                                 path,
                                 shown,
+                                ancestry,
                                 listing: None,
-                            });
+                            }),
+                            Err(error) => {
+                                let what = format!("cannot list {}/{shown}", spot.shown);
+                                self.voice.fail(&Failure::of_node(&what, &error, true));
+                            }
                         }
                     }
                     Err(error) => {
@@ -208,6 +217,6 @@ impl View<'_> {
 /// What a server says, without control characters: it may not write to our terminal.
 pub(super) fn printable(text: &str) -> String {
     text.chars()
-        .map(|c| if c.is_control() { '?' } else { c })
+        .map(|c| if c.is_control() || reorders(c) { '?' } else { c })
         .collect()
 }

@@ -19,7 +19,9 @@ pub(crate) fn run(args: &MirrorArgs) -> Result<u8, Failure> {
         move_source: false,
         delete: Some(Delete {
             max: args.max_delete,
+            agreed: None,
             excluded: args.delete_excluded,
+            on_errors: args.delete_on_errors,
         }),
         confirmed: args.yes || args.transfer.dry_run,
         args: &args.transfer,

@@ -3,6 +3,8 @@
 pub(crate) mod check;
 pub(crate) mod copy;
 pub(crate) mod demo;
+mod device;
+pub(crate) mod jobs;
 pub(crate) mod lab;
 pub(crate) mod login;
 pub(crate) mod logout;

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use ropeway_vfs::{ErrorKind, Metadata, RelPath, Tree};
+use ropeway_vfs::{ErrorKind, Metadata, Name, RelPath, Tree};
 use serde_json::{Map, json};
 
 use super::nodes::{self, Spot, Voice};
@@ -103,15 +103,26 @@ async fn target(args: &MvArgs, source: &Spot, servers: &Servers) -> Result<Spot,
 
 /// One tree that holds both.
 fn one_tree(source: &Spot, target: &Spot) -> Result<(Arc<dyn Tree>, RelPath, RelPath), Failure> {
-    let (Place::Local(from), Place::Local(to)) = (&source.place, &target.place) else {
-        return Ok((Arc::clone(&source.tree), source.path.clone(), target.path.clone()));
-    };
-    if to.starts_with(from) && from != to {
-        return Err(Failure::usage(format!(
+    let inside = || {
+        Failure::usage(format!(
             "the target {} lies inside {}",
             target.shown, source.shown
         ))
-        .hint("give a target outside of it"));
+        .hint("give a target outside of it")
+    };
+    let (Place::Local(from), Place::Local(to)) = (&source.place, &target.place) else {
+        // Both are on one share. A server would refuse it for the open of the folder that the renaming itself holds.
+        if lies_inside(
+            &source.path,
+            &target.path,
+            source.tree.capabilities().case_sensitive,
+        ) {
+            return Err(inside());
+        }
+        return Ok((Arc::clone(&source.tree), source.path.clone(), target.path.clone()));
+    };
+    if to.starts_with(from) && from != to {
+        return Err(inside());
     }
     let common = from
         .ancestors()
@@ -125,6 +136,22 @@ fn one_tree(source: &Spot, target: &Spot) -> Result<(Arc<dyn Tree>, RelPath, Rel
             .ok_or_else(|| Failure::usage(format!("{} is no usable path", path.display())))
     };
     Ok((nodes::open(common)?, below(from)?, below(to)?))
+}
+
+/// Whether `to` is a path below `from`, and not another spelling of it.
+fn lies_inside(from: &RelPath, to: &RelPath, case_sensitive: bool) -> bool {
+    let spelled = |name: &Name| match case_sensitive {
+        true => name.as_bytes().to_vec(),
+        false => String::from_utf8_lossy(name.as_bytes())
+            .to_lowercase()
+            .into_bytes(),
+    };
+    let (from, to): (Vec<_>, Vec<_>) = (from.components().collect(), to.components().collect());
+    let is_prefix = from
+        .iter()
+        .zip(&to)
+        .all(|(from, to)| spelled(from) == spelled(to));
+    from.len() < to.len() && is_prefix
 }
 
 async fn rename(
@@ -158,4 +185,20 @@ async fn rename(
             false,
         ),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_inside_is_told_from_another_spelling() {
+        let inside = |from: &str, to: &str, case_sensitive| {
+            let path = |text: &str| RelPath::parse(text.as_bytes()).unwrap();
+            lies_inside(&path(from), &path(to), case_sensitive)
+        };
+        assert!(inside("a/dir", "a/dir/sub", true) && inside("a/dir", "A/Dir/sub/more", false));
+        assert!(!inside("a/dir", "a/DIR/sub", true) && !inside("a/dir", "a/Dir", false));
+        assert!(!inside("a/dir", "a/directory/sub", true) && !inside("a/dir/sub", "a/dir", true));
+    }
 }

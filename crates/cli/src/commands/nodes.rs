@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ropeway_local::{LocalOptions, LocalTree};
-use ropeway_vfs::{Error, Kind, Listing, Metadata, Name, RelPath, Timestamp, Tree};
+use ropeway_vfs::{Error, Kind, Listing, Metadata, Name, Origin, RelPath, Timestamp, Tree};
 use serde_json::{Map, Value, json};
 
 use crate::ends::{is_nameless, parent_of};
@@ -20,7 +20,7 @@ use crate::ui::messages;
 use crate::url::SmbUrl;
 
 /// Entries asked for at once.
-const ENTRIES_AT_ONCE: usize = 1024;
+pub(super) const ENTRIES_AT_ONCE: usize = 1024;
 
 /// Runs a helper's future on a runtime of its own.
 pub(super) fn run<T>(
@@ -135,11 +135,19 @@ pub(super) fn open(root: &Path) -> Result<Arc<dyn Tree>, Failure> {
     }
 }
 
+/// A folder's entries.
+pub(super) type Entries = Vec<(Name, Result<Metadata, Error>)>;
+
 /// A folder's entries, sorted by name.
-pub(super) async fn entries(
+pub(super) async fn entries(tree: &dyn Tree, folder: &RelPath) -> Result<Entries, Error> {
+    entries_from(tree, folder).await.map(|(entries, _)| entries)
+}
+
+/// The same, and where the folder lies, if that is told.
+pub(super) async fn entries_from(
     tree: &dyn Tree,
     folder: &RelPath,
-) -> Result<Vec<(Name, Result<Metadata, Error>)>, Error> {
+) -> Result<(Entries, Option<Origin>), Error> {
     let mut listing: Box<dyn Listing> = tree.list(folder).await?;
     let mut entries = Vec::new();
     loop {
@@ -150,7 +158,7 @@ pub(super) async fn entries(
         entries.extend(batch.into_iter().map(|entry| (entry.name, entry.metadata)));
     }
     entries.sort_by(|(one, _), (other, _)| one.cmp(other));
-    Ok(entries)
+    Ok((entries, listing.origin()))
 }
 
 /// What a helper says: lines for people, or JSON Lines with a summary at the end.

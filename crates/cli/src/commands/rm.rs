@@ -5,11 +5,11 @@ use std::fs;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
-use ropeway_vfs::{Error, ErrorKind, Metadata, Op, RelPath};
+use ropeway_vfs::{Error, ErrorKind, FileId, Metadata, Op, RelPath, holder_of, prove_child};
 use serde_json::{Map, json};
 use tokio::task::JoinSet;
 
-use super::nodes::{self, Spot, Voice, entries};
+use super::nodes::{self, Entries, Spot, Voice};
 use crate::args::RmArgs;
 use crate::failure::{Failure, code};
 use crate::place::Place;
@@ -50,6 +50,7 @@ async fn remove(path: &Path, args: &RmArgs, servers: &Servers, voice: &mut Voice
     let mut removal = Removal {
         spot: &spot,
         volume: metadata.id.map(|id| id.volume),
+        above: None,
         dry_run: args.dry_run,
         voice,
     };
@@ -60,6 +61,8 @@ async fn remove(path: &Path, args: &RmArgs, servers: &Servers, voice: &mut Voice
         return Err(Failure::usage(format!("{} is a folder", spot.shown)).hint("-r removes folders too"));
     }
     guard(&spot, &metadata).await?;
+    let above = holder_of(&*spot.tree, &spot.path, &metadata).await;
+    removal.above = above.map_err(|error| spot.fault("remove", &error, false))?;
     if !args.yes && !args.dry_run {
         confirm(&spot, removal.count().await?)?;
     }
@@ -122,6 +125,8 @@ fn confirm(spot: &Spot, count: u64) -> Result<(), Failure> {
 struct Removal<'a> {
     spot: &'a Spot,
     volume: Option<u64>,
+    /// Identity of the folder that holds the one that is removed.
+    above: Option<FileId>,
     dry_run: bool,
     voice: &'a mut Voice,
 }
@@ -129,6 +134,7 @@ struct Removal<'a> {
 /// A folder whose files are gone and whose folders are still to go.
 struct Open {
     path: RelPath,
+    id: Option<FileId>,
     folders: VecDeque<RelPath>,
     /// Whether something in it stays.
     stays: bool,
@@ -137,19 +143,31 @@ struct Open {
 impl Removal<'_> {
     /// Nodes below the folder.
     async fn count(&self) -> Result<u64, Failure> {
-        let mut folders = vec![self.spot.path.clone()];
+        let mut folders = vec![(self.spot.path.clone(), self.above)];
         let mut count = 0;
-        while let Some(folder) = folders.pop() {
-            let listed = entries(&*self.spot.tree, &folder).await;
-            let listed = listed.map_err(|error| self.spot.fault("list", &error, false))?;
+        while let Some((folder, above)) = folders.pop() {
+            let (listed, id) = match self.list(&folder, above).await {
+                Ok(listed) => listed,
+                // It stays, and the removal says why.
+                Err(error) if error.kind == ErrorKind::SymbolicLink && folder != self.spot.path => continue,
+                Err(error) => return Err(self.spot.fault("list", &error, false)),
+            };
             for (name, metadata) in listed {
                 count += 1;
                 if metadata.is_ok_and(|metadata| metadata.is_dir()) {
-                    folders.push(folder.join(&name));
+                    folders.push((folder.join(&name), id));
                 }
             }
         }
         Ok(count)
+    }
+
+    /// Lists a folder that is proven to lie in the one it was found in; its identity.
+    async fn list(&self, path: &RelPath, above: Option<FileId>) -> Result<(Entries, Option<FileId>), Error> {
+        let tree = &*self.spot.tree;
+        let (entries, origin) = nodes::entries_from(tree, path).await?;
+        prove_child(tree, path, above, origin)?;
+        Ok((entries, origin.and_then(|origin| origin.own)))
     }
 
     async fn file(&mut self) -> Result<(), Failure> {
@@ -163,11 +181,12 @@ impl Removal<'_> {
 
     /// Removes a folder and all below it, depth first; what fails is listed, the rest goes on.
     async fn folder(&mut self) -> Result<(), Failure> {
-        let top = self.open(self.spot.path.clone()).await;
+        let top = self.open(self.spot.path.clone(), self.above).await;
         let mut open = vec![top.map_err(|error| self.spot.fault("list", &error, false))?];
         while let Some(folder) = open.last_mut() {
             if let Some(inner) = folder.folders.pop_front() {
-                match self.open(inner.clone()).await {
+                let above = folder.id;
+                match self.open(inner.clone(), above).await {
                     Ok(inner) => open.push(inner),
                     Err(error) => {
                         folder.stays = true;
@@ -194,14 +213,16 @@ impl Removal<'_> {
     }
 
     /// Lists a folder and removes what is no folder in it.
-    async fn open(&mut self, path: RelPath) -> Result<Open, Error> {
+    async fn open(&mut self, path: RelPath, above: Option<FileId>) -> Result<Open, Error> {
+        let (entries, id) = self.list(&path, above).await?;
         let mut open = Open {
             path,
+            id,
             folders: VecDeque::new(),
             stays: false,
         };
         let mut removals = JoinSet::new();
-        for (name, metadata) in entries(&*self.spot.tree, &open.path).await? {
+        for (name, metadata) in entries {
             let path = open.path.join(&name);
             match metadata {
                 Ok(metadata) if metadata.is_dir() => {

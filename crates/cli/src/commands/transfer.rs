@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ropeway_copy::{
-    Backup, Delete, Durability, Job, JobSpec, JournalSpec, Options, Outcome, Root, Verification, pool_for,
-    unfinished,
+    Backup, Delete, Durability, Job, JobSpec, JournalSpec, Options, Outcome, Root, Verification, WallClock,
+    pool_for, unfinished,
 };
-use ropeway_plan::guard::MaxDelete;
 use ropeway_plan::retry::Backoff;
 use ropeway_vfs::event::Event;
 use ropeway_vfs::{Preserve, RelPath, Tree};
 
+use super::jobs::recorded::Kept;
 use crate::args::{AttributeArgs, ExistingArgs, TransferArgs};
 use crate::ends::{self, Circumstances, Ends, Manner};
 use crate::failure::{Failure, code};
@@ -68,7 +68,8 @@ pub(super) fn transfer(request: &Request<'_>) -> Result<u8, Failure> {
         .as_deref()
         .map(|path| open_trace(path, &options))
         .transpose()?;
-    let journal = journal(state_dir, &ends, args.dry_run, &reporter);
+    let journal = journal(state_dir, request, &ends, &reporter);
+    let _kept = Kept::of(journal.as_ref(), &ends);
     let outcome = runtime.block_on(async {
         let mut signals = Signals::catch()?;
         let observer = trace.as_ref().map(TraceWriter::observer);
@@ -97,7 +98,7 @@ pub(super) fn transfer(request: &Request<'_>) -> Result<u8, Failure> {
             };
             // Not one more than was agreed to, whatever happens in between.
             if let Some(delete) = &mut spec.options.delete {
-                delete.max = Some(MaxDelete::Count(agreed));
+                delete.agreed = Some(agreed);
             }
         }
         let outcome = job::drive(spec, pool, args.speed.bwlimit.as_ref(), &reporter, &mut signals).await;
@@ -149,6 +150,12 @@ fn refuse_contradictions(args: &TransferArgs, moves: bool) -> Result<(), Failure
         ),
         (args.output.quiet && args.output.verbose, "--quiet", "--verbose"),
     ];
+    if args.watch && moves {
+        return Err(Failure::usage(
+            "--move and --watch contradict each other: what changes later would not be moved",
+        )
+        .hint("watch without --move; or run copy --move again and again, e.g. by a timer"));
+    }
     match contradictions.into_iter().find(|(both, ..)| *both) {
         Some((_, one, two)) => Err(Failure::usage(format!("{one} and {two} contradict each other"))
             .hint("leave one of them out; `--flag=false` takes back a switch of the configuration")),
@@ -175,9 +182,11 @@ fn options(request: &Request<'_>, ends: &Ends) -> Result<Options, Failure> {
         ignore_existing: existing.ignore_existing,
         checksum: existing.checksum,
         force: existing.force,
+        modify_window: existing.modify_window.unwrap_or_default(),
         backup: backup(existing, ends)?,
         inplace: existing.inplace,
         move_source: request.move_source,
+        changing: args.changing,
         one_file_system: args.select.one_file_system,
         preserve: preserve(&args.attributes),
         hard_links: !args.links.no_hard_links,
@@ -222,7 +231,10 @@ fn backup(args: &ExistingArgs, ends: &Ends) -> Result<Option<Backup>, Failure> {
         .filter(|part| !matches!(part, std::path::Component::CurDir))
         .collect();
     match RelPath::parse(plain.as_os_str().as_bytes()).filter(|path| !path.is_root()) {
-        Some(path) => Ok(Some(Backup::Directory(ends.target_base.join_path(&path)))),
+        Some(path) => Ok(Some(Backup::Directory {
+            base: ends.target_base.join_path(&path),
+            top: ends.target_base.clone(),
+        })),
         None => Err(Failure::usage(format!(
             "--backup-dir {}: not a folder inside DST",
             folder.display()
@@ -240,11 +252,11 @@ fn open_trace(path: &Path, options: &Options) -> Result<TraceWriter, Failure> {
 
 fn journal(
     state_dir: Option<PathBuf>,
+    request: &Request<'_>,
     ends: &Ends,
-    dry_run: bool,
     reporter: &Reporter,
 ) -> Option<JournalSpec> {
-    if dry_run {
+    if request.args.dry_run {
         return None;
     }
     let Some(state_dir) = state_dir else {
@@ -265,6 +277,13 @@ fn journal(
         state_dir,
         boot_id,
         key: ends.key.clone(),
+        sources: ends
+            .sources
+            .iter()
+            .map(|source| source.tree.below(&source.path))
+            .collect(),
+        target: ends.target_tree.below(&ends.target_base),
+        clock: WallClock::default(),
     })
 }
 
@@ -429,7 +448,10 @@ mod tests {
         assert_eq!(options.dirty_max, Some(8 << 20));
         assert_eq!(
             options.backup,
-            Some(Backup::Directory(RelPath::parse(b"b/old/x").unwrap()))
+            Some(Backup::Directory {
+                base: RelPath::parse(b"b/old/x").unwrap(),
+                top: RelPath::parse(b"b").unwrap(),
+            })
         );
         assert_eq!(
             job_options(&["--backup"]).unwrap().backup,

@@ -3,10 +3,10 @@
 use std::fs::{self, Metadata};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
-use ropeway_vfs::{self as vfs, ErrorKind};
+use ropeway_vfs::{self as vfs, ErrorKind, Kind};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
 use crate::failure::{Failure, code};
@@ -36,6 +36,9 @@ fn hundreds(nanoseconds: i128) -> i128 {
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub(super) is_dir: bool,
+    pub(super) kind: Kind,
+    /// Of a device of this machine: its number.
+    device: u64,
     pub(super) links: u64,
     /// The volume's number: of the device, or of a share.
     pub(super) volume: Option<u64>,
@@ -46,6 +49,8 @@ impl Node {
     fn local(metadata: &Metadata) -> Self {
         Self {
             is_dir: metadata.is_dir(),
+            kind: kind_of(metadata.file_type()),
+            device: metadata.rdev(),
             links: metadata.nlink(),
             volume: Some(metadata.dev()),
             id: Some(Id {
@@ -82,6 +87,8 @@ impl Node {
         });
         Self {
             is_dir: metadata.is_dir(),
+            kind: metadata.kind,
+            device: 0,
             links: metadata.links,
             volume: metadata.id.map(|id| id.volume),
             id,
@@ -100,6 +107,18 @@ impl Node {
         }
         let mut marks = one.marks.iter().zip(&other.marks);
         one.number == other.number && marks.any(|(one, other)| one.is_some() && one == other)
+    }
+}
+
+fn kind_of(kind: fs::FileType) -> Kind {
+    match () {
+        () if kind.is_dir() => Kind::Directory,
+        () if kind.is_symlink() => Kind::Symlink,
+        () if kind.is_fifo() => Kind::Fifo,
+        () if kind.is_socket() => Kind::Socket,
+        () if kind.is_char_device() => Kind::CharDevice,
+        () if kind.is_block_device() => Kind::BlockDevice,
+        () => Kind::File,
     }
 }
 
@@ -227,8 +246,18 @@ pub(super) struct Target {
     pub(super) given: String,
     pub(super) absolute: Place,
     pub(super) node: Option<Node>,
+    /// Where a link leads that is no folder.
+    pub(super) leads: Option<Leads>,
     /// Ends with a slash: can only be a folder.
     pub(super) must_be_folder: bool,
+}
+
+/// What a link leads to.
+pub(super) enum Leads {
+    /// A node that is no folder.
+    To(Box<(Place, Node)>),
+    /// Nothing.
+    Nowhere,
 }
 
 impl Target {
@@ -240,6 +269,27 @@ impl Target {
         match Place::parse_end(given)? {
             Place::Local(path) => Self::look_local(&path),
             Place::Remote(url) => Self::look_remote(url, servers).await,
+        }
+    }
+
+    /// The target of a regular file, as `cp` takes it: what a link leads to is replaced, and the link stays.
+    pub(super) fn behind_link(self) -> Result<Self, Failure> {
+        match self.leads {
+            None => Ok(self),
+            Some(Leads::To(end)) => {
+                let (absolute, node) = *end;
+                Ok(Self {
+                    absolute,
+                    node: Some(node),
+                    leads: None,
+                    ..self
+                })
+            }
+            Some(Leads::Nowhere) => Err(Failure::usage(format!(
+                "not writing through the dangling link {}",
+                self.given
+            ))
+            .hint("remove the link, or give the name that it leads to")),
         }
     }
 
@@ -274,6 +324,7 @@ impl Target {
         Ok(Self {
             given: url.to_string(),
             node,
+            leads: None,
             must_be_folder: url.must_be_folder,
             absolute: Place::Remote(url.plain()),
         })
@@ -290,17 +341,18 @@ impl Target {
         };
         let must_be_folder = given.as_os_str().as_bytes().ends_with(b"/") || is_nameless(given);
         let followed = fs::metadata(given);
-        let found = |absolute, node| Self {
+        let found = |absolute, node, leads| Self {
             given: given.display().to_string(),
             absolute: Place::Local(absolute),
             node,
+            leads,
             must_be_folder,
         };
         if let Ok(metadata) = &followed
             && metadata.is_dir()
         {
             let absolute = fs::canonicalize(given).map_err(|error| fault(&cause(&error), &error))?;
-            return Ok(found(absolute, Some(Node::local(metadata))));
+            return Ok(found(absolute, Some(Node::local(metadata)), None));
         }
         let metadata = match fs::symlink_metadata(given) {
             Ok(metadata) => Some(metadata),
@@ -323,7 +375,21 @@ impl Target {
         let name = given
             .file_name()
             .ok_or_else(|| Failure::new(code::TARGET, format!("there is no folder {}", given.display())))?;
-        Ok(found(parent.join(name), metadata.as_ref().map(Node::local)))
+        let is_link = metadata.as_ref().is_some_and(Metadata::is_symlink);
+        let leads = match (is_link, &followed) {
+            (false, _) => None,
+            (true, Ok(end)) => {
+                let absolute = fs::canonicalize(given).map_err(|error| fault(&cause(&error), &error))?;
+                Some(Leads::To(Box::new((Place::Local(absolute), Node::local(end)))))
+            }
+            (true, Err(error)) if error.kind() == io::ErrorKind::NotFound => Some(Leads::Nowhere),
+            (true, Err(error)) => return Err(fault(&cause(error), error)),
+        };
+        Ok(found(
+            parent.join(name),
+            metadata.as_ref().map(Node::local),
+            leads,
+        ))
     }
 }
 
@@ -335,6 +401,32 @@ fn file_in_the_way(given: &str) -> Failure {
 pub(super) fn file_where_folder(given: &str) -> Failure {
     Failure::usage(format!("{given} is a file where a folder must be"))
         .hint("give another target, or move that file away")
+}
+
+/// Refuses a source that would replace a FIFO, socket or device by a node of another kind, or a device by another one.
+pub(super) fn refuse_special(source: &Node, existing: Option<&Node>, given: &str) -> Result<(), Failure> {
+    let Some(existing) =
+        existing.filter(|existing| (existing.kind, existing.device) != (source.kind, source.device))
+    else {
+        return Ok(());
+    };
+    let (what, hint) = match existing.kind {
+        Kind::BlockDevice => (
+            "a block device",
+            "--write-device writes an image onto the device itself, whole",
+        ),
+        Kind::CharDevice => ("a character device", "give a file or a folder"),
+        Kind::Fifo => (
+            "a FIFO",
+            "give a file or a folder; to write into a FIFO use a redirection: cat SRC > FIFO",
+        ),
+        Kind::Socket => ("a socket", "give a file or a folder"),
+        _ => return Ok(()),
+    };
+    Err(Failure::usage(format!(
+        "{given} is {what}, and would be replaced by a copy of its name"
+    ))
+    .hint(hint))
 }
 
 /// Checks that a folder of this machine can be written to; a server says so by itself.

@@ -3,6 +3,8 @@
 //! The rule for DST is that of `cp -r`: into DST if it is a folder, unless `-T`, or unless DST is the recorded target
 //! of an unfinished copy of the same SRC (then that copy goes on). Everything that makes no sense (a source that is
 //! not there, a target inside its source, a file where a folder must be, …) is refused here with one line and a hint.
+//! A link to a file is taken as `cp` takes it: the file is replaced, the link stays; nothing goes through a dangling one.
+//! FIFOs, sockets and devices are never replaced.
 //! Either end may be a path or a URL ([`Place`]); the rules are the same.
 //!
 //! A source folder becomes a tree of its own; any other node is named within its parent's tree. The target tree is
@@ -15,12 +17,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use ropeway_copy::JobKey;
-use ropeway_vfs::RelPath;
+use ropeway_vfs::{Kind, RelPath};
 
 use crate::failure::{Failure, code};
 use crate::place::Place;
 use crate::servers::Servers;
-use find::{Found, Node as Seen, Target, file_where_folder, find, node_at, writable};
+use find::{Found, Node as Seen, Target, file_where_folder, find, node_at, refuse_special, writable};
 pub(crate) use find::{cause, is_nameless, parent_of};
 
 /// Root of a tree to open, and a node in it.
@@ -105,7 +107,12 @@ pub(crate) async fn resolve(
     for path in sources {
         found.push(find(path, circumstances.servers).await?);
     }
-    let target = Target::look(target, circumstances.servers).await?;
+    let mut target = Target::look(target, circumstances.servers).await?;
+    if let [only] = found.as_slice()
+        && only.node.kind == Kind::File
+    {
+        target = target.behind_link()?;
+    }
     let resolver = Resolver {
         target: &target,
         serial: serial(&target, circumstances.servers).await,
@@ -231,6 +238,7 @@ impl Resolver<'_> {
         }
         self.keep_apart(source, &target.absolute, target.node.as_ref(), mirror)
             .await?;
+        refuse_special(&source.node, target.node.as_ref(), given)?;
         let own_tree = target.is_folder() && (self.circumstances.own_tree || self.is_own_volume().await);
         let (target_tree, target_path) = match (own_tree, target.absolute.parent(), target.absolute.name()) {
             (false, Some(parent), Some(name)) => {
@@ -329,6 +337,7 @@ impl Resolver<'_> {
             ))
             .hint("move one of them away"));
         }
+        refuse_special(&source.node, node.as_ref(), &place.to_string())?;
         self.keep_apart(source, place, node.as_ref(), false).await
     }
 

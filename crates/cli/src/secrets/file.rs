@@ -89,6 +89,8 @@ fn parse(text: &str) -> Result<Credentials, usize> {
         password: None,
         domain: None,
     };
+    // Windows editors begin a file with a byte-order mark.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     for (index, line) in text.lines().enumerate() {
         // Blanks in front belong to nothing, those behind may belong to a password.
         let line = line.trim_start();

@@ -82,7 +82,10 @@ pub(crate) fn text(path: &Path, what: &str, bytes_max: usize) -> Result<Option<Z
         .hint("give the right file"));
     }
     match std::str::from_utf8(&bytes) {
-        Ok(text) => Ok(Some(Zeroizing::new(text.to_owned()))),
+        // Windows editors begin a file with a byte-order mark.
+        Ok(text) => Ok(Some(Zeroizing::new(
+            text.strip_prefix('\u{feff}').unwrap_or(text).to_owned(),
+        ))),
         Err(_) => Err(Failure::usage(format!("{what} {place} is not UTF-8")).hint("write it as UTF-8 text")),
     }
 }

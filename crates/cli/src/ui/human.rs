@@ -348,6 +348,8 @@ fn verdict(outcome: &Outcome, about: &About, terminal: bool) -> String {
         format!("{} written, not yet durable", format::bytes(counters.bytes_done))
     });
     parts.extend((summary.errors > 0).then(|| format::counted(summary.errors, "error", "errors")));
+    parts.extend((summary.torn > 0).then(|| format::counted(summary.torn, "torn copy", "torn copies")));
+    parts.extend((summary.repaired > 0).then(|| format!("{} repaired", format::count(summary.repaired))));
     parts.extend((summary.differences > 0).then(|| format!("{} differ", format::count(summary.differences))));
     if outcome.status == Status::Done {
         parts.extend(summary.verified.map(|_| "verified from device".to_owned()));

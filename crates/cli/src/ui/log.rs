@@ -80,7 +80,13 @@ impl Log {
             .to_string();
         let text: String = text
             .chars()
-            .map(|c| if c.is_control() { ' ' } else { c })
+            .map(|c| {
+                if c.is_control() || ropeway_vfs::path::reorders(c) {
+                    ' '
+                } else {
+                    c
+                }
+            })
             .collect();
         // A full disk must not end the copy; the log then lacks lines.
         _ = writeln!(self.lock(), "{now} {what} {text}");

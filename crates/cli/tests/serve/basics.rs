@@ -312,3 +312,46 @@ fn a_reload_changes_users_and_shares_and_drops_nobody() {
     served.fails("data", "bob", "b", "ls", "NT_STATUS_BAD_NETWORK_NAME");
     served.stop();
 }
+
+/// `--links`: what ropeway copies to the share is made as far as it may be. And smbclient's `hardlink`, whose new name begins
+/// with a separator.
+#[test]
+fn links_are_made_as_the_server_wants_them() {
+    let (place, password) = ground();
+    let tree = place.folder("tree");
+    std::os::unix::fs::symlink("file", tree.join("inside")).unwrap();
+    std::os::unix::fs::symlink("/etc/hostname", tree.join("absolute")).unwrap();
+    std::os::unix::fs::symlink("../../x", tree.join("out")).unwrap();
+    for (flag, code, expected) in [
+        (None, 1, &["inside"][..]),
+        (Some("any"), 0, &["absolute", "inside", "out"]),
+        (Some("refuse"), 1, &[]),
+    ] {
+        let mut arguments = vec!["--user", "ann", "--password-file", &password, "data"];
+        arguments.extend(flag.iter().flat_map(|flag| ["--links", flag]));
+        let served = Served::start(&place, &arguments);
+        let copied = place
+            .ropeway("copy")
+            .arg("tree")
+            .arg(format!(
+                "smb://ann@127.0.0.1:{}/data/{}/",
+                served.port,
+                flag.unwrap_or("default")
+            ))
+            .env("ROPEWAY_PASSWORD", PASSWORD)
+            .run();
+        assert_eq!(copied.code() == Some(0), code == 0, "{flag:?}: {copied}");
+        let made = place.join("data").join(flag.unwrap_or("default"));
+        let mut names: Vec<_> = match fs::read_dir(&made) {
+            Ok(entries) => entries.map(|entry| entry.unwrap().file_name()).collect(),
+            Err(_) => Vec::new(),
+        };
+        names.sort();
+        assert_eq!(names, expected, "{flag:?}: {copied}");
+        if flag.is_none() && needs(false, &["smbclient"]).is_ok() {
+            served.works("data", "ann", PASSWORD, "hardlink file twin");
+            assert_eq!(fs::read(place.join("data/twin")).unwrap(), b"content");
+        }
+        served.stop();
+    }
+}

@@ -18,6 +18,12 @@ pub(crate) const NOBODY: u32 = 65_534;
 /// A run that takes longer hangs. Generous: two cores may be shared with a whole build.
 const HANG: Duration = Duration::from_secs(90);
 
+/// The program under test: the one built with the tests, or another that `ROPEWAY_PROGRAM` names (an older one, to show
+/// that a test fails on it).
+pub(crate) fn binary() -> String {
+    std::env::var("ROPEWAY_PROGRAM").unwrap_or_else(|_| env!("CARGO_BIN_EXE_ropeway").to_owned())
+}
+
 /// A folder of its own with private state and configuration, removed at the end.
 pub(crate) struct Place {
     folder: tempfile::TempDir,
@@ -94,7 +100,7 @@ impl Place {
 
     /// The binary with a command (`copy`) and nothing of the caller's environment but the choice of I/O.
     pub(crate) fn ropeway(&self, command: &str) -> Run {
-        let mut process = Command::new(env!("CARGO_BIN_EXE_ropeway"));
+        let mut process = Command::new(binary());
         process.arg(command);
         self.prepare(process)
     }
@@ -110,7 +116,7 @@ impl Place {
     /// Why that is not possible here.
     pub(crate) fn ropeway_as_nobody(&self, command: &str) -> Result<Run, String> {
         super::needs(true, &["setpriv"])?;
-        let binary = env!("CARGO_BIN_EXE_ropeway");
+        let binary = binary();
         let id = NOBODY.to_string();
         let as_nobody = |rest: &[&str]| {
             let mut process = Command::new("setpriv");
@@ -125,20 +131,20 @@ impl Place {
             process.args(rest);
             process
         };
-        let may = as_nobody(&["test", "-x", binary])
+        let may = as_nobody(&["test", "-x", &binary])
             .status()
             .is_ok_and(|status| status.success());
         if !may {
             return Err("the binary lies where other users cannot reach it".to_owned());
         }
-        Ok(self.prepare(as_nobody(&[binary, command])))
+        Ok(self.prepare(as_nobody(&[&binary, command])))
     }
 
     /// As [`ropeway`](Self::ropeway), run by another program: `before` and its arguments.
     pub(crate) fn ropeway_by(&self, before: &[&str], command: &str) -> Run {
         let mut process = Command::new(before[0]);
         process.args(&before[1..]);
-        process.args([env!("CARGO_BIN_EXE_ropeway"), command]);
+        process.args([binary(), command.into()]);
         self.prepare(process)
     }
 

@@ -26,6 +26,14 @@ impl Volume {
         Self::on_loop("ext4", size_mib, "mkfs.ext4", &["-q", "-F", "-m", "0"])
     }
 
+    /// ext2 or ext3 with inodes of 128 bytes, which keep times in whole seconds.
+    ///
+    /// # Errors
+    /// Why there cannot be one here.
+    pub(crate) fn seconds(kind: &'static str) -> Result<Self, String> {
+        Self::on_loop(kind, 48, &format!("mkfs.{kind}"), &["-q", "-F", "-I", "128"])
+    }
+
     /// # Errors
     /// Why there cannot be one here. XFS needs 300 MiB at least.
     pub(crate) fn xfs() -> Result<Self, String> {
@@ -115,9 +123,35 @@ impl Volume {
         Ok(volume)
     }
 
+    /// On an image of a certain size that lies in another volume, which may have less room.
+    ///
+    /// # Errors
+    /// Why there cannot be one here.
+    pub(crate) fn within(
+        outer: &Self,
+        kind: &'static str,
+        size_mib: u64,
+        maker: &str,
+        options: &[&str],
+    ) -> Result<Self, String> {
+        needs(true, &[maker, "losetup", "mount", "umount"])?;
+        Self::empty_in(&outer.root(), kind)?.on_image(size_mib, maker, options)
+    }
+
+    /// Gives a tmpfs another size.
+    pub(crate) fn resize(&self, size_mib: u64) {
+        let options = format!("remount,size={size_mib}m");
+        let root = self.root();
+        tool("mount", &["-o".as_ref(), options.as_ref(), root.as_os_str()]).unwrap();
+    }
+
     fn on_loop(kind: &'static str, size_mib: u64, maker: &str, options: &[&str]) -> Result<Self, String> {
         needs(true, &[maker, "losetup", "mount", "umount"])?;
-        let mut volume = Self::empty(kind)?;
+        Self::empty(kind)?.on_image(size_mib, maker, options)
+    }
+
+    fn on_image(self, size_mib: u64, maker: &str, options: &[&str]) -> Result<Self, String> {
+        let mut volume = self;
         let image = volume.image(size_mib)?;
         let image_text = image.to_str().ok_or("odd temporary folder")?;
         let arguments: Vec<&str> = options.iter().copied().chain([image_text]).collect();
@@ -129,9 +163,13 @@ impl Volume {
     }
 
     fn empty(kind: &'static str) -> Result<Self, String> {
+        Self::empty_in(&std::env::temp_dir(), kind)
+    }
+
+    fn empty_in(parent: &Path, kind: &'static str) -> Result<Self, String> {
         let folder = tempfile::Builder::new()
             .prefix("ropeway-volume-")
-            .tempdir()
+            .tempdir_in(parent)
             .map_err(|error| error.to_string())?;
         fs::create_dir(folder.path().join("mnt")).map_err(|error| error.to_string())?;
         Ok(Self {

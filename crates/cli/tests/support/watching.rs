@@ -45,6 +45,22 @@ impl Watching {
         );
     }
 
+    /// Insists that it says something soon.
+    #[track_caller]
+    pub(crate) fn said(&self, what: &str) {
+        let said = || self.0.stdout().contains(what) || self.0.stderr().contains(what);
+        self.follows(&format!("{what:?}"), said);
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        self.0.signal(signal);
+    }
+
+    /// Waits until it ends by itself.
+    pub(crate) fn ended(self) -> Finished {
+        self.0.wait()
+    }
+
     /// Tells it to stop, and waits until it has.
     pub(crate) fn end(self, signal: Signal) -> Finished {
         self.0.signal(signal);

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use super::{OpenFile, PendingRename};
 use crate::context::{Context, lock};
-use crate::folder::Folder;
+use crate::folder::{Folder, has_name, name_folder};
 use crate::journal::Token;
 use crate::status::{Fatal, Status};
 
@@ -19,37 +19,48 @@ const CHECKPOINT_EVERY: Duration = Duration::from_secs(2);
 /// A sync that took longer is followed by another before anything is called durable.
 const LONG_SYNC: Duration = Duration::from_millis(500);
 
-/// Runs checkpoints until the sender of `stop` is dropped; a checkpoint that has begun is finished.
+/// Runs checkpoints until the sender of `stop` is dropped; a checkpoint that has begun is finished. The first one comes
+/// at once: what is older than it is durable then, should a flush fail later.
 pub(crate) async fn run_checkpoints(context: Arc<Context>, mut stop: oneshot::Receiver<()>) {
+    if context.sync.is_touched() {
+        checkpoint(&context).await;
+    }
     loop {
         tokio::select! {
             _ = &mut stop => return,
             () = context.sync.wake.notified() => {}
             () = tokio::time::sleep(CHECKPOINT_EVERY) => {}
         }
+        note_clock(&context);
         if context.sync.has_work() {
             checkpoint(&context).await;
         }
     }
 }
 
+/// Tells the journal when the wall clock was set back: change times of the target mean nothing then.
+fn note_clock(context: &Context) {
+    if let Some(journal) = context.journal.as_ref().filter(|_| context.sync.was_set_back()) {
+        context.journalled(Some(journal.clock_stepped()));
+    }
+}
+
 /// Makes everything written so far durable, names what waited for it, and records it. An error is fatal: a device
 /// that lost a write-back has lost data.
-pub(crate) async fn checkpoint(context: &Context) {
+pub(crate) async fn checkpoint(context: &Arc<Context>) {
     let _one_at_a_time = context.sync.checkpoint.lock().await;
     let start = tokio::time::Instant::now();
     let Some(first) = sync_written(context).await else {
         return;
     };
-    // A long sync has written most of what came while it ran, too: what took its time is called durable with it.
+    publish(context, &first);
+    // A long sync has written most of what came while it ran, too: what took its time is called durable soon after it.
     let more = context.sync.dirty_closed.load(Ordering::Acquire) > 0;
-    let synced = if more && start.elapsed() > LONG_SYNC {
-        sync_written(context).await
-    } else {
-        Some(first)
-    };
-    if let Some(synced) = synced {
-        publish(context, &synced);
+    if more
+        && start.elapsed() > LONG_SYNC
+        && let Some(second) = sync_written(context).await
+    {
+        publish(context, &second);
     }
 }
 
@@ -70,11 +81,12 @@ struct OpenPart {
 }
 
 /// Syncs what was written before this call, and names what waited for that. `None` after an error, which ends the job.
-async fn sync_written(context: &Context) -> Option<Synced> {
+async fn sync_written(context: &Arc<Context>) -> Option<Synced> {
     let control = &context.sync;
     let landed = context.live.bytes_landed.load(Ordering::Acquire);
     let files = context.live.files_done.load(Ordering::Acquire);
-    let before = control.watermark();
+    note_clock(context);
+    let before = control.watermark().await;
     let renames = std::mem::take(&mut *lock(&control.pending));
     let dirty_open = control.dirty_open.load(Ordering::Acquire);
     let open: Vec<OpenPart> = lock(&control.open)
@@ -120,8 +132,49 @@ async fn sync_written(context: &Context) -> Option<Synced> {
     })
 }
 
+/// Asks the kernel, before anything of an earlier run is trusted, whether it failed to write back what that run left: it
+/// tells the first who asks.
+pub(crate) async fn hear_of_losses(context: &Context) {
+    let Some(journal) = &context.journal else {
+        return;
+    };
+    if !journal.memory().resumed() || context.target.capabilities().is_remote() {
+        return;
+    }
+    if let Err(error) = context.target.sync().await {
+        note_loss(context);
+        // What this run writes is not what was lost.
+        context.journalled(Some(journal.begin_again()));
+        context.note(
+            None,
+            format!("{error}; what was not durable before is copied once more"),
+        );
+    }
+}
+
+/// Records that a flush failed. The kernel drops the pages that it could not write, and reports that once: no later run
+/// would hear of it. (A server reports what it lost to each file's own flush.)
+pub(crate) fn note_loss(context: &Context) {
+    let Some(journal) = &context.journal else {
+        return;
+    };
+    if context.target.capabilities().is_remote() {
+        return;
+    }
+    if let Err(error) = journal.lost() {
+        context.note(
+            None,
+            format!(
+                "the journal cannot be written ({error}), so the next run cannot know that data was lost; \
+                 copy to another target, or with --force"
+            ),
+        );
+    }
+}
+
 /// Ends the job: what was written is not durable, and cannot be made so.
 async fn give_up(context: &Context, error: Error) {
+    note_loss(context);
     let error = write_back_failed(error);
     let status = Status::of_error(&error, false);
     let path = error.path.clone();
@@ -203,7 +256,7 @@ fn write_back_failed(mut error: Error) -> Error {
 }
 
 /// Gives the waiting nodes their names, folder by folder.
-async fn name_pending(context: &Context, renames: Vec<PendingRename>) {
+async fn name_pending(context: &Arc<Context>, renames: Vec<PendingRename>) {
     let mut groups: Vec<(Arc<Folder>, Vec<PendingRename>)> = Vec::new();
     for rename in renames {
         match groups.last_mut() {
@@ -215,7 +268,13 @@ async fn name_pending(context: &Context, renames: Vec<PendingRename>) {
         let dir = folder.path();
         let named = group.iter().filter(|rename| !rename.replace).map(|rename| async {
             let (from, to) = (dir.join(&rename.from), dir.join(&rename.to));
-            let result = context.target.rename(&from, &to, false).await;
+            let mut result = context.target.rename(&from, &to, false).await;
+            if result
+                .as_ref()
+                .is_err_and(|error| error.kind == ErrorKind::AlreadyExists)
+            {
+                result = name_folder(context, folder.root(), &from, &to).await;
+            }
             renamed(context, rename, result).await;
         });
         // Together where each is a round trip.
@@ -240,11 +299,11 @@ async fn name_pending(context: &Context, renames: Vec<PendingRename>) {
 async fn renamed(context: &Context, rename: &PendingRename, result: Result<(), Error>) {
     context.sync.touched();
     match result {
-        Ok(()) => {
-            if let (Some(journal), Some(token)) = (&context.journal, rename.token) {
-                context.journalled(Some(journal.closed(token)));
-            }
-        }
+        Ok(()) => match (&context.journal, rename.token) {
+            (Some(journal), Some(token)) => context.journalled(Some(journal.closed(token))),
+            (Some(_), None) => has_name(context, &rename.from),
+            (None, _) => {}
+        },
         Err(error) => {
             if let Some(token) = rename.token {
                 context.arrivals.take_back(token);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use ropeway_plan::Rules;
 use ropeway_plan::decide::{Decision, KeepReason, decide};
 use ropeway_vfs::{Error, ErrorKind, Kind, Op};
 
@@ -13,29 +14,65 @@ use crate::compare;
 use crate::context::Context;
 use crate::crossing;
 use crate::file::{self, FileTask};
+use crate::folder::Placement;
 use crate::links::{self, Claim, Links};
 use crate::small::{self, BATCH_BYTES, BATCH_FILES};
 use crate::special;
 
 impl Walker<'_> {
+    /// The rules in a folder. One that nobody has seen yet holds only what earlier runs of this job left, perhaps half
+    /// written: `--update` and `--ignore-existing` protect nothing in it.
+    fn rules_in(&self, placement: Placement) -> Rules {
+        match placement {
+            Placement::Temporary => self.rules,
+            Placement::Direct => Rules {
+                update: false,
+                ignore_existing: false,
+                replace_special: true,
+                ..self.rules
+            },
+        }
+    }
+
     /// Decides on one node and hands it out, or collects it in the batch.
     pub(super) async fn node(&mut self, mut task: FileTask, batch: &mut Vec<FileTask>) {
         let context = self.context;
         if task.metadata.is_dir() {
-            return self.folder_node(task).await;
+            return self.folder_node(task);
         }
         let mut decision = decide(
             &task.metadata,
             task.existing.as_ref(),
-            &self.root.rules,
+            &self.rules_in(task.folder.placement()),
             &context.options.preserve,
             context.target.capabilities(),
         );
-        if matches!(decision, Decision::Skip | Decision::AttributesOnly) && !self.is_trusted(&task) {
+        let looks_equal = matches!(
+            decision,
+            Decision::Skip | Decision::AttributesOnly | Decision::CompareContent
+        );
+        // To compare what cannot be trusted would read the page cache, not the device.
+        let is_unseen = task.folder.placement() == Placement::Direct;
+        if looks_equal && (!self.is_trusted(&task) || is_unseen && self.changed_since(&task)) {
+            decision = Decision::Replace;
+        } else if looks_equal
+            && context.options.move_source
+            && task.metadata.kind == Kind::File
+            && self.changed_since(&task)
+        {
+            // What only looks equal is not removed.
+            decision = Decision::CompareContent;
+        }
+        if decision == Decision::AttributesOnly && self.shares_more(&task).await {
             decision = Decision::Replace;
         }
         if decision == Decision::Skip && self.attributes_aged(&task) {
             decision = Decision::AttributesOnly;
+        }
+        let is_staged = task.folder.placement() == Placement::Temporary && !context.options.dry_run;
+        if decision == Decision::Conflict && context.options.delete.is_some() && is_staged {
+            // The folder in the way goes when the copy is complete.
+            decision = Decision::Replace;
         }
         if let Some(id) = Links::concerns(context, &task.metadata).filter(|_| wants_copy(&decision)) {
             task.link = Some(id);
@@ -72,32 +109,7 @@ impl Walker<'_> {
         }
     }
 
-    async fn folder_node(&mut self, task: FileTask) {
-        let existing = task.existing.clone();
-        if existing.as_ref().is_some_and(|existing| !existing.is_dir())
-            && self.context.options.delete.is_some()
-        {
-            // A mirror replaces what stands in the way; a rename over it is impossible for a folder.
-            let path = task.folder.path().join(&task.name);
-            if let Err(error) = crate::delete::make_way(self.context, &self.root, &path).await {
-                return self.context.fail(&task.shown(), error, false).await;
-            }
-            let FileTask {
-                folder,
-                source_path,
-                name,
-                metadata,
-                ..
-            } = task;
-            self.visits.push(Stop::Enter(Box::new(Visit {
-                parent: folder,
-                source_path,
-                name,
-                metadata,
-                existing: None,
-            })));
-            return;
-        }
+    pub(super) fn folder_node(&mut self, task: FileTask) {
         let FileTask {
             folder,
             source_path,
@@ -120,28 +132,56 @@ impl Walker<'_> {
         let Some(journal) = &self.context.journal else {
             return true;
         };
-        let (memory, existing) = (journal.memory(), task.existing.as_ref());
-        if !memory.resumed() || task.metadata.kind != Kind::File {
+        let Some(existing) = task
+            .existing
+            .as_ref()
+            .filter(|_| task.metadata.kind == Kind::File)
+        else {
             return true;
+        };
+        let changed = self.context.change_time(existing);
+        // A server flushes each file before it is given its attributes.
+        let unseen =
+            task.folder.placement() == Placement::Direct && !self.context.target.capabilities().is_remote();
+        match self.context.wants_durable() {
+            true => journal.trusts_device(changed, unseen),
+            false => journal.trusts(changed, unseen),
         }
-        let fine = self.context.target.capabilities().time_granularity_ns < 1_000_000_000;
-        memory.trust_whole(
-            existing.and_then(|existing| existing.changed).filter(|_| fine),
-            journal.boot(),
-        )
+    }
+
+    /// Whether the source was changed after the target's file was: size and time may be those of another version. The
+    /// clocks of two machines cannot tell.
+    fn changed_since(&self, task: &FileTask) -> bool {
+        let source = task.folder.root().root.source.capabilities();
+        let comparable = source.page_cache && self.context.target.capabilities().page_cache;
+        let copied = task.existing.as_ref().and_then(|existing| existing.changed);
+        comparable && copied.is_some() && task.metadata.changed > copied
+    }
+
+    /// Whether the target's file has names that are other files of the source: new attributes would be theirs, too, and
+    /// the next run would set them back.
+    async fn shares_more(&self, task: &FileTask) -> bool {
+        let Some(existing) = task.existing.as_ref().filter(|existing| existing.links > 1) else {
+            return false;
+        };
+        let expected = match self.context.options.hard_links {
+            true => task.metadata.links,
+            false => 1,
+        };
+        let path = task.folder.path().join(&task.name);
+        // Looked at again: this run may have linked names to it since.
+        let links = match self.context.target.metadata(&path).await {
+            Ok(now) => now.links,
+            Err(_) => existing.links,
+        };
+        links > expected
     }
 
     /// Whether the source's attributes changed after the copy was made: extended attributes and ACLs show in no other
     /// field, and reading them of every equal file would cost a call on each side.
     fn attributes_aged(&self, task: &FileTask) -> bool {
-        let source = task.folder.root().root.source.capabilities();
         let target = self.context.target.capabilities();
-        let comparable = source.page_cache && target.page_cache && target.xattrs;
-        let copied = task.existing.as_ref().and_then(|existing| existing.changed);
-        comparable
-            && self.context.options.preserve.xattrs
-            && copied.is_some()
-            && task.metadata.changed > copied
+        target.xattrs && self.context.options.preserve.xattrs && self.changed_since(task)
     }
 
     async fn settled(&self, task: &FileTask) {
@@ -162,9 +202,13 @@ impl Walker<'_> {
                     Op::Create
                 };
                 let error = Error::new(op, &task.source_path, ErrorKind::Unsupported);
+                self.context.failures.not_held();
+                file::give_up(self.context, task, &error).await;
                 self.context.fail(&task.shown(), error, false).await;
             }
             KeepReason::Unsupported => {
+                let error = Error::new(Op::Create, &task.source_path, ErrorKind::Unsupported);
+                file::give_up(self.context, task, &error).await;
                 self.context
                     .note(Some(&task.shown()), "a socket cannot be copied; skipped");
                 self.context.live.files_done.fetch_add(1, Ordering::AcqRel);
@@ -177,16 +221,19 @@ impl Walker<'_> {
         }
     }
 
-    /// A folder stands where a file must be.
+    /// A folder stands where a file must be, or a FIFO, socket or device.
     async fn conflict(&mut self, mut task: FileTask, batch: &mut Vec<FileTask>) {
         let context = self.context;
         if context.options.delete.is_none() {
             context.live.files_failed.fetch_add(1, Ordering::Relaxed);
-            let error = Error::new(Op::Create, &task.source_path, ErrorKind::IsADirectory);
+            let error = in_the_way(&task);
+            file::give_up(context, &task, &error).await;
             return context.fail(&task.shown(), error, false).await;
         }
+        // In a dry run this lists what would go. In a folder under a temporary name it is of an earlier run.
         let path = task.folder.path().join(&task.name);
         if let Err(error) = crate::delete::make_way(context, &self.root, &path).await {
+            file::give_up(context, &task, &error).await;
             return context.fail(&task.shown(), error, false).await;
         }
         task.existing = None;
@@ -208,7 +255,7 @@ impl Walker<'_> {
                 .fetch_add(task.metadata.size, Ordering::AcqRel);
             return;
         }
-        if !small::fits(self.context, &task) {
+        if task.is_blocked() || !small::fits(self.context, &task) {
             return self.spawn_stream(task).await;
         }
         if let Some(crossing) = &self.context.crossing {
@@ -274,6 +321,21 @@ impl Walker<'_> {
             drop(permit);
         });
     }
+}
+
+/// The error of a node that is not replaced unasked.
+fn in_the_way(task: &FileTask) -> Error {
+    let what = match task.existing.as_ref().map(|existing| existing.kind) {
+        Some(Kind::Fifo) => "a FIFO",
+        Some(Kind::Socket) => "a socket",
+        Some(Kind::CharDevice | Kind::BlockDevice) => "a device",
+        _ => return Error::new(Op::Create, &task.source_path, ErrorKind::IsADirectory),
+    };
+    let mut error = Error::new(Op::Create, &task.source_path, ErrorKind::AlreadyExists);
+    error.source = Some(std::io::Error::other(format!(
+        "{what} stands there, which only mirror replaces; remove it first"
+    )));
+    error
 }
 
 fn wants_copy(decision: &Decision) -> bool {

@@ -7,7 +7,7 @@ use blake3::Hasher;
 use ropeway_vfs::{Batch, BatchDone, BatchItem, BatchResult, Metadata, Op, RelPath, Xattr};
 use rustix::fs::{Stat, fstat, ioctl_ficlone};
 
-use super::source::{Content, Sources, differs, is_touched, size};
+use super::source::{Content, Sources, differs, is_touched, same, size};
 use super::target::{self, Made, Targets};
 use super::{Failure, word};
 use crate::attributes::{Node, xattr};
@@ -118,7 +118,10 @@ impl<'a> Copier<'a> {
         self.on_target(Op::SetAttributes, item, 0, |this| {
             this.targets.dress(new, &metadata, &xattrs, &mut done.losses)
         })?;
-        if item.rename_to.is_some() {
+        if done.source_changed && item.rename_to.is_some() {
+            // What was read may be a mixture: whatever has the name keeps it until the file has been copied once more.
+            self.targets.discard(item);
+        } else if item.rename_to.is_some() {
             self.on_target(Op::Rename, item, 0, |this| this.targets.reveal(item))?;
         }
         Ok(done)
@@ -158,7 +161,7 @@ impl<'a> Copier<'a> {
             return self.transfer(from, new, item, &content, done);
         };
         let after = self.on_source(Op::Stat, item, 0, |_| fstat(from))?;
-        done.source_changed |= differs(&after, &item.metadata) || sent != size(&after);
+        done.source_changed |= !same(&seen.stat, &after) || sent != size(&after);
         (done.read, done.sent, done.size) = (sent, sent, sent);
         Ok(())
     }
@@ -271,7 +274,8 @@ impl<'a> Copier<'a> {
             })?;
             if length == 0 {
                 let after = self.on_source(Op::Stat, item, 0, |_| fstat(from))?;
-                done.source_changed |= differs(&after, &item.metadata) || offset != size(&after);
+                let changed = !same(&content.stat, &after) || offset != size(&after);
+                done.source_changed |= changed && !stat::is_made_up(from);
                 break;
             }
         }

@@ -12,6 +12,7 @@
 //! When the source is not cached, sources are opened ahead and read ahead, so that the device always has
 //! many reads to order.
 
+mod compare;
 mod item;
 mod source;
 mod target;
@@ -22,6 +23,7 @@ use ropeway_vfs::{Batch, BatchResult, Error, Op, Verdict};
 
 use crate::names::again;
 use crate::tree::Inner;
+pub(crate) use compare::compare;
 use item::Copier;
 
 /// Buffer of each worker thread, in bytes: small files are read whole. The job sends files up to 1 MiB here; longer
@@ -33,13 +35,19 @@ thread_local! {
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Copies a batch on this thread; one result for each item, in order.
-pub(crate) fn copy(source: &Inner, target: &Inner, batch: &Batch) -> Vec<BatchResult> {
+fn with_buffer<T>(work: impl FnOnce(&mut [u8]) -> T) -> T {
     BUFFER.with_borrow_mut(|buffer| {
         if buffer.is_empty() {
             // One byte more than a file may have tells a file of exactly the buffer's size from a longer one.
             *buffer = vec![0; BUFFER_BYTES + 1];
         }
+        work(buffer)
+    })
+}
+
+/// Copies a batch on this thread; one result for each item, in order.
+pub(crate) fn copy(source: &Inner, target: &Inner, batch: &Batch) -> Vec<BatchResult> {
+    with_buffer(|buffer| {
         let mut copier = match Copier::new(source, target, batch, buffer) {
             Ok(copier) => copier,
             Err((error, on_source)) => return all_failed(batch, &error, on_source),

@@ -24,6 +24,7 @@ mod content;
 mod descriptors;
 mod dos;
 mod entries;
+mod exact;
 mod fold;
 mod index;
 mod names;
@@ -43,13 +44,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use ropeway_vfs::outside::Observer;
-use ropeway_vfs::store::{NodeOpen, Opened, Store, StoreFeatures};
-use ropeway_vfs::{FileId, Op, RelPath, Result, Space};
+use ropeway_vfs::store::{Node, NodeOpen, Opened, Removal, Store, StoreFeatures};
+use ropeway_vfs::{Error, ErrorKind, FileId, Op, RelPath, Result, Space};
 use rustix::fs::{XattrFlags, fgetxattr, fsetxattr, syncfs};
 
 use self::base::{Base, failed};
 use self::descriptors::Descriptors;
 use self::index::{Bounds, Indexes};
+use self::node::LocalNode;
 use self::outside::{WatchBounds, Watcher};
 use self::stream::OpenStreams;
 use self::told::ToldTimes;
@@ -197,8 +199,27 @@ impl Store for LocalStore {
         names::remove(&self.core, path, directory)
     }
 
+    fn remove_node(&self, id: FileId, path: &RelPath, what: Removal) -> Result<()> {
+        exact::remove(&self.core, id, path, what)
+    }
+
+    fn check_remove(&self, path: &RelPath) -> Result<()> {
+        names::check_remove(&self.core, path)
+    }
+
     fn rename(&self, from: &RelPath, to: &RelPath, replace: bool) -> Result<()> {
         names::rename(&self.core, from, to, replace)
+    }
+
+    fn rename_node(&self, id: FileId, from: &RelPath, to: &RelPath, replace: bool) -> Result<()> {
+        exact::rename(&self.core, id, from, to, replace)
+    }
+
+    fn link_node(&self, node: &dyn Node, to: &RelPath, replace: bool) -> Result<()> {
+        match node.as_any().downcast_ref::<LocalNode>() {
+            Some(node) => exact::link(&self.core, node, to, replace),
+            None => Err(Error::new(Op::Link, to, ErrorKind::Misuse)),
+        }
     }
 
     fn link(&self, from: &RelPath, to: &RelPath, replace: bool) -> Result<()> {

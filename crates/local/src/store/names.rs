@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ropeway_vfs::{Error, ErrorKind, Name, Op, RelPath, Result};
 use rustix::fs::{
-    AtFlags, FileType, OFlags, RenameFlags, Stat, linkat, renameat, renameat_with, statat, symlinkat,
-    unlinkat,
+    Access, AtFlags, FileType, Mode, OFlags, RenameFlags, Stat, StatxAttributes, StatxFlags, accessat,
+    linkat, renameat, renameat_with, statat, statx, symlinkat, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -20,18 +20,18 @@ const RACE_TRIES: usize = 8;
 static SERIAL: AtomicU64 = AtomicU64::new(0);
 
 /// A name in an open folder.
-struct Spot<'a> {
-    place: Place<'a>,
-    name: Name,
+pub(super) struct Spot<'a> {
+    pub(super) place: Place<'a>,
+    pub(super) name: Name,
 }
 
 impl<'a> Spot<'a> {
-    fn find(core: &'a Core, op: Op, path: &RelPath) -> Result<Self> {
+    pub(super) fn find(core: &'a Core, op: Op, path: &RelPath) -> Result<Self> {
         let (place, name) = core.base.parent(op, path)?;
         Ok(Self { place, name })
     }
 
-    fn stat(&self) -> rustix::io::Result<Stat> {
+    pub(super) fn stat(&self) -> rustix::io::Result<Stat> {
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
         statat(&self.place, self.name.as_bytes(), flags)
     }
@@ -59,6 +59,32 @@ pub(super) fn remove(core: &Core, path: &RelPath, directory: bool) -> Result<()>
                 error => failed(Op::Remove, path, error),
             })
         }
+    }
+}
+
+/// Whether the folder, and the name in it, let this process remove the name (path_resolution(7), inode(7) on the sticky
+/// bit, ioctl_iflags(2)).
+pub(super) fn check_remove(core: &Core, path: &RelPath) -> Result<()> {
+    let refused = |error| failed(Op::Remove, path, error);
+    let spot = Spot::find(core, Op::Remove, path)?;
+    let access = Access::WRITE_OK | Access::EXEC_OK;
+    accessat(&spot.place, c".", access, AtFlags::EACCESS).map_err(refused)?;
+    let mask = StatxFlags::MODE | StatxFlags::UID;
+    let folder = statx(&spot.place, c"", AtFlags::EMPTY_PATH, mask).map_err(refused)?;
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+    let node = match statx(&spot.place, spot.name.as_bytes(), flags, mask) {
+        // Removed from outside: there is nothing to refuse.
+        Err(Errno::NOENT) => return Ok(()),
+        node => node.map_err(refused)?,
+    };
+    let user = rustix::process::geteuid().as_raw();
+    let is_sticky = u32::from(folder.stx_mode) & Mode::SVTX.bits() != 0;
+    let is_others = user != 0 && user != folder.stx_uid && user != node.stx_uid;
+    let fixed = StatxAttributes::IMMUTABLE | StatxAttributes::APPEND;
+    let is_fixed = (folder.stx_attributes | node.stx_attributes).intersects(fixed);
+    match (is_sticky && is_others) || is_fixed {
+        true => Err(refused(Errno::PERM)),
+        false => Ok(()),
     }
 }
 
@@ -110,29 +136,30 @@ pub(super) fn link(core: &Core, from: &RelPath, to: &RelPath, replace: bool) -> 
         }
     };
     // Without AT_SYMLINK_FOLLOW a link to a link is made, nothing is followed.
-    let make = |name: &[u8]| {
-        linkat(
-            &source.place,
-            source.name.as_bytes(),
-            &target.place,
-            name,
-            AtFlags::empty(),
-        )
-    };
+    let (folder, old) = (&source.place, source.name.as_bytes());
+    let make = |name: &[u8]| linkat(folder, old, &target.place, name, AtFlags::empty());
+    put_link(core, &target, to, replace, make, fault)
+}
+
+/// Gives a name by `make`, which is told the name in the target's folder.
+pub(super) fn put_link(
+    core: &Core,
+    target: &Spot<'_>,
+    to: &RelPath,
+    replace: bool,
+    make: impl Fn(&[u8]) -> rustix::io::Result<()>,
+    fault: impl Fn(Errno) -> Error,
+) -> Result<()> {
     match make(target.name.as_bytes()) {
         Err(Errno::EXIST) if replace => {}
-        result => return result.map_err(fault),
+        result => return result.map_err(&fault),
     }
     if target.stat().is_ok_and(|stat| is_folder(&stat)) {
         return Err(Error::new(Op::Link, to, ErrorKind::IsADirectory));
     }
     // Beside its place first, so that there is one file or the other under the name at every moment.
-    let beside = format!(
-        ".ropeway-{}-{}",
-        std::process::id(),
-        SERIAL.fetch_add(1, Ordering::Relaxed)
-    );
-    make(beside.as_bytes()).map_err(fault)?;
+    let beside = beside();
+    make(beside.as_bytes()).map_err(&fault)?;
     let pinned = core.descriptors.pin(to);
     let result = renameat(
         &target.place,
@@ -154,6 +181,12 @@ pub(super) fn link(core: &Core, from: &RelPath, to: &RelPath, replace: bool) -> 
     }
 }
 
+/// A name for a short while.
+pub(super) fn beside() -> String {
+    let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+    format!(".ropeway-{}-{serial}", std::process::id())
+}
+
 /// Makes a symbolic link.
 pub(super) fn symlink(core: &Core, path: &RelPath, target: &[u8]) -> Result<()> {
     let spot = Spot::find(core, Op::Link, path)?;
@@ -168,13 +201,20 @@ enum Outcome {
 /// Renames if the name is free.
 fn rename_new(source: &Spot<'_>, target: &Spot<'_>) -> rustix::io::Result<()> {
     let (old, new) = (source.name.as_bytes(), target.name.as_bytes());
-    match renameat_with(&source.place, old, &target.place, new, RenameFlags::NOREPLACE) {
+    move_new(&source.place, old, &target.place, new)
+}
+
+/// The same of names in open folders.
+pub(super) fn move_new(from: &Place<'_>, old: &[u8], to: &Place<'_>, new: &[u8]) -> rustix::io::Result<()> {
+    match renameat_with(from, old, to, new, RenameFlags::NOREPLACE) {
         // The volume does not know the flag (or a folder is moved into itself: told again below).
-        Err(Errno::INVAL | Errno::NOSYS) => match target.stat() {
-            Ok(_) => Err(Errno::EXIST),
-            Err(Errno::NOENT) => renameat(&source.place, old, &target.place, new),
-            Err(error) => Err(error),
-        },
+        Err(Errno::INVAL | Errno::NOSYS) => {
+            match statat(to, new, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT) {
+                Ok(_) => Err(Errno::EXIST),
+                Err(Errno::NOENT) => renameat(from, old, to, new),
+                Err(error) => Err(error),
+            }
+        }
         result => result,
     }
 }

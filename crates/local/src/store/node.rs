@@ -94,6 +94,27 @@ impl LocalNode {
         result.map_err(self.failed(Op::SetAttributes))
     }
 
+    /// Sets times that the volume may have no room for. The kernel sets the nearest that it has then (utimensat(2) does not
+    /// say so): such a change is taken back and refused.
+    fn try_times(&self, change: &NodeChange) -> Result<()> {
+        let before = self.true_stat()?;
+        self.change_times(change)?;
+        let now = self.true_stat()?;
+        // Rounding to what the volume counts in is no clamping: 2 s at most (FAT).
+        let is_kept = |asked: Option<Timestamp>, kept: Timestamp| {
+            asked.is_none_or(|asked| asked.equal_within(kept, 2_000_000_001))
+        };
+        if is_kept(change.accessed, now.accessed) && is_kept(change.modified, now.modified) {
+            return Ok(());
+        }
+        self.change_times(&NodeChange {
+            accessed: change.accessed.map(|_| before.accessed),
+            modified: change.modified.map(|_| before.modified),
+            ..NodeChange::default()
+        })?;
+        self.refuse(Op::SetAttributes, ErrorKind::Misuse)
+    }
+
     /// Attributes as the system has them.
     fn true_stat(&self) -> Result<NodeStat> {
         let fd = self.handle.fd(Op::Stat)?;
@@ -119,6 +140,10 @@ impl Node for LocalNode {
     }
 
     fn change(&self, change: &NodeChange) -> Result<()> {
+        if [change.accessed, change.modified].into_iter().any(is_unsure) {
+            // First: what is refused changes nothing.
+            self.try_times(change)?;
+        }
         if change.created.is_some() || change.dos_attributes.is_some() {
             self.change_dos(change)?;
         }
@@ -288,6 +313,11 @@ impl Node for LocalNode {
     fn as_any(&self) -> &dyn Any {
         self
     }
+}
+
+/// Whether there are volumes that do not hold the time: outside of 1970 to 2038, which every one does.
+fn is_unsure(time: Option<Timestamp>) -> bool {
+    time.is_some_and(|time| !(0..=i64::from(i32::MAX)).contains(&time.to_unix().0))
 }
 
 fn timespec(time: Option<Timestamp>) -> Timespec {

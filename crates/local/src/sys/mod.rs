@@ -3,14 +3,20 @@
 //! Everything here has a safe interface. Owners of memory that the kernel may still touch are kept
 //! by [`ring::Ring`] until the kernel has answered.
 
+mod blkdev;
 mod cachestat;
 pub(crate) mod fanotify;
+mod lock;
+mod memory;
 mod range;
 pub(crate) mod ring;
 mod thread;
 mod xattrat;
 
+pub(crate) use blkdev::flush_block_device;
 pub(crate) use cachestat::cached_bytes;
+pub(crate) use lock::try_lock;
+pub use memory::give_back_memory;
 pub(crate) use range::sync_file_range;
 pub(crate) use thread::own_umask;
 pub(crate) use xattrat::getxattrat;

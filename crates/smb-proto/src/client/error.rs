@@ -57,6 +57,17 @@ pub enum PeerMisbehaved {
     Flood,
 }
 
+impl PeerMisbehaved {
+    /// Whether it breaks what protects a session: somebody between may have changed the messages, and another login would
+    /// only give them another try.
+    pub fn is_tampering(&self) -> bool {
+        matches!(
+            self,
+            Self::Unsigned | Self::BadSignature | Self::Unencrypted | Self::Unopenable | Self::Downgrade(_)
+        )
+    }
+}
+
 /// The caller asked for what cannot be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Misuse {

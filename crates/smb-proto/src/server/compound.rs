@@ -31,13 +31,10 @@ impl Compound {
         }
     }
 
-    /// The file that a request means.
+    /// The file that a request means: that of the request before it, whatever a related one names. One that is not related
+    /// has none before it.
     pub fn file(&self, named: FileId) -> FileId {
-        if named == FileId::RELATED {
-            self.file.unwrap_or(named)
-        } else {
-            named
-        }
+        self.file.unwrap_or(named)
     }
 
     /// The tree that a TREE_CONNECT made, for what follows in the compound.

@@ -88,6 +88,8 @@ pub(crate) struct Setup {
     pub(crate) taken: bool,
     /// There is no room for any content, and what is related to the WRITE that finds out goes on.
     pub(crate) full: bool,
+    /// The size that CLOSE tells, whatever was written.
+    pub(crate) keeps: Option<u64>,
     pub(crate) seed: u64,
 }
 
@@ -114,6 +116,7 @@ impl Default for Setup {
             reorders: false,
             taken: false,
             full: false,
+            keeps: None,
             seed: 1,
         }
     }
@@ -429,12 +432,15 @@ impl Peer {
 
     fn send(&mut self, replies: Vec<Vec<u8>>, sealed: bool, signed: bool) {
         let compressed = self.setup.compression && self.channel.is_some();
+        let forged = self.hub.lock().unwrap().forged;
         let (signer, sealing) = match &mut self.channel {
             Some(channel) if sealed => {
                 let id = channel.id;
                 (None, channel.sealing.as_mut().map(|(sealer, _)| (sealer, id)))
             }
-            Some(channel) if signed && !self.setup.forgets_to_sign => (Some(&channel.signer), None),
+            Some(channel) if signed && !self.setup.forgets_to_sign && !forged => {
+                (Some(&channel.signer), None)
+            }
             _ => (None, None),
         };
         let frame = seal::wrap(replies, signer, sealing, compressed);
@@ -526,13 +532,21 @@ impl Peer {
                 let count = data.len() as u32;
                 body(|w| WriteResponse { count }.encode(w))
             }
-            Command::Close => body(|w| {
-                w.u16(60);
-                w.zeros(58);
-            }),
+            Command::Close => self.close(),
             _ => return (NtStatus::NOT_SUPPORTED, Vec::new()),
         };
         (NtStatus::SUCCESS, body)
+    }
+
+    fn close(&self) -> Vec<u8> {
+        body(|w| {
+            w.u16(60);
+            // The flag that says that the rest is told.
+            w.u16(u16::from(self.setup.keeps.is_some()));
+            w.zeros(44);
+            w.u64(self.setup.keeps.unwrap_or(0));
+            w.zeros(4);
+        })
     }
 
     fn read(&mut self, request: &ReadRequest) -> (NtStatus, Vec<u8>) {

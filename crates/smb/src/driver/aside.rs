@@ -5,8 +5,9 @@ use ropeway_smb_proto::wire::header::Command;
 use ropeway_smb_proto::wire::oplock_break::BreakNotification;
 use ropeway_smb_proto::wire::{FileId, TreeId};
 
+use super::overdue::allowance;
 use super::{Driver, Pending};
-use crate::channel::{Closing, Side};
+use crate::channel::{Awaiting, Side};
 use crate::{LostReason, Operation, rights, wire_log};
 
 impl Driver {
@@ -48,17 +49,18 @@ impl Driver {
         }
     }
 
-    pub(super) fn close(&mut self, tree: TreeId, file_id: FileId, encrypt: bool, until: Option<Closing>) {
+    pub(super) fn close(&mut self, tree: TreeId, file_id: FileId, encrypt: bool, until: Option<Awaiting>) {
         self.shared.common.oplocks.remove(&file_id);
         self.submit_aside(crate::ops::close(tree, file_id, false), encrypt, until);
     }
 
     /// Sends what nobody waits for.
-    pub(super) fn submit_aside(&mut self, operation: Operation, encrypt: bool, until: Option<Closing>) {
+    pub(super) fn submit_aside(&mut self, operation: Operation, encrypt: bool, until: Option<Awaiting>) {
         let tree = operation.tree;
         let mut chain = Chain::one(operation);
         chain.encrypt = encrypt;
         let commands = wire_log::commands(&chain);
+        let allowance = allowance(&chain, self.timeout);
         if let Ok(ticket) = self.connection.submit(chain) {
             wire_log::asked(self.now(), ticket, commands, 0);
             let pending = Pending {
@@ -71,6 +73,8 @@ impl Driver {
                 stamp: None,
                 is_plain: true,
                 is_endless: false,
+                due: allowance.map(|allowance| self.now() + allowance),
+                is_overdue: false,
                 until,
             };
             self.pending.insert(ticket, pending);

@@ -1,18 +1,29 @@
-//! Failed logins make the next one from the same address wait.
+//! Failed logins make the next ones wait: those from the same address, and those to the same account.
 //!
 //! ```text
 //! begin ── may it begin now? ── yes ── under way, counted as one that fails ──┬─ failed: stays counted
-//!              ▲      │ no                                                    ├─ succeeded: all is forgiven
+//!              ▲      │ no                                                    ├─ succeeded: the account's failures are forgiven
 //!              └ wait ┘                                                       └─ given up: no longer counted
+//! tell ── may its outcome be told? (as begin, of the account)
 //! ```
 //! The wait lies before the next login, not before the answer to the failed one: a client that hangs up and comes back
 //! waits all the same, and so do those that guess on several connections at once, one after the other. As what is under way
 //! counts, nothing is gained by beginning many logins before the first has failed.
+//!
+//! Which account a login is for is known when it has ended, so there the outcome waits, good or bad: guesses begun at many
+//! addresses at once are told one after the other. A success forgives the failures of that account from that address and no
+//! others: who has an account of its own gains nothing for guessing at another one.
+//!
+//! A client that has logged in before (`ClientGuid`, address, and for `tell` the account) has a lane of its own: others
+//! that guess behind the same address, or at the same account, do not lock it out. Its failures count in the general lane too,
+//! and it had to come through that to be known.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use ropeway_smb_proto::wire::Guid;
 
 /// The first failures cost nothing: people mistype.
 const FREE: u32 = 2;
@@ -26,8 +37,14 @@ const LONGEST: Duration = Duration::from_secs(8);
 const QUEUE_MAX: Duration = Duration::from_secs(30);
 /// Failures are forgotten after so long without another.
 const FORGOTTEN: Duration = Duration::from_secs(600);
-/// Addresses remembered; beyond, the oldest are forgotten.
+/// Addresses, accounts and known clients remembered; beyond, the oldest are forgotten.
 const ADDRESSES_MAX: usize = 4096;
+/// Accounts whose failures from one address can be forgiven, and addresses of one account. A guess: beyond, only time forgives.
+const SOURCES_MAX: usize = 64;
+/// Logins remembered of known clients; beyond, the oldest are forgotten.
+const KNOWN_MAX: usize = 16_384;
+/// The same of one address, so that it takes no lane from others. A guess: the clients behind a router.
+const KNOWN_OF_ADDRESS_MAX: usize = 256;
 
 /// Remembers who failed.
 #[derive(Clone, Default)]
@@ -37,14 +54,45 @@ pub(super) struct Delay(Arc<Table>);
 struct Table {
     /// Nobody waits.
     is_off: bool,
-    all: Mutex<HashMap<IpAddr, Logins>>,
+    all: Mutex<HashMap<Lane, Logins>>,
+    /// Who has logged in before, and when the last time.
+    known: Mutex<HashMap<Known, Instant>>,
     /// One has ended.
     ended: Condvar,
 }
 
-/// Of one address.
+/// What waits together.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Lane {
+    /// All of an address but the known clients.
+    Address(IpAddr),
+    /// A known client.
+    Client(IpAddr, Guid),
+    /// All that log in to an account but those that did so before.
+    Account(Box<str>),
+    /// A client that did.
+    Owner(Known),
+}
+
+/// A login that succeeded once.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Known {
+    address: IpAddr,
+    guid: Guid,
+    account: Box<str>,
+}
+
+impl From<IpAddr> for Lane {
+    fn from(address: IpAddr) -> Self {
+        Self::Address(address)
+    }
+}
+
+/// Of one lane.
 struct Logins {
     failed: u32,
+    /// Those of `failed` that a success forgives: by account in an address's lane, by address in an account's.
+    by: HashMap<Box<str>, u32>,
     /// Begun, and not ended.
     under_way: u32,
     /// Not begun.
@@ -68,6 +116,9 @@ enum End {
 pub(super) struct Attempt {
     delay: Delay,
     client: IpAddr,
+    guid: Guid,
+    lane: Lane,
+    account: Box<str>,
     end: End,
 }
 
@@ -83,6 +134,7 @@ impl Logins {
     fn new(now: Instant) -> Self {
         Self {
             failed: 0,
+            by: HashMap::new(),
             under_way: 0,
             waiting: 0,
             last: now,
@@ -106,6 +158,7 @@ impl Logins {
     fn begin(&mut self, now: Instant) -> Result<(), Duration> {
         if now.duration_since(self.last) >= FORGOTTEN {
             self.failed = 0;
+            self.by.clear();
         }
         if self.next > now {
             return Err(self.next.duration_since(now));
@@ -115,19 +168,29 @@ impl Logins {
         Ok(())
     }
 
-    fn end(&mut self, end: End, now: Instant) {
+    /// `source`: the account, or the address.
+    fn end(&mut self, end: End, source: &str, now: Instant) {
         self.under_way = self.under_way.saturating_sub(1);
         match end {
-            End::Failed => {
-                self.failed = self.failed.saturating_add(1);
-                self.last = now;
-                self.next = self.next.max(now + self.pause());
-                return;
+            End::Failed => return self.fail(source, now),
+            End::Succeeded => {
+                let forgiven = self.by.remove(source).unwrap_or(0);
+                self.failed = self.failed.saturating_sub(forgiven);
             }
-            End::Succeeded => self.failed = 0,
             End::GivenUp => {}
         }
         self.next = self.next.min(now + self.pause());
+    }
+
+    fn fail(&mut self, source: &str, now: Instant) {
+        self.failed = self.failed.saturating_add(1);
+        if let Some(count) = self.by.get_mut(source) {
+            *count = count.saturating_add(1);
+        } else if self.by.len() < SOURCES_MAX {
+            self.by.insert(source.into(), 1);
+        }
+        self.last = now;
+        self.next = self.next.max(now + self.pause());
     }
 
     /// How long those take that wait already. Where none has failed, that is until others have succeeded.
@@ -144,20 +207,26 @@ impl Logins {
     }
 }
 
-/// The logins of an address; others are forgotten if there are too many.
-fn logins_of(all: &mut HashMap<IpAddr, Logins>, client: IpAddr, now: Instant) -> &mut Logins {
-    if all.len() >= ADDRESSES_MAX && !all.contains_key(&client) {
+/// The logins of a lane; others are forgotten if there are too many.
+fn logins_of(all: &mut HashMap<Lane, Logins>, lane: impl Into<Lane>, now: Instant) -> &mut Logins {
+    let lane = lane.into();
+    if all.len() >= ADDRESSES_MAX && !all.contains_key(&lane) {
         all.retain(|_, logins| logins.under_way > 0 || now.duration_since(logins.last) < FORGOTTEN);
         if all.len() >= ADDRESSES_MAX
             && let Some(oldest) = all
                 .iter()
                 .min_by_key(|(_, logins)| logins.last)
-                .map(|(client, _)| *client)
+                .map(|(lane, _)| lane.clone())
         {
             all.remove(&oldest);
         }
     }
-    all.entry(client).or_insert_with(|| Logins::new(now))
+    all.entry(lane).or_insert_with(|| Logins::new(now))
+}
+
+/// An account as failures are counted: case does not matter.
+fn account_of(user: Option<&str>) -> Box<str> {
+    user.unwrap_or_default().to_lowercase().into()
 }
 
 impl Delay {
@@ -170,31 +239,51 @@ impl Delay {
         }))
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, Logins>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Lane, Logins>> {
         self.0.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn known(&self) -> MutexGuard<'_, HashMap<Known, Instant>> {
+        self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Waits until a login may begin; none if that takes too long.
-    pub(super) fn begin(&self, address: IpAddr) -> Option<Attempt> {
+    pub(super) fn begin(&self, address: IpAddr, guid: Guid) -> Option<Attempt> {
         let client = client_of(address);
+        let is_known = guid != Guid::default()
+            && self
+                .known()
+                .keys()
+                .any(|known| (known.address, known.guid) == (client, guid));
+        let lane = match is_known {
+            true => Lane::Client(client, guid),
+            false => Lane::Address(client),
+        };
+        self.wait(&lane)?;
+        Some(Attempt {
+            delay: self.clone(),
+            client,
+            guid,
+            lane,
+            account: Box::default(),
+            end: End::GivenUp,
+        })
+    }
+
+    /// Waits until something may begin in a lane; none if that takes too long.
+    fn wait(&self, lane: &Lane) -> Option<()> {
         let came = Instant::now();
         let mut is_queued = false;
         let mut all = self.lock();
         loop {
             let now = Instant::now();
-            let logins = logins_of(&mut all, client, now);
+            let logins = logins_of(&mut all, lane.clone(), now);
             if is_queued {
                 logins.waiting = logins.waiting.saturating_sub(1);
             }
             let wait = match logins.begin(now) {
                 Err(wait) if !self.0.is_off => wait,
-                _ => {
-                    return Some(Attempt {
-                        delay: self.clone(),
-                        client,
-                        end: End::GivenUp,
-                    });
-                }
+                _ => return Some(()),
             };
             let others = match is_queued {
                 true => Duration::ZERO,
@@ -213,33 +302,104 @@ impl Delay {
         }
     }
 
-    fn end(&self, client: IpAddr, end: End, now: Instant) {
+    fn end(&self, lane: impl Into<Lane>, end: End, source: &str, now: Instant) {
+        let lane = lane.into();
         let mut all = self.lock();
-        let logins = logins_of(&mut all, client, now);
-        logins.end(end, now);
+        let logins = logins_of(&mut all, lane.clone(), now);
+        logins.end(end, source, now);
         if logins.is_idle() {
-            all.remove(&client);
+            all.remove(&lane);
         }
         drop(all);
         self.0.ended.notify_all();
     }
+
+    /// A failure in a lane counts in the general one beside it too.
+    fn fail_beside(&self, lane: Lane, source: &str, now: Instant) {
+        logins_of(&mut self.lock(), lane, now).fail(source, now);
+    }
+
+    /// Remembers a login that succeeded.
+    fn remember(&self, known: Known, now: Instant) {
+        let mut all = self.known();
+        let address = known.address;
+        all.insert(known, now);
+        let of_address = all.keys().filter(|other| other.address == address).count();
+        let is_too_many = |other: &Known| match of_address > KNOWN_OF_ADDRESS_MAX {
+            true => other.address == address,
+            false => all.len() > KNOWN_MAX,
+        };
+        let oldest = all.iter().filter(|(other, _)| is_too_many(other));
+        let oldest = oldest
+            .min_by_key(|(_, last)| **last)
+            .map(|(other, _)| other.clone());
+        if let Some(oldest) = oldest {
+            all.remove(&oldest);
+        }
+    }
 }
 
 impl Attempt {
-    /// It failed.
-    pub(super) fn failed(mut self) {
-        self.end = End::Failed;
+    /// It failed, as that account; waits until that may be told. False if that takes too long.
+    pub(super) fn failed(self, user: Option<&str>) -> bool {
+        self.tell(user, End::Failed)
     }
 
-    /// It succeeded, as somebody.
-    pub(super) fn succeeded(mut self) {
-        self.end = End::Succeeded;
+    /// It succeeded, as somebody; waits until that may be told. False if that takes too long.
+    pub(super) fn succeeded(self, user: Option<&str>) -> bool {
+        self.tell(user, End::Succeeded)
+    }
+
+    fn tell(mut self, user: Option<&str>, end: End) -> bool {
+        self.account = account_of(user);
+        self.end = end;
+        if self.account.is_empty() {
+            return true;
+        }
+        let delay = self.delay.clone();
+        let known = Known {
+            address: self.client,
+            guid: self.guid,
+            account: self.account.clone(),
+        };
+        let general = Lane::Account(self.account.clone());
+        let lane = match delay.known().contains_key(&known) {
+            true => Lane::Owner(known.clone()),
+            false => general.clone(),
+        };
+        // Before the wait: those behind the same address wait for each other already.
+        drop(self);
+        let is_told = delay.wait(&lane).is_some();
+        let now = Instant::now();
+        let source = known.address.to_string();
+        match (is_told, end) {
+            // Nobody learns what came of it: it counts as one that failed.
+            (false, _) => delay.fail_beside(general, &source, now),
+            (true, End::Failed) => {
+                if lane != general {
+                    delay.fail_beside(general, &source, now);
+                }
+                delay.end(lane, end, &source, now);
+            }
+            (true, _) => {
+                delay.end(lane, end, &source, now);
+                if known.guid != Guid::default() {
+                    delay.remember(known, now);
+                }
+            }
+        }
+        is_told
     }
 }
 
 impl Drop for Attempt {
     fn drop(&mut self) {
-        self.delay.end(self.client, self.end, Instant::now());
+        let now = Instant::now();
+        if self.end == End::Failed && matches!(self.lane, Lane::Client(..)) {
+            self.delay
+                .fail_beside(Lane::Address(self.client), &self.account, now);
+        }
+        self.delay.end(self.lane.clone(), self.end, &self.account, now);
     }
 }
 
@@ -248,6 +408,7 @@ mod tests {
     use super::*;
 
     const ZERO: Duration = Duration::ZERO;
+    const NOBODY: Guid = Guid([0; 16]);
 
     fn address() -> IpAddr {
         [192, 0, 2, 1].into()
@@ -269,7 +430,7 @@ mod tests {
                     now += wait;
                     ask(&delay, address(), now).unwrap();
                 }
-                delay.end(address(), End::Failed, now);
+                delay.end(address(), End::Failed, "", now);
                 wait.unwrap_or_default()
             })
             .collect();
@@ -278,7 +439,7 @@ mod tests {
         assert_eq!(ask(&delay, [192, 0, 2, 2].into(), now), Ok(()));
         now += LONGEST;
         assert_eq!(ask(&delay, address(), now), Ok(()));
-        delay.end(address(), End::GivenUp, now);
+        delay.end(address(), End::GivenUp, "", now);
         assert_eq!(
             ask(&delay, address(), now),
             Err(LONGEST),
@@ -286,8 +447,89 @@ mod tests {
         );
         now += LONGEST;
         assert_eq!(ask(&delay, address(), now), Ok(()));
-        delay.end(address(), End::Succeeded, now);
+        delay.end(address(), End::Succeeded, "", now);
         assert_eq!(ask(&delay, address(), now), Ok(()));
+    }
+
+    fn failed(delay: &Delay, lane: Lane) -> u32 {
+        logins_of(&mut delay.lock(), lane, Instant::now()).failed
+    }
+
+    fn account(name: &str) -> Lane {
+        Lane::Account(name.into())
+    }
+
+    #[test]
+    fn a_success_forgives_its_own_account_only() {
+        let delay = Delay::default();
+        let begin = || delay.begin(address(), NOBODY).unwrap();
+        for _ in 0..3 {
+            assert!(begin().failed(Some("victim")));
+            assert!(begin().succeeded(Some("own")));
+        }
+        assert_eq!(failed(&delay, address().into()), 3);
+        assert_eq!(failed(&delay, account("victim")), 3);
+        assert_eq!(failed(&delay, account("own")), 0);
+        // A success of the account from elsewhere forgives nothing here, one from here does; case does not matter.
+        delay.end(account("victim"), End::Succeeded, "192.0.2.7", Instant::now());
+        assert_eq!(failed(&delay, account("victim")), 3);
+        assert!(begin().succeeded(Some("VICTIM")));
+        assert_eq!(failed(&delay, account("victim")), 0);
+        assert_eq!(failed(&delay, address().into()), 0);
+    }
+
+    #[test]
+    fn a_known_client_does_not_wait_for_those_who_guess() {
+        let delay = Delay::default();
+        let guid = Guid([7; 16]);
+        assert!(delay.begin(address(), guid).unwrap().succeeded(Some("ann")));
+        let now = Instant::now();
+        for _ in 0..40 {
+            delay.end(address(), End::Failed, "ann", now);
+            delay.end(account("ann"), End::Failed, "192.0.2.1", now);
+        }
+        logins_of(&mut delay.lock(), address(), now).waiting = 60;
+        assert!(delay.begin(address(), NOBODY).is_none());
+        assert!(delay.begin(address(), Guid([8; 16])).is_none());
+        let begins = Instant::now();
+        assert!(delay.begin(address(), guid).unwrap().succeeded(Some("ann")));
+        assert!(begins.elapsed() < FIRST);
+        // Its own failures slow it down, and count among those of the address and the account.
+        assert!(delay.begin(address(), guid).unwrap().failed(Some("ann")));
+        assert_eq!(failed(&delay, Lane::Client(address(), guid)), 1);
+        assert_eq!(failed(&delay, address().into()), 41);
+        assert_eq!(failed(&delay, account("ann")), 41);
+        // At another account it is as anybody else.
+        for _ in 0..40 {
+            delay.end(account("bob"), End::Failed, "192.0.2.9", now);
+        }
+        logins_of(&mut delay.lock(), account("bob"), now).waiting = 60;
+        assert!(!delay.begin(address(), guid).unwrap().failed(Some("bob")));
+    }
+
+    #[test]
+    fn only_so_many_clients_are_known() {
+        let delay = Delay::default();
+        let now = Instant::now();
+        for number in 0..2 * KNOWN_OF_ADDRESS_MAX as u32 {
+            let mut guid = [1; 16];
+            guid[..4].copy_from_slice(&number.to_le_bytes());
+            let known = |address| Known {
+                address,
+                guid: Guid(guid),
+                account: "ann".into(),
+            };
+            delay.remember(known(address()), now + Duration::from_secs(u64::from(number)));
+            if number == 0 {
+                delay.remember(known([192, 0, 2, 2].into()), now);
+            }
+        }
+        let known = delay.known();
+        assert_eq!(known.len(), KNOWN_OF_ADDRESS_MAX + 1);
+        assert!(
+            known.keys().any(|one| one.address != address()),
+            "others keep theirs"
+        );
     }
 
     #[test]
@@ -297,11 +539,11 @@ mod tests {
         let begun = (0..100).take_while(|_| ask(&delay, address(), now).is_ok());
         assert_eq!(begun.count(), AT_ONCE as usize);
         // Who succeeds makes room for another.
-        delay.end(address(), End::Succeeded, now);
+        delay.end(address(), End::Succeeded, "", now);
         assert_eq!(ask(&delay, address(), now), Ok(()));
         assert_eq!(ask(&delay, address(), now), Err(FIRST));
         for _ in 0..AT_ONCE {
-            delay.end(address(), End::Failed, now);
+            delay.end(address(), End::Failed, "", now);
         }
         assert_eq!(ask(&delay, address(), now), Err(LONGEST));
     }
@@ -311,11 +553,11 @@ mod tests {
         let delay = Delay::default();
         let now = Instant::now();
         for _ in 0..20 {
-            delay.end(address(), End::Failed, now);
+            delay.end(address(), End::Failed, "", now);
         }
         logins_of(&mut delay.lock(), address(), now).waiting = 3;
-        assert!(delay.begin(address()).is_none());
-        assert!(delay.begin([192, 0, 2, 2].into()).is_some());
+        assert!(delay.begin(address(), NOBODY).is_none());
+        assert!(delay.begin([192, 0, 2, 2].into(), NOBODY).is_some());
     }
 
     #[test]
@@ -323,7 +565,7 @@ mod tests {
         let delay = Delay::default();
         std::thread::scope(|scope| {
             for _ in 0..10 * AT_ONCE {
-                scope.spawn(|| delay.begin(address()).unwrap().succeeded());
+                scope.spawn(|| delay.begin(address(), NOBODY).unwrap().succeeded(None));
             }
         });
         assert!(delay.lock().is_empty(), "nothing is remembered");
@@ -342,8 +584,8 @@ mod tests {
     fn only_so_many_addresses_are_remembered() {
         let delay = Delay::default();
         for number in 0..ADDRESSES_MAX as u32 + 10 {
-            let client = std::net::Ipv4Addr::from(number).into();
-            delay.end(client, End::Failed, Instant::now());
+            let client: IpAddr = std::net::Ipv4Addr::from(number).into();
+            delay.end(client, End::Failed, "", Instant::now());
         }
         assert!(delay.lock().len() <= ADDRESSES_MAX);
     }

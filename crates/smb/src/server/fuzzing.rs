@@ -44,15 +44,18 @@ impl FrameServer {
             addresses: Vec::new(),
             io_threads: 1,
             audit: None,
+            give_back: None,
             login_time: options.login_time,
+            unsent_max: options.unsent_max,
+            send_time: options.send_time,
             hub: Hub::new(options.limits),
         };
         let shared = Arc::new(Shared::new(parts));
         let peer = ([127, 0, 0, 1], 1).into();
-        let guest = Guests::default()
-            .enter(std::net::Ipv4Addr::LOCALHOST.into())
-            .expect("the first");
         let id = ConnectionId(1);
+        let (guest, _) = Guests::default()
+            .enter(std::net::Ipv4Addr::LOCALHOST.into(), id, false)
+            .expect("the first");
         let serving = Serving::new(Arc::clone(&shared), id, socket(), peer, Delay::off(), guest);
         let serving = serving.expect("descriptors");
         Self { shared, serving }

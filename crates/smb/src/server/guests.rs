@@ -1,53 +1,83 @@
-//! Connections that nobody has logged in on: one address has a bounded number of them, so that it cannot take the place
-//! of all others.
+//! Connections that nobody has logged in on: an address has a bounded number of them, and when there are too many, the oldest
+//! goes. A login takes milliseconds; who only connects cannot keep the others out, however often it does.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ropeway_smb_proto::server::ConnectionId;
 
 use super::failures::client_of;
 
 /// Of one address. A guess: a host with many users logs them in one after the other, each within milliseconds.
 pub(super) const GUESTS_MAX: usize = 256;
 
-/// Counts them. As large as there are connections at most.
+/// All of them. As many as there are connections at most.
 #[derive(Clone, Default)]
-pub(super) struct Guests(Arc<Mutex<HashMap<IpAddr, usize>>>);
+pub(super) struct Guests(Arc<Mutex<Table>>);
+
+#[derive(Default)]
+struct Table {
+    /// In the order in which they came.
+    all: BTreeMap<ConnectionId, IpAddr>,
+    of: HashMap<IpAddr, BTreeSet<ConnectionId>>,
+}
 
 /// One of them, as long as it lives.
 pub(super) struct Guest {
     all: Guests,
-    address: IpAddr,
+    id: ConnectionId,
+}
+
+impl Table {
+    fn remove(&mut self, id: ConnectionId) {
+        let Some(address) = self.all.remove(&id) else {
+            return;
+        };
+        if let Some(of) = self.of.get_mut(&address) {
+            of.remove(&id);
+            if of.is_empty() {
+                self.of.remove(&address);
+            }
+        }
+    }
 }
 
 impl Guests {
-    fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
+    fn lock(&self) -> MutexGuard<'_, Table> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One more; none if the address has too many.
-    pub(super) fn enter(&self, address: IpAddr) -> Option<Guest> {
+    /// One more, and who has to go for it. Where all places are taken (`is_full`) and everybody is known, there is no room.
+    pub(super) fn enter(
+        &self,
+        address: IpAddr,
+        id: ConnectionId,
+        is_full: bool,
+    ) -> Option<(Guest, Option<ConnectionId>)> {
         let address = client_of(address);
-        let mut counts = self.lock();
-        let count = counts.entry(address).or_default();
-        if *count >= GUESTS_MAX {
-            return None;
+        let mut table = self.lock();
+        let own = table.of.get(&address).filter(|own| own.len() >= GUESTS_MAX);
+        let mut oldest = own.and_then(|own| own.first().copied());
+        if is_full {
+            // Of the same address, if it has too many as well.
+            oldest = oldest.or_else(|| table.all.keys().next().copied());
+            oldest?;
         }
-        *count += 1;
+        if let Some(oldest) = oldest {
+            table.remove(oldest);
+        }
+        table.all.insert(id, address);
+        table.of.entry(address).or_default().insert(id);
+        drop(table);
         let all = self.clone();
-        Some(Guest { all, address })
+        Some((Guest { all, id }, oldest))
     }
 }
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        let mut counts = self.all.lock();
-        if let Some(count) = counts.get_mut(&self.address) {
-            *count -= 1;
-            if *count == 0 {
-                counts.remove(&self.address);
-            }
-        }
+        self.all.lock().remove(self.id);
     }
 }
 
@@ -62,14 +92,40 @@ mod tests {
             ("2001:db8::1", "2001:db8::2", "2001:db8:0:1::1"),
         ] {
             let guests = Guests::default();
-            let enter = |address: &str| guests.enter(address.parse().unwrap());
-            let mut all: Vec<_> = (0..GUESTS_MAX).map(|_| enter(one).unwrap()).collect();
-            assert!(enter(one).is_none() && enter(same).is_none());
-            assert!(enter(other).is_some());
+            let mut last = 0;
+            let mut enter = |address: &str| {
+                last += 1;
+                let id = ConnectionId(last);
+                guests.enter(address.parse().unwrap(), id, false).unwrap()
+            };
+            let mut all: Vec<_> = (0..GUESTS_MAX).map(|_| enter(one)).collect();
+            assert!(all.iter().all(|(_, gone)| gone.is_none()));
+            // The oldest of the address goes, and only of that.
+            assert_eq!(enter(same).1, Some(ConnectionId(1)));
+            assert_eq!(enter(other).1, None);
             all.pop();
-            assert!(enter(same).is_some());
+            assert_eq!(guests.lock().all.len(), GUESTS_MAX - 2);
             drop(all);
-            assert!(guests.lock().is_empty());
+            assert!(guests.lock().of.is_empty() && guests.lock().all.is_empty());
         }
+    }
+
+    #[test]
+    fn the_oldest_goes_where_all_places_are_taken() {
+        let guests = Guests::default();
+        let enter = |number: u64, is_full| {
+            let address = std::net::Ipv4Addr::from(number as u32).into();
+            guests.enter(address, ConnectionId(number), is_full)
+        };
+        assert!(enter(1, true).is_none(), "everybody is known");
+        let all: Vec<_> = (2..9).map(|number| enter(number, false).unwrap()).collect();
+        for number in 10..13 {
+            let (guest, gone) = enter(number, true).unwrap();
+            assert_eq!(gone, Some(ConnectionId(number - 8)));
+            drop(guest);
+        }
+        // Who has logged in does not go.
+        drop(all);
+        assert!(enter(20, true).is_none());
     }
 }

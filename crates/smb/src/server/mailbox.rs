@@ -25,6 +25,8 @@ pub(super) enum Message {
     Ended(SessionId),
     /// The server stops, or the connection is not wanted any more.
     Stop,
+    /// End the connection for a newer one, unless somebody has logged in meanwhile.
+    Crowded,
 }
 
 /// Messages for one connection. Bounded by what its own requests, opens and sessions can cause.

@@ -36,6 +36,7 @@ mod guests;
 mod hostile_tests;
 mod input;
 mod interfaces;
+mod links;
 mod mailbox;
 mod open;
 mod ops;
@@ -58,6 +59,7 @@ mod status;
 mod testing;
 
 pub use audit::{Audit, Record};
+pub use links::Links;
 pub use run::{Server, ServerHandle, ServerOptions};
 pub use share::Share;
 pub use shared::Counters;

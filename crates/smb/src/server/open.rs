@@ -9,7 +9,7 @@ use ropeway_smb_proto::wire::create::{AccessMask, CreateAction, CreateOptions};
 use ropeway_smb_proto::wire::{SessionId, TreeId};
 use ropeway_vfs::outside::Watching;
 use ropeway_vfs::store::{Node, NodeChange};
-use ropeway_vfs::{Name, RelPath};
+use ropeway_vfs::{FileId, Name, RelPath};
 
 use super::directory::Scan;
 use super::outside::CacheGuard;
@@ -69,6 +69,8 @@ pub(crate) struct OpenState {
     pub(crate) watching: OnceLock<Option<Watching>>,
     /// Whether what is read is worth compressing.
     pub(crate) gauge: Gauge,
+    /// The symbolic link that took the place of the node, by this open.
+    pub(crate) replaced: OnceLock<FileId>,
 }
 
 impl OpenState {
@@ -86,6 +88,7 @@ impl Default for OpenState {
             caching: OnceLock::new(),
             watching: OnceLock::new(),
             gauge: Gauge::default(),
+            replaced: OnceLock::new(),
         }
     }
 }
@@ -130,6 +133,14 @@ impl Open {
     /// What the hub knows it by.
     pub(crate) fn hub_id(&self) -> OpenId {
         OpenId::new(self.id)
+    }
+
+    /// Which node has its name, unless a local program has changed that: the one that was opened, or the link made of it.
+    pub(crate) fn named_node(&self) -> FileId {
+        self.state.replaced.get().copied().unwrap_or(FileId {
+            volume: self.file.share_volume,
+            index: self.file.index,
+        })
     }
 
     /// It is this tree's now, of this session.

@@ -19,6 +19,7 @@ use rustix::net::sockopt;
 use super::audit::Audit;
 use super::failures::Delay;
 use super::guests::Guests;
+use super::mailbox::Message;
 use super::outside;
 use super::serving::Serving;
 use super::share::Share;
@@ -29,6 +30,9 @@ const STACK_LEN: usize = 512 << 10;
 
 /// A connection that says nothing is asked whether it is there after so long, then each so often, so many times.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(60), Duration::from_secs(10), 6);
+
+/// Connections beyond the bound while those that go for newer ones are still there (a guess).
+const LEAVING_MAX: usize = 64;
 
 /// How a server serves.
 pub struct ServerOptions {
@@ -44,10 +48,17 @@ pub struct ServerOptions {
     pub connections_max: usize,
     /// A connection that nobody has logged in on ends after so long.
     pub login_time: Duration,
+    /// Bytes of answers that clients have not taken, of all connections together: beyond, each is given one request's after
+    /// the other.
+    pub unsent_max: usize,
+    /// A connection ends that takes nothing of its answers for so long; sooner while there are too many.
+    pub send_time: Duration,
     /// Threads for what waits for a device.
     pub io_threads: usize,
     /// Who is told what clients do.
     pub audit: Option<Arc<dyn Audit>>,
+    /// Gives the system back what was freed and the allocator keeps; called when a connection has ended that had much.
+    pub give_back: Option<fn()>,
 }
 
 impl ServerOptions {
@@ -94,11 +105,23 @@ impl ServerOptions {
             connections_max: 4096,
             // A guess: people type passwords before they connect.
             login_time: Duration::from_secs(60),
+            unsent_max: unsent_max(),
+            // A guess: longer than a path that fails and comes back.
+            send_time: Duration::from_secs(60),
             // Devices answer several requests at once, so more than there are processors. A guess.
             io_threads: (4 * processors).clamp(8, 64),
             audit: None,
+            give_back: None,
         }
     }
+}
+
+/// A sixteenth of the machine's memory, and at least 64 MiB (a guess).
+fn unsent_max() -> usize {
+    let info = rustix::system::sysinfo();
+    let units = usize::try_from(info.totalram).unwrap_or(usize::MAX);
+    let unit = usize::try_from(info.mem_unit).unwrap_or(1);
+    (units / 16).saturating_mul(unit).max(64 << 20)
 }
 
 /// From the kernel.
@@ -171,7 +194,10 @@ impl Server {
             addresses: bound,
             io_threads: options.io_threads,
             audit: options.audit,
+            give_back: options.give_back,
             login_time: options.login_time,
+            unsent_max: options.unsent_max,
+            send_time: options.send_time,
             hub: Hub::new(options.limits),
         };
         let shared = Arc::new(Shared::new(parts));
@@ -272,15 +298,20 @@ impl Server {
         (failures, guests): (&Delay, &Guests),
         numbers: &AtomicU64,
     ) {
-        if open.load(Ordering::Relaxed) >= self.connections_max {
+        let id = ConnectionId(numbers.fetch_add(1, Ordering::Relaxed) + 1);
+        let count = open.load(Ordering::Relaxed);
+        let entered = match count < self.connections_max.saturating_add(LEAVING_MAX) {
+            true => guests.enter(peer.ip(), id, count >= self.connections_max),
+            false => None,
+        };
+        let Some((guest, oldest)) = entered else {
             tracing::warn!(%peer, "too many connections");
             return;
-        }
-        let Some(guest) = guests.enter(peer.ip()) else {
-            tracing::warn!(%peer, "too many connections without a login from there");
-            return;
         };
-        let id = ConnectionId(numbers.fetch_add(1, Ordering::Relaxed) + 1);
+        if let Some(oldest) = oldest {
+            tracing::warn!(%peer, "too many connections without a login: the oldest goes");
+            self.shared.post(oldest, Message::Crowded);
+        }
         watch_over(&socket);
         let shared = Arc::clone(&self.shared);
         let serving = match Serving::new(Arc::clone(&shared), id, socket, peer, failures.clone(), guest) {
@@ -368,6 +399,11 @@ impl ServerHandle {
     pub fn share_names(&self) -> Vec<String> {
         let shares = self.shared.all_shares();
         shares.iter().map(|share| share.name.clone()).collect()
+    }
+
+    /// Bytes of answers that clients have not taken yet.
+    pub fn unsent(&self) -> usize {
+        self.shared.unsent.bytes()
     }
 
     /// Sessions, and open files and pipes.

@@ -54,6 +54,12 @@ const UNKNOWN_OUTPUT_MAX: usize = 128 << 10;
 /// Answers to a compound are sent together up to so many bytes: with one more of 8 MiB they still fit a frame.
 const TOGETHER_MAX: usize = 1 << 20;
 
+/// From so many bytes of answers on that waited at once, what a connection leaves is given back (a guess).
+const GIVE_BACK_MIN: usize = 4 << 20;
+
+/// What is left of the time to take answers where all of them together are too many: one of so many parts (a guess).
+const CROWDED_DIVISOR: u32 = 6;
+
 /// One connection and all that is under way on it.
 pub(super) struct Serving {
     shared: Arc<Shared>,
@@ -101,6 +107,7 @@ impl Serving {
         socket.set_nodelay(true)?;
         let mailbox = Arc::new(Mailbox::new()?);
         shared.add_mailbox(id, Arc::clone(&mailbox));
+        let output = Output::new(Arc::clone(&shared.unsent));
         Ok(Self {
             protocol: Connection::new(Arc::clone(&shared.config), id),
             shared,
@@ -109,7 +116,7 @@ impl Serving {
             peer,
             mailbox,
             input: Input::default(),
-            output: Output::default(),
+            output,
             parked: HashMap::new(),
             rests: VecDeque::new(),
             number_last: 0,
@@ -145,6 +152,14 @@ impl Serving {
         let sessions: Vec<_> = self.protocol.sessions().collect();
         ops::session::connection_lost(&self.shared, id, &sessions);
         self.shared.deliver();
+        let give_back = self
+            .shared
+            .give_back
+            .filter(|_| self.output.most() >= GIVE_BACK_MIN);
+        drop(self);
+        if let Some(give_back) = give_back {
+            give_back();
+        }
     }
 
     fn serve(&mut self) -> Result<(), Ended> {
@@ -154,6 +169,7 @@ impl Serving {
                 return Ok(());
             }
             self.output.send(&self.socket)?;
+            self.check_taken()?;
             if self.go_on()? {
                 continue;
             }
@@ -175,6 +191,10 @@ impl Serving {
 
     /// Whether the client may have more done before it takes its answers.
     fn takes(&self) -> bool {
+        if self.shared.unsent.is_full() && (self.output.waiting() > 0 || !self.jobs.is_empty()) {
+            // One answer after the other, until clients have taken theirs.
+            return false;
+        }
         let job_bytes: usize = self.jobs.values().map(|(_, bytes)| *bytes).sum();
         let is_known = self.protocol.sessions().next().is_some();
         let waiting_max = if is_known {
@@ -183,6 +203,18 @@ impl Serving {
             UNKNOWN_OUTPUT_MAX
         };
         self.output.waiting() < waiting_max && self.jobs.len() < JOBS_MAX && job_bytes < JOB_BYTES_MAX
+    }
+
+    /// Whoever takes none of its answers is taken for dead: sooner where all of them together are too many.
+    fn check_taken(&self) -> Result<(), Ended> {
+        let patience = match self.shared.unsent.is_full() {
+            true => self.shared.send_time / CROWDED_DIVISOR,
+            false => self.shared.send_time,
+        };
+        if self.output.stalled() > patience {
+            return Err(Hangup("answers that it does not take").into());
+        }
+        Ok(())
     }
 
     /// Goes on with what was put off; whether there was anything.
@@ -231,6 +263,7 @@ impl Serving {
             }
             self.input.shrink();
             self.output.shrink();
+            self.check_taken()?;
             if self.protocol.sessions().next().is_none() {
                 return Ok(false);
             }
@@ -378,7 +411,8 @@ impl Serving {
         let mut attempt = None;
         if begins && !self.protocol.is_logging_in(request.session) {
             // Whoever guesses passwords waits before the next one, on a thread of its own.
-            let begun = self.failures.begin(self.peer.ip());
+            let guid = self.protocol.negotiated().map(|both| both.client_guid);
+            let begun = self.failures.begin(self.peer.ip(), guid.unwrap_or_default());
             attempt = Some(begun.ok_or(Hangup("too many passwords that were wrong"))?);
         }
         let own = {
@@ -419,16 +453,15 @@ impl Serving {
             Own::LoggedIn { session, replaced } => {
                 self.guest = None;
                 let attempt = self.attempts.remove(&session);
-                let is_somebody = self
-                    .shared
-                    .sessions()
-                    .get(session)
-                    .is_some_and(|session| !session.is_anonymous);
-                // One of nobody's proves nothing: it is given up.
-                if let Some(attempt) = attempt.filter(|_| is_somebody) {
-                    attempt.succeeded();
-                }
                 ops::session::logged_in(&self.shared, session, replaced.as_deref(), self.peer);
+                let token = self.shared.token(session);
+                // One of nobody's proves nothing: it is given up.
+                let token = token.filter(|token| !token.is_anonymous);
+                if let (Some(attempt), Some(token)) = (attempt, token)
+                    && !attempt.succeeded(Some(&token.name))
+                {
+                    return Err(Hangup("too many passwords of that user that were wrong").into());
+                }
             }
             Own::LoggedOff(session) => {
                 // What waits is answered first, with the key that is about to be forgotten.
@@ -452,12 +485,14 @@ impl Serving {
                     target: None,
                     status,
                 });
-                if let Some(attempt) = self.attempts.remove(&request.session) {
-                    attempt.failed();
-                }
+                let attempt = self.attempts.remove(&request.session);
+                let is_told = attempt.is_none_or(|attempt| attempt.failed(user.as_deref()));
                 if let Some(session) = ended {
                     ops::session::ended(&self.shared, &session);
                     self.protocol.forget(session.id);
+                }
+                if !is_told {
+                    return Err(Hangup("too many passwords of that user that were wrong").into());
                 }
                 self.refuse(status, request, compound, frame);
             }
@@ -504,6 +539,7 @@ impl Serving {
                     }
                 }
                 Message::Stop => self.stopped = true,
+                Message::Crowded => self.stopped |= self.guest.is_some(),
             }
         }
         Ok(())

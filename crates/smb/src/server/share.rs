@@ -6,8 +6,10 @@ use ropeway_smb_proto::upcase;
 use ropeway_smb_proto::wire::Text;
 use ropeway_smb_proto::wire::create::AccessMask;
 use ropeway_smb_proto::wire::security::Sid;
-use ropeway_vfs::store::Store;
+use ropeway_vfs::store::{NodeOpen, Store};
+use ropeway_vfs::{ErrorKind, FileId, Kind, RelPath};
 
+use super::links::Links;
 use super::security;
 use super::short_name::NameView;
 
@@ -27,9 +29,39 @@ pub struct Share {
     pub anonymous: bool,
     /// Names that begin with a dot are hidden, unless their attributes were set.
     pub hide_dot_files: bool,
+    /// Symbolic links that clients may make.
+    pub links: Links,
 }
 
 impl Share {
+    /// Does something to a name that is to be this node's, or that of a link which leads to it: whoever opened the node
+    /// through the link means the link's name.
+    pub(crate) fn by_name<T>(
+        &self,
+        id: FileId,
+        path: &RelPath,
+        act: impl Fn(FileId) -> ropeway_vfs::Result<T>,
+    ) -> ropeway_vfs::Result<T> {
+        match act(id) {
+            Err(error) if error.kind == ErrorKind::Gone => match self.link_to(id, path) {
+                Some(link) => act(link),
+                None => Err(error),
+            },
+            outcome => outcome,
+        }
+    }
+
+    /// The link that has the name, if it leads to that node.
+    fn link_to(&self, id: FileId, path: &RelPath) -> Option<FileId> {
+        let itself = NodeOpen {
+            link_itself: true,
+            ..NodeOpen::default()
+        };
+        let link = self.store.open(path, &itself).ok()?.stat;
+        let target = self.store.open(path, &NodeOpen::default()).ok()?.stat;
+        (link.kind == Kind::Symlink && target.id == id).then_some(link.id)
+    }
+
     /// Without anything special.
     pub fn new(name: &str, store: Arc<dyn Store>) -> Self {
         Self {
@@ -40,6 +72,7 @@ impl Share {
             encrypt: false,
             anonymous: false,
             hide_dot_files: true,
+            links: Links::default(),
         }
     }
 

@@ -14,6 +14,7 @@ use ropeway_smb_proto::wire::{FileTime, SessionId};
 use super::audit::{Audit, Record};
 use super::mailbox::{Mailbox, Message};
 use super::open::{Handle, Open};
+use super::output::Unsent;
 use super::outside::Caches;
 use super::pipes::PipeHost;
 use super::pool::Pool;
@@ -32,7 +33,13 @@ pub(crate) struct Shared {
     pub(super) pool: Pool,
     pub(super) counters: Counters,
     pub(super) audit: Option<Arc<dyn Audit>>,
+    /// Gives the system back what was freed.
+    pub(super) give_back: Option<fn()>,
     pub(super) login_time: Duration,
+    /// Answers that clients have not taken.
+    pub(super) unsent: Arc<Unsent>,
+    /// For clients to take something of them.
+    pub(super) send_time: Duration,
     /// What is watched because clients may cache it.
     pub(super) caches: Arc<Caches>,
     sessions: Mutex<Sessions>,
@@ -79,7 +86,13 @@ pub(super) struct Parts {
     pub(super) addresses: Vec<SocketAddr>,
     pub(super) io_threads: usize,
     pub(super) audit: Option<Arc<dyn Audit>>,
+    /// Gives the system back what was freed.
+    pub(super) give_back: Option<fn()>,
     pub(super) login_time: Duration,
+    /// Bytes of answers that clients have not taken, at most.
+    pub(super) unsent_max: usize,
+    /// For clients to take something of their answers.
+    pub(super) send_time: Duration,
     pub(super) hub: Hub,
 }
 
@@ -98,7 +111,10 @@ impl Shared {
             pool: Pool::new(parts.io_threads),
             counters: Counters::default(),
             audit: parts.audit,
+            give_back: parts.give_back,
             login_time: parts.login_time,
+            unsent: Arc::new(Unsent::new(parts.unsent_max)),
+            send_time: parts.send_time,
             caches: Arc::default(),
             sessions: Mutex::default(),
             tokens: Mutex::default(),

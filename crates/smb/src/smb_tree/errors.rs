@@ -37,6 +37,8 @@ fn kind_of(error: &ClientError) -> ErrorKind {
             })
         }
         ClientError::PeerMisbehaved(_) => ErrorKind::PeerMisbehaved,
+        ClientError::LedAway { .. } => ErrorKind::PermissionDenied,
+        ClientError::Tampered(_) => ErrorKind::Tampered,
         ClientError::Local { source, .. } => match ErrorKind::of(source) {
             ErrorKind::Other => ErrorKind::Network,
             kind => kind,

@@ -8,7 +8,7 @@ use futures_util::StreamExt as _;
 use futures_util::future::try_join_all;
 use ropeway_block::{Block, BlockMut};
 use ropeway_smb_proto::wire::create::{CreateAction, CreateDisposition, CreateOptions};
-use ropeway_smb_proto::wire::info::{FileAllInformation, FileEndOfFileInformation};
+use ropeway_smb_proto::wire::info::{FileAllInformation, FileEndOfFileInformation, FileStandardInformation};
 use ropeway_smb_proto::wire::{FileAttributes, FileTime, NtStatus};
 use ropeway_vfs::{
     Create, Error, ErrorKind, Extent, File, Kind, Loss, Metadata, MetadataChange, Op, OpenOptions, Pending,
@@ -100,14 +100,14 @@ impl SmbFile {
                 _ => return Err(found(op, path, ErrorKind::Unsupported, "it is no regular file")),
             }
         }
-        let length = AtomicU64::new(created.end_of_file);
         let sparse = attributes.contains(FileAttributes::SPARSE_FILE);
         let holes = sparse || created.allocation_size < created.end_of_file;
+        tree.opens.fetch_add(1, Ordering::AcqRel);
         let file = Self {
             tree: Arc::clone(tree),
             path: path.clone(),
             writable,
-            length,
+            length: AtomicU64::new(created.end_of_file),
             sparse: AtomicBool::new(sparse),
             ranges: Mutex::new(Ranges::new(holes)),
             has_attributes: AtomicBool::new(false),
@@ -243,8 +243,10 @@ impl SmbFile {
         flushed
     }
 
-    /// Attributes, then a flush: in one round trip, unless there is more to it.
-    async fn set_and_flush(&self, change: &MetadataChange) -> Result<Vec<Loss>> {
+    /// A flush, then the attributes: in one round trip, unless there is more to it. Size and time tell a later run that the
+    /// file is complete, so they come when its data is durable. They are durable with the name that it or its folder gets;
+    /// where there is none, in place, by one more flush.
+    async fn flush_and_set(&self, change: &MetadataChange) -> Result<Vec<Loss>> {
         let basic = map::change(change, false);
         // A new file has none.
         let is_first = self.is_new() && !self.has_attributes.load(Ordering::Acquire);
@@ -254,17 +256,50 @@ impl SmbFile {
         };
         let is_plain = self.writable && no_xattrs && !self.sparse.load(Ordering::Acquire);
         let Some(basic) = basic.filter(|_| is_plain) else {
+            self.flush().await?;
             let losses = self.set(change).await?;
             self.flush().await?;
+            self.check_size(None).await?;
             return Ok(losses);
         };
+        let mut told = None;
         self.flushed_by(async {
-            let (set, flushed) = self.handle().set_and_flush(&basic).await;
-            set.map_err(|error| self.fault(Op::SetAttributes, error))?;
-            flushed.map_err(|error| self.fault(Op::Sync, error))
+            let again = !self.is_new();
+            let (set, flushed, size) = self.handle().flush_and_set(&basic, again).await;
+            told = size;
+            flushed.map_err(|error| self.fault(Op::Sync, error))?;
+            set.map_err(|error| self.fault(Op::SetAttributes, error))
         })
         .await?;
+        self.tree.changes(&self.path);
+        self.check_size(told).await?;
         Ok(map::losses(change))
+    }
+
+    /// Attributes of a complete file, without a flush.
+    async fn set_complete(&self, change: &MetadataChange) -> Result<Vec<Loss>> {
+        let losses = self.set(change).await?;
+        self.check_size(None).await?;
+        Ok(losses)
+    }
+
+    /// Whether the server keeps as much as was written, by what it `told` or by asking.
+    async fn check_size(&self, told: Option<u64>) -> Result<()> {
+        if !self.writable {
+            return Ok(());
+        }
+        let size = match told {
+            Some(size) => size,
+            None => {
+                let standard = self.handle().query::<FileStandardInformation>().await;
+                let standard = standard.map_err(|error| self.fault(Op::Stat, error))?;
+                standard.end_of_file
+            }
+        };
+        match self.known_length() {
+            known if known == size => Ok(()),
+            known => Err(self.fault(Op::Write, crate::Error::kept(size, known))),
+        }
     }
 
     async fn query(&self) -> Result<Metadata> {
@@ -327,6 +362,7 @@ impl Drop for SmbFile {
                 }
             }
         }
+        self.tree.opens.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -367,7 +403,7 @@ impl File for SmbFile {
     fn at_open(&self) -> Option<Metadata> {
         let created = self.handle().created();
         let is_plain = !created.basic.attributes.contains(FileAttributes::REPARSE_POINT);
-        (is_plain && !self.writable).then(|| map::created(created, self.tree.volume))
+        is_plain.then(|| map::created(created, self.tree.volume))
     }
 
     fn read_at(&self, block: BlockMut, offset: u64, length: usize) -> Pending<'_, (BlockMut, Result<()>)> {
@@ -455,8 +491,8 @@ impl File for SmbFile {
 
     fn finish<'a>(&'a self, change: &'a MetadataChange, sync: bool) -> Pending<'a, Result<Vec<Loss>>> {
         match sync {
-            true => Box::pin(self.set_and_flush(change)),
-            false => Box::pin(self.set(change)),
+            true => Box::pin(self.flush_and_set(change)),
+            false => Box::pin(self.set_complete(change)),
         }
     }
 

@@ -7,12 +7,13 @@ use futures_util::StreamExt as _;
 use ropeway_smb_proto::wire::FileAttributes;
 use ropeway_smb_proto::wire::fsctl::reparse::ReparseTag;
 use ropeway_smb_proto::wire::info::DirectoryRecord;
-use ropeway_vfs::{DirEntry, ErrorKind, Kind, Listing, Metadata, Op, Pending, RelPath, Result};
+use ropeway_vfs::{DirEntry, ErrorKind, Kind, Listing, Metadata, Op, Origin, Pending, RelPath, Result};
 
 use super::errors::{fault, found};
 use super::names::AT_ONCE;
 use super::{Inner, map, paths};
 use crate::Directory;
+use crate::directory::Dots;
 
 /// A folder being listed.
 pub struct SmbListing {
@@ -22,17 +23,24 @@ pub struct SmbListing {
     directory: Option<Directory>,
     ready: VecDeque<DirectoryRecord>,
     ended: bool,
+    /// Of names that were ready.
+    dots: Dots,
 }
 
 impl SmbListing {
     pub(super) async fn start(tree: Arc<Inner>, dir: &RelPath) -> Result<Self> {
         let text = tree.base.text(Op::List, dir)?;
         if let Some(names) = tree.glance.names(&text) {
+            let mut dots = Dots::default();
+            for record in &names {
+                dots.take(record);
+            }
             return Ok(Self {
                 dir: dir.clone(),
                 directory: None,
                 ready: names.into(),
                 ended: true,
+                dots,
                 tree,
             });
         }
@@ -46,6 +54,7 @@ impl SmbListing {
             directory: Some(directory),
             ready: VecDeque::new(),
             ended: false,
+            dots: Dots::default(),
             tree,
         })
     }
@@ -113,6 +122,15 @@ impl Listing for SmbListing {
                     return Ok(chunk);
                 }
             }
+        })
+    }
+
+    fn origin(&self) -> Option<Origin> {
+        let dots = self.directory.as_ref().map_or(self.dots, Directory::dots);
+        let id = |number: Option<u64>| number.and_then(|number| map::id(self.tree.volume, number));
+        Some(Origin {
+            own: id(dots.own),
+            parent: id(dots.parent),
         })
     }
 }

@@ -160,6 +160,8 @@ pub(super) fn capabilities(volume: &Volume, acls: bool) -> Capabilities {
     let name_max = volume.attributes.maximum_component_name_length;
     Capabilities {
         time_granularity_ns: 100,
+        time_granularity_known: false,
+        sizes_known: true,
         case_sensitive: false,
         name_max: if name_max == 0 {
             255
@@ -179,6 +181,7 @@ pub(super) fn capabilities(volume: &Volume, acls: bool) -> Capabilities {
         folder_renames: true,
         replaces_open: false,
         creation_times: true,
+        links_shown: can(FsAttributes::SUPPORTS_REPARSE_POINTS),
         symlinks: can(FsAttributes::SUPPORTS_REPARSE_POINTS),
         // Samba has them and does not say so.
         hard_links: can(FsAttributes::SUPPORTS_HARD_LINKS) || says_ntfs,

@@ -14,6 +14,7 @@
 //! ([MS-SMB2] 2.2.13), and servers refuse paths through one (STATUS_STOPPED_ON_SYMLINK). Samba resolves links on its own
 //! side; clients cannot see those. Durable means flushed: see [`dirty`]. Nothing passes through this machine's page cache.
 
+mod claim;
 mod clone;
 mod compound;
 mod dirty;
@@ -36,18 +37,19 @@ mod xattrs;
 
 use std::any::Any;
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use ropeway_block::{BlockMut, Pool};
 use ropeway_smb_proto::wire::info::FsAttributes;
 use ropeway_vfs::tree::Watch;
 use ropeway_vfs::{
-    Capabilities, Create, File, GetSmall, GotSmall, Listing, Loss, Metadata, MetadataChange, Name, Op,
-    OpenOptions, Pending, PutSmall, RelPath, Result, Space, Tree, Xattr,
+    Capabilities, Claim, ClaimAbove, Create, File, GetSmall, GotSmall, Listing, Loss, Metadata,
+    MetadataChange, Name, Op, OpenOptions, Pending, PutSmall, RelPath, Result, Space, Tree, Xattr,
 };
 
-use self::dirty::Dirty;
+use self::claim::SmbClaim;
+use self::dirty::{Changed, Dirty};
 pub use self::file::SmbFile;
 use self::glance::Glance;
 pub use self::list::SmbListing;
@@ -103,10 +105,13 @@ struct Inner {
     content_shown: Mutex<HashSet<RelPath>>,
     scratch: Pool,
     dirty: Dirty,
+    changed: Changed,
     /// Shared with the trees of other folders of the share.
     glance: Arc<Glance>,
     /// Held for reading by each file that is being closed.
     closings: Arc<tokio::sync::RwLock<()>>,
+    /// Files that are open: each is let go by the last task that holds it.
+    opens: Arc<AtomicUsize>,
 }
 
 impl SmbTree {
@@ -158,7 +163,13 @@ impl SmbTree {
             .base
             .below(path)
             .ok_or(crate::Error::Misuse("a folder's name that no share can hold"))?;
-        Ok(Self {
+        Ok(self.at(base, description))
+    }
+
+    /// Another folder of the share as a tree.
+    fn at(&self, base: Base, description: String) -> Self {
+        let inner = &self.inner;
+        Self {
             inner: Arc::new(Inner {
                 share: inner.share.clone(),
                 base,
@@ -178,10 +189,12 @@ impl SmbTree {
                 content_shown: Mutex::default(),
                 scratch: inner.scratch.clone(),
                 dirty: Dirty::default(),
+                changed: Changed::default(),
                 glance: Arc::clone(&inner.glance),
                 closings: Arc::clone(&inner.closings),
+                opens: Arc::clone(&inner.opens),
             }),
-        })
+        }
     }
 
     fn new(share: Share, (base, volume): (&str, &Volume), options: SmbTreeOptions, glance: Glance) -> Self {
@@ -215,8 +228,10 @@ impl SmbTree {
             content_shown: Mutex::default(),
             scratch: Pool::new(SCRATCH.0, SCRATCH.1),
             dirty: Dirty::default(),
+            changed: Changed::default(),
             glance: Arc::new(glance),
             closings: Arc::default(),
+            opens: Arc::default(),
             share,
             options,
         };
@@ -279,7 +294,7 @@ impl Tree for SmbTree {
     fn open<'a>(&'a self, path: &'a RelPath, options: OpenOptions) -> Pending<'a, Result<Arc<dyn File>>> {
         Box::pin(async move {
             if options.write || options.create != Create::No {
-                self.inner.glance.forget();
+                self.inner.changes(path);
             }
             let file = SmbFile::open(&self.inner, path, options).await?;
             Ok(Arc::new(file) as Arc<dyn File>)
@@ -287,17 +302,17 @@ impl Tree for SmbTree {
     }
 
     fn make_dir<'a>(&'a self, path: &'a RelPath, _mode: u32) -> Pending<'a, Result<()>> {
-        self.inner.glance.forget();
+        self.inner.changes(path);
         Box::pin(self.inner.make_dir(path))
     }
 
     fn make_symlink<'a>(&'a self, path: &'a RelPath, text: &'a [u8]) -> Pending<'a, Result<()>> {
-        self.inner.glance.forget();
+        self.inner.changes(path);
         Box::pin(self.inner.make_symlink(path, text))
     }
 
     fn make_hard_link<'a>(&'a self, existing: &'a RelPath, new: &'a RelPath) -> Pending<'a, Result<()>> {
-        self.inner.glance.forget();
+        self.inner.changes(new);
         Box::pin(self.inner.make_hard_link(existing, new))
     }
 
@@ -312,22 +327,25 @@ impl Tree for SmbTree {
     }
 
     fn remove_file<'a>(&'a self, path: &'a RelPath) -> Pending<'a, Result<()>> {
-        self.inner.glance.forget();
+        self.inner.changes(path);
         Box::pin(self.inner.remove(path, false))
     }
 
     fn remove_dir<'a>(&'a self, path: &'a RelPath) -> Pending<'a, Result<()>> {
-        self.inner.glance.forget();
+        self.inner.changes(path);
         Box::pin(self.inner.remove(path, true))
     }
 
     fn rename<'a>(&'a self, from: &'a RelPath, to: &'a RelPath, replace: bool) -> Pending<'a, Result<()>> {
-        self.inner.glance.forget();
+        self.inner.changes(from);
+        self.inner.changes(to);
         Box::pin(self.inner.rename(from, to, replace))
     }
 
     fn rename_in<'a>(&'a self, dir: &'a RelPath, pairs: &'a [(Name, Name)]) -> Pending<'a, Vec<Result<()>>> {
-        self.inner.glance.forget();
+        for (_, to) in pairs.iter().take(1) {
+            self.inner.changes(&dir.join(to));
+        }
         Box::pin(self.inner.rename_in(dir, pairs))
     }
 
@@ -336,7 +354,7 @@ impl Tree for SmbTree {
         path: &'a RelPath,
         change: &'a MetadataChange,
     ) -> Pending<'a, Result<Vec<Loss>>> {
-        self.inner.glance.forget();
+        self.inner.changes(path);
         Box::pin(self.inner.set_metadata(path, change))
     }
 
@@ -350,7 +368,8 @@ impl Tree for SmbTree {
         change: &'a MetadataChange,
         rename_to: &'a RelPath,
     ) -> Pending<'a, (Result<Vec<Loss>>, Result<()>)> {
-        self.inner.glance.forget();
+        self.inner.changes(path);
+        self.inner.changes(rename_to);
         Box::pin(self.inner.finish_dir(path, change, rename_to))
     }
 
@@ -373,12 +392,36 @@ impl Tree for SmbTree {
     }
 
     fn put_small(&self, put: PutSmall) -> Pending<'_, Result<Vec<Loss>>> {
-        self.inner.glance.forget();
+        self.inner.changes(put.rename_to.as_ref().unwrap_or(&put.path));
         Box::pin(small::put(self, put))
     }
 
     fn get_small(&self, get: GetSmall, block: BlockMut) -> Pending<'_, (BlockMut, Result<GotSmall>)> {
         Box::pin(small::get(self, get, block))
+    }
+
+    fn names_with_prefix<'a>(&'a self, dir: &'a RelPath, prefix: &'a [u8]) -> Pending<'a, Result<Vec<Name>>> {
+        Box::pin(self.inner.names_with_prefix(dir, prefix))
+    }
+
+    fn claim<'a>(&'a self, path: &'a RelPath, create: bool) -> Pending<'a, Result<Box<dyn Claim>>> {
+        Box::pin(async move {
+            if create {
+                self.inner.glance.forget();
+            }
+            let claim = SmbClaim::take(&self.inner, path, create).await?;
+            Ok(Box::new(claim) as Box<dyn Claim>)
+        })
+    }
+
+    fn claim_above<'a>(&'a self, name: &'a Name) -> Pending<'a, Result<ClaimAbove>> {
+        Box::pin(async move { Ok(self.inner.claim_above(name).await) })
+    }
+
+    fn above(&self) -> Option<Arc<dyn Tree>> {
+        let base = self.inner.base.parent()?;
+        let description = format!("{}/..", self.inner.description);
+        Some(Arc::new(self.at(base, description)))
     }
 
     fn watch(&self) -> Pending<'_, Result<Box<dyn Watch>>> {

@@ -13,7 +13,9 @@ use ropeway_smb_proto::wire::info::{
     FileLinkInformation,
 };
 use ropeway_smb_proto::wire::{FileAttributes, NtStatus, Text};
-use ropeway_vfs::{Error, ErrorKind, Kind, Loss, Metadata, MetadataChange, Name, Op, RelPath, Result, Space};
+use ropeway_vfs::{
+    Error, ErrorKind, Kind, Loss, Metadata, MetadataChange, Name, Op, RelPath, Result, Space, Verdict,
+};
 
 use super::compound::{self, Compound};
 use super::errors::{fault, found};
@@ -447,7 +449,13 @@ impl Inner {
         })
     }
 
-    /// Flushes every file written since its last flush, many at once.
+    /// Notes that something happens to this node, or in its folder.
+    pub(super) fn changes(&self, path: &RelPath) {
+        self.glance.forget();
+        self.changed.add(path);
+    }
+
+    /// Flushes every file written since its last flush, then every folder in which names changed, many at once.
     pub(super) async fn sync(&self) -> Result<()> {
         let (files, forgotten) = self.dirty.all();
         let flushes = files.into_iter().map(|(ticket, path)| async move {
@@ -468,7 +476,37 @@ impl Inner {
             let sentence = "more files were written without a flush than are remembered";
             return Err(found(Op::Sync, &RelPath::root(), ErrorKind::Other, sentence));
         }
-        Ok(())
+        self.sync_names().await
+    }
+
+    /// Flushes the folders in which names changed. A server that has no flush of folders keeps their order by itself.
+    async fn sync_names(&self) -> Result<()> {
+        let folders = self.changed.take();
+        let flushes = folders.clone().into_iter().map(|folder| async move {
+            match self.flush_folder(&folder).await {
+                Err(error) if error.verdict() == Verdict::Retry => Err(error),
+                _ => Ok(()),
+            }
+        });
+        let flushed: Vec<Result<()>> = futures_util::stream::iter(flushes)
+            .buffer_unordered(AT_ONCE)
+            .collect()
+            .await;
+        let flushed: Result<()> = flushed.into_iter().collect();
+        if flushed.is_err() {
+            self.changed.put_back(folders);
+        }
+        flushed
+    }
+
+    async fn flush_folder(&self, folder: &RelPath) -> Result<()> {
+        let text = self.base.text(Op::Sync, folder)?;
+        // The right to add a file, without which a folder is not flushed ([MS-SMB2] 3.3.5.11).
+        let mut open = OpenFile::metadata(AccessMask::WRITE_DATA);
+        open.options |= CreateOptions::DIRECTORY_FILE;
+        let flushed = Compound::open("flush a folder", &text, &open).flush();
+        let flushed = flushed.run(&self.share).await;
+        self.refined(Op::Sync, folder, flushed.map(drop)).await
     }
 
     async fn flush_path(&self, path: &RelPath) -> Result<()> {

@@ -28,6 +28,27 @@ impl Base {
             .map(|text| Self(text.units().to_vec()))
     }
 
+    /// The folder that holds this one; `None` at the share's root.
+    pub(super) fn parent(&self) -> Option<Self> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let end = self.0.iter().rposition(|unit| *unit == BACKSLASH);
+        Some(Self(self.0[..end.unwrap_or(0)].to_vec()))
+    }
+
+    /// The paths of a name in each folder of the share above this one.
+    pub(super) fn above(&self, name: &Name) -> Vec<Text> {
+        let part = names::to_wire(name.as_bytes(), NameMapping::None);
+        let ends = self.0.iter().enumerate().filter(|(_, unit)| **unit == BACKSLASH);
+        let mut folders: Vec<&[u16]> = ends.map(|(at, _)| &self.0[..=at]).collect();
+        if !self.0.is_empty() {
+            folders.push(&[]);
+        }
+        let path = |folder: &[u16]| Text::from_units([folder, part.units()].concat());
+        folders.into_iter().map(path).collect()
+    }
+
     /// The path in the share of a node to be made there: names that servers change or hide (a dot or space at the end,
     /// devices) are refused too.
     pub(super) fn new_text(&self, op: Op, path: &RelPath) -> Result<Text, Error> {
@@ -104,6 +125,10 @@ mod tests {
             base.text(Op::Open, &RelPath::root()).unwrap().to_string(),
             "some\\folder"
         );
+        let name = Name::new(b"n").unwrap();
+        let above: Vec<String> = base.above(&name).iter().map(ToString::to_string).collect();
+        assert_eq!(above, ["some\\n", "n"]);
+        assert!(Base::parse("").above(&name).is_empty());
         let deeper = base.below(&path("x")).unwrap();
         assert_eq!(
             deeper.text(Op::Open, &path("y")).unwrap().to_string(),

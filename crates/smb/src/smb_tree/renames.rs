@@ -1,5 +1,8 @@
 //! Other names for what is there.
 
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
 use futures_util::StreamExt as _;
 use ropeway_smb_proto::wire::{NtStatus, Text};
 use ropeway_vfs::{Error, ErrorKind, Loss, MetadataChange, Name, Op, RelPath, Result};
@@ -9,6 +12,9 @@ use super::names::AT_ONCE;
 use super::{Inner, map};
 use crate::tree::ATTEMPTS;
 use crate::{Error as ClientError, LostReason};
+
+/// A folder is not renamed while a file below it is open, and the task that holds one of ours may be about to let it go.
+const IN_USE_PAUSES_MS: [u64; 6] = [2, 5, 10, 20, 50, 100];
 
 fn is_unknown(error: &ClientError) -> bool {
     matches!(error, ClientError::Lost(LostReason::OutcomeUnknown))
@@ -34,8 +40,19 @@ impl Inner {
                 Some(NtStatus::ACCESS_DENIED | NtStatus::SHARING_VIOLATION)
             )
         };
-        if renamed.as_ref().is_err_and(in_use) && self.closings_end().await {
+        let mut pauses = IN_USE_PAUSES_MS.iter();
+        while renamed.as_ref().is_err_and(in_use) {
+            let has_open = self.opens.load(Ordering::Acquire) > 0;
+            if !self.closings_end().await {
+                break;
+            }
             renamed = self.rename_surely(&old, &new, replace).await;
+            let Some(pause) = pauses.next().filter(|_| has_open) else {
+                break;
+            };
+            if renamed.as_ref().is_err_and(in_use) {
+                tokio::time::sleep(Duration::from_millis(*pause)).await;
+            }
         }
         if let Err(error) = renamed {
             self.rename_anyway(from, to, replace, error).await?;

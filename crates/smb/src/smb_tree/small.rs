@@ -3,11 +3,13 @@
 use ropeway_block::BlockMut;
 use ropeway_smb_proto::wire::FileAttributes;
 use ropeway_smb_proto::wire::create::CreateDisposition;
-use ropeway_vfs::{Create, Error, ErrorKind, GetSmall, GotSmall, Kind, Loss, Op, PutSmall, Result};
+use ropeway_vfs::{
+    Create, Error, ErrorKind, GetSmall, GotSmall, Kind, Loss, Op, PutSmall, Result, Tree as _,
+};
 
 use super::{Inner, SmbTree, map};
 
-/// Writes one: CREATE, WRITE, SET_INFO, FLUSH, rename, CLOSE in one compound.
+/// Writes one: CREATE, WRITE, SET_INFO, FLUSH, rename, CLOSE in one compound; without a rename the FLUSH comes first.
 ///
 /// What the compound cannot hold (extended attributes to set, content larger than one WRITE, a name that is refused because a
 /// folder or a read-only file stands there) goes step by step.
@@ -84,27 +86,27 @@ async fn by_steps(
         error.kind,
         ErrorKind::PermissionDenied | ErrorKind::AlreadyExists | ErrorKind::IsADirectory
     );
+    if put.create == Create::New
+        && put.rename_to.is_some()
+        && may_pass
+        && let Ok(found) = tree.inner.stat(Op::Create, &put.path).await
+        && (found.kind != Kind::File || error.kind == ErrorKind::AlreadyExists && found.size > 0)
+    {
+        // The name to write under was taken before: nothing of ours. Some servers say of a folder that it is one.
+        error.op = Op::Create;
+        error.kind = ErrorKind::AlreadyExists;
+        return Err(error);
+    }
     if !replacing || !may_pass || !is_whole {
         return Err(error);
     }
-    if put.create == Create::New
-        && put.rename_to.is_some()
-        && error.kind == ErrorKind::AlreadyExists
-        && tree
-            .inner
-            .stat(Op::Create, &put.path)
-            .await
-            .is_ok_and(|found| found.size > 0)
-    {
-        // The name to write under was taken before: nothing of ours.
-        error.op = Op::Create;
-        return Err(error);
+    // What the compound left under the first name is made anew, in case somebody else made it.
+    if put.create == Create::New {
+        match tree.remove_file(&put.path).await {
+            Err(error) if error.kind != ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
     }
-    // What the compound left under the first name is ours: it was new, or might be emptied anyway.
-    let put = PutSmall {
-        create: Create::Truncate,
-        ..put
-    };
     ropeway_vfs::small::put_by_steps(tree, put).await
 }
 
@@ -128,6 +130,7 @@ pub(super) async fn get(tree: &SmbTree, get: GetSmall, block: BlockMut) -> (Bloc
     };
     let beside = |tree, file| parts.iter().map(|part| part.question(tree, file)).collect();
     let (mut block, got) = inner.share.get_small_with(&text, asked, block, &beside).await;
+    let length = block.len() as u64;
     let got = async {
         let (got, answers) = inner.refined(Op::Open, &get.path, got).await?;
         let mut told = Inner::plain_xattrs(&parts, &answers);
@@ -148,11 +151,11 @@ pub(super) async fn get(tree: &SmbTree, get: GetSmall, block: BlockMut) -> (Bloc
             true => Some(Vec::new()),
             false => None,
         };
-        Ok((metadata, xattrs, created.end_of_file))
+        let whole = !got.changed && created.end_of_file == length;
+        Ok((metadata, xattrs, whole))
     };
     match got.await {
-        Ok((metadata, xattrs, end_of_file)) => {
-            let whole = end_of_file == block.len() as u64;
+        Ok((metadata, xattrs, whole)) => {
             let got = GotSmall {
                 metadata,
                 xattrs,

@@ -4,7 +4,7 @@
 use ropeway_smb_proto::wire::create::{AccessMask, CreateOptions};
 use ropeway_smb_proto::wire::header::{Command, FLAGS_OFFSET, HEADER_LEN, Header, SIGNATURE_OFFSET};
 use ropeway_smb_proto::wire::session_setup::SessionSetupRequest;
-use ropeway_smb_proto::wire::{FileId, NtStatus, SessionId, TreeId};
+use ropeway_smb_proto::wire::{FileId, NtStatus, Reader, SessionId, TreeId};
 
 use crate::raw::{Create, Raw};
 use crate::samples;
@@ -428,4 +428,41 @@ fn compounds_of_any_form() {
         .map(|header| header.status)
         .collect();
     assert_eq!(statuses[..2], [NtStatus::SUCCESS, NtStatus::FILE_CLOSED]);
+}
+
+/// [MS-SMB2] 3.3.5.2.7.2: whatever file a related request names, the one of the request before is meant.
+#[test]
+fn a_related_request_means_the_file_of_its_chain() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("a"), "of the chain").unwrap();
+    std::fs::write(folder.path().join("b"), "of another").unwrap();
+    let serve = Serve::start(folder.path());
+    let mut raw = Raw::ready(serve.address);
+    let other = raw.create(&Create::of("b")).unwrap();
+    let unknown = FileId {
+        persistent: 77,
+        volatile: 78,
+    };
+    for named in [other, unknown] {
+        let chained = Create::of("a");
+        let request = chained.request();
+        let messages = vec![
+            raw.message(Command::Create, |w| request.encode(w)),
+            raw.message(Command::Read, |w| w.bytes(&samples::read(named, 100))),
+            raw.message(Command::Close, |w| crate::raw::close_body(w, named)),
+        ];
+        let frame = raw.compound(messages, true);
+        raw.send(&frame);
+        let answer = raw.receive().unwrap();
+        let statuses: Vec<_> = ropeway_smb_proto::wire::header::Chain::new(&answer)
+            .map(|message| {
+                Header::decode(&mut Reader::new(message.unwrap(), "header"))
+                    .unwrap()
+                    .status
+            })
+            .collect();
+        assert_eq!(statuses, [NtStatus::SUCCESS; 3]);
+        assert!(answer.windows(12).any(|bytes| bytes == b"of the chain"));
+    }
+    assert_eq!(raw.close(other), NtStatus::SUCCESS);
 }

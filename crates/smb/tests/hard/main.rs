@@ -16,6 +16,7 @@ mod raw;
 mod samples;
 mod serve;
 mod slow;
+mod swapped;
 mod told;
 
 /// What the server says of itself, with `RUST_LOG`.

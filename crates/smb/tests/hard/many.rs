@@ -76,6 +76,46 @@ fn thousands_who_only_connect_take_little_and_go() {
     });
 }
 
+/// Who only connects does not keep others out: the oldest such connection goes.
+#[test]
+fn who_only_connects_makes_room() {
+    const MAX: u8 = 20;
+    let folder = tempfile::tempdir().unwrap();
+    let serve = Serve::with(folder.path(), |options| options.connections_max = MAX.into());
+    let mut known = Raw::ready(serve.address);
+    let mut idle: Vec<_> = (1..MAX)
+        .map(|number| connect_from(number, serve.address))
+        .collect();
+    for _ in 0..3 {
+        // From an address that has none yet.
+        let mut raw = Raw::ready(serve.address);
+        assert_eq!(raw.echo(), NtStatus::SUCCESS);
+        let mut oldest = idle.remove(0);
+        oldest.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        assert_eq!(oldest.read(&mut [0; 1]).unwrap_or(0), 0);
+        let first = &mut idle[0];
+        first.set_nonblocking(true).unwrap();
+        let waits = first.read(&mut [0; 1]).unwrap_err();
+        assert_eq!(waits.kind(), std::io::ErrorKind::WouldBlock, "the next one stays");
+        first.set_nonblocking(false).unwrap();
+        // Until it is counted no more.
+        drop(raw);
+        serve.settles_at((1, 0));
+        idle.push(connect_from(MAX, serve.address));
+    }
+    assert_eq!(known.echo(), NtStatus::SUCCESS, "who has logged in stays");
+    // An address that has opened as many as it may gets in, too.
+    let serve = Serve::start(folder.path());
+    let _idle: Vec<_> = (0..300).map(|_| connect_from(1, serve.address)).collect();
+    let mut raw = Raw::connect(serve.address);
+    raw.socket = connect_from(1, serve.address);
+    raw.socket
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    raw.enter();
+    assert_eq!(raw.echo(), NtStatus::SUCCESS);
+}
+
 #[test]
 fn half_a_frame_takes_what_came_of_it() {
     alone("many::half_a_frame_takes_what_came_of_it", || {

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use ropeway_smb_proto::wire::header::Command;
 use ropeway_smb_proto::wire::negotiate::SecurityMode;
 use ropeway_smb_proto::wire::session_setup::SessionSetupRequest;
-use ropeway_smb_proto::wire::{FileId, NtStatus};
+use ropeway_smb_proto::wire::{FileId, Guid, NtStatus};
 
+use crate::memory::{alone, resident};
 use crate::raw::{Create, Raw, spnego};
 use crate::samples;
 use crate::serve::Serve;
@@ -174,4 +175,157 @@ fn clients_that_go() {
         raw.send(&message);
     }
     serve.settles_at((0, 0));
+}
+
+/// Guesses at one account, with logins of one's own between them.
+#[test]
+fn ones_own_logins_do_not_speed_up_guessing() {
+    let folder = tempfile::tempdir().unwrap();
+    let serve = Serve::start(folder.path());
+    let end = Instant::now() + Duration::from_secs(4);
+    let mut guesses = 0;
+    while Instant::now() < end {
+        for user in ["victim", "victim", "alice"] {
+            let mut raw = Raw::connect(serve.address);
+            // Another client each time.
+            raw.guid = Guid(std::array::from_fn(|at| (guesses >> (at % 4 * 8)) as u8 | 1));
+            assert_eq!(raw.negotiate().status(), NtStatus::SUCCESS);
+            let expected = match user {
+                "alice" => NtStatus::SUCCESS,
+                _ => NtStatus::LOGON_FAILURE,
+            };
+            assert_eq!(raw.log_in(user, "secret"), expected);
+            guesses += u32::from(user == "victim");
+        }
+    }
+    assert!(guesses < 16, "{guesses} guesses in 4 s");
+}
+
+/// Others who guess behind the same address do not lock out a client that has logged in before.
+#[test]
+fn a_known_client_comes_in_while_others_guess() {
+    let folder = tempfile::tempdir().unwrap();
+    let serve = Serve::start(folder.path());
+    let connect = |guid| {
+        let mut raw = Raw::connect(serve.address);
+        raw.guid = Guid([guid; 16]);
+        raw.may_be_silent = true;
+        assert_eq!(raw.negotiate().status(), NtStatus::SUCCESS);
+        raw
+    };
+    assert_eq!(connect(1).log_in("alice", "secret"), NtStatus::SUCCESS);
+    std::thread::scope(|scope| {
+        let guessers: Vec<_> = (0..30)
+            .map(|_| {
+                let mut raw = connect(2);
+                let socket = raw.socket.try_clone().unwrap();
+                scope.spawn(move || {
+                    // Until it is hung up on.
+                    while raw.log_in_with("alice", "wrong", Default::default()).is_some() {}
+                });
+                socket
+            })
+            .collect();
+        std::thread::sleep(Duration::from_secs(2));
+        let begins = Instant::now();
+        assert_eq!(connect(1).log_in("alice", "secret"), NtStatus::SUCCESS);
+        let took = begins.elapsed();
+        for socket in guessers {
+            _ = socket.shutdown(std::net::Shutdown::Both);
+        }
+        assert!(took < Duration::from_secs(1), "it took {took:?}");
+    });
+}
+
+/// What clients do not take of their answers is bounded for all of them together, and they go.
+#[test]
+fn many_who_read_nothing() {
+    const CLIENTS: usize = 24;
+    const READ: u32 = 1 << 20;
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("file"), vec![7; READ as usize]).unwrap();
+    let serve = Serve::with(folder.path(), |options| {
+        options.unsent_max = 16 << 20;
+        options.send_time = Duration::from_secs(6);
+    });
+    let mut reader = Raw::ready(serve.address);
+    let silent: Vec<_> = (0..CLIENTS)
+        .map(|_| {
+            let mut raw = Raw::ready(serve.address);
+            let file = raw.create(&Create::of("file")).unwrap();
+            raw.charge = 16;
+            for _ in 0..12 {
+                let read = samples::read(file, READ);
+                let message = raw.message(Command::Read, |w| w.bytes(&read));
+                raw.send(&message);
+            }
+            raw
+        })
+        .collect();
+    let file = reader.create(&Create::of("file")).unwrap();
+    let mut most = 0;
+    let begins = Instant::now();
+    while serve.handle.sizes().0 > 1 {
+        assert!(begins.elapsed() < Duration::from_secs(20), "they stay: {most}");
+        most = most.max(serve.handle.unsent());
+        // Who takes its answers is served all the while.
+        reader.charge = 1;
+        let read = samples::read(file, 1000);
+        assert_eq!(
+            reader.call(Command::Read, |w| w.bytes(&read)).status(),
+            NtStatus::SUCCESS
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // The bound, and an answer of each.
+    let bound = (16 << 20) + (CLIENTS + 1) * (READ as usize + 1000);
+    assert!(most > 4 << 20 && most < bound, "{most} bytes of answers");
+    assert!(serve.handle.unsent() < 1 << 20);
+    drop(silent);
+}
+
+/// What the answers took that nobody took is the system's again once the clients are gone.
+#[test]
+fn memory_comes_back_from_who_read_nothing() {
+    alone("slow::memory_comes_back_from_who_read_nothing", || {
+        const CLIENTS: usize = 24;
+        const READ: u32 = 100 << 10;
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("file"), vec![7; READ as usize]).unwrap();
+        let serve = Serve::with(folder.path(), |options| {
+            options.give_back = Some(ropeway_local::give_back_memory);
+        });
+        let before = resident();
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|_| {
+                let mut raw = Raw::ready(serve.address);
+                let file = raw.create(&Create::of("file")).unwrap();
+                raw.charge = 2;
+                for _ in 0..100 {
+                    let read = samples::read(file, READ);
+                    let message = raw.message(Command::Read, |w| w.bytes(&read));
+                    raw.send(&message);
+                }
+                raw
+            })
+            .collect();
+        let ends = Instant::now() + Duration::from_secs(10);
+        while serve.handle.unsent() < CLIENTS * (4 << 20) && Instant::now() < ends {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let most = resident().saturating_sub(before);
+        assert!(most > CLIENTS * (4 << 20), "{most} bytes at the most");
+        // Others come, whose memory lies behind that of those.
+        let others: Vec<_> = (0..CLIENTS).map(|_| Raw::ready(serve.address)).collect();
+        drop(clients);
+        serve.settles_at((CLIENTS, 0));
+        let ends = Instant::now() + Duration::from_secs(10);
+        let mut left = most;
+        while left > most / 8 && Instant::now() < ends {
+            std::thread::sleep(Duration::from_millis(50));
+            left = resident().saturating_sub(before);
+        }
+        assert!(left <= most / 8, "{left} of {most} bytes are kept");
+        drop(others);
+    });
 }

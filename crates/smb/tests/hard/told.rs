@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use ropeway_smb::server::{Audit, Record};
 use ropeway_smb_proto::auth::ntlm::nt_hash;
 use ropeway_smb_proto::secret::{NtHash, Password};
+use ropeway_smb_proto::wire::create::CreateOptions;
 use ropeway_smb_proto::wire::fsctl::CtlCode;
 use ropeway_smb_proto::wire::fsctl::interfaces::decode_interfaces;
 use ropeway_smb_proto::wire::fsctl::reparse::{ReparseData, Symlink, SymlinkFlags};
@@ -118,4 +119,38 @@ fn the_audit_is_told_who_changed_what() {
         .map(|(text, status)| (text.as_str(), *status))
         .collect();
     assert_eq!(told, expected);
+}
+
+/// As Windows and smbd do: whoever marks a file for deletion hears at once that it cannot be deleted. It was told to who
+/// closed it, which most clients do not listen to.
+#[test]
+fn a_deletion_that_would_fail_is_refused_when_it_is_marked() {
+    let folder = tempfile::tempdir().unwrap();
+    let fixed = folder.path().join("fixed");
+    std::fs::create_dir(&fixed).unwrap();
+    std::fs::write(fixed.join("file"), "kept").unwrap();
+    let immutable = |flag: &str| {
+        let changed = std::process::Command::new("chattr")
+            .arg(flag)
+            .arg(&fixed)
+            .output();
+        changed.is_ok_and(|output| output.status.success())
+    };
+    if !immutable("+i") {
+        println!("skipped: chattr +i does not work here");
+        return;
+    }
+    let serve = Serve::with(folder.path(), |_| {});
+    let mut raw = Raw::ready(serve.address);
+    let file = raw.create(&Create::of("fixed\\file")).unwrap();
+    let delete = samples::set_info(file, FileInfoClass::Disposition, &[1]);
+    let marked = raw.set_info(&delete);
+    let closed = raw.close(file);
+    let mut on_close = Create::of("fixed\\file");
+    on_close.options |= CreateOptions::DELETE_ON_CLOSE;
+    let opened = raw.create(&on_close);
+    assert!(immutable("-i"));
+    assert_eq!((marked, closed), (NtStatus::ACCESS_DENIED, NtStatus::SUCCESS));
+    assert_eq!(opened, Err(NtStatus::ACCESS_DENIED));
+    assert_eq!(std::fs::read(fixed.join("file")).unwrap(), b"kept");
 }

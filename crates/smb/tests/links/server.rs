@@ -204,17 +204,24 @@ impl Server {
                 })
             }
             Command::Echo => body(|w| bare::EchoResponse.encode(w)),
-            Command::Flush | Command::TreeDisconnect | Command::Logoff => body(|w| {
-                w.u16(4);
-                w.u16(0);
-            }),
-            _ => return self.answer_on_file(header, reader, *file),
+            Command::Flush => {
+                let bytes = &message[HEADER_LEN + 8..HEADER_LEN + 24];
+                *file = which(FileId::decode(&mut Reader::new(bytes, "test")).unwrap(), file);
+                empty()
+            }
+            Command::TreeDisconnect | Command::Logoff => empty(),
+            _ => return self.answer_on_file(header, reader, file),
         })
     }
 
     /// What is asked of an open file.
-    fn answer_on_file(&mut self, header: &Header, reader: &mut Reader<'_>, opened: FileId) -> Answer {
-        let of = |given: FileId| if given == FileId::RELATED { opened } else { given };
+    fn answer_on_file(&mut self, header: &Header, reader: &mut Reader<'_>, opened: &mut FileId) -> Answer {
+        let mut of = |given: FileId| {
+            if given != FileId::RELATED {
+                *opened = given;
+            }
+            *opened
+        };
         Ok(match header.command {
             Command::Ioctl => {
                 let request = IoctlRequest::decode(reader).unwrap();
@@ -447,7 +454,10 @@ impl Server {
         let is_folder = node.basic.attributes.contains(FileAttributes::DIRECTORY);
         let volume = |class| FsInfoClass::from_u8(request.info_class) == Some(class);
         match request.info_type {
-            InfoType::File if request.info_class == FileInfoClass::All as u8 => {
+            InfoType::File
+                if [FileInfoClass::All as u8, FileInfoClass::Standard as u8]
+                    .contains(&request.info_class) =>
+            {
                 let mut all = FileAllInformation {
                     basic: node.basic,
                     ..Default::default()
@@ -456,7 +466,10 @@ impl Server {
                 all.standard.number_of_links = 1;
                 all.standard.directory = is_folder;
                 all.internal.index_number = node.index;
-                Ok(all.to_bytes())
+                match request.info_class == FileInfoClass::All as u8 {
+                    true => Ok(all.to_bytes()),
+                    false => Ok(all.standard.to_bytes()),
+                }
             }
             InfoType::FileSystem if volume(FsInfoClass::Volume) => {
                 Ok(FileFsVolumeInformation::default().to_bytes())
@@ -568,4 +581,11 @@ impl Server {
 fn is_in(path: &str, node: &str) -> bool {
     path.strip_prefix(node)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('\\'))
+}
+
+fn empty() -> Vec<u8> {
+    body(|w| {
+        w.u16(4);
+        w.u16(0);
+    })
 }

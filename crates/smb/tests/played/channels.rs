@@ -40,6 +40,31 @@ async fn a_write_whose_channel_is_lost_is_replayed_on_another() {
     file.close().await.unwrap();
 }
 
+/// Nobody waits for the answer to the CLOSE of a file that is let go. Lost with one of two connections it left the file
+/// open on the server for as long as the session stood.
+#[tokio::test]
+async fn a_close_that_nobody_waits_for_is_sent_again_if_its_channel_is_lost() {
+    for (command, closes) in [(Command::Close, 2), (Command::Echo, 1)] {
+        let server = Played::start(Setup::default()).await;
+        let client = server.client(options()).await;
+        client.open_channel().await.unwrap();
+        let share = client.share("data").await.unwrap();
+        let file = share.open(&text("file"), &OpenFile::read()).await.unwrap();
+        server.hub(|hub| hub.fatal = Some(command));
+        drop(file);
+        let seen = || server.hub(|hub| hub.count(Command::Close));
+        let all = async {
+            while seen() < closes {
+                tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+            }
+        };
+        tokio::time::timeout(std::time::Duration::from_secs(20), all)
+            .await
+            .unwrap();
+        assert_eq!((seen(), client.info().reconnects), (closes, 0), "{command:?}");
+    }
+}
+
 /// The server went on in a listing, and the answer was lost with one of two connections: no name is left out.
 #[tokio::test]
 async fn a_listing_whose_channel_is_lost_lacks_nothing() {

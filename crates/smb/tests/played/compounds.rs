@@ -212,3 +212,32 @@ async fn what_has_the_name_makes_way_for_a_whole_file_only() {
         "a part of a file does not keep its name"
     );
 }
+
+/// Size and time tell that a file is complete: whoever finds them must find what was flushed.
+#[tokio::test]
+async fn what_has_its_name_is_flushed_before_it_looks_complete() {
+    for compounds in [Compounds::Taken, Compounds::Refused(NtStatus::NOT_SUPPORTED)] {
+        let server = Played::start(Setup {
+            compounds,
+            ..Setup::default()
+        })
+        .await;
+        let share = share_of(&server, options()).await;
+        let pool = Pool::new(8192, 4);
+        let mut block = pool.get().await;
+        block.capacity_mut()[..5000].copy_from_slice(content(0, 5000));
+        block.set_len(5000);
+        let put = put("file", Some(block.freeze()), CreateDisposition::Create);
+        share.put_small(put).await.unwrap();
+        let order = server.hub(|hub| {
+            let kinds = hub.seen.iter().map(|seen| seen.command);
+            let kinds =
+                kinds.filter(|kind| matches!(kind, Command::Write | Command::Flush | Command::SetInfo));
+            kinds.collect::<Vec<_>>()
+        });
+        assert!(
+            order.ends_with(&[Command::Write, Command::Flush, Command::SetInfo]),
+            "{order:?}"
+        );
+    }
+}

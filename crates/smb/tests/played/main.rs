@@ -13,6 +13,7 @@ mod ticket;
 
 mod channels;
 mod compounds;
+mod lies;
 mod limits;
 mod parting;
 

@@ -102,6 +102,20 @@ pub(super) async fn small_files_replace_only_when_whole(stage: &Stage) {
     works("put under a new name", stage.tree.put_small(put).await);
     assert_eq!(stage.read("another").await, b"first");
     works("folder", stage.tree.make_dir(&path("folder"), 0o755).await);
+    let mut put = put_of(stage, "folder", b"x").await;
+    put.create = Create::New;
+    put.rename_to = Some(path("new"));
+    let taken = [ErrorKind::AlreadyExists];
+    fails(
+        "a folder under the first name",
+        stage.tree.put_small(put).await,
+        &taken,
+    );
+    fails(
+        "the new name",
+        stage.tree.metadata(&path("new")).await,
+        &[ErrorKind::NotFound],
+    );
     let mut put = put_of(stage, "temporary", b"x").await;
     put.rename_to = Some(path("folder"));
     let refused = [

@@ -45,6 +45,10 @@ impl<L: Layer> File for LayeredFile<L> {
         self.inner.path()
     }
 
+    fn tells_size(&self) -> bool {
+        self.inner.tells_size()
+    }
+
     fn metadata(&self) -> Pending<'_, Result<Metadata>> {
         self.pass(self.call(Action::Stat), move |_| self.inner.metadata())
     }

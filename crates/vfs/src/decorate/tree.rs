@@ -9,8 +9,8 @@ use super::{settle, whole};
 use crate::small::{self, GetSmall, GotSmall, PutSmall};
 use crate::tree::Watch;
 use crate::{
-    CacheMode, Capabilities, Create, DirEntry, Error, ErrorKind, File, Listing, Loss, Metadata,
-    MetadataChange, Name, OpenOptions, Pending, RelPath, Result, Space, Tree, Xattr,
+    CacheMode, Capabilities, Claim, ClaimAbove, Create, DirEntry, Error, ErrorKind, File, Listing, Loss,
+    Metadata, MetadataChange, Name, OpenOptions, Origin, Pending, RelPath, Result, Space, Tree, Xattr,
 };
 use ropeway_block::BlockMut;
 
@@ -254,6 +254,25 @@ impl<L: Layer> Tree for Layered<L> {
         }
     }
 
+    fn names_with_prefix<'a>(&'a self, dir: &'a RelPath, prefix: &'a [u8]) -> Pending<'a, Result<Vec<Name>>> {
+        self.pass(Call::new(Action::List, dir), move |_| {
+            self.inner.names_with_prefix(dir, prefix)
+        })
+    }
+
+    // Past the layer: a claim is none of the job's data.
+    fn claim<'a>(&'a self, path: &'a RelPath, create: bool) -> Pending<'a, Result<Box<dyn Claim>>> {
+        self.inner.claim(path, create)
+    }
+
+    fn claim_above<'a>(&'a self, name: &'a Name) -> Pending<'a, Result<ClaimAbove>> {
+        self.inner.claim_above(name)
+    }
+
+    fn above(&self) -> Option<Arc<dyn Tree>> {
+        self.inner.above()
+    }
+
     fn watch(&self) -> Pending<'_, Result<Box<dyn Watch>>> {
         self.pass(Call::new(Action::Watch, &ROOT), move |_| self.inner.watch())
     }
@@ -296,5 +315,9 @@ impl<L: Layer> Listing for LayeredListing<L> {
             }
             Ok(entries)
         })
+    }
+
+    fn origin(&self) -> Option<Origin> {
+        self.inner.origin()
     }
 }

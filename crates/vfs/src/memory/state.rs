@@ -3,7 +3,7 @@
 //! Invariants: `links` of a node is the number of entries that name it (the root has one more); a node goes when it
 //! has neither links nor open files nor a place in the crash log; `used` is the sum of all files' charges.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Weak;
 
 use super::content::Content;
@@ -25,6 +25,8 @@ pub(super) struct State {
     ticks: i128,
     pub(super) watches: Vec<Weak<Queue>>,
     pub(super) log: Option<Log>,
+    /// Nodes of claims that are held.
+    pub(super) claimed: HashSet<u64>,
 }
 
 /// A place for a name: the folder's node, the key in it, and the name.
@@ -43,6 +45,7 @@ impl State {
             ticks: 0,
             watches: Vec::new(),
             log: None,
+            claimed: HashSet::new(),
         }
     }
 

@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
+use super::claim::MemoryClaim;
 use super::file::MemoryFile;
 use super::listing::MemoryListing;
 use super::nodes::Body;
@@ -11,7 +12,7 @@ use super::watch::{MemoryWatch, Queue};
 use super::{MemoryTree, Shared};
 use crate::tree::Watch;
 use crate::{
-    Capabilities, Error, ErrorKind, File, Kind, Listing, Loss, Metadata, MetadataChange, Name, Op,
+    Capabilities, Claim, Error, ErrorKind, File, Kind, Listing, Loss, Metadata, MetadataChange, Name, Op,
     OpenOptions, Pending, RelPath, Result, Space, Tree, Xattr,
 };
 
@@ -189,6 +190,13 @@ impl Tree for MemoryTree {
             state.sync_dir(index);
             Ok(())
         })
+    }
+
+    fn claim<'a>(&'a self, path: &'a RelPath, create: bool) -> Pending<'a, Result<Box<dyn Claim>>> {
+        let claim = MemoryClaim::take(&mut self.shared.lock(), &self.shared, path, create);
+        Box::pin(std::future::ready(
+            claim.map(|claim| Box::new(claim) as Box<dyn Claim>),
+        ))
     }
 
     fn watch(&self) -> Pending<'_, Result<Box<dyn Watch>>> {

@@ -40,6 +40,7 @@ pub(super) fn options(args: &ServeArgs, accounts: Accounts) -> Result<ServerOpti
     options.config.multichannel = !protocol.no_multichannel;
     options.config.anonymous = args.login.anonymous;
     options.config.guest = args.login.guest;
+    options.give_back = Some(ropeway_local::give_back_memory);
     if let Some(most) = protocol.max_connections {
         options.connections_max = usize::try_from(most).unwrap_or(usize::MAX);
     }

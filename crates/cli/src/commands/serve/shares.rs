@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ropeway_local::{LocalStore, StoreOptions};
-use ropeway_smb::server::Share;
+use ropeway_smb::server::{Links, Share};
 use ropeway_smb_proto::upcase;
 use ropeway_smb_proto::wire::Text;
 
-use crate::args::ServeArgs;
+use crate::args::{ServeArgs, ServeLinks};
 use crate::failure::{Failure, code};
 
 /// Most shares. A guess: clients list them all at once.
@@ -27,6 +27,8 @@ pub(super) struct Wanted {
     pub(super) encrypt: bool,
     /// Who names no user may come in.
     pub(super) anonymous: bool,
+    /// Symbolic links that clients may make.
+    pub(super) links: Links,
 }
 
 impl Wanted {
@@ -70,6 +72,7 @@ impl Wanted {
             read_only,
             encrypt,
             anonymous: false,
+            links: Links::default(),
         })
     }
 
@@ -153,6 +156,11 @@ pub(super) fn wanted(args: &ServeArgs) -> Result<Vec<Wanted>, Failure> {
     for text in args.shares.iter().chain(&args.share) {
         let mut share = Wanted::parse(text)?;
         share.read_only |= args.read_only;
+        share.links = match args.links {
+            ServeLinks::Refuse => Links::Refuse,
+            ServeLinks::Inside => Links::Inside,
+            ServeLinks::Any => Links::Any,
+        };
         share.anonymous = args.login.anonymous || args.login.guest;
         if let Some(other) = wanted.iter().find(|other| other.is_called(&share.name)) {
             return Err(Failure::usage(format!(
@@ -252,6 +260,7 @@ fn shared(folder: &Folder) -> Share {
     share.read_only = wanted.read_only;
     share.encrypt = wanted.encrypt;
     share.anonymous = wanted.anonymous;
+    share.links = wanted.links;
     share
 }
 

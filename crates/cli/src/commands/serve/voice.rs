@@ -217,6 +217,7 @@ mod tests {
             read_only: false,
             encrypt: false,
             anonymous: false,
+            links: Default::default(),
         }
     }
 

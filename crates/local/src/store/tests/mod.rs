@@ -7,6 +7,8 @@ mod kept;
 mod limits;
 mod outside;
 mod resolve;
+mod swapped;
+mod times;
 
 use std::path::Path;
 use std::sync::Arc;

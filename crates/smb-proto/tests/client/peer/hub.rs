@@ -53,6 +53,10 @@ pub(crate) struct Hub {
     pub(super) master: Option<Master>,
     /// Frames with several requests.
     pub(crate) compounds: u32,
+    /// Nothing but ECHO is answered.
+    pub(crate) mute: bool,
+    /// Nothing is signed any more.
+    pub(crate) forged: bool,
     /// The next request of this kind closes its connection, unanswered.
     pub(crate) fatal: Option<Command>,
     /// The request of this kind with this number, from 1 on, is done, and its connection closed without an answer.
@@ -109,6 +113,7 @@ impl Peer {
         match header.command {
             Command::Echo if self.setup.deaf => true,
             Command::Echo => false,
+            _ if self.hub.lock().unwrap().mute => true,
             _ => self.swallow || (place > 0 && self.setup.compounds == Compounds::FirstOnly),
         }
     }

@@ -6,14 +6,16 @@
 //! | `/a/b` | `\a\b`, not relative: clients do not follow it, and neither does the server |
 
 use ropeway_smb_proto::names::{self, NameMapping};
-use ropeway_smb_proto::wire::create::AccessMask;
+use ropeway_smb_proto::wire::create::{AccessMask, CreateAction};
 use ropeway_smb_proto::wire::fsctl::reparse::{
     NfsSpecial, REPARSE_BUFFER_MAX, ReparseData, Symlink, SymlinkFlags,
 };
 use ropeway_smb_proto::wire::{NtStatus, Text};
-use ropeway_vfs::Kind;
+use ropeway_vfs::store::{NodeOpen, Removal};
+use ropeway_vfs::{ErrorKind, Kind};
 
 use super::super::answer;
+use super::super::links;
 use super::super::open::Open;
 use super::super::query_file;
 use super::stored;
@@ -34,11 +36,17 @@ pub(super) fn get(open: &Open, output_max: usize) -> Result<Vec<u8>, NtStatus> {
     answer::whole(answer::encoded(|w| data.encode(w)), output_max)
 }
 
-/// FSCTL_SET_REPARSE_POINT: the empty file or folder becomes a link. The open goes on with what it had; nobody finds
-/// it any more.
+/// FSCTL_SET_REPARSE_POINT: a link takes the place of the empty file or folder. The open goes on with what it had; nobody
+/// finds it any more. So the open needs the right to delete it, unless it made it; that nobody else has it open is the
+/// caller's to see.
 pub(super) fn set(open: &Open, input: &[u8]) -> Result<(), NtStatus> {
     let any = AccessMask::WRITE_DATA | AccessMask::WRITE_ATTRIBUTES;
     if !open.access.intersects(any) {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
+    // On other file systems the node stays and becomes a link: no right to delete it is asked for there.
+    let made = open.action == CreateAction::CREATED;
+    if !made && !open.access.contains(AccessMask::DELETE) {
         return Err(NtStatus::ACCESS_DENIED);
     }
     if input.len() > usize::try_from(REPARSE_BUFFER_MAX).unwrap_or(usize::MAX) {
@@ -53,13 +61,38 @@ pub(super) fn set(open: &Open, input: &[u8]) -> Result<(), NtStatus> {
     if path.is_root() {
         return Err(NtStatus::ACCESS_DENIED);
     }
+    links::check_new(&open.share, &path, &target)?;
     let stat = stored(open.node.stat())?;
     if stat.kind == Kind::File && stat.size > 0 {
         return Err(NtStatus::IO_REPARSE_DATA_INVALID);
     }
-    // A folder that is not empty is refused by the store: STATUS_DIRECTORY_NOT_EMPTY.
-    stored(open.share.store.remove(&path, open.directory))?;
-    stored(open.share.store.symlink(&path, &target))
+    // Content of a link would be found by nobody.
+    if stat.kind == Kind::File && !stored(open.node.streams())?.is_empty() {
+        return Err(NtStatus::IO_REPARSE_DATA_INVALID);
+    }
+    let store = &open.share.store;
+    let what = match open.directory {
+        // A folder that is not empty is refused by the store: STATUS_DIRECTORY_NOT_EMPTY.
+        true => Removal::Directory,
+        false => Removal::EmptyFile,
+    };
+    match store.remove_node(open.named_node(), &path, what) {
+        // A local program has just written to it.
+        Err(error) if error.kind == ErrorKind::NotEmpty && !open.directory => {
+            return Err(NtStatus::IO_REPARSE_DATA_INVALID);
+        }
+        outcome => stored(outcome)?,
+    }
+    stored(store.symlink(&path, &target))?;
+    let itself = NodeOpen {
+        link_itself: true,
+        ..NodeOpen::default()
+    };
+    if let Ok(link) = store.open(&path, &itself) {
+        // It was no link before, so this is the first time.
+        _ = open.state.replaced.set(link.stat.id);
+    }
+    Ok(())
 }
 
 /// A target on disk as the wire has it.

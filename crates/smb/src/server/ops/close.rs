@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use ropeway_smb_proto::server::hub::{Closed, FileKey, OpenId};
+use ropeway_smb_proto::server::hub::{Closed, Deletion, OpenId};
 use ropeway_smb_proto::wire::NtStatus;
 use ropeway_smb_proto::wire::change_notify::{Action, CompletionFilter};
 use ropeway_smb_proto::wire::close::{CloseFlags, CloseRequest, CloseResponse};
-use ropeway_vfs::store::NodeOpen;
-use ropeway_vfs::{Name, RelPath};
+use ropeway_vfs::store::{NodeOpen, Removal};
+use ropeway_vfs::{ErrorKind, FileId, Name, RelPath};
 
 use super::context::{Context, Outcome};
 use super::name;
@@ -78,11 +78,14 @@ pub(in crate::server) fn remove_deleted(
         called.or_else(|| Name::new(folded.to_string_lossy().as_bytes()))
     });
     let outcome = match &deletion.file.stream {
-        None if leads_to(&share, &path, &deletion.file) => share.store.remove(&path, deletion.directory),
-        None => {
-            tracing::info!(share = share.name, %path, "another file has the name of the one to delete: it stays");
-            return Ok(());
-        }
+        None => match remove_name(&share, &path, deletion, open) {
+            // Local programs, or a reload of shares, may have put another one there.
+            Err(error) if error.kind == ErrorKind::Gone => {
+                tracing::info!(share = share.name, %path, "another file has the name of the one to delete: it stays");
+                return Ok(());
+            }
+            outcome => outcome,
+        },
         Some(_) => {
             let base = match open.and_then(|open| open.base.clone()) {
                 Some(base) => Ok(base),
@@ -138,15 +141,23 @@ pub(in crate::server) fn remove_deleted(
     }
 }
 
-/// Whether a path still leads to that file: local programs, or a reload of shares, may have put another one there.
-fn leads_to(share: &Share, path: &RelPath, file: &FileKey) -> bool {
-    [true, false].into_iter().any(|link_itself| {
-        let how = NodeOpen {
-            link_itself,
-            ..NodeOpen::default()
-        };
-        let found = share.store.open(path, &how);
-        found
-            .is_ok_and(|found| (found.stat.id.volume, found.stat.id.index) == (file.share_volume, file.index))
-    })
+/// Removes the name of what is to be deleted, and of nothing else.
+fn remove_name(
+    share: &Share,
+    path: &RelPath,
+    deletion: &Deletion,
+    open: Option<&Arc<Open>>,
+) -> ropeway_vfs::Result<()> {
+    let opened = FileId {
+        volume: deletion.file.share_volume,
+        index: deletion.file.index,
+    };
+    // Another open may be the one that closed last.
+    let own = open.filter(|open| open.file == deletion.file);
+    let id = own.map_or(opened, |open| open.named_node());
+    let what = |id| match deletion.directory && id == opened {
+        true => Removal::Directory,
+        false => Removal::File,
+    };
+    share.by_name(id, path, |id| share.store.remove_node(id, path, what(id)))
 }

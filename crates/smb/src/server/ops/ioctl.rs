@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
-use ropeway_smb_proto::server::hub::{OpenId, Touch};
+use ropeway_smb_proto::server::hub::{OpenId, Touch, TouchOutcome};
 use ropeway_smb_proto::wire::fsctl::CtlCode;
 use ropeway_smb_proto::wire::fsctl::validate_negotiate::{
     ValidateNegotiateRequest, ValidateNegotiateResponse,
@@ -18,6 +18,7 @@ use super::notify;
 use crate::server::fsctl::{self, CopyView, Range};
 use crate::server::interfaces;
 use crate::server::open::{Handle, Open, PipeOpen};
+use crate::server::shared::Shared;
 
 pub(super) fn ioctl(context: &mut Context<'_>) -> Outcome {
     let request = context.decode(IoctlRequest::decode)?;
@@ -51,6 +52,15 @@ pub(super) fn ioctl(context: &mut Context<'_>) -> Outcome {
             server.transceive(request.input, output_max)?
         }
         Handle::File(open) => {
+            if request.ctl_code == CtlCode::SET_REPARSE_POINT {
+                let now = context.shared.now_ms();
+                let id = Some(open.hub_id());
+                let mut hub = context.shared.hub();
+                let outcome = hub.touch(now, id, &open.file, Touch::Delete, context.waiter);
+                if outcome == TouchOutcome::Wait {
+                    return Ok(super::Done::Wait);
+                }
+            }
             let outcome = control(context, &open, &request, output_max);
             if request.ctl_code == CtlCode::SET_REPARSE_POINT {
                 let status = outcome
@@ -136,12 +146,36 @@ fn control(
             let source = |id: FileId| OpenId::from_file_id(id).and_then(|id| own(id.get()));
             fsctl::duplicate_extents(open, request.input, source).map(|()| (NtStatus::SUCCESS, Vec::new()))
         }
+        CtlCode::SET_REPARSE_POINT => set_reparse(&shared, open, request, &locked),
         code => fsctl::control(open, code, request.input, output_max, &locked),
     };
     if changes && outcome.is_ok() {
         notify::written(&shared, open);
     }
     outcome
+}
+
+/// A link takes the place of the node: whoever else has it open would write to what nobody finds any more. From the look at
+/// the other opens to the end nobody opens it.
+fn set_reparse(
+    shared: &Shared,
+    open: &Open,
+    request: &IoctlRequest<'_>,
+    locked: fsctl::Locked<'_>,
+) -> crate::server::answer::Answer {
+    {
+        let mut hub = shared.hub();
+        if hub.delete_pending(&open.file) {
+            return Err(NtStatus::DELETE_PENDING);
+        }
+        if hub.opens_of(&open.file).nth(1).is_some() {
+            return Err(NtStatus::SHARING_VIOLATION);
+        }
+        hub.set_delete_pending(open.hub_id(), true)?;
+    }
+    let outcome = fsctl::control(open, request.ctl_code, request.input, 0, locked);
+    let kept = shared.hub().set_delete_pending(open.hub_id(), false);
+    kept.and(outcome)
 }
 
 /// [MS-SMB2] 3.3.5.15.12.

@@ -62,6 +62,14 @@ pub(in crate::server) fn parse(name: &Text) -> Result<Target, NtStatus> {
     })
 }
 
+/// The new name of a renaming or link without the separators that say nothing: leading ones, which smbclient's `hardlink`
+/// sends, and doubled ones. Samba takes them as well; a CREATE has to do without.
+pub(in crate::server) fn tidied(name: &Text) -> Text {
+    let components = name.units().split(|unit| *unit == BACKSLASH);
+    let said: Vec<&[u16]> = components.filter(|component| !component.is_empty()).collect();
+    Text::from_units(said.join(&BACKSLASH))
+}
+
 /// `:name:$DATA`; no name is the content itself, which has to be written `::$DATA` then.
 fn stream_name(name: Option<&[u16]>, kind: Option<&[u16]>) -> Result<Option<Name>, NtStatus> {
     if let Some(kind) = kind {
@@ -146,6 +154,14 @@ mod tests {
         assert_eq!(target(":s"), ok("", Some("s")));
         // What only a Linux name may have, by way of private characters.
         assert_eq!(target("a\u{F022}b\u{F029}"), ok("a:b.", None));
+    }
+
+    #[test]
+    fn separators_that_say_nothing_are_left_out() {
+        for name in ["a\\b", "\\a\\b", "\\\\a\\\\\\b\\\\"] {
+            assert_eq!(tidied(&Text::from(name)), Text::from("a\\b"), "{name}");
+        }
+        assert_eq!(tidied(&Text::from("\\..\\a")), Text::from("..\\a"));
     }
 
     #[test]

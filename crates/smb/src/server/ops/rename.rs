@@ -15,7 +15,7 @@ use super::create::key_of;
 use super::name;
 use crate::server::open::{Handle, Open};
 use crate::server::shared::Shared;
-use crate::server::{attributes, security, status};
+use crate::server::{attributes, links, security, status};
 
 /// Whether it is done, or waits for others to make room.
 type Step = Result<Option<Done>, NtStatus>;
@@ -73,6 +73,11 @@ pub(super) fn dispose(context: &Context<'_>, open: &Open, flags: DispositionFlag
                 return Err(NtStatus::DIRECTORY_NOT_EMPTY);
             }
         }
+        if open.stream.is_none() {
+            // As Windows, which asks when the file is marked: at the close there is nobody left to tell.
+            let checked = open.share.store.check_remove(&open.path());
+            checked.map_err(|error| status::of(&error))?;
+        }
         if let Some(waits) = make_room(context, open, Touch::Delete)? {
             return Ok(Some(waits));
         }
@@ -93,10 +98,11 @@ pub(super) fn rename(context: &Context<'_>, open: &Arc<Open>, flags: RenameFlags
     if open.stream.is_some() {
         return Err(NtStatus::INVALID_PARAMETER);
     }
-    let (from, to) = (open.path(), destination(open, to)?);
+    let (from, to) = (open.path(), destination(open, &name::tidied(to))?);
     if from.is_root() || to.is_root() {
         return Err(NtStatus::ACCESS_DENIED);
     }
+    links::check_move(&open.share, &from, &to)?;
     // [MS-FSA] 2.1.5.15.11: what comes into another folder is added to it.
     if from.parent() != to.parent() {
         let token = context.token()?;
@@ -123,7 +129,10 @@ pub(super) fn rename(context: &Context<'_>, open: &Arc<Open>, flags: RenameFlags
     }
     check_parent(context, open, &to)?;
     let to = put_under(open, &from, real, to, |to| {
-        open.share.store.rename(&from, to, replace)
+        let store = &open.share.store;
+        open.share.by_name(open.named_node(), &from, |id| {
+            store.rename_node(id, &from, to, replace)
+        })
     })?;
     let new = name::to_wire(&to);
     let filter = if open.directory {
@@ -296,7 +305,8 @@ pub(super) fn link(context: &Context<'_>, open: &Open, replace: bool, to: &Text)
     if open.directory || open.stream.is_some() {
         return Err(NtStatus::FILE_IS_A_DIRECTORY);
     }
-    let (from, to) = (open.path(), destination(open, to)?);
+    let (from, to) = (open.path(), destination(open, &name::tidied(to))?);
+    links::check_move(&open.share, &from, &to)?;
     let token = context.token()?;
     security::check_adding(&open.share, &token, &to, false)?;
     if let Some(waits) = make_room(context, open, Touch::Rename)? {
@@ -307,7 +317,7 @@ pub(super) fn link(context: &Context<'_>, open: &Open, replace: bool, to: &Text)
         return Ok(Some(waits));
     }
     let to = put_under(open, &from, real, to, |to| {
-        open.share.store.link(&from, to, replace)
+        open.share.store.link_node(&*open.node, to, replace)
     })?;
     let share_id = context.tree.map_or(0, |tree| tree.share);
     let path = name::to_wire(&to);

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ropeway_smb_proto::server::hub::FileKey;
 use ropeway_smb_proto::wire::create::{AccessMask, CreateAction, CreateOptions};
 use ropeway_smb_proto::wire::security::Sid;
-use ropeway_vfs::store::{Access, NewNode, NodeOpen, NodeStat, Opened, Store, StoreFeatures};
+use ropeway_vfs::store::{Access, NewNode, Node, NodeOpen, NodeStat, Opened, Removal, Store, StoreFeatures};
 use ropeway_vfs::{Error, ErrorKind, FileId, Kind, Op, Owner, RelPath, Result, Space, Timestamp};
 
 use super::open::{Open, OpenState};
@@ -78,6 +78,7 @@ pub(crate) fn share() -> Arc<Share> {
         encrypt: false,
         anonymous: false,
         hide_dot_files: true,
+        links: Default::default(),
     })
 }
 
@@ -186,6 +187,20 @@ impl MemoryStore {
     }
 }
 
+impl MemoryStore {
+    /// The node's attributes if it has that name.
+    fn has(&self, id: FileId, path: &RelPath) -> Result<NodeStat> {
+        let state = self.lock();
+        let index = state.find(path, false)?;
+        let stat = state.stat(index, None);
+        if stat.id == id {
+            Ok(stat)
+        } else {
+            fail(path, ErrorKind::Gone)
+        }
+    }
+}
+
 impl Store for MemoryStore {
     fn features(&self) -> &StoreFeatures {
         &self.features
@@ -263,6 +278,33 @@ impl Store for MemoryStore {
             _ => {}
         }
         state.unlink(path)
+    }
+
+    fn remove_node(&self, id: FileId, path: &RelPath, what: Removal) -> Result<()> {
+        let stat = self.has(id, path)?;
+        if what == Removal::EmptyFile && stat.size > 0 {
+            return fail(path, ErrorKind::NotEmpty);
+        }
+        self.remove(path, what == Removal::Directory)
+    }
+
+    fn rename_node(&self, id: FileId, from: &RelPath, to: &RelPath, replace: bool) -> Result<()> {
+        self.has(id, from)?;
+        self.rename(from, to, replace)
+    }
+
+    fn link_node(&self, node: &dyn Node, to: &RelPath, replace: bool) -> Result<()> {
+        let Some(node) = node.as_any().downcast_ref::<MemoryNode>() else {
+            return fail(to, ErrorKind::Misuse);
+        };
+        let mut state = self.lock();
+        if state.find(to, false).is_ok() {
+            if !replace {
+                return fail(to, ErrorKind::AlreadyExists);
+            }
+            state.unlink(to)?;
+        }
+        state.enter(to, node.index)
     }
 
     fn rename(&self, from: &RelPath, to: &RelPath, replace: bool) -> Result<()> {

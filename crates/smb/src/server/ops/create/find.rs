@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use ropeway_smb_proto::wire::create::{AccessMask, CreateDisposition, CreateOptions, CreateRequest};
+use ropeway_smb_proto::wire::security::SecurityDescriptor;
 use ropeway_smb_proto::wire::{FileAttributes, NtStatus};
-use ropeway_vfs::store::{Access, Node, NodeOpen, NodeStat, Opened, StreamOpen};
+use ropeway_vfs::store::{Access, Node, NodeOpen, NodeStat, Opened, Removal, StreamOpen};
 use ropeway_vfs::{ErrorKind, Kind, Name, RelPath};
 
 use super::super::name::{Target, fold_stream};
@@ -216,7 +217,43 @@ fn make(
         ErrorKind::AlreadyExists => NtStatus::OBJECT_NAME_COLLISION,
         _ => status::of(&error),
     })?;
-    let descriptor = security::for_new(parent.as_ref(), asked.security()?, token, directory);
+    let (id, made) = (opened.stat.id, path.clone());
+    let outcome = furnish(
+        opened,
+        path,
+        token,
+        wish,
+        asked,
+        target,
+        parent.as_ref(),
+        read_only,
+    );
+    if outcome.is_err() {
+        // What a failed CREATE has made goes with it. That it cannot is not this request's outcome.
+        let what = if directory {
+            Removal::Directory
+        } else {
+            Removal::File
+        };
+        _ = share.store.remove_node(id, &made, what);
+    }
+    outcome
+}
+
+/// Gives a new file or folder what belongs to it from the beginning: its security descriptor, the stream that was asked for.
+#[allow(clippy::too_many_arguments, reason = "what a CREATE says, taken apart")]
+fn furnish(
+    opened: Opened,
+    path: RelPath,
+    token: &Token,
+    wish: &Wish,
+    asked: &Asked<'_>,
+    target: &Target,
+    parent: Option<&SecurityDescriptor>,
+    read_only: bool,
+) -> Result<Found, NtStatus> {
+    let directory = opened.stat.kind == Kind::Directory;
+    let descriptor = security::for_new(parent, asked.security()?, token, directory);
     if let Some(descriptor) = &descriptor {
         security::store(&*opened.node, descriptor)?;
     }
@@ -340,6 +377,10 @@ fn grant(
         if entries.next().map_err(|error| status::of(&error))?.is_some() {
             return Err(NtStatus::DIRECTORY_NOT_EMPTY);
         }
+    }
+    if deletes && found.stream.is_none() {
+        let checked = share.store.check_remove(&found.path);
+        checked.map_err(|error| status::of(&error))?;
     }
     let mut allowed = allowed(share, token, &found)?;
     if kept.contains(FileAttributes::READONLY) && is_file {

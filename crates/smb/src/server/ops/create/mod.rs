@@ -200,6 +200,10 @@ fn finish(
 ) -> Outcome {
     let prepared = prepare(request, asked, &found, overwrites);
     if let Err(status) = prepared {
+        if found.created {
+            // What a failed CREATE has made goes with it. That it cannot is not this request's outcome.
+            _ = context.shared.hub().set_delete_pending(granted.open, true);
+        }
         let closed = context.shared.hub().close(context.shared.now_ms(), granted.open);
         if let Some(closed) = closed {
             // It is logged; the answer is another.

@@ -1,0 +1,407 @@
+//! `ropeway copy --write-device`: an image onto a block device, from its first byte on.
+//!
+//! There is no temporary name on a device and nothing to resume by, so everything that can be refused is refused before
+//! the first write: a device in use, an image that does not fit, flags that make no sense with it.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use ropeway_copy::{Durability, Outcome, Status};
+use ropeway_local::device::{BlockDevice, users};
+use ropeway_vfs::event::{Counters, Event, Phase, Summary};
+
+use crate::args::CopyArgs;
+use crate::ends::cause;
+use crate::failure::{Failure, code};
+use crate::job::{self, Signals};
+use crate::place::Place;
+use crate::ui::{About, Reporter};
+
+/// Bytes of one read and write: what a flash device takes at once, a few times over.
+const CHUNK: usize = 4 << 20;
+/// Write-back is started for so many bytes at once, and awaited one such window later: what is dirty stays below twice
+/// this (64 MiB, as for files on slow flash).
+const WINDOW: u64 = 32 << 20;
+/// Time between two reports.
+const REPORT_EVERY: Duration = Duration::from_millis(500);
+
+/// Runs the command; gives its exit code.
+///
+/// # Errors
+/// Nothing was written: the ends or the flags make no sense, or the device is in use.
+pub(super) fn run(args: &CopyArgs, sources: &[PathBuf], target: &Path) -> Result<u8, Failure> {
+    refuse_contradictions(args)?;
+    let [source] = sources else {
+        return Err(
+            Failure::usage("--write-device writes one image, and there are several sources")
+                .hint("give one file"),
+        );
+    };
+    let (image, size) = open_source(&local(source)?)?;
+    let path = local(target)?;
+    let device = open_device(&path, &image, size)?;
+    let reporter = Arc::new(Reporter::new(&args.transfer.output, args.transfer.dry_run)?);
+    let about = About {
+        durability: Durability::End,
+        dry_run: args.transfer.dry_run,
+        engine: "device",
+        io: "psync",
+    };
+    let Some(device) = device.filter(|_| !args.transfer.dry_run) else {
+        reporter.event(&Event::Item {
+            path: path.display().to_string(),
+            action: "update",
+            bytes: size,
+        });
+        reporter.finish(&would_be(size), &about);
+        return Ok(code::DONE);
+    };
+    reporter.say(&format!(
+        "note: writing onto the device {}; nothing is resumed, a run that is cut off leaves it written in part",
+        path.display()
+    ));
+    let runtime = job::runtime()?;
+    let outcome = runtime.block_on(async {
+        let mut signals = Signals::catch()?;
+        let work = Arc::new(Work {
+            image,
+            device,
+            size,
+            verify: args.transfer.verify,
+            done: AtomicU64::new(0),
+            stop: AtomicBool::new(false),
+        });
+        Ok(drive(work, &reporter, &mut signals).await)
+    });
+    runtime.shutdown_background();
+    let outcome: Outcome = outcome?;
+    reporter.finish(&outcome, &about);
+    Ok(outcome.status.exit_code())
+}
+
+fn refuse_contradictions(args: &CopyArgs) -> Result<(), Failure> {
+    let (transfer, existing) = (&args.transfer, &args.transfer.existing);
+    let contradictions = [
+        (args.move_source, "--move"),
+        (transfer.watch, "--watch"),
+        (transfer.manifest.is_some(), "--manifest"),
+        (existing.backup.is_some(), "--backup"),
+        (existing.backup_dir.is_some(), "--backup-dir"),
+        (existing.update, "--update"),
+        (existing.ignore_existing, "--ignore-existing"),
+        (transfer.speed.bwlimit.is_some(), "--bwlimit"),
+        (transfer.output.trace.is_some(), "--trace"),
+        (transfer.durability == Durability::None, "--durability none"),
+        (transfer.verify && transfer.dry_run, "--verify with --dry-run"),
+    ];
+    match contradictions.into_iter().find(|(given, _)| *given) {
+        Some((_, flag)) => Err(
+            Failure::usage(format!("--write-device and {flag} contradict each other"))
+                .hint("leave one of them out"),
+        ),
+        None => Ok(()),
+    }
+}
+
+fn local(end: &Path) -> Result<PathBuf, Failure> {
+    match Place::parse_end(end)? {
+        Place::Local(path) => Ok(path),
+        Place::Remote(url) => Err(Failure::usage(format!(
+            "--write-device takes ends of this machine, and {url} is on a share"
+        ))
+        .hint("copy the image here first")),
+    }
+}
+
+/// The image and its size.
+fn open_source(path: &Path) -> Result<(File, u64), Failure> {
+    let fault = |error: &io::Error| {
+        let message = format!("cannot read the source {}: {}", path.display(), cause(error));
+        Failure::of_end(message, error, code::SOURCE).hint("check the spelling, and who may read it")
+    };
+    let kind = fs::metadata(path).map_err(|error| fault(&error))?.file_type();
+    if !kind.is_file() && !kind.is_block_device() {
+        return Err(
+            Failure::usage(format!("{} is neither a file nor a block device", path.display()))
+                .hint("--write-device writes an image, byte by byte"),
+        );
+    }
+    let mut file = File::open(path).map_err(|error| fault(&error))?;
+    let size = file.seek(SeekFrom::End(0)).map_err(|error| fault(&error))?;
+    file.rewind().map_err(|error| fault(&error))?;
+    Ok((file, size))
+}
+
+/// The device, if the image may be written onto it.
+fn open_device(path: &Path, image: &File, size: u64) -> Result<Option<BlockDevice>, Failure> {
+    let shown = path.display();
+    let fault = |error: &io::Error| {
+        let message = format!("cannot write to the device {shown}: {}", cause(error));
+        Failure::of_end(message, error, code::TARGET)
+            .hint("check that a medium is in it, and who may write to it")
+    };
+    let is_missing = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
+    let metadata = match fs::metadata(path) {
+        Ok(metadata) if metadata.file_type().is_block_device() => metadata,
+        Err(error) if !is_missing(&error) => return Err(fault(&error)),
+        _ => {
+            return Err(Failure::usage(format!("{shown} is no block device"))
+                .hint("leave --write-device out to copy to a file or folder; `lsblk` lists devices"));
+        }
+    };
+    let from = image.metadata().map_err(|error| fault(&error))?;
+    if from.file_type().is_block_device() && from.rdev() == metadata.rdev() {
+        return Err(
+            Failure::usage(format!("the source and {shown} are the same device"))
+                .hint("nothing needs to be copied"),
+        );
+    }
+    if let Some(user) = users(path).map_err(|error| fault(&error))? {
+        return Err(
+            Failure::new(code::REFUSED, format!("the device {shown} is in use: {user}"))
+                .hint("unmount it first (umount, swapoff); make sure that it is the right device"),
+        );
+    }
+    let device = BlockDevice::open(path).map_err(|error| match error.kind() {
+        io::ErrorKind::ResourceBusy => Failure::new(code::REFUSED, format!("the device {shown} is in use"))
+            .hint("end what uses it; make sure that it is the right device"),
+        _ => fault(&error),
+    })?;
+    if size > device.size() {
+        return Err(Failure::new(
+            code::TARGET,
+            format!(
+                "the device {shown} has {} bytes, and the image {size}",
+                device.size()
+            ),
+        )
+        .hint("take a larger device; nothing was written"));
+    }
+    Ok(Some(device))
+}
+
+fn would_be(size: u64) -> Outcome {
+    Outcome {
+        summary: Summary {
+            counters: counters(size, 0, true),
+            ..Summary::default()
+        },
+        status: Status::Done,
+        fatal: None,
+        hint: None,
+    }
+}
+
+/// What the writing thread and the reports share.
+struct Work {
+    image: File,
+    device: BlockDevice,
+    size: u64,
+    verify: bool,
+    done: AtomicU64,
+    stop: AtomicBool,
+}
+
+/// Why the work ended early, and on which side.
+enum Trouble {
+    Stopped,
+    Source(io::Error),
+    Device(io::Error),
+    Differs,
+}
+
+/// Times since the start.
+struct Times {
+    perceived: Duration,
+    durable: Duration,
+    verified: Option<Duration>,
+}
+
+async fn drive(work: Arc<Work>, reporter: &Arc<Reporter>, signals: &mut Signals) -> Outcome {
+    let start = Instant::now();
+    let phase = |phase| reporter.event(&Event::Phase { phase });
+    phase(Phase::Copying);
+    let mut running = {
+        let (work, reporter) = (Arc::clone(&work), Arc::clone(reporter));
+        tokio::task::spawn_blocking(move || work.run(start, &reporter))
+    };
+    let mut ticks = tokio::time::interval(REPORT_EVERY);
+    let ended = loop {
+        tokio::select! {
+            ended = &mut running => break ended,
+            () = signals.stop() => {
+                if work.stop.swap(true, Ordering::Relaxed) {
+                    std::process::exit(i32::from(code::INTERRUPTED));
+                }
+                reporter.say("stopping (again to stop at once)");
+            }
+            _ = ticks.tick() => reporter.progress(&work.progress(start), true),
+        }
+    };
+    let (result, perceived) = match ended {
+        Ok(result) => (result, start.elapsed()),
+        Err(error) => std::panic::resume_unwind(error.into_panic()),
+    };
+    phase(Phase::Done);
+    work.outcome(result, perceived)
+}
+
+impl Work {
+    fn run(&self, start: Instant, reporter: &Reporter) -> Result<Times, Trouble> {
+        let hash = self.write()?;
+        let perceived = start.elapsed();
+        reporter.event(&Event::Phase {
+            phase: Phase::Flushing,
+        });
+        self.device.flush().map_err(Trouble::Device)?;
+        let durable = start.elapsed();
+        let mut verified = None;
+        if let Some(hash) = hash {
+            reporter.event(&Event::Phase {
+                phase: Phase::Verifying,
+            });
+            if self.read_back()? != hash {
+                return Err(Trouble::Differs);
+            }
+            verified = Some(start.elapsed() - durable);
+        }
+        Ok(Times {
+            perceived,
+            durable,
+            verified,
+        })
+    }
+
+    /// Writes everything; the hash of it if it is to be verified.
+    fn write(&self) -> Result<Option<blake3::Hash>, Trouble> {
+        let mut hasher = self.verify.then(blake3::Hasher::new);
+        let mut buffer = vec![0; CHUNK];
+        let (mut at, mut started) = (0, 0);
+        while at < self.size {
+            let length = self.chunk(at)?;
+            (&self.image)
+                .read_exact(&mut buffer[..length])
+                .map_err(Trouble::Source)?;
+            if let Some(hasher) = &mut hasher {
+                hasher.update(&buffer[..length]);
+            }
+            self.device
+                .write_all_at(&buffer[..length], at)
+                .map_err(Trouble::Device)?;
+            at += length as u64;
+            self.done.store(at, Ordering::Relaxed);
+            if at - started >= WINDOW {
+                if started >= WINDOW {
+                    self.device
+                        .write_back(started - WINDOW, WINDOW, true)
+                        .map_err(Trouble::Device)?;
+                }
+                self.device
+                    .write_back(started, at - started, false)
+                    .map_err(Trouble::Device)?;
+                started = at;
+            }
+        }
+        Ok(hasher.map(|hasher| hasher.finalize()))
+    }
+
+    fn read_back(&self) -> Result<blake3::Hash, Trouble> {
+        let mut hasher = blake3::Hasher::new();
+        let mut buffer = vec![0; CHUNK];
+        let mut at = 0;
+        while at < self.size {
+            let length = self.chunk(at)?;
+            self.device
+                .read_exact_at(&mut buffer[..length], at)
+                .map_err(Trouble::Device)?;
+            hasher.update(&buffer[..length]);
+            at += length as u64;
+        }
+        Ok(hasher.finalize())
+    }
+
+    /// The length of the next step, unless it is time to stop.
+    fn chunk(&self, at: u64) -> Result<usize, Trouble> {
+        match self.stop.load(Ordering::Relaxed) {
+            true => Err(Trouble::Stopped),
+            false => Ok(usize::try_from(self.size - at).map_or(CHUNK, |left| left.min(CHUNK))),
+        }
+    }
+
+    fn progress(&self, start: Instant) -> Event {
+        let (seconds, done) = (start.elapsed().as_secs_f64(), self.done.load(Ordering::Relaxed));
+        Event::Progress {
+            seconds,
+            counters: counters(self.size, done, false),
+            rate: done as f64 / seconds.max(0.001),
+            eta: None,
+            limit: None,
+        }
+    }
+
+    fn outcome(&self, result: Result<Times, Trouble>, ended: Duration) -> Outcome {
+        let done = self.done.load(Ordering::Relaxed);
+        let mut summary = Summary {
+            counters: counters(self.size, done, result.is_ok()),
+            perceived: ended,
+            ..Summary::default()
+        };
+        let (status, message) = match result {
+            Ok(times) => {
+                summary.counters.bytes_durable = self.size;
+                summary.perceived = times.perceived;
+                summary.durable = Some(times.durable);
+                summary.verified = times.verified;
+                (Status::Done, None)
+            }
+            Err(Trouble::Stopped) => (
+                Status::Interrupted,
+                Some("the device is written in part".to_owned()),
+            ),
+            Err(Trouble::Source(error)) => (
+                Status::SourceUnreadable,
+                Some(format!(
+                    "cannot read the source: {}; the device is written in part",
+                    cause(&error)
+                )),
+            ),
+            Err(Trouble::Device(error)) => (
+                Status::TargetUnwritable,
+                Some(format!("cannot write to the device: {}", cause(&error))),
+            ),
+            Err(Trouble::Differs) => {
+                summary.differences = 1;
+                (
+                    Status::Differs,
+                    Some("what the device returns differs from what was written".to_owned()),
+                )
+            }
+        };
+        Outcome {
+            summary,
+            status,
+            hint: message
+                .as_ref()
+                .map(|_| "run it again: it is written from the beginning".to_owned()),
+            fatal: message,
+        }
+    }
+}
+
+fn counters(size: u64, done: u64, is_whole: bool) -> Counters {
+    Counters {
+        files_total: 1,
+        bytes_total: size,
+        totals_final: true,
+        files_done: u64::from(is_whole),
+        bytes_done: if is_whole { size } else { 0 },
+        bytes_read: done,
+        bytes_sent: done,
+        ..Counters::default()
+    }
+}

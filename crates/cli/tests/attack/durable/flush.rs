@@ -1,0 +1,181 @@
+//! A file system whose device has less room than it claims: what the page cache took cannot be written back, and the
+//! kernel tells of that once.
+
+use std::fs;
+use std::path::Path;
+
+use crate::support::{Place, Volume, content_same, file, or_skip, same};
+
+const MIB: u64 = 1 << 20;
+
+/// A file system of 320 MiB on an image for which there are 100 MiB.
+struct Cramped {
+    // Dropped in this order.
+    inner: Volume,
+    outer: Volume,
+}
+
+impl Cramped {
+    fn new(make: fn(&Volume) -> Result<Volume, String>) -> Result<Self, String> {
+        let outer = Volume::tmpfs(100)?;
+        let inner = make(&outer)?;
+        fs::create_dir(inner.join("into")).unwrap();
+        Ok(Self { inner, outer })
+    }
+
+    /// Makes room, and forgets nothing else.
+    fn enlarge(&self) {
+        self.outer.resize(500);
+    }
+
+    /// What is on the device now, and not in the page cache.
+    fn come_back(&mut self) {
+        self.inner.unmount_wholly();
+        self.inner.mount().unwrap();
+    }
+}
+
+fn xfs(outer: &Volume) -> Result<Volume, String> {
+    Volume::within(outer, "xfs", 320, "mkfs.xfs", &["-q", "-f"])
+}
+
+fn ext4(outer: &Volume) -> Result<Volume, String> {
+    let options = ["-q", "-F", "-m", "0", "-O", "^has_journal"];
+    Volume::within(outer, "ext4", 320, "mkfs.ext4", &options)
+}
+
+fn sources(root: &Path, count: u64, size: u64) {
+    fs::create_dir(root).unwrap();
+    for number in 0..count {
+        file(&root.join(format!("file {number}")), size, number);
+    }
+}
+
+/// The run that fails says so, and the next one repairs whatever it left.
+fn repaired(cramped: Result<Cramped, String>, (count, size): (u64, u64), flags: &[&str]) {
+    let mut cramped = or_skip!(cramped);
+    let place = Place::new();
+    let source = place.join("source");
+    sources(&source, count, size);
+    let target = cramped.inner.join("into");
+    place.copy(&source, &target).arg("-T").exits(4);
+    cramped.enlarge();
+    place.copy(&source, &target).arg("-T").args(flags).ok();
+    cramped.come_back();
+    same(&source, &target);
+}
+
+/// Names were given in the second run to what the first had written and the device had not.
+#[test]
+fn a_failed_flush_is_remembered_on_xfs() {
+    repaired(Cramped::new(xfs), (12, 9 * MIB), &[]);
+}
+
+#[test]
+fn a_failed_flush_is_remembered_on_ext4_without_a_journal() {
+    repaired(Cramped::new(ext4), (12, 9 * MIB), &[]);
+}
+
+#[test]
+fn a_failed_flush_of_one_big_file_is_remembered() {
+    repaired(Cramped::new(xfs), (1, 110 * MIB), &[]);
+}
+
+/// A comparison reads the page cache.
+#[test]
+fn a_comparison_of_contents_is_no_proof_after_a_failed_flush() {
+    repaired(Cramped::new(xfs), (12, 9 * MIB), &["--checksum"]);
+}
+
+#[test]
+fn a_new_folder_and_small_files_are_repaired_after_a_failed_flush() {
+    let mut cramped = or_skip!(Cramped::new(xfs));
+    let place = Place::new();
+    let source = place.join("source");
+    sources(&source, 220, MIB / 2);
+    let target = cramped.inner.join("new");
+    place.copy(&source, &target).arg("-T").exits(4);
+    cramped.enlarge();
+    place.copy(&source, &target).arg("-T").ok();
+    cramped.come_back();
+    same(&source, &target);
+}
+
+/// A run that found everything equal called it durable, and asked nobody.
+#[test]
+fn what_another_run_left_in_the_page_cache_is_not_called_durable_unasked() {
+    let mut cramped = or_skip!(Cramped::new(xfs));
+    let place = Place::new();
+    let source = place.join("source");
+    sources(&source, 12, 9 * MIB);
+    let target = cramped.inner.join("into");
+    let run = || place.copy(&source, &target).arg("-T");
+    run().args(["--durability", "none"]).ok();
+    run().exits(4);
+    cramped.enlarge();
+    run().ok();
+    cramped.come_back();
+    same(&source, &target);
+}
+
+/// The next run is killed too: what the first lost stays lost.
+#[test]
+fn a_failed_flush_is_remembered_over_a_killed_run() {
+    let mut cramped = or_skip!(Cramped::new(xfs));
+    let place = Place::new();
+    let source = place.join("source");
+    sources(&source, 12, 9 * MIB);
+    let target = cramped.inner.join("into");
+    place.copy(&source, &target).arg("-T").exits(4);
+    cramped.enlarge();
+    let mut running = place
+        .copy(&source, &target)
+        .args(["-T", "--bwlimit", "24M"])
+        .start();
+    running.reach("bytes_sent", 30 * MIB);
+    running.kill();
+    place.copy(&source, &target).arg("-T").ok();
+    cramped.come_back();
+    same(&source, &target);
+}
+
+/// A move removed the sources of what the device did not have.
+#[test]
+fn a_move_after_a_failed_flush_loses_nothing() {
+    let mut cramped = or_skip!(Cramped::new(xfs));
+    let place = Place::new();
+    let (source, kept) = (place.join("source"), place.join("kept"));
+    sources(&source, 12, 9 * MIB);
+    sources(&kept, 12, 9 * MIB);
+    let target = cramped.inner.join("into");
+    let run = || place.copy(&source, &target).args(["-T", "--move"]);
+    run().exits(4);
+    for number in 0..12 {
+        let name = format!("file {number}");
+        assert!(source.join(&name).exists(), "{name} is nowhere");
+    }
+    cramped.enlarge();
+    run().ok();
+    cramped.come_back();
+    content_same(&kept, &target);
+}
+
+/// In place: over files with holes, for which there is no room either.
+#[test]
+fn what_was_written_in_place_before_a_failed_flush_is_written_again() {
+    let mut cramped = or_skip!(Cramped::new(xfs));
+    let place = Place::new();
+    let source = place.join("source");
+    sources(&source, 12, 9 * MIB);
+    let target = cramped.inner.join("into");
+    for number in 0..12 {
+        let hole = fs::File::create(target.join(format!("file {number}"))).unwrap();
+        hole.set_len(9 * MIB).unwrap();
+    }
+    let run = || place.copy(&source, &target).args(["-T", "--inplace"]);
+    run().exits(4);
+    cramped.enlarge();
+    run().ok();
+    cramped.come_back();
+    same(&source, &target);
+}

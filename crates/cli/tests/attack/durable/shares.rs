@@ -1,0 +1,93 @@
+//! The same on a server: names that two machines share, and versions that look alike.
+
+use std::fs;
+use std::path::Path;
+
+use ropeway_peers::or_skip;
+
+use super::names::whole_beside_one_that_is_killed;
+use crate::support::{Ground, Run, Served, content_same, file, no_temporaries, write_at};
+
+const MIB: u64 = 1 << 20;
+
+/// Two machines with one NAS are two runs that do not know of each other.
+#[test]
+fn two_runs_onto_one_share_have_no_file_in_common() {
+    let ground = or_skip!(Ground::start());
+    let source = ground.place.folder("source");
+    for number in 0..6 {
+        file(&source.join(format!("file {number}")), 5 * MIB, number);
+    }
+    fs::create_dir(ground.behind("data/target")).unwrap();
+    let url = ground.url("data/target");
+    let run = |state: &str, limit: &str| {
+        ground
+            .run("copy")
+            .args(["--json", "-T", "--bwlimit", limit, "source", &url])
+            .env("XDG_STATE_HOME", ground.place.folder(state))
+    };
+    let target = ground.behind("data/target");
+    whole_beside_one_that_is_killed((&source, &target), 6, |state| {
+        run(state, if state == "state 1" { "6M" } else { "4M" })
+    });
+    run("state 2", "200M").ok();
+    content_same(&source, &target);
+    no_temporaries(&target);
+}
+
+/// A copy that is killed, a source that changes and keeps its size and time, and the copy again.
+fn not_mixed(run: &dyn Fn() -> Run, (source, copy): (&Path, &Path), change: fn(&Path)) {
+    let big = source.join("big");
+    file(&big, 24 * MIB, 1);
+    let time = fs::metadata(&big).unwrap().modified().unwrap();
+    let mut running = run().args(["--bwlimit", "8M"]).start();
+    running.reach("bytes_sent", 16 * MIB);
+    running.kill();
+    change(&big);
+    fs::File::options()
+        .write(true)
+        .open(&big)
+        .unwrap()
+        .set_modified(time)
+        .unwrap();
+    run().ok();
+    content_same(source, copy);
+}
+
+fn overwritten(big: &Path) {
+    write_at(big, 1_000, b"another version, of the same size and time");
+}
+
+fn replaced(big: &Path) {
+    let other = big.with_file_name("other");
+    file(&other, 24 * MIB, 2);
+    fs::rename(other, big).unwrap();
+}
+
+#[test]
+fn versions_that_look_alike_are_not_mixed_onto_a_share() {
+    let ground = or_skip!(Ground::start());
+    let here = ground.place.folder("here");
+    let run = || ground.copy("here", &ground.url("data/copy")).arg("-T");
+    not_mixed(&run, (&here, &ground.behind("data/copy")), overwritten);
+}
+
+/// Samba tells no change time of its own, so that only another file is told from the one before.
+#[test]
+fn a_file_that_was_replaced_on_a_share_is_not_mixed_with_what_it_was() {
+    let ground = or_skip!(Ground::start());
+    let there = ground.place.folder("data/there");
+    let run = || ground.copy(&ground.url("data/there"), "copy").arg("-T");
+    not_mixed(&run, (&there, &ground.place.join("copy")), replaced);
+}
+
+#[test]
+fn versions_that_look_alike_are_not_mixed_from_our_server() {
+    let served = Served::start(&[]);
+    let there = served.place.folder("data/there");
+    let run = || {
+        let run = served.run("copy").args(["--json", "-T"]);
+        run.arg(served.url("there")).arg("copy")
+    };
+    not_mixed(&run, (&there, &served.place.join("copy")), overwritten);
+}

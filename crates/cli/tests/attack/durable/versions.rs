@@ -1,0 +1,136 @@
+//! Sources that change and keep size and modification time: `cp -p` over them, tools that set the time back.
+
+use std::fs;
+use std::path::Path;
+use std::time::SystemTime;
+
+use crate::support::{Place, file, same, write_at};
+
+const MIB: u64 = 1 << 20;
+
+/// Runs `change` and sets the modification time back.
+fn unseen(path: &Path, change: impl FnOnce()) {
+    let time = fs::metadata(path).unwrap().modified().unwrap();
+    change();
+    fs::File::options()
+        .write(true)
+        .open(path)
+        .unwrap()
+        .set_modified(time)
+        .unwrap();
+}
+
+/// The beginning came from one version and the end from another.
+fn killed_and_changed(is_new: bool, flags: &[&str], change: impl Fn(&Place)) {
+    let place = Place::new();
+    let source = place.folder("source");
+    file(&source.join("big"), 24 * MIB, 1);
+    unseen(&source.join("big"), || {});
+    if !is_new {
+        place.folder("target");
+    }
+    if flags.contains(&"--inplace") {
+        file(&place.join("target/big"), 24 * MIB, 3);
+    }
+    let run = || place.copy("source", "target").arg("-T").args(flags);
+    let mut running = run().args(["--bwlimit", "6M"]).start();
+    // Only what is durable is gone on with.
+    running.reach("bytes_durable", 1);
+    running.kill();
+    change(&place);
+    run().ok();
+    same(&source, &place.join("target"));
+}
+
+fn overwritten(place: &Place) {
+    let big = place.join("source/big");
+    unseen(&big, || {
+        write_at(&big, 1_000, b"another version, of the same size and time")
+    });
+}
+
+fn replaced(place: &Place) {
+    let (big, other) = (place.join("source/big"), place.join("other"));
+    file(&other, 24 * MIB, 2);
+    let time: SystemTime = fs::metadata(&big).unwrap().modified().unwrap();
+    fs::File::options()
+        .write(true)
+        .open(&other)
+        .unwrap()
+        .set_modified(time)
+        .unwrap();
+    fs::rename(&other, &big).unwrap();
+}
+
+#[test]
+fn a_source_that_was_overwritten_unseen_is_not_mixed_with_what_it_was() {
+    killed_and_changed(false, &[], overwritten);
+    killed_and_changed(true, &[], overwritten);
+    killed_and_changed(false, &["--inplace"], overwritten);
+}
+
+#[test]
+fn a_source_that_was_replaced_unseen_is_not_mixed_with_what_it_was() {
+    killed_and_changed(false, &[], replaced);
+    killed_and_changed(true, &[], replaced);
+    killed_and_changed(false, &["--inplace"], replaced);
+}
+
+/// A change behind the reader whose time was set back at once.
+#[test]
+fn a_source_that_changes_unseen_while_it_is_read_is_read_again() {
+    for size in [16 * MIB, 72 * MIB] {
+        let place = Place::new();
+        let source = place.folder("source");
+        file(&source.join("big"), size, 1);
+        let limit = format!("{}", size / 2);
+        let mut running = place
+            .copy("source", "target")
+            .args(["--bwlimit", &limit, "--cache", "keep"])
+            .start();
+        running.reach("bytes_sent", size / 4);
+        overwritten(&place);
+        running.wait().assert_code(&[0]);
+        same(&source, &place.join("target"));
+    }
+}
+
+/// A small file of a new folder, copied by the run that was killed, is looked at again.
+#[test]
+fn a_small_file_rewritten_after_a_killed_run_is_copied_as_it_is_now() {
+    let place = Place::new();
+    let source = place.folder("source");
+    file(&source.join("big"), 24 * MIB, 1);
+    file(&source.join("small"), 5_000, 2);
+    unseen(&source.join("small"), || {});
+    let run = || {
+        place
+            .copy("source", "target")
+            .args(["-T", "--durability", "none"])
+    };
+    let mut running = run().args(["--bwlimit", "8M"]).start();
+    running.reach("bytes_sent", 16 * MIB);
+    running.kill();
+    let small = source.join("small");
+    unseen(&small, || write_at(&small, 1_000, b"another version"));
+    run().ok();
+    same(&source, &place.join("target"));
+}
+
+/// What looks equal on the target may be an older version: nothing that is nowhere else is removed.
+#[test]
+fn a_move_removes_no_version_that_was_not_copied() {
+    let place = Place::new();
+    let source = place.folder("source");
+    file(&source.join("f"), 5_000, 2);
+    place.copy("source", "target").arg("-T").ok();
+    let f = source.join("f");
+    unseen(&f, || write_at(&f, 1_000, b"another version"));
+    let content = fs::read(&f).unwrap();
+    place.copy("source", "target").args(["-T", "--move"]).ok();
+    assert!(!f.exists(), "it was copied");
+    assert!(
+        fs::read(place.join("target/f")).unwrap() == content,
+        "the version that was removed"
+    );
+}

@@ -1,0 +1,292 @@
+//! Backups: what is replaced or deleted keeps its content under another name.
+//!
+//! As with `rsync --backup-dir`, the newest version replaces the one before, file by file: a folder that is deleted a
+//! second time is merged into its backup. Where an older backup is of another kind (a file where a folder has to be
+//! kept, or the reverse), it gets a number (`name.~1~`) and stays.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
+
+use ropeway_plan::Version;
+use ropeway_vfs::{
+    CacheMode, Create, Error, ErrorKind, File, Metadata, MetadataChange, Name, Op, OpenOptions, Preserve,
+    RelPath,
+};
+
+use crate::context::{Context, lock};
+use crate::delete::{self, Above};
+use crate::file::FileTask;
+use crate::folder::Placement;
+use crate::journal::{Made, Token};
+use crate::options::Backup;
+
+/// Numbered backups of one name; more are refused. A guess that nobody reaches.
+const NUMBER_MAX: u32 = 10_000;
+/// Entries taken from a listing at once.
+const CHUNK: usize = 1024;
+
+/// Files that are being overwritten in place, or could not be written to their end, and whose old content is kept
+/// already.
+#[derive(Debug, Default)]
+pub(crate) struct CopiedAside(Mutex<HashSet<Token>>);
+
+impl CopiedAside {
+    /// The file is complete.
+    pub(crate) fn forget(&self, token: Token) {
+        lock(&self.0).remove(&token);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        lock(&self.0).is_empty()
+    }
+}
+
+/// Keeps what is about to be replaced, if asked to: by one more link to it, so that the name is never empty.
+pub(crate) async fn keep_backup(context: &Context, task: &FileTask) -> Result<(), Error> {
+    let (Some(backup), Some(existing)) = (&context.options.backup, &task.existing) else {
+        return Ok(());
+    };
+    // In a folder that nobody has seen yet there is nothing of anybody's to keep.
+    if existing.is_dir() || task.folder.placement() == Placement::Direct {
+        return Ok(());
+    }
+    let path = task.folder.path().join(&task.name);
+    let kept = place(context, backup, &path).await?;
+    free(context, backup, &kept, false).await?;
+    match context.target.remove_file(&kept).await {
+        Err(error) if error.kind != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    match context.target.make_hard_link(&path, &kept).await {
+        Err(error) if matches!(error.kind, ErrorKind::Unsupported | ErrorKind::PermissionDenied) => {
+            context.target.rename(&path, &kept, true).await
+        }
+        result => result,
+    }
+}
+
+/// Moves what stands at `path` to its backup's place, a folder (`above`: where it was found) with all that it holds; a link
+/// that a server follows as it is.
+///
+/// # Errors
+/// The place cannot be made, or a rename failed; what was not moved is where it was.
+pub(crate) async fn set_aside(
+    context: &Context,
+    backup: &Backup,
+    path: &RelPath,
+    above: Option<Above>,
+) -> Result<(), Error> {
+    let kept = place(context, backup, path).await?;
+    // Folders to merge are taken twice: first their content, then themselves.
+    let mut stack = vec![(path.clone(), kept, above, false)];
+    while let Some((from, to, above, emptied)) = stack.pop() {
+        if context.stopped() {
+            return Err(Error::new(Op::Rename, path, ErrorKind::Cancelled));
+        }
+        if emptied {
+            context.target.remove_dir(&from).await?;
+            continue;
+        }
+        let merges = free(context, backup, &to, above.is_some()).await?;
+        let Some(above) = above.filter(|_| merges) else {
+            context.target.rename(&from, &to, above.is_none()).await?;
+            continue;
+        };
+        let mut listing = context.target.list(&from).await?;
+        let mut entries = listing.next(CHUNK).await?;
+        if above.prove(&*context.target, &from, &*listing).is_err() {
+            free(context, backup, &to, false).await?;
+            context.target.rename(&from, &to, false).await?;
+            continue;
+        }
+        stack.push((from.clone(), to.clone(), None, true));
+        while !entries.is_empty() {
+            for entry in entries {
+                let is_dir = entry.metadata?.is_dir();
+                let above = is_dir.then(|| Above::of(&*listing));
+                stack.push((from.join(&entry.name), to.join(&entry.name), above, false));
+            }
+            entries = listing.next(CHUNK).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Frees a backup's place from an older one of another kind; whether one of the same kind stands there.
+async fn free(context: &Context, backup: &Backup, kept: &RelPath, is_dir: bool) -> Result<bool, Error> {
+    let older = match context.target.metadata(kept).await {
+        Ok(older) => older,
+        Err(error) if error.kind == ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    if older.is_dir() == is_dir {
+        return Ok(true);
+    }
+    let refused = || Error::new(Op::Rename, kept, ErrorKind::AlreadyExists);
+    let name = kept.file_name().ok_or_else(refused)?;
+    let (stem, suffix) = match backup {
+        Backup::Suffix(suffix) => (
+            name.as_bytes().strip_suffix(&**suffix).unwrap_or(name.as_bytes()),
+            &**suffix,
+        ),
+        Backup::Directory { .. } => (name.as_bytes(), &b""[..]),
+    };
+    for number in 1..=NUMBER_MAX {
+        let numbered = [stem, format!(".~{number}~").as_bytes(), suffix].concat();
+        let numbered = Name::new(&numbered).ok_or_else(refused)?;
+        let numbered = kept.parent().unwrap_or_default().join(&numbered);
+        match context.target.rename(kept, &numbered, false).await {
+            Err(error) if matches!(error.kind, ErrorKind::AlreadyExists | ErrorKind::NotEmpty) => {}
+            renamed => return renamed.map(|()| false),
+        }
+    }
+    Err(refused())
+}
+
+/// The place of a backup, as for `rsync --backup-dir`; folders of it are made as needed.
+async fn place(context: &Context, backup: &Backup, path: &RelPath) -> Result<RelPath, Error> {
+    let misnamed = || Error::new(Op::Rename, path, ErrorKind::NameRefused);
+    let (base, top) = match backup {
+        Backup::Suffix(suffix) => {
+            let name = path.file_name().ok_or_else(misnamed)?;
+            let name = Name::new(&[name.as_bytes(), suffix].concat()).ok_or_else(misnamed)?;
+            return Ok(path.parent().unwrap_or_default().join(&name));
+        }
+        Backup::Directory { base, top } => (base, top),
+    };
+    let mut at = RelPath::root();
+    let kept = base.join_path(&path.strip_prefix(top).ok_or_else(misnamed)?);
+    let parent = kept.parent().unwrap_or_default();
+    for name in parent.components() {
+        at = at.join(&name);
+        match context.target.make_dir(&at, 0o755).await {
+            Ok(()) => {}
+            Err(error) if error.kind == ErrorKind::AlreadyExists => {
+                // An older backup may be a file where a folder is needed now; what lies above the backups may not.
+                let is_backup = at.strip_prefix(base).is_some_and(|below| !below.is_root());
+                if is_backup && !free(context, backup, &at, true).await? {
+                    context.target.make_dir(&at, 0o755).await?;
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(kept)
+}
+
+/// Keeps the content of a file that is about to be overwritten in place, by a copy that is durable under its name
+/// before the first byte changes. Done once for each version: what a run that was killed left half written is no
+/// version.
+///
+/// # Errors
+/// The copy cannot be made; nothing was overwritten.
+pub(crate) async fn copy_aside(
+    context: &Context,
+    task: &FileTask,
+    (source, version): (&Metadata, &Version),
+) -> Result<(), Error> {
+    let (Some(backup), Some(existing)) = (&context.options.backup, &task.existing) else {
+        return Ok(());
+    };
+    let token = task.token();
+    if lock(&context.copied_aside.0).contains(&token) {
+        return Ok(());
+    }
+    if was_begun(context, token, existing, source) {
+        lock(&context.copied_aside.0).insert(token);
+        return Ok(());
+    }
+    let path = task.folder.path().join(&task.name);
+    let kept = place(context, backup, &path).await?;
+    free(context, backup, &kept, false).await?;
+    task.folder.marks(context);
+    let temporary = task.folder.path().join(&context.temporary_of(token));
+    let copied = async {
+        copy_file(context, &path, &temporary, existing).await?;
+        context.target.rename(&temporary, &kept, true).await?;
+        context.target.sync_dir(&kept.parent().unwrap_or_default()).await
+    };
+    if let Err(error) = copied.await {
+        // Best effort: the failure itself is reported.
+        let _ = context.target.remove_file(&temporary).await;
+        return Err(error);
+    }
+    context.sync.touched();
+    if let Some(journal) = &context.journal {
+        let made = Made::of(existing, context.target.capabilities().stable_ids);
+        let begun = journal
+            .file_begun(token, *version, 0, Some(made))
+            .and_then(|()| journal.sync());
+        context.journalled(Some(begun));
+    }
+    lock(&context.copied_aside.0).insert(token);
+    Ok(())
+}
+
+/// Whether an earlier run began to overwrite this very file, and did not finish.
+fn was_begun(context: &Context, token: Token, existing: &Metadata, source: &Metadata) -> bool {
+    let record = context
+        .journal
+        .as_ref()
+        .and_then(|journal| journal.memory().file(token));
+    record.is_some_and(|record| {
+        !record.is_closed() && record.target.is_some_and(|made| made.is(existing, source))
+    })
+}
+
+/// Copies a file of the target with its attributes, and makes the copy durable.
+async fn copy_file(
+    context: &Context,
+    from: &RelPath,
+    to: &RelPath,
+    existing: &Metadata,
+) -> Result<(), Error> {
+    let tree = &context.target;
+    let source = tree.open(from, OpenOptions::read(CacheMode::Keep)).await?;
+    delete::clear(context, to).await?;
+    let options = OpenOptions::write(Create::New, CacheMode::Keep);
+    let target = tree.open(to, options).await?;
+    if !target.reflink_from(&*source).await? {
+        copy_data(context, &source, &target).await?;
+    }
+    let xattrs = match tree.capabilities().takes_xattrs() {
+        true => Some(source.xattrs().await?),
+        false => None,
+    };
+    let mut change = MetadataChange::of(existing, &Preserve::default(), xattrs);
+    if !tree.capabilities().creation_times {
+        change.created = None;
+    }
+    context.lose(&target.finish(&change, true).await?);
+    Ok(())
+}
+
+async fn copy_data(context: &Context, source: &Arc<dyn File>, target: &Arc<dyn File>) -> Result<(), Error> {
+    let size = source.metadata().await?.size;
+    let mut at = 0;
+    while let Some(extent) = source.next_extent(at).await? {
+        let end = (extent.offset + extent.length).min(size);
+        at = extent.offset;
+        while at < end {
+            if context.stopped() {
+                return Err(Error::new(Op::Read, source.path(), ErrorKind::Cancelled));
+            }
+            let block = context.pool.get().await;
+            let length = usize::try_from(end - at)
+                .unwrap_or(usize::MAX)
+                .min(block.capacity());
+            let (block, read) = source.read_at(block, at, length).await;
+            read?;
+            let read = block.len() as u64;
+            if read == 0 {
+                break;
+            }
+            target.write_at(block.freeze(), at).await?;
+            at += read;
+        }
+        if at < end {
+            break;
+        }
+    }
+    target.set_len(size).await
+}

@@ -1,0 +1,194 @@
+//! Files that change while they are read: read again as long as that promises something, then treated as `--changing` says.
+//!
+//! What is kept of a file that never rested is *torn*: its beginning may be older than its end. It gets its name only
+//! where there was nothing, or an earlier torn copy, and a modification time ([`TORN`]) that no later run takes for the
+//! source's, not even with `--update`.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use ropeway_vfs::{Error, ErrorKind, File, Metadata, Op, RelPath, Timestamp};
+
+use crate::context::Context;
+use crate::durable::PendingRename;
+use crate::file::FileTask;
+use crate::naming::rename;
+use crate::status::{Fatal, Status};
+
+/// What becomes of a file that changes whenever it is read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Changing {
+    /// The last try is kept as a torn copy where there was none before; the file counts as failed.
+    #[default]
+    Copy,
+    /// Nothing is kept; the file counts as failed.
+    Skip,
+    /// The job ends.
+    Fail,
+}
+
+/// The modification time of torn copies: 2 January 1980, which FAT can hold in every time zone, and older than any source.
+const TORN: Timestamp = Timestamp(315_619_200_000_000_000);
+/// The coarsest grain in use, FAT's.
+const TORN_GRAIN_NS: u64 = 2_000_000_000;
+
+/// Small files are read again several times, with growing pauses: most writers rest in between.
+const SMALL_MAX: u64 = 1 << 20;
+const SMALL_PAUSES_MS: [u64; 4] = [10, 40, 160, 320];
+/// Files up to this size are read once more, at once.
+const ONCE_MAX: u64 = 64 << 20;
+
+/// The tries that a file has left.
+pub(crate) struct Rereads {
+    pauses_ms: std::slice::Iter<'static, u64>,
+    /// One more, where only its attributes may have changed.
+    attributes: bool,
+}
+
+impl Rereads {
+    pub(crate) fn of(size: u64) -> Self {
+        let pauses_ms = match size {
+            _ if size <= SMALL_MAX => SMALL_PAUSES_MS.iter(),
+            _ if size <= ONCE_MAX => [0].iter(),
+            _ => [].iter(),
+        };
+        Self {
+            pauses_ms,
+            attributes: true,
+        }
+    }
+
+    /// Whether the file is to be read once more though perhaps only its attributes changed: once, however large it is.
+    pub(crate) fn for_attributes(&mut self, context: &Context, task: &FileTask) -> bool {
+        let left = std::mem::take(&mut self.attributes);
+        if left {
+            told(context, task);
+        }
+        left
+    }
+
+    /// Whether the file is to be read once more; waits before that.
+    pub(crate) async fn next(&mut self, context: &Context, task: &FileTask) -> bool {
+        let Some(pause_ms) = self.pauses_ms.next() else {
+            return false;
+        };
+        told(context, task);
+        context.sleep(Duration::from_millis(*pause_ms)).await
+    }
+}
+
+/// Says that a file is read once more, and forgets how far the last try came.
+fn told(context: &Context, task: &FileTask) {
+    context.note(
+        Some(&task.shown()),
+        "changed while it was copied; copied once more",
+    );
+    context.sync.closed(task.token());
+}
+
+/// Whether a node of the target is a torn copy, so that nothing good is lost with it.
+fn is_torn(existing: &Metadata) -> bool {
+    existing.modified.equal_within(TORN, TORN_GRAIN_NS)
+}
+
+/// Marks what a try left under its own name as nothing worth keeping.
+pub(crate) fn as_torn(metadata: &Metadata) -> Metadata {
+    Metadata {
+        modified: TORN,
+        ..metadata.clone()
+    }
+}
+
+/// A file whose last try was torn, as the target has it.
+pub(crate) struct Torn<'a> {
+    pub(crate) target: &'a Arc<dyn File>,
+    /// Where it is now.
+    pub(crate) path: &'a RelPath,
+    /// Whether that is its own name.
+    pub(crate) direct: bool,
+    pub(crate) size: u64,
+    pub(crate) before: &'a Metadata,
+}
+
+/// Ends with a file that did not rest, as `--changing` says. `Ok`: a torn copy is kept, and the failure is reported.
+pub(crate) async fn settle(
+    context: &Arc<Context>,
+    task: &FileTask,
+    torn: Torn<'_>,
+) -> Result<(), (Error, bool)> {
+    let changed = || Error::new(Op::Read, &task.source_path, ErrorKind::Changed);
+    let replaces = task.existing.as_ref().is_some_and(|existing| !is_torn(existing));
+    match context.options.changing {
+        Changing::Copy if !replaces => {}
+        Changing::Copy | Changing::Skip => return Err((changed(), true)),
+        Changing::Fail => {
+            let message = format!("{} changed while it was copied", task.shown());
+            context.fatal(Fatal::new(Status::SourceUnreadable, message).hint(
+                "run it again when nobody writes there; --changing copy or skip goes on with the rest",
+            ));
+            return Err((changed(), true));
+        }
+    }
+    keep(context, task, &torn).await.map_err(|error| (error, false))?;
+    context.live.files_failed.fetch_add(1, Ordering::Relaxed);
+    context.failures.torn();
+    let mut error = changed();
+    error.source = Some(std::io::Error::other(
+        "changed while it was copied; what is there may be a mixture",
+    ));
+    context.fail(&task.shown(), error, true).await;
+    Ok(())
+}
+
+/// Gives a torn copy its length, attributes and name.
+async fn keep(context: &Context, task: &FileTask, torn: &Torn<'_>) -> Result<(), Error> {
+    torn.target.set_len(torn.size).await?;
+    let mut change = context.change_of_file(torn.before, None);
+    change.modified = Some(TORN);
+    let losses = torn.target.finish(&change, context.flushes_each()).await?;
+    context.lose(&losses);
+    context.sync.closed(task.token());
+    if let Some(journal) = &context.journal {
+        context.journalled(Some(journal.closed(task.token())));
+    }
+    let (Some(from), false) = (torn.path.file_name(), torn.direct) else {
+        context.sync.touched();
+        return Ok(());
+    };
+    if context.postpones() {
+        context.sync.postpone(PendingRename {
+            folder: Arc::clone(&task.folder),
+            from,
+            to: task.name.clone(),
+            replace: true,
+            token: None,
+            size: 0,
+            shown: task.shown(),
+        });
+        return Ok(());
+    }
+    let to = task.folder.path().join(&task.name);
+    rename(context, torn.path, &to, true, task.existing.as_ref()).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ropeway_vfs::Kind;
+
+    #[test]
+    fn tries_are_bounded_by_size() {
+        let tries = |size| Rereads::of(size).pauses_ms.count();
+        assert_eq!([tries(0), tries(SMALL_MAX), tries(SMALL_MAX + 1)], [4, 4, 1]);
+        assert_eq!([tries(ONCE_MAX), tries(ONCE_MAX + 1)], [1, 0]);
+    }
+
+    #[test]
+    fn a_torn_copy_is_known_whatever_the_grain() {
+        let node = Metadata::bare(Kind::File, 5, Timestamp(0));
+        assert!(is_torn(&as_torn(&node)) && !is_torn(&node));
+        // As FAT keeps it, and SMB.
+        assert_eq!(TORN.0 % 2_000_000_000, 0);
+    }
+}

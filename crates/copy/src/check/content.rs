@@ -1,0 +1,198 @@
+//! Contents side by side: small files of a folder in one go, others block by block.
+
+use std::sync::Arc;
+
+use futures_util::future::{join, join_all};
+use ropeway_block::Pool;
+use ropeway_plan::Rules;
+use ropeway_vfs::{CacheMode, CompareBatch, Error, GetSmall, Kind, Metadata, RelPath, Tree};
+use tokio::sync::Semaphore;
+
+use super::CheckSpec;
+use super::folders::{Finding, Row};
+use crate::verify::equal_content;
+
+/// Largest file that goes into a batch: as in a copy.
+const SMALL_MAX: u64 = 1 << 20;
+/// Largest file that is read whole in one call on each side, where calls cost a round trip.
+const WHOLE_MAX: u64 = 64 << 10;
+/// Room for one byte more, which tells a file that grew.
+const WHOLE_BLOCK: usize = (64 << 10) + 4096;
+/// Pairs of such files at once: 64 blocks on each side, 9 MiB.
+const WHOLE_PAIRS_MAX: usize = 64;
+/// The same on this machine, where batches are refused (a model, a bandwidth limit).
+const WHOLE_PAIRS_NEAR: usize = 4;
+/// Pairs of bigger files at once: their blocks come from the devices in one stream each, and two streams overlap.
+const BIG_PAIRS: usize = 2;
+const BLOCK_SIZE: usize = 1 << 20;
+
+/// Two files, or two links, to compare.
+pub(super) struct Pair {
+    /// The source's path below its root, for messages.
+    pub(super) below: RelPath,
+    pub(super) source: RelPath,
+    pub(super) target: RelPath,
+    /// The source's.
+    pub(super) metadata: Metadata,
+    /// Whether attributes differ, which is to be said if the content does not.
+    pub(super) attributes_differ: bool,
+}
+
+/// What comparisons share.
+pub(super) struct Contents {
+    rules: Rules,
+    whole: Pool,
+    whole_pairs: Semaphore,
+    blocks: Pool,
+    big_pairs: Semaphore,
+}
+
+/// Whether a pair is equal, or why that cannot be told, and on which side.
+type Equal = Result<bool, (Error, bool)>;
+
+impl Contents {
+    pub(super) fn new(spec: &CheckSpec, rules: Rules) -> Self {
+        let can = [spec.source.capabilities(), spec.target.capabilities()];
+        let far = can.iter().filter(|can| can.is_remote());
+        let pairs = far
+            .map(|can| can.small_in_flight)
+            .min()
+            .map_or(WHOLE_PAIRS_NEAR, |wanted| wanted.min(WHOLE_PAIRS_MAX));
+        Self {
+            rules,
+            // Two blocks for each pair that holds a permit, so nobody waits for a block while holding another.
+            whole: Pool::new(WHOLE_BLOCK, 2 * pairs),
+            whole_pairs: Semaphore::new(pairs),
+            blocks: Pool::new(BLOCK_SIZE, 2 * BIG_PAIRS),
+            big_pairs: Semaphore::new(BIG_PAIRS),
+        }
+    }
+
+    /// The rules before anything was learned from a folder.
+    pub(super) fn rules(&self) -> Rules {
+        self.rules
+    }
+
+    /// Compares what is to be compared; findings in the order of the rows.
+    pub(super) async fn compare(self: Arc<Self>, spec: &CheckSpec, rows: Vec<Row>) -> Vec<Finding> {
+        let mut equal: Vec<Option<Equal>> = rows.iter().map(|_| None).collect();
+        self.in_batches(spec, &rows, &mut equal).await;
+        let rest = rows.iter().enumerate().filter_map(|(index, row)| match row {
+            Row::Compare(pair) if equal[index].is_none() => Some((index, pair)),
+            _ => None,
+        });
+        let this = &*self;
+        let rest = rest.map(|(index, pair)| async move { (index, this.equal(spec, pair).await) });
+        for (index, result) in join_all(rest).await {
+            equal[index] = Some(result);
+        }
+        let findings = rows
+            .into_iter()
+            .zip(equal)
+            .filter_map(|(row, equal)| match (row, equal) {
+                (Row::Known(finding), _) => Some(finding),
+                (Row::Compare(pair), Some(Ok(true))) if !pair.attributes_differ => None,
+                (Row::Compare(pair), Some(Ok(same))) => Some(Finding::Difference {
+                    path: pair.below,
+                    action: if same { "attributes" } else { "differs" },
+                    bytes: if same { 0 } else { pair.metadata.size },
+                }),
+                (Row::Compare(pair), Some(Err((error, on_source)))) => Some(Finding::Error {
+                    path: pair.below,
+                    error,
+                    on_source,
+                }),
+                (Row::Compare(_), None) => None,
+            });
+        findings.collect()
+    }
+
+    /// Compares small files a folder at a time, where the trees take batches.
+    async fn in_batches(&self, spec: &CheckSpec, rows: &[Row], equal: &mut [Option<Equal>]) {
+        let small: Vec<(usize, &Pair)> = rows
+            .iter()
+            .enumerate()
+            .filter_map(|(index, row)| match row {
+                Row::Compare(pair) if is_small(pair) => Some((index, &**pair)),
+                _ => None,
+            })
+            .collect();
+        for group in small.chunk_by(|(_, one), (_, other)| dirs_of(one) == dirs_of(other)) {
+            let Some((source_dir, target_dir)) = group.first().and_then(|(_, pair)| dirs_of(pair)) else {
+                continue;
+            };
+            let pair = |(_, pair): &(usize, &Pair)| {
+                let names = pair.source.file_name().zip(pair.target.file_name())?;
+                Some((names.0, names.1, pair.metadata.clone()))
+            };
+            let batch = CompareBatch {
+                dir: source_dir,
+                other_dir: target_dir,
+                pairs: group.iter().filter_map(pair).collect(),
+            };
+            let Some(compared) = spec.source.compare_batch(&*spec.target, batch) else {
+                return;
+            };
+            for ((index, _), result) in group.iter().zip(compared.await) {
+                equal[*index] = Some(result.map_err(|(error, on_other)| (error, !on_other)));
+            }
+        }
+    }
+
+    async fn equal(&self, spec: &CheckSpec, pair: &Pair) -> Equal {
+        let (source, target) = ((&*spec.source, &pair.source), (&*spec.target, &pair.target));
+        if pair.metadata.kind == Kind::Symlink {
+            return equal_links(source, target).await;
+        }
+        if pair.metadata.size <= WHOLE_MAX
+            && let Some(equal) = self.equal_whole(pair.metadata.size, source, target).await
+        {
+            return equal;
+        }
+        let _permit = self.big_pairs.acquire().await;
+        equal_content(&self.blocks, source, target).await
+    }
+
+    /// Compares two files that are read in one call each; `None` if one of them changed or grew.
+    async fn equal_whole(
+        &self,
+        size: u64,
+        source: (&dyn Tree, &RelPath),
+        target: (&dyn Tree, &RelPath),
+    ) -> Option<Equal> {
+        let _permit = self.whole_pairs.acquire().await;
+        let get = |path: &RelPath| GetSmall {
+            path: path.clone(),
+            size,
+            xattrs: false,
+            cache: CacheMode::Keep,
+        };
+        let (one, two) = (self.whole.get().await, self.whole.get().await);
+        let ((one, left), (two, right)) = join(
+            source.0.get_small(get(source.1), one),
+            target.0.get_small(get(target.1), two),
+        )
+        .await;
+        match (left, right) {
+            (Err(error), _) => Some(Err((error, true))),
+            (_, Err(error)) => Some(Err((error, false))),
+            (Ok(left), Ok(right)) if left.whole && right.whole => Some(Ok(one[..] == two[..])),
+            _ => None,
+        }
+    }
+}
+
+fn is_small(pair: &Pair) -> bool {
+    pair.metadata.kind == Kind::File && pair.metadata.size <= SMALL_MAX
+}
+
+/// The folders that hold both files.
+fn dirs_of(pair: &Pair) -> Option<(RelPath, RelPath)> {
+    Some((pair.source.parent()?, pair.target.parent()?))
+}
+
+async fn equal_links(source: (&dyn Tree, &RelPath), target: (&dyn Tree, &RelPath)) -> Equal {
+    let (one, two) = join(source.0.read_link(source.1), target.0.read_link(target.1)).await;
+    let one = one.map_err(|error| (error, true))?;
+    Ok(one == two.map_err(|error| (error, false))?)
+}

@@ -1,0 +1,447 @@
+//! Two trees side by side: what each folder holds on both ends, and what becomes of each node.
+//!
+//! Both ends of a folder are listed at once and matched by name. Nodes are decided on in the order of the source's
+//! listing; those whose content must be compared are collected in batches and handed to tasks, of which a bounded number
+//! is under way. Findings are reported in the order of the nodes all the same: tasks stand in a queue, and the foremost
+//! is awaited.
+//!
+//! Memory: one folder of the target up to [`LISTED_MAX`] entries, the rows of [`UNDER_WAY_MAX`] batches, and the blocks
+//! of the tasks. A larger folder is looked up name by name.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+
+use futures_util::future::join;
+use ropeway_plan::NameMap;
+use ropeway_plan::decide::{Decision, Rules, attributes_differ, decide};
+use ropeway_vfs::event::Event;
+use ropeway_vfs::{Ancestry, DirEntry, Error, Kind, Listing, Metadata, Name, RelPath, Tree};
+use tokio::task::JoinHandle;
+
+use super::content::{Contents, Pair};
+use super::{CheckOutcome, CheckSpec, item_error};
+use crate::context::EventSink;
+use crate::options::is_temporary;
+
+const CHUNK: usize = 1024;
+/// Entries of a folder of the target that are kept to be matched: some 400 bytes each, so 16 MiB.
+const LISTED_MAX: usize = 40_000;
+/// Contents compared in one task.
+const BATCH_FILES: usize = 64;
+/// Bytes on each side after which a batch is full.
+const BATCH_BYTES: u64 = 4 << 20;
+/// Rows of a batch, of which most need no comparison.
+const BATCH_ROWS: usize = 1024;
+/// Batches under way: enough to reach over the small ones of small folders (a guess).
+const UNDER_WAY_MAX: usize = 16;
+
+/// What is to be said of one node.
+pub(super) enum Finding {
+    Difference {
+        path: RelPath,
+        action: &'static str,
+        bytes: u64,
+    },
+    Error {
+        path: RelPath,
+        error: Error,
+        on_source: bool,
+    },
+}
+
+/// One line of a batch, in the order of the nodes.
+pub(super) enum Row {
+    Known(Finding),
+    Compare(Box<Pair>),
+}
+
+/// A comparison under way.
+pub(super) struct Check {
+    spec: Arc<CheckSpec>,
+    sink: EventSink,
+    names: NameMap,
+    rules: Rules,
+    contents: Arc<Contents>,
+    rows: Vec<Row>,
+    rows_bytes: u64,
+    rows_compared: usize,
+    under_way: VecDeque<JoinHandle<Vec<Finding>>>,
+    outcome: CheckOutcome,
+}
+
+/// A folder of both ends, below the roots. The paths differ where names are mapped.
+struct Place {
+    left: RelPath,
+    right: RelPath,
+    /// Of the source.
+    ancestry: Ancestry,
+}
+
+/// What a folder of the target holds.
+enum There {
+    /// All of it; what is matched is taken out.
+    Listed {
+        entries: Vec<Option<DirEntry>>,
+        by_name: HashMap<Name, usize>,
+    },
+    /// Too much to keep: names are looked up, and those that were are remembered.
+    Asked(HashSet<u64>),
+}
+
+impl Check {
+    pub(super) fn new(spec: CheckSpec, sink: EventSink, names: NameMap, rules: Rules) -> Self {
+        let spec = Arc::new(spec);
+        Self {
+            contents: Arc::new(Contents::new(&spec, rules)),
+            spec,
+            sink,
+            names,
+            rules,
+            rows: Vec::new(),
+            rows_bytes: 0,
+            rows_compared: 0,
+            under_way: VecDeque::new(),
+            outcome: CheckOutcome::default(),
+        }
+    }
+
+    pub(super) async fn run(mut self, left: Metadata, right: Option<Metadata>) -> CheckOutcome {
+        let is_dir = left.is_dir();
+        self.rules.grain = self.rules.grain.learned(
+            [left.modified].into_iter(),
+            right.iter().map(|right| right.modified),
+        );
+        let ancestry = Ancestry::begin(&*self.spec.source, &left);
+        let matched = self.node(&RelPath::root(), &RelPath::root(), left, right).await;
+        if is_dir && matched {
+            self.folders(ancestry).await;
+        }
+        self.flush().await;
+        while !self.under_way.is_empty() {
+            self.settle_first().await;
+        }
+        self.outcome
+    }
+
+    async fn folders(&mut self, ancestry: Ancestry) {
+        let mut stack = vec![Place {
+            left: RelPath::root(),
+            right: RelPath::root(),
+            ancestry,
+        }];
+        while let Some(place) = stack.pop() {
+            if let Err((error, on_source)) = self.folder(&place, &mut stack).await {
+                self.found(Finding::Error {
+                    path: place.left,
+                    error,
+                    on_source,
+                })
+                .await;
+            }
+        }
+    }
+
+    async fn folder(&mut self, place: &Place, stack: &mut Vec<Place>) -> Result<(), (Error, bool)> {
+        let spec = Arc::clone(&self.spec);
+        let left_dir = spec.source_path.join_path(&place.left);
+        let right_dir = spec.target_path.join_path(&place.right);
+        let first = async {
+            let mut listing = spec.source.list(&left_dir).await?;
+            let entries = listing.next(CHUNK).await?;
+            Ok((listing, entries))
+        };
+        let (first, there) = join(first, there(&*spec.target, &right_dir)).await;
+        let (mut listing, mut entries) = first.map_err(|error| (error, true))?;
+        let mut there = there.map_err(|error| (error, false))?;
+        while !entries.is_empty() {
+            let names: Vec<Name> = entries.iter().map(|entry| self.mapped(&entry.name)).collect();
+            let found = match_names(&*spec.target, &right_dir, &names, &mut there)
+                .await
+                .map_err(|error| (error, false))?;
+            let modified = |entry: &DirEntry| entry.metadata.as_ref().ok().map(|metadata| metadata.modified);
+            let rules = self.contents.rules();
+            self.rules.grain = rules.grain.learned(
+                entries.iter().filter_map(modified),
+                found
+                    .iter()
+                    .filter_map(|found| found.as_ref().ok()?.as_ref())
+                    .map(|metadata| metadata.modified),
+            );
+            for ((entry, name), found) in entries.into_iter().zip(names).zip(found) {
+                self.entry(place, entry, &name, found, stack).await;
+            }
+            entries = listing.next(CHUNK).await.map_err(|error| (error, true))?;
+        }
+        self.extras(&place.right, &right_dir, there)
+            .await
+            .map_err(|error| (error, false))
+    }
+
+    fn mapped(&self, name: &Name) -> Name {
+        self.names
+            .map(name)
+            .map_or_else(|_| name.clone(), |mapped| mapped.name)
+    }
+
+    async fn entry(
+        &mut self,
+        place: &Place,
+        entry: DirEntry,
+        name: &Name,
+        found: Result<Option<Metadata>, Error>,
+        stack: &mut Vec<Place>,
+    ) {
+        let (below, mirrored) = (place.left.join(&entry.name), place.right.join(name));
+        let (error, on_source) = match (entry.metadata, found) {
+            (Ok(metadata), Ok(found)) => {
+                let is_data = !is_temporary(&entry.name) && metadata.kind != Kind::Socket;
+                if !is_data || !self.spec.filter.node(&below, &metadata) {
+                    return;
+                }
+                let inside = metadata.is_dir().then(|| place.ancestry.enter(&below, &metadata));
+                match inside.transpose() {
+                    Err(error) => (error, true),
+                    Ok(inside) => {
+                        let matched = self.node(&below, &mirrored, metadata, found).await;
+                        stack.extend(inside.filter(|_| matched).map(|ancestry| Place {
+                            left: below,
+                            right: mirrored,
+                            ancestry,
+                        }));
+                        return;
+                    }
+                }
+            }
+            (Err(error), _) => (error, true),
+            (_, Err(error)) => (error, false),
+        };
+        self.found(Finding::Error {
+            path: below,
+            error,
+            on_source,
+        })
+        .await;
+    }
+
+    /// Reports what only the target has.
+    async fn extras(&mut self, right: &RelPath, dir: &RelPath, there: There) -> Result<(), Error> {
+        let seen = match there {
+            There::Listed { entries, .. } => {
+                for entry in entries.into_iter().flatten() {
+                    self.extra(right, &entry).await;
+                }
+                return Ok(());
+            }
+            There::Asked(seen) => seen,
+        };
+        let spec = Arc::clone(&self.spec);
+        let mut listing = spec.target.list(dir).await?;
+        loop {
+            let entries = listing.next(CHUNK).await?;
+            if entries.is_empty() {
+                return Ok(());
+            }
+            for entry in entries
+                .iter()
+                .filter(|entry| !seen.contains(&hash_of(&entry.name)))
+            {
+                self.extra(right, entry).await;
+            }
+        }
+    }
+
+    async fn extra(&mut self, right: &RelPath, entry: &DirEntry) {
+        let path = right.join(&entry.name);
+        let is_dir = entry.metadata.as_ref().is_ok_and(Metadata::is_dir);
+        if !is_temporary(&entry.name) && !self.spec.filter.excluded(&path, is_dir) {
+            self.difference(path, "extra", 0).await;
+        }
+    }
+
+    /// Compares one node; whether both are there and of one kind.
+    async fn node(
+        &mut self,
+        left: &RelPath,
+        right: &RelPath,
+        metadata: Metadata,
+        found: Option<Metadata>,
+    ) -> bool {
+        self.outcome.files += 1;
+        if metadata.kind == Kind::File {
+            self.outcome.bytes += metadata.size;
+        }
+        let Some(found) = found else {
+            self.difference(left.clone(), "missing", metadata.size).await;
+            return false;
+        };
+        if found.kind != metadata.kind {
+            self.difference(left.clone(), "differs", metadata.size).await;
+            return false;
+        }
+        let preserve = self.spec.preserve;
+        let capabilities = self.spec.target.capabilities();
+        let differ = || attributes_differ(&metadata, &found, &self.rules, &preserve, capabilities);
+        match decide(&metadata, Some(&found), &self.rules, &preserve, capabilities) {
+            Decision::Skip => {}
+            Decision::AttributesOnly => self.difference(left.clone(), "attributes", 0).await,
+            // Nothing to read on either side.
+            Decision::CompareContent
+                if metadata.kind == Kind::File && metadata.size == 0 && !self.rules.sizes_unknown =>
+            {
+                if differ() {
+                    self.difference(left.clone(), "attributes", 0).await;
+                }
+            }
+            Decision::CompareContent => {
+                let pair = Pair {
+                    below: left.clone(),
+                    source: self.spec.source_path.join_path(left),
+                    target: self.spec.target_path.join_path(right),
+                    attributes_differ: differ(),
+                    metadata,
+                };
+                self.compare(pair).await;
+            }
+            _ => self.difference(left.clone(), "differs", metadata.size).await,
+        }
+        true
+    }
+
+    async fn compare(&mut self, pair: Pair) {
+        self.rows_bytes += pair.metadata.size;
+        self.rows_compared += 1;
+        self.row(Row::Compare(Box::new(pair))).await;
+    }
+
+    async fn difference(&mut self, path: RelPath, action: &'static str, bytes: u64) {
+        self.found(Finding::Difference { path, action, bytes }).await;
+    }
+
+    async fn found(&mut self, finding: Finding) {
+        if self.rows.is_empty() && self.under_way.is_empty() {
+            return self.report(finding);
+        }
+        self.row(Row::Known(finding)).await;
+    }
+
+    async fn row(&mut self, row: Row) {
+        self.rows.push(row);
+        let full = self.rows_compared >= BATCH_FILES || self.rows_bytes >= BATCH_BYTES;
+        if full || self.rows.len() >= BATCH_ROWS {
+            self.flush().await;
+        }
+    }
+
+    /// Hands the rows to a task, when there is room for one more.
+    async fn flush(&mut self) {
+        if self.rows.is_empty() {
+            return;
+        }
+        while self.under_way.len() >= UNDER_WAY_MAX {
+            self.settle_first().await;
+        }
+        let rows = std::mem::take(&mut self.rows);
+        (self.rows_bytes, self.rows_compared) = (0, 0);
+        let (contents, spec) = (Arc::clone(&self.contents), Arc::clone(&self.spec));
+        self.under_way
+            .push_back(tokio::spawn(async move { contents.compare(&spec, rows).await }));
+    }
+
+    /// Awaits the foremost task and reports what it found.
+    async fn settle_first(&mut self) {
+        let Some(task) = self.under_way.pop_front() else {
+            return;
+        };
+        match task.await {
+            Ok(findings) => findings.into_iter().for_each(|finding| self.report(finding)),
+            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            // The runtime ends, and with it everything.
+            Err(_) => self.outcome.errors += 1,
+        }
+    }
+
+    fn report(&mut self, finding: Finding) {
+        match finding {
+            Finding::Difference { path, action, bytes } => {
+                self.outcome.differences += 1;
+                (self.sink)(Event::Item {
+                    path: path.to_string(),
+                    action,
+                    bytes,
+                });
+            }
+            Finding::Error {
+                path,
+                error,
+                on_source,
+            } => {
+                self.outcome.errors += 1;
+                (self.sink)(item_error(&path, &error, on_source));
+            }
+        }
+    }
+}
+
+impl Drop for Check {
+    fn drop(&mut self) {
+        // Of a comparison that was interrupted.
+        for task in &self.under_way {
+            task.abort();
+        }
+    }
+}
+
+/// Lists a folder of the target, if it is not too large to be kept.
+async fn there(tree: &dyn Tree, dir: &RelPath) -> Result<There, Error> {
+    let mut listing: Box<dyn Listing> = tree.list(dir).await?;
+    let (mut entries, mut by_name) = (Vec::new(), HashMap::new());
+    loop {
+        let chunk = listing.next(CHUNK).await?;
+        if chunk.is_empty() {
+            return Ok(There::Listed { entries, by_name });
+        }
+        if entries.len() + chunk.len() > LISTED_MAX {
+            return Ok(There::Asked(HashSet::new()));
+        }
+        for entry in chunk {
+            by_name.insert(entry.name.clone(), entries.len());
+            entries.push(Some(entry));
+        }
+    }
+}
+
+/// What the target has under these names.
+async fn match_names(
+    tree: &dyn Tree,
+    dir: &RelPath,
+    names: &[Name],
+    there: &mut There,
+) -> Result<Vec<Result<Option<Metadata>, Error>>, Error> {
+    let (entries, by_name) = match there {
+        There::Listed { entries, by_name } => (entries, by_name),
+        There::Asked(seen) => {
+            seen.extend(names.iter().map(hash_of));
+            return tree.lookup(dir, names).await;
+        }
+    };
+    let mut found: Vec<Result<Option<Metadata>, Error>> = Vec::with_capacity(names.len());
+    let mut missing = Vec::new();
+    for (index, name) in names.iter().enumerate() {
+        let entry = by_name.get(name).and_then(|at| entries[*at].take());
+        missing.extend(entry.is_none().then_some(index));
+        found.push(entry.map(|entry| entry.metadata).transpose());
+    }
+    if !tree.capabilities().case_sensitive && !missing.is_empty() {
+        // A name may be listed in another case or spelling than it is found by.
+        let asked: Vec<Name> = missing.iter().map(|index| names[*index].clone()).collect();
+        let answers = tree.lookup(dir, &asked).await?;
+        for (index, answer) in missing.into_iter().zip(answers) {
+            found[index] = answer;
+        }
+    }
+    Ok(found)
+}
+
+fn hash_of(name: &Name) -> u64 {
+    crate::context::token_of(0, &RelPath::root().join(name))
+}

@@ -1,0 +1,580 @@
+//! One pass over the target: which of its nodes the source does not have.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use ropeway_plan::guard::{DeleteGuard, Extra, Planned};
+use ropeway_vfs::{DirEntry, Error, ErrorKind, FileId, Metadata, MetadataChange, Name, Op, RelPath, Twins};
+
+use super::above::{Above, prove_path};
+use super::{CHUNK, NAMED_MAX, Scope};
+use crate::context::{Context, RootContext};
+use crate::leftovers;
+use crate::options::{Backup, is_temporary};
+
+/// What a pass found.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Found {
+    pub(super) target_nodes: u64,
+    pub(super) planned: Planned,
+    /// The first nodes that would be deleted.
+    pub(super) first: Vec<RelPath>,
+}
+
+impl Found {
+    fn add(&mut self, metadata: Option<&Metadata>) {
+        self.planned.nodes += 1;
+        self.planned.files += u64::from(!metadata.is_some_and(Metadata::is_dir));
+    }
+}
+
+/// A pass. Failures are reported, and the rest goes on; a pass that only counts leaves that to the one that deletes.
+pub(super) struct Pass<'a> {
+    pub(super) context: &'a Arc<Context>,
+    pub(super) root: &'a Arc<RootContext>,
+    count_only: bool,
+    /// The copy has failed somewhere, and told of folders that cannot be listed.
+    is_told: bool,
+    source_volume: Option<u64>,
+}
+
+/// A folder of both ends, relative to the root. The paths differ where names had to be mapped.
+struct Place {
+    source: RelPath,
+    target: RelPath,
+    /// The target folder's volume.
+    volume: Option<u64>,
+    /// The target folder's identity.
+    id: Option<FileId>,
+    above: Above,
+}
+
+/// A name that belongs into a target folder.
+struct Belongs {
+    is_dir: bool,
+    /// Its folder in the source is another volume's, and stays out (`-x`).
+    is_outside: bool,
+    /// Its name in the source where the target needs another.
+    original: Option<Name>,
+}
+
+/// What becomes of a node of the target.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Stays,
+    /// Its name belongs to a node of another kind: a folder to a file, or the reverse.
+    Replaced,
+    Extra,
+}
+
+fn volume_of(metadata: &Metadata) -> Option<u64> {
+    metadata.id.map(|id| id.volume)
+}
+
+/// Whether a folder is the root of another volume than the one that its parent lies on. (Files do not tell: overlayfs
+/// gives them the numbers of the layers.)
+pub(super) fn is_mount_point(metadata: &Metadata, parent_volume: Option<u64>) -> bool {
+    let (volume, is_dir) = (volume_of(metadata), metadata.is_dir());
+    is_dir && parent_volume.is_some() && volume.is_some() && volume != parent_volume
+}
+
+impl<'a> Pass<'a> {
+    /// `root` may be a part of one: paths of a pass are those of the whole.
+    pub(super) async fn new(
+        context: &'a Arc<Context>,
+        root: &'a Arc<RootContext>,
+        count_only: bool,
+        is_told: bool,
+    ) -> Self {
+        let source_volume = match context.options.one_file_system {
+            true => root.root.source.metadata(&root.whole.0).await.ok(),
+            false => None,
+        };
+        Self {
+            context,
+            root,
+            count_only,
+            is_told,
+            source_volume: source_volume.as_ref().and_then(volume_of),
+        }
+    }
+
+    /// # Errors
+    /// The target cannot be examined at all.
+    pub(super) async fn run(&self, scope: &Scope, found: &mut Found) -> Result<(), Error> {
+        match scope {
+            Scope::Tree(below) => self.tree(below, found).await,
+            Scope::Gone(below) => self.gone(below, found).await,
+        }
+    }
+
+    async fn tree(&self, below: &RelPath, found: &mut Found) -> Result<(), Error> {
+        let Some(target) = self.mapped(below) else {
+            return Ok(());
+        };
+        let path = self.root.whole.1.join_path(&target);
+        let metadata = match self.context.target.metadata(&path).await {
+            Ok(metadata) if metadata.is_dir() => metadata,
+            Ok(_) => return Ok(()),
+            Err(error) if is_absence(&error) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        prove_path(&*self.context.target, &self.root.whole.1, &target).await?;
+        let mut folders = vec![Place {
+            source: below.clone(),
+            target,
+            volume: volume_of(&metadata),
+            id: metadata.id,
+            above: Above::Named,
+        }];
+        while let Some(place) = folders.pop() {
+            if self.context.stopped() {
+                return Ok(());
+            }
+            self.folder(&place, found, &mut folders).await;
+        }
+        Ok(())
+    }
+
+    /// The path on the target of a node of the source, both relative to the root.
+    fn mapped(&self, below: &RelPath) -> Option<RelPath> {
+        let names = &self.root.names;
+        below.components().try_fold(RelPath::root(), |path, name| {
+            names.map(&name).ok().map(|mapped| path.join(&mapped.name))
+        })
+    }
+
+    /// One node that the source does not have any more.
+    async fn gone(&self, below: &RelPath, found: &mut Found) -> Result<(), Error> {
+        let (Some(target), Some(parent)) = (self.mapped(below), below.parent()) else {
+            return Ok(());
+        };
+        let (Some(name), Some(holder)) = (target.file_name(), target.parent()) else {
+            return Ok(());
+        };
+        let path = self.root.whole.1.join_path(&target);
+        let metadata = match self.context.target.metadata(&path).await {
+            Ok(metadata) => metadata,
+            Err(error) if is_absence(&error) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let holder_path = self.root.whole.1.join_path(&holder);
+        let held_by = self.context.target.metadata(&holder_path).await?;
+        let (volume, id) = (volume_of(&held_by), held_by.id);
+        if self.context.options.one_file_system && self.is_outside(&parent, volume).await? {
+            return Ok(());
+        }
+        prove_path(&*self.context.target, &self.root.whole.1, &holder).await?;
+        let place = Place {
+            source: parent,
+            target: holder,
+            volume,
+            id,
+            above: Above::Named,
+        };
+        // Where names differ in case only, another node of the source may go by this one.
+        let sources = match self.context.target.capabilities().case_sensitive {
+            true => HashMap::new(),
+            false => match self
+                .source_names(&self.root.whole.0.join_path(&place.source))
+                .await
+            {
+                Ok(names) => names,
+                Err(error) if is_absence(&error) => HashMap::new(),
+                Err(error) => return Err(error),
+            },
+        };
+        let entry = DirEntry {
+            name,
+            metadata: Ok(metadata),
+        };
+        let (mut folders, mut extra) = (Vec::new(), Vec::new());
+        let mut next = (&mut folders, &mut extra);
+        let mut changed = self.entry(&place, &sources, entry, found, &mut next).await;
+        for (path, metadata) in extra {
+            changed |= self.delete(&path, &metadata, Above::In(id)).await;
+        }
+        if changed {
+            self.restore_times(&place.source).await;
+        }
+        Ok(())
+    }
+
+    /// Whether a folder lies on another volume than the root, in the source or on the target.
+    async fn is_outside(&self, below: &RelPath, on_target: Option<u64>) -> Result<bool, Error> {
+        let top = self.context.target.metadata(&self.root.whole.1).await?;
+        if volume_of(&top) != on_target {
+            return Ok(true);
+        }
+        let mut at = Some(below.clone());
+        while let Some(below) = at {
+            // The nearest one that is still there.
+            match self
+                .root
+                .root
+                .source
+                .metadata(&self.root.whole.0.join_path(&below))
+                .await
+            {
+                Ok(metadata) => return Ok(volume_of(&metadata) != self.source_volume),
+                Err(error) if is_absence(&error) => at = below.parent(),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(false)
+    }
+
+    async fn folder(&self, place: &Place, found: &mut Found, folders: &mut Vec<Place>) {
+        let source_dir = self.root.whole.0.join_path(&place.source);
+        let target_dir = self.root.whole.1.join_path(&place.target);
+        let sources = match self.source_names(&source_dir).await {
+            Ok(names) => names,
+            // Removed meanwhile: a matter of the next run.
+            Err(error) if is_absence(&error) && !place.source.is_root() => return,
+            // Nothing is deleted where the source could not be listed whole.
+            Err(error) => return self.failed(&source_dir, error, true).await,
+        };
+        let mut listing = match self.context.target.list(&target_dir).await {
+            Ok(listing) => listing,
+            Err(error) if is_absence(&error) => return,
+            Err(error) => return self.failed(&target_dir, error, false).await,
+        };
+        let mut changed = false;
+        let (mut twins, mut extra) = (Twins::default(), Vec::new());
+        let first = folders.len();
+        loop {
+            let entries = match listing.next(CHUNK).await {
+                Ok(entries) if entries.is_empty() => break,
+                Ok(entries) => entries,
+                Err(error) => {
+                    self.failed(&target_dir, error, false).await;
+                    break;
+                }
+            };
+            if let Err(error) = place.above.prove(&*self.context.target, &target_dir, &*listing) {
+                return self.failed(&target_dir, error, false).await;
+            }
+            for entry in entries {
+                if let (Some(_), Ok(metadata)) = (listing.origin(), &entry.metadata) {
+                    twins.add(metadata);
+                }
+                let mut next = (&mut *folders, &mut extra);
+                changed |= self.entry(place, &sources, entry, found, &mut next).await;
+                if self.context.stopped() {
+                    return;
+                }
+            }
+        }
+        let inner = folders.split_off(first);
+        let above = Above::of(&*listing);
+        changed |= self.settle(above, &twins, (inner, extra), folders).await;
+        if changed {
+            self.restore_times(&place.source).await;
+        }
+    }
+
+    /// Goes on with what a whole listing showed: folders of both ends to enter, and extra ones to delete; whether the folder
+    /// changed.
+    async fn settle(
+        &self,
+        above: Above,
+        twins: &Twins,
+        (inner, extra): (Vec<Place>, Vec<(RelPath, Metadata)>),
+        folders: &mut Vec<Place>,
+    ) -> bool {
+        for mut inner in inner {
+            let path = self.root.whole.1.join_path(&inner.target);
+            match twins.check(&path, inner.id) {
+                Ok(()) => {
+                    inner.above = above;
+                    folders.push(inner);
+                }
+                Err(error) => self.failed(&path, error, false).await,
+            }
+        }
+        let mut changed = false;
+        for (path, metadata) in extra {
+            match twins.check(&path, metadata.id) {
+                Ok(()) => changed |= self.delete(&path, &metadata, above).await,
+                Err(error) => self.failed(&path, error, false).await,
+            }
+            if self.context.stopped() {
+                break;
+            }
+        }
+        changed
+    }
+
+    /// Judges one entry of a target folder; whether the folder changed.
+    async fn entry(
+        &self,
+        place: &Place,
+        sources: &HashMap<u64, Belongs>,
+        entry: DirEntry,
+        found: &mut Found,
+        (folders, extra): &mut (&mut Vec<Place>, &mut Vec<(RelPath, Metadata)>),
+    ) -> bool {
+        let target = place.target.join(&entry.name);
+        let path = self.root.whole.1.join_path(&target);
+        let target_dir = self.root.whole.1.join_path(&place.target);
+        if leftovers::passes_over(self.context, &target_dir, &entry.name, self.count_only).await
+            || self.is_backup(&path)
+        {
+            return false;
+        }
+        found.target_nodes += 1;
+        let metadata = match entry.metadata {
+            Ok(metadata) => metadata,
+            Err(error) if is_absence(&error) => return false,
+            Err(error) => {
+                self.failed(&path, error, false).await;
+                return false;
+            }
+        };
+        let belongs = sources.get(&self.name_hash(&entry.name));
+        let original = belongs.and_then(|belongs| belongs.original.as_ref());
+        let below = place.source.join(original.unwrap_or(&entry.name));
+        let fate = self.fate(belongs, &below, &metadata);
+        let is_mount_point = is_mount_point(&metadata, place.volume);
+        if fate == Fate::Stays {
+            let is_outside = belongs.is_some_and(|belongs| belongs.is_outside)
+                || (is_mount_point && self.context.options.one_file_system);
+            if metadata.is_dir() && belongs.is_some() && !is_outside {
+                folders.push(Place {
+                    source: below,
+                    target,
+                    volume: volume_of(&metadata),
+                    id: metadata.id,
+                    above: Above::Named,
+                });
+            }
+            return false;
+        }
+        if self.count_only {
+            if !is_mount_point {
+                self.count(&path, &metadata, Above::In(place.id), found).await;
+            }
+            return false;
+        }
+        if is_mount_point && fate == Fate::Extra {
+            self.tell_mounted(&path).await;
+            return false;
+        }
+        // What is to be replaced, the copy has replaced already, or its failure is told.
+        if fate != Fate::Extra {
+            return false;
+        }
+        if metadata.is_dir() {
+            // Once the listing has ended: it may show the folder under another name, too.
+            extra.push((path, metadata));
+            return false;
+        }
+        self.delete(&path, &metadata, Above::Named).await
+    }
+
+    /// Counts a node that would be deleted, with everything below it.
+    async fn count(&self, path: &RelPath, metadata: &Metadata, above: Above, found: &mut Found) {
+        if found.first.len() < NAMED_MAX {
+            found.first.push(path.clone());
+        }
+        found.add(Some(metadata));
+        let mut folders = Vec::new();
+        if metadata.is_dir() {
+            folders.push((path.clone(), volume_of(metadata), above));
+        }
+        let target = &*self.context.target;
+        while let Some((dir, volume, above)) = folders.pop() {
+            // What cannot be listed, the deletion reports.
+            let Ok(mut listing) = target.list(&dir).await else {
+                continue;
+            };
+            while let Ok(entries) = listing.next(CHUNK).await {
+                if entries.is_empty() || above.prove(target, &dir, &*listing).is_err() {
+                    break;
+                }
+                for entry in entries {
+                    if is_temporary(&entry.name) {
+                        continue;
+                    }
+                    let child = dir.join(&entry.name);
+                    let metadata = entry.metadata.as_ref().ok();
+                    let stays = metadata.is_some_and(|metadata| {
+                        self.keeps(&child, metadata) || is_mount_point(metadata, volume)
+                    });
+                    found.target_nodes += 1;
+                    if stays {
+                        continue;
+                    }
+                    found.add(metadata);
+                    if let Some(metadata) = metadata.filter(|metadata| metadata.is_dir()) {
+                        folders.push((child, volume_of(metadata), Above::of(&*listing)));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Names that belong into a target folder, by their hashes.
+    ///
+    /// # Errors
+    /// The source's folder cannot be listed whole.
+    pub(super) async fn source_hashes(&self, dir: &RelPath) -> Result<HashMap<u64, bool>, Error> {
+        let names = self.source_names(dir).await?;
+        Ok(names
+            .into_iter()
+            .map(|(hash, belongs)| (hash, belongs.is_dir))
+            .collect())
+    }
+
+    async fn source_names(&self, dir: &RelPath) -> Result<HashMap<u64, Belongs>, Error> {
+        let mut names = HashMap::new();
+        let mut listing = self.root.root.source.list(dir).await?;
+        loop {
+            let entries = listing.next(CHUNK).await?;
+            if entries.is_empty() {
+                return Ok(names);
+            }
+            for entry in entries {
+                let metadata = entry.metadata.as_ref().ok();
+                let is_dir = metadata.is_some_and(Metadata::is_dir);
+                let mapped = self.root.names.map(&entry.name).ok();
+                let mapped = mapped.filter(|mapped| mapped.changed).map(|mapped| mapped.name);
+                let hash = self.name_hash(mapped.as_ref().unwrap_or(&entry.name));
+                let is_outside = is_dir
+                    && self.context.options.one_file_system
+                    && metadata.and_then(volume_of) != self.source_volume;
+                let belongs = Belongs {
+                    is_dir,
+                    is_outside,
+                    original: mapped.map(|_| entry.name),
+                };
+                names.insert(hash, belongs);
+            }
+        }
+    }
+
+    pub(super) fn name_hash(&self, name: &Name) -> u64 {
+        let mut hasher = blake3::Hasher::new();
+        if self.context.target.capabilities().case_sensitive {
+            hasher.update(name.as_bytes());
+        } else {
+            hasher.update(String::from_utf8_lossy(name.as_bytes()).to_lowercase().as_bytes());
+        }
+        let mut bytes = [0; 8];
+        hasher.finalize_xof().fill(&mut bytes);
+        u64::from_le_bytes(bytes)
+    }
+
+    /// Whether a node of the target is a backup, or holds all of them.
+    fn is_backup(&self, path: &RelPath) -> bool {
+        match &self.context.options.backup {
+            Some(Backup::Directory { base, .. }) => path.strip_prefix(base).is_some(),
+            Some(Backup::Suffix(suffix)) => path.as_bytes().ends_with(suffix),
+            None => false,
+        }
+    }
+
+    /// Whether a node below one that goes stays: excluded names, and backups.
+    pub(super) fn keeps(&self, path: &RelPath, metadata: &Metadata) -> bool {
+        if self.is_backup(path) {
+            return true;
+        }
+        self.protects(path, metadata)
+    }
+
+    /// Whether filters protect a node below one that goes.
+    pub(super) fn protects(&self, path: &RelPath, metadata: &Metadata) -> bool {
+        let below = path.strip_prefix(&self.root.whole.1);
+        self.keeps_excluded()
+            && below.is_some_and(|below| self.context.options.filter.excluded(&below, metadata.is_dir()))
+    }
+
+    /// Whether there may be names that filters protect.
+    pub(super) fn keeps_excluded(&self) -> bool {
+        let delete = self.context.options.delete.as_ref();
+        !self.context.options.filter.is_empty() && !delete.is_some_and(|delete| delete.excluded)
+    }
+
+    /// What becomes of a node of the target, whose folder in the source could be listed whole.
+    fn fate(&self, belongs: Option<&Belongs>, path: &RelPath, metadata: &Metadata) -> Fate {
+        let excluded = self.context.options.filter.excluded(path, metadata.is_dir());
+        let delete = self.context.options.delete.as_ref();
+        let mut guard = DeleteGuard::new(None, 0);
+        guard.delete_excluded = delete.is_some_and(|delete| delete.excluded);
+        let extra = Extra {
+            source_listed_whole: true,
+            excluded,
+        };
+        match belongs {
+            _ if guard.judge(extra).is_err() => Fate::Stays,
+            _ if excluded => Fate::Extra,
+            None => Fate::Extra,
+            Some(belongs) if belongs.is_dir != metadata.is_dir() => Fate::Replaced,
+            Some(_) => Fate::Stays,
+        }
+    }
+
+    pub(super) async fn failed(&self, path: &RelPath, error: Error, on_source: bool) {
+        if self.count_only || (on_source && self.is_told) {
+            return;
+        }
+        self.context.fail(path, error, on_source).await;
+    }
+
+    /// Says that another volume is mounted where something should go: neither it nor what it holds is touched.
+    pub(super) async fn tell_mounted(&self, path: &RelPath) {
+        if self.context.options.one_file_system {
+            let message = "another file system is mounted here; kept (-x)";
+            return self.context.note(Some(path), message);
+        }
+        let mut error = Error::new(Op::Remove, path, ErrorKind::Busy);
+        error.source = Some(std::io::Error::other(
+            "another file system is mounted here, and is not emptied; unmount it, or exclude it",
+        ));
+        self.context.fail(path, error, false).await;
+    }
+
+    /// Deletions changed a folder's times: sets them from the source again.
+    async fn restore_times(&self, below: &RelPath) {
+        if let Some(target) = self.mapped(below) {
+            let source_dir = self.root.whole.0.join_path(below);
+            restore_times(
+                self.context,
+                self.root,
+                &source_dir,
+                &self.root.whole.1.join_path(&target),
+            )
+            .await;
+        }
+    }
+}
+
+/// Sets a target folder's times from its source, after something in it was made or deleted.
+pub(crate) async fn restore_times(
+    context: &Context,
+    root: &RootContext,
+    source_dir: &RelPath,
+    target_dir: &RelPath,
+) {
+    if !context.options.preserve.times || context.options.dry_run {
+        return;
+    }
+    let Ok(metadata) = root.root.source.metadata(source_dir).await else {
+        return;
+    };
+    let change = MetadataChange {
+        modified: Some(metadata.modified),
+        accessed: metadata.accessed,
+        ..Default::default()
+    };
+    match context.target.set_metadata(target_dir, &change).await {
+        Ok(_) => context.sync.touched(),
+        Err(error) if is_absence(&error) => {}
+        Err(error) => context.fail(target_dir, error, false).await,
+    }
+}
+
+/// Whether an error says that there is no such node.
+pub(crate) fn is_absence(error: &Error) -> bool {
+    matches!(error.kind, ErrorKind::NotFound | ErrorKind::NotADirectory)
+}

@@ -1,0 +1,343 @@
+//! Removing trees of the target, or setting them aside, but for what stays.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use ropeway_vfs::{DirEntry, Error, ErrorKind, Metadata, Name, Op, RelPath, Twins};
+
+use super::above::{Above, is_link};
+use super::pass::{Pass, is_absence, is_mount_point};
+use super::unseen::remove_unseen;
+use super::{CHUNK, admit};
+use crate::backup;
+use crate::context::{Context, RootContext};
+use crate::leftovers;
+use crate::options::Backup;
+
+impl Pass<'_> {
+    /// Deletes one extra node; whether the folder changed.
+    pub(super) async fn delete(&self, path: &RelPath, metadata: &Metadata, above: Above) -> bool {
+        match self.clear(path, metadata, above).await {
+            Ok(_) => !self.context.options.dry_run,
+            Err(error) if is_absence(&error) => true,
+            Err(error) => {
+                self.failed(path, error, false).await;
+                false
+            }
+        }
+    }
+
+    /// Removes a node and everything below it, or sets it aside, but for what stays, and the folders that hold such;
+    /// whether nothing is left.
+    async fn clear(&self, path: &RelPath, metadata: &Metadata, above: Above) -> Result<bool, Error> {
+        if let Some(backup) = self
+            .context
+            .options
+            .backup
+            .as_ref()
+            .filter(|_| !self.context.options.dry_run)
+            && (!metadata.is_dir() || self.goes_whole(path, metadata, above).await?)
+        {
+            set_aside(self.context, backup, path, metadata.is_dir().then_some(above)).await?;
+            return Ok(true);
+        }
+        self.remove_tree(path, above).await
+    }
+
+    /// Whether the folder of backups lies in this one, or is it.
+    fn holds_backups(&self, path: &RelPath) -> bool {
+        match &self.context.options.backup {
+            Some(Backup::Directory { base, .. }) => base.strip_prefix(path).is_some(),
+            _ => false,
+        }
+    }
+
+    /// Whether nothing below a folder stays, so that one rename sets all of it aside.
+    async fn goes_whole(&self, path: &RelPath, metadata: &Metadata, above: Above) -> Result<bool, Error> {
+        if self.holds_backups(path) {
+            return Ok(false);
+        }
+        let volume = metadata.id.map(|id| id.volume);
+        let mut folders = vec![(path.clone(), above)];
+        let target = &*self.context.target;
+        while let Some((dir, above)) = folders.pop() {
+            let mut listing = target.list(&dir).await?;
+            loop {
+                let entries = listing.next(CHUNK).await?;
+                // A link is set aside as it is.
+                if entries.is_empty() || above.prove(target, &dir, &*listing).is_err() {
+                    break;
+                }
+                for entry in entries {
+                    let metadata = entry.metadata?;
+                    let child = dir.join(&entry.name);
+                    let stays = is_mount_point(&metadata, volume)
+                        || self.protects(&child, &metadata)
+                        || leftovers::may_be_alive(self.context, &child).await;
+                    if stays {
+                        return Ok(false);
+                    }
+                    if metadata.is_dir() {
+                        folders.push((dir.join(&entry.name), Above::of(&*listing)));
+                    }
+                }
+            }
+        }
+        Ok(true)
+    }
+}
+
+async fn set_aside(
+    context: &Context,
+    backup: &Backup,
+    path: &RelPath,
+    above: Option<Above>,
+) -> Result<(), Error> {
+    admit(context, path)?;
+    backup::set_aside(context, backup, path, above).await?;
+    context.sync.touched();
+    context.live.deleted.fetch_add(1, Ordering::Relaxed);
+    context.item(path, "delete", 0);
+    Ok(())
+}
+
+/// Empties a folder that an earlier run of this job left half filled of what the source has no more, or has as another
+/// kind: nobody ever saw it there, and it takes room that the rest needs. Nothing is removed if the source cannot be
+/// listed whole.
+///
+/// # Errors
+/// The target cannot be listed, or something cannot be removed.
+pub(crate) async fn prune(
+    context: &Arc<Context>,
+    root: &Arc<RootContext>,
+    source_dir: &RelPath,
+    target_dir: &RelPath,
+) -> Result<(), Error> {
+    let pass = Pass::new(context, root, false, true).await;
+    let Ok(names) = pass.source_hashes(source_dir).await else {
+        return Ok(());
+    };
+    clear_unless(context, target_dir, |entry| {
+        let is_dir = names.get(&pass.name_hash(&entry.name));
+        // A node whose metadata cannot be read is removed too: nobody can tell what it is.
+        let found = entry.metadata.as_ref();
+        found.is_ok_and(|found| Some(&found.is_dir()) == is_dir)
+    })
+    .await
+}
+
+/// Empties a folder that no user ever saw of all but some names.
+///
+/// # Errors
+/// It cannot be listed, or something cannot be removed.
+pub(crate) async fn clear_all_but(
+    context: &Context,
+    dir: &RelPath,
+    stays: impl Fn(&Name) -> bool,
+) -> Result<(), Error> {
+    clear_unless(context, dir, |entry| stays(&entry.name)).await
+}
+
+async fn clear_unless(
+    context: &Context,
+    dir: &RelPath,
+    stays: impl Fn(&DirEntry) -> bool,
+) -> Result<(), Error> {
+    let mut listing = context.target.list(dir).await?;
+    loop {
+        let entries = listing.next(CHUNK).await?;
+        if entries.is_empty() {
+            return Ok(());
+        }
+        for entry in entries {
+            if !context.is_own_temporary(&entry.name) && !stays(&entry) {
+                clear(context, &dir.join(&entry.name)).await?;
+            }
+        }
+    }
+}
+
+/// Removes what an earlier run or try of this job left under a name that no user ever saw, whatever it is. Nothing there
+/// is no error.
+///
+/// # Errors
+/// It cannot be removed.
+pub(crate) async fn clear(context: &Context, path: &RelPath) -> Result<(), Error> {
+    context.sync.touched();
+    let goes_on = || !context.stopped();
+    match remove_unseen(&*context.target, path, Above::Named, true, goes_on).await {
+        Err(error) if error.kind != ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Removes what stands on the target in the way of a node of another kind, or sets it aside: not what filters exclude,
+/// and no other volume.
+///
+/// # Errors
+/// It cannot be removed, or holds what stays.
+pub(crate) async fn make_way(
+    context: &Arc<Context>,
+    root: &Arc<RootContext>,
+    path: &RelPath,
+) -> Result<(), Error> {
+    let metadata = match context.target.metadata(path).await {
+        Ok(metadata) => metadata,
+        Err(error) if error.kind == ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    let kept = |why: &'static str| {
+        let mut error = Error::new(Op::Remove, path, ErrorKind::NotEmpty);
+        error.source = Some(std::io::Error::other(why));
+        error
+    };
+    let pass = Pass::new(context, root, false, false).await;
+    let mut above = Above::Named;
+    if metadata.is_dir() {
+        let parent = context
+            .target
+            .metadata(&path.parent().unwrap_or_default())
+            .await?;
+        above = Above::In(parent.id);
+        if is_mount_point(&metadata, parent.id.map(|id| id.volume)) {
+            return Err(kept("another file system is mounted here, and is not emptied"));
+        }
+    }
+    match pass.clear(path, &metadata, above).await? {
+        true => Ok(()),
+        false => Err(kept(
+            "the folder holds what filters exclude or another file system",
+        )),
+    }
+}
+
+/// Removes one node, or in a dry run says so.
+async fn remove_one(context: &Context, path: &RelPath, metadata: &Metadata) -> Result<(), Error> {
+    admit(context, path)?;
+    if !context.options.dry_run {
+        if metadata.is_dir() {
+            context.target.remove_dir(path).await?;
+        } else {
+            context.target.remove_file(path).await?;
+        }
+        context.sync.touched();
+    }
+    context.live.deleted.fetch_add(1, Ordering::Relaxed);
+    context.item(path, "delete", metadata.size);
+    Ok(())
+}
+
+impl Pass<'_> {
+    /// Removes one node within the guard, with a backup; whether its name is free again.
+    async fn remove(&self, path: &RelPath, metadata: &Metadata) -> Result<bool, Error> {
+        match &self.context.options.backup {
+            Some(backup) if !metadata.is_dir() && !self.context.options.dry_run => {
+                set_aside(self.context, backup, path, None).await?;
+                // With a suffix it stays in this folder.
+                Ok(matches!(backup, Backup::Directory { .. }))
+            }
+            _ => remove_one(self.context, path, metadata).await.map(|()| true),
+        }
+    }
+
+    /// Whether a node below the one that goes stays.
+    async fn stays(&self, path: &RelPath, metadata: &Metadata, volume: Option<u64>) -> bool {
+        if is_mount_point(metadata, volume) {
+            self.tell_mounted(path).await;
+            return true;
+        }
+        self.keeps(path, metadata) || leftovers::may_be_alive(self.context, path).await
+    }
+
+    /// Removes a node and everything below it but for what stays, and the folders that hold such; whether nothing is left.
+    async fn remove_tree(&self, path: &RelPath, above: Above) -> Result<bool, Error> {
+        let metadata = self.context.target.metadata(path).await?;
+        if !metadata.is_dir() {
+            return self.remove(path, &metadata).await.map(|_| true);
+        }
+        let mut holders: HashSet<RelPath> = HashSet::new();
+        // Folders are taken twice: first their content, then themselves.
+        let mut stack = vec![(path.clone(), metadata, Some(above))];
+        while let Some((dir, metadata, above)) = stack.pop() {
+            if self.context.stopped() {
+                return Err(Error::new(Op::Remove, path, ErrorKind::Cancelled));
+            }
+            let Some(above) = above else {
+                if !holders.contains(&dir) {
+                    self.remove(&dir, &metadata).await?;
+                }
+                continue;
+            };
+            if self.holds_backups(&dir) {
+                hold(&mut holders, &dir);
+            }
+            stack.push((dir.clone(), metadata.clone(), None));
+            let first = stack.len();
+            match self.empty((&dir, &metadata, above), &mut holders).await {
+                Ok(folders) => stack.extend(folders),
+                // What it leads to stays, and so does the link.
+                Err(error) if is_link(&error) && dir != *path => {
+                    stack.truncate(first);
+                    self.failed(&dir, error, false).await;
+                    hold(&mut holders, &dir);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(!holders.contains(path))
+    }
+
+    /// Removes what is no folder of one folder; its folders.
+    async fn empty(
+        &self,
+        (dir, metadata, above): (&RelPath, &Metadata, Above),
+        holders: &mut HashSet<RelPath>,
+    ) -> Result<Vec<Taken>, Error> {
+        let (target, volume) = (&*self.context.target, metadata.id.map(|id| id.volume));
+        let mut listing = target.list(dir).await?;
+        let (mut folders, mut twins) = (Vec::new(), Twins::default());
+        loop {
+            let entries = listing.next(CHUNK).await?;
+            above.prove(target, dir, &*listing)?;
+            if entries.is_empty() {
+                break;
+            }
+            for entry in entries {
+                let (child, metadata) = (dir.join(&entry.name), entry.metadata?);
+                if listing.origin().is_some() {
+                    twins.add(&metadata);
+                }
+                if self.stays(&child, &metadata, volume).await {
+                    hold(holders, dir);
+                } else if metadata.is_dir() {
+                    folders.push((child, metadata, Some(Above::of(&*listing))));
+                } else if !self.remove(&child, &metadata).await? {
+                    hold(holders, dir);
+                }
+            }
+        }
+        let mut single = Vec::with_capacity(folders.len());
+        for (child, metadata, above) in folders {
+            match twins.check(&child, metadata.id) {
+                Ok(()) => single.push((child, metadata, above)),
+                Err(error) => {
+                    self.failed(&child, error, false).await;
+                    hold(holders, dir);
+                }
+            }
+        }
+        Ok(single)
+    }
+}
+
+/// A folder on the stack of a removal; without [`Above`] its content was taken.
+type Taken = (RelPath, Metadata, Option<Above>);
+
+/// Marks a folder and those above it as holding something that stays.
+fn hold(holders: &mut HashSet<RelPath>, dir: &RelPath) {
+    let mut holder = Some(dir.clone());
+    while let Some(folder) = holder.filter(|folder| holders.insert(folder.clone())) {
+        holder = folder.parent();
+    }
+}

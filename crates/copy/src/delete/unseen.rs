@@ -1,0 +1,84 @@
+//! Removing what no user ever saw: temporary names, and what an earlier run left in a folder that has one. Nothing is
+//! counted for a guard and nothing is backed up.
+
+use ropeway_vfs::{Error, ErrorKind, Kind, Metadata, Op, RelPath, Tree, Twins};
+
+use super::pass::is_mount_point;
+use super::{Above, CHUNK};
+
+/// Removes a node and everything below it, or only counts (`removes`); the bytes that its files take. Links are not
+/// followed, not even by a server that follows them, and what lies on another volume stays. `goes_on` is asked before each
+/// folder.
+///
+/// # Errors
+/// Something is no child of the folder that lists it, lies on another volume, or cannot be listed or removed; or `goes_on`
+/// said no ([`ErrorKind::Cancelled`]).
+pub(crate) async fn remove_unseen(
+    tree: &dyn Tree,
+    path: &RelPath,
+    above: Above,
+    removes: bool,
+    goes_on: impl Fn() -> bool,
+) -> Result<u64, Error> {
+    let top = tree.metadata(path).await?;
+    if !top.is_dir() {
+        if removes {
+            tree.remove_file(path).await?;
+        }
+        return Ok(bytes_of(&top));
+    }
+    let volume = top.id.map(|id| id.volume);
+    let mut bytes = 0;
+    // Folders are taken twice: first their content, then themselves.
+    let mut stack = vec![(path.clone(), top.id, Some(above))];
+    while let Some((dir, id, above)) = stack.pop() {
+        if !goes_on() {
+            return Err(Error::new(Op::Remove, path, ErrorKind::Cancelled));
+        }
+        let Some(above) = above else {
+            if removes {
+                tree.remove_dir(&dir).await?;
+            }
+            continue;
+        };
+        stack.push((dir.clone(), id, None));
+        let mut listing = tree.list(&dir).await?;
+        let (first, mut twins) = (stack.len(), Twins::default());
+        loop {
+            let entries = listing.next(CHUNK).await?;
+            above.prove(tree, &dir, &*listing)?;
+            if entries.is_empty() {
+                break;
+            }
+            for entry in entries {
+                let (child, metadata) = (dir.join(&entry.name), entry.metadata?);
+                if !metadata.is_dir() {
+                    if removes {
+                        tree.remove_file(&child).await?;
+                    }
+                    bytes += bytes_of(&metadata);
+                    continue;
+                }
+                if is_mount_point(&metadata, volume) {
+                    return Err(Error::new(Op::Remove, &child, ErrorKind::CrossDevice));
+                }
+                if listing.origin().is_some() {
+                    twins.add(&metadata);
+                }
+                stack.push((child, metadata.id, Some(Above::of(&*listing))));
+            }
+        }
+        for (child, id, _) in &stack[first..] {
+            twins.check(child, *id)?;
+        }
+    }
+    Ok(bytes)
+}
+
+/// Bytes that a node takes.
+fn bytes_of(metadata: &Metadata) -> u64 {
+    match metadata.kind {
+        Kind::File => metadata.allocated.unwrap_or(metadata.size),
+        _ => 0,
+    }
+}

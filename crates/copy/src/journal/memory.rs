@@ -1,0 +1,305 @@
+//! What earlier runs of a job left behind, and how much of it may be trusted.
+//!
+//! A file of the target that looks complete may lack data: after a power cut, because its data never left the page
+//! cache; after a failed flush, because the kernel dropped the pages. [`Memory::trusts`] decides, in this order:
+//!
+//! 1. All runs were in this boot and no flush failed: the page cache still has everything.
+//! 2. The file stands under its final name in a folder that users see, every run gave such names only after a sync,
+//!    and no flush failed: it is durable.
+//! 3. The change time of the file tells the run that wrote it. The file is trusted unless it falls into a *doubt*: the
+//!    time between what the run knew to be durable and the begin of the next run.
+//!
+//! Change times are worthless once the clock was set back. Such a step is recorded by the run that sees it, or shows
+//! when a run begins before moments that an earlier one recorded. What is left is a step that no look saw: backwards,
+//! to a time that the run had already called durable, and the power gone before the next look two seconds later.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ropeway_plan::{Nonce, Version};
+use ropeway_vfs::{Metadata, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use super::{Record, Token};
+
+/// Before every moment.
+const EVER: Timestamp = Timestamp(i128::MIN);
+
+/// One run.
+#[derive(Clone, Debug)]
+struct Epoch {
+    boot: String,
+    started: Timestamp,
+    /// Everything on the target that changed earlier is durable.
+    durable_before: Option<Timestamp>,
+    /// It gave final names only to what was durable.
+    names_durable: bool,
+    /// A flush failed then or later; what changed after this moment may be lost.
+    lost_after: Option<Timestamp>,
+}
+
+impl Epoch {
+    /// Whether the page cache still has what it wrote; an unknown boot is none.
+    fn is_cached(&self, boot: &str) -> bool {
+        !boot.is_empty() && self.boot == boot && self.lost_after.is_none()
+    }
+}
+
+/// Identity of a file or folder that a job made under a temporary name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Made {
+    /// Number on its volume, where that is stable.
+    index: Option<u64>,
+    created: Option<Timestamp>,
+    /// The owner that it was made with.
+    owner: Option<u32>,
+}
+
+impl Made {
+    pub(crate) fn of(metadata: &Metadata, stable_ids: bool) -> Self {
+        Self {
+            index: metadata.id.filter(|_| stable_ids).map(|id| id.index),
+            created: metadata.created,
+            owner: metadata.owner.map(|owner| owner.user),
+        }
+    }
+
+    /// Whether `found` is the node that was made. Its owner and its creation time may be those of `source` by now.
+    pub(crate) fn is(&self, found: &Metadata, source: &Metadata) -> bool {
+        let index = found.id.map(|id| id.index);
+        let owner = found.owner.map(|owner| owner.user);
+        let given = source.owner.map(|owner| owner.user);
+        (self.index.is_none() || self.index == index)
+            && (found.created == self.created || found.created == source.created)
+            && (owner == self.owner || owner == given)
+    }
+}
+
+/// What an earlier run recorded of one file.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct FileRecord {
+    /// The version of the source that was read.
+    pub(crate) source: Version,
+    pub(crate) written: u64,
+    pub(crate) durable: u64,
+    /// The file that was written; `None`: not known.
+    pub(crate) target: Option<Made>,
+    /// Written in the running boot, and no flush failed since.
+    pub(crate) same_boot: bool,
+    /// Finished; the number of syncs recorded before.
+    closed: Option<u32>,
+}
+
+impl FileRecord {
+    /// Whether the file was finished.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.is_some()
+    }
+}
+
+/// What earlier runs of a job left behind.
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    pub(super) nonce: Option<Nonce>,
+    epochs: Vec<Epoch>,
+    files: HashMap<Token, FileRecord>,
+    /// Folders under temporary names; of one that got its own, the number of syncs recorded before.
+    folders: HashMap<Token, (Made, Option<u32>)>,
+    syncs: u32,
+    /// The clock was set back.
+    stepped: bool,
+    /// The latest moment that is recorded.
+    latest: Option<Timestamp>,
+    /// When the run that reads this began.
+    now: Option<Timestamp>,
+    /// This run learned that an earlier flush failed.
+    lost_since: AtomicBool,
+}
+
+impl Memory {
+    /// Whether there was an earlier run.
+    pub(crate) fn resumed(&self) -> bool {
+        !self.epochs.is_empty()
+    }
+
+    pub(crate) fn file(&self, token: Token) -> Option<FileRecord> {
+        let mut file = self.files.get(&token).copied()?;
+        if self.is_lost_since() {
+            file.lose();
+        }
+        Some(file)
+    }
+
+    /// The folder that a run made under a temporary name for this node.
+    pub(crate) fn folder(&self, token: Token) -> Option<Made> {
+        self.folders.get(&token).map(|(made, _)| *made)
+    }
+
+    /// Whether a file that looks complete on the target, last changed at `changed`, is really there. `unseen`: it
+    /// stands where this job writes before anything is durable, under a temporary name or in a folder that has one.
+    pub(crate) fn trusts(&self, changed: Option<Timestamp>, unseen: bool, boot: &str) -> bool {
+        let lost = self.is_lost_since() || self.epochs.iter().any(|epoch| epoch.lost_after.is_some());
+        let cached = |epoch: &Epoch| epoch.is_cached(boot);
+        if !lost && self.epochs.iter().all(cached) {
+            return true;
+        }
+        if !lost
+            && !unseen
+            && self
+                .epochs
+                .iter()
+                .all(|epoch| epoch.names_durable || cached(epoch))
+        {
+            return true;
+        }
+        let Some(changed) = changed.filter(|_| !self.stepped) else {
+            return false;
+        };
+        !self.doubts(unseen, boot).any(|doubt| doubt.contains(&changed))
+    }
+
+    /// The times of change for which nothing tells that the data is there.
+    fn doubts(&self, unseen: bool, boot: &str) -> impl Iterator<Item = Range<Timestamp>> {
+        let is_safe = move |epoch: &Epoch| epoch.is_cached(boot) || (!unseen && epoch.names_durable);
+        let begin = self.epochs.first().map_or(EVER, |epoch| epoch.started);
+        // A file of this job that claims to be older than the job.
+        let older = (unseen || !self.epochs.iter().all(is_safe)).then_some(EVER..begin);
+        let lost_now = self
+            .is_lost_since()
+            .then(|| self.watermark().unwrap_or(EVER)..self.end_of(self.epochs.len()));
+        let of_epochs = self.epochs.iter().enumerate().filter_map(move |(at, epoch)| {
+            let unsynced = (!is_safe(epoch)).then(|| epoch.durable_before.unwrap_or(epoch.started));
+            let from = match (unsynced, epoch.lost_after) {
+                (Some(unsynced), Some(lost)) => unsynced.min(lost),
+                (one, other) => one.or(other)?,
+            };
+            Some(from..self.end_of(at + 1))
+        });
+        older.into_iter().chain(lost_now).chain(of_epochs)
+    }
+
+    /// When the epoch at `next` began; the running one stands behind the last.
+    fn end_of(&self, next: usize) -> Timestamp {
+        let started = self.epochs.get(next).map(|epoch| epoch.started);
+        started.or(self.now).unwrap_or(Timestamp(i128::MAX))
+    }
+
+    /// The latest moment for which everything older was durable.
+    fn watermark(&self) -> Option<Timestamp> {
+        self.epochs.iter().filter_map(|epoch| epoch.durable_before).max()
+    }
+
+    /// A flush failed before this run, and this run is the first to hear of it.
+    pub(crate) fn lose(&self) {
+        self.lost_since.store(true, Ordering::Release);
+    }
+
+    fn is_lost_since(&self) -> bool {
+        self.lost_since.load(Ordering::Acquire)
+    }
+
+    /// The run that reads this begins.
+    pub(super) fn begin(&mut self, now: Timestamp) {
+        self.now = Some(now);
+        self.moment(now);
+    }
+
+    /// Takes in a moment that was recorded: none is earlier than one before, unless the clock was set back.
+    fn moment(&mut self, moment: Timestamp) {
+        self.stepped |= self.latest.is_some_and(|latest| moment < latest);
+        self.latest = self.latest.max(Some(moment));
+    }
+
+    pub(super) fn apply(&mut self, record: Record, boot: &str) {
+        let same_boot = self.epochs.last().is_some_and(|epoch| epoch.is_cached(boot));
+        match record {
+            Record::Begin(begin) => {
+                self.moment(begin.started);
+                self.nonce.get_or_insert(Nonce(begin.nonce));
+                self.epochs.push(Epoch {
+                    boot: begin.boot,
+                    started: begin.started,
+                    durable_before: None,
+                    names_durable: begin.names_durable,
+                    lost_after: None,
+                });
+            }
+            Record::File {
+                token,
+                source,
+                durable,
+                target,
+            } => {
+                let record = FileRecord {
+                    source,
+                    written: durable,
+                    durable,
+                    target,
+                    same_boot,
+                    closed: None,
+                };
+                self.files.insert(token, record);
+            }
+            Record::Folder { token, made } => {
+                self.folders.insert(token, (made, None));
+            }
+            Record::Written { token, upto } => {
+                if let Some(file) = self.files.get_mut(&token) {
+                    file.written = file.written.max(upto);
+                    file.same_boot = same_boot;
+                }
+            }
+            Record::Durable { before, files } => self.durable(before, files),
+            Record::Closed { token } => {
+                // Kept until it is durable: a power cut may undo its name, not what was durable of its data.
+                let syncs = self.syncs;
+                if let Some(file) = self.files.get_mut(&token) {
+                    file.closed = Some(syncs);
+                }
+                if let Some((_, closed)) = self.folders.get_mut(&token) {
+                    *closed = Some(syncs);
+                }
+            }
+            Record::Lost {} => {
+                let after = self.watermark().unwrap_or(EVER);
+                for epoch in &mut self.epochs {
+                    epoch.lost_after.get_or_insert(after);
+                }
+                self.files.values_mut().for_each(FileRecord::lose);
+            }
+            Record::ClockStepped {} => self.stepped = true,
+            Record::Place { .. } => {}
+        }
+    }
+
+    fn durable(&mut self, before: Timestamp, files: Vec<(Token, u64)>) {
+        self.moment(before);
+        if let Some(epoch) = self.epochs.last_mut() {
+            epoch.durable_before = Some(before);
+        }
+        // The sync after the one that may have been under way when a file was finished covers it.
+        self.syncs += 1;
+        let syncs = self.syncs;
+        let is_needed = |closed: Option<u32>| closed.is_none_or(|closed| closed + 2 > syncs);
+        self.files.retain(|_, file| is_needed(file.closed));
+        self.folders.retain(|_, (_, closed)| is_needed(*closed));
+        for (token, upto) in files {
+            if let Some(file) = self.files.get_mut(&token) {
+                file.durable = file.durable.max(upto);
+            }
+        }
+    }
+}
+
+impl FileRecord {
+    /// Only what was durable is left of it.
+    fn lose(&mut self) {
+        self.written = self.durable;
+        self.same_boot = false;
+    }
+}
+
+#[cfg(test)]
+#[path = "memory_tests.rs"]
+mod tests;

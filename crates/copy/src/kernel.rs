@@ -1,0 +1,54 @@
+//! Files that the kernel makes up as they are read (/proc, /sys): their size is 0 or a page, whatever they hold.
+
+use ropeway_vfs::{Error, File};
+
+use crate::context::{Context, cancelled};
+use crate::progress::Landing;
+use crate::stream::Streamed;
+use ropeway_vfs::Op;
+
+/// Copies what can be read, one block after the other.
+///
+/// # Errors
+/// The first failure, and whether on the source's side.
+pub(crate) async fn copy_all(
+    context: &Context,
+    source: &dyn File,
+    target: &dyn File,
+    landing: &Landing<'_>,
+) -> Result<Streamed, (Error, bool)> {
+    use std::sync::atomic::Ordering::Relaxed;
+    let mut hasher = context.hashes.is_some().then(blake3::Hasher::new);
+    let mut size = 0;
+    loop {
+        if context.stopped() {
+            return Err((cancelled(Op::Read, source.path()), true));
+        }
+        let block = context.pool.get().await;
+        let length = block.capacity();
+        let (block, result) = source.read_at(block, size, length).await;
+        result.map_err(|error| (error, true))?;
+        let count = block.len();
+        if let Some(hasher) = &mut hasher {
+            hasher.update(&block);
+        }
+        if count > 0 {
+            target
+                .write_at(block.freeze(), size)
+                .await
+                .map_err(|error| (error, false))?;
+        }
+        size += count as u64;
+        landing.add(count as u64);
+        context.live.bytes_read.fetch_add(count as u64, Relaxed);
+        context.live.bytes_sent.fetch_add(count as u64, Relaxed);
+        if count < length {
+            let hash = hasher.map(|hasher| *hasher.finalize().as_bytes());
+            return Ok(Streamed {
+                size,
+                end: size,
+                hash,
+            });
+        }
+    }
+}

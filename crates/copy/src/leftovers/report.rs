@@ -1,0 +1,159 @@
+//! Leftovers seen from outside of a job: what there is, and removing it.
+
+use std::collections::BTreeMap;
+
+use ropeway_plan::temporary::{Nonce, Temporary};
+use ropeway_vfs::{Error, Metadata, RelPath, Tree};
+
+use super::others::{self, Fate, Found, Others};
+use super::sweep::{self, Swept, each_once};
+use crate::delete::Above;
+
+/// Entries taken from a listing at once.
+const CHUNK: usize = 1024;
+
+/// What a sweep below a folder found.
+#[derive(Debug, Default)]
+pub struct SweepReport {
+    /// Removed, or in a dry run what would be.
+    pub swept: Swept,
+    /// Temporary names of jobs that run.
+    pub alive: u64,
+    /// Temporary names of jobs of which nobody here can tell whether they run.
+    pub unknown: u64,
+}
+
+/// Removes what dead jobs left in a folder and everything below it on the same volume; with `all` also what may belong to
+/// a job that runs elsewhere. Folders that cannot be listed are among what failed.
+///
+/// # Errors
+/// The folder itself cannot be examined.
+pub async fn sweep_below(
+    tree: &dyn Tree,
+    dir: &RelPath,
+    all: bool,
+    dry_run: bool,
+) -> Result<SweepReport, Error> {
+    let volume = tree.metadata(dir).await?.id.map(|id| id.volume);
+    let (mut report, mut others) = (SweepReport::default(), Others::default());
+    // Claims go last: they tell whose the names below are.
+    let mut claims: Vec<(RelPath, Nonce)> = Vec::new();
+    let mut stays: BTreeMap<Nonce, ()> = BTreeMap::new();
+    let mut folders = vec![(dir.clone(), Above::Named)];
+    while let Some((folder, above)) = folders.pop() {
+        let mut found = Vec::new();
+        if let Err(error) = list(tree, (&folder, above), volume, &mut folders, &mut found).await {
+            report.swept.failed.push(error);
+        }
+        for (path, temporary) in found {
+            let nonce = temporary.nonce();
+            match (others.fate(tree, &folder, nonce).await, temporary) {
+                (Fate::Alive, Temporary::Node { .. }) => report.alive += 1,
+                (Fate::Unknown, Temporary::Node { .. }) if !all => report.unknown += 1,
+                (Fate::Dead(_) | Fate::Unknown, Temporary::Node { .. }) => {
+                    sweep::remove(tree, &path, !dry_run, &mut report.swept).await;
+                    continue;
+                }
+                (Fate::Dead(_), Temporary::Claim { .. }) => {
+                    claims.push((folder.clone(), nonce));
+                    continue;
+                }
+                (Fate::Unknown, Temporary::Claim { .. }) if all => {
+                    sweep::remove(tree, &path, !dry_run, &mut report.swept).await;
+                    continue;
+                }
+                (Fate::Alive | Fate::Unknown, Temporary::Claim { .. }) => {}
+            }
+            stays.insert(nonce, ());
+        }
+    }
+    if report.swept.failed.is_empty() && !dry_run {
+        for (folder, nonce) in claims.into_iter().filter(|(_, nonce)| !stays.contains_key(nonce)) {
+            if let Found::Abandoned(claim, told) = others::look(tree, &folder, nonce).await {
+                let swept = sweep::claim(tree, &folder, nonce, (claim, &told)).await;
+                report.swept.add(swept);
+            }
+        }
+    }
+    Ok(report)
+}
+
+/// Lists one folder: further ones of the same volume, and temporary names.
+async fn list(
+    tree: &dyn Tree,
+    (folder, above): (&RelPath, Above),
+    volume: Option<u64>,
+    folders: &mut Vec<(RelPath, Above)>,
+    found: &mut Vec<(RelPath, Temporary)>,
+) -> Result<(), Error> {
+    let mut listing = tree.list(folder).await?;
+    loop {
+        let entries = listing.next(CHUNK).await?;
+        // What a link leads to is not below, also where the server follows it.
+        if entries.is_empty() || above.prove(tree, folder, &*listing).is_err() {
+            return Ok(());
+        }
+        for entry in entries {
+            let path = folder.join(&entry.name);
+            let is_ours = |metadata: &Metadata| metadata.id.map(|id| id.volume) == volume;
+            match Temporary::parse(&entry.name) {
+                Some(temporary) => found.push((path, temporary)),
+                None if entry
+                    .metadata
+                    .is_ok_and(|metadata| metadata.is_dir() && is_ours(&metadata)) =>
+                {
+                    folders.push((path, Above::of(&*listing)));
+                }
+                None => {}
+            }
+        }
+    }
+}
+
+/// What one unfinished job has on its target.
+#[derive(Debug, Default)]
+pub struct JobLeftovers {
+    /// It runs.
+    pub alive: bool,
+    /// Its temporary names: removed, or only counted.
+    pub swept: Swept,
+}
+
+/// Finds what the job with these temporary names left, by its claims in `dirs` and in the folders that those and `places`
+/// name; removes it if told to.
+pub async fn leftovers_of(
+    tree: &dyn Tree,
+    (dirs, places): (&[RelPath], &[RelPath]),
+    nonce: Nonce,
+    removes: bool,
+) -> JobLeftovers {
+    let mut report = JobLeftovers::default();
+    let mut all = each_once(dirs.iter().chain(places).cloned().collect());
+    let mut claims = Vec::new();
+    for dir in &all.clone() {
+        match others::look(tree, dir, nonce).await {
+            Found::Held => report.alive = true,
+            Found::Abandoned(claim, told) => {
+                all.extend(sweep::places_of(dir, &told));
+                claims.push((dir.clone(), claim));
+            }
+            Found::Unknown | Found::Absent => {}
+        }
+    }
+    let all = each_once(all);
+    if removes && !report.alive {
+        report.swept = sweep::places(tree, all, nonce).await;
+        for (dir, claim) in claims {
+            if report.swept.failed.is_empty() {
+                sweep::remove_claim(tree, &dir, claim, &mut report.swept).await;
+            }
+        }
+        return report;
+    }
+    for place in all {
+        for name in sweep::names_of(tree, &place, nonce).await.unwrap_or_default() {
+            sweep::remove(tree, &place.join(&name), false, &mut report.swept).await;
+        }
+    }
+    report
+}

@@ -1,0 +1,121 @@
+//! What a claim says: whose it is, and in which folders its job made temporary names.
+//!
+//! Records end with NUL. The first is JSON, the others are paths relative to the claim's folder. A torn last record is
+//! none. So whoever finds the claim of a dead job knows where to look, without that job's journal.
+
+use ropeway_vfs::{ClaimKind, RelPath};
+use serde::{Deserialize, Serialize};
+
+/// Version of the format; another one is not understood, and left alone.
+const VERSION: u32 = 1;
+
+/// Most that is read of a claim: 100,000 folders and more.
+pub(crate) const BYTES_MAX: usize = 16 << 20;
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Header {
+    ropeway: u32,
+    /// [`ClaimKind::as_str`].
+    kind: String,
+    /// Key of the job, where it keeps a journal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) job: Option<String>,
+    /// Identity of the folder that holds the journal: a hash of machine and path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) state: Option<String>,
+}
+
+impl Header {
+    pub(crate) fn new(kind: ClaimKind, job: Option<String>, state: Option<String>) -> Self {
+        Self {
+            ropeway: VERSION,
+            kind: kind.as_str().to_owned(),
+            job,
+            state,
+        }
+    }
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        // Strings only: JSON holds no NUL.
+        let mut bytes = serde_json::to_vec(self).unwrap_or_default();
+        bytes.push(0);
+        bytes
+    }
+
+    /// Whether who holds a claim of this kind can tell that the claim is abandoned.
+    pub(crate) fn is_held_by(&self, kind: ClaimKind) -> bool {
+        self.kind == kind.as_str()
+    }
+}
+
+/// One place, as it stands in a claim.
+pub(crate) fn encode_place(place: &RelPath) -> Vec<u8> {
+    [place.as_bytes(), b"\0"].concat()
+}
+
+/// A claim that was read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Told {
+    /// `None` if it is not one of this program and version.
+    pub(crate) header: Option<Header>,
+    pub(crate) places: Vec<RelPath>,
+}
+
+impl Told {
+    pub(crate) fn parse(bytes: &[u8]) -> Self {
+        let whole = bytes.iter().rposition(|byte| *byte == 0).map_or(0, |end| end + 1);
+        let mut records = bytes[..whole].split_inclusive(|byte| *byte == 0);
+        let plain = |record: &[u8]| record[..record.len() - 1].to_vec();
+        let header = records.next().map(plain);
+        let header = header.and_then(|json| serde_json::from_slice::<Header>(&json).ok());
+        let Some(header) = header.filter(|header| header.ropeway == VERSION) else {
+            return Self::default();
+        };
+        let places = records.map(plain).filter_map(|place| match place.is_empty() {
+            true => Some(RelPath::root()),
+            false => RelPath::parse(&place),
+        });
+        Self {
+            places: places.collect(),
+            header: Some(header),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn header() -> Header {
+        Header::new(ClaimKind::Local, Some("0123".into()), Some("ab".into()))
+    }
+
+    #[test]
+    fn what_is_told_reads_back_but_for_a_torn_end() {
+        let path = RelPath::parse(b"a/b\n\xff").unwrap();
+        let mut bytes = header().encode();
+        bytes.extend(encode_place(&RelPath::root()));
+        bytes.extend(encode_place(&path));
+        bytes.extend(b"torn");
+        let told = Told::parse(&bytes);
+        assert_eq!(told.header, Some(header()));
+        assert_eq!(told.places, [RelPath::root(), path]);
+        assert!(told.header.unwrap().is_held_by(ClaimKind::Local));
+    }
+
+    #[test]
+    fn nothing_leads_out_of_the_claims_folder() {
+        let mut bytes = header().encode();
+        bytes.extend(b"../x\0/etc\0a//b\0ok\0");
+        assert_eq!(Told::parse(&bytes).places, [RelPath::parse(b"ok").unwrap()]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read(bytes: Vec<u8>) {
+            let told = Told::parse(&bytes);
+            prop_assert!(told.header.is_some() || told.places.is_empty());
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Temporary names of an earlier run of this job whose sources are gone.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use ropeway_plan::temporary::Temporary;
+use ropeway_vfs::{ErrorKind, Name, RelPath};
+
+use super::account;
+use super::sweep::{self, Swept};
+use crate::context::{Context, RootContext, token_of};
+
+/// Entries taken from a listing at once.
+const CHUNK: usize = 1024;
+
+/// Removes them before the first write: they take room that the rest may need.
+pub(super) async fn remove(context: &Arc<Context>, roots: &[Arc<RootContext>]) {
+    let target = &*context.target;
+    for place in super::places(context).await {
+        let Ok(mut names) = sweep::names_of(target, &place, context.temporaries.nonce).await else {
+            continue;
+        };
+        for root in roots {
+            if names.is_empty() {
+                break;
+            }
+            match needed(root, &place).await {
+                Some(tokens) => names.retain(|name| !is_among(name, &tokens)),
+                // Not listed whole: all of them may be needed.
+                None => names.clear(),
+            }
+        }
+        let mut swept = Swept::default();
+        sweep::remove_in(target, &place, names, &mut swept).await;
+        account(context, swept).await;
+    }
+}
+
+fn is_among(name: &Name, tokens: &HashSet<u64>) -> bool {
+    match Temporary::parse(name) {
+        Some(Temporary::Node { token, .. }) => tokens.contains(&token),
+        _ => true,
+    }
+}
+
+/// Tokens of the nodes that a root puts into a folder of the target; `None` if that cannot be told.
+async fn needed(root: &RootContext, place: &RelPath) -> Option<HashSet<u64>> {
+    let spec = &root.root;
+    let mut tokens = HashSet::new();
+    if spec.target_path.parent().as_ref() == Some(place) {
+        match spec.source.metadata(&spec.source_path).await {
+            Ok(_) => drop(tokens.insert(token_of(root.index, &spec.source_path))),
+            Err(error) if error.kind == ErrorKind::NotFound => {}
+            Err(_) => return None,
+        }
+    }
+    let Some(below) = place.strip_prefix(&spec.target_path) else {
+        return Some(tokens);
+    };
+    if !root.names.is_identity() {
+        return None;
+    }
+    let dir = spec.source_path.join_path(&below);
+    let mut listing = match spec.source.list(&dir).await {
+        Err(error) if matches!(error.kind, ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            return Some(tokens);
+        }
+        listing => listing.ok()?,
+    };
+    loop {
+        let entries = listing.next(CHUNK).await.ok()?;
+        if entries.is_empty() {
+            return Some(tokens);
+        }
+        let names = entries
+            .iter()
+            .map(|entry| token_of(root.index, &dir.join(&entry.name)));
+        tokens.extend(names);
+    }
+}

@@ -1,0 +1,179 @@
+//! The target end of one file: opened where an earlier run or try stopped, or made anew.
+//!
+//! A file is gone on with only if it is the very one that this job made: the journal keeps its identity, and the open
+//! file is looked at, not its name. Everything else that stands under a temporary name is removed and made anew,
+//! exclusively and private, so that nobody else has it open and no other name leads to it.
+
+use std::sync::Arc;
+
+use ropeway_plan::Version;
+use ropeway_plan::resume::{JournalFacts, Trust, trust};
+use ropeway_vfs::{CacheMode, Create, Error, ErrorKind, File, Kind, Metadata, OpenOptions};
+
+use crate::context::Context;
+use crate::delete;
+use crate::file::{FileTask, Spot};
+use crate::journal::Made;
+use crate::source::on_target;
+
+/// Where a copy starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Start {
+    /// With the first byte.
+    Anew,
+    /// Bytes below are there.
+    At { written: u64, durable: u64 },
+    /// The whole file is there, under its temporary name.
+    Complete,
+}
+
+/// Opens the target of a file, and says where to go on in it.
+pub(crate) async fn begin(
+    context: &Context,
+    task: &FileTask,
+    spot: &Spot,
+    (source, version): (&Metadata, &Version),
+    cache: CacheMode,
+) -> Result<(Arc<dyn File>, Start), (Error, bool)> {
+    if let Some(left) = left(context, task, spot, (source, version), cache).await {
+        return Ok(left);
+    }
+    if spot.inplace {
+        let file = open_in_place(context, task, spot, cache).await;
+        return Ok((file.map_err(on_target)?, Start::Anew));
+    }
+    if !spot.direct {
+        task.folder.marks(context);
+    }
+    let make = || {
+        let options = OpenOptions::write(Create::New, cache);
+        context.target.open(&spot.path, options)
+    };
+    let made = match make().await {
+        // Of an earlier try or run, whatever it is: the name or the folder is a temporary one of this job.
+        Err(error) if error.kind == ErrorKind::AlreadyExists => {
+            delete::clear(context, &spot.path).await.map_err(on_target)?;
+            make().await
+        }
+        made => made,
+    };
+    Ok((made.map_err(on_target)?, Start::Anew))
+}
+
+/// The identity of a file of the target that was just opened.
+pub(crate) async fn made_of(context: &Context, file: &Arc<dyn File>) -> Result<Made, (Error, bool)> {
+    let metadata = match file.at_open() {
+        Some(metadata) => metadata,
+        None => file.metadata().await.map_err(on_target)?,
+    };
+    Ok(Made::of(&metadata, context.target.capabilities().stable_ids))
+}
+
+/// What an earlier try or run left of this file, if it may be used.
+async fn left(
+    context: &Context,
+    task: &FileTask,
+    spot: &Spot,
+    (source, version): (&Metadata, &Version),
+    cache: CacheMode,
+) -> Option<(Arc<dyn File>, Start)> {
+    let token = task.token();
+    let is_remote = context.target.capabilities().is_remote();
+    if let Some(reached) = context.sync.reached(token) {
+        let (written, durable) = match is_remote && context.wants_durable() {
+            // The server may be back without what it had not flushed.
+            true => (reached.durable, reached.durable),
+            false => (reached.written, 0),
+        };
+        // The source may have been replaced between the tries.
+        if written == 0 || !reached.version.is_same(version) {
+            return None;
+        }
+        let (file, found) = open_made(context, spot, reached.made?, source, cache).await?;
+        return (found.size >= written).then_some((file, Start::At { written, durable }));
+    }
+    let journal = context.journal.as_ref()?;
+    let record = journal.memory().file(token)?;
+    let (file, found) = open_made(context, spot, record.target?, source, cache).await?;
+    // The run that was killed may have heard of a loss, which the kernel tells once, and not have recorded it any more.
+    let is_cached = record.same_boot && !context.wants_durable();
+    let changed = context.change_time(&found);
+    let facts = JournalFacts {
+        same_boot: is_cached,
+        written_upto: record.written,
+        durable_upto: record.durable,
+        survived: is_cached || journal.trusts_device(changed, true),
+        target: Some(&found),
+        source,
+        source_unchanged: record.source.is_same(version),
+        time_granularity_ns: task.folder.root().rules.grain.granularity_ns,
+    };
+    let start = match trust(&facts) {
+        // What has its name already, and was not taken for equal, is not called complete.
+        Trust::Whole if spot.direct => return None,
+        Trust::Whole => Start::Complete,
+        Trust::Nothing => return None,
+        Trust::Prefix(upto) => Start::At {
+            written: upto,
+            durable: record.durable.min(upto),
+        },
+    };
+    let relies_on_cache = !matches!(start, Start::At { written, durable } if written == durable);
+    if hears_of_losses(context, &file).await && relies_on_cache {
+        return None;
+    }
+    Some((file, start))
+}
+
+/// Flushes what an earlier run wrote to a file; whether the kernel lost some of it. The kernel tells the first who asks
+/// after the open: later, it would look like a loss of what this run writes.
+async fn hears_of_losses(context: &Context, file: &Arc<dyn File>) -> bool {
+    let is_resumed = context
+        .journal
+        .as_ref()
+        .is_some_and(|journal| journal.memory().resumed());
+    is_resumed && !context.target.capabilities().is_remote() && file.sync(true).await.is_err()
+}
+
+/// Opens a file if it is still the one that was made.
+async fn open_made(
+    context: &Context,
+    spot: &Spot,
+    made: Made,
+    source: &Metadata,
+    cache: CacheMode,
+) -> Option<(Arc<dyn File>, Metadata)> {
+    let open = |options| context.target.open(&spot.path, options);
+    let opened = match open(OpenOptions::write(Create::No, cache)).await {
+        // It is complete, and has its own mode already.
+        Err(error) if error.kind == ErrorKind::PermissionDenied => open(OpenOptions::read(cache)).await,
+        opened => opened,
+    };
+    let file = opened.ok()?;
+    let found = file.metadata().await.ok()?;
+    let is_it = found.kind == Kind::File && found.links < 2 && made.is(&found, source);
+    is_it.then_some((file, found))
+}
+
+async fn open_in_place(
+    context: &Context,
+    task: &FileTask,
+    spot: &Spot,
+    cache: CacheMode,
+) -> Result<Arc<dyn File>, Error> {
+    let options = OpenOptions::write(Create::IfMissing, cache);
+    let file = context.target.open(&spot.path, options).await?;
+    // All of it is written anew.
+    hears_of_losses(context, &file).await;
+    // The old content is overwritten from the start; what is beyond the new end goes first.
+    let size = task.metadata.size;
+    let existing = task.existing.as_ref();
+    if existing.is_some_and(|existing| existing.size > size) {
+        file.set_len(size).await?;
+    }
+    // Holes of the source must read as zeroes over old data.
+    if task.metadata.is_sparse() {
+        file.set_len(0).await?;
+    }
+    Ok(file)
+}

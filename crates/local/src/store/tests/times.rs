@@ -1,0 +1,55 @@
+//! Times as a volume holds them.
+
+use ropeway_vfs::Timestamp;
+use ropeway_vfs::store::NodeChange;
+
+use super::*;
+
+/// 1601, 1700, 1900, 1969, 2038, 2400, 2500, 9999 and 30828: the kernel would clamp what the volume has no room for.
+#[test]
+fn times_are_kept_or_refused() {
+    const YEARS: [i64; 9] = [
+        -11_644_473_600,
+        -8_520_336_000,
+        -2_208_988_800,
+        -1,
+        2_147_483_648,
+        13_569_465_600,
+        16_725_225_600,
+        253_370_764_800,
+        910_670_515_199,
+    ];
+    for folder in folders() {
+        let store = store(folder.path());
+        for how in [&CREATE, &LOOK] {
+            let node = open(&store, "f", how);
+            let first = Some(Timestamp::from_unix(1_000_000_000, 500));
+            let set = |accessed, modified| {
+                node.change(&NodeChange {
+                    accessed,
+                    modified,
+                    ..NodeChange::default()
+                })
+            };
+            for seconds in YEARS {
+                set(first, first).unwrap();
+                let time = Some(Timestamp::from_unix(seconds, 0));
+                for (accessed, modified) in [(None, time), (time, None), (time, time)] {
+                    let outcome = set(accessed, modified);
+                    let now = node.stat().unwrap();
+                    let expected = match &outcome {
+                        Ok(()) => (accessed, modified),
+                        Err(error) => {
+                            assert_eq!(error.kind, ErrorKind::Misuse);
+                            (first, first)
+                        }
+                    };
+                    for (asked, has) in [(expected.0, now.accessed), (expected.1, now.modified)] {
+                        assert!(asked.is_none_or(|asked| asked == has), "{seconds}: {outcome:?}");
+                    }
+                    set(first, first).unwrap();
+                }
+            }
+        }
+    }
+}

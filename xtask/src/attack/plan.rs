@@ -1,0 +1,299 @@
+//! What a seed stands for: a command line, and what happens between its beginning and its end.
+
+use super::ground::Kind as GroundKind;
+use super::tree::Shape;
+use crate::rng::Rng;
+
+/// Everything about one round but the moments at which timed kills strike.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) seed: u64,
+    pub(crate) ground: GroundKind,
+    pub(crate) shape: Shape,
+    pub(crate) command: Command,
+    /// Whether something stands on the target before the first run, part of it equal to the source.
+    pub(crate) target_exists: bool,
+    pub(crate) legs: Vec<Leg>,
+}
+
+/// The flags that a judgement depends on, and some that it does not.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Command {
+    pub(crate) mirror: bool,
+    pub(crate) update: bool,
+    pub(crate) ignore_existing: bool,
+    pub(crate) checksum: bool,
+    pub(crate) inplace: bool,
+    pub(crate) backup: Backup,
+    pub(crate) exclude: bool,
+    pub(crate) moves: bool,
+    /// `--durability none`.
+    pub(crate) careless: bool,
+    pub(crate) no_hard_links: bool,
+    /// Flags that change nothing of the result.
+    pub(crate) further: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Backup {
+    #[default]
+    None,
+    Suffix,
+    Folder,
+}
+
+/// Folder of `--backup-dir`, below the target.
+pub(crate) const BACKUP_FOLDER: &str = "kept";
+
+/// One run that does not end by itself, and what happens before it.
+#[derive(Clone, Debug)]
+pub(crate) struct Leg {
+    pub(crate) source_changes: u64,
+    pub(crate) target_changes: u64,
+    pub(crate) event: Event,
+    pub(crate) stop: Stop,
+    /// The target is a model of a slow device, so that there is something in flight.
+    pub(crate) slow: bool,
+}
+
+impl Leg {
+    /// In a few words.
+    pub(crate) fn describe(&self) -> String {
+        let slow = if self.slow { " slow" } else { "" };
+        let (source, target) = (self.source_changes, self.target_changes);
+        format!(
+            "{source}+{target} changes, {:?}, {:?}{slow}",
+            self.event, self.stop
+        )
+    }
+}
+
+/// What happens to the machine before a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    None,
+    /// The target's device keeps what it had at that moment, the page cache is gone, and it is another boot.
+    PowerCut,
+    /// The target is unmounted and mounted again, in another boot.
+    Reboot,
+    /// The run keeps its state elsewhere; what the other folder holds stays.
+    OtherState,
+    /// As before, and the old folder is removed.
+    StateLost,
+    /// The program's clock is so many seconds off.
+    Clock(i64),
+    /// The target's volume is full until the run has ended.
+    Full,
+    /// Write-back fails until the run has ended: the device cannot take more.
+    FlushFails,
+    /// The server is killed and started again.
+    ServerKilled,
+}
+
+/// How a run is stopped.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Stop {
+    /// SIGKILL after this fraction of the time that a run takes.
+    Kill(f64),
+    /// SIGINT, in the same way.
+    Interrupt(f64),
+    /// SIGKILL instead of the n-th call of this system call.
+    KillAt(&'static str, u64),
+    /// This system call fails from the n-th on, three times.
+    Fails(&'static str, &'static str, u64),
+    /// Another run of the same command with another state folder is killed beside it.
+    Beside(f64),
+}
+
+impl Plan {
+    /// Reads a seed.
+    pub(crate) fn of(seed: u64, grounds: &[GroundKind]) -> Self {
+        let mut rng = Rng::new(seed);
+        let ground = grounds[rng.below(grounds.len() as u64) as usize];
+        let command = command(&mut rng, ground);
+        let shape = Shape {
+            files: 6 + rng.below(30),
+            big: rng.below(3),
+            odd_kinds: ground.is_local(),
+        };
+        let target_exists = rng.below(2) == 0;
+        let legs = (0..1 + rng.below(5))
+            .map(|number| leg(&mut rng, ground, &command, number))
+            .collect();
+        Self {
+            seed,
+            ground,
+            shape,
+            command,
+            target_exists,
+            legs,
+        }
+    }
+}
+
+fn one_in(rng: &mut Rng, bound: u64) -> bool {
+    rng.below(bound) == 0
+}
+
+fn command(rng: &mut Rng, ground: GroundKind) -> Command {
+    let mirror = one_in(rng, 2);
+    let mut command = Command {
+        mirror,
+        update: one_in(rng, 8),
+        ignore_existing: one_in(rng, 10),
+        checksum: one_in(rng, 6),
+        inplace: one_in(rng, 6),
+        backup: match rng.below(8) {
+            0 => Backup::Suffix,
+            1 => Backup::Folder,
+            _ => Backup::None,
+        },
+        exclude: one_in(rng, 3),
+        moves: !mirror && one_in(rng, 6),
+        careless: one_in(rng, 12),
+        no_hard_links: one_in(rng, 8),
+        further: Vec::new(),
+    };
+    // A move of what is kept or not durable moves nothing; that is tested elsewhere.
+    if command.moves {
+        command.careless = false;
+    }
+    // Contradictions, which are refused.
+    command.ignore_existing &= !command.update;
+    let keeps = command.update || command.ignore_existing;
+    let mut add = |chance: u64, words: &[&str]| {
+        if rng.below(chance) == 0 {
+            command.further.extend(words.iter().map(ToString::to_string));
+        }
+    };
+    add(5, &["--verify"]);
+    add(6, &["--durability", "file"]);
+    add(8, &["--cache", "direct"]);
+    add(8, &["--dirty-max", "4M"]);
+    add(8, &["--preflight"]);
+    add(10, &["-x"]);
+    if ground.is_local() {
+        add(8, &["--engine", "vista-sp1"]);
+    }
+    if command.careless {
+        command
+            .further
+            .retain(|word| !matches!(word.as_str(), "--durability" | "file" | "--verify"));
+    }
+    if keeps {
+        // What is kept differs from its source, and verification says so.
+        command.further.retain(|word| word != "--verify");
+    }
+    command
+}
+
+fn leg(rng: &mut Rng, ground: GroundKind, command: &Command, number: u64) -> Leg {
+    let event = match rng.below(14) {
+        0 | 1 if ground.has_power() && !command.careless => Event::PowerCut,
+        2 if ground.has_power() => Event::Reboot,
+        3 => Event::OtherState,
+        4 => Event::StateLost,
+        5 | 6 => Event::Clock([-3_600, 3_600, -86_400 * 400, 120][rng.below(4) as usize]),
+        7 if ground.has_power() => Event::Full,
+        8 if ground.can_fail() && !command.careless => Event::FlushFails,
+        9 if !ground.is_local() => Event::ServerKilled,
+        _ => Event::None,
+    };
+    let calls = [
+        "renameat2",
+        "mkdirat",
+        "unlinkat",
+        "utimensat",
+        "pwrite64",
+        "syncfs",
+        "fdatasync",
+        "fsync",
+        "openat2",
+        "linkat",
+        "fchmod",
+        "write",
+        "sendto",
+        "sendmsg",
+    ];
+    let call = calls[rng.below(if ground.is_local() { 12 } else { 14 }) as usize];
+    let nth = 1 + rng.log_uniform(1, 60);
+    let stop = match rng.below(10) {
+        0 => Stop::Interrupt(rng.fraction()),
+        1..=3 => Stop::KillAt(call, nth),
+        4 if ground.is_local() => {
+            let error = ["EIO", "ENOSPC", "EACCES"][rng.below(3) as usize];
+            // What fails in write(2) is the program's own output and its runtime's wake-ups.
+            let call = if call == "write" { "pwrite64" } else { call };
+            Stop::Fails(call, error, nth)
+        }
+        5 => Stop::Beside(rng.fraction()),
+        _ => Stop::Kill(rng.fraction()),
+    };
+    let quiet = number == 0 || one_in(rng, 2);
+    Leg {
+        source_changes: if quiet { 0 } else { rng.below(5) },
+        target_changes: if quiet || one_in(rng, 2) { 0 } else { rng.below(3) },
+        event,
+        stop,
+        slow: one_in(rng, 3),
+    }
+}
+
+impl Command {
+    /// The words behind `ropeway`, without source and target.
+    pub(crate) fn words(&self) -> Vec<String> {
+        let mut words: Vec<String> = match self.mirror {
+            true => vec!["mirror".into(), "--yes".into()],
+            false => vec!["copy".into(), "-T".into()],
+        };
+        words.push("--json".into());
+        let mut add = |wanted: bool, word: &str| {
+            if wanted {
+                words.push(word.into());
+            }
+        };
+        add(self.update, "--update");
+        add(self.ignore_existing, "--ignore-existing");
+        add(self.checksum, "--checksum");
+        add(self.inplace, "--inplace");
+        add(self.exclude, "--exclude=*.tmp");
+        add(self.moves, "--move");
+        add(self.careless, "--durability=none");
+        add(self.no_hard_links, "--no-hard-links");
+        add(self.backup == Backup::Suffix, "--backup=~");
+        if self.backup == Backup::Folder {
+            words.extend(["--backup-dir".into(), BACKUP_FOLDER.into()]);
+        }
+        words.extend(self.further.iter().cloned());
+        words
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_means_the_same_plan_each_time() {
+        let grounds = [GroundKind::Ext4, GroundKind::Serve];
+        let shown = |seed| format!("{:?}", Plan::of(seed, &grounds));
+        assert_eq!(shown(7), shown(7));
+        assert_ne!(shown(7), shown(8));
+    }
+
+    #[test]
+    fn plans_are_of_all_sorts() {
+        let plans: Vec<Plan> = (0..500).map(|seed| Plan::of(seed, &[GroundKind::Ext4])).collect();
+        let any = |test: fn(&Plan) -> bool| plans.iter().any(test);
+        assert!(any(|plan| plan.command.mirror) && any(|plan| plan.command.moves));
+        assert!(any(|plan| plan
+            .legs
+            .iter()
+            .any(|leg| leg.event == Event::PowerCut)));
+        assert!(any(|plan| plan
+            .legs
+            .iter()
+            .any(|leg| leg.event == Event::FlushFails)));
+        assert!(any(|plan| matches!(plan.legs[0].stop, Stop::KillAt(..))));
+    }
+}
