@@ -5,6 +5,7 @@
 //!   told     what a claim says
 //!   others   whether the job behind a name lives
 //!   sweep    removes what a dead job left
+//!   search   looks for it where no claim tells
 //! ```
 //!
 //! A claim is a file in the topmost folder of the target that a job works in. While the job lives it is held; after its
@@ -15,6 +16,7 @@
 mod others;
 mod own;
 mod report;
+mod search;
 mod sweep;
 mod told;
 mod vanished;
@@ -183,7 +185,7 @@ async fn look_around(context: &Arc<Context>, roots: &[Arc<RootContext>]) {
     for (dir, claims) in futures_util::future::join_all(looks).await {
         for nonce in claims {
             if nonce != context.temporaries.nonce {
-                consider(context, &*context.target, &dir, nonce).await;
+                consider(context, (&*context.target, &dir), nonce, roots).await;
             } else if resumed && let Err(error) = context.temporaries.own.take_again(&dir).await {
                 return refused(context, &error);
             }
@@ -205,7 +207,7 @@ async fn beside_root(context: &Context) {
     };
     let top = RelPath::root();
     for nonce in sweep::claims_in(&*above, &top).await.unwrap_or_default() {
-        consider(context, &*above, &top, nonce).await;
+        consider(context, (&*above, &top), nonce, &[]).await;
     }
 }
 
@@ -220,7 +222,13 @@ fn resumed(context: &Context) -> bool {
 }
 
 /// A claim of another job lies where this one works: if that job is dead and nobody will go on with it, what it left goes.
-async fn consider(context: &Context, target: &dyn Tree, dir: &RelPath, nonce: Nonce) {
+/// Where its claim may not tell of all folders, those below `roots` are searched.
+async fn consider(
+    context: &Context,
+    (target, dir): (&dyn Tree, &RelPath),
+    nonce: Nonce,
+    roots: &[Arc<RootContext>],
+) {
     let temporaries = &context.temporaries;
     let Found::Abandoned(claim, told) = others::look(target, dir, nonce).await else {
         return;
@@ -236,6 +244,18 @@ async fn consider(context: &Context, target: &dyn Tree, dir: &RelPath, nonce: No
         .looker
         .is_orphan(&told, &metadata, wall_clock(), has_journal)
     {
+        let mut found = Swept::default();
+        if told.is_partial(claim.kind()) {
+            let paths = roots.iter().map(|root| &root.root.target_path);
+            let below = paths.filter(|path| path.strip_prefix(dir).is_some());
+            let goes_on = || !context.stopped();
+            search::remove_below(target, below.cloned().collect(), nonce, goes_on, &mut found).await;
+        }
+        let is_whole = found.failed.is_empty() && !context.stopped();
+        account(context, found).await;
+        if !is_whole {
+            return;
+        }
         sweep_claim(context, (target, dir), nonce, (claim, &told)).await;
     }
 }

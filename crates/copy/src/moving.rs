@@ -7,11 +7,12 @@
 //! Before anything in a folder is removed, a file with a new name is made in it for a moment: where it shows up in the
 //! folder of the copies, both are one folder seen in two ways (a share of this machine, an alias of a server, a mount
 //! of a mount), and nothing is removed. No file of the user's is touched for that: if the run is killed meanwhile, an
-//! empty file with a temporary name stays, and the next run of the move removes it.
+//! empty file with a temporary name stays, and the next move of that folder removes it, whoever runs it.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 
+use ropeway_plan::Temporary;
 use ropeway_vfs::{CacheMode, Create, Error, ErrorKind, Kind, Metadata, Name, Op, OpenOptions, RelPath};
 
 use crate::context::{Context, RootContext, lock, token_of};
@@ -22,6 +23,9 @@ use crate::status::{Fatal, Status};
 
 /// Entries taken from a listing at once.
 const CHUNK: usize = 1024;
+
+/// Probes made in one folder before it counts as doubtful. A guess.
+const PROBE_TRIES: u32 = 10;
 
 /// Parts of the set of arrivals: each grows by itself, so that little is copied when one does.
 const PARTS: usize = 64;
@@ -295,8 +299,27 @@ async fn are_two(
     dir: &RelPath,
     copies: &RelPath,
 ) -> Result<bool, Error> {
+    for _ in 0..PROBE_TRIES {
+        if let Some(are_two) = probe(context, root, dir, copies).await? {
+            return Ok(are_two);
+        }
+    }
+    let mut error = Error::new(Op::Create, dir, ErrorKind::Changed);
+    let sentence =
+        "somebody removes each file that is made in it to see whether it is the target; nothing is removed";
+    error.source = Some(std::io::Error::other(sentence));
+    Err(error)
+}
+
+/// One try; `None` if somebody removed the file before it was looked for, or may have.
+async fn probe(
+    context: &Context,
+    root: &RootContext,
+    dir: &RelPath,
+    copies: &RelPath,
+) -> Result<Option<bool>, Error> {
     let tree = &root.root.source;
-    let name = context.temporary_of(probe_token(root, dir));
+    let name = context.nonce.probe();
     let probe = dir.join(&name);
     let options = OpenOptions::write(Create::New, CacheMode::Keep);
     match tree.open(&probe, options).await {
@@ -308,30 +331,29 @@ async fn are_two(
     // Opened, since file systems of a network may remember for a while what is there.
     let options = OpenOptions::read(CacheMode::Keep);
     let shows = context.target.open(&copies.join(&name), options).await.map(drop);
-    if let Err(error) = tree.remove_file(&probe).await {
-        // The next run makes the same name, and removes it.
-        context.temporaries.must_stay();
-        return Err(error);
-    }
-    match shows {
-        Err(error) if error.kind == ErrorKind::NotFound => Ok(true),
+    match (tree.remove_file(&probe).await, shows) {
+        // Another move of this folder took it for one of a dead run.
+        (Err(gone), Err(_)) if gone.kind == ErrorKind::NotFound => Ok(None),
+        (Err(error), _) if error.kind != ErrorKind::NotFound => {
+            // The next run makes the same name, and removes it.
+            context.temporaries.must_stay();
+            Err(error)
+        }
+        (_, Err(error)) if error.kind == ErrorKind::NotFound => Ok(Some(true)),
         // It is there, and may not be read.
-        Err(error) if error.kind != ErrorKind::PermissionDenied => Err(error),
-        _ => Ok(false),
+        (_, Err(error)) if error.kind != ErrorKind::PermissionDenied => Err(error),
+        _ => Ok(Some(false)),
     }
 }
 
-/// Another token than that of any node: what waits under the folder's own one is not met.
-fn probe_token(root: &RootContext, dir: &RelPath) -> Token {
-    !token_of(root.index, dir)
-}
-
-/// Whether a node of the source is what this job made to see whether both ends are two.
+/// Whether a node of the source is what a move made to see whether both ends are two: this one, or one that was killed. A
+/// living one makes another.
 pub(crate) fn is_probe(context: &Context, name: &Name, metadata: &Metadata) -> bool {
     context.options.move_source
         && metadata.kind == Kind::File
         && metadata.size == 0
-        && context.is_own_temporary(name)
+        && Temporary::parse(name)
+            .is_some_and(|temporary| temporary.is_probe() || temporary.nonce() == context.nonce)
 }
 
 #[cfg(test)]

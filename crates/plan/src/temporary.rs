@@ -17,6 +17,10 @@ pub const PREFIX: &str = ".ropeway-";
 /// Digits of a nonce and of a token.
 const DIGITS: usize = 16;
 
+/// Token of the empty file by which a move sees whether two folders are one. Whoever finds one may remove it: its job
+/// makes another.
+const PROBE: u64 = u64::MAX;
+
 /// Random identity of one job in its temporary names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Nonce(pub u64);
@@ -25,6 +29,11 @@ impl Nonce {
     /// The temporary name of the node with this token.
     pub fn node(self, token: u64) -> Name {
         name(&format!("{PREFIX}{:016x}-{token:016x}", self.0))
+    }
+
+    /// The name of a move's probe.
+    pub fn probe(self) -> Name {
+        self.node(PROBE)
     }
 
     /// The name of the claim that a running job holds on its target.
@@ -66,6 +75,11 @@ impl Temporary {
         }
     }
 
+    /// Whether it names a move's probe, whichever job's.
+    pub fn is_probe(&self) -> bool {
+        matches!(self, Self::Node { token: PROBE, .. })
+    }
+
     /// The job's nonce.
     pub fn nonce(&self) -> Nonce {
         match self {
@@ -99,6 +113,14 @@ mod tests {
             prop_assert_eq!(Temporary::parse(&nonce.node(token)), Some(Temporary::Node { nonce, token }));
             prop_assert_eq!(Temporary::parse(&nonce.claim()), Some(Temporary::Claim { nonce }));
         }
+    }
+
+    #[test]
+    fn probes_are_known_as_such() {
+        let temporary = Temporary::parse(&Nonce(7).probe()).unwrap();
+        assert!(temporary.is_probe() && temporary.nonce() == Nonce(7));
+        assert!(!Temporary::parse(&Nonce(7).node(0)).unwrap().is_probe());
+        assert!(!Temporary::parse(&Nonce(7).claim()).unwrap().is_probe());
     }
 
     #[test]

@@ -268,20 +268,10 @@ impl<'a> Round<'a> {
         Ok(())
     }
 
-    /// Whether a move may have lost its state when it was killed between making and removing the empty file that shows
-    /// whether both ends are one.
-    fn is_probe_unknown(&self) -> bool {
-        let forgets = |leg: &Leg| matches!(leg.event, Event::StateLost | Event::OtherState);
-        self.plan.command.moves && self.plan.legs.iter().any(forgets)
-    }
-
     fn no_temporaries(&self) -> Result<()> {
         for root in [self.ground.source(), self.ground.target()] {
             let above = root.parent().map(Path::to_path_buf).unwrap_or_default();
-            let mut found: Vec<PathBuf> = temporaries(&above)?;
-            if self.is_probe_unknown() && root == self.ground.source() {
-                found.retain(|path| fs::metadata(path).is_ok_and(|probe| probe.len() > 0));
-            }
+            let found: Vec<PathBuf> = temporaries(&above)?;
             let claims: Vec<String> = found
                 .iter()
                 .filter_map(|path| fs::read_to_string(path).ok())

@@ -49,7 +49,7 @@ pub(crate) async fn look(tree: &dyn Tree, dir: &RelPath, nonce: Nonce) -> Found 
         return Found::Unknown;
     };
     let told = Told::parse(&bytes);
-    // One that was made and not written to: its job died before it made anything else.
+    // One that was made and not written to: its job died right then.
     let is_new = bytes.is_empty();
     let is_clear = told
         .header
@@ -154,8 +154,8 @@ mod tests {
         Told {
             header: Some(Header::new(
                 ClaimKind::Local,
-                Some(job.into()),
-                Some(state.into()),
+                (Some(job.into()), Some(state.into())),
+                false,
             )),
             places: Vec::new(),
         }

@@ -1,13 +1,14 @@
 //! The claims of this job, and the folders in which it makes temporary names.
 //!
 //! Before the first temporary name in a folder, the folder is noted in a claim; before the first of all, the claim is
-//! taken, in the topmost folder of the target that is not the user's. On a distant target that is not waited for: a
-//! name that no claim tells of is never taken for a dead job's, only not found by others.
+//! taken, in the topmost folder of the target that is not the user's. On a distant target that is not waited for, and the
+//! claim says so: others search the folders that it may not tell of.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures_util::poll;
 use ropeway_plan::temporary::Nonce;
 use ropeway_vfs::{Claim, Error, ErrorKind, RelPath, Tree};
 use tokio::sync::Semaphore;
@@ -88,11 +89,15 @@ impl Own {
         // Never closed.
         if let Ok(permit) = Arc::clone(&self.notes).acquire_owned().await {
             let (own, top, place) = (Arc::clone(self), top.clone(), place.clone());
-            tokio::spawn(async move {
+            let mut noting = Box::pin(async move {
                 // A random name is held by nobody else.
                 let _ = own.note_now(&top, &place).await;
                 drop(permit);
             });
+            // The request for the claim is on its way before any other.
+            if poll!(&mut noting).is_pending() {
+                tokio::spawn(noting);
+            }
         }
         Ok(())
     }
@@ -164,10 +169,8 @@ impl Own {
         };
         let before = Told::parse(&claim.read(BYTES_MAX).await?);
         if before.header.is_none() {
-            let (job, state) = self.of.clone();
-            claim
-                .append(&Header::new(claim.kind(), job, state).encode())
-                .await?;
+            let header = Header::new(claim.kind(), self.of.clone(), self.aside);
+            claim.append(&header.encode()).await?;
         }
         let dir = dir.clone();
         Ok(Held { dir, claim })

@@ -3,14 +3,12 @@
 use std::collections::BTreeMap;
 
 use ropeway_plan::temporary::{Nonce, Temporary};
-use ropeway_vfs::{Error, Metadata, RelPath, Tree};
+use ropeway_vfs::{Error, RelPath, Tree};
 
 use super::others::{self, Fate, Found, Others};
+use super::search;
 use super::sweep::{self, Swept, each_once};
 use crate::delete::Above;
-
-/// Entries taken from a listing at once.
-const CHUNK: usize = 1024;
 
 /// What a sweep below a folder found.
 #[derive(Debug, Default)]
@@ -41,15 +39,14 @@ pub async fn sweep_below(
     let mut stays: BTreeMap<Nonce, ()> = BTreeMap::new();
     let mut folders = vec![(dir.clone(), Above::Named)];
     while let Some((folder, above)) = folders.pop() {
-        let mut found = Vec::new();
-        if let Err(error) = list(tree, (&folder, above), volume, &mut folders, &mut found).await {
-            report.swept.failed.push(error);
-        }
-        for (path, temporary) in found {
+        let (listed, error) = search::list(tree, (&folder, above), volume).await;
+        report.swept.failed.extend(error);
+        folders.extend(listed.folders);
+        for (path, temporary, is_probe) in listed.found {
             let nonce = temporary.nonce();
             match (others.fate(tree, &folder, nonce).await, temporary) {
                 (Fate::Alive, Temporary::Node { .. }) => report.alive += 1,
-                (Fate::Unknown, Temporary::Node { .. }) if !all => report.unknown += 1,
+                (Fate::Unknown, Temporary::Node { .. }) if !all && !is_probe => report.unknown += 1,
                 (Fate::Dead(_) | Fate::Unknown, Temporary::Node { .. }) => {
                     sweep::remove(tree, &path, !dry_run, &mut report.swept).await;
                     continue;
@@ -76,38 +73,6 @@ pub async fn sweep_below(
         }
     }
     Ok(report)
-}
-
-/// Lists one folder: further ones of the same volume, and temporary names.
-async fn list(
-    tree: &dyn Tree,
-    (folder, above): (&RelPath, Above),
-    volume: Option<u64>,
-    folders: &mut Vec<(RelPath, Above)>,
-    found: &mut Vec<(RelPath, Temporary)>,
-) -> Result<(), Error> {
-    let mut listing = tree.list(folder).await?;
-    loop {
-        let entries = listing.next(CHUNK).await?;
-        // What a link leads to is not below, also where the server follows it.
-        if entries.is_empty() || above.prove(tree, folder, &*listing).is_err() {
-            return Ok(());
-        }
-        for entry in entries {
-            let path = folder.join(&entry.name);
-            let is_ours = |metadata: &Metadata| metadata.id.map(|id| id.volume) == volume;
-            match Temporary::parse(&entry.name) {
-                Some(temporary) => found.push((path, temporary)),
-                None if entry
-                    .metadata
-                    .is_ok_and(|metadata| metadata.is_dir() && is_ours(&metadata)) =>
-                {
-                    folders.push((path, Above::of(&*listing)));
-                }
-                None => {}
-            }
-        }
-    }
 }
 
 /// What one unfinished job has on its target.

@@ -23,15 +23,19 @@ pub(crate) struct Header {
     /// Identity of the folder that holds the journal: a hash of machine and path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) state: Option<String>,
+    /// The job does not wait until the claim tells of a folder: it may die with temporary names in others as well.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    aside: bool,
 }
 
 impl Header {
-    pub(crate) fn new(kind: ClaimKind, job: Option<String>, state: Option<String>) -> Self {
+    pub(crate) fn new(kind: ClaimKind, (job, state): (Option<String>, Option<String>), aside: bool) -> Self {
         Self {
             ropeway: VERSION,
             kind: kind.as_str().to_owned(),
             job,
             state,
+            aside,
         }
     }
 
@@ -62,6 +66,15 @@ pub(crate) struct Told {
 }
 
 impl Told {
+    /// Whether temporary names may be in folders that the claim does not tell of. One on a share that says nothing was made
+    /// by a job that died before it heard of it.
+    pub(crate) fn is_partial(&self, kind: ClaimKind) -> bool {
+        match &self.header {
+            Some(header) => header.aside,
+            None => kind != ClaimKind::Local,
+        }
+    }
+
     pub(crate) fn parse(bytes: &[u8]) -> Self {
         let whole = bytes.iter().rposition(|byte| *byte == 0).map_or(0, |end| end + 1);
         let mut records = bytes[..whole].split_inclusive(|byte| *byte == 0);
@@ -88,7 +101,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn header() -> Header {
-        Header::new(ClaimKind::Local, Some("0123".into()), Some("ab".into()))
+        Header::new(ClaimKind::Local, (Some("0123".into()), Some("ab".into())), false)
     }
 
     #[test]
@@ -102,6 +115,15 @@ mod tests {
         assert_eq!(told.header, Some(header()));
         assert_eq!(told.places, [RelPath::root(), path]);
         assert!(told.header.unwrap().is_held_by(ClaimKind::Local));
+    }
+
+    #[test]
+    fn who_did_not_wait_tells_of_a_part_only() {
+        let told = |aside| Told::parse(&Header::new(ClaimKind::Share, (None, None), aside).encode());
+        assert!(told(true).is_partial(ClaimKind::Share));
+        assert!(!told(false).is_partial(ClaimKind::Share));
+        assert!(Told::default().is_partial(ClaimKind::Share), "not even begun");
+        assert!(!Told::default().is_partial(ClaimKind::Local), "waited for");
     }
 
     #[test]
