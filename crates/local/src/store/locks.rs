@@ -25,7 +25,8 @@ pub(super) fn set(node: &LocalNode, first: u64, last: u64, lock: RangeLock) -> R
     let range = range(node, first, last)?;
     if wanted != LockType::Unlock {
         let fd = node.handle.hold(Op::Lock)?;
-        return retried(|| sys::try_lock_range(fd.as_fd(), range, wanted)).map_err(|error| fault(node, &error));
+        return retried(|| sys::try_lock_range(fd.as_fd(), range, wanted))
+            .map_err(|error| fault(node, &error));
     }
     if !node.handle.is_held() {
         // There are none.

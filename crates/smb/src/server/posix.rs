@@ -83,7 +83,8 @@ impl PosixLocks {
 
 /// Locks or unlocks, for clients and local programs.
 pub(super) fn lock(shared: &Shared, open: &Open, wish: &LockWish<'_>) -> LockOutcome {
-    if !shared.posix.enabled {
+    // Streams are no files of their own.
+    if !shared.posix.enabled || open.stream.is_some() {
         return shared.hub().lock(wish);
     }
     let _one = shared.posix.changing(&open.file);
@@ -122,7 +123,9 @@ fn take(shared: &Shared, open: &Open, steps: &[PosixStep]) -> Taking {
     }
     let is_held = |step: &PosixStep| {
         let write = step.after == PosixLock::Write;
-        open.node.is_range_locked(step.first, step.last, write).unwrap_or(false)
+        open.node
+            .is_range_locked(step.first, step.last, write)
+            .unwrap_or(false)
     };
     // Asked first, so that others seldom meet a lock that is given up again.
     if steps.len() > 1 && steps.iter().any(is_held) {

@@ -153,15 +153,27 @@ fn a_local_lock_is_in_a_clients_way() {
     for flags in [EXCLUSIVE, SHARED] {
         assert_eq!(raw.locks(file, 5, 10, flags), TAKEN);
     }
-    assert_eq!((raw.reads(file, 5, 10), raw.writes(file, 9, b"no")), (CONFLICT, CONFLICT));
+    assert_eq!(
+        (raw.reads(file, 5, 10), raw.writes(file, 9, b"no")),
+        (CONFLICT, CONFLICT)
+    );
     assert_eq!((raw.reads(file, 10, 10), raw.writes(file, 10, b"yes")), (OK, OK));
     assert_eq!((raw.reads(file, 5, 0), raw.writes(file, 5, b"")), (OK, OK));
     // All or nothing.
-    assert_eq!(raw.locks_all(file, &[(50, 5, EXCLUSIVE), (9, 1, EXCLUSIVE)]), TAKEN);
+    assert_eq!(
+        raw.locks_all(file, &[(50, 5, EXCLUSIVE), (9, 1, EXCLUSIVE)]),
+        TAKEN
+    );
     assert_eq!(program.sees(50), RangeLock::None);
     assert!(program.locks(0, 9, RangeLock::Shared));
-    assert_eq!((raw.locks(file, 5, 10, EXCLUSIVE), raw.locks(file, 5, 10, SHARED)), (TAKEN, OK));
-    assert_eq!((raw.reads(file, 0, 5), raw.writes(file, 0, b"no")), (OK, CONFLICT));
+    assert_eq!(
+        (raw.locks(file, 5, 10, EXCLUSIVE), raw.locks(file, 5, 10, SHARED)),
+        (TAKEN, OK)
+    );
+    assert_eq!(
+        (raw.reads(file, 0, 5), raw.writes(file, 0, b"no")),
+        (OK, CONFLICT)
+    );
     assert_eq!(raw.locks(file, 5, 10, LockFlags::UNLOCK), OK);
     program.unlocks(0, 9);
     assert_eq!(raw.locks(file, 5, 10, EXCLUSIVE), OK);
@@ -179,7 +191,10 @@ fn a_clients_lock_is_in_a_local_programs_way() {
     program.unlocks(20, 20);
     // Locks of one open stack: what one gives up another still covers.
     assert_eq!(raw.locks(file, 0, 30, SHARED), OK);
-    assert_eq!(sees(&[0, 9, 10, 19, 20, 29, 30]), [Shared, Shared, Exclusive, Exclusive, Shared, Shared, None]);
+    assert_eq!(
+        sees(&[0, 9, 10, 19, 20, 29, 30]),
+        [Shared, Shared, Exclusive, Exclusive, Shared, Shared, None]
+    );
     assert_eq!(raw.locks(file, 10, 10, LockFlags::UNLOCK), OK);
     assert_eq!(sees(&[9, 10, 29]), [Shared; 3]);
     assert_eq!(raw.locks(file, 20, 5, SHARED), OK);
@@ -276,14 +291,23 @@ fn a_lock_that_waits_for_a_local_program_is_cancelled_or_goes_with_its_open() {
     raw.seal_header(&header, &mut cancel);
     raw.send(&cancel);
     let reply = raw.reply().unwrap();
-    assert_eq!((reply.status(), reply.header.message_id), (NtStatus::CANCELLED, id));
+    assert_eq!(
+        (reply.status(), reply.header.message_id),
+        (NtStatus::CANCELLED, id)
+    );
     program.unlocks(0, 9);
-    assert!(program.locks(0, 9, RangeLock::Exclusive), "nothing was taken since");
+    assert!(
+        program.locks(0, 9, RangeLock::Exclusive),
+        "nothing was taken since"
+    );
     let id = raw.waits_for(file, 0, 10);
     let close = raw.message(Command::Close, |w| crate::raw::close_body(w, file));
     raw.send(&close);
     let replies = [raw.reply().unwrap(), raw.reply().unwrap()];
-    let lock = replies.iter().find(|reply| reply.header.message_id == id).unwrap();
+    let lock = replies
+        .iter()
+        .find(|reply| reply.header.message_id == id)
+        .unwrap();
     assert_eq!(lock.status(), NtStatus::RANGE_NOT_LOCKED);
 }
 
@@ -507,7 +531,10 @@ fn another_process_and_clients_respect_each_other() {
     };
     let (mut raw, file) = place.client();
     assert!(python.asks("x 0 10"));
-    assert_eq!((raw.locks(file, 0, 10, SHARED), raw.reads(file, 0, 10)), (TAKEN, CONFLICT));
+    assert_eq!(
+        (raw.locks(file, 0, 10, SHARED), raw.reads(file, 0, 10)),
+        (TAKEN, CONFLICT)
+    );
     let id = raw.waits_for(file, 0, 10);
     assert!(python.asks("u 0 10"));
     let reply = raw.reply().unwrap();

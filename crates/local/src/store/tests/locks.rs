@@ -51,7 +51,10 @@ fn locks_are_seen_and_those_of_others_are_respected() {
         assert_eq!(seen, [None, Exclusive, Exclusive, None, Shared, Shared]);
         assert!(!other.lock(15, 15, LockType::Read));
         assert!(node.lock_range(12, 13, None).unwrap());
-        assert_eq!([11, 12, 13, 14].map(|byte| other.sees(byte)), [Exclusive, None, None, Exclusive]);
+        assert_eq!(
+            [11, 12, 13, 14].map(|byte| other.sees(byte)),
+            [Exclusive, None, None, Exclusive]
+        );
         assert!(other.lock(12, 13, LockType::Write) && other.lock(40, 40, LockType::Read));
         assert!(!node.lock_range(10, 12, Shared).unwrap());
         assert_eq!(other.sees(10), Exclusive, "nothing was changed");
@@ -112,7 +115,10 @@ fn folders_and_streams_have_no_such_locks() {
         println!("skipped: no extended attributes here");
         return;
     };
-    assert_eq!(kind_of(stream.lock_range(0, 9, Exclusive)), ErrorKind::Unsupported);
+    assert_eq!(
+        kind_of(stream.lock_range(0, 9, Exclusive)),
+        ErrorKind::Unsupported
+    );
     assert!(!stream.is_range_locked(0, 9, true).unwrap());
 }
 
@@ -129,7 +135,10 @@ fn nodes_with_locks_keep_their_descriptors_as_far_as_there_are_enough() {
     for node in &nodes[..10] {
         assert!(node.lock_range(0, 0, Exclusive).unwrap());
     }
-    assert_eq!(kind_of(nodes[10].lock_range(0, 0, Exclusive)), ErrorKind::Exhausted);
+    assert_eq!(
+        kind_of(nodes[10].lock_range(0, 0, Exclusive)),
+        ErrorKind::Exhausted
+    );
     // Those that have locks may have more.
     assert!(nodes[9].lock_range(5, 5, Exclusive).unwrap());
     for _ in 0..3 {

@@ -39,7 +39,8 @@ pub struct LockWish<'a> {
 impl LockWish<'_> {
     /// Others than 1 to 64 are not verified.
     pub(super) fn verified_sequence(&self) -> Option<LockSequence> {
-        self.sequence.filter(|sequence| (1..=64).contains(&sequence.index()))
+        self.sequence
+            .filter(|sequence| (1..=64).contains(&sequence.index()))
     }
 
     /// The first element says so for all.

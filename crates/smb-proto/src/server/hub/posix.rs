@@ -8,11 +8,11 @@
 //! Lengths of files are signed, and so are POSIX ranges: what lies beyond 2^63 - 1, and locks of no bytes, only clients
 //! see.
 
-use super::{Hub, Timer};
 use super::ids::OpenId;
 use super::locks::{ELEMENTS_MAX, LockOutcome, LockWish, unlocked_by};
 use super::range::Lock;
 use super::wait::Wait;
+use super::{Hub, Timer};
 use crate::wire::NtStatus;
 use crate::wire::create_context::LeaseState;
 use crate::wire::lock::{LockElement, LockFlags};
@@ -129,13 +129,19 @@ impl Hub {
         }
         let others = u64::try_from(self.waits.outside()).unwrap_or(u64::MAX);
         let patience = RETRY_MS.max(others.saturating_mul(RETRY_EACH_MS));
-        self.set_timer(request.now_ms.saturating_add(patience), Timer::Lock(request.waiter));
+        self.set_timer(
+            request.now_ms.saturating_add(patience),
+            Timer::Lock(request.waiter),
+        );
         LockOutcome::Wait
     }
 
     /// Number of locks that an open holds.
     pub fn lock_count(&self, open: OpenId) -> usize {
-        self.tables.opens.get(&open).map_or(0, |open| open.lock_count as usize)
+        self.tables
+            .opens
+            .get(&open)
+            .map_or(0, |open| open.lock_count as usize)
     }
 
     /// Whether the open's client may keep what it reads, or writes, to itself: it looks after its locks by itself, too.
@@ -153,7 +159,9 @@ impl Hub {
 /// The first and the last byte that elements name.
 fn hull(elements: &[LockElement]) -> Option<(u64, u64)> {
     let first = elements.iter().map(|element| element.offset).min()?;
-    let last = elements.iter().map(|element| last_of(element.offset, element.length));
+    let last = elements
+        .iter()
+        .map(|element| last_of(element.offset, element.length));
     Some((first, last.max()?))
 }
 

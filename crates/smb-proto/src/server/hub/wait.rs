@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{Hub, Timer};
 use super::event::Event;
 use super::ids::{BaseKey, ConnectionId, Holder, OpenId, WaiterId};
 use super::range::Lock;
+use super::{Hub, Timer};
 use crate::wire::SessionId;
 
 /// What a request waits for.

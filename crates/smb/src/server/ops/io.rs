@@ -53,7 +53,13 @@ pub(super) fn read(context: &mut Context<'_>) -> Outcome {
     {
         return Err(NtStatus::INVALID_PARAMETER);
     }
-    check_locks(context.shared, &open, request.offset, u64::from(request.length), false)?;
+    check_locks(
+        context.shared,
+        &open,
+        request.offset,
+        u64::from(request.length),
+        false,
+    )?;
     if length == 0 {
         // An empty read succeeds unless a minimum was asked for.
         if request.minimum_count > 0 {

@@ -48,7 +48,10 @@ impl Kernel {
     }
 
     fn apply(&mut self, open: OpenId, step: &PosixStep) {
-        assert!(step.first <= step.last && step.last <= LAST && step.before != step.after, "{step:?}");
+        assert!(
+            step.first <= step.last && step.last <= LAST && step.before != step.after,
+            "{step:?}"
+        );
         for byte in bytes().filter(|byte| (step.first..=step.last).contains(byte)) {
             assert_eq!(self.at(open, byte), step.before, "{step:?}");
             self.0.insert((open, byte), step.after);
@@ -91,7 +94,10 @@ impl Both {
     fn steps(&mut self, open: OpenId, offset: u64, length: u64, flags: u32) -> Vec<(u64, u64, PosixLock)> {
         let (outcome, steps) = self.lock_all(open, &[(offset, length, flags)]);
         assert_eq!(outcome, GRANTED);
-        steps.iter().map(|step| (step.first, step.last, step.after)).collect()
+        steps
+            .iter()
+            .map(|step| (step.first, step.last, step.after))
+            .collect()
     }
 
     /// The union of the SMB locks is what the kernel has, and no open's locks refuse another's.
@@ -102,7 +108,10 @@ impl Both {
                 let locks = &self.world.hub.tables.stream(&info.file).unwrap().locks;
                 let over = locks.iter().filter(|lock| {
                     let range = lock.range;
-                    lock.open == open && range.length > 0 && range.offset <= byte && byte - range.offset < range.length
+                    lock.open == open
+                        && range.length > 0
+                        && range.offset <= byte
+                        && byte - range.offset < range.length
                 });
                 let kinds = over.map(|lock| match lock.exclusive {
                     true => PosixLock::Write,
@@ -177,8 +186,22 @@ fn a_request_that_is_refused_or_repeated_has_no_steps() {
     assert_eq!(both.world.hub.lock(&numbered), GRANTED);
     assert_eq!(both.world.hub.posix_plan(&numbered).unwrap().steps, []);
     assert_eq!(both.world.hub.lock(&numbered), GRANTED);
-    assert_eq!(both.world.hub.posix_plan(&wish(two, &elements, waiter)).unwrap().steps, []);
-    assert_eq!(both.world.hub.posix_plan(&wish(OpenId(99), &elements, waiter)).unwrap().steps, []);
+    assert_eq!(
+        both.world
+            .hub
+            .posix_plan(&wish(two, &elements, waiter))
+            .unwrap()
+            .steps,
+        []
+    );
+    assert_eq!(
+        both.world
+            .hub
+            .posix_plan(&wish(OpenId(99), &elements, waiter))
+            .unwrap()
+            .steps,
+        []
+    );
 }
 
 /// A lock over very many gaps would keep others waiting while it is taken.
@@ -203,7 +226,10 @@ fn a_lock_waits_for_a_local_program_and_is_tried_again() {
     let waiter = world.waiter();
     assert_eq!(world.hub.lock_held_outside(&wish(one, &fails, waiter)), TAKEN);
     assert_eq!(world.hub.waiter_count(), 0);
-    assert_eq!(world.hub.lock_held_outside(&wish(one, &waits, waiter)), LockOutcome::Wait);
+    assert_eq!(
+        world.hub.lock_held_outside(&wish(one, &waits, waiter)),
+        LockOutcome::Wait
+    );
     assert_eq!(world.hub.poll_timeout(), Some(1100));
     world.hub.handle_timeout(1099);
     assert_eq!(world.woken(), []);
@@ -211,9 +237,16 @@ fn a_lock_waits_for_a_local_program_and_is_tried_again() {
     assert_eq!(world.woken(), [waiter]);
     assert_eq!((world.hub.waiter_count(), world.hub.poll_timeout()), (0, None));
     // Another lock of the file that goes may have been in the way.
-    assert_eq!(world.hub.lock_held_outside(&wish(one, &waits, waiter)), LockOutcome::Wait);
-    world.hub.lock(&wish(two, &[element((50, 1, EXCLUSIVE))], waiter_of(9)));
-    world.hub.lock(&wish(two, &[element((50, 1, UNLOCK))], waiter_of(9)));
+    assert_eq!(
+        world.hub.lock_held_outside(&wish(one, &waits, waiter)),
+        LockOutcome::Wait
+    );
+    world
+        .hub
+        .lock(&wish(two, &[element((50, 1, EXCLUSIVE))], waiter_of(9)));
+    world
+        .hub
+        .lock(&wish(two, &[element((50, 1, UNLOCK))], waiter_of(9)));
     assert_eq!(world.woken(), [waiter]);
     // Cancelled; then closed.
     world.hub.lock_held_outside(&wish(one, &waits, waiter));
@@ -239,7 +272,9 @@ fn many_that_wait_are_tried_more_seldom() {
     let (mut both, [one, _]) = Both::new();
     let waits = [element((0, 10, WAITS))];
     for request in 0..500 {
-        both.world.hub.lock_held_outside(&wish(one, &waits, waiter_of(request)));
+        both.world
+            .hub
+            .lock_held_outside(&wish(one, &waits, waiter_of(request)));
     }
     assert_eq!(both.world.hub.waits.outside(), 500);
     both.world.hub.handle_timeout(1100);
