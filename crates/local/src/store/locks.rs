@@ -24,9 +24,14 @@ pub(super) fn set(node: &LocalNode, first: u64, last: u64, lock: RangeLock) -> R
     };
     let range = range(node, first, last)?;
     if wanted != LockType::Unlock {
-        let fd = node.handle.hold(Op::Lock)?;
-        return retried(|| sys::try_lock_range(fd.as_fd(), range, wanted))
-            .map_err(|error| fault(node, &error));
+        let was_held = node.handle.is_held();
+        let result = node.handle.hold(Op::Lock).and_then(|fd| {
+            retried(|| sys::try_lock_range(fd.as_fd(), range, wanted)).map_err(|error| fault(node, &error))
+        });
+        if !was_held && !matches!(result, Ok(true)) {
+            node.handle.let_go();
+        }
+        return result;
     }
     if !node.handle.is_held() {
         // There are none.

@@ -212,3 +212,110 @@ fn kind(lock: PosixLock) -> RangeLock {
         PosixLock::Write => RangeLock::Exclusive,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use ropeway_smb_proto::server::ConnectionId;
+    use ropeway_smb_proto::server::hub::{Hub, OpenId, OpenOutcome, OpenRequest, WaiterId};
+    use ropeway_smb_proto::wire::create::{AccessMask, OplockLevel, ShareAccess};
+    use ropeway_smb_proto::wire::lock::{LockElement, LockFlags};
+    use ropeway_smb_proto::wire::{Guid, SessionId, TreeId};
+    use rustix::event::{EventfdFlags, eventfd};
+
+    use super::super::run::ServerOptions;
+    use super::super::shared::Parts;
+    use super::super::testing;
+    use super::*;
+
+    const WAITER: WaiterId = WaiterId {
+        connection: ConnectionId(1),
+        request: 1,
+    };
+
+    fn shared() -> Shared {
+        let options = ServerOptions::new("server", Arc::new(|_, _| None));
+        Shared::new(Parts {
+            config: options.config,
+            name: options.name,
+            shares: Vec::new(),
+            addresses: Vec::new(),
+            io_threads: 1,
+            audit: None,
+            give_back: None,
+            login_time: Duration::from_secs(1),
+            unsent_max: 1 << 20,
+            send_time: Duration::from_secs(1),
+            hub: Hub::new(options.limits),
+            posix_locks: true,
+            timer: eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).unwrap(),
+        })
+    }
+
+    fn open(shared: &Shared, share: &Arc<super::super::share::Share>) -> Open {
+        let mut open = testing::open(share, "f", AccessMask::FILE_ALL);
+        let request = OpenRequest {
+            file: open.file.clone(),
+            path: "f".into(),
+            share_id: 0,
+            directory: false,
+            existed: true,
+            size: 0,
+            overwrites: false,
+            access: open.access,
+            share_access: ShareAccess::READ | ShareAccess::WRITE | ShareAccess::DELETE,
+            delete_on_close: false,
+            oplock: OplockLevel::None,
+            lease: None,
+            durable: None,
+            app_instance: None,
+            replay: false,
+            channel_sequence: 0,
+            connection: WAITER.connection,
+            session: SessionId(1),
+            tree: TreeId(1),
+            client: Guid([1; 16]),
+            user: Arc::from("alice"),
+            waiter: WAITER,
+        };
+        let OpenOutcome::Granted(granted) = shared.hub().open(0, &request) else {
+            panic!("it does not open");
+        };
+        open.id = granted.open.get();
+        open
+    }
+
+    /// The store in memory has no such locks.
+    #[test]
+    fn without_such_locks_clients_see_each_others() {
+        let (shared, share) = (shared(), testing::share());
+        let (one, two) = (open(&shared, &share), open(&shared, &share));
+        let ask = |open: &Open, flags: LockFlags| {
+            let elements = [LockElement {
+                offset: 0,
+                length: 10,
+                flags,
+            }];
+            let wish = LockWish {
+                now_ms: 0,
+                open: OpenId::new(open.id),
+                elements: &elements,
+                sequence: None,
+                waiter: WAITER,
+            };
+            lock(&shared, open, &wish)
+        };
+        let exclusive = LockFlags::EXCLUSIVE_LOCK | LockFlags::FAIL_IMMEDIATELY;
+        let refused = LockOutcome::Refused(NtStatus::LOCK_NOT_GRANTED);
+        for _ in 0..2 {
+            assert_eq!(ask(&one, exclusive), LockOutcome::Granted);
+            assert_eq!(ask(&two, exclusive), refused);
+            assert_eq!(check_io(&shared, &two, 0, 10, true), Ok(()));
+            assert_eq!(ask(&one, LockFlags::UNLOCK), LockOutcome::Granted);
+        }
+        assert_eq!(shared.posix.told.lock().unwrap().len(), 1, "told once");
+        release(&shared, &one);
+    }
+}

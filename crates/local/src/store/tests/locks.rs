@@ -139,6 +139,12 @@ fn nodes_with_locks_keep_their_descriptors_as_far_as_there_are_enough() {
         kind_of(nodes[10].lock_range(0, 0, Exclusive)),
         ErrorKind::Exhausted
     );
+    // Who was refused keeps none.
+    let other = Other::open(&folder, "9");
+    assert!(other.lock(9, 9, LockType::Write));
+    assert!(!nodes[9].lock_range(9, 9, Shared).unwrap());
+    assert_eq!(other.sees(0), Exclusive);
+    assert_eq!(store.core.descriptors.held.load(Ordering::Relaxed), 10);
     // Those that have locks may have more.
     assert!(nodes[9].lock_range(5, 5, Exclusive).unwrap());
     for _ in 0..3 {
@@ -151,6 +157,10 @@ fn nodes_with_locks_keep_their_descriptors_as_far_as_there_are_enough() {
     fs::rename(folder.path().join("3"), folder.path().join("moved")).unwrap();
     assert_eq!(Other::open(&folder, "moved").sees(0), Exclusive);
     assert!(nodes[3].lock_range(0, LAST, None).unwrap());
+    let other = Other::open(&folder, "11");
+    assert!(other.lock(0, 0, LockType::Write));
+    assert!(!nodes[11].lock_range(0, 0, Exclusive).unwrap());
+    assert_eq!(store.core.descriptors.held.load(Ordering::Relaxed), 9);
     assert!(nodes[10].lock_range(0, 0, Exclusive).unwrap());
     drop(nodes);
     assert_eq!(store.core.descriptors.count(), 0);
