@@ -47,6 +47,8 @@ pub enum Op {
     Watch,
     /// Read or set extended attributes.
     Xattr,
+    /// Lock a range of a file, or ask for locks.
+    Lock,
 }
 
 /// What went wrong, by kind.
@@ -202,6 +204,7 @@ impl Op {
             Op::SetLength => "set the length of",
             Op::Watch => "watch",
             Op::Xattr => "access extended attributes of",
+            Op::Lock => "lock a range of",
         }
     }
 }

@@ -147,6 +147,17 @@ pub struct NodeChange {
     pub dos_attributes: Option<u32>,
 }
 
+/// What a range of a file is locked for, as other programs see it (advisory locks, fcntl(2)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RangeLock {
+    /// Nothing: it is unlocked.
+    None,
+    /// Others may lock it shared, too.
+    Shared,
+    /// Nobody else may.
+    Exclusive,
+}
+
 /// What [`Store::remove_node`] removes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Removal {
@@ -408,6 +419,29 @@ pub trait Node: Send + Sync {
     fn watch(&self, below: bool) -> Result<Watching> {
         _ = below;
         Err(Error::new(Op::Watch, &RelPath::root(), ErrorKind::Unsupported))
+    }
+
+    /// Makes this node's lock of the bytes from `first` to `last` (at most 2^63 - 1) that one, whatever it was, in place of
+    /// parts of others too; `false`, and nothing has changed, while another program holds a lock that excludes it. The
+    /// locks of two nodes exclude each other like those of two programs. A node that was not opened for writing
+    /// locks shared instead of exclusively, one that was not opened for reading locks nothing instead of shared, and one
+    /// opened for attributes only locks nothing at all. Unlocking from 0 to 2^63 - 1 gives up what locking took.
+    ///
+    /// # Errors
+    /// `Unsupported` where there are no such locks, `Exhausted` where too many nodes have locks already.
+    fn lock_range(&self, first: u64, last: u64, lock: RangeLock) -> Result<bool> {
+        _ = (first, last, lock);
+        Err(Error::new(Op::Lock, &RelPath::root(), ErrorKind::Unsupported))
+    }
+
+    /// Whether another program, or another node, holds a lock of any byte from `first` to `last` (at most 2^63 - 1) that
+    /// excludes reading it, or writing it if `write`.
+    ///
+    /// # Errors
+    /// `Unsupported` where there are no such locks.
+    fn is_range_locked(&self, first: u64, last: u64, write: bool) -> Result<bool> {
+        _ = (first, last, write);
+        Ok(false)
     }
 
     /// For [`Self::copy_from`] to recognize its own kind.

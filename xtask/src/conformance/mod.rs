@@ -308,6 +308,7 @@ impl Stand {
             program: &self.smbtorture,
             logs: &self.logs,
             share: SHARE,
+            folder: &self.folder.path().join("share"),
             login: &format!("{USER}%{PASSWORD}"),
             limit: self.limit,
         };

@@ -42,6 +42,8 @@ pub(super) struct Torture<'a> {
     pub(super) logs: &'a Path,
     /// The share's name.
     pub(super) share: &'a str,
+    /// The share's folder, for tests that are a local program beside (samba3misc).
+    pub(super) folder: &'a Path,
     /// `USER%PASSWORD`; both are of this run alone.
     pub(super) login: &'a str,
     /// A suite that takes longer is ended.
@@ -62,6 +64,7 @@ impl Torture<'_> {
         command
             .arg(format!("//{}/{}", address.ip(), self.share))
             .args(["-p", &address.port().to_string(), "-U", self.login])
+            .arg(format!("--option=torture:localdir={}", self.folder.display()))
             .args(["--fullname", &name])
             .env("LC_ALL", "C.UTF-8")
             .current_dir(self.logs)

@@ -171,6 +171,12 @@ pub(crate) struct ServeProtocolArgs {
     /// One connection for each session
     #[arg(long)]
     pub(crate) no_multichannel: bool,
+    /// Keep byte-range locks of clients and locks of local programs apart
+    ///
+    /// Otherwise each sees the other's: what a client locks, programs that lock by fcntl or lockf (and NFS, and smbd) do not
+    /// get, and what they have locked, clients can neither lock nor read or write. See docs/serve.md.
+    #[arg(long)]
+    pub(crate) no_posix_locks: bool,
 }
 
 /// How to be found and watched.

@@ -10,7 +10,8 @@
 //! since it came by last; on the next use the node is opened again by its path, and only if it is the same one: device,
 //! inode and time of birth. Renames through the store change the paths of the slots concerned; a node whose name is
 //! removed or replaced through the store is pinned first and keeps its descriptor. Who renames behind the store's back
-//! makes nodes without descriptor [`ErrorKind::Gone`].
+//! makes nodes without descriptor [`ErrorKind::Gone`]. Locks go with the descriptor that took them, so a node that has
+//! some keeps its descriptor as well; no more nodes than a part of all may.
 //!
 //! Locks, in this order: a slot's descriptor, `renames`, the table, a slot's path. Whoever has the table only tries
 //! descriptors. Descriptors are closed outside of all locks.
@@ -34,6 +35,9 @@ const OUTSIDE: usize = usize::MAX;
 /// One in so many descriptors is given up at once, so that not every open pays for the search (a guess).
 const BATCH_DIVISOR: usize = 16;
 
+/// Nodes with locks keep at most one in so many of all descriptors: the others are left to work with (a guess).
+const HELD_DIVISOR: usize = 2;
+
 /// What an open node is, and its descriptor when it has one.
 pub(super) struct Slot {
     serial: u64,
@@ -46,6 +50,8 @@ pub(super) struct Slot {
     fd: Mutex<Option<Arc<OwnedFd>>>,
     used: AtomicBool,
     pinned: AtomicBool,
+    /// Has locks, which go with the descriptor.
+    held: AtomicBool,
     /// Changed by who has the table.
     path: Mutex<RelPath>,
     /// Index in the ring; changed by who has the table.
@@ -66,6 +72,8 @@ pub(super) struct Descriptors {
     max: usize,
     table: Mutex<Table>,
     renames: RwLock<()>,
+    /// Number of slots that are held.
+    pub(super) held: AtomicUsize,
     /// How often a node was opened again.
     #[cfg(test)]
     pub(super) reopened: AtomicUsize,
@@ -92,6 +100,7 @@ impl Descriptors {
             max: max.max(1),
             table: Mutex::default(),
             renames: RwLock::new(()),
+            held: AtomicUsize::new(0),
             #[cfg(test)]
             reopened: AtomicUsize::new(0),
         }
@@ -125,6 +134,7 @@ impl Descriptors {
             fd: Mutex::new(Some(Arc::new(fd))),
             used: AtomicBool::new(true),
             pinned: AtomicBool::new(false),
+            held: AtomicBool::new(false),
             path: Mutex::new(path.clone()),
             place: AtomicUsize::new(OUTSIDE),
             dead: AtomicBool::new(false),
@@ -223,6 +233,15 @@ impl Handle {
         self.slot.path().clone()
     }
 
+    /// Whether the descriptor is for reading, and for writing.
+    pub(super) fn modes(&self) -> (bool, bool) {
+        let mode = self.slot.flags & OFlags::RWMODE;
+        match self.is_path_only() {
+            true => (false, false),
+            false => (mode != OFlags::WRONLY, mode != OFlags::RDONLY),
+        }
+    }
+
     /// Whether the descriptor says only which node it is.
     pub(super) fn is_path_only(&self) -> bool {
         self.slot.flags.contains(OFlags::PATH)
@@ -231,6 +250,31 @@ impl Handle {
     /// The descriptor; the node is opened again if it gave it up.
     pub(super) fn fd(&self, op: Op) -> Result<Arc<OwnedFd>> {
         self.slot.open(&self.descriptors, op)
+    }
+
+    /// The descriptor, which the node keeps until [`Self::let_go`].
+    pub(super) fn hold(&self, op: Op) -> Result<Arc<OwnedFd>> {
+        if !self.slot.held.swap(true, Ordering::AcqRel) {
+            let max = (self.descriptors.max / HELD_DIVISOR).max(1);
+            if self.descriptors.held.fetch_add(1, Ordering::AcqRel) >= max {
+                self.let_go();
+                return Err(Error::new(op, &self.path(), ErrorKind::Exhausted));
+            }
+        }
+        // Whoever took the descriptor did so before: it is opened again, and stays.
+        self.fd(op)
+    }
+
+    /// Whether the descriptor is held.
+    pub(super) fn is_held(&self) -> bool {
+        self.slot.held.load(Ordering::Acquire)
+    }
+
+    /// The descriptor may be given up again.
+    pub(super) fn let_go(&self) {
+        if self.slot.held.swap(false, Ordering::AcqRel) {
+            self.descriptors.held.fetch_sub(1, Ordering::AcqRel);
+        }
     }
 }
 
@@ -242,6 +286,7 @@ impl Drop for Handle {
         table.leave(&self.slot);
         self.slot.dead.store(true, Ordering::Relaxed);
         drop(table);
+        self.let_go();
         let fd = self.slot.lock().take();
         drop(fd);
     }
@@ -331,6 +376,10 @@ impl Table {
             let Ok(mut fd) = slot.fd.try_lock() else {
                 continue;
             };
+            // Whoever holds it after this finds no descriptor, and opens it again.
+            if slot.held.load(Ordering::Acquire) {
+                continue;
+            }
             if let Some(fd) = fd.take() {
                 victims.push(fd);
             }

@@ -7,6 +7,7 @@
 //!              ├─ outside ──── what other programs do to watched nodes, by fanotify
 //!              └─ LocalNode ┬─ descriptors: a bounded number of them for any number of nodes
 //!                           ├─ content: reading, writing, holes, copies
+//!                           ├─ locks: of ranges, for other programs to see
 //!                           ├─ entries: listing
 //!                           ├─ xattrs, dos: what is kept of Windows' view
 //!                           └─ stream: named streams
@@ -27,6 +28,7 @@ mod entries;
 mod exact;
 mod fold;
 mod index;
+mod locks;
 mod names;
 mod node;
 mod open;

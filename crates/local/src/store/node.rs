@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, PoisonError};
 
 use ropeway_vfs::outside::Watching;
-use ropeway_vfs::store::{Access, Entries, Node, NodeChange, NodeStat, StreamInfo, StreamOpen};
+use ropeway_vfs::store::{Access, Entries, Node, NodeChange, NodeStat, RangeLock, StreamInfo, StreamOpen};
 use ropeway_vfs::{Error, ErrorKind, Extent, Kind, Name, Op, Result, Timestamp, Xattr};
 use rustix::fs::{
     AtFlags, CWD, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, XattrFlags, fsync, ftruncate, futimens,
@@ -20,7 +20,7 @@ use super::entries::LocalEntries;
 use super::open::MASK;
 use super::outside::Watched;
 use super::xattrs::{self, Target, node_stat};
-use super::{Core, content, stream};
+use super::{Core, content, locks, stream};
 use crate::stat;
 
 /// An open node of a [`LocalStore`](super::LocalStore).
@@ -308,6 +308,14 @@ impl Node for LocalNode {
         };
         let core = &self.core;
         core.watcher.watch(&core.descriptors, &what).map(Watching::new)
+    }
+
+    fn lock_range(&self, first: u64, last: u64, lock: RangeLock) -> Result<bool> {
+        locks::set(self, first, last, lock)
+    }
+
+    fn is_range_locked(&self, first: u64, last: u64, write: bool) -> Result<bool> {
+        locks::is_locked(self, first, last, write)
     }
 
     fn as_any(&self) -> &dyn Any {

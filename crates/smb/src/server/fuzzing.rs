@@ -49,6 +49,8 @@ impl FrameServer {
             unsent_max: options.unsent_max,
             send_time: options.send_time,
             hub: Hub::new(options.limits),
+            posix_locks: options.posix_locks,
+            timer: socket().into(),
         };
         let shared = Arc::new(Shared::new(parts));
         let peer = ([127, 0, 0, 1], 1).into();

@@ -8,6 +8,7 @@
 //!                │
 //!                ▼
 //!             Store, Node (local files, or any other) ── what others do there: outside.rs ── Hub
+//!                                                     ── what is locked there: posix.rs
 //! ```
 //!
 //! What needs an open file (or two) and nobody else is in plain functions that the operations call:
@@ -44,6 +45,7 @@ mod output;
 mod outside;
 mod pipes;
 mod pool;
+mod posix;
 mod query_file;
 mod query_fs;
 mod run;

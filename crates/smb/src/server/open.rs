@@ -1,6 +1,6 @@
 //! An open file as the operations see it.
 
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use ropeway_smb_proto::compression::Gauge;
@@ -69,6 +69,8 @@ pub(crate) struct OpenState {
     pub(crate) watching: OnceLock<Option<Watching>>,
     /// Whether what is read is worth compressing.
     pub(crate) gauge: Gauge,
+    /// It has locks that local programs see, or may have.
+    pub(crate) posix_locks: AtomicBool,
     /// The symbolic link that took the place of the node, by this open.
     pub(crate) replaced: OnceLock<FileId>,
 }
@@ -88,6 +90,7 @@ impl Default for OpenState {
             caching: OnceLock::new(),
             watching: OnceLock::new(),
             gauge: Gauge::default(),
+            posix_locks: AtomicBool::new(false),
             replaced: OnceLock::new(),
         }
     }

@@ -55,6 +55,8 @@ pub struct ServerOptions {
     pub send_time: Duration,
     /// Threads for what waits for a device.
     pub io_threads: usize,
+    /// Byte-range locks of clients and locks of local programs exclude each other, where the store has such locks.
+    pub posix_locks: bool,
     /// Who is told what clients do.
     pub audit: Option<Arc<dyn Audit>>,
     /// Gives the system back what was freed and the allocator keeps; called when a connection has ended that had much.
@@ -110,6 +112,7 @@ impl ServerOptions {
             send_time: Duration::from_secs(60),
             // Devices answer several requests at once, so more than there are processors. A guess.
             io_threads: (4 * processors).clamp(8, 64),
+            posix_locks: true,
             audit: None,
             give_back: None,
         }
@@ -185,8 +188,10 @@ impl Server {
         let Some(&first) = addresses.first() else {
             return Err((any, io::Error::from(io::ErrorKind::InvalidInput)));
         };
-        let stop = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
-            .map_err(|error| (first, error.into()))?;
+        let event = || {
+            eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).map_err(|error| (first, error.into()))
+        };
+        let stop = event()?;
         let parts = Parts {
             config: options.config,
             name: options.name,
@@ -199,6 +204,8 @@ impl Server {
             unsent_max: options.unsent_max,
             send_time: options.send_time,
             hub: Hub::new(options.limits),
+            posix_locks: options.posix_locks,
+            timer: event()?,
         };
         let shared = Arc::new(Shared::new(parts));
         outside::listen(&shared);
@@ -266,6 +273,7 @@ impl Server {
 
     /// Waits for a client, or for a timer of the hub; whether the server is to stop.
     fn wait(&self) -> io::Result<bool> {
+        self.shared.was_nudged();
         let due = {
             let mut hub = self.shared.hub();
             let now = self.shared.now_ms();
@@ -273,15 +281,17 @@ impl Server {
             hub.poll_timeout().map(|due| due.saturating_sub(now))
         };
         self.shared.deliver();
-        // Timers that are set meanwhile are noticed within this.
+        // Timers that are set meanwhile are noticed within this, or by a nudge.
         let wait_ms = due.unwrap_or(1000).clamp(10, 1000);
         let timeout = Timespec {
             tv_sec: (wait_ms / 1000) as i64,
             tv_nsec: (wait_ms % 1000) as i64 * 1_000_000,
         };
         let stop = PollFd::from_borrowed_fd(self.stop.as_fd(), PollFlags::IN);
+        let timer = PollFd::from_borrowed_fd(self.shared.timer_fd(), PollFlags::IN);
         let listeners = self.listeners.iter();
-        let mut fds: Vec<PollFd<'_>> = std::iter::once(stop)
+        let mut fds: Vec<PollFd<'_>> = [stop, timer]
+            .into_iter()
             .chain(listeners.map(|listener| PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN)))
             .collect();
         match poll(&mut fds, Some(&timeout)) {

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -18,6 +19,7 @@ use super::output::Unsent;
 use super::outside::Caches;
 use super::pipes::PipeHost;
 use super::pool::Pool;
+use super::posix::{self, PosixLocks};
 use super::share::{Share, Token};
 
 /// Locks for appending, shared by many files (a guess: threads of a server and some).
@@ -42,6 +44,10 @@ pub(crate) struct Shared {
     pub(super) send_time: Duration,
     /// What is watched because clients may cache it.
     pub(super) caches: Arc<Caches>,
+    /// Locks that local programs see.
+    pub(super) posix: PosixLocks,
+    /// Wakes who waits for the hub's timers.
+    timer: OwnedFd,
     sessions: Mutex<Sessions>,
     tokens: Mutex<HashMap<SessionId, Arc<Token>>>,
     hub: Mutex<Hub>,
@@ -94,6 +100,10 @@ pub(super) struct Parts {
     /// For clients to take something of their answers.
     pub(super) send_time: Duration,
     pub(super) hub: Hub,
+    /// Byte-range locks and those of local programs exclude each other.
+    pub(super) posix_locks: bool,
+    /// Wakes who waits for the hub's timers.
+    pub(super) timer: OwnedFd,
 }
 
 /// Locks a table. Whoever panicked with it locked did so between calls of a table's own methods, so it is whole.
@@ -116,6 +126,8 @@ impl Shared {
             unsent: Arc::new(Unsent::new(parts.unsent_max)),
             send_time: parts.send_time,
             caches: Arc::default(),
+            posix: PosixLocks::new(parts.posix_locks),
+            timer: parts.timer,
             sessions: Mutex::default(),
             tokens: Mutex::default(),
             hub: Mutex::new(parts.hub),
@@ -141,6 +153,22 @@ impl Shared {
     /// Milliseconds since the server started: the hub's clock.
     pub(super) fn now_ms(&self) -> u64 {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// The hub has a timer that may be due earlier than those before.
+    pub(super) fn nudge(&self) {
+        // Fails only when the counter is full, and then it is noticed anyway.
+        _ = rustix::io::write(&self.timer, &1_u64.to_ne_bytes());
+    }
+
+    /// What is readable after [`Self::nudge`], until [`Self::was_nudged`].
+    pub(super) fn timer_fd(&self) -> BorrowedFd<'_> {
+        self.timer.as_fd()
+    }
+
+    /// Takes back the wake-up, before the timers are looked at.
+    pub(super) fn was_nudged(&self) {
+        _ = rustix::io::read(&self.timer, &mut [0_u8; 8]);
     }
 
     /// The wall clock.
@@ -310,6 +338,9 @@ impl Shared {
                 }
                 Event::Expired(closed) => {
                     let handle = self.take_handle(closed.open.get());
+                    if let Some(open) = handle.as_ref().and_then(Handle::file) {
+                        posix::release(self, open);
+                    }
                     // It is logged; nobody waits for an answer.
                     _ = super::ops::close::remove_deleted(
                         self,

@@ -8,6 +8,7 @@ mod bombs;
 mod escapes;
 mod hostile;
 mod kept;
+mod locked;
 mod many;
 mod memory;
 mod names;

@@ -127,6 +127,7 @@ impl Action {
                 Op::SetLength => "set_length",
                 Op::Watch => "watch",
                 Op::Xattr => "xattr",
+                Op::Lock => "lock",
             },
         }
     }

@@ -38,6 +38,7 @@ pub(super) fn options(args: &ServeArgs, accounts: Accounts) -> Result<ServerOpti
     options.config.dialect_min = protocol.min_dialect.unwrap_or(Dialect::Smb202);
     options.config.dialect_max = protocol.max_dialect.unwrap_or(Dialect::Smb311);
     options.config.multichannel = !protocol.no_multichannel;
+    options.posix_locks = !protocol.no_posix_locks;
     options.config.anonymous = args.login.anonymous;
     options.config.guest = args.login.guest;
     options.give_back = Some(ropeway_local::give_back_memory);

@@ -5,6 +5,7 @@ mod escapes;
 mod fallbacks;
 mod kept;
 mod limits;
+mod locks;
 mod outside;
 mod resolve;
 mod swapped;

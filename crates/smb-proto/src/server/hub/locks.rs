@@ -21,46 +21,60 @@ pub enum LockOutcome {
     Wait,
 }
 
+/// A LOCK request ([MS-SMB2] 2.2.26).
+#[derive(Clone, Copy, Debug)]
+pub struct LockWish<'a> {
+    /// Milliseconds of the hub's clock.
+    pub now_ms: u64,
+    /// Who locks.
+    pub open: OpenId,
+    /// What.
+    pub elements: &'a [LockElement],
+    /// Given where it is to be verified: for durable and resilient opens, and for all opens of 3.x with multichannel.
+    pub sequence: Option<LockSequence>,
+    /// What the request is known by while it waits.
+    pub waiter: WaiterId,
+}
+
+impl LockWish<'_> {
+    /// Others than 1 to 64 are not verified.
+    pub(super) fn verified_sequence(&self) -> Option<LockSequence> {
+        self.sequence
+            .filter(|sequence| (1..=64).contains(&sequence.index()))
+    }
+
+    /// The first element says so for all.
+    pub(super) fn unlocks(&self) -> bool {
+        let first = self.elements.first();
+        first.is_some_and(|element| element.flags.contains(LockFlags::UNLOCK))
+    }
+}
+
 /// One lock that is asked for.
 #[derive(Clone, Copy)]
-struct Wanted {
-    lock: Lock,
-    waits: bool,
+pub(super) struct Wanted {
+    pub(super) lock: Lock,
+    pub(super) waits: bool,
 }
 
 /// The most ranges of one request. A guess: Windows sends one, and others wait for as long as they are compared.
-const ELEMENTS_MAX: usize = 1024;
+pub(super) const ELEMENTS_MAX: usize = 1024;
 
 impl Hub {
-    /// Locks or unlocks ([MS-SMB2] 3.3.5.14). `sequence` is given where it is to be verified: for durable and resilient
-    /// opens, and for all opens of 3.x with multichannel.
-    pub fn lock(
-        &mut self,
-        now_ms: u64,
-        open: OpenId,
-        elements: &[LockElement],
-        sequence: Option<LockSequence>,
-        waiter: WaiterId,
-    ) -> LockOutcome {
-        self.unwait(waiter);
+    /// Locks or unlocks ([MS-SMB2] 3.3.5.14).
+    pub fn lock(&mut self, request: &LockWish<'_>) -> LockOutcome {
+        let &LockWish { open, elements, .. } = request;
+        self.unwait(request.waiter);
         let Some(file) = self.info(open).map(|info| info.file.clone()) else {
             return LockOutcome::Refused(NtStatus::FILE_CLOSED);
         };
-        // Others than 1 to 64 are not verified.
-        let sequence = sequence.filter(|sequence| (1..=64).contains(&sequence.index()));
+        let sequence = request.verified_sequence();
         if sequence.is_some_and(|sequence| self.is_seen(open, sequence)) {
             return LockOutcome::Granted;
         }
-        if elements.len() > ELEMENTS_MAX {
-            return LockOutcome::Refused(NtStatus::INSUFFICIENT_RESOURCES);
-        }
-        let unlocks = elements
-            .first()
-            .is_some_and(|element| element.flags.contains(LockFlags::UNLOCK));
-        let outcome = if unlocks {
-            self.unlock_all(open, &file, elements)
-        } else {
-            self.lock_all(now_ms, open, &file, elements, waiter)
+        let outcome = match elements.len() {
+            ..=ELEMENTS_MAX if request.unlocks() => self.unlock_all(open, &file, elements),
+            _ => self.lock_all(request, &file),
         };
         match outcome {
             Ok(true) => {
@@ -115,19 +129,9 @@ impl Hub {
         outcome
     }
 
-    /// A range exactly as it was locked; exclusive locks go first (smb2.lock.unlock).
     fn unlock(&mut self, open: OpenId, file: &FileKey, element: &LockElement) -> Result<bool, NtStatus> {
-        let range = Range {
-            offset: element.offset,
-            length: element.length,
-        };
         let locks = &mut self.tables.stream_mut(file).ok_or(NtStatus::FILE_CLOSED)?.locks;
-        let own = |lock: &Lock| lock.open == open && lock.range == range;
-        let place = locks
-            .iter()
-            .position(|lock| own(lock) && lock.exclusive)
-            .or_else(|| locks.iter().position(own))
-            .ok_or(NtStatus::RANGE_NOT_LOCKED)?;
+        let place = unlocked_by(locks, open, element).ok_or(NtStatus::RANGE_NOT_LOCKED)?;
         locks.remove(place);
         self.tables.lock_count = self.tables.lock_count.saturating_sub(1);
         if let Some(open) = self.tables.opens.get_mut(&open) {
@@ -137,14 +141,40 @@ impl Hub {
     }
 
     /// [MS-SMB2] 3.3.5.14.2: all or none; only a single lock may wait. `Ok(false)` waits.
-    fn lock_all(
-        &mut self,
-        now_ms: u64,
+    fn lock_all(&mut self, request: &LockWish<'_>, file: &FileKey) -> Result<bool, NtStatus> {
+        let open = request.open;
+        let (wanted, held) = self.judge(open, file, request.elements)?;
+        if let Some(one) = held {
+            if !one.waits {
+                return Err(NtStatus::LOCK_NOT_GRANTED);
+            }
+            return match self.wait(request.waiter, Wait::Lock(one.lock)) {
+                true => Ok(false),
+                false => Err(NtStatus::INSUFFICIENT_RESOURCES),
+            };
+        }
+        let stream = self.tables.stream_mut(file).ok_or(NtStatus::FILE_CLOSED)?;
+        stream.locks.extend(wanted.iter().map(|one| one.lock));
+        let count = u32::try_from(wanted.len()).unwrap_or(u32::MAX);
+        self.tables.lock_count += wanted.len();
+        let held = self.tables.opens.get_mut(&open).ok_or(NtStatus::FILE_CLOSED)?;
+        held.lock_count += count;
+        // [MS-FSA] 2.1.4.12: whoever reads from its cache would not notice (smb2.oplock.brl1, smb2.lease.lock1).
+        let actor = Self::holder(held);
+        self.disappoint_readers(request.now_ms, Some(actor), file);
+        Ok(true)
+    }
+
+    /// What is asked for, and the first of it that cannot be granted, because of locks that are held or asked for before it.
+    pub(super) fn judge(
+        &self,
         open: OpenId,
         file: &FileKey,
         elements: &[LockElement],
-        waiter: WaiterId,
-    ) -> Result<bool, NtStatus> {
+    ) -> Result<(Vec<Wanted>, Option<Wanted>), NtStatus> {
+        if elements.len() > ELEMENTS_MAX {
+            return Err(NtStatus::INSUFFICIENT_RESOURCES);
+        }
         let wanted = elements
             .iter()
             .map(|element| parse(open, element, elements.len() == 1))
@@ -153,29 +183,14 @@ impl Hub {
             return Err(NtStatus::INVALID_PARAMETER);
         }
         self.check_room(open, file, wanted.len())?;
-        let stream = self.tables.stream_mut(file).ok_or(NtStatus::FILE_CLOSED)?;
-        let before = stream.locks.len();
-        for one in &wanted {
-            if stream.locks.iter().any(|lock| lock.refuses(&one.lock)) {
-                stream.locks.truncate(before);
-                if !one.waits {
-                    return Err(NtStatus::LOCK_NOT_GRANTED);
-                }
-                return match self.wait(waiter, Wait::Lock(one.lock)) {
-                    true => Ok(false),
-                    false => Err(NtStatus::INSUFFICIENT_RESOURCES),
-                };
-            }
-            stream.locks.push(one.lock);
-        }
-        let count = u32::try_from(wanted.len()).unwrap_or(u32::MAX);
-        self.tables.lock_count += wanted.len();
-        let held = self.tables.opens.get_mut(&open).ok_or(NtStatus::FILE_CLOSED)?;
-        held.lock_count += count;
-        // [MS-FSA] 2.1.4.12: whoever reads from its cache would not notice (smb2.oplock.brl1, smb2.lease.lock1).
-        let actor = Self::holder(held);
-        self.disappoint_readers(now_ms, Some(actor), file);
-        Ok(true)
+        let held = &self.tables.stream(file).ok_or(NtStatus::FILE_CLOSED)?.locks;
+        let is_refused = |(place, one): (usize, &Wanted)| {
+            let before = wanted[..place].iter().map(|other| &other.lock);
+            held.iter().chain(before).any(|lock| lock.refuses(&one.lock))
+        };
+        let refused = wanted.iter().enumerate().find(|one| is_refused(*one));
+        let refused = refused.map(|(_, one)| *one);
+        Ok((wanted, refused))
     }
 
     /// Whether so many locks may come: known before any is compared with what is there.
@@ -208,7 +223,10 @@ impl Hub {
     pub(super) fn wake_lockers(&mut self, open: OpenId) {
         let stream = self.info(open).and_then(|info| self.tables.stream(&info.file));
         let waiters = stream.map_or(&[][..], |stream| &stream.lock_waiters);
-        let own = |waiter: &&WaiterId| matches!(self.waits.get(**waiter), Some(Wait::Lock(lock)) if lock.open == open);
+        let own = |waiter: &&WaiterId| match self.waits.get(**waiter) {
+            Some(Wait::Lock(lock) | Wait::Outside(lock)) => lock.open == open,
+            _ => false,
+        };
         let ready: Vec<_> = waiters.iter().filter(own).copied().collect();
         for waiter in ready {
             self.wake(waiter);
@@ -217,7 +235,7 @@ impl Hub {
 
     /// A sequence number seen before is that of a request that was carried out. Another one makes its bucket unknown
     /// until it is carried out.
-    fn is_seen(&mut self, open: OpenId, sequence: LockSequence) -> bool {
+    pub(super) fn is_seen(&mut self, open: OpenId, sequence: LockSequence) -> bool {
         let open = self.tables.opens.get_mut(&open);
         let Some(bucket) = open.and_then(|open| open.lock_sequences.as_mut()?.get_mut(bucket_of(sequence)))
         else {
@@ -230,6 +248,13 @@ impl Hub {
         seen
     }
 
+    /// As [`Self::is_seen`], changing nothing.
+    pub(super) fn has_seen(&self, open: OpenId, sequence: LockSequence) -> bool {
+        let open = self.tables.opens.get(&open);
+        let bucket = open.and_then(|open| open.lock_sequences.as_ref()?.get(bucket_of(sequence)));
+        bucket == Some(&sequence.number())
+    }
+
     fn see(&mut self, open: OpenId, sequence: Option<LockSequence>) {
         let (Some(sequence), Some(open)) = (sequence, self.tables.opens.get_mut(&open)) else {
             return;
@@ -239,6 +264,18 @@ impl Hub {
             *bucket = sequence.number();
         }
     }
+}
+
+/// The place of the lock that an element unlocks: a range exactly as it was locked; exclusive ones go first
+/// (smb2.lock.unlock).
+pub(super) fn unlocked_by(locks: &[Lock], open: OpenId, element: &LockElement) -> Option<usize> {
+    let range = Range {
+        offset: element.offset,
+        length: element.length,
+    };
+    let own = |lock: &Lock| lock.open == open && lock.range == range;
+    let exclusive = locks.iter().position(|lock| own(lock) && lock.exclusive);
+    exclusive.or_else(|| locks.iter().position(own))
 }
 
 fn bucket_of(sequence: LockSequence) -> usize {

@@ -17,7 +17,8 @@
 //! * no two opens of a stream deny each other ([MS-FSA] 2.1.5.1.2.2);
 //! * only one open, or the opens of one lease, may cache writes while other opens read or write;
 //! * no lock overlaps another that excludes it;
-//! * whoever waits, waits for a break under way or a lock held, and is woken once when it is gone;
+//! * whoever waits, waits for a break under way or a lock held, and is woken once when it is gone (for a local program's
+//!   lock: woken by a timer, to look);
 //! * with its last open a file, its locks, leases and waiters are gone from the tables.
 //!
 //! Behaviour that the specifications leave open is Windows', as smbtorture's tests show it; the test's name stands beside it.
@@ -36,6 +37,7 @@ mod notify;
 mod open;
 mod oplock;
 mod paths;
+mod posix;
 mod range;
 mod replay;
 mod sequence;
@@ -52,9 +54,10 @@ pub use durable::{DurableGrant, DurableWish, ReconnectRequest};
 pub use event::{BreakOrder, Closed, Deletion, Event};
 pub use ids::{ConnectionId, FileKey, OpenId, WaiterId};
 pub use lease::{GrantedLease, LeaseRequest, LeaseRequestV2};
-pub use locks::LockOutcome;
+pub use locks::{LockOutcome, LockWish};
 pub use notify::WatchOutcome;
 pub use open::{Granted, OpenOutcome, OpenRequest};
+pub use posix::{PosixLock, PosixPlan, PosixStep};
 pub use sequence::Ticket;
 pub use table::OpenInfo;
 pub use touch::{Touch, TouchOutcome};
@@ -119,6 +122,8 @@ enum Timer {
     Break(Holder),
     /// A durable open is given up.
     Durable(OpenId),
+    /// A lock is tried again that a local program was in the way of.
+    Lock(WaiterId),
 }
 
 /// The global tables.
@@ -195,6 +200,7 @@ impl Hub {
             match timer {
                 Timer::Break(holder) => self.revoke(now_ms, holder),
                 Timer::Durable(open) => self.expire(now_ms, open),
+                Timer::Lock(waiter) => self.wake(waiter),
             }
         }
     }

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::Hub;
 use super::event::Event;
 use super::ids::{BaseKey, ConnectionId, Holder, OpenId, WaiterId};
 use super::range::Lock;
+use super::{Hub, Timer};
 use crate::wire::SessionId;
 
 /// What a request waits for.
@@ -15,34 +15,49 @@ pub(super) enum Wait {
     Breaks { base: BaseKey, holders: Vec<Holder> },
     /// Locks to go, for one of its own.
     Lock(Lock),
+    /// Locks of local programs to go, for one of its own; a timer has it tried again.
+    Outside(Lock),
     /// Changes, in the folder that is open.
     Changes(OpenId),
 }
 
 /// All that wait.
 #[derive(Debug, Default)]
-pub(super) struct Waits(BTreeMap<WaiterId, Wait>);
+pub(super) struct Waits {
+    all: BTreeMap<WaiterId, Wait>,
+    /// Of these, for local programs.
+    outside: usize,
+}
 
 impl Waits {
     pub(super) fn len(&self) -> usize {
-        self.0.len()
+        self.all.len()
+    }
+
+    /// Number of those that wait for local programs.
+    pub(super) fn outside(&self) -> usize {
+        self.outside
     }
 
     pub(super) fn get(&self, waiter: WaiterId) -> Option<&Wait> {
-        self.0.get(&waiter)
+        self.all.get(&waiter)
     }
 
     pub(super) fn insert(&mut self, waiter: WaiterId, wait: Wait) {
-        self.0.insert(waiter, wait);
+        self.remove(waiter);
+        self.outside += usize::from(matches!(wait, Wait::Outside(_)));
+        self.all.insert(waiter, wait);
     }
 
     pub(super) fn remove(&mut self, waiter: WaiterId) -> Option<Wait> {
-        self.0.remove(&waiter)
+        let wait = self.all.remove(&waiter);
+        self.outside -= usize::from(matches!(wait, Some(Wait::Outside(_))));
+        wait
     }
 
     fn of_connection(&self, connection: ConnectionId) -> Vec<WaiterId> {
         let at = |request| WaiterId { connection, request };
-        self.0
+        self.all
             .range(at(0)..=at(u64::MAX))
             .map(|(waiter, _)| *waiter)
             .collect()
@@ -98,7 +113,7 @@ impl Hub {
                 };
                 base.waiters.insert(waiter);
             }
-            Wait::Lock(lock) => {
+            Wait::Lock(lock) | Wait::Outside(lock) => {
                 let Some(file) = self.info(lock.open).map(|info| info.file.clone()) else {
                     return false;
                 };
@@ -113,13 +128,17 @@ impl Hub {
     }
 
     pub(super) fn unwait(&mut self, waiter: WaiterId) {
-        match self.waits.remove(waiter) {
+        let wait = self.waits.remove(waiter);
+        if matches!(wait, Some(Wait::Outside(_))) {
+            self.clear_timer(Timer::Lock(waiter));
+        }
+        match wait {
             Some(Wait::Breaks { base, .. }) => {
                 if let Some(base) = self.tables.bases.get_mut(&base) {
                     base.waiters.remove(&waiter);
                 }
             }
-            Some(Wait::Lock(lock)) => {
+            Some(Wait::Lock(lock) | Wait::Outside(lock)) => {
                 let Some(file) = self.info(lock.open).map(|info| info.file.clone()) else {
                     return;
                 };

@@ -14,6 +14,7 @@ use super::name;
 use crate::server::attributes;
 use crate::server::audit::Record;
 use crate::server::open::{Handle, Open};
+use crate::server::posix;
 use crate::server::share::Share;
 use crate::server::shared::Shared;
 
@@ -41,11 +42,17 @@ pub(super) fn close(context: &mut Context<'_>) -> Outcome {
         };
     }
     context.shared.take_handle(id);
+    if let Handle::File(open) = &handle {
+        posix::release(context.shared, open);
+    }
     let closed = context
         .shared
         .hub()
         .close(context.shared.now_ms(), open_id(&request, context)?);
     if let Some(closed) = closed {
+        if let Handle::File(open) = &handle {
+            posix::release(context.shared, open);
+        }
         // As Samba does: the handle is gone, and what was to be deleted is not.
         remove_deleted(context.shared, &closed, handle.file())?;
     }

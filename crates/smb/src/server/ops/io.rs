@@ -17,7 +17,7 @@ use super::context::{Context, Done, Outcome};
 use super::{ioctl, notify};
 use crate::server::open::{Handle, Open};
 use crate::server::shared::{Counters, Shared};
-use crate::server::{set_file, status};
+use crate::server::{posix, set_file, status};
 
 /// Writes from this size on go to the pool where the frame can go with them. Below, handing over costs more than it
 /// gains: a guess. Where no device stands behind the file it gains nothing at all.
@@ -53,10 +53,13 @@ pub(super) fn read(context: &mut Context<'_>) -> Outcome {
     {
         return Err(NtStatus::INVALID_PARAMETER);
     }
-    context
-        .shared
-        .hub()
-        .check_io(open.hub_id(), request.offset, u64::from(request.length), false)?;
+    check_locks(
+        context.shared,
+        &open,
+        request.offset,
+        u64::from(request.length),
+        false,
+    )?;
     if length == 0 {
         // An empty read succeeds unless a minimum was asked for.
         if request.minimum_count > 0 {
@@ -96,6 +99,26 @@ pub(super) fn read(context: &mut Context<'_>) -> Outcome {
     let count = read_now(context.shared, &open, context.frame, &header, signer, &request);
     compress(context.frame, &open, compression, count);
     Ok(Done::Replied)
+}
+
+/// Whether neither clients' locks nor those of local programs are in the way.
+pub(super) fn check_locks(
+    shared: &Shared,
+    open: &Open,
+    offset: u64,
+    length: u64,
+    write: bool,
+) -> Result<(), NtStatus> {
+    let id = open.hub_id();
+    let looks_itself = {
+        let hub = shared.hub();
+        hub.check_io(id, offset, length, write)?;
+        hub.caches(id, write)
+    };
+    match looks_itself {
+        true => Ok(()),
+        false => posix::check_io(shared, open, offset, length, write),
+    }
 }
 
 /// How the answer may be compressed: as agreed on, if the client asks for it ([MS-SMB2] 3.3.5.12).
@@ -216,18 +239,14 @@ pub(super) fn write(context: &mut Context<'_>) -> Outcome {
     if end.is_none() {
         return Err(NtStatus::INVALID_PARAMETER);
     }
-    let id = open.hub_id();
-    {
-        let mut hub = context.shared.hub();
-        hub.check_io(id, request.offset, length as u64, true)?;
-        hub.touch(
-            context.shared.now_ms(),
-            Some(id),
-            &open.file,
-            Touch::Write,
-            context.waiter,
-        );
-    }
+    check_locks(context.shared, &open, request.offset, length as u64, true)?;
+    context.shared.hub().touch(
+        context.shared.now_ms(),
+        Some(open.hub_id()),
+        &open.file,
+        Touch::Write,
+        context.waiter,
+    );
     if length == 0 {
         return context.reply(|w| WriteResponse { count: 0 }.encode(w));
     }

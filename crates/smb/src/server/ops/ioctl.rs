@@ -14,7 +14,7 @@ use ropeway_smb_proto::wire::write::WriteResponse;
 use ropeway_smb_proto::wire::{FileId, NtStatus};
 
 use super::context::{Context, Outcome};
-use super::notify;
+use super::{io, notify};
 use crate::server::fsctl::{self, CopyView, Range};
 use crate::server::interfaces;
 use crate::server::open::{Handle, Open, PipeOpen};
@@ -102,9 +102,7 @@ fn control(
     let session = context.session().0;
     let tree = context.request.tree.0;
     let locked = |open: &Open, range: Range| {
-        let hub = shared.hub();
-        hub.check_io(open.hub_id(), range.offset, range.length, range.write)
-            .is_err()
+        io::check_locks(&shared, open, range.offset, range.length, range.write).is_err()
     };
     let own = |id: u64| match shared.handle(id) {
         Some(handle) if handle.belongs_to(session, tree) => handle.file().cloned(),

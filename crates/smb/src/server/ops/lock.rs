@@ -1,11 +1,12 @@
 //! LOCK ([MS-SMB2] 3.3.5.14).
 
-use ropeway_smb_proto::server::hub::LockOutcome;
+use ropeway_smb_proto::server::hub::{LockOutcome, LockWish};
 use ropeway_smb_proto::wire::NtStatus;
 use ropeway_smb_proto::wire::lock::{LockRequest, LockResponse};
 use ropeway_smb_proto::wire::negotiate::Dialect;
 
 use super::context::{Context, Done, Outcome};
+use crate::server::posix;
 
 pub(super) fn lock(context: &mut Context<'_>) -> Outcome {
     let request = context.decode(LockRequest::decode)?;
@@ -27,20 +28,17 @@ pub(super) fn lock(context: &mut Context<'_>) -> Outcome {
     }
     let id = open.hub_id();
     let dialect = context.protocol.dialect();
-    let outcome = {
-        let mut hub = context.shared.hub();
-        // [MS-SMB2] 3.3.5.14: repetitions are told from new requests where a channel may be lost.
-        let verifies = dialect >= Dialect::Smb300 || (dialect == Dialect::Smb210 && hub.is_durable(id));
-        let sequence = verifies.then_some(request.lock_sequence);
-        hub.lock(
-            context.shared.now_ms(),
-            id,
-            &request.locks,
-            sequence,
-            context.waiter,
-        )
+    // [MS-SMB2] 3.3.5.14: repetitions are told from new requests where a channel may be lost.
+    let verifies =
+        dialect >= Dialect::Smb300 || (dialect == Dialect::Smb210 && context.shared.hub().is_durable(id));
+    let wish = LockWish {
+        now_ms: context.shared.now_ms(),
+        open: id,
+        elements: &request.locks,
+        sequence: verifies.then_some(request.lock_sequence),
+        waiter: context.waiter,
     };
-    match outcome {
+    match posix::lock(context.shared, &open, &wish) {
         LockOutcome::Granted => context.reply(|w| LockResponse.encode(w)),
         LockOutcome::Refused(status) => Err(status),
         LockOutcome::Wait => Ok(Done::Wait),

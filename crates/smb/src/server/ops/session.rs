@@ -10,6 +10,7 @@ use ropeway_smb_proto::wire::{NtStatus, SessionId};
 use super::close::remove_deleted;
 use crate::server::audit::Record;
 use crate::server::mailbox::Message;
+use crate::server::posix;
 use crate::server::shared::{Counters, Shared};
 
 /// A login ended well.
@@ -91,6 +92,9 @@ pub(in crate::server) fn connection_lost(
 pub(in crate::server) fn close_handles(shared: &Arc<Shared>, closed: &[Closed]) {
     for closed in closed {
         let handle = shared.take_handle(closed.open.get());
+        if let Some(open) = handle.as_ref().and_then(|handle| handle.file()) {
+            posix::release(shared, open);
+        }
         // It is logged; nobody waits for an answer.
         _ = remove_deleted(shared, closed, handle.as_ref().and_then(|handle| handle.file()));
     }

@@ -355,7 +355,7 @@ fn what_does_not_survive() {
         if locks {
             let waiter = world.waiter();
             assert_eq!(
-                world.hub.lock(0, open, &[lock], None, waiter),
+                world.hub.lock_by(0, open, &[lock], None, waiter),
                 LockOutcome::Granted
             );
         }

@@ -24,7 +24,7 @@ impl World {
     fn lock_all(&mut self, open: OpenId, elements: &[(u64, u64, u32)]) -> LockOutcome {
         let elements: Vec<_> = elements.iter().copied().map(element).collect();
         let waiter = self.waiter();
-        self.hub.lock(self.now_ms, open, &elements, None, waiter)
+        self.hub.lock_by(self.now_ms, open, &elements, None, waiter)
     }
 
     fn lock(&mut self, open: OpenId, offset: u64, length: u64, flags: u32) -> LockOutcome {
@@ -196,7 +196,7 @@ fn waiting_for_a_lock() {
         let waiter = world.waiter();
         let outcome = world
             .hub
-            .lock(0, open, &[element((offset, 10, WAITS))], None, waiter);
+            .lock_by(0, open, &[element((offset, 10, WAITS))], None, waiter);
         assert_eq!(outcome, LockOutcome::Wait);
         waiter
     };
@@ -204,10 +204,10 @@ fn waiting_for_a_lock() {
     world.lock(one, 0, 10, UNLOCK);
     assert_eq!(world.woken(), [first, third]);
     assert_eq!(
-        world.hub.lock(0, two, &[element((0, 10, WAITS))], None, first),
+        world.hub.lock_by(0, two, &[element((0, 10, WAITS))], None, first),
         GRANTED
     );
-    let again = world.hub.lock(0, two, &[element((0, 10, WAITS))], None, third);
+    let again = world.hub.lock_by(0, two, &[element((0, 10, WAITS))], None, third);
     assert_eq!(again, LockOutcome::Wait);
     world.hub.forget(third);
     assert_eq!(world.hub.waiter_count(), 1);
@@ -232,7 +232,7 @@ fn repeated_locks() {
         let sequence = Some(LockSequence::new(number, index));
         world
             .hub
-            .lock(0, one, &[element((100, 100, flags))], sequence, waiter)
+            .lock_by(0, one, &[element((100, 100, flags))], sequence, waiter)
     };
     for index in [0, 65] {
         assert_eq!(lock(index, 1, EXCLUSIVE), GRANTED);

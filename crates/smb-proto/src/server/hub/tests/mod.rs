@@ -7,6 +7,7 @@ mod many;
 mod model;
 mod notify;
 mod oplocks;
+mod posix;
 mod replay;
 mod shares;
 mod steps;
@@ -17,6 +18,7 @@ use std::sync::Arc;
 use super::*;
 use crate::wire::create::{AccessMask, OplockLevel, ShareAccess};
 use crate::wire::create_context::LeaseState;
+use crate::wire::lock::{LockElement, LockSequence};
 use crate::wire::oplock_break::{BreakNotification, LeaseBreak};
 use crate::wire::{Guid, LeaseKey, NtStatus, SessionId, TreeId};
 
@@ -35,6 +37,25 @@ struct World {
     hub: Hub,
     now_ms: u64,
     requests: u64,
+}
+
+impl Hub {
+    fn lock_by(
+        &mut self,
+        now_ms: u64,
+        open: OpenId,
+        elements: &[LockElement],
+        sequence: Option<LockSequence>,
+        waiter: WaiterId,
+    ) -> LockOutcome {
+        self.lock(&LockWish {
+            now_ms,
+            open,
+            elements,
+            sequence,
+            waiter,
+        })
+    }
 }
 
 fn world() -> World {

@@ -161,7 +161,7 @@ impl Model {
         match self
             .world
             .hub
-            .lock(self.world.now_ms, open, &[element], None, waiter)
+            .lock_by(self.world.now_ms, open, &[element], None, waiter)
         {
             LockOutcome::Granted => self.locks.push((open, element)),
             LockOutcome::Wait => {
@@ -326,7 +326,7 @@ impl Model {
         let waiter = self.world.waiter();
         let unlock = element(held.offset, held.length, LockFlags::UNLOCK);
         assert_eq!(
-            self.world.hub.lock(0, open, &[unlock], None, waiter),
+            self.world.hub.lock_by(0, open, &[unlock], None, waiter),
             LockOutcome::Granted
         );
     }
@@ -504,7 +504,7 @@ impl Model {
                         "waits for nothing"
                     );
                 }
-                Wait::Changes(_) => panic!(),
+                Wait::Outside(_) | Wait::Changes(_) => panic!(),
             }
         }
         for open in self.opens.keys() {
