@@ -8,6 +8,7 @@ mod bombs;
 mod escapes;
 mod hostile;
 mod kept;
+mod large;
 mod many;
 mod memory;
 mod names;
