@@ -158,6 +158,20 @@ pub enum RangeLock {
     Exclusive,
 }
 
+/// Something to run once, on any thread.
+pub type Task = Box<dyn FnOnce() + Send>;
+
+/// What [`Store::resolve_soon`] gives.
+pub enum Resolved {
+    /// The path as on disk.
+    Path(RelPath),
+    /// The caller is to run this on a thread that may block for seconds. It calls the caller's task at its end, even
+    /// when it fails or is dropped; then the path is to be resolved again.
+    After(Task),
+    /// Somebody reads that folder, and will call the caller's task.
+    UnderWay,
+}
+
 /// What [`Store::remove_node`] removes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Removal {
@@ -196,6 +210,16 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// [`crate::ErrorKind::NotFound`] if a component before the last is missing, `NotADirectory` if it is none.
     fn resolve(&self, path: &RelPath) -> Result<RelPath>;
+
+    /// As [`Self::resolve`], but where a folder with very many names has to be read first, that is left to the caller,
+    /// who may have others to serve meanwhile: `then` gives what is to be called when it has been read.
+    ///
+    /// # Errors
+    /// As [`Self::resolve`].
+    fn resolve_soon(&self, path: &RelPath, then: &dyn Fn() -> Task) -> Result<Resolved> {
+        let _ = then;
+        self.resolve(path).map(Resolved::Path)
+    }
 
     /// Opens or makes a node by its path as on disk.
     ///

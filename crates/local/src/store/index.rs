@@ -5,18 +5,24 @@
 //! for the first time; events are applied in their order, and the last one of a name is right whether or not the reading
 //! saw its effect.
 //!
-//! Everything is bounded: folders and names by what was used least recently, events that wait for a folder nobody asks for
-//! by forgetting its index. When the kernel's queue overflows, all indexes are forgotten. A folder too large to be kept, or
-//! on a volume that others change unseen, is read each time.
+//! Everything is bounded: folders, and the bytes of all names and events together, by what was used least recently; events
+//! that wait for a folder nobody asks for by forgetting its index. When the kernel's queue overflows, all indexes are
+//! forgotten. A folder too large to be kept, or on a volume that others change unseen, is read each time.
+//!
+//! A large folder is read for the first time on a thread that has nothing else to do: [`Indexes::begin`] lets the first
+//! who asks do that, and remembers what the others want to be called for.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::CStr;
 use std::hash::{BuildHasher, RandomState};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+#[cfg(test)]
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use ropeway_vfs::store::Task;
 use ropeway_vfs::{FileId, Name};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::fs::{Mode, OFlags, RawDir, openat};
@@ -24,6 +30,7 @@ use rustix::io::Errno;
 
 use super::base::proc_path;
 use super::fold;
+use super::table::{Spent, Table};
 use super::volume::{Indexing, indexing};
 
 /// What changes a folder's names, or ends the watch.
@@ -42,6 +49,12 @@ const ENTRY_BYTES: usize = 32 * 1024;
 /// Events that wait for one folder; reading it again costs no more (a guess).
 const PENDING_MAX: usize = 16 * 1024;
 
+/// Bytes of an event beside its name: the allocation of the name.
+const EVENT_OVERHEAD_BYTES: usize = 32;
+
+/// Bytes that a name takes in an index beside its own, about.
+const OVERHEAD_BYTES: usize = 24;
+
 /// Folders remembered as too large before they are tried again (a guess).
 const LARGE_MAX: usize = 256;
 
@@ -49,7 +62,7 @@ const LARGE_MAX: usize = 256;
 #[derive(Clone, Copy)]
 pub(super) struct Bounds {
     pub(super) folders: usize,
-    pub(super) names: usize,
+    pub(super) bytes: usize,
 }
 
 /// The indexes of a store.
@@ -57,8 +70,8 @@ pub(super) struct Indexes {
     bounds: Bounds,
     hasher: RandomState,
     watched: Mutex<Watched>,
-    /// Names in all indexes, about: folders on their way out count until they are gone.
-    names: Arc<AtomicUsize>,
+    /// Bytes of all indexes and events, about: folders on their way out count until they are gone.
+    spent: Spent,
     clock: AtomicU64,
     /// How often a folder was read.
     #[cfg(test)]
@@ -78,13 +91,17 @@ struct Watched {
 struct Folder {
     watch: i32,
     used: AtomicU64,
-    names: Mutex<Option<Names>>,
+    names: Mutex<Option<Table>>,
     pending: Mutex<Pending>,
+    /// Somebody is about to read it, and then calls these; as many as requests may wait.
+    reading: Mutex<Option<Vec<Task>>>,
 }
 
-#[derive(Default)]
+/// What waits for a folder. Its bytes count among those of all indexes.
 struct Pending {
     events: Vec<Event>,
+    own: usize,
+    spent: Spent,
     /// Too many came: the folder is to be read again.
     lost: bool,
 }
@@ -95,27 +112,18 @@ struct Event {
     there: bool,
 }
 
-/// Names by the hash of their folded form.
-struct Names {
-    by_hash: HashMap<u64, Same>,
-    count: usize,
-    all: Arc<AtomicUsize>,
-}
-
-/// Names of one hash: nearly always one.
-enum Same {
-    One(Name),
-    Many(Vec<Name>),
-}
-
 impl Indexes {
     pub(super) fn new(bounds: Bounds) -> Self {
-        let folders = bounds.folders.max(1);
+        let bounds = Bounds {
+            folders: bounds.folders.max(1),
+            // A table counts in 32 bits.
+            bytes: bounds.bytes.min(u32::MAX as usize / 2),
+        };
         Self {
-            bounds: Bounds { folders, ..bounds },
+            bounds,
             hasher: RandomState::new(),
             watched: Mutex::default(),
-            names: Arc::default(),
+            spent: Spent::default(),
             clock: AtomicU64::new(0),
             #[cfg(test)]
             scans: AtomicUsize::new(0),
@@ -132,7 +140,7 @@ impl Indexes {
         let folded = fold::fold(name.as_bytes());
         match self.folder(dir, id) {
             Found::Folder(folder) => self.find_in(dir, id, &folder, &folded),
-            Found::Unwatched => self.search(dir, &folded),
+            Found::Unwatched => self.search(dir, id, &folded),
             Found::Needless => Ok(None),
         }
     }
@@ -145,39 +153,81 @@ impl Indexes {
         folded: &[u8],
     ) -> rustix::io::Result<Option<Name>> {
         let mut names = folder.lock();
-        let pending = std::mem::take(&mut *folder.pending());
-        if pending.lost {
-            *names = None;
-        }
-        let known = match &mut *names {
-            Some(names) => {
-                self.apply(names, pending.events);
-                names
-            }
-            // What waits happened before the folder is read; what happens meanwhile is applied the next time.
-            none => match self.scan(dir) {
-                Ok(Some(read)) => none.insert(read),
-                Ok(None) => {
-                    drop(names);
-                    self.give_up(id);
-                    return self.search(dir, folded);
-                }
-                Err(error) => return Err(error),
-            },
+        let Some(known) = self.known(dir, id, folder, &mut names)? else {
+            drop(names);
+            self.give_up(id);
+            return self.search(dir, id, folded);
         };
         let found = known.find(self.hasher.hash_one(folded), folded);
-        let too_large = known.count > self.bounds.names;
+        let fits = self.make_room(id);
         drop(names);
-        if too_large {
+        if !fits {
             self.give_up(id);
         }
         Ok(found)
     }
 
+    /// A folder's names, with what has happened by now; read if they have to be. `None` if they are too many.
+    fn known<'a>(
+        &self,
+        dir: BorrowedFd<'_>,
+        id: FileId,
+        folder: &Folder,
+        names: &'a mut Option<Table>,
+    ) -> rustix::io::Result<Option<&'a mut Table>> {
+        let (events, lost) = folder.pending().take();
+        if lost {
+            *names = None;
+        }
+        if names.is_none() {
+            // What waited happened before the folder is read; what happens meanwhile is applied the next time.
+            *names = self.scan(dir, id)?;
+        } else if let Some(names) = names {
+            self.apply(names, events);
+        }
+        Ok(names.as_mut())
+    }
+
+    /// Asks whether a large folder has to be read before [`Self::find`] is quick. The first is to read it by
+    /// [`Self::read_for`]; what `then` gives is called when it has been read.
+    pub(super) fn begin(&self, dir: BorrowedFd<'_>, id: FileId, then: &dyn Fn() -> Task) -> Begun {
+        let Found::Folder(folder) = self.folder(dir, id) else {
+            return Begun::Needless;
+        };
+        let mut reading = folder.reading();
+        if let Some(waiting) = &mut *reading {
+            waiting.push(then());
+            return Begun::UnderWay;
+        }
+        // Whoever has it now either knows the names or finds them out: then that is waited for.
+        let is_unread = folder
+            .names
+            .try_lock()
+            .is_ok_and(|names| names.is_none() || folder.pending().lost);
+        if !is_unread {
+            return Begun::Needless;
+        }
+        *reading = Some(vec![then()]);
+        drop(reading);
+        Begun::Read(Reading(folder))
+    }
+
+    /// Reads the folder.
+    pub(super) fn read_for(&self, reading: &Reading, dir: BorrowedFd<'_>, id: FileId) {
+        let folder = &reading.0;
+        let mut names = folder.lock();
+        // Who asks again meets the same error.
+        let is_too_large = matches!(self.known(dir, id, folder, &mut names), Ok(None));
+        drop(names);
+        if is_too_large {
+            self.give_up(id);
+        }
+    }
+
     /// The folder's index, with all that was told by now waiting in it.
     fn folder(&self, dir: BorrowedFd<'_>, id: FileId) -> Found {
         let mut watched = self.lock();
-        watched.drain();
+        watched.drain(self.bounds.bytes);
         let now = self.clock.fetch_add(1, Ordering::Relaxed);
         if let Some(folder) = watched.folders.get(&id) {
             folder.used.store(now, Ordering::Relaxed);
@@ -192,21 +242,32 @@ impl Indexes {
             Indexing::Watched => {}
         }
         while watched.folders.len() >= self.bounds.folders
-            || (self.names.load(Ordering::Relaxed) > self.bounds.names && !watched.folders.is_empty())
+            || (self.spent.bytes() > self.bounds.bytes && !watched.folders.is_empty())
         {
-            watched.drop_oldest();
+            watched.drop_oldest(None);
         }
-        match watched.add(dir, id, now) {
-            Ok(folder) => Found::Folder(folder),
-            // The user's limit of watches or instances is reached.
-            Err(_) => Found::Unwatched,
-        }
+        let added = match watched.add(dir, id, now, &self.spent) {
+            // The user's limit of watches: one of ours makes room.
+            Err(Errno::NOSPC) if watched.drop_oldest(None) => watched.add(dir, id, now, &self.spent),
+            added => added,
+        };
+        added.map_or(Found::Unwatched, Found::Folder)
     }
 
-    /// Folders and names that are kept.
+    /// Folders that are kept, and bytes.
     #[cfg(test)]
     pub(super) fn sizes(&self) -> (usize, usize) {
-        (self.lock().folders.len(), self.names.load(Ordering::Relaxed))
+        (self.lock().folders.len(), self.spent.bytes())
+    }
+
+    /// Forgets other folders until the budget is kept; `false` if this one alone exceeds it.
+    fn make_room(&self, id: FileId) -> bool {
+        while self.spent.bytes() > self.bounds.bytes {
+            if !self.lock().drop_oldest(Some(id)) {
+                return false;
+            }
+        }
+        true
     }
 
     /// A folder is too large to be kept.
@@ -224,28 +285,21 @@ impl Indexes {
     }
 
     /// Reads a whole folder; `None` if it is too large to be kept.
-    fn scan(&self, dir: BorrowedFd<'_>) -> rustix::io::Result<Option<Names>> {
-        let mut names = Names {
-            by_hash: HashMap::new(),
-            count: 0,
-            all: Arc::clone(&self.names),
-        };
+    fn scan(&self, dir: BorrowedFd<'_>, id: FileId) -> rustix::io::Result<Option<Table>> {
+        let mut table = Table::new(self.spent.clone());
         self.read(dir, |name| {
-            if names.count >= self.bounds.names {
-                return false;
-            }
-            if let Some(name) = Name::new(name) {
-                names.insert(self.hash(&name), name);
-            }
-            true
+            table.insert(self.hash(name), name);
+            self.make_room(id)
         })
-        .map(|whole| whole.then_some(names))
+        .map(|whole| whole.then_some(table))
     }
 
     /// Looks through a folder that has no index.
-    fn search(&self, dir: BorrowedFd<'_>, folded: &[u8]) -> rustix::io::Result<Option<Name>> {
+    fn search(&self, dir: BorrowedFd<'_>, id: FileId, folded: &[u8]) -> rustix::io::Result<Option<Name>> {
         let mut found: Option<Name> = None;
+        let mut bytes = 0_usize;
         self.read(dir, |name| {
+            bytes += name.len() + OVERHEAD_BYTES;
             // Few names of another length fold to the same: none that is ASCII does.
             let possible = name.len() == folded.len() || !name.is_ascii();
             if possible
@@ -256,6 +310,10 @@ impl Indexes {
             }
             true
         })?;
+        if bytes < self.bounds.bytes / 5 * 4 {
+            // It was too large, and is not any more, or another one was read at the same time.
+            self.lock().large.remove(&id);
+        }
         Ok(found)
     }
 
@@ -270,7 +328,8 @@ impl Indexes {
         while let Some(entry) = raw.next() {
             match entry {
                 Ok(entry) => {
-                    if !each(entry.file_name().to_bytes()) {
+                    let name = entry.file_name().to_bytes();
+                    if name != b"." && name != b".." && !each(name) {
                         return Ok(false);
                     }
                 }
@@ -281,19 +340,41 @@ impl Indexes {
         Ok(true)
     }
 
-    fn apply(&self, names: &mut Names, events: Vec<Event>) {
+    fn apply(&self, names: &mut Table, events: Vec<Event>) {
         for Event { name, there } in events {
-            let hash = self.hash(&name);
+            let name = name.as_bytes();
             if there {
-                names.insert(hash, name);
+                names.insert(self.hash(name), name);
             } else {
-                names.remove(hash, &name);
+                names.remove(self.hash(name), name);
             }
         }
     }
 
-    fn hash(&self, name: &Name) -> u64 {
-        self.hasher.hash_one(fold::fold(name.as_bytes()).as_slice())
+    fn hash(&self, name: &[u8]) -> u64 {
+        self.hasher.hash_one(fold::fold(name).as_slice())
+    }
+}
+
+/// Whether a large folder has to be read first.
+pub(super) enum Begun {
+    /// No, or it would not help.
+    Needless,
+    /// Somebody does it.
+    UnderWay,
+    /// By whoever asked.
+    Read(Reading),
+}
+
+/// Somebody is to read a folder. At its end, however it comes, all are called who wait for that.
+pub(super) struct Reading(Arc<Folder>);
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        let waiting = self.0.reading().take();
+        for task in waiting.into_iter().flatten() {
+            task();
+        }
     }
 }
 
@@ -304,8 +385,8 @@ enum Found {
 }
 
 impl Watched {
-    /// Reads all events that wait.
-    fn drain(&mut self) {
+    /// Reads all events that wait. Those that would not fit into the budget cost their folder its index.
+    fn drain(&mut self, bytes_max: usize) {
         let Some(inotify) = self.inotify.take() else {
             return;
         };
@@ -319,7 +400,7 @@ impl Watched {
                     self.ids.clear();
                     return;
                 }
-                Ok(event) => self.deliver(event.wd(), event.events(), event.file_name()),
+                Ok(event) => self.deliver(event.wd(), event.events(), event.file_name(), bytes_max),
                 Err(Errno::INTR) => {}
                 Err(_) => break,
             }
@@ -327,7 +408,7 @@ impl Watched {
         self.inotify = Some(inotify);
     }
 
-    fn deliver(&mut self, watch: i32, what: ReadFlags, name: Option<&CStr>) {
+    fn deliver(&mut self, watch: i32, what: ReadFlags, name: Option<&CStr>, bytes_max: usize) {
         let Some(id) = self.ids.get(&watch).copied() else {
             return;
         };
@@ -339,11 +420,17 @@ impl Watched {
         let name = name.and_then(|name| Name::new(name.to_bytes()));
         if let (Some(folder), Some(name)) = (self.folders.get(&id), name) {
             let there = what.intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO);
-            folder.pending().add(Event { name, there });
+            folder.pending().add(Event { name, there }, bytes_max);
         }
     }
 
-    fn add(&mut self, dir: BorrowedFd<'_>, id: FileId, now: u64) -> rustix::io::Result<Arc<Folder>> {
+    fn add(
+        &mut self,
+        dir: BorrowedFd<'_>,
+        id: FileId,
+        now: u64,
+        spent: &Spent,
+    ) -> rustix::io::Result<Arc<Folder>> {
         let inotify = match self.inotify.take() {
             Some(inotify) => inotify,
             None => inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?,
@@ -354,22 +441,26 @@ impl Watched {
             watch,
             used: AtomicU64::new(now),
             names: Mutex::new(None),
-            pending: Mutex::default(),
+            pending: Mutex::new(Pending::new(spent.clone())),
+            reading: Mutex::default(),
         });
         self.ids.insert(watch, id);
         self.folders.insert(id, Arc::clone(&folder));
         Ok(folder)
     }
 
-    fn drop_oldest(&mut self) {
+    /// Forgets the folder that was used least recently, but not this one; `false` if there is none.
+    fn drop_oldest(&mut self, spared: Option<FileId>) -> bool {
         let oldest = self
             .folders
             .iter()
+            .filter(|(id, _)| Some(**id) != spared)
             .min_by_key(|(_, folder)| folder.used.load(Ordering::Relaxed))
             .map(|(id, _)| *id);
         if let Some(id) = oldest {
             self.drop_folder(id);
         }
+        oldest.is_some()
     }
 
     fn drop_folder(&mut self, id: FileId) {
@@ -385,88 +476,60 @@ impl Watched {
 }
 
 impl Folder {
-    fn lock(&self) -> MutexGuard<'_, Option<Names>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Table>> {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn pending(&self) -> MutexGuard<'_, Pending> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn reading(&self) -> MutexGuard<'_, Option<Vec<Task>>> {
+        self.reading.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Pending {
-    fn add(&mut self, event: Event) {
+    fn new(spent: Spent) -> Self {
+        Self {
+            events: Vec::new(),
+            own: 0,
+            spent,
+            lost: false,
+        }
+    }
+
+    fn add(&mut self, event: Event, bytes_max: usize) {
         if self.lost {
             return;
         }
+        let bytes = size_of::<Event>() + EVENT_OVERHEAD_BYTES + event.name.as_bytes().len();
+        self.spent.change(self.own, self.own + bytes);
+        self.own += bytes;
         self.events.push(event);
-        if self.events.len() > PENDING_MAX {
-            self.events = Vec::new();
+        // Some room above the budget: full of names is no reason to read a folder again at each event.
+        if self.events.len() > PENDING_MAX || self.spent.bytes() > bytes_max + bytes_max / 8 {
+            self.forget();
             self.lost = true;
         }
     }
-}
 
-impl Names {
-    fn insert(&mut self, hash: u64, name: Name) {
-        let same = match self.by_hash.entry(hash) {
-            std::collections::hash_map::Entry::Vacant(place) => {
-                place.insert(Same::One(name));
-                self.counted(1);
-                return;
-            }
-            std::collections::hash_map::Entry::Occupied(place) => place.into_mut(),
-        };
-        match same {
-            Same::One(known) if *known == name => return,
-            Same::One(known) => *same = Same::Many(vec![known.clone(), name]),
-            Same::Many(names) if names.contains(&name) => return,
-            Same::Many(names) => names.push(name),
-        }
-        self.counted(1);
+    /// The events, and whether some are missing: then the folder is to be read again.
+    fn take(&mut self) -> (Vec<Event>, bool) {
+        let events = std::mem::take(&mut self.events);
+        self.forget();
+        (events, std::mem::take(&mut self.lost))
     }
 
-    fn remove(&mut self, hash: u64, name: &Name) {
-        let emptied = match self.by_hash.get_mut(&hash) {
-            None => return,
-            Some(Same::One(known)) => {
-                if known != name {
-                    return;
-                }
-                true
-            }
-            Some(Same::Many(names)) => {
-                let before = names.len();
-                names.retain(|known| known != name);
-                if names.len() == before {
-                    return;
-                }
-                names.is_empty()
-            }
-        };
-        if emptied {
-            self.by_hash.remove(&hash);
-        }
-        self.count -= 1;
-        self.all.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    fn find(&self, hash: u64, folded: &[u8]) -> Option<Name> {
-        let fits = |name: &&Name| fold::fold(name.as_bytes()) == folded;
-        match self.by_hash.get(&hash)? {
-            Same::One(name) => Some(name).filter(fits).cloned(),
-            Same::Many(names) => names.iter().filter(fits).min().cloned(),
-        }
-    }
-
-    fn counted(&mut self, more: usize) {
-        self.count += more;
-        self.all.fetch_add(more, Ordering::Relaxed);
+    fn forget(&mut self) {
+        self.events = Vec::new();
+        self.spent.change(self.own, 0);
+        self.own = 0;
     }
 }
 
-impl Drop for Names {
+impl Drop for Pending {
     fn drop(&mut self) {
-        self.all.fetch_sub(self.count, Ordering::Relaxed);
+        self.forget();
     }
 }

@@ -35,6 +35,7 @@ mod open;
 mod outside;
 mod resolve;
 mod stream;
+mod table;
 #[cfg(test)]
 mod tests;
 mod told;
@@ -46,7 +47,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use ropeway_vfs::outside::Observer;
-use ropeway_vfs::store::{Node, NodeOpen, Opened, Removal, Store, StoreFeatures};
+use ropeway_vfs::store::{Node, NodeOpen, Opened, Removal, Resolved, Store, StoreFeatures, Task};
 use ropeway_vfs::{Error, ErrorKind, FileId, Op, RelPath, Result, Space};
 use rustix::fs::{XattrFlags, fgetxattr, fsetxattr, syncfs};
 
@@ -74,8 +75,8 @@ pub struct StoreOptions {
     pub directory_mode: u32,
     /// Most folders whose names are kept in memory and watched.
     pub indexed_folders_max: usize,
-    /// Most names kept in memory, of all folders; one takes some 100 bytes.
-    pub indexed_names_max: usize,
+    /// Most bytes of names kept in memory, of all folders together. A name takes its own bytes and 12 to 25 more.
+    pub indexed_bytes_max: usize,
     /// Most nodes that are watched for what other programs do to them; the kernel keeps their inodes in memory.
     pub watched_nodes_max: usize,
     /// Of these, most folders beneath folders that are watched with all beneath them.
@@ -91,8 +92,8 @@ impl Default for StoreOptions {
             directory_mode: 0o777,
             // Of 8,192 watches that old kernels allow a user by default.
             indexed_folders_max: 4096,
-            // 100 MB at most, ten folders of 100,000.
-            indexed_names_max: 1_000_000,
+            // Some six million names of 20 bytes.
+            indexed_bytes_max: 256 << 20,
             // The kernel has a limit for each user too, 8,192 or by memory (fs.fanotify.max_user_marks).
             watched_nodes_max: 65_536,
             watched_folders_max: 16_384,
@@ -150,7 +151,7 @@ impl LocalStore {
         let stat = crate::stat::raw(base.fd(), open::MASK).map_err(failed)?;
         let bounds = Bounds {
             folders: options.indexed_folders_max,
-            names: options.indexed_names_max,
+            bytes: options.indexed_bytes_max,
         };
         let watch_bounds = WatchBounds {
             nodes: options.watched_nodes_max,
@@ -191,6 +192,10 @@ impl Store for LocalStore {
 
     fn resolve(&self, path: &RelPath) -> Result<RelPath> {
         resolve::resolve(&self.core, path)
+    }
+
+    fn resolve_soon(&self, path: &RelPath, then: &dyn Fn() -> Task) -> Result<Resolved> {
+        resolve::resolve_soon(&self.core, path, then)
     }
 
     fn open(&self, path: &RelPath, how: &NodeOpen) -> Result<Opened> {

@@ -228,6 +228,9 @@ impl Connection {
     }
 
     /// [MS-SMB2] 3.3.5.5, step 4 on: who may add this connection to a session. The order is Samba's.
+    ///
+    /// Another `ClientGuid` is no reason to refuse: the specification leaves that to the server, the request proves that
+    /// it knows the session's key, and smb2.session.bind_negative_smb3signCtoHd expects the channel.
     fn may_bind(&self, request: &Request, sealed: bool, sessions: &Sessions) -> Result<(), NtStatus> {
         let negotiated = self.negotiated.as_ref().ok_or(NtStatus::INVALID_PARAMETER)?;
         let id = request.header.session_id;
@@ -250,9 +253,6 @@ impl Connection {
         }
         if session.keys.cipher.as_ref().map(|(cipher, ..)| *cipher) != negotiated.cipher {
             return Err(NtStatus::INVALID_PARAMETER);
-        }
-        if session.client != negotiated.client_guid {
-            return Err(NtStatus::USER_SESSION_DELETED);
         }
         if self.channels.contains_key(&id) {
             return Err(NtStatus::REQUEST_NOT_ACCEPTED);
@@ -352,7 +352,6 @@ impl Connection {
             is_guest,
             signing_required: required,
             encrypt,
-            client: negotiated.client_guid,
             dialect: negotiated.dialect,
             keys,
             connection: self.id,

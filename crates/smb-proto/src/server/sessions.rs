@@ -7,7 +7,7 @@ use crate::auth::Identity;
 use crate::crypto::{Cipher, SigningAlgorithm};
 use crate::secret::Key;
 use crate::wire::negotiate::Dialect;
-use crate::wire::{Guid, NtStatus, SessionId, TreeId};
+use crate::wire::{NtStatus, SessionId, TreeId};
 
 /// The most trees of one session. A guess: a desktop connects to a handful.
 const TREES_MAX: usize = 1024;
@@ -38,8 +38,6 @@ pub struct Session {
     pub signing_required: bool,
     /// Requests have to be sealed.
     pub encrypt: bool,
-    /// The client.
-    pub client: Guid,
     /// The dialect of all its connections.
     pub dialect: Dialect,
     /// Listings tell what a Mac wants to know (`SUPPORTS_READ_DIR_ATTR` of `AAPL`).
@@ -67,7 +65,6 @@ pub(super) struct NewSession {
     pub(super) is_guest: bool,
     pub(super) signing_required: bool,
     pub(super) encrypt: bool,
-    pub(super) client: Guid,
     pub(super) dialect: Dialect,
     pub(super) keys: SecretKeys,
     pub(super) connection: ConnectionId,
@@ -167,7 +164,6 @@ impl Sessions {
             identity: new.identity,
             signing_required: new.signing_required,
             encrypt: new.encrypt,
-            client: new.client,
             dialect: new.dialect,
             apple_listings: false,
             apple_copies: false,

@@ -104,7 +104,7 @@ fn guests_where_they_are_allowed() {
     }
 }
 
-/// Further channels: of the same client, in the same dialect, proved with the session's key.
+/// Further channels: in the same dialect, proved with the session's key and the user's password.
 #[test]
 fn channels() {
     for encryption in [Encryption::Off, Encryption::Desired] {
@@ -137,19 +137,6 @@ fn channels() {
             third.client.bind(&secret, login("anna", "wrong")).unwrap();
             third.settle(&mut sessions);
             assert!(failed(&third, NtStatus::LOGON_FAILURE), "{:?}", third.events);
-            // Nor another client's.
-            let other = client::Config {
-                client_guid: Guid([8; 16]),
-                ..config.clone()
-            };
-            let mut third = World::new(other, &server, 5);
-            third.client.bind(&secret, login("anna", "secret")).unwrap();
-            third.settle(&mut sessions);
-            assert!(
-                failed(&third, NtStatus::USER_SESSION_DELETED),
-                "{:?}",
-                third.events
-            );
             assert_eq!(sessions.iter().next().unwrap().channels().len(), 2);
             // The session lives as long as one of them.
             let id = first.session_id(&sessions);
@@ -157,6 +144,39 @@ fn channels() {
             assert_eq!(second.echo(&mut sessions), [NtStatus::SUCCESS]);
             assert!(sessions.unbind(id, second.served.protocol.id()).is_some());
             assert!(sessions.is_empty());
+        }
+    }
+}
+
+/// The key and the password prove who it is; another `ClientGuid` is no reason to refuse ([MS-SMB2] 3.3.5.5: the server
+/// may; smb2.session.bind_negative_smb3signCtoHd).
+#[test]
+fn a_channel_with_another_client_guid() {
+    for dialect in [Dialect::Smb300, Dialect::Smb302, Dialect::Smb311] {
+        let server = Arc::new(server_config());
+        let mut sessions = Sessions::new();
+        let config = client::Config {
+            dialects: dialect..=dialect,
+            ..client_config()
+        };
+        let other = client::Config {
+            client_guid: Guid([8; 16]),
+            ..config.clone()
+        };
+        let mut first = World::ready(config, &server, &mut sessions);
+        let secret = first.client.session().unwrap();
+        // Not with another user's password.
+        let mut second = World::new(other.clone(), &server, 2);
+        second.client.bind(&secret, login("bert", "secret")).unwrap();
+        second.settle(&mut sessions);
+        assert!(!second.is_logged_in(), "{:?}", second.events);
+        let mut second = World::new(other, &server, 3);
+        second.client.bind(&secret, login("anna", "secret")).unwrap();
+        second.settle(&mut sessions);
+        assert!(second.is_logged_in(), "{dialect:?}: {:?}", second.events);
+        assert_eq!(sessions.iter().next().unwrap().channels().len(), 2);
+        for world in [&mut first, &mut second] {
+            assert_eq!(world.echo(&mut sessions), [NtStatus::SUCCESS]);
         }
     }
 }

@@ -9,6 +9,7 @@ mod escapes;
 mod hostile;
 mod kept;
 mod locked;
+mod large;
 mod many;
 mod memory;
 mod names;

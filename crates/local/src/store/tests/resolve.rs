@@ -1,9 +1,10 @@
 //! Names without regard to case stay fast: folders are read once.
 
 use std::fs;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use proptest::prelude::*;
+use ropeway_vfs::store::{Resolved, Task};
 
 use super::*;
 
@@ -49,6 +50,28 @@ fn a_folder_of_a_hundred_thousand_names_is_read_once() {
     assert_eq!(scans(&store), 2);
 }
 
+/// Earlier versions gave such a folder up, and read it at each call.
+#[test]
+#[ignore = "makes a million names"]
+fn a_folder_of_more_than_a_million_names_is_read_once() {
+    let folder = folders().pop().unwrap();
+    let first = folder.path().join("Name 0");
+    fs::write(&first, "").unwrap();
+    // Names cost less than files; the disk's file systems allow too few of one.
+    for n in 1..=1_000_001 {
+        fs::hard_link(&first, folder.path().join(format!("Name {n}"))).unwrap();
+    }
+    let store = store(folder.path());
+    for n in 0..20 {
+        let new = format!("nAME new {n}");
+        assert_eq!(resolved(&store, &new), new);
+        put(&store, &new, b"");
+        assert_eq!(resolved(&store, &new.to_uppercase()), new);
+        assert_eq!(resolved(&store, &format!("NAME {n}")), format!("Name {n}"));
+    }
+    assert_eq!(scans(&store), 1);
+}
+
 #[test]
 fn what_is_never_asked_for_is_never_read() {
     let folder = tempfile::tempdir().unwrap();
@@ -81,7 +104,7 @@ fn indexes_are_bounded() {
     let folder = tempfile::tempdir().unwrap();
     let options = StoreOptions {
         indexed_folders_max: 3,
-        indexed_names_max: 50,
+        indexed_bytes_max: 1500,
         ..StoreOptions::default()
     };
     let store = LocalStore::open(folder.path(), &options).unwrap();
@@ -94,17 +117,107 @@ fn indexes_are_bounded() {
     for _ in 0..3 {
         for n in 0..10 {
             assert_eq!(resolved(&store, &format!("D{n}/f3")), format!("d{n}/F3"));
-            let (folders, names) = store.core.indexes.sizes();
-            assert!(folders <= 3 && names <= 80, "{folders} folders, {names} names");
+            let (folders, bytes) = store.core.indexes.sizes();
+            assert!(folders <= 3 && bytes <= 1500, "{folders} folders, {bytes} bytes");
         }
     }
     for k in 0..100 {
         put(&store, &format!("d0/G{k}"), b"");
     }
     // Too large to be kept: read each time.
+    let before = scans(&store);
     assert_eq!(resolved(&store, "d0/g77"), "d0/G77");
     assert_eq!(resolved(&store, "d0/g78"), "d0/G78");
     assert_eq!(resolved(&store, "d0/g100"), "d0/g100");
+    assert!(scans(&store) >= before + 3);
+    // Not any more: kept again, as soon as somebody has noticed.
+    for k in 0..100 {
+        fs::remove_file(folder.path().join(format!("d0/G{k}"))).unwrap();
+    }
+    assert_eq!(resolved(&store, "d0/f3"), "d0/F3");
+    assert_eq!(resolved(&store, "d0/f4"), "d0/F4");
+    let before = scans(&store);
+    assert_eq!(resolved(&store, "d0/f5"), "d0/F5");
+    assert_eq!(scans(&store), before);
+}
+
+#[test]
+fn events_of_folders_that_nobody_asks_for_are_bounded() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = StoreOptions {
+        indexed_bytes_max: 64 * 1024,
+        ..StoreOptions::default()
+    };
+    let store = LocalStore::open(folder.path(), &options).unwrap();
+    for n in 0..4 {
+        open(&store, &format!("d{n}"), &MAKE_DIR);
+        assert_eq!(resolved(&store, &format!("d{n}/x")), format!("d{n}/x"));
+    }
+    // Folder 3 is asked for again and again, so the others' events are read, and wait.
+    let long = "n".repeat(200);
+    for round in 0..1000 {
+        let at = folder.path().join(format!("d{}/{long}{round}", round % 3));
+        fs::File::create(&at).unwrap();
+        fs::remove_file(&at).unwrap();
+        assert_eq!(resolved(&store, "d3/x"), "d3/x");
+        let (_, bytes) = store.core.indexes.sizes();
+        assert!(bytes <= 80 * 1024, "{bytes}");
+    }
+    fs::write(folder.path().join("d1/Last"), "").unwrap();
+    assert_eq!(resolved(&store, "d1/LAST"), "d1/Last");
+}
+
+/// What `resolve_soon` told, and how often a task was called that it took.
+fn soon(store: &LocalStore, at: &str, called: &Arc<AtomicUsize>) -> Resolved {
+    let then = || -> Task {
+        let called = Arc::clone(called);
+        Box::new(move || {
+            called.fetch_add(1, Ordering::Relaxed);
+        })
+    };
+    store.resolve_soon(&path(at), &then).unwrap()
+}
+
+#[test]
+fn a_large_folder_is_read_once_for_all_who_wait() {
+    // On the volume whose folders grow with their names.
+    for folder in folders() {
+        let big = folder.path().join("Big");
+        fs::create_dir(&big).unwrap();
+        let name = "n".repeat(200);
+        for n in 0..5000 {
+            fs::File::create(big.join(format!("{name} {n}"))).unwrap();
+        }
+        let is_large = fs::metadata(&big).unwrap().len() >= 1 << 20;
+        let store = store(folder.path());
+        let called = Arc::new(AtomicUsize::new(0));
+        let calls = || called.load(Ordering::Relaxed);
+        let first = soon(&store, "Big/new", &called);
+        if !is_large {
+            assert!(matches!(first, Resolved::Path(_)));
+            continue;
+        }
+        let Resolved::After(task) = first else {
+            panic!("the folder is large");
+        };
+        assert!(matches!(soon(&store, "Big/other", &called), Resolved::UnderWay));
+        // What is there needs no index.
+        let there = soon(&store, &format!("Big/{name} 7"), &called);
+        assert!(matches!(there, Resolved::Path(_)));
+        assert_eq!((scans(&store), calls()), (0, 0));
+        task();
+        assert_eq!((scans(&store), calls()), (1, 2));
+        let Resolved::Path(found) = soon(&store, &format!("Big/{} 7", name.to_uppercase()), &called) else {
+            panic!("it has been read");
+        };
+        assert_eq!(found.to_string(), format!("Big/{name} 7"));
+        assert_eq!((scans(&store), calls()), (1, 2));
+        // A task that nobody runs ends the waiting, too.
+        let again = LocalStore::open(folder.path(), &StoreOptions::default()).unwrap();
+        drop(soon(&again, "Big/new", &called));
+        assert_eq!(calls(), 3);
+        assert!(matches!(soon(&again, "Big/new", &called), Resolved::After(_)));
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ropeway_smb_proto::wire::create::{AccessMask, CreateDisposition, CreateOptions, CreateRequest};
 use ropeway_smb_proto::wire::security::SecurityDescriptor;
 use ropeway_smb_proto::wire::{FileAttributes, NtStatus};
-use ropeway_vfs::store::{Access, Node, NodeOpen, NodeStat, Opened, Removal, StreamOpen};
+use ropeway_vfs::store::{Access, Node, NodeOpen, NodeStat, Opened, Removal, Resolved, StreamOpen, Task};
 use ropeway_vfs::{ErrorKind, Kind, Name, RelPath};
 
 use super::super::name::{Target, fold_stream};
@@ -29,6 +29,25 @@ pub(super) struct Found {
     pub(super) access: AccessMask,
 }
 
+/// Why there is no file.
+pub(super) enum Missing {
+    /// It is refused.
+    Status(NtStatus),
+    /// A large folder is read first, by somebody who wakes the request.
+    UnderWay,
+    /// The same, and this is what reads it.
+    After(Task),
+}
+
+impl From<NtStatus> for Missing {
+    fn from(status: NtStatus) -> Self {
+        Self::Status(status)
+    }
+}
+
+/// Gives what wakes the request; `None` for one that is not to wait for a large folder (again).
+pub(super) type Waking<'a> = Option<&'a dyn Fn() -> Task>;
+
 /// Tries where a name comes and goes meanwhile (a guess).
 const RACE_TRIES: u32 = 8;
 
@@ -40,15 +59,16 @@ pub(super) fn find(
     wish: &Wish,
     asked: &Asked<'_>,
     target: &Target,
-) -> Result<Found, NtStatus> {
+    waking: Waking<'_>,
+) -> Result<Found, Missing> {
     if target.names_stream && wish.options.contains(CreateOptions::DIRECTORY_FILE) {
-        return Err(NtStatus::NOT_A_DIRECTORY);
+        return Err(NtStatus::NOT_A_DIRECTORY.into());
     }
     let read_only = !share.access().contains(AccessMask::WRITE_DATA);
     let how = how(wish, target, read_only);
     let mut tries = 1;
     let (path, opened) = loop {
-        match look(share, target, &how)? {
+        match look(share, target, &how, waking)? {
             (path, Some(opened)) => break (path, opened),
             (path, None) => match make(share, token, request, wish, asked, target, path, read_only) {
                 // Somebody was faster: then it is there to be opened (smb2.create.mkdir-dup).
@@ -57,7 +77,7 @@ pub(super) fn find(
                 {
                     tries += 1;
                 }
-                outcome => return outcome,
+                outcome => return outcome.map_err(Missing::Status),
             },
         }
     };
@@ -77,7 +97,7 @@ pub(super) fn find(
             found
         }
     };
-    grant(share, token, request, wish, found)
+    grant(share, token, request, wish, found).map_err(Missing::Status)
 }
 
 /// What the store is to open it for.
@@ -106,7 +126,12 @@ fn how(wish: &Wish, target: &Target, read_only: bool) -> NodeOpen {
 }
 
 /// Looks for the file: its path as on disk, and the file if there is one.
-fn look(share: &Share, target: &Target, how: &NodeOpen) -> Result<(RelPath, Option<Opened>), NtStatus> {
+fn look(
+    share: &Share,
+    target: &Target,
+    how: &NodeOpen,
+    waking: Waking<'_>,
+) -> Result<(RelPath, Option<Opened>), Missing> {
     match share.store.open(&target.path, how) {
         Ok(opened) => return Ok((target.path.clone(), Some(opened))),
         Err(error) if matches!(error.kind, ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
@@ -122,17 +147,23 @@ fn look(share: &Share, target: &Target, how: &NodeOpen) -> Result<(RelPath, Opti
                 .map_err(|error| status::of(&error))?;
             return Ok((target.path.clone(), Some(opened)));
         }
-        Err(error) => return Err(status::of(&error)),
+        Err(error) => return Err(status::of(&error).into()),
     }
-    let path = share
-        .store
-        .resolve(&target.path)
-        .map_err(|error| match error.kind {
-            ErrorKind::NotFound | ErrorKind::NotADirectory => NtStatus::OBJECT_PATH_NOT_FOUND,
-            _ => status::of(&error),
-        })?;
+    let resolved = match waking {
+        Some(then) => share.store.resolve_soon(&target.path, then),
+        None => share.store.resolve(&target.path).map(Resolved::Path),
+    };
+    let resolved = resolved.map_err(|error| match error.kind {
+        ErrorKind::NotFound | ErrorKind::NotADirectory => NtStatus::OBJECT_PATH_NOT_FOUND,
+        _ => status::of(&error),
+    })?;
+    let path = match resolved {
+        Resolved::Path(path) => path,
+        Resolved::UnderWay => return Err(Missing::UnderWay),
+        Resolved::After(task) => return Err(Missing::After(task)),
+    };
     if path == target.path {
-        return look_short(share, path, how);
+        return Ok(look_short(share, path, how)?);
     }
     let opened = match share.store.open(&path, how) {
         Err(error) if error.kind == ErrorKind::IsADirectory => share.store.open(
@@ -147,7 +178,7 @@ fn look(share: &Share, target: &Target, how: &NodeOpen) -> Result<(RelPath, Opti
     match opened {
         Ok(opened) => Ok((path, Some(opened))),
         Err(error) if error.kind == ErrorKind::NotFound => Ok((path, None)),
-        Err(error) => Err(status::of(&error)),
+        Err(error) => Err(status::of(&error).into()),
     }
 }
 

@@ -24,18 +24,19 @@ use ropeway_smb_proto::wire::create_context::{LeaseState, RequestContext};
 use ropeway_smb_proto::wire::header::HEADER_LEN;
 use ropeway_smb_proto::wire::{FileAttributes, change_notify::Action};
 use ropeway_smb_proto::wire::{NtStatus, Reader};
-use ropeway_vfs::store::NodeStat;
+use ropeway_vfs::store::{NodeStat, Task};
 use ropeway_vfs::{Kind, Name};
 
 use self::check::Wish;
 use self::contexts::Asked;
-use self::find::Found;
+use self::find::{Found, Missing, Waking};
 use super::context::{Context, Outcome};
 use super::name::{self, Target};
 use super::{close, notify, tree};
+use crate::server::mailbox::Message;
 use crate::server::open::{Handle, Open};
 use crate::server::outside::CacheGuard;
-use crate::server::share::Share;
+use crate::server::share::{Share, Token};
 use crate::server::shared::Shared;
 use crate::server::{attributes, eas, status};
 
@@ -89,7 +90,10 @@ fn open(
     share_id: u32,
 ) -> Outcome {
     let token = context.token()?;
-    let found = find::find(share, &token, request, wish, asked, target)?;
+    let found = match look(context, share, &token, request, wish, asked, target) {
+        Ok(found) => found,
+        Err(outcome) => return outcome,
+    };
     let directory = found.stat.kind == Kind::Directory && found.stream.is_none();
     let overwrites = !found.created && wish.overwrites();
     let file = key_of(&found.stat, found.stream.as_ref());
@@ -154,6 +158,37 @@ fn open(
     finish(
         context, request, asked, wish, found, file, share, granted, overwrites, guard,
     )
+}
+
+/// Finds or makes the file. Where a folder with very many names has to be read for that, the pool does it, once for all
+/// who wait, and the connection goes on with other requests.
+fn look(
+    context: &Context<'_>,
+    share: &Arc<Share>,
+    token: &Token,
+    request: &CreateRequest<'_>,
+    wish: &Wish,
+    asked: &Asked<'_>,
+    target: &Target,
+) -> Result<Found, Outcome> {
+    let (shared, waiter) = (context.shared, context.waiter);
+    let waking = || -> Task {
+        let shared = Arc::clone(shared);
+        Box::new(move || {
+            // A connection that is gone needs no waking.
+            _ = shared.post(waiter.connection, Message::Wake(waiter.request));
+        })
+    };
+    // One that has waited is not put off again: others may change the folder faster than it is read.
+    let waking: Waking<'_> = if context.again { None } else { Some(&waking) };
+    find::find(share, token, request, wish, asked, target, waking).map_err(|missing| match missing {
+        Missing::Status(status) => Err(status),
+        Missing::UnderWay => Ok(super::Done::Wait),
+        Missing::After(task) => {
+            shared.pool.run(task);
+            Ok(super::Done::Wait)
+        }
+    })
 }
 
 /// An open that was found again is whose the hub says: one whose client was away is this session's from now on.
