@@ -150,6 +150,23 @@ fn a_server_that_keeps_hashes_is_not_dumpable() {
         std::os::unix::fs::MetadataExt::uid(&fs::metadata(format!("/proc/{}/mem", server.id())).unwrap());
     let wide: Vec<u8> = PASSWORD.encode_utf16().flat_map(u16::to_le_bytes).collect();
     let seen = memory_holds(server.id(), &[PASSWORD.as_bytes(), &wide]);
+    // It opens files anew by /proc/self/fd, which must go on working for who is not root.
+    patterned(&place.folder("source").join("file"), 100_000);
+    let said = server.stdout();
+    let url = said
+        .split_whitespace()
+        .find(|word| word.starts_with("smb://"))
+        .unwrap();
+    for _ in 0..2 {
+        let copy = place
+            .ropeway("mirror")
+            .args(["--yes", "source"])
+            .arg(format!("{url}/copy"));
+        copy.env("ROPEWAY_PASSWORD", PASSWORD).ok();
+        fs::remove_file(place.join("source/file")).unwrap();
+        patterned(&place.join("source/another"), 50_000);
+        patterned(&place.join("source/file"), 200_000);
+    }
     server.signal(Signal::TERM);
     server.wait().assert_code(&[0]);
     assert_eq!(owner, 0, "it can be dumped");

@@ -237,3 +237,20 @@ impl Failures {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server that had too many files open made people raise the limit of their own machine.
+    #[test]
+    fn a_servers_limits_are_not_this_machines() {
+        let hint = |kind| hint_for(kind, true).unwrap();
+        assert!(hint(ErrorKind::Exhausted).contains("ulimit -n"));
+        let servers = hint(ErrorKind::ServerExhausted);
+        assert!(
+            servers.contains("server") && !servers.contains("ulimit"),
+            "{servers}"
+        );
+    }
+}
