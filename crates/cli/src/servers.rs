@@ -174,7 +174,7 @@ impl Servers {
             empty => {
                 let environment = |name: &str| std::env::var_os(name);
                 let secrets = Secrets::load(&self.means, &environment);
-                empty.insert(secrets.map_err(Trouble::Said)?)
+                empty.insert(secrets.map_err(Trouble::Said)?.hashed())
             }
         };
         let chosen = secrets.login(server).map_err(Trouble::Said)?;

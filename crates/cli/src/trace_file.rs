@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use ropeway_copy::private_options;
 use ropeway_vfs::RelPath;
 use ropeway_vfs::trace::{End, Observer, Record};
 use serde::{Deserialize, Serialize};
@@ -99,7 +100,14 @@ impl TraceWriter {
     /// # Errors
     /// The file cannot be written, or there is no thread to be had.
     pub(crate) fn create(path: &Path, engine: &str) -> io::Result<Self> {
-        let mut out = BufWriter::with_capacity(BUFFER_BYTES, File::create(path)?);
+        let mut out = BufWriter::with_capacity(
+            BUFFER_BYTES,
+            private_options()
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .open(path)?,
+        );
         let zero = Instant::now();
         let header = Header {
             version: VERSION,

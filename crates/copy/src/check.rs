@@ -38,6 +38,8 @@ pub struct CheckSpec {
     pub modify_window: Duration,
     /// Attributes that count.
     pub preserve: Preserve,
+    /// Devices take part.
+    pub devices: bool,
     /// What takes part.
     pub filter: Filter,
 }
@@ -86,6 +88,7 @@ pub async fn check(spec: CheckSpec, sink: EventSink) -> Result<CheckOutcome, (Er
     let names = NameMap::new(source, target, NamePolicy::default());
     let rules = Rules {
         checksum: spec.checksum,
+        devices: spec.devices,
         grain: Grain::between(source, target).with_window(spec.modify_window),
         ..Rules::between(source, target)
     };

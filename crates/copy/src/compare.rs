@@ -22,10 +22,10 @@ pub(crate) async fn compare(context: &Arc<Context>, task: FileTask) {
         Ok(true) => {
             let capabilities = context.target.capabilities();
             let rules = &task.folder.root().rules;
-            let aged = task
-                .existing
-                .as_ref()
-                .is_some_and(|existing| !rules.grain.equal(task.metadata.modified, existing.modified));
+            let aged = task.existing.as_ref().is_some_and(|existing| {
+                task.metadata.modified.is_known()
+                    && !rules.grain.equal(task.metadata.modified, existing.modified)
+            });
             let differ = task.existing.as_ref().is_some_and(|existing| {
                 attributes_differ(
                     &task.metadata,

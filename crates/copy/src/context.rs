@@ -328,7 +328,7 @@ impl Context {
         if change.mode.is_none() && self.target.capabilities().modes {
             change.mode = Some(0o644);
         }
-        change.modified = Some(metadata.modified);
+        change.modified = metadata.modified.known();
         change
     }
 

@@ -242,7 +242,8 @@ impl Count<'_> {
         there.resize(files.len(), None);
         for ((_, metadata), found) in files.iter().zip(there) {
             let equal = found.is_some_and(|found| {
-                found.size == metadata.size && grain.equal(metadata.modified, found.modified)
+                let known = metadata.modified.is_known() && found.modified.is_known();
+                found.size == metadata.size && (!known || grain.equal(metadata.modified, found.modified))
             });
             if !equal {
                 self.found.needed += room_for(metadata);

@@ -263,6 +263,7 @@ fn root_context(root: Root, index: u64, target: &dyn Tree, options: &Options) ->
         checksum: options.checksum,
         force: options.force,
         replace_special: options.delete.is_some(),
+        devices: options.devices,
         grain: Grain::between(root.source.capabilities(), target.capabilities())
             .with_window(options.modify_window),
         ..Rules::between(root.source.capabilities(), target.capabilities())

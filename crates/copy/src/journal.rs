@@ -27,9 +27,9 @@ mod memory;
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -42,6 +42,7 @@ pub(crate) use self::begin::begin;
 pub use self::list::{UnfinishedJob, forget_job, unfinished_jobs};
 pub(crate) use self::memory::{Made, Memory};
 use crate::context::{lock, random, wall_clock};
+use crate::private::{close_to_others, make_private, private_folder, private_options};
 
 /// Format version; a journal of another one is not read.
 const VERSION: u32 = 2;
@@ -211,19 +212,16 @@ impl Journal {
     /// The folder cannot be made, the file not read or written, or (`WouldBlock`) the job is running already.
     pub(crate) fn open(spec: &JournalSpec, names_durable: bool) -> io::Result<Self> {
         let folder = spec.state_dir.join(spec.key.id());
-        fs::create_dir_all(&spec.state_dir)?;
+        make_private(&spec.state_dir)?;
         // The nonce is a secret until names are made with it.
-        match DirBuilder::new().mode(0o700).create(&folder) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-            _ => {}
-        }
-        let mut file = OpenOptions::new()
+        private_folder(&folder)?;
+        let mut file = private_options()
             .create(true)
-            .mode(0o600)
             .truncate(false)
             .read(true)
             .append(true)
             .open(folder.join(FILE_NAME))?;
+        close_to_others(&file)?;
         rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive)?;
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;

@@ -92,6 +92,8 @@ pub struct Options {
     pub preserve: Preserve,
     /// Keep hard links among the copied files.
     pub hard_links: bool,
+    /// Make block and character devices.
+    pub devices: bool,
     /// What to take.
     pub filter: Filter,
     /// Make the target equal to the source, deletions included.
@@ -136,6 +138,7 @@ impl Default for Options {
             one_file_system: false,
             preserve: Preserve::default(),
             hard_links: true,
+            devices: false,
             filter: Filter::default(),
             delete: None,
             dry_run: false,

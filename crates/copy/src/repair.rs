@@ -80,7 +80,7 @@ async fn folders_of(context: &Context, paths: impl Iterator<Item = &RelPath>) ->
 async fn restore_times(context: &Context, folders: Vec<(RelPath, Metadata)>) {
     for (folder, before) in folders {
         let change = MetadataChange {
-            modified: Some(before.modified),
+            modified: before.modified.known(),
             accessed: before.accessed,
             ..MetadataChange::default()
         };

@@ -172,7 +172,8 @@ async fn set_attributes(
     if compare && let Some(existing) = &task.existing {
         let capabilities = context.target.capabilities();
         let rules = &task.folder.root().rules;
-        let same_time = rules.grain.equal(task.metadata.modified, existing.modified);
+        let same_time = !task.metadata.modified.is_known()
+            || rules.grain.equal(task.metadata.modified, existing.modified);
         let preserve = &context.options.preserve;
         let differ = attributes_differ(&task.metadata, existing, rules, preserve, capabilities);
         if !differ && (same_time || !context.options.preserve.times) {

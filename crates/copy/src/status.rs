@@ -54,6 +54,7 @@ impl Status {
             | ErrorKind::Unreachable
             | ErrorKind::Tampered
             | ErrorKind::PeerMisbehaved
+            | ErrorKind::Senseless
             | ErrorKind::TimedOut => Self::Network,
             ErrorKind::Authentication | ErrorKind::PermissionDenied => Self::Permission,
             ErrorKind::Cancelled => Self::Interrupted,
@@ -128,6 +129,13 @@ pub fn hint_for(kind: ErrorKind, on_source: bool) -> Option<&'static str> {
         }
         ErrorKind::FileTooLarge => "FAT holds files below 4 GiB only; use exFAT, NTFS or ext4 on the target",
         ErrorKind::Exhausted => "raise the limit of open files (ulimit -n) or close other programs",
+        ErrorKind::ServerExhausted => {
+            "the server is at its limits (open files, memory): close other clients, raise its limits, or run the same \
+             command again later"
+        }
+        ErrorKind::Senseless => {
+            "look at it on the server itself, and exclude it if the rest is to be complete"
+        }
         ErrorKind::DeviceError if on_source => {
             "the source device may be failing: see dmesg; copy the rest first"
         }
@@ -227,5 +235,22 @@ impl Failures {
         } else {
             Status::SomeFailed
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server that had too many files open made people raise the limit of their own machine.
+    #[test]
+    fn a_servers_limits_are_not_this_machines() {
+        let hint = |kind| hint_for(kind, true).unwrap();
+        assert!(hint(ErrorKind::Exhausted).contains("ulimit -n"));
+        let servers = hint(ErrorKind::ServerExhausted);
+        assert!(
+            servers.contains("server") && !servers.contains("ulimit"),
+            "{servers}"
+        );
     }
 }

@@ -14,6 +14,7 @@ use ropeway_block::Pool;
 use ropeway_vfs::{CacheMode, Error, ErrorKind, File, Op, OpenOptions, RelPath, Tree};
 
 use crate::context::{Context, lock};
+use crate::private::{close_to_others, private_options};
 
 /// Bytes of the longest manifest line that is read: far beyond any path.
 const LINE_MAX: u64 = 64 << 10;
@@ -33,7 +34,12 @@ impl Hashes {
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent)?;
         }
-        let file = StdFile::create(&path)?;
+        let file = private_options()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(&path)?;
+        close_to_others(&file)?;
         Ok(Self {
             path,
             writer: Mutex::new(BufWriter::new(file)),

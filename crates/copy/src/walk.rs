@@ -543,6 +543,9 @@ impl Walker<'_> {
         if !metadata.is_dir() {
             self.count(&metadata);
         }
+        if self.context.options.preserve.times && !metadata.modified.is_known() {
+            self.context.lose(&[Loss::Times]);
+        }
         let fault = match self.root.names.map(&entry.name) {
             Ok(mapped) => {
                 if mapped.changed {

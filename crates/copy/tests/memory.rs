@@ -278,6 +278,7 @@ async fn content_changed_behind_the_copy_is_found_by_verification() {
             times: false,
             ..Default::default()
         },
+        devices: false,
         filter: Default::default(),
     };
     let outcome = ropeway_copy::check(spec, sink).await.unwrap();

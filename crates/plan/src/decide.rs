@@ -3,6 +3,9 @@
 //! Equal means: same kind, same size, modification times equal within the coarser end's granularity (FAT keeps 2 s;
 //! an exact comparison would copy everything again on every run). What is equal and differs only in attributes that
 //! the target can hold gets these and no data.
+//!
+//! Where an end does not know a file's time, size and content decide: no time is equal to it, and copying again on every
+//! run would never end. `--update` keeps what is there, as nothing says that the source is newer.
 
 use ropeway_vfs::{Capabilities, Kind, Metadata, Preserve};
 
@@ -21,6 +24,8 @@ pub struct Rules {
     pub force: bool,
     /// A mirror: FIFOs, sockets and devices of the target give way to what the source has under their names.
     pub replace_special: bool,
+    /// `--devices`: block and character devices take part.
+    pub devices: bool,
     /// An end makes its files up as they are read: their sizes say nothing.
     pub sizes_unknown: bool,
     /// When modification times count as equal.
@@ -47,6 +52,9 @@ pub enum KeepReason {
     Newer,
     /// The target cannot hold nodes of the source's kind (sockets nowhere).
     Unsupported,
+    /// It is a device, and `--devices` was not given: whoever may write the source could have root make one that leads
+    /// to any disk.
+    Device,
 }
 
 /// What to do with a node.
@@ -78,6 +86,9 @@ pub fn decide(
     preserve: &Preserve,
     target_caps: &Capabilities,
 ) -> Decision {
+    if source.kind.is_device() && !rules.devices {
+        return Decision::Keep(KeepReason::Device);
+    }
     if !can_hold(source.kind, target_caps) {
         return Decision::Keep(KeepReason::Unsupported);
     }
@@ -111,7 +122,8 @@ pub fn decide(
         return Decision::Keep(KeepReason::Exists);
     }
     let same_time = rules.grain.equal(source.modified, target.modified);
-    if rules.update && !same_time && target.modified > source.modified {
+    let times_known = source.modified.is_known() && target.modified.is_known();
+    if rules.update && !same_time && (target.modified > source.modified || !times_known) {
         return Decision::Keep(KeepReason::Newer);
     }
     if rules.force || source.kind != target.kind {
@@ -121,6 +133,7 @@ pub fn decide(
         Kind::File if rules.sizes_unknown => Decision::CompareContent,
         Kind::File if source.size != target.size => Decision::Replace,
         Kind::File if rules.checksum => Decision::CompareContent,
+        Kind::File if !times_known => Decision::CompareContent,
         Kind::File if !same_time => Decision::Replace,
         Kind::Symlink if source.size != target.size => Decision::Replace,
         Kind::Symlink => Decision::CompareContent,
@@ -147,7 +160,8 @@ pub fn attributes_differ(
         && source.kind != Kind::Symlink
         && differ(source.mode, target.mode);
     let owner = preserve.owner && target_caps.owners && differ(source.owner, target.owner);
-    let time = preserve.times && !rules.grain.equal(source.modified, target.modified);
+    let times_known = source.modified.is_known() && target.modified.is_known();
+    let time = preserve.times && times_known && !rules.grain.equal(source.modified, target.modified);
     mode || owner || time || differ(source.dos_attributes, target.dos_attributes)
 }
 
@@ -272,11 +286,64 @@ mod tests {
     }
 
     #[test]
+    fn times_that_nobody_knows_are_equal_to_none() {
+        let unknown = Metadata {
+            modified: Timestamp::UNKNOWN,
+            ..file(1, 1)
+        };
+        let update = Rules {
+            update: true,
+            ..Rules::default()
+        };
+        for (source, target) in [
+            (&unknown, &file(1, 1)),
+            (&file(1, 1), &unknown),
+            (&unknown, &unknown),
+        ] {
+            assert_eq!(plain(source, target), Decision::CompareContent);
+            assert_eq!(by(update, source, target), Decision::Keep(KeepReason::Newer));
+            let preserve = Preserve::default();
+            let differ = attributes_differ(source, target, &Rules::default(), &preserve, &capabilities());
+            assert!(!differ, "what is not known differs from nothing");
+        }
+        assert_eq!(plain(&unknown, &file(2, 1)), Decision::Replace);
+    }
+
+    #[test]
     fn kinds_that_differ() {
         let folder = node(Kind::Directory, 0, 1);
         assert_eq!(plain(&folder, &file(0, 1)), Decision::Conflict);
         assert_eq!(plain(&file(0, 1), &folder), Decision::Conflict);
         assert_eq!(plain(&file(0, 1), &node(Kind::Symlink, 0, 1)), Decision::Replace);
+    }
+
+    #[test]
+    fn devices_take_part_only_if_asked_for() {
+        let devices = Rules {
+            devices: true,
+            ..Rules::default()
+        };
+        for kind in [Kind::CharDevice, Kind::BlockDevice] {
+            let device = node(kind, 0, 1);
+            let kept = Decision::Keep(KeepReason::Device);
+            assert_eq!(plain(&device, &device), kept);
+            assert_eq!(plain(&device, &file(1, 1)), kept);
+            assert_eq!(by(devices, &device, &device), Decision::Skip);
+        }
+        let without = Capabilities {
+            special_files: false,
+            ..capabilities()
+        };
+        let decision = decide(
+            &node(Kind::BlockDevice, 0, 1),
+            None,
+            &Rules::default(),
+            &Preserve::default(),
+            &without,
+        );
+        assert_eq!(decision, Decision::Keep(KeepReason::Device), "no failure");
+        let fifo = node(Kind::Fifo, 0, 1);
+        assert_eq!(plain(&fifo, &fifo), Decision::Skip);
     }
 
     #[test]
@@ -310,8 +377,12 @@ mod tests {
             device: Some((1, minor)),
             ..node(Kind::CharDevice, 0, 1)
         };
-        assert_eq!(plain(&device(3), &device(3)), Decision::Skip);
-        assert_eq!(plain(&device(3), &device(5)), Decision::Replace);
+        let devices = Rules {
+            devices: true,
+            ..Rules::default()
+        };
+        assert_eq!(by(devices, &device(3), &device(3)), Decision::Skip);
+        assert_eq!(by(devices, &device(3), &device(5)), Decision::Replace);
         let socket = node(Kind::Socket, 0, 1);
         assert_eq!(plain(&socket, &socket), Decision::Keep(KeepReason::Unsupported));
     }

@@ -166,8 +166,13 @@ impl Filter {
         }
         metadata.kind != Kind::File
             || (self.size_min..=self.size_max).contains(&metadata.size)
-                && self.newer_than.is_none_or(|moment| metadata.modified >= moment)
-                && self.older_than.is_none_or(|moment| metadata.modified < moment)
+                && self.newer_than.is_none_or(|moment| {
+                    // What may be new is not left out.
+                    metadata.modified >= moment || !metadata.modified.is_known()
+                })
+                && self
+                    .older_than
+                    .is_none_or(|moment| metadata.modified < moment && metadata.modified.is_known())
     }
 
     /// Whether this node is excluded by its name (or by missing in the list of files): it is not copied, and not

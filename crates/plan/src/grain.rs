@@ -64,7 +64,7 @@ impl Grain {
         }
     }
 
-    /// Whether two times count as equal.
+    /// Whether two times count as equal. One that is not known is equal to none.
     pub fn equal(&self, one: Timestamp, other: Timestamp) -> bool {
         let went_over_smb = [one, other].iter().any(|time| is_multiple(*time, SMB_NS));
         one.equal_within(other, self.granularity_ns.max(self.window_ns.saturating_add(1)))
@@ -78,6 +78,7 @@ fn is_multiple(time: Timestamp, step_ns: u64) -> bool {
 
 /// The coarsest granularity that explains all of these times; 1 if there are none.
 fn coarsest(times: impl Iterator<Item = Timestamp>) -> u64 {
+    let times = times.filter(|time| time.is_known());
     let (mut possible, mut any) = (KNOWN_NS.len(), false);
     for time in times {
         any = true;

@@ -96,7 +96,9 @@ pub fn trust(facts: &JournalFacts<'_>) -> Trust {
     let Some(target) = facts.target else {
         return Trust::Nothing;
     };
-    if !facts.source_unchanged || target.kind != facts.source.kind {
+    // Without a time nobody knows whether it is the version that was begun.
+    let is_known = facts.source.modified.is_known();
+    if !facts.source_unchanged || !is_known || target.kind != facts.source.kind {
         return Trust::Nothing;
     }
     if looks_complete(facts, target) && survived(facts) {

@@ -19,6 +19,9 @@ pub enum Error {
     /// The server broke the protocol; what it did.
     #[error("the server broke the protocol: {0}")]
     PeerMisbehaved(String),
+    /// The answer to one question makes no sense, in a message that is whole; what is wrong with it. Others may be fine.
+    #[error("the server's answer makes no sense: {0}")]
+    Senseless(String),
     /// Messages were changed on their way, or the server does not protect them as agreed; what was violated. There is no
     /// further login: whoever changes messages would only get another try.
     #[error("the connection was tampered with: {0}; not connecting again")]
@@ -149,7 +152,9 @@ impl Error {
             | Self::Unprotected(_)
             | Self::Tampered(_)
             | Self::Local { .. } => Verdict::Abort,
-            Self::PeerMisbehaved(_) | Self::LedAway { .. } | Self::Misuse(_) => Verdict::Skip,
+            Self::PeerMisbehaved(_) | Self::Senseless(_) | Self::LedAway { .. } | Self::Misuse(_) => {
+                Verdict::Skip
+            }
         }
     }
 
@@ -209,7 +214,7 @@ impl Error {
 
 impl From<Malformed> for Error {
     fn from(malformed: Malformed) -> Self {
-        Self::PeerMisbehaved(malformed.to_string())
+        Self::Senseless(malformed.to_string())
     }
 }
 

@@ -61,13 +61,30 @@ impl Handle {
         self.read_without_permit(offset, block, length as usize).await
     }
 
-    /// The same, for a caller that has the budget's permit.
+    /// As [`read_at`](Self::read_at), and whether the server said that the file ends at `offset` or before.
+    pub(crate) async fn read_or_end(
+        &self,
+        offset: u64,
+        block: BlockMut,
+        length: usize,
+    ) -> (BlockMut, Result<bool>) {
+        let budget = &self.inner.share.client().link().budget;
+        let _permit = budget.acquire(length as u64).await;
+        self.ask_to_read(offset, block, length).await
+    }
+
+    /// As [`read_at`](Self::read_at), for a caller that has the budget's permit.
     pub(crate) async fn read_without_permit(
         &self,
         offset: u64,
-        mut block: BlockMut,
+        block: BlockMut,
         length: usize,
     ) -> (BlockMut, Result<()>) {
+        let (block, read) = self.ask_to_read(offset, block, length).await;
+        (block, read.map(drop))
+    }
+
+    async fn ask_to_read(&self, offset: u64, mut block: BlockMut, length: usize) -> (BlockMut, Result<bool>) {
         let handle = &self.inner;
         let link = handle.share.client().link();
         // The callers keep to `Limits::read_max`.
@@ -92,11 +109,11 @@ impl Handle {
                     match status {
                         // A pipe's message that is longer than what was asked for.
                         status if status.is_success() || status == NtStatus::BUFFER_OVERFLOW => {
-                            return (block, Ok(()));
+                            return (block, Ok(false));
                         }
                         NtStatus::END_OF_FILE => {
                             block.set_len(0);
-                            return (block, Ok(()));
+                            return (block, Ok(true));
                         }
                         NtStatus::NETWORK_SESSION_EXPIRED => {}
                         status if is_stale(status) && !is_reopened => {

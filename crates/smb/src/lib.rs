@@ -94,7 +94,7 @@ pub use open::{Created, OpenFile};
 pub use options::{ChannelsAtStart, ClientOptions, DfsHosts, TcpOptions};
 pub use ropeway_smb_proto::client::{Encryption, Operation, Reply, Signing};
 pub use ropeway_smb_proto::rpc::srvsvc::{ShareInfo, ShareKind};
-pub use ropeway_smb_proto::secret::Password;
+pub use ropeway_smb_proto::secret::{NtHash, Password};
 pub use ropeway_smb_proto::wire::{FileAttributes, FileTime, NtStatus, Text};
 pub use ropeway_vfs::Verdict;
 pub use share::{Limits, Share, Volume};

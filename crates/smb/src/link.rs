@@ -129,6 +129,7 @@ impl Link {
         options: ClientOptions,
     ) -> Result<Arc<Self>> {
         options.validate()?;
+        let login = login.hashed();
         let link = Arc::new(Self {
             authenticator: Arc::new(Authenticator::new(&login, &endpoint.host)),
             endpoint: endpoint.clone(),

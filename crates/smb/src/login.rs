@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ropeway_smb_proto::auth::Mechanism;
-use ropeway_smb_proto::auth::ntlm::{Credentials, NtlmClient, NtlmEntropy};
+use ropeway_smb_proto::auth::ntlm::{Credentials, NtlmClient, NtlmEntropy, nt_hash};
 use ropeway_smb_proto::auth::spnego::SpnegoClient;
-use ropeway_smb_proto::secret::Password;
+use ropeway_smb_proto::secret::{NtHash, Password};
 use ropeway_smb_proto::wire::{FileTime, NtStatus, Text};
 use tokio::sync::oneshot;
 
@@ -23,8 +23,17 @@ pub enum Login {
         domain: String,
         /// User.
         user: String,
-        /// Wiped from memory with the last owner.
+        /// Wiped from memory with the last owner. A client keeps the hash only.
         password: Password,
+    },
+    /// The same by the password's hash, which is all that a login needs.
+    Hash {
+        /// Domain or workgroup, as of a password.
+        domain: String,
+        /// User.
+        user: String,
+        /// As good as the password wherever NTLM is taken ([MS-NLMP] 3.3.1).
+        hash: NtHash,
     },
     /// A principal by a ticket of Kerberos, from the credential cache (`KRB5CCNAME`, or the default). Needs the feature
     /// `kerberos`; the server must be named as its realm does.
@@ -49,6 +58,23 @@ impl Login {
         }
     }
 
+    /// The same without a password in clear.
+    #[must_use]
+    pub fn hashed(self) -> Self {
+        match self {
+            Self::Password {
+                domain,
+                user,
+                password,
+            } => Self::Hash {
+                domain,
+                user,
+                hash: nt_hash(&password),
+            },
+            other => other,
+        }
+    }
+
     /// Whether a session without keys is what the caller asked for.
     pub fn accepts_guest(&self) -> bool {
         matches!(self, Self::Anonymous | Self::Guest)
@@ -58,7 +84,9 @@ impl Login {
 impl fmt::Debug for Login {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Password { domain, user, .. } => write!(f, "Login({domain}\\{user})"),
+            Self::Password { domain, user, .. } | Self::Hash { domain, user, .. } => {
+                write!(f, "Login({domain}\\{user})")
+            }
             Self::Kerberos { principal } => {
                 write!(f, "Login(Kerberos {})", principal.as_deref().unwrap_or("default"))
             }
@@ -88,6 +116,9 @@ impl Authenticator {
                 user,
                 password,
             } => Means::Ntlm(Credentials::with_password(domain, user, password)),
+            Login::Hash { domain, user, hash } => {
+                Means::Ntlm(Credentials::with_hash(domain, user, hash.clone()))
+            }
             Login::Kerberos { principal } => Means::Kerberos {
                 principal: principal.clone(),
             },
@@ -194,6 +225,9 @@ mod tests {
     fn passwords_are_not_printed() {
         let text = format!("{:?}", Login::password("d", "u", "hunter2"));
         assert_eq!(text, "Login(d\\u)");
+        let hashed = Login::password("d", "u", "hunter2").hashed();
+        assert!(matches!(&hashed, Login::Hash { .. }));
+        assert_eq!(format!("{hashed:?}"), "Login(d\\u)");
     }
 
     #[cfg(not(feature = "kerberos"))]

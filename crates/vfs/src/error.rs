@@ -98,6 +98,8 @@ pub enum ErrorKind {
     Interrupted,
     /// A limit of this process (descriptors, memory).
     Exhausted,
+    /// A limit of the server (open files, memory).
+    ServerExhausted,
     /// The caller gave up.
     Cancelled,
     /// The connection failed.
@@ -106,6 +108,8 @@ pub enum ErrorKind {
     Unreachable,
     /// The peer broke the protocol.
     PeerMisbehaved,
+    /// What the peer told of this node makes no sense; of others it may.
+    Senseless,
     /// What protects the connection was broken: messages were changed on their way.
     Tampered,
     /// Credentials were refused.
@@ -260,6 +264,7 @@ impl ErrorKind {
             | Self::Interrupted
             | Self::Busy
             | Self::Exhausted
+            | Self::ServerExhausted
             | Self::Network
             | Self::DeviceError => Verdict::Retry,
             Self::NoSpace
@@ -298,11 +303,13 @@ impl ErrorKind {
             Self::TimedOut => "no answer in time",
             Self::Interrupted => "interrupted",
             Self::Exhausted => "out of memory or file descriptors",
+            Self::ServerExhausted => "the server has no resources left",
             Self::Cancelled => "cancelled",
             Self::Network => "connection failed",
             Self::Tampered => "messages of the server were changed on their way",
             Self::Unreachable => "the server did not come back in time",
             Self::PeerMisbehaved => "the peer broke the protocol",
+            Self::Senseless => "what the server tells of it makes no sense",
             Self::Authentication => "login refused",
             Self::Misuse => "wrong use",
             Self::Other => "failed",

@@ -10,6 +10,20 @@ use crate::Name;
 pub struct Timestamp(pub i128);
 
 impl Timestamp {
+    /// No time: the tree does not know it. It is equal to no time, is set nowhere, and lies outside what a device keeps
+    /// (1677, in nanoseconds, so that whatever stores 64 bits can store it).
+    pub const UNKNOWN: Self = Self(i64::MIN as i128);
+
+    /// Whether it is a time.
+    pub fn is_known(self) -> bool {
+        self != Self::UNKNOWN
+    }
+
+    /// The time, if it is one.
+    pub fn known(self) -> Option<Self> {
+        Some(self).filter(|time| time.is_known())
+    }
+
     /// From seconds and nanoseconds as in `struct timespec`.
     pub fn from_unix(seconds: i64, nanoseconds: u32) -> Self {
         Self(i128::from(seconds) * 1_000_000_000 + i128::from(nanoseconds))
@@ -25,9 +39,10 @@ impl Timestamp {
         )
     }
 
-    /// Whether two times are equal when each may have been rounded (up or down) to `granularity` nanoseconds.
+    /// Whether two times are known and equal when each may have been rounded (up or down) to `granularity` nanoseconds.
     pub fn equal_within(self, other: Self, granularity: u64) -> bool {
-        (self.0 - other.0).unsigned_abs() < u128::from(granularity.max(1))
+        let is_near = (self.0 - other.0).unsigned_abs() < u128::from(granularity.max(1));
+        is_near && self.is_known() && other.is_known()
     }
 }
 
@@ -49,6 +64,13 @@ pub enum Kind {
     CharDevice,
     /// A block device.
     BlockDevice,
+}
+
+impl Kind {
+    /// Whether it leads to a driver of the kernel.
+    pub fn is_device(self) -> bool {
+        matches!(self, Self::CharDevice | Self::BlockDevice)
+    }
 }
 
 /// Identity of a node, stable while it exists: volume (device number) and index (inode number).
@@ -82,7 +104,7 @@ pub struct Metadata {
     pub mode: Option<u32>,
     /// Owner and group.
     pub owner: Option<Owner>,
-    /// Last change of the content.
+    /// Last change of the content; [`Timestamp::UNKNOWN`] where a server tells none.
     pub modified: Timestamp,
     /// Last access.
     pub accessed: Option<Timestamp>,
@@ -189,7 +211,7 @@ impl MetadataChange {
                 .filter(|_| preserve.mode && metadata.kind != Kind::Symlink),
             xattrs: xattrs.filter(|_| preserve.xattrs),
             accessed: metadata.accessed.filter(|_| preserve.times),
-            modified: preserve.times.then_some(metadata.modified),
+            modified: metadata.modified.known().filter(|_| preserve.times),
             created: metadata.created.filter(|_| preserve.times),
             dos_attributes: metadata.dos_attributes,
         }
@@ -269,7 +291,7 @@ impl Loss {
         match self {
             Self::Owner => "owners not set (needs root, or a privilege on the server)",
             Self::Mode => "permissions not kept by the target",
-            Self::Times => "times not kept by the target",
+            Self::Times => "times not kept by the target, or not known to the source",
             Self::Xattr => "extended attributes not kept",
             Self::Acl => "ACLs not kept",
             Self::Capability => "file capabilities not kept",

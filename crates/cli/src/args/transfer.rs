@@ -181,6 +181,13 @@ pub(crate) struct SelectArgs {
     /// Stay on the source's file system
     #[arg(short = 'x', long)]
     pub(crate) one_file_system: bool,
+    /// Copy block and character devices, too
+    ///
+    /// Otherwise they are left out, counted as skipped and listed, and `check` does not miss them: a share, or a folder
+    /// that others may write, could hold one that leads to any disk of this machine, and root would make it. To make
+    /// devices takes root. FIFOs are copied in any case, sockets never.
+    #[arg(short = 'D', long)]
+    pub(crate) devices: bool,
 }
 
 /// How to move it.

@@ -145,6 +145,7 @@ async fn compare(
                 checksum: args.checksum,
                 modify_window: args.modify_window.unwrap_or_default(),
                 preserve: preserve(&args.attributes),
+                devices: args.select.devices,
                 filter: filters::build(&args.select)?,
             };
             check(spec, sink).await.map_err(|(error, on_source)| {

@@ -174,7 +174,10 @@ impl View<'_> {
             "{} {:>14} {} {shown}{arrow}",
             marks(metadata),
             metadata.size,
-            local_time(metadata.modified, false),
+            metadata
+                .modified
+                .known()
+                .map_or_else(|| format!("{:<19}", "-"), |time| local_time(time, false)),
         ));
     }
 

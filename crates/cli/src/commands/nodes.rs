@@ -276,7 +276,7 @@ pub(super) fn fields(path: &str, metadata: &Metadata, link: Option<&str>) -> Map
         ("kind", Some(json!(metadata.kind))),
         ("size", Some(json!(metadata.size))),
         ("allocated", metadata.allocated.map(Value::from)),
-        ("modified", Some(json!(moment(metadata.modified)))),
+        ("modified", time(metadata.modified.known()).map(Value::from)),
         ("accessed", time(metadata.accessed).map(Value::from)),
         ("changed", time(metadata.changed).map(Value::from)),
         ("created", time(metadata.created).map(Value::from)),

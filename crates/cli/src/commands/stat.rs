@@ -137,7 +137,7 @@ fn rows(metadata: &Metadata, link: Option<String>) -> Vec<(&'static str, String)
         ("leads to", link),
         ("size", Some(size(metadata.size))),
         ("allocated", metadata.allocated.map(size)),
-        ("modified", Some(time(metadata.modified))),
+        ("modified", metadata.modified.known().map(time)),
         ("created", metadata.created.map(time)),
         ("changed", metadata.changed.map(time)),
         ("accessed", metadata.accessed.map(time)),

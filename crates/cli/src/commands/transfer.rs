@@ -190,6 +190,7 @@ fn options(request: &Request<'_>, ends: &Ends) -> Result<Options, Failure> {
         one_file_system: args.select.one_file_system,
         preserve: preserve(&args.attributes),
         hard_links: !args.links.no_hard_links,
+        devices: args.select.devices,
         filter: filters::build(&args.select)?,
         delete: request.delete.clone(),
         dry_run: args.dry_run,

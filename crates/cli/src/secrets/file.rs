@@ -9,6 +9,7 @@ use ropeway_smb::Password;
 use rustix::process::geteuid;
 use zeroize::Zeroizing;
 
+use super::Secret;
 use crate::failure::{Failure, code};
 use crate::url::Server;
 
@@ -20,7 +21,7 @@ const OTHERS: u32 = 0o077;
 /// What a file says.
 pub(super) struct Credentials {
     pub(super) user: Option<String>,
-    pub(super) password: Option<Password>,
+    pub(super) password: Option<Secret>,
     pub(super) domain: Option<String>,
 }
 
@@ -110,7 +111,9 @@ fn parse(text: &str) -> Result<Credentials, usize> {
                     credentials.domain = Some(domain.trim().to_owned());
                 }
             }
-            "password" | "pass" => credentials.password = Some(Password::from(value)),
+            "password" | "pass" => {
+                credentials.password = Some(Secret::Clear(Password::from(value)));
+            }
             "domain" | "dom" | "workgroup" => credentials.domain = Some(value.trim().to_owned()),
             _ => return Err(index + 1),
         }
@@ -127,11 +130,18 @@ mod tests {
     use std::fs::{self, Permissions};
     use std::os::unix::fs::PermissionsExt;
 
+    fn clear(credentials: &Credentials) -> &str {
+        match &credentials.password {
+            Some(Secret::Clear(password)) => password.expose(),
+            _ => panic!("no password"),
+        }
+    }
+
     #[test]
     fn lines_as_mount_cifs_has_them() {
         let parsed = parse("# mine\n username=ann\r\npassword= a=b #c \n\ndomain=WORK\n").unwrap();
         assert_eq!(parsed.user.as_deref(), Some("ann"));
-        assert_eq!(parsed.password.unwrap().expose(), " a=b #c ");
+        assert_eq!(clear(&parsed), " a=b #c ");
         assert_eq!(parsed.domain.as_deref(), Some("WORK"));
         let parsed = parse("User=WORK\\ann\ndomain=").unwrap();
         assert_eq!((parsed.user.as_deref(), parsed.domain), (Some("ann"), None));
@@ -161,11 +171,7 @@ mod tests {
             ("password=a\\b/c,d@e;f%g", "a\\b/c,d@e;f%g"),
             ("password=pässwörd \r\n", "pässwörd "),
         ] {
-            assert_eq!(
-                parse(text).unwrap().password.unwrap().expose(),
-                password,
-                "{text}"
-            );
+            assert_eq!(clear(&parse(text).unwrap()), password, "{text}");
         }
     }
 
@@ -200,7 +206,7 @@ mod tests {
             assert!(failure.hint.is_some());
         }
         fs::write(&path, "username=ann\npassword=hunter2\n").unwrap();
-        assert_eq!(read(&path).ok().unwrap().password.unwrap().expose(), "hunter2");
+        assert_eq!(clear(&read(&path).ok().unwrap()), "hunter2");
         assert_eq!(read(&folder.path().join("none")).err().unwrap().code, code::USAGE);
         assert_eq!(read(folder.path()).err().unwrap().code, code::USAGE);
     }

@@ -13,19 +13,22 @@
 
 mod file;
 mod keyring;
+mod memory;
 pub(crate) mod private;
 pub(crate) mod prompt;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use ropeway_smb::{Login, Password};
+use ropeway_smb::{Login, NtHash, Password};
+use ropeway_smb_proto::auth::ntlm::nt_hash;
 
 use crate::args::ShareArgs;
 use crate::failure::{Failure, code};
 use crate::url::{Address, Server};
 use file::Credentials;
 pub(crate) use keyring::{Kept, Ring};
+pub(crate) use memory::keep_private;
 
 /// The variable that holds a password.
 pub(crate) const VARIABLE: &str = "ROPEWAY_PASSWORD";
@@ -92,10 +95,39 @@ type HasTicket = Box<dyn Fn(Option<&str>, &str) -> bool + Send + Sync>;
 /// The password that is kept for a server.
 type Remember = Box<dyn Fn(&Server) -> Option<Password> + Send + Sync>;
 
+/// What proves a user.
+#[derive(Clone)]
+enum Secret {
+    /// As it was given.
+    Clear(Password),
+    /// What a login needs of it.
+    Hash(NtHash),
+}
+
+impl Secret {
+    fn login(self, domain: String, user: String) -> Login {
+        match self {
+            Self::Clear(password) => Login::Password {
+                domain,
+                user,
+                password,
+            },
+            Self::Hash(hash) => Login::Hash { domain, user, hash },
+        }
+    }
+
+    fn hashed(self) -> Self {
+        match self {
+            Self::Clear(password) => Self::Hash(nt_hash(&password)),
+            hash => hash,
+        }
+    }
+}
+
 /// Where logins come from.
 pub(crate) struct Secrets {
     files: Vec<Credentials>,
-    password: Option<Password>,
+    password: Option<Secret>,
     local_user: Option<String>,
     anonymous: bool,
     auth: Auth,
@@ -113,10 +145,11 @@ impl Secrets {
         means: &Means,
         environment: &dyn Fn(&str) -> Option<OsString>,
     ) -> Result<Self, Failure> {
+        keep_private();
         let files = means.credentials.iter().map(|path| file::read(path));
         let password = match environment(VARIABLE).map(OsString::into_string) {
             None => None,
-            Some(Ok(text)) => Some(Password::new(text)),
+            Some(Ok(text)) => Some(Secret::Clear(Password::new(text))),
             Some(Err(_)) => {
                 return Err(Failure::usage(format!("{VARIABLE} is not UTF-8"))
                     .hint("set it to the password as text, or use --credentials FILE"));
@@ -136,6 +169,16 @@ impl Secrets {
             remember: Box::new(move |server| ring.password(server)),
             ask: Box::new(prompt::ask),
         })
+    }
+
+    /// The same without passwords in clear: for runs that keep them for further servers.
+    #[must_use]
+    pub(crate) fn hashed(mut self) -> Self {
+        self.password = self.password.map(Secret::hashed);
+        for file in &mut self.files {
+            file.password = file.password.take().map(Secret::hashed);
+        }
+        self
     }
 
     /// The login for a server. May ask a person, or a KDC.
@@ -192,16 +235,15 @@ impl Secrets {
             domain: domain.cloned(),
             ..server.clone()
         };
-        let (password, source) = match given {
+        let (secret, source) = match given {
             Some(given) => given,
-            None => self.remembered_or_typed(&who)?,
+            None => {
+                let (password, source) = self.remembered_or_typed(&who)?;
+                (Secret::Clear(password), source)
+            }
         };
         Ok(Chosen {
-            login: Login::Password {
-                domain: domain.cloned().unwrap_or_default(),
-                user: user.clone(),
-                password,
-            },
+            login: secret.login(domain.cloned().unwrap_or_default(), user.clone()),
             source,
         })
     }
@@ -246,7 +288,7 @@ mod tests {
     fn file(user: Option<&str>, password: Option<&str>, domain: Option<&str>) -> Credentials {
         Credentials {
             user: user.map(str::to_owned),
-            password: password.map(Password::from),
+            password: password.map(|text| Secret::Clear(Password::from(text))),
             domain: domain.map(str::to_owned),
         }
     }
@@ -254,7 +296,7 @@ mod tests {
     fn secrets(files: Vec<Credentials>, variable: Option<&str>, typed: Option<&'static str>) -> Secrets {
         Secrets {
             files,
-            password: variable.map(Password::from),
+            password: variable.map(|text| Secret::Clear(Password::from(text))),
             local_user: Some("me".to_owned()),
             anonymous: false,
             auth: Auth::Auto,
@@ -306,6 +348,26 @@ mod tests {
             "smb://nas/s",
             ["", "me", "t"],
         );
+    }
+
+    #[test]
+    fn a_run_keeps_hashes() {
+        let files = vec![file(Some("ann"), Some("a"), Some("WORK"))];
+        let hashed = secrets(files, Some("variable"), None).hashed();
+        for (url, user, password) in [
+            ("smb://ann@nas/s", "ann", "a"),
+            ("smb://carl@nas/s", "carl", "variable"),
+        ] {
+            match hashed.login(&server(url)).unwrap().login {
+                Login::Hash {
+                    user: found, hash, ..
+                } => {
+                    assert_eq!(found, user);
+                    assert_eq!(hash.expose(), nt_hash(&Password::from(password)).expose());
+                }
+                other => panic!("{other:?}"),
+            }
+        }
     }
 
     #[test]

@@ -22,6 +22,7 @@ const PASSWORD_BYTES_MAX: usize = 64 << 10;
 /// # Errors
 /// It cannot be opened, or others can read it.
 pub(crate) fn file(path: &Path, what: &str) -> Result<Option<File>, Failure> {
+    super::keep_private();
     let place = path.display();
     let fault = |error: &io::Error| cannot_read(path, what, error);
     let file = match File::open(path) {

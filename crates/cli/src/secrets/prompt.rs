@@ -26,6 +26,7 @@ pub(crate) fn ask(question: &str) -> Result<Option<Password>, Failure> {
     let Ok(terminal) = OpenOptions::new().read(true).write(true).open("/dev/tty") else {
         return Ok(None);
     };
+    super::keep_private();
     let fault = |error: io::Error| {
         Failure::new(code::PERMISSION, format!("cannot ask for the password: {error}"))
             .hint("set ROPEWAY_PASSWORD, or give --credentials FILE")

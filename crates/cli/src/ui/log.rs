@@ -3,12 +3,12 @@
 //! `2026-01-31T12:00:00.123+01:00 copy 4096 photos/a.jpg`: local time, what, what more. Control characters of names are
 //! escaped, so a line is a line.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use ropeway_copy::Outcome;
+use ropeway_copy::{Outcome, private_options};
 use ropeway_vfs::event::Event;
 
 use super::human;
@@ -19,7 +19,7 @@ pub(super) struct Log(Mutex<BufWriter<File>>);
 impl Log {
     /// Opens the file to append to it.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
-        let file = OpenOptions::new().create(true).append(true).open(path)?;
+        let file = private_options().create(true).append(true).open(path)?;
         let log = Self(Mutex::new(BufWriter::new(file)));
         let command: Vec<String> = std::env::args_os()
             .map(|part| part.to_string_lossy().into_owned())

@@ -52,6 +52,11 @@ impl Watching {
         self.follows(&format!("{what:?}"), said);
     }
 
+    /// The number of the process.
+    pub(crate) fn id(&self) -> u32 {
+        self.0.id()
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         self.0.signal(signal);
     }

@@ -194,7 +194,9 @@ impl Check {
         let (below, mirrored) = (place.left.join(&entry.name), place.right.join(name));
         let (error, on_source) = match (entry.metadata, found) {
             (Ok(metadata), Ok(found)) => {
-                let is_data = !is_temporary(&entry.name) && metadata.kind != Kind::Socket;
+                let is_data = !is_temporary(&entry.name)
+                    && metadata.kind != Kind::Socket
+                    && (self.spec.devices || !metadata.kind.is_device());
                 if !is_data || !self.spec.filter.node(&below, &metadata) {
                     return;
                 }

@@ -435,6 +435,17 @@ impl<'a> Pass<'a> {
                 return Ok(names);
             }
             for entry in entries {
+                if let Err(error) = entry.metadata.as_ref()
+                    && error.kind == ErrorKind::Senseless
+                {
+                    // It may be the name of anything that the target has.
+                    return Err(Error {
+                        source: Some(std::io::Error::other(
+                            "the source lists a name that no file can have",
+                        )),
+                        ..Error::new(error.op, &error.path, error.kind)
+                    });
+                }
                 let metadata = entry.metadata.as_ref().ok();
                 let is_dir = metadata.is_some_and(Metadata::is_dir);
                 let mapped = self.root.names.map(&entry.name).ok();
@@ -563,7 +574,7 @@ pub(crate) async fn restore_times(
         return;
     };
     let change = MetadataChange {
-        modified: Some(metadata.modified),
+        modified: metadata.modified.known(),
         accessed: metadata.accessed,
         ..Default::default()
     };

@@ -136,7 +136,8 @@ impl Looker {
         let Some(header) = &told.header else {
             return true;
         };
-        if header.job.is_none() || header.job == self.job || claim.modified.0 + ABANDONED_AFTER_NS < now.0 {
+        let is_abandoned = claim.modified.is_known() && claim.modified.0 + ABANDONED_AFTER_NS < now.0;
+        if header.job.is_none() || header.job == self.job || is_abandoned {
             return true;
         }
         let is_ours = header.state.is_some() && header.state == self.state;

@@ -73,7 +73,7 @@ pub(crate) async fn remove_in(tree: &dyn Tree, dir: &RelPath, names: Vec<Name>, 
 pub(crate) async fn times_of(tree: &dyn Tree, dir: &RelPath) -> Option<MetadataChange> {
     let metadata = tree.metadata(dir).await.ok()?;
     Some(MetadataChange {
-        modified: Some(metadata.modified),
+        modified: metadata.modified.known(),
         accessed: metadata.accessed,
         ..MetadataChange::default()
     })

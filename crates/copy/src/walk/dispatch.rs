@@ -206,19 +206,25 @@ impl Walker<'_> {
                 file::give_up(self.context, task, &error).await;
                 self.context.fail(&task.shown(), error, false).await;
             }
-            KeepReason::Unsupported => {
-                let error = Error::new(Op::Create, &task.source_path, ErrorKind::Unsupported);
-                file::give_up(self.context, task, &error).await;
-                self.context
-                    .note(Some(&task.shown()), "a socket cannot be copied; skipped");
-                self.context.live.files_done.fetch_add(1, Ordering::AcqRel);
-                self.context.live.files_skipped.fetch_add(1, Ordering::Relaxed);
+            KeepReason::Unsupported => self.pass_over(task, "a socket cannot be copied; skipped").await,
+            KeepReason::Device => {
+                self.pass_over(task, "a device; skipped (--devices copies it)")
+                    .await;
             }
             KeepReason::Exists | KeepReason::Newer => {
                 self.context.item(&task.shown(), "skip", task.metadata.size);
                 special::skipped(self.context, task).await;
             }
         }
+    }
+
+    /// Leaves a node of the source out: said and counted, and no error.
+    async fn pass_over(&self, task: &FileTask, why: &'static str) {
+        let error = Error::new(Op::Create, &task.source_path, ErrorKind::Unsupported);
+        file::give_up(self.context, task, &error).await;
+        self.context.note(Some(&task.shown()), why);
+        self.context.live.files_done.fetch_add(1, Ordering::AcqRel);
+        self.context.live.files_skipped.fetch_add(1, Ordering::Relaxed);
     }
 
     /// A folder stands where a file must be, or a FIFO, socket or device.

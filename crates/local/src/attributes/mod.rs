@@ -163,7 +163,7 @@ pub(crate) fn set_times(
         Err(error) => return Err(error),
     }
     let unsafe_time = |time: &Timestamp| !SAFE_SECONDS.contains(&time.to_unix().0);
-    if let Some(modified) = modified.filter(unsafe_time) {
+    if let Some(modified) = modified.and_then(Timestamp::known).filter(unsafe_time) {
         // The kernel clamps silently to what the volume can hold.
         let kept = stat::raw(node.fd(), StatxFlags::MTIME)?.stx_mtime.tv_sec;
         // A second of difference is rounding by a coarse volume.
@@ -187,7 +187,7 @@ pub(crate) fn restore_times(dir: impl AsFd, name: &[u8], before: &Metadata) -> r
 }
 
 fn timespec(time: Option<Timestamp>) -> Timespec {
-    match time {
+    match time.and_then(Timestamp::known) {
         Some(time) => {
             let (seconds, nanoseconds) = time.to_unix();
             Timespec {

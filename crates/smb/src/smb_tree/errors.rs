@@ -37,6 +37,7 @@ fn kind_of(error: &ClientError) -> ErrorKind {
             })
         }
         ClientError::PeerMisbehaved(_) => ErrorKind::PeerMisbehaved,
+        ClientError::Senseless(_) => ErrorKind::Senseless,
         ClientError::LedAway { .. } => ErrorKind::PermissionDenied,
         ClientError::Tampered(_) => ErrorKind::Tampered,
         ClientError::Local { source, .. } => match ErrorKind::of(source) {
@@ -108,7 +109,7 @@ fn kind_of_status(status: NtStatus) -> Option<ErrorKind> {
         NtStatus::INSUFFICIENT_RESOURCES
         | NtStatus::INSUFF_SERVER_RESOURCES
         | NtStatus::NO_MEMORY
-        | NtStatus::TOO_MANY_OPENED_FILES => K::Exhausted,
+        | NtStatus::TOO_MANY_OPENED_FILES => K::ServerExhausted,
         NtStatus::BAD_NETWORK_NAME
         | NtStatus::NETWORK_NAME_DELETED
         | NtStatus::VOLUME_DISMOUNTED
@@ -134,6 +135,19 @@ mod tests {
         assert_eq!(kind(NtStatus::DISK_FULL), ErrorKind::NoSpace);
         assert_eq!(kind(NtStatus::PASSWORD_MUST_CHANGE), ErrorKind::Authentication);
         assert_eq!(kind(NtStatus::SHARING_VIOLATION).verdict(), Verdict::Retry);
+        for status in [
+            NtStatus::INSUFFICIENT_RESOURCES,
+            NtStatus::INSUFF_SERVER_RESOURCES,
+            NtStatus::NO_MEMORY,
+            NtStatus::TOO_MANY_OPENED_FILES,
+        ] {
+            assert_eq!(
+                kind(status),
+                ErrorKind::ServerExhausted,
+                "no limit of this machine"
+            );
+            assert_eq!(kind(status).verdict(), Verdict::Retry);
+        }
         assert_eq!(kind(NtStatus(0xC0FF_EE00)), ErrorKind::Other);
         assert_eq!(
             kind_of(&ClientError::Lost(LostReason::TimedOut)).verdict(),

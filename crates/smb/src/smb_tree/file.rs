@@ -4,7 +4,6 @@ use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use futures_util::StreamExt as _;
 use futures_util::future::try_join_all;
 use ropeway_block::{Block, BlockMut};
 use ropeway_smb_proto::wire::create::{CreateAction, CreateDisposition, CreateOptions};
@@ -26,8 +25,6 @@ use crate::{Handle, OpenFile};
 const FAR_BEHIND: u64 = 4 << 20;
 /// How long a rename waits for files to be closed: some round trips of any line.
 const CLOSINGS_MAX: std::time::Duration = std::time::Duration::from_secs(5);
-/// Pieces of one read or write in flight, where the server takes less at once than a block holds.
-const PIECES_AT_ONCE: usize = 8;
 
 /// An open file of a share.
 pub struct SmbFile {
@@ -148,41 +145,6 @@ impl SmbFile {
         set.map_err(|error| self.fault(Op::SetLength, error))?;
         self.length.store(length, Ordering::Release);
         Ok(())
-    }
-
-    /// A read of more than the server gives at once: by pieces, copied together.
-    async fn read_pieces(&self, mut block: BlockMut, offset: u64, length: usize) -> (BlockMut, Result<()>) {
-        let piece_max = (self.tree.share.limits().read_max as usize).min(self.tree.scratch.block_size());
-        let reads = (0..length).step_by(piece_max).map(|at| async move {
-            let piece = self.tree.scratch.get().await;
-            let wanted = piece_max.min(length - at);
-            let (piece, result) = self.handle().read_at(offset + at as u64, piece, wanted).await;
-            (at, piece, result)
-        });
-        // Each piece goes to its place as it comes: one that waited for those before it would keep its block from them.
-        let mut reads = futures_util::stream::iter(reads).buffer_unordered(PIECES_AT_ONCE);
-        let mut ends = vec![0; length.div_ceil(piece_max)];
-        block.set_len(0);
-        while let Some((at, piece, result)) = reads.next().await {
-            if let Err(error) = result {
-                drop(reads);
-                block.set_len(0);
-                return (block, Err(self.fault(Op::Read, error)));
-            }
-            block.capacity_mut()[at..at + piece.len()].copy_from_slice(&piece);
-            ends[at / piece_max] = at + piece.len();
-        }
-        drop(reads);
-        // Up to the first piece that is short.
-        let mut upto = 0;
-        for (index, end) in ends.into_iter().enumerate() {
-            if upto != index * piece_max {
-                break;
-            }
-            upto = end.max(upto);
-        }
-        block.set_len(upto);
-        (block, Ok(()))
     }
 
     async fn write(&self, block: Block, offset: u64) -> Result<()> {
@@ -408,18 +370,7 @@ impl File for SmbFile {
 
     fn read_at(&self, block: BlockMut, offset: u64, length: usize) -> Pending<'_, (BlockMut, Result<()>)> {
         assert!(length <= block.capacity(), "a read fits its block");
-        Box::pin(async move {
-            if length > self.tree.share.limits().read_max as usize {
-                return self.read_pieces(block, offset, length).await;
-            }
-            if length == 0 {
-                let mut block = block;
-                block.set_len(0);
-                return (block, Ok(()));
-            }
-            let (block, result) = self.handle().read_at(offset, block, length).await;
-            (block, result.map_err(|error| self.fault(Op::Read, error)))
-        })
+        Box::pin(self.read(block, offset, length))
     }
 
     fn write_at(&self, block: Block, offset: u64) -> Pending<'_, Result<()>> {

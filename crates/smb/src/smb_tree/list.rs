@@ -88,8 +88,14 @@ impl SmbListing {
             return Ok(None);
         }
         let Some(name) = paths::name_of(&record.name) else {
-            let sentence = "the server lists a name that cannot be one";
-            return Err(found(Op::List, &self.dir, ErrorKind::PeerMisbehaved, sentence));
+            // It stands for the node in what is said, and nothing is done by it.
+            let name = paths::shown_name(&record.name);
+            let sentence = "the server lists a name that no file can have";
+            let error = found(Op::List, &self.dir.join(&name), ErrorKind::Senseless, sentence);
+            return Ok(Some(DirEntry {
+                name,
+                metadata: Err(error),
+            }));
         };
         let metadata = self.metadata(&record, &self.dir.join(&name)).await;
         Ok(Some(DirEntry { name, metadata }))

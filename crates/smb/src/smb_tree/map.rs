@@ -33,9 +33,10 @@ pub(super) fn file_time(time: Timestamp) -> FileTime {
     FileTime::from_unix(seconds, nanoseconds)
 }
 
-/// 0 is no time ([MS-FSCC] 2.4.7).
+/// 0 is no time ([MS-FSCC] 2.4.7), and neither are -1 and -2, which mean something else where times are set, nor any other
+/// negative one: FILETIME is not negative ([MS-FSCC] 2.1.1).
 fn known(time: FileTime) -> Option<Timestamp> {
-    (time != FileTime::KEEP).then(|| timestamp(time))
+    (time != FileTime::KEEP && time <= FileTime::MAX).then(|| timestamp(time))
 }
 
 /// What a node is by its attributes and reparse tag. `None`: only its reparse data tell.
@@ -77,7 +78,11 @@ pub(super) fn basic(basic: &FileBasicInformation, size: u64, allocated: u64) -> 
         changed: known(basic.change_time),
         created: known(basic.creation_time),
         dos_attributes: Some((basic.attributes.bits()) & KEPT.bits()),
-        ..Metadata::bare(kind, size, timestamp(basic.last_write_time))
+        ..Metadata::bare(
+            kind,
+            size,
+            known(basic.last_write_time).unwrap_or(Timestamp::UNKNOWN),
+        )
     }
 }
 
@@ -125,7 +130,7 @@ pub(super) fn record(record: &DirectoryRecord, volume: u64) -> Metadata {
 
 /// Times and attributes to set; `None` if nothing of a change can be.
 pub(super) fn change(change: &MetadataChange, is_directory: bool) -> Option<FileBasicInformation> {
-    let time = |time: Option<Timestamp>| time.map_or(FileTime::KEEP, file_time);
+    let time = |time: Option<Timestamp>| time.and_then(Timestamp::known).map_or(FileTime::KEEP, file_time);
     let attributes = change.dos_attributes.map_or(FileAttributes::default(), |bits| {
         match FileAttributes::from_bits(bits & KEPT.bits()) {
             // 0 would leave them as they are.
@@ -210,6 +215,31 @@ mod tests {
             prop_assert!(back.equal_within(time, 100));
             prop_assert_eq!(file_time(back), file_time(time), "a second pass changes nothing");
         }
+    }
+
+    /// A server that tells no time made files of 1601.
+    #[test]
+    fn no_time_is_unknown() {
+        for none in [0, u64::MAX, u64::MAX - 1, 1 << 63] {
+            let entry = DirectoryRecord {
+                creation_time: FileTime(none),
+                last_access_time: FileTime(none),
+                last_write_time: FileTime(none),
+                change_time: FileTime(none),
+                ..DirectoryRecord::default()
+            };
+            let metadata = record(&entry, 9);
+            assert!(!metadata.modified.is_known(), "{none}");
+            assert_eq!(
+                (metadata.accessed, metadata.changed, metadata.created),
+                (None, None, None)
+            );
+        }
+        let unknown = MetadataChange {
+            modified: Some(Timestamp::UNKNOWN),
+            ..MetadataChange::default()
+        };
+        assert_eq!(change(&unknown, false), None, "and is not set");
     }
 
     #[test]

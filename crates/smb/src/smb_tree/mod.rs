@@ -28,6 +28,7 @@ mod map;
 mod names;
 mod paths;
 mod ranges;
+mod reads;
 mod renames;
 mod security;
 mod small;

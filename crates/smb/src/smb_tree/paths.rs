@@ -85,9 +85,42 @@ fn refused(op: Op, path: &RelPath, fault: NameFault) -> Error {
     error
 }
 
-/// A server's name of one node; `None` if no Linux name can be made of it (a slash, NUL, `.` or `..`).
+/// Longest name of one node that any file system has, in UTF-16 (NTFS, APFS, ext4 with fewer).
+const NAME_UNITS_MAX: usize = 255;
+/// As much of a longer one is shown.
+const NAME_UNITS_SHOWN: usize = 40;
+
+/// A server's name of one node; `None` if no Linux name can be made of it (a slash, NUL, `.` or `..`) or it is longer than
+/// names are.
 pub(super) fn name_of(text: &Text) -> Option<Name> {
-    Name::new(&names::from_wire(text, NameMapping::None))
+    let fits = text.units().len() <= NAME_UNITS_MAX;
+    fits.then(|| Name::new(&names::from_wire(text, NameMapping::None)))
+        .flatten()
+}
+
+/// What stands in messages for a name that is none. It holds a backslash, so no node of a share has it.
+pub(super) fn shown_name(text: &Text) -> Name {
+    let shown = text.units().len().min(NAME_UNITS_SHOWN);
+    let mut bytes = Vec::new();
+    for byte in names::from_wire(
+        &Text::from_units(text.units()[..shown].to_vec()),
+        NameMapping::None,
+    ) {
+        match byte {
+            b'/' | 0 => bytes.extend(format!("\\x{byte:02x}").bytes()),
+            byte => bytes.push(byte),
+        }
+    }
+    if bytes.iter().all(|byte| *byte == b'.') {
+        bytes = bytes.iter().flat_map(|_| *b"\\x2e").collect();
+    }
+    if shown < text.units().len() {
+        bytes.extend(b"\\...");
+    }
+    if bytes.is_empty() {
+        bytes.extend(b"\\x");
+    }
+    Name::new(&bytes).expect("no slash, no NUL, neither empty nor dots alone")
 }
 
 /// A server's path below a folder.
@@ -163,7 +196,40 @@ mod tests {
         assert_eq!(name_of(&text), Some(raw));
         assert_eq!(name_of(&Text::from("a/b")), None);
         assert_eq!(name_of(&Text::from("..")), None);
+        let long = "n".repeat(255);
+        assert!(name_of(&Text::from(long.as_str())).is_some());
+        assert_eq!(name_of(&Text::from(format!("{long}n").as_str())), None);
         assert_eq!(path_of(&Text::from("a\\b")), Some(path("a/b")));
+    }
+
+    #[test]
+    fn what_is_no_name_is_shown_as_one() {
+        let long = "n".repeat(300);
+        for (wire, shown) in [
+            ("a/b", "a\\x2fb"),
+            ("../../etc", "..\\x2f..\\x2fetc"),
+            ("a\0", "a\\x00"),
+            ("..", "\\x2e\\x2e"),
+            ("", "\\x"),
+            (long.as_str(), &format!("{}\\...", &long[..40])),
+        ] {
+            assert_eq!(
+                shown_name(&Text::from(wire)).as_bytes(),
+                shown.as_bytes(),
+                "{wire:?}"
+            );
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn anything_that_is_no_name_can_be_shown(units in proptest::collection::vec(proptest::prelude::any::<u16>(), 0..600)) {
+            let text = Text::from_units(units);
+            if name_of(&text).is_none() {
+                let shown = shown_name(&text);
+                proptest::prop_assert!(shown.as_bytes().len() <= 4 * NAME_UNITS_SHOWN + 4);
+            }
+        }
     }
 
     #[test]

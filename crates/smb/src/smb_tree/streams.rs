@@ -4,9 +4,9 @@
 //! with one 0 byte more.
 
 use ropeway_smb_proto::names::{self, NameMapping};
-use ropeway_smb_proto::wire::Text;
 use ropeway_smb_proto::wire::create::CreateDisposition;
 use ropeway_smb_proto::wire::info::{FileDispositionInformation, FileStreamInformation};
+use ropeway_smb_proto::wire::{NtStatus, Text};
 use ropeway_vfs::STREAM_XATTR_PREFIX as PREFIX;
 
 use super::compound::Compound;
@@ -61,7 +61,8 @@ impl Inner {
             let (block, result) = handle.read_at(bytes.len() as u64, block, length).await;
             result?;
             if block.is_empty() {
-                break;
+                // A part of a stream is none.
+                return Err(crate::Error::refused("read", NtStatus::END_OF_FILE));
             }
             bytes.extend_from_slice(&block);
         }

@@ -3,6 +3,9 @@
 //! It keeps to what matters here: CREATE does not follow a link that it was told not to follow, refuses a path through one
 //! with the link's data ([MS-SMB2] 3.3.5.9), and sets and gives reparse data as they are.
 
+#[path = "server/quirks.rs"]
+mod quirks;
+
 use std::collections::{BTreeMap, HashMap};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -20,10 +23,9 @@ use ropeway_smb_proto::wire::fsctl::CtlCode;
 use ropeway_smb_proto::wire::fsctl::reparse::{ReparseData, Symlink};
 use ropeway_smb_proto::wire::header::{Chain, Command, HEADER_LEN, Header, HeaderFlags, Target};
 use ropeway_smb_proto::wire::info::{
-    DirectoryClass, DirectoryRecord, DirectoryWriter, FileAllInformation, FileBasicInformation,
-    FileDispositionInformation, FileFsAttributeInformation, FileFsFullSizeInformation,
-    FileFsVolumeInformation, FileInfoClass, FileRenameInformation, FsAttributes, FsInfoClass,
-    Information as _,
+    FileAllInformation, FileBasicInformation, FileDispositionInformation, FileFsAttributeInformation,
+    FileFsFullSizeInformation, FileFsVolumeInformation, FileInfoClass, FileRenameInformation, FsAttributes,
+    FsInfoClass, Information as _,
 };
 use ropeway_smb_proto::wire::ioctl::{IoctlRequest, IoctlResponse};
 use ropeway_smb_proto::wire::negotiate::{
@@ -37,8 +39,10 @@ use ropeway_smb_proto::wire::set_info::SetInfoRequest;
 use ropeway_smb_proto::wire::tree_connect::{ShareType, TreeConnectResponse};
 use ropeway_smb_proto::wire::write::{WriteRequest, WriteResponse};
 use ropeway_smb_proto::wire::{
-    FileAttributes, FileId, FileTime, Guid, NtStatus, Reader, SessionId, Text, TreeId, Writer, bare,
+    FileAttributes, FileId, FileTime, Guid, NtStatus, Reader, SessionId, TreeId, Writer, bare,
 };
+
+pub(crate) use quirks::Quirks;
 
 type Answer = Result<Vec<u8>, Refused>;
 
@@ -70,15 +74,21 @@ struct Server {
     nodes: BTreeMap<String, Node>,
     opens: HashMap<u64, Open>,
     made: u64,
+    quirks: Quirks,
 }
 
 /// Starts one for a single client, until that goes.
 pub(crate) fn start() -> SocketAddr {
+    start_odd(Quirks::default())
+}
+
+/// The same with quirks.
+pub(crate) fn start_odd(quirks: Quirks) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
         let (client, _) = listener.accept().unwrap();
-        Server::new().serve(client);
+        Server::new(quirks).serve(client);
     });
     address
 }
@@ -96,7 +106,7 @@ fn encoded(encode: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
 }
 
 impl Server {
-    fn new() -> Self {
+    fn new(quirks: Quirks) -> Self {
         let names = ServerNames {
             netbios_computer: "PEER".into(),
             netbios_domain: "PEER".into(),
@@ -111,8 +121,10 @@ impl Server {
             nodes: BTreeMap::new(),
             opens: HashMap::new(),
             made: 0,
+            quirks,
         };
         server.make("", FileAttributes::DIRECTORY);
+        server.seed();
         server
     }
 
@@ -256,7 +268,9 @@ impl Server {
                 if data.is_empty() {
                     return Err(NtStatus::END_OF_FILE.into());
                 }
-                let data = &data[..data.len().min(request.length as usize)];
+                let data = self
+                    .quirks
+                    .cut(&data[..data.len().min(request.length as usize)], request.offset);
                 body(|w| ReadResponse::default().encode(w, data))
             }
             Command::Write => {
@@ -450,6 +464,9 @@ impl Server {
     }
 
     fn query(&self, file: FileId, request: &QueryInfoRequest<'_>) -> Answer {
+        if let Some(odd) = self.quirks.query(&self.path_of(file), request) {
+            return odd;
+        }
         let node = self.node(file);
         let is_folder = node.basic.attributes.contains(FileAttributes::DIRECTORY);
         let volume = |class| FsInfoClass::from_u8(request.info_class) == Some(class);
@@ -479,7 +496,7 @@ impl Server {
             }
             InfoType::FileSystem if volume(FsInfoClass::Attribute) => {
                 let information = FileFsAttributeInformation {
-                    attributes: FsAttributes::SUPPORTS_REPARSE_POINTS,
+                    attributes: FsAttributes::SUPPORTS_REPARSE_POINTS | self.quirks.attributes(),
                     maximum_component_name_length: 255,
                     file_system_name: "REFS".into(),
                 };
@@ -533,47 +550,6 @@ impl Server {
             _ => return Err(NtStatus::NOT_SUPPORTED.into()),
         }
         Ok(())
-    }
-
-    fn list(&mut self, file: FileId, request: &QueryDirectoryRequest) -> Answer {
-        let open = self.opens.get_mut(&file.volatile).unwrap();
-        if std::mem::replace(&mut open.listed, true) {
-            return Err(NtStatus::NO_MORE_FILES.into());
-        }
-        let folder = open.path.clone();
-        let class = DirectoryClass::from_u8(request.information_class).unwrap();
-        let below = if folder.is_empty() {
-            String::new()
-        } else {
-            format!("{folder}\\")
-        };
-        Ok(encoded(|w| {
-            let mut writer = DirectoryWriter::new(w, class, request.output_buffer_length as usize);
-            for (path, node) in &self.nodes {
-                let Some(name) = path
-                    .strip_prefix(&below)
-                    .filter(|name| !name.is_empty() && !name.contains('\\'))
-                else {
-                    continue;
-                };
-                // [MS-FSCC] 2.4.8: EaSize of a reparse point is its tag.
-                let tag = node.reparse.as_ref().and_then(|data| data.first_chunk().copied());
-                let record = DirectoryRecord {
-                    name: Text::from(name),
-                    creation_time: node.basic.creation_time,
-                    last_access_time: node.basic.last_access_time,
-                    last_write_time: node.basic.last_write_time,
-                    change_time: node.basic.change_time,
-                    end_of_file: node.content.len() as u64,
-                    allocation_size: node.content.len() as u64,
-                    attributes: node.basic.attributes,
-                    ea_size: tag.map_or(0, u32::from_le_bytes),
-                    file_id: node.index.into(),
-                    ..DirectoryRecord::default()
-                };
-                assert!(writer.push(w, &record), "the folders of these tests are small");
-            }
-        }))
     }
 }
 

@@ -6,10 +6,9 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use ropeway_copy::{JobKey, JournalSpec};
+use ropeway_copy::{JobKey, JournalSpec, private_folder, private_options};
 use ropeway_vfs::RelPath;
 use serde::{Deserialize, Serialize};
 
@@ -143,18 +142,14 @@ fn keep(state_dir: &Path, ends: &Ends) -> io::Result<()> {
         target_paths: target_paths.collect(),
     };
     let folder = state_dir.join(ends.key.id());
-    fs::create_dir_all(state_dir)?;
     // As private as the journal that comes beside it.
-    match fs::DirBuilder::new().mode(0o700).create(&folder) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-        _ => {}
-    }
+    private_folder(state_dir)?;
+    private_folder(&folder)?;
     let part = folder.join(format!("{FILE_NAME}.{}", std::process::id()));
-    let mut file = fs::OpenOptions::new()
+    let mut file = private_options()
         .create(true)
         .write(true)
         .truncate(true)
-        .mode(0o600)
         .open(&part)?;
     file.write_all(&serde_json::to_vec(&kept)?)?;
     fs::rename(&part, folder.join(FILE_NAME))

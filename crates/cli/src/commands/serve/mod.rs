@@ -42,12 +42,15 @@ use self::voice::Voice;
 use crate::args::{ServeArgs, ServeCommand};
 use crate::boot;
 use crate::failure::{Failure, code};
+use crate::secrets::keep_private;
 
 /// Runs the command; gives its exit code.
 ///
 /// # Errors
 /// A folder cannot be shared, an address cannot be had, or what was written cannot be made durable.
 pub(crate) fn run(args: &ServeArgs) -> Result<u8, Failure> {
+    // Before passwords, hashes and keys are read.
+    keep_private();
     if let Some(ServeCommand::User(user)) = &args.command {
         return user::run(&user.command, args.login.users.as_ref());
     }

@@ -1,0 +1,116 @@
+//! Reads of an open file: whole, or short only at its end.
+//!
+//! A server may answer a READ with fewer bytes than asked for ([MS-SMB2] 3.3.5.12) without being at the end: the rest is
+//! asked for again. Only `STATUS_END_OF_FILE` says that the file ends before the size that was told.
+
+use futures_util::StreamExt as _;
+use ropeway_block::{BlockMut, Pool};
+use ropeway_vfs::{Op, Result};
+
+use super::SmbFile;
+use crate::Error as ClientError;
+
+/// Pieces of one read in flight, where the server gives less at once than a block holds.
+const PIECES_AT_ONCE: usize = 8;
+/// Answers in a row that bring nothing, and do not say that the file ends, before the server is taken for one that never
+/// will. A guess: one may be an accident.
+const IDLE_MAX: usize = 3;
+/// Most bytes that are asked for again at once.
+const REST_MAX: usize = 256 << 10;
+
+impl SmbFile {
+    /// Reads `length` bytes at `offset`, fewer only at the end of the file.
+    pub(super) async fn read(
+        &self,
+        mut block: BlockMut,
+        offset: u64,
+        length: usize,
+    ) -> (BlockMut, Result<()>) {
+        if length == 0 {
+            block.set_len(0);
+            return (block, Ok(()));
+        }
+        if length > self.tree.share.limits().read_max as usize {
+            return self.read_pieces(block, offset, length).await;
+        }
+        let (mut block, read) = self.read_whole(block, offset, length).await;
+        let read = read.map_err(|error| self.fault(Op::Read, error));
+        if read.is_err() {
+            block.set_len(0);
+        }
+        (block, read)
+    }
+
+    /// A read of more than the server gives at once: by pieces, copied together.
+    async fn read_pieces(&self, mut block: BlockMut, offset: u64, length: usize) -> (BlockMut, Result<()>) {
+        let piece_max = (self.tree.share.limits().read_max as usize).min(self.tree.scratch.block_size());
+        let reads = (0..length).step_by(piece_max).map(|at| async move {
+            let piece = self.tree.scratch.get().await;
+            let wanted = piece_max.min(length - at);
+            let (piece, result) = self.read_whole(piece, offset + at as u64, wanted).await;
+            (at, piece, result)
+        });
+        // Each piece goes to its place as it comes: one that waited for those before it would keep its block from them.
+        let mut reads = futures_util::stream::iter(reads).buffer_unordered(PIECES_AT_ONCE);
+        let mut ends = vec![0; length.div_ceil(piece_max)];
+        block.set_len(0);
+        while let Some((at, piece, result)) = reads.next().await {
+            if let Err(error) = result {
+                drop(reads);
+                block.set_len(0);
+                return (block, Err(self.fault(Op::Read, error)));
+            }
+            block.capacity_mut()[at..at + piece.len()].copy_from_slice(&piece);
+            ends[at / piece_max] = at + piece.len();
+        }
+        drop(reads);
+        // Up to the first piece that is short.
+        let mut upto = 0;
+        for (index, end) in ends.into_iter().enumerate() {
+            if upto != index * piece_max {
+                break;
+            }
+            upto = end.max(upto);
+        }
+        block.set_len(upto);
+        (block, Ok(()))
+    }
+
+    /// A read of no more than the server gives at once. What is missing of an answer is asked for again, into memory of its
+    /// own: a READ fills its block from the beginning.
+    async fn read_whole(&self, block: BlockMut, offset: u64, length: usize) -> (BlockMut, crate::Result<()>) {
+        let (mut block, first) = self.handle().read_or_end(offset, block, length).await;
+        let mut is_at_end = match first {
+            Ok(is_at_end) => is_at_end,
+            Err(error) => return (block, Err(error)),
+        };
+        let (mut upto, mut idle) = (block.len(), 0);
+        // A file that ends where it was said to costs no further question.
+        let is_missing = |upto: usize| upto < length && offset + (upto as u64) < self.known_length();
+        while !is_at_end && is_missing(upto) {
+            let (rest, read) = self.read_rest(offset + upto as u64, length - upto).await;
+            match read {
+                Ok(ended) => is_at_end = ended,
+                Err(error) => return (block, Err(error)),
+            }
+            idle = if rest.is_empty() { idle + 1 } else { 0 };
+            if !is_at_end && idle >= IDLE_MAX {
+                let sentence = "a READ before the end of the file brings nothing";
+                return (block, Err(ClientError::Senseless(sentence.to_owned())));
+            }
+            block.capacity_mut()[upto..upto + rest.len()].copy_from_slice(&rest);
+            upto += rest.len();
+        }
+        block.set_len(upto);
+        (block, Ok(()))
+    }
+
+    async fn read_rest(&self, offset: u64, length: usize) -> (Vec<u8>, crate::Result<bool>) {
+        // Not of the tree's blocks: this read may hold one of those already.
+        let wanted = length.min(REST_MAX);
+        let piece = Pool::new(wanted, 1).get().await;
+        let (piece, read) = self.handle().read_or_end(offset, piece, wanted).await;
+        // Copied: what a server leaves out is small or rare.
+        (piece.to_vec(), read)
+    }
+}
