@@ -278,6 +278,7 @@ fn impacket_is_told_names() {
         ("groups", json!([513])),
         ("domain_levels", json!([0, 0, 0, 0, 0])),
         ("display", json!(2)),
+        ("workstation", json!(["nas", "nas", "nas"])),
     ] {
         assert_eq!(told[what], expected, "{what}");
     }

@@ -8,7 +8,7 @@ import json
 import os
 import sys
 
-from impacket.dcerpc.v5 import lsad, lsat, samr, srvs, transport
+from impacket.dcerpc.v5 import lsad, lsat, samr, srvs, transport, wkst
 from impacket.dcerpc.v5.dtypes import MAXIMUM_ALLOWED, NULL
 from impacket.smbconnection import SMBConnection
 
@@ -92,5 +92,11 @@ groups = samr.hSamrGetGroupsForUser(sam, account)["Groups"]["Groups"]
 told["groups"] = [group["RelativeId"] for group in groups]
 told["domain_levels"] = [samr.hSamrQueryInformationDomain2(sam, domain, level)["ErrorCode"] for level in (1, 2, 4, 5, 7)]
 told["display"] = samr.hSamrQueryDisplayInformation(sam, domain)["TotalReturned"]
+
+wkssvc = pipe("wkssvc", wkst.MSRPC_UUID_WKST)
+told["workstation"] = [
+    wkst.hNetrWkstaGetInfo(wkssvc, level)["WkstaInfo"]["WkstaInfo%d" % level]["wki%d_computername" % level].rstrip("\x00")
+    for level in (100, 101, 102)
+]
 
 print(json.dumps(told))

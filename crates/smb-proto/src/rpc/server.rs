@@ -54,7 +54,7 @@ pub enum Call {
     RemoteTod,
     /// NetrWkstaGetInfo ([MS-WKST] 3.2.4.1).
     WkstaGetInfo {
-        /// How much to tell: 100.
+        /// How much to tell: 100, 101, 102.
         level: u32,
     },
 }
@@ -255,20 +255,35 @@ pub fn server_get_info(level: u32, server: &ServerInfo) -> Vec<u8> {
     ndr.into_stub()
 }
 
-/// NetrWkstaGetInfo's results.
+/// NetrWkstaGetInfo's results ([MS-WKST] 2.2.5.1 to 2.2.5.3).
 pub fn wksta_get_info(level: u32, workstation: &WkstaInfo) -> Vec<u8> {
-    if level == 100 {
-        let workstation = Some(workstation.clone());
-        return wkssvc::WkstaGetInfoResponse {
-            workstation,
-            status: 0,
-        }
-        .to_stub();
-    }
     let mut ndr = NdrWriter::default();
     ndr.u32(level);
-    ndr.pointer(false);
-    ndr.u32(ERROR_INVALID_LEVEL);
+    if !matches!(level, 100..=102) {
+        ndr.pointer(false);
+        ndr.u32(ERROR_INVALID_LEVEL);
+        return ndr.into_stub();
+    }
+    ndr.pointer(true);
+    ndr.u32(workstation.platform_id);
+    ndr.pointer(true);
+    ndr.pointer(true);
+    ndr.u32(workstation.version_major);
+    ndr.u32(workstation.version_minor);
+    if level > 100 {
+        ndr.pointer(true);
+    }
+    if level > 101 {
+        // Users at the machine itself: nobody's business.
+        ndr.u32(0);
+    }
+    ndr.string(&workstation.computer_name);
+    ndr.string(&workstation.domain);
+    if level > 100 {
+        // The folder of the service, which is not there.
+        ndr.string(&Text::default());
+    }
+    ndr.u32(0);
     ndr.into_stub()
 }
 
@@ -356,6 +371,13 @@ mod tests {
         };
         let response = srvsvc::ServerGetInfoResponse::decode(&server_get_info(101, &server)).unwrap();
         assert_eq!(response.server, Some(server));
+        let workstation = WkstaInfo {
+            domain: "GROUP".into(),
+            ..WkstaInfo::default()
+        };
+        let stub = wksta_get_info(100, &workstation);
+        let response = wkssvc::WkstaGetInfoResponse::decode(&stub).unwrap();
+        assert_eq!(response.workstation, Some(workstation));
     }
 
     #[test]
@@ -365,11 +387,15 @@ mod tests {
             assert_eq!(stub[..4], level.to_le_bytes());
             assert_eq!(stub[stub.len() - 4..], [0; 4], "{level}");
         }
+        for level in [101, 102] {
+            let stub = wksta_get_info(level, &WkstaInfo::default());
+            assert_eq!(stub[stub.len() - 4..], [0; 4], "{level}");
+        }
         for stub in [
             share_enum(503, &[]),
             share_get_info(7, None),
             server_get_info(99, &ServerInfo::default()),
-            wksta_get_info(101, &WkstaInfo::default()),
+            wksta_get_info(99, &WkstaInfo::default()),
         ] {
             assert_eq!(stub[stub.len() - 4..], ERROR_INVALID_LEVEL.to_le_bytes());
         }

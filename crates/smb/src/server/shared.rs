@@ -10,7 +10,9 @@ use ropeway_smb_proto::auth::Identity;
 use ropeway_smb_proto::rpc::sessions::SessionInfo;
 use ropeway_smb_proto::server::hub::{Event, FileKey, Hub};
 use ropeway_smb_proto::server::{Config, ConnectionId, Session, Sessions};
-use ropeway_smb_proto::wire::{FileTime, SessionId};
+use ropeway_smb_proto::upcase;
+use ropeway_smb_proto::wire::security::Sid;
+use ropeway_smb_proto::wire::{FileTime, SessionId, Text};
 
 use super::audit::{Audit, Record};
 use super::mailbox::{Mailbox, Message};
@@ -259,7 +261,8 @@ impl Shared {
         tokens.get(&session).map(|login| Arc::clone(&login.token))
     }
 
-    pub(super) fn add_token(&self, session: &Session) {
+    /// Who is logged in in a session, and the SIDs that it has beside those that every user has.
+    pub(super) fn add_token(&self, session: &Session, held: Vec<Sid>) {
         let name = match &session.identity {
             Identity::Anonymous => None,
             Identity::User { user, .. } => Some(user.to_string_lossy()),
@@ -268,9 +271,7 @@ impl Shared {
             true => Token::guest(),
             false => Token::of(name),
         };
-        if !token.is_anonymous {
-            token.groups.extend(self.names.held_by(&token.name));
-        }
+        token.groups.extend(held);
         let login = Login {
             token: Arc::new(token),
             since_ms: self.now_ms(),
@@ -365,11 +366,12 @@ impl Shared {
 
     /// The sessions of a user.
     fn sessions_of(&self, user: &str) -> Vec<SessionInfo> {
+        let asked = Text::from(user);
         let mut logins: Vec<(SessionId, u64)> = {
             let tokens = lock(&self.tokens);
-            let own = tokens
-                .iter()
-                .filter(|(_, login)| !login.token.is_anonymous && login.token.name == user);
+            let own = tokens.iter().filter(|(_, login)| {
+                !login.token.is_anonymous && upcase::equal(&Text::from(login.token.name.as_str()), &asked)
+            });
             own.map(|(id, login)| (*id, login.since_ms)).collect()
         };
         logins.sort_unstable_by_key(|(id, since_ms)| (*since_ms, id.0));
@@ -394,7 +396,7 @@ impl Shared {
             let boxes = || channels.iter().filter_map(|channel| mailboxes.get(channel));
             Some(SessionInfo {
                 client: boxes().next()?.client.to_canonical().to_string().as_str().into(),
-                user: user.into(),
+                user: asked.clone(),
                 opens: opens.get(&id.0).copied().unwrap_or(0),
                 time_s: seconds(since_ms),
                 idle_s: seconds(boxes().map(|mailbox| mailbox.used_ms()).max()?),
