@@ -387,8 +387,11 @@ mod tests {
         ndr.into_stub()
     }
 
-    /// What a client reads of an answer to LsarLookupSids: kind, domain and name of each, the number, the status.
-    fn read_answer(stub: &[u8], form: Form) -> Result<(Vec<(u16, Option<Text>, Text)>, u32, u32)> {
+    /// Kind, domain and name.
+    type Found = (u16, Option<Text>, Text);
+
+    /// What a client reads of an answer to LsarLookupSids: what was found, its number, the status.
+    fn read_answer(stub: &[u8], form: Form) -> Result<(Vec<Found>, u32, u32)> {
         let mut ndr = NdrReader::new(stub, "answer");
         assert!(ndr.pointer()?);
         ndr.u32()?;
