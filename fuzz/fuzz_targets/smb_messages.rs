@@ -19,7 +19,7 @@ use ropeway_smb_proto::rpc::srvsvc::{
     ShareGetInfoResponse,
 };
 use ropeway_smb_proto::rpc::wkssvc::{WkstaGetInfoRequest, WkstaGetInfoResponse};
-use ropeway_smb_proto::rpc::{Fragments, Pdu};
+use ropeway_smb_proto::rpc::{Fragments, Pdu, lsa, samr, server, srvsvc, wkssvc};
 use ropeway_smb_proto::unc::{self, SharePath};
 use ropeway_smb_proto::wire::bare::{CancelRequest, EchoRequest, LogoffRequest, TreeDisconnectRequest};
 use ropeway_smb_proto::wire::change_notify::{
@@ -326,6 +326,7 @@ const DECODERS: &[fn(&[u8])] = &[
     wire_name,
     path,
     pattern,
+    rpc_calls,
 ];
 
 fn header(bytes: &[u8]) {
@@ -493,6 +494,29 @@ fn share_enum(bytes: &[u8]) {
             Ok(Step::Send(_) | Step::Receive) => {}
         }
     }
+}
+
+/// A server's calls: the first byte is the procedure's number.
+fn rpc_calls(bytes: &[u8]) {
+    let Some((opnum, stub)) = bytes.split_first() else {
+        return;
+    };
+    let opnum = u16::from(*opnum);
+    for interface in [srvsvc::INTERFACE, wkssvc::INTERFACE] {
+        let _ = server::Call::decode(interface, opnum, stub);
+    }
+    let _ = samr::Call::decode(opnum, stub);
+    // Whatever is asked for, the outcome can be told.
+    match lsa::Call::decode(opnum, stub) {
+        Ok(Some(lsa::Call::LookupSids { sids, form, .. })) => {
+            let _ = lsa::lookup_sids(form, &sids, &vec![None; sids.len()]);
+        }
+        Ok(Some(lsa::Call::LookupNames { names, form, .. })) => {
+            let _ = lsa::lookup_names(form, &vec![None; names.len()]);
+        }
+        _ => {}
+    }
+    let _ = Pdu::authenticated_bind(stub);
 }
 
 const MAPPINGS: [NameMapping; 2] = [NameMapping::None, NameMapping::Sfm];

@@ -166,8 +166,8 @@ fn shares(
     })
 }
 
-/// An address at whose port 445, the only one that smbcacls knows, a server answers that listens elsewhere (as root).
-fn at_the_usual_port(server: SocketAddr) -> std::io::Result<IpAddr> {
+/// An address at whose port 445, the only one that smbcacls and `net` know, a server answers that listens elsewhere (as root).
+pub(crate) fn at_the_usual_port(server: SocketAddr) -> std::io::Result<IpAddr> {
     let [high, low] = server.port().to_be_bytes();
     let address = IpAddr::from([127, high, low, 9]);
     let listener = TcpListener::bind((address, 445))?;

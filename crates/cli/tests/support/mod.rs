@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) use compare::{Compare, content_same, no_temporaries, same};
 pub(crate) use ground::{
-    Ground, PASSWORD, has_xattrs, lost, no_secret, one_line_and_a_hint, set_xattr, xattr,
+    Ground, PASSWORD, at_the_usual_port, has_xattrs, lost, no_secret, one_line_and_a_hint, set_xattr, xattr,
 };
 pub(crate) use run::{Finished, NOBODY, Place, Run, Running};
 pub(crate) use served::{

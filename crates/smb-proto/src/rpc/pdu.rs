@@ -211,6 +211,14 @@ impl<'a> Pdu<'a> {
         Ok(Some(usize::from(length)))
     }
 
+    /// The call of a bind that wants RPC's own authentication, which [`Self::decode`] does not read: to be refused.
+    pub fn authenticated_bind(bytes: &[u8]) -> Option<u32> {
+        Self::length(bytes).ok()??;
+        let (_, number) = bytes.get(..HEADER_LEN)?.split_at(HEADER_LEN - 4);
+        let is_one = bytes[2] == 11 && bytes[10..12] != [0, 0];
+        is_one.then_some(u32::from_le_bytes(*number.first_chunk()?))
+    }
+
     /// From the bytes of one whole fragment.
     ///
     /// # Errors

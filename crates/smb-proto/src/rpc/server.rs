@@ -7,7 +7,7 @@
 use super::ndr::{NdrReader, NdrWriter};
 use super::srvsvc::{self, ERROR_INVALID_LEVEL, ServerInfo, ShareInfo};
 use super::wkssvc::{self, WkstaInfo};
-use super::{Body, Pdu, SyntaxId};
+use super::{Body, Pdu, SyntaxId, sessions};
 use crate::wire::{Result, Text};
 
 /// NERR_NetNameNotFound ([MS-SRVS] 2.2.2.1): there is no such share.
@@ -16,9 +16,13 @@ pub const NERR_NET_NAME_NOT_FOUND: u32 = 2310;
 pub const FAULT_OP_RANGE: u32 = 0x1C01_0002;
 /// `nca_s_unk_if` (C706 appendix E): no context of this number was agreed on.
 pub const FAULT_UNKNOWN_INTERFACE: u32 = 0x1C01_0003;
+/// `nca_s_fault_context_mismatch` (C706 appendix E): the server gave out no such handle.
+pub const FAULT_CONTEXT_MISMATCH: u32 = 0x1C00_001A;
 /// RPC_X_BAD_STUB_DATA ([MS-ERREF] 2.2): the parameters cannot be read.
 pub const FAULT_BAD_STUB: u32 = 0x0000_06F7;
 
+/// NetrShareEnumSticky's number ([MS-SRVS] 3.1.4.9).
+const SHARE_ENUM_STICKY: u16 = 36;
 /// NetrRemoteTOD's number ([MS-SRVS] 3.1.4.21).
 const REMOTE_TOD: u16 = 28;
 /// `shi2_max_uses` and the like: no bound.
@@ -27,7 +31,9 @@ const UNLIMITED: u32 = u32::MAX;
 /// A call that is understood.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Call {
-    /// NetrShareEnum ([MS-SRVS] 3.1.4.8).
+    /// NetrSessionEnum ([MS-SRVS] 3.1.4.5).
+    SessionEnum(sessions::SessionEnum),
+    /// NetrShareEnum, and NetrShareEnumSticky ([MS-SRVS] 3.1.4.8, 3.1.4.9): no share is gone after the next start.
     ShareEnum {
         /// How much to tell: 0, 1, 2, 501, 502.
         level: u32,
@@ -36,7 +42,7 @@ pub enum Call {
     ShareGetInfo {
         /// The share.
         share: Text,
-        /// How much to tell: 0, 1, 2, 501, 502.
+        /// How much to tell: 0, 1, 2, 501, 502, 1005.
         level: u32,
     },
     /// NetrServerGetInfo ([MS-SRVS] 3.1.4.17).
@@ -48,7 +54,7 @@ pub enum Call {
     RemoteTod,
     /// NetrWkstaGetInfo ([MS-WKST] 3.2.4.1).
     WkstaGetInfo {
-        /// How much to tell: 100.
+        /// How much to tell: 100, 101, 102.
         level: u32,
     },
 }
@@ -69,7 +75,8 @@ impl Call {
             return Ok(Some(Self::WkstaGetInfo { level: ndr.u32()? }));
         }
         Ok(Some(match opnum {
-            srvsvc::ShareEnumRequest::OPNUM => {
+            sessions::OPNUM => Self::SessionEnum(sessions::SessionEnum::read(&mut ndr)?),
+            srvsvc::ShareEnumRequest::OPNUM | SHARE_ENUM_STICKY => {
                 ndr.unique_string()?;
                 // What a client puts into the container, and how much it would like at once, changes nothing.
                 Self::ShareEnum { level: ndr.u32()? }
@@ -189,9 +196,14 @@ pub fn share_enum(level: u32, shares: &[ShareInfo]) -> Vec<u8> {
 pub fn share_get_info(level: u32, share: Option<&ShareInfo>) -> Vec<u8> {
     let mut ndr = NdrWriter::default();
     ndr.u32(level);
+    if let (1005, Some(_)) = (level, share) {
+        // SHARE_INFO_1005 ([MS-SRVS] 2.2.4.29): no flags, thus no DFS, and caching by hand.
+        ndr.pointer(true);
+        ndr.u32(0);
+        ndr.u32(0);
+        return ndr.into_stub();
+    }
     let status = match (Layout::of(level), share) {
-        (None, _) => ERROR_INVALID_LEVEL,
-        (Some(_), None) => NERR_NET_NAME_NOT_FOUND,
         (Some(layout), Some(share)) => {
             ndr.pointer(true);
             layout.write_fixed(&mut ndr, share);
@@ -199,6 +211,8 @@ pub fn share_get_info(level: u32, share: Option<&ShareInfo>) -> Vec<u8> {
             ndr.u32(0);
             return ndr.into_stub();
         }
+        (None, _) if level != 1005 => ERROR_INVALID_LEVEL,
+        _ => NERR_NET_NAME_NOT_FOUND,
     };
     ndr.pointer(false);
     ndr.u32(status);
@@ -241,20 +255,35 @@ pub fn server_get_info(level: u32, server: &ServerInfo) -> Vec<u8> {
     ndr.into_stub()
 }
 
-/// NetrWkstaGetInfo's results.
+/// NetrWkstaGetInfo's results ([MS-WKST] 2.2.5.1 to 2.2.5.3).
 pub fn wksta_get_info(level: u32, workstation: &WkstaInfo) -> Vec<u8> {
-    if level == 100 {
-        let workstation = Some(workstation.clone());
-        return wkssvc::WkstaGetInfoResponse {
-            workstation,
-            status: 0,
-        }
-        .to_stub();
-    }
     let mut ndr = NdrWriter::default();
     ndr.u32(level);
-    ndr.pointer(false);
-    ndr.u32(ERROR_INVALID_LEVEL);
+    if !matches!(level, 100..=102) {
+        ndr.pointer(false);
+        ndr.u32(ERROR_INVALID_LEVEL);
+        return ndr.into_stub();
+    }
+    ndr.pointer(true);
+    ndr.u32(workstation.platform_id);
+    ndr.pointer(true);
+    ndr.pointer(true);
+    ndr.u32(workstation.version_major);
+    ndr.u32(workstation.version_minor);
+    if level > 100 {
+        ndr.pointer(true);
+    }
+    if level > 101 {
+        // Users at the machine itself: nobody's business.
+        ndr.u32(0);
+    }
+    ndr.string(&workstation.computer_name);
+    ndr.string(&workstation.domain);
+    if level > 100 {
+        // The folder of the service, which is not there.
+        ndr.string(&Text::default());
+    }
+    ndr.u32(0);
     ndr.into_stub()
 }
 
@@ -342,6 +371,13 @@ mod tests {
         };
         let response = srvsvc::ServerGetInfoResponse::decode(&server_get_info(101, &server)).unwrap();
         assert_eq!(response.server, Some(server));
+        let workstation = WkstaInfo {
+            domain: "GROUP".into(),
+            ..WkstaInfo::default()
+        };
+        let stub = wksta_get_info(100, &workstation);
+        let response = wkssvc::WkstaGetInfoResponse::decode(&stub).unwrap();
+        assert_eq!(response.workstation, Some(workstation));
     }
 
     #[test]
@@ -351,11 +387,15 @@ mod tests {
             assert_eq!(stub[..4], level.to_le_bytes());
             assert_eq!(stub[stub.len() - 4..], [0; 4], "{level}");
         }
+        for level in [101, 102] {
+            let stub = wksta_get_info(level, &WkstaInfo::default());
+            assert_eq!(stub[stub.len() - 4..], [0; 4], "{level}");
+        }
         for stub in [
             share_enum(503, &[]),
             share_get_info(7, None),
             server_get_info(99, &ServerInfo::default()),
-            wksta_get_info(101, &WkstaInfo::default()),
+            wksta_get_info(99, &WkstaInfo::default()),
         ] {
             assert_eq!(stub[stub.len() - 4..], ERROR_INVALID_LEVEL.to_le_bytes());
         }

@@ -8,6 +8,7 @@ use ropeway_smb_proto::server::hub::Hub;
 
 use super::failures::Delay;
 use super::guests::Guests;
+use super::names::Names;
 use super::run::ServerOptions;
 use super::serving::Serving;
 use super::share::Share;
@@ -43,6 +44,7 @@ impl FrameServer {
             shares: vec![Arc::new(Share::new("data", Arc::new(MemoryStore::default())))],
             addresses: Vec::new(),
             io_threads: 1,
+            names: Names::new("FUZZ".into(), options.machine, options.directory),
             audit: None,
             give_back: None,
             login_time: options.login_time,

@@ -1,7 +1,9 @@
 //! How other threads reach the one that serves a connection.
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ropeway_smb_proto::server::ReplyFrame;
@@ -33,14 +35,30 @@ pub(super) enum Message {
 pub(super) struct Mailbox {
     queue: Mutex<VecDeque<Message>>,
     wake: OwnedFd,
+    /// The client.
+    pub(super) client: IpAddr,
+    /// When the connection's last request came, by the server's clock in milliseconds.
+    used_ms: AtomicU64,
 }
 
 impl Mailbox {
-    pub(super) fn new() -> std::io::Result<Self> {
+    pub(super) fn new(client: IpAddr, now_ms: u64) -> std::io::Result<Self> {
         Ok(Self {
+            client,
+            used_ms: AtomicU64::new(now_ms),
             queue: Mutex::default(),
             wake: eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?,
         })
+    }
+
+    /// A request has come.
+    pub(super) fn used(&self, now_ms: u64) {
+        self.used_ms.store(now_ms, Ordering::Relaxed);
+    }
+
+    /// When the last request came.
+    pub(super) fn used_ms(&self) -> u64 {
+        self.used_ms.load(Ordering::Relaxed)
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<Message>> {

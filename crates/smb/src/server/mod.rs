@@ -18,7 +18,8 @@
 //! set_file.rs     SET_INFO of both                           eas.rs         extended attributes in both
 //! directory.rs    QUERY_DIRECTORY                            short_name.rs  8.3
 //! security/       descriptors: made up, inherited, checked   apple.rs       AAPL
-//! fsctl/          IOCTL                                      pipes.rs       IPC$: srvsvc, wkssvc
+//! fsctl/          IOCTL                                      pipes/         IPC$: srvsvc, lsarpc, …
+//! names.rs        SIDs by name, names by SID
 //! ```
 
 mod answer;
@@ -39,6 +40,7 @@ mod input;
 mod interfaces;
 mod links;
 mod mailbox;
+mod names;
 mod open;
 mod ops;
 mod output;
@@ -62,6 +64,7 @@ mod testing;
 
 pub use audit::{Audit, Record};
 pub use links::Links;
+pub use names::Directory;
 pub use run::{Server, ServerHandle, ServerOptions};
 pub use share::Share;
 pub use shared::Counters;

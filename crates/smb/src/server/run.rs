@@ -20,6 +20,7 @@ use super::audit::Audit;
 use super::failures::Delay;
 use super::guests::Guests;
 use super::mailbox::Message;
+use super::names::{self, Directory, Names};
 use super::outside;
 use super::serving::Serving;
 use super::share::Share;
@@ -57,6 +58,11 @@ pub struct ServerOptions {
     pub io_threads: usize,
     /// Byte-range locks of clients and locks of local programs exclude each other, where the store has such locks.
     pub posix_locks: bool,
+    /// Who there is, for clients that ask for names of accounts.
+    pub directory: Arc<dyn Directory>,
+    /// What the server's own SIDs have that no other machine's have: S-1-5-21 and these. At random, unless they are to
+    /// stay the same when the server starts again.
+    pub machine: [u32; 3],
     /// Who is told what clients do.
     pub audit: Option<Arc<dyn Audit>>,
     /// Gives the system back what was freed and the allocator keeps; called when a connection has ended that had much.
@@ -69,6 +75,9 @@ impl ServerOptions {
         let random: Random = Arc::new(|bytes: &mut [u8]| fill_random(bytes));
         let mut server_guid = [0; 16];
         random(&mut server_guid);
+        let mut machine = [0; 12];
+        random(&mut machine);
+        let (numbers, _) = machine.as_chunks::<4>();
         let upper: String = name.chars().take(15).collect::<String>().to_uppercase();
         let config = Config {
             server_guid: Guid(server_guid),
@@ -113,6 +122,8 @@ impl ServerOptions {
             // Devices answer several requests at once, so more than there are processors. A guess.
             io_threads: (4 * processors).clamp(8, 64),
             posix_locks: true,
+            directory: Arc::new(names::Empty),
+            machine: std::array::from_fn(|at| u32::from_le_bytes(numbers[at])),
             audit: None,
             give_back: None,
         }
@@ -192,12 +203,14 @@ impl Server {
             eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).map_err(|error| (first, error.into()))
         };
         let stop = event()?;
+        let netbios = options.config.names.netbios_computer.clone();
         let parts = Parts {
             config: options.config,
             name: options.name,
             shares: options.shares.into_iter().map(Arc::new).collect(),
             addresses: bound,
             io_threads: options.io_threads,
+            names: Names::new(netbios, options.machine, options.directory),
             audit: options.audit,
             give_back: options.give_back,
             login_time: options.login_time,

@@ -105,7 +105,7 @@ impl Serving {
     ) -> std::io::Result<Self> {
         socket.set_nonblocking(true)?;
         socket.set_nodelay(true)?;
-        let mailbox = Arc::new(Mailbox::new()?);
+        let mailbox = Arc::new(Mailbox::new(peer.ip(), shared.now_ms())?);
         shared.add_mailbox(id, Arc::clone(&mailbox));
         let output = Output::new(Arc::clone(&shared.unsent));
         Ok(Self {
@@ -394,6 +394,7 @@ impl Serving {
     ) -> Result<bool, Ended> {
         let admitted = self.protocol.admit(compound, message, self.shared.sessions())?;
         Counters::add(&self.shared.counters.requests, 1);
+        self.mailbox.used(self.shared.now_ms());
         let (mut request, tree) = match admitted {
             Admitted::Run(request, tree) => (request, tree),
             Admitted::Refused(request, status) => {

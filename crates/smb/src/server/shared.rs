@@ -8,12 +8,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use ropeway_smb_proto::auth::Identity;
+use ropeway_smb_proto::rpc::sessions::SessionInfo;
 use ropeway_smb_proto::server::hub::{Event, FileKey, Hub};
 use ropeway_smb_proto::server::{Config, ConnectionId, Session, Sessions};
-use ropeway_smb_proto::wire::{FileTime, SessionId};
+use ropeway_smb_proto::upcase;
+use ropeway_smb_proto::wire::security::Sid;
+use ropeway_smb_proto::wire::{FileTime, SessionId, Text};
 
 use super::audit::{Audit, Record};
 use super::mailbox::{Mailbox, Message};
+use super::names::Names;
 use super::open::{Handle, Open};
 use super::output::Unsent;
 use super::outside::Caches;
@@ -34,6 +38,7 @@ pub(crate) struct Shared {
     pub(super) addresses: Vec<SocketAddr>,
     pub(super) pool: Pool,
     pub(super) counters: Counters,
+    pub(super) names: Names,
     pub(super) audit: Option<Arc<dyn Audit>>,
     /// Gives the system back what was freed.
     pub(super) give_back: Option<fn()>,
@@ -49,13 +54,20 @@ pub(crate) struct Shared {
     /// Wakes who waits for the hub's timers.
     timer: OwnedFd,
     sessions: Mutex<Sessions>,
-    tokens: Mutex<HashMap<SessionId, Arc<Token>>>,
+    tokens: Mutex<HashMap<SessionId, Login>>,
     hub: Mutex<Hub>,
     handles: RwLock<HashMap<u64, Handle>>,
     mailboxes: Mutex<HashMap<ConnectionId, Arc<Mailbox>>>,
     /// Where a file ends is looked at and written by one at a time of those who may only append.
     appends: [Mutex<()>; APPEND_LOCKS],
     started: Instant,
+}
+
+/// Who is logged in in a session, and since when.
+struct Login {
+    token: Arc<Token>,
+    /// By the server's clock, in milliseconds.
+    since_ms: u64,
 }
 
 /// Counts since the server started, for metrics.
@@ -91,6 +103,7 @@ pub(super) struct Parts {
     pub(super) shares: Vec<Arc<Share>>,
     pub(super) addresses: Vec<SocketAddr>,
     pub(super) io_threads: usize,
+    pub(super) names: Names,
     pub(super) audit: Option<Arc<dyn Audit>>,
     /// Gives the system back what was freed.
     pub(super) give_back: Option<fn()>,
@@ -120,6 +133,7 @@ impl Shared {
             addresses: parts.addresses,
             pool: Pool::new(parts.io_threads),
             counters: Counters::default(),
+            names: parts.names,
             audit: parts.audit,
             give_back: parts.give_back,
             login_time: parts.login_time,
@@ -271,19 +285,26 @@ impl Shared {
     // Who is logged in.
 
     pub(super) fn token(&self, session: SessionId) -> Option<Arc<Token>> {
-        lock(&self.tokens).get(&session).cloned()
+        let tokens = lock(&self.tokens);
+        tokens.get(&session).map(|login| Arc::clone(&login.token))
     }
 
-    pub(super) fn add_token(&self, session: &Session) {
+    /// Who is logged in in a session, and the SIDs that it has beside those that every user has.
+    pub(super) fn add_token(&self, session: &Session, held: Vec<Sid>) {
         let name = match &session.identity {
             Identity::Anonymous => None,
             Identity::User { user, .. } => Some(user.to_string_lossy()),
         };
-        let token = match session.is_guest {
+        let mut token = match session.is_guest {
             true => Token::guest(),
             false => Token::of(name),
         };
-        lock(&self.tokens).insert(session.id, Arc::new(token));
+        token.groups.extend(held);
+        let login = Login {
+            token: Arc::new(token),
+            since_ms: self.now_ms(),
+        };
+        lock(&self.tokens).insert(session.id, login);
     }
 
     pub(super) fn remove_token(&self, session: SessionId) {
@@ -352,9 +373,11 @@ impl Shared {
         }
     }
 
-    /// What IPC$ tells of this server.
-    pub(super) fn pipe_host(&self) -> Arc<PipeHost> {
+    /// What IPC$ tells of this server to a user.
+    pub(super) fn pipe_host(self: &Arc<Self>, token: &Token) -> Arc<PipeHost> {
         let shares = self.all_shares();
+        // A pipe that is open belongs to the tables itself.
+        let shared = Arc::downgrade(self);
         Arc::new(PipeHost {
             name: self.name.clone(),
             domain: self.name.clone(),
@@ -363,7 +386,54 @@ impl Shared {
                 .iter()
                 .map(|share| (share.name.clone(), share.comment.clone()))
                 .collect(),
+            user: (!token.is_anonymous).then(|| token.name.clone()),
+            names: self.names.clone(),
+            sessions: Box::new(move |user| match shared.upgrade() {
+                Some(shared) => shared.sessions_of(user),
+                None => Vec::new(),
+            }),
         })
+    }
+
+    /// The sessions of a user.
+    fn sessions_of(&self, user: &str) -> Vec<SessionInfo> {
+        let asked = Text::from(user);
+        let mut logins: Vec<(SessionId, u64)> = {
+            let tokens = lock(&self.tokens);
+            let own = tokens.iter().filter(|(_, login)| {
+                !login.token.is_anonymous && upcase::equal(&Text::from(login.token.name.as_str()), &asked)
+            });
+            own.map(|(id, login)| (*id, login.since_ms)).collect()
+        };
+        logins.sort_unstable_by_key(|(id, since_ms)| (*since_ms, id.0));
+        let mut opens: HashMap<u64, u32> = HashMap::new();
+        for handle in self
+            .handles
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .values()
+        {
+            let session = match handle {
+                Handle::File(open) => open.session.load(Ordering::Relaxed),
+                Handle::Pipe(pipe) => pipe.session,
+            };
+            *opens.entry(session).or_default() += 1;
+        }
+        let now_ms = self.now_ms();
+        let seconds = |from_ms: u64| u32::try_from(now_ms.saturating_sub(from_ms) / 1000).unwrap_or(u32::MAX);
+        let info = |(id, since_ms): (SessionId, u64)| {
+            let channels = self.sessions().get(id)?.channels().to_vec();
+            let mailboxes = lock(&self.mailboxes);
+            let boxes = || channels.iter().filter_map(|channel| mailboxes.get(channel));
+            Some(SessionInfo {
+                client: boxes().next()?.client.to_canonical().to_string().as_str().into(),
+                user: asked.clone(),
+                opens: opens.get(&id.0).copied().unwrap_or(0),
+                time_s: seconds(since_ms),
+                idle_s: seconds(boxes().map(|mailbox| mailbox.used_ms()).max()?),
+            })
+        };
+        logins.into_iter().filter_map(info).collect()
     }
 
     /// A name that begins with a dot, where those are hidden.

@@ -9,6 +9,7 @@ use ropeway_smb_proto::secret::NtHash;
 use ropeway_smb_proto::server;
 use ropeway_smb_proto::wire::Text;
 
+use super::directory::Names;
 use super::phrase;
 use super::user::file_of;
 use super::users::{Users, check_name};
@@ -133,6 +134,11 @@ impl Accounts {
     pub(super) fn names(&self) -> Vec<String> {
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
         table.names().map(str::to_owned).collect()
+    }
+
+    /// The names of who there is, now and after a reload.
+    pub(super) fn directory(&self) -> Names {
+        Names(Arc::clone(&self.table))
     }
 
     /// What the server asks. The domain is what the client thinks, so it does not count.

@@ -4,7 +4,7 @@
 //! settings   flags → ServerOptions, limits of the system
 //! shares     [NAME=]DIR[:ro][:encrypt] → folders, kept open over reloads
 //! kerberos   a key from a keytab, and who may come with a ticket
-//! accounts ─ users (the file), phrase (a random one), user (serve user add|rm|list)
+//! accounts ─ users (the file), phrase (a random one), user (serve user add|rm|list), directory (names of accounts)
 //! audit      JSON Lines, by a thread of its own
 //! http ───── metrics
 //! announce   multicast DNS, WS-Discovery
@@ -14,6 +14,7 @@
 mod accounts;
 mod announce;
 mod audit;
+mod directory;
 mod http;
 mod kerberos;
 mod metrics;
@@ -60,6 +61,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<u8, Failure> {
     settings::check_shares(args, &wanted)?;
     let (accounts, told) = Accounts::load(&args.login)?;
     let mut options = settings::options(args, accounts.lookup())?;
+    options.directory = Arc::new(accounts.directory());
     options.config.mechanisms = kerberos::mechanisms(&args.login, accounts.lookup())?;
     let mut folders = Folders::new(settings::descriptors(options.connections_max));
     options.shares = folders.set(wanted)?;

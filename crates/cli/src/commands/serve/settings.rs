@@ -6,6 +6,7 @@ use ropeway_smb_proto::server::{Accounts, Sealing};
 use ropeway_smb_proto::wire::negotiate::Dialect;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use super::directory;
 use super::shares::Wanted;
 use crate::args::ServeArgs;
 use crate::failure::Failure;
@@ -41,6 +42,9 @@ pub(super) fn options(args: &ServeArgs, accounts: Accounts) -> Result<ServerOpti
     options.posix_locks = !protocol.no_posix_locks;
     options.config.anonymous = args.login.anonymous;
     options.config.guest = args.login.guest;
+    if let Some(numbers) = directory::machine_numbers(&name) {
+        options.machine = numbers;
+    }
     options.give_back = Some(ropeway_local::give_back_memory);
     if let Some(most) = protocol.max_connections {
         options.connections_max = usize::try_from(most).unwrap_or(usize::MAX);

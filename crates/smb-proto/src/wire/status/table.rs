@@ -43,6 +43,7 @@ statuses! {
     0x0000_0000 SUCCESS "done";
     0x0000_0103 PENDING "the server is still working on it";
     0x0000_0104 REPARSE "the name leads elsewhere";
+    0x0000_0105 MORE_ENTRIES "there are more entries";
     0x0000_0107 SOME_NOT_MAPPED "some of the accounts are unknown to the server";
     0x0000_0108 OPLOCK_BREAK_IN_PROGRESS "another client is giving up its cached copy";
     0x0000_010B NOTIFY_CLEANUP "the watched folder was closed";

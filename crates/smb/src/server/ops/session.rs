@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use ropeway_smb_proto::auth::Identity;
 use ropeway_smb_proto::server::hub::Closed;
 use ropeway_smb_proto::server::{ConnectionId, Session};
 use ropeway_smb_proto::wire::{NtStatus, SessionId};
@@ -21,10 +22,13 @@ pub(in crate::server) fn logged_in(
     peer: SocketAddr,
 ) {
     Counters::add(&shared.counters.logins, 1);
+    let user = shared.sessions().get(session).and_then(user_of);
+    // Not while the table of sessions is locked: there may be many users to look through.
+    let held = user.map_or_else(Vec::new, |user| shared.names.held_by(&user));
     {
         let sessions = shared.sessions();
         if let Some(session) = sessions.get(session) {
-            shared.add_token(session);
+            shared.add_token(session, held);
         }
     }
     if let Some(replaced) = replaced {
@@ -40,6 +44,14 @@ pub(in crate::server) fn logged_in(
         target: None,
         status: NtStatus::SUCCESS,
     });
+}
+
+/// The user of a session; none of a guest or nobody.
+fn user_of(session: &Session) -> Option<String> {
+    match &session.identity {
+        Identity::User { user, .. } if !session.is_guest => Some(user.to_string_lossy()),
+        _ => None,
+    }
 }
 
 /// A session is off the table; its client may come back for durable handles.

@@ -17,8 +17,8 @@ use crate::server::pipes::PipeServer;
 const PIPES: u64 = u64::MAX;
 
 pub(super) fn open(context: &mut Context<'_>, request: &CreateRequest<'_>) -> Outcome {
-    let server = PipeServer::open(&request.name, &context.shared.pipe_host())?;
     let token = context.token()?;
+    let server = PipeServer::open(&request.name, &context.shared.pipe_host(&token))?;
     let hub_request = OpenRequest {
         file: FileKey {
             share_volume: PIPES,
