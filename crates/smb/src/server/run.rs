@@ -59,6 +59,10 @@ pub struct ServerOptions {
     pub audit: Option<Arc<dyn Audit>>,
     /// Gives the system back what was freed and the allocator keeps; called when a connection has ended that had much.
     pub give_back: Option<fn()>,
+    /// Changes the answers.
+    #[cfg(feature = "fuzzing")]
+    #[doc(hidden)]
+    pub liar: Option<Arc<dyn super::fuzzing::Liar>>,
 }
 
 impl ServerOptions {
@@ -112,6 +116,8 @@ impl ServerOptions {
             io_threads: (4 * processors).clamp(8, 64),
             audit: None,
             give_back: None,
+            #[cfg(feature = "fuzzing")]
+            liar: None,
         }
     }
 }
@@ -198,6 +204,8 @@ impl Server {
             login_time: options.login_time,
             unsent_max: options.unsent_max,
             send_time: options.send_time,
+            #[cfg(feature = "fuzzing")]
+            liar: options.liar,
             hub: Hub::new(options.limits),
         };
         let shared = Arc::new(Shared::new(parts));

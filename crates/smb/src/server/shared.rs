@@ -40,6 +40,9 @@ pub(crate) struct Shared {
     pub(super) unsent: Arc<Unsent>,
     /// For clients to take something of them.
     pub(super) send_time: Duration,
+    /// Changes the answers.
+    #[cfg(feature = "fuzzing")]
+    pub(super) liar: Option<Arc<dyn super::fuzzing::Liar>>,
     /// What is watched because clients may cache it.
     pub(super) caches: Arc<Caches>,
     sessions: Mutex<Sessions>,
@@ -93,6 +96,9 @@ pub(super) struct Parts {
     pub(super) unsent_max: usize,
     /// For clients to take something of their answers.
     pub(super) send_time: Duration,
+    /// Changes the answers.
+    #[cfg(feature = "fuzzing")]
+    pub(super) liar: Option<Arc<dyn super::fuzzing::Liar>>,
     pub(super) hub: Hub,
 }
 
@@ -115,6 +121,8 @@ impl Shared {
             login_time: parts.login_time,
             unsent: Arc::new(Unsent::new(parts.unsent_max)),
             send_time: parts.send_time,
+            #[cfg(feature = "fuzzing")]
+            liar: parts.liar,
             caches: Arc::default(),
             sessions: Mutex::default(),
             tokens: Mutex::default(),
