@@ -40,6 +40,8 @@ struct Lying {
     handle: ServerHandle,
     thread: Option<std::thread::JoinHandle<()>>,
     fabulist: Arc<Fabulist>,
+    /// Nothing but forged answers is wrong with it.
+    is_honest: bool,
 }
 
 impl Lying {
@@ -59,6 +61,7 @@ impl Lying {
             endpoint: Endpoint::new("127.0.0.1", address.port()),
             handle: server.handle(),
             fabulist,
+            is_honest: habits.lies == 0,
             thread: Some(std::thread::spawn(move || server.run().expect("it serves"))),
         })
     }
@@ -128,7 +131,7 @@ pub(crate) fn session(session: &mut Session<'_>) -> Result<Counts, String> {
     let local = session.folder.join("local");
     let random = &mut session.random;
     let habits = Habits {
-        lies: one_of(random, &[3, 10, 30, 70]),
+        lies: one_of(random, &[0, 3, 10, 30, 70]),
         damages: one_of(random, &[0, 0, 0, 20, 100]),
         from_start: random.percent(20),
     };
@@ -240,7 +243,8 @@ async fn play(
     if done.tampered && server.logins() != before {
         return Err("there was a login after the connection was tampered with".into());
     }
-    if server.fabulist.has_forged() && !done.tampered {
+    // Where there are other lies, the connection may have ended before the forged answer was read.
+    if server.is_honest && server.fabulist.has_forged() && !done.tampered {
         return Err(format!("a forged answer was taken: {last:?}"));
     }
     limited("close", client.close()).await?;

@@ -46,7 +46,7 @@ const SILENT_MAX: u64 = 4;
 pub(crate) struct Habits {
     /// Of a hundred frames so many are changed below the protection.
     pub(crate) lies: usize,
-    /// Of ten thousand frames so many are changed after it.
+    /// Of ten thousand frames so many are changed after it; without lies only bodies that are signed.
     pub(crate) damages: usize,
     /// Lies about NEGOTIATE, SESSION_SETUP and TREE_CONNECT, too.
     pub(crate) from_start: bool,
@@ -149,7 +149,6 @@ impl Liar for Fabulist {
         if random.below(10_000) >= self.habits.damages || frame.len() <= body + 1 {
             return;
         }
-        self.damaged.fetch_add(1, Ordering::Relaxed);
         let is_plain = frame[FRAME_HEADER_LEN..].starts_with(b"\xFESMB");
         let is_signed = frame[FRAME_HEADER_LEN + FLAGS_OFFSET] & HeaderFlags::SIGNED.bits() as u8 != 0;
         let is_alone = frame[FRAME_HEADER_LEN + NEXT_COMMAND_OFFSET..][..4] == [0; 4];
@@ -161,9 +160,11 @@ impl Liar for Fabulist {
             let at = body + random.below(frame.len() - body);
             frame[at] ^= 1 << random.below(8);
             *has_forged = true;
-        } else {
+            self.damaged.fetch_add(1, Ordering::Relaxed);
+        } else if self.habits.lies > 0 {
             let reach = frame.len().min(80);
             twist::field(random, &mut frame[..reach], FRAME_HEADER_LEN + 4);
+            self.damaged.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
