@@ -13,9 +13,7 @@ use ropeway_smb_proto::wire::create_context::{
 use ropeway_smb_proto::wire::flush::FlushRequest;
 use ropeway_smb_proto::wire::fsctl::CtlCode;
 use ropeway_smb_proto::wire::header::Command;
-use ropeway_smb_proto::wire::info::{
-    FileFullEaInformation, FileInfoClass, FileRenameInformation, FullEa, Information,
-};
+use ropeway_smb_proto::wire::info::{FileInfoClass, FileRenameInformation, Information};
 use ropeway_smb_proto::wire::ioctl::{IoctlFlags, IoctlRequest};
 use ropeway_smb_proto::wire::lock::{LockElement, LockFlags, LockRequest, LockSequence};
 use ropeway_smb_proto::wire::oplock_break::{BreakAcknowledgment, LeaseBreak, OplockBreak};
@@ -27,6 +25,7 @@ use ropeway_smb_proto::wire::tree_connect::TreeConnectRequest;
 use ropeway_smb_proto::wire::write::{WriteFlags, WriteRequest};
 use ropeway_smb_proto::wire::{FileId, FileTime, Guid, LeaseKey, Text};
 
+use crate::blobs::{blob, descriptor, reparse};
 use crate::chance::Random;
 use crate::draw::{array, bytes, edge, few, name, number, number32, one_of};
 use crate::samples::body;
@@ -214,48 +213,6 @@ fn create(random: &mut Random, known: &Known) -> Vec<u8> {
     body(|w| request.encode(w))
 }
 
-/// Attributes, a descriptor, or nothing of the kind.
-fn blob(random: &mut Random) -> Vec<u8> {
-    match random.below(3) {
-        0 => {
-            let mut attribute = |name: &[u8]| {
-                let length = random.below(60);
-                FullEa {
-                    need_ea: false,
-                    name: name.to_vec(),
-                    value: bytes(random, length),
-                }
-            };
-            let attributes = vec![attribute(b"ONE"), attribute(b"TWO")];
-            FileFullEaInformation { attributes }.to_bytes()
-        }
-        1 => descriptor(random),
-        _ => {
-            let length = random.below(100);
-            bytes(random, length)
-        }
-    }
-}
-
-/// A security descriptor with some entries ([MS-DTYP] 2.4.6).
-fn descriptor(random: &mut Random) -> Vec<u8> {
-    const SIDS: [&str; 6] = ["WD", "BA", "CO", "CG", "S-1-22-1-1000", "S-1-5-21-1-2-3-500"];
-    let mut text = String::from("O:BAG:BAD:");
-    if random.percent(30) {
-        text.push_str("P");
-    }
-    for _ in 0..random.below(6) {
-        let kind = one_of(random, &["A", "D"]);
-        let flags = one_of(random, &["", "OICI", "ID", "OICIIO", "NP"]);
-        let rights = one_of(random, &["FA", "FR", "FW", "0x1301bf", "GA"]);
-        text.push_str(&format!("({kind};{flags};{rights};;;{})", one_of(random, &SIDS)));
-    }
-    let descriptor = ropeway_smb_proto::wire::security::SecurityDescriptor::from_sddl(&text);
-    descriptor
-        .map(|descriptor| descriptor.to_bytes())
-        .unwrap_or_default()
-}
-
 fn context<'a>(random: &mut Random, known: &Known, blob: &'a [u8]) -> RequestContext<'a> {
     let lease = Lease {
         lease_key: LeaseKey(few(random)),
@@ -436,33 +393,6 @@ fn control_input(random: &mut Random, known: &Known, ctl_code: CtlCode) -> Vec<u
             bytes(random, length)
         }
     }
-}
-
-/// A symbolic link ([MS-FSCC] 2.1.2.4) to somewhere, mostly out of the share.
-fn reparse(random: &mut Random) -> Vec<u8> {
-    let targets = [
-        "file",
-        "..\\outside\\canary",
-        "\\??\\C:\\x",
-        "/etc/passwd",
-        "folder\\inner",
-    ];
-    let target: Vec<u8> = one_of(random, &targets)
-        .encode_utf16()
-        .flat_map(u16::to_le_bytes)
-        .collect();
-    let length = target.len() as u16;
-    let mut data = Vec::new();
-    for field in [0, length, length, length] {
-        data.extend_from_slice(&field.to_le_bytes());
-    }
-    data.extend_from_slice(&1_u32.to_le_bytes());
-    data.extend_from_slice(&target);
-    data.extend_from_slice(&target);
-    let mut out = 0xA000_000C_u32.to_le_bytes().to_vec();
-    out.extend_from_slice(&(data.len() as u32).to_le_bytes());
-    out.extend_from_slice(&data);
-    out
 }
 
 fn list(random: &mut Random, known: &Known) -> Vec<u8> {

@@ -6,6 +6,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
+mod blobs;
 #[path = "../../../smb-proto/tests/client/chance.rs"]
 #[allow(dead_code, reason = "the played server needs more of it")]
 mod chance;
