@@ -33,7 +33,7 @@ pub(crate) fn descriptor(random: &mut Random) -> Vec<u8> {
     const SIDS: [&str; 6] = ["WD", "BA", "CO", "CG", "S-1-22-1-1000", "S-1-5-21-1-2-3-500"];
     let mut text = String::from("O:BAG:BAD:");
     if random.percent(30) {
-        text.push_str("P");
+        text.push('P');
     }
     for _ in 0..random.below(6) {
         let kind = one_of(random, &["A", "D"]);

@@ -20,7 +20,6 @@ mod liar;
 mod line;
 mod pack;
 #[path = "../hard/raw.rs"]
-#[allow(dead_code, reason = "the tests of the server need more of it")]
 mod raw;
 #[path = "../hard/samples.rs"]
 #[allow(dead_code, reason = "the tests of the server need more of it")]

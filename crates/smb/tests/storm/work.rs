@@ -141,7 +141,7 @@ pub(crate) fn storm(
     let most = AtomicU64::new(resident());
     let threads = usize::try_from(plan.threads).unwrap().clamp(1, THREADS_MAX);
     std::thread::scope(|scope| {
-        for thread in 0..threads {
+        for (thread, place) in PLACES.iter().enumerate().take(threads) {
             let (next, over, total, failed) = (&next, &over, &total, &failed);
             scope.spawn(move || {
                 let folder = plan.folder.join(format!("thread{thread}"));
@@ -171,7 +171,7 @@ pub(crate) fn storm(
                         over.store(true, Ordering::Relaxed);
                     }
                 }
-                PLACES[thread].0.store(u64::MAX, Ordering::Relaxed);
+                place.0.store(u64::MAX, Ordering::Relaxed);
             });
         }
         scope.spawn(|| watch(&most));
