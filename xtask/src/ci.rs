@@ -103,7 +103,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "attack",
-        about: "the release binary: kills, changes and power cuts by seed, judged by a model",
+        about: "the release binary: kills, changes and power cuts by seed; storms of SMB frames on both ends",
         run: attack::step,
     },
     Step {
@@ -214,7 +214,7 @@ fn clippy(workspace: &Workspace) -> Result<Outcome> {
         "-p",
         "ropeway-cli",
         "--features",
-        "kerberos",
+        "kerberos,ropeway-smb/fuzzing",
     ];
     let mut command = workspace.cargo(kerberos.into_iter().chain(["--all-targets", "--"]));
     run_command(command.args(lints))?;

@@ -10,6 +10,8 @@
 //! * no temporary name stays, and a second run does nothing.
 //!
 //! Needs root: volumes, and a mount namespace of its own.
+//!
+//! `attack server` and `attack client` attack the two ends of SMB: see [`storm`].
 
 mod device;
 mod ground;
@@ -19,6 +21,7 @@ mod rivals;
 mod round;
 mod run;
 mod snapshot;
+mod storm;
 mod tree;
 
 use std::collections::BTreeMap;
@@ -51,7 +54,10 @@ const QUICK_REPEATS: u32 = 2;
 
 /// Options of `attack`.
 #[derive(Clone, Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Arguments {
+    #[command(subcommand)]
+    side: Option<storm::Side>,
     /// Rounds of the fuzzer
     #[arg(long, default_value_t = 200)]
     rounds: u64,
@@ -92,6 +98,12 @@ const ALL: [Kind; 8] = [
 /// The first broken promise, with its seed.
 pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
     ensure!(is_root(), "needs root: volumes and mounts");
+    if let Some(side) = &arguments.side {
+        return match std::env::var_os(INSIDE) {
+            Some(_) => storm::run(workspace, side),
+            None => inside(),
+        };
+    }
     if std::env::var_os(INSIDE).is_some() && arguments.rivals {
         let table = rivals::table(
             &program(workspace, arguments).canonicalize()?,
@@ -167,7 +179,7 @@ pub(crate) fn quick(workspace: &Workspace) -> Result<()> {
         println!("seed {seed} passed {QUICK_REPEATS} times after that");
     }
     println!("{}", session.report.describe());
-    Ok(())
+    storm::quick(workspace)
 }
 
 fn cases(workspace: &Workspace, arguments: &Arguments) -> Result<()> {

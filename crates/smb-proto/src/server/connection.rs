@@ -441,7 +441,8 @@ impl Connection {
     pub fn reply(&mut self, request: &Request, status: NtStatus) -> Header {
         let mut header = request.header.reply(status);
         header.session_id = request.session;
-        if request.header.flags.contains(HeaderFlags::SIGNED) && request.signer.is_none() {
+        let is_signed = request.header.flags.contains(HeaderFlags::SIGNED);
+        if is_signed && request.signer.is_none() && status.is_error() {
             // Windows and Samba give a signature that they could not check back: clients want to see one, and do not
             // look at it where the status says that there is no session.
             header.flags |= HeaderFlags::SIGNED;

@@ -67,6 +67,23 @@ impl ReplyFrame {
         self.end();
     }
 
+    /// Appends a reply whose header is encoded as well.
+    pub fn push_message(&mut self, message: &[u8], signer: Option<SessionId>) {
+        self.align();
+        let start = self.out.len();
+        self.out.extend_from_slice(message);
+        self.messages.push(Reply {
+            range: start..self.out.len(),
+            signer,
+        });
+    }
+
+    /// The replies so far, as they are before they are signed, each with the session whose key is to sign it.
+    pub fn replies(&self) -> impl Iterator<Item = (&[u8], Option<SessionId>)> {
+        let messages = self.messages.iter();
+        messages.map(|reply| (&self.out[reply.range.clone()], reply.signer))
+    }
+
     /// Appends an ERROR response ([MS-SMB2] 2.2.2).
     pub fn push_error(&mut self, header: &Header, signer: Option<SessionId>) {
         self.push(header, signer, |w| ErrorResponse::EMPTY.encode(w));
@@ -121,6 +138,17 @@ impl ReplyFrame {
     }
 
     fn begin(&mut self, header: &Header, signer: Option<SessionId>) {
+        self.align();
+        let start = self.out.len();
+        header.encode(&mut Writer::new(&mut self.out));
+        self.messages.push(Reply {
+            range: start..start,
+            signer,
+        });
+    }
+
+    /// Makes room for one more reply behind the last.
+    fn align(&mut self) {
         if let Some(last) = self.messages.last_mut() {
             let length = (self.out.len() - last.range.start).next_multiple_of(CHAIN_ALIGNMENT);
             self.out.resize(last.range.start + length, 0);
@@ -129,12 +157,6 @@ impl ReplyFrame {
             let next = (length as u32).to_le_bytes();
             self.out[last.range.start + NEXT_COMMAND_OFFSET..][..4].copy_from_slice(&next);
         }
-        let start = self.out.len();
-        header.encode(&mut Writer::new(&mut self.out));
-        self.messages.push(Reply {
-            range: start..start,
-            signer,
-        });
     }
 
     fn end(&mut self) {
@@ -160,7 +182,14 @@ impl ReplyFrame {
         seal: Option<SessionId>,
         compression: Option<(Algorithms, bool)>,
     ) -> Result<Vec<u8>, NtStatus> {
-        if seal.is_none() {
+        if seal.is_some() {
+            // [MS-SMB2] 3.3.4.1.1: what is sealed has no signature, whatever the request had.
+            for reply in &self.messages {
+                let signed = HeaderFlags::SIGNED.bits() as u8;
+                self.out[reply.range.start + FLAGS_OFFSET] &= !signed;
+                self.out[reply.range.start + SIGNATURE_OFFSET..][..SIGNATURE_LEN].fill(0);
+            }
+        } else {
             for reply in &self.messages {
                 let signer = reply.signer.and_then(|session| channels.get(&session)?.signer());
                 if let Some(signer) = signer {

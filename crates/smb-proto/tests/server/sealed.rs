@@ -3,9 +3,11 @@
 use crate::line::Line;
 use crate::world::{login, server_config};
 use ropeway_smb_proto::auth::Step;
-use ropeway_smb_proto::crypto::{Cipher, KeyContext, Sealer, SessionKeys};
+use ropeway_smb_proto::crypto::{Cipher, KeyContext, Opener, Sealer, SessionKeys, TRANSFORM_HEADER_LEN};
 use ropeway_smb_proto::server::{Config, Sealing};
-use ropeway_smb_proto::wire::header::{Command, HEADER_LEN};
+use ropeway_smb_proto::wire::header::{
+    Command, FLAGS_OFFSET, HEADER_LEN, Header, HeaderFlags, SIGNATURE_OFFSET,
+};
 use ropeway_smb_proto::wire::negotiate::{Capabilities, Dialect, NegotiateRequest, SecurityMode};
 use ropeway_smb_proto::wire::session_setup::{SessionSetupRequest, SessionSetupResponse};
 use ropeway_smb_proto::wire::{Guid, NtStatus, Reader, SessionId};
@@ -26,8 +28,14 @@ fn line(config: Config) -> Line {
     line
 }
 
-/// A login; the session, or the status.
+/// A login; the session with what seals its requests, or the status.
 fn log_in(line: &mut Line, user: &str) -> Result<(SessionId, Sealer), NtStatus> {
+    let (session, keys) = log_in_keys(line, user)?;
+    Ok((session, Sealer::new(Cipher::Aes128Ccm, &keys.client_to_server, 0)))
+}
+
+/// A login; the session and its keys, or the status.
+fn log_in_keys(line: &mut Line, user: &str) -> Result<(SessionId, SessionKeys), NtStatus> {
     let mut spnego = login(user, "secret");
     let mut token = spnego.start(&[]).unwrap();
     line.session = SessionId::default();
@@ -52,7 +60,7 @@ fn log_in(line: &mut Line, user: &str) -> Result<(SessionId, Sealer), NtStatus> 
             Step::Done(established) => {
                 let cipher = Cipher::Aes128Ccm;
                 let keys = SessionKeys::derive(&established.session_key, KeyContext::Smb30, Some(cipher));
-                return Ok((header.session_id, Sealer::new(cipher, &keys.client_to_server, 0)));
+                return Ok((header.session_id, keys));
             }
         }
     }
@@ -86,6 +94,47 @@ fn a_session_is_sealed_with_its_own_key() {
         let answers = line.served.feed(&frame, &mut line.sessions);
         assert!(answers.is_empty() && line.served.hung_up.is_some());
     }
+}
+
+/// [MS-SMB2] 3.3.4.1.1: what is sealed has no signature. Found by `cargo xtask attack server`: a request's own came back.
+#[test]
+fn a_sealed_answer_has_no_signature() {
+    let mut line = line(server_config());
+    let (session, keys) = log_in_keys(&mut line, "anna").unwrap();
+    let cipher = Cipher::Aes128Ccm;
+    let mut sealer = Sealer::new(cipher, &keys.client_to_server, 0);
+    line.session = session;
+    let mut message = line.message(Command::Logoff, |w| w.u32(0));
+    message[FLAGS_OFFSET] |= HeaderFlags::SIGNED.bits() as u8;
+    message[SIGNATURE_OFFSET..HEADER_LEN].fill(7);
+    let head = sealer.ticket().unwrap().seal(session, &mut message);
+    let frame = [&head[..], &message].concat();
+    let mut answer = line
+        .served
+        .feed(&frame, &mut line.sessions)
+        .swap_remove(0)
+        .split_off(4);
+    let (head, answer) = answer.split_first_chunk_mut::<TRANSFORM_HEADER_LEN>().unwrap();
+    Opener::new(cipher, &keys.server_to_client)
+        .open(head, answer)
+        .unwrap();
+    let header = Header::decode(&mut Reader::new(answer, "header")).unwrap();
+    assert_eq!(header.status, NtStatus::INVALID_PARAMETER);
+    assert!(!header.flags.contains(HeaderFlags::SIGNED));
+    assert_eq!(header.signature, [0; 16]);
+}
+
+/// [MS-SMB2] 3.3.4.1.1. Found by `cargo xtask attack server`: a request's own signature came back.
+#[test]
+fn an_echo_without_a_session_is_answered_without_a_signature() {
+    let mut line = line(server_config());
+    let mut message = line.message(Command::Echo, |w| w.u32(4));
+    message[FLAGS_OFFSET] |= HeaderFlags::SIGNED.bits() as u8;
+    message[SIGNATURE_OFFSET..HEADER_LEN].fill(7);
+    let (header, _) = line.send(&message).swap_remove(0);
+    assert_eq!(header.status, NtStatus::SUCCESS);
+    assert!(!header.flags.contains(HeaderFlags::SIGNED));
+    assert_eq!(header.signature, [0; 16]);
 }
 
 #[test]

@@ -1,10 +1,12 @@
-//! One connection's frames over a store in memory, without sockets and without waiting: for fuzz targets.
+//! For fuzz targets: connections' frames without sockets and without waiting, and a server that lies.
 
 use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use ropeway_smb_proto::server::ConnectionId;
 use ropeway_smb_proto::server::hub::Hub;
+use ropeway_smb_proto::wire::SessionId;
 
 use super::failures::Delay;
 use super::guests::Guests;
@@ -15,7 +17,25 @@ use super::share::Share;
 use super::shared::{Parts, Shared};
 use super::testing::MemoryStore;
 
-/// A server with one connection, in the share `data`.
+/// A reply on its way out, and the session whose key signs it.
+pub type Outgoing = (Vec<u8>, Option<SessionId>);
+
+/// Changes what a server says.
+pub trait Liar: Send + Sync {
+    /// The frames that are sent in place of one with these replies; each is signed, compressed and sealed as a true one.
+    fn change(&self, replies: Vec<Outgoing>) -> Vec<Vec<Outgoing>>;
+
+    /// Changes a frame that is ready to be sent, behind its four bytes of length.
+    fn damage(&self, frame: &mut Vec<u8>);
+}
+
+/// A server without a listener.
+pub struct FrameHost {
+    shared: Arc<Shared>,
+    connections: AtomicU64,
+}
+
+/// One connection of a server.
 pub struct FrameServer {
     shared: Arc<Shared>,
     serving: Serving,
@@ -32,16 +52,13 @@ fn socket() -> TcpStream {
     near.try_clone().expect("a descriptor")
 }
 
-impl FrameServer {
-    /// With these options, whose shares are replaced.
-    ///
-    /// # Panics
-    /// The system is out of descriptors.
+impl FrameHost {
+    /// With these options and their shares; it watches nothing that happens beside it.
     pub fn new(options: ServerOptions) -> Self {
         let parts = Parts {
             config: options.config,
             name: options.name,
-            shares: vec![Arc::new(Share::new("data", Arc::new(MemoryStore::default())))],
+            shares: options.shares.into_iter().map(Arc::new).collect(),
             addresses: Vec::new(),
             io_threads: 1,
             names: Names::new("FUZZ".into(), options.machine, options.directory),
@@ -50,19 +67,55 @@ impl FrameServer {
             login_time: options.login_time,
             unsent_max: options.unsent_max,
             send_time: options.send_time,
+            liar: None,
             hub: Hub::new(options.limits),
             posix_locks: options.posix_locks,
             timer: socket().into(),
         };
-        let shared = Arc::new(Shared::new(parts));
+        Self {
+            shared: Arc::new(Shared::new(parts)),
+            connections: AtomicU64::new(0),
+        }
+    }
+
+    /// A new connection.
+    ///
+    /// # Panics
+    /// The system is out of descriptors.
+    pub fn connect(&self) -> FrameServer {
+        let shared = Arc::clone(&self.shared);
         let peer = ([127, 0, 0, 1], 1).into();
-        let id = ConnectionId(1);
+        let id = ConnectionId(self.connections.fetch_add(1, Ordering::Relaxed) + 1);
         let (guest, _) = Guests::default()
             .enter(std::net::Ipv4Addr::LOCALHOST.into(), id, false)
             .expect("the first");
         let serving = Serving::new(Arc::clone(&shared), id, socket(), peer, Delay::off(), guest);
         let serving = serving.expect("descriptors");
-        Self { shared, serving }
+        FrameServer { shared, serving }
+    }
+
+    /// Executes the timers that are due.
+    pub fn tick(&self) {
+        let now = self.shared.now_ms();
+        self.shared.hub().handle_timeout(now);
+        self.shared.deliver();
+    }
+
+    /// Sessions, and open files and pipes.
+    pub fn sizes(&self) -> (usize, usize) {
+        let sessions = self.shared.sessions().len();
+        (sessions, self.shared.handles_count())
+    }
+}
+
+impl FrameServer {
+    /// The only connection of a server with these options, whose shares are replaced by `data`, which is in memory.
+    ///
+    /// # Panics
+    /// The system is out of descriptors.
+    pub fn new(mut options: ServerOptions) -> Self {
+        options.shares = vec![Share::new("data", Arc::new(MemoryStore::default()))];
+        FrameHost::new(options).connect()
     }
 
     /// Executes a frame, given without its length: the answers, with theirs; none if the connection ends.
@@ -70,7 +123,12 @@ impl FrameServer {
         self.serving.serve_frame(frame)
     }
 
-    /// The connection is lost: how many sessions there are then.
+    /// Requests that reached the code of their command so far.
+    pub fn handled(&self) -> u64 {
+        self.serving.handled()
+    }
+
+    /// The connection is lost: number of sessions of the server after that.
     pub fn lose(mut self) -> usize {
         self.serving.lose();
         self.shared.sessions().len()

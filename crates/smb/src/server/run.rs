@@ -67,6 +67,10 @@ pub struct ServerOptions {
     pub audit: Option<Arc<dyn Audit>>,
     /// Gives the system back what was freed and the allocator keeps; called when a connection has ended that had much.
     pub give_back: Option<fn()>,
+    /// Changes the answers.
+    #[cfg(feature = "fuzzing")]
+    #[doc(hidden)]
+    pub liar: Option<Arc<dyn super::fuzzing::Liar>>,
 }
 
 impl ServerOptions {
@@ -126,6 +130,8 @@ impl ServerOptions {
             machine: std::array::from_fn(|at| u32::from_le_bytes(numbers[at])),
             audit: None,
             give_back: None,
+            #[cfg(feature = "fuzzing")]
+            liar: None,
         }
     }
 }
@@ -216,6 +222,8 @@ impl Server {
             login_time: options.login_time,
             unsent_max: options.unsent_max,
             send_time: options.send_time,
+            #[cfg(feature = "fuzzing")]
+            liar: options.liar,
             hub: Hub::new(options.limits),
             posix_locks: options.posix_locks,
             timer: event()?,

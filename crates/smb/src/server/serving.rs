@@ -92,6 +92,9 @@ pub(super) struct Serving {
     stopped: bool,
     /// The session whose LOGOFF is being answered: its key is needed for that.
     leaving: Option<SessionId>,
+    /// Requests that reached the code of their command.
+    #[cfg(feature = "fuzzing")]
+    handled: u64,
 }
 
 impl Serving {
@@ -130,6 +133,8 @@ impl Serving {
             write: None,
             stopped: false,
             leaving: None,
+            #[cfg(feature = "fuzzing")]
+            handled: 0,
         })
     }
 
@@ -378,6 +383,10 @@ impl Serving {
 
     fn push(&mut self, frame: ReplyFrame, sealed: Option<SessionId>) -> Result<(), Ended> {
         if !frame.is_empty() {
+            #[cfg(feature = "fuzzing")]
+            if self.push_lies(&frame, sealed)? {
+                return Ok(());
+            }
             let finished = self.protocol.finish(frame, sealed)?;
             self.output.push(finished);
         }
@@ -408,6 +417,10 @@ impl Serving {
             }
             Admitted::Ignored => return Ok(true),
         };
+        #[cfg(feature = "fuzzing")]
+        {
+            self.handled += 1;
+        }
         let begins = request.header.command == Command::SessionSetup;
         let mut attempt = None;
         if begins && !self.protocol.is_logging_in(request.session) {

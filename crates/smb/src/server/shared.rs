@@ -47,6 +47,9 @@ pub(crate) struct Shared {
     pub(super) unsent: Arc<Unsent>,
     /// For clients to take something of them.
     pub(super) send_time: Duration,
+    /// Changes the answers.
+    #[cfg(feature = "fuzzing")]
+    pub(super) liar: Option<Arc<dyn super::fuzzing::Liar>>,
     /// What is watched because clients may cache it.
     pub(super) caches: Arc<Caches>,
     /// Locks that local programs see.
@@ -112,6 +115,9 @@ pub(super) struct Parts {
     pub(super) unsent_max: usize,
     /// For clients to take something of their answers.
     pub(super) send_time: Duration,
+    /// Changes the answers.
+    #[cfg(feature = "fuzzing")]
+    pub(super) liar: Option<Arc<dyn super::fuzzing::Liar>>,
     pub(super) hub: Hub,
     /// Byte-range locks and those of local programs exclude each other.
     pub(super) posix_locks: bool,
@@ -139,6 +145,8 @@ impl Shared {
             login_time: parts.login_time,
             unsent: Arc::new(Unsent::new(parts.unsent_max)),
             send_time: parts.send_time,
+            #[cfg(feature = "fuzzing")]
+            liar: parts.liar,
             caches: Arc::default(),
             posix: PosixLocks::new(parts.posix_locks),
             timer: parts.timer,

@@ -2,6 +2,7 @@
 //! ends its connection; the server goes on.
 
 use ropeway_smb_proto::wire::create::{AccessMask, CreateOptions};
+use ropeway_smb_proto::wire::create_context::RequestContext;
 use ropeway_smb_proto::wire::header::{Command, FLAGS_OFFSET, HEADER_LEN, Header, SIGNATURE_OFFSET};
 use ropeway_smb_proto::wire::session_setup::SessionSetupRequest;
 use ropeway_smb_proto::wire::{FileId, NtStatus, Reader, SessionId, TreeId};
@@ -465,4 +466,21 @@ fn a_related_request_means_the_file_of_its_chain() {
         assert!(answer.windows(12).any(|bytes| bytes == b"of the chain"));
     }
     assert_eq!(raw.close(other), NtStatus::SUCCESS);
+}
+
+/// Found by `cargo xtask attack server`: the size was rounded up beyond 64 bits.
+#[test]
+fn a_reservation_of_any_size() {
+    let folder = tempfile::tempdir().unwrap();
+    let serve = Serve::start(folder.path());
+    let mut raw = Raw::ready(serve.address);
+    for (number, bytes) in [u64::MAX, u64::MAX - 4094, 1 << 63].into_iter().enumerate() {
+        let mut create = Create::of(format!("file{number}").as_str());
+        create.contexts = vec![RequestContext::AllocationSize(bytes)];
+        // Whether there is room for it depends on the volume.
+        if let Ok(file) = raw.create(&create) {
+            assert_eq!(raw.close(file), NtStatus::SUCCESS);
+        }
+    }
+    assert_eq!(raw.echo(), NtStatus::SUCCESS);
 }

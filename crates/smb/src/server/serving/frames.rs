@@ -1,4 +1,7 @@
-//! A connection's messages without a socket: for fuzz targets.
+//! A connection's messages without a socket, and lies in its answers: for fuzz targets.
+
+use ropeway_smb_proto::server::ReplyFrame;
+use ropeway_smb_proto::wire::SessionId;
 
 use super::{Ended, Serving};
 use crate::server::ops;
@@ -34,6 +37,41 @@ impl Serving {
             Some((rest, compound)) => self.run_chain(&rest, compound),
             None => Ok(()),
         }
+    }
+
+    /// Requests that reached the code of their command so far.
+    pub(in crate::server) fn handled(&self) -> u64 {
+        self.handled
+    }
+
+    /// Sends what the liar makes of a frame; `false` if there is no liar.
+    pub(super) fn push_lies(&mut self, frame: &ReplyFrame, sealed: Option<SessionId>) -> Result<bool, Ended> {
+        let Some(liar) = self.shared.liar.clone() else {
+            return Ok(false);
+        };
+        let replies = frame
+            .replies()
+            .map(|(message, signer)| (message.to_vec(), signer));
+        for lie in liar.change(replies.collect()) {
+            let mut told = ReplyFrame::new(Vec::new(), sealed.is_some());
+            let is_protected = lie.iter().all(|(message, signer)| {
+                let is_login = message.get(12).is_none_or(|command| *command < 2);
+                !is_login && (signer.is_some() || sealed.is_some())
+            });
+            let length = lie.iter().map(|(message, _)| message.len()).sum();
+            for (message, signer) in lie {
+                told.push_message(&message, signer);
+            }
+            if told.is_empty() {
+                continue;
+            }
+            // As soon as both ends can, and not before.
+            told.compress_payload(length, |_| is_protected);
+            let mut finished = self.protocol.finish(told, sealed)?;
+            liar.damage(&mut finished);
+            self.output.push(finished);
+        }
+        Ok(true)
     }
 
     /// The connection is lost.

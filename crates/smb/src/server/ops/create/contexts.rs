@@ -159,7 +159,7 @@ impl<'a> Asked<'a> {
     /// A reservation is shown even where the disk has kept none.
     pub(super) fn allocation_shown(&self, stat: &NodeStat) -> u64 {
         match self.allocation {
-            Some(bytes) if stat.size == 0 => bytes.next_multiple_of(4096),
+            Some(bytes) if stat.size == 0 => bytes.checked_next_multiple_of(4096).unwrap_or(bytes),
             _ => 0,
         }
     }

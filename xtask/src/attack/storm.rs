@@ -1,0 +1,200 @@
+//! `cargo xtask attack server` and `attack client`: hostile requests and hostile answers.
+//!
+//! The *cases* are tests: `crates/smb/tests/hard` (a raw client against our server) and `crates/smb/tests/played` (a
+//! server that is played against our client). The *storm*, `crates/smb/tests/storm`, makes sessions by seed, holds their
+//! keys, and changes requests or answers before they are signed, compressed and sealed, so that they reach the code behind
+//! that. Its files are on a small volume in memory: a hostile client may ask for any size.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::process::{capture, run as run_command};
+use crate::workspace::Workspace;
+
+/// Which end is attacked.
+#[derive(Clone, Debug, clap::Subcommand)]
+pub(crate) enum Side {
+    /// Attack `ropeway serve`'s server with hostile requests: the cases, then a storm of frames by seed
+    Server(Arguments),
+    /// Attack the SMB client with hostile answers: the cases, then a storm of frames by seed
+    Client(Arguments),
+}
+
+/// Options of both.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// Seed of all sessions
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Frames that must reach the code behind signature and encryption
+    #[arg(long, default_value_t = 200_000)]
+    frames: u64,
+    /// First session, to play one again (with `--frames 1` and `--threads 1`, only that one)
+    #[arg(long, default_value_t = 0)]
+    session: u64,
+    /// Sessions at the same time, at most 8
+    #[arg(long, default_value_t = 2)]
+    threads: u64,
+    /// Begin no further session after so many seconds
+    #[arg(long)]
+    seconds: Option<u64>,
+    /// Leave out the cases
+    #[arg(long)]
+    no_cases: bool,
+}
+
+/// Bytes of the volume that a storm works on.
+const VOLUME: &str = "size=256m";
+/// Frames of each storm in the CI step, from seed 1 on, and the seconds it may take on a slow machine.
+const QUICK: (u64, u64) = (100_000, 50);
+
+/// Tests of one program, by the beginning of their names.
+struct Cases {
+    package: &'static str,
+    test: &'static str,
+    groups: &'static [&'static str],
+}
+
+const SERVER_CASES: &[Cases] = &[Cases {
+    package: "ropeway-smb",
+    test: "hard",
+    groups: &[
+        "bombs", "escapes", "hostile", "kept", "many", "names", "outside", "slow", "swapped", "told",
+    ],
+}];
+
+const CLIENT_CASES: &[Cases] = &[
+    Cases {
+        package: "ropeway-smb",
+        test: "played",
+        groups: &["channels", "compounds", "lies", "limits", "parting"],
+    },
+    Cases {
+        package: "ropeway-smb-proto",
+        test: "client",
+        groups: &["hostile", "downgrade"],
+    },
+];
+
+impl Side {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Server(_) => "server",
+            Self::Client(_) => "client",
+        }
+    }
+
+    fn arguments(&self) -> &Arguments {
+        match self {
+            Self::Server(arguments) | Self::Client(arguments) => arguments,
+        }
+    }
+}
+
+/// Runs cases and storm of one end, in a mount namespace of its own.
+///
+/// # Errors
+/// The first case that fails, or what the storm found, with its seed.
+pub(super) fn run(workspace: &Workspace, side: &Side) -> Result<()> {
+    let mut table = Vec::new();
+    if !side.arguments().no_cases {
+        let cases = match side {
+            Side::Server(_) => SERVER_CASES,
+            Side::Client(_) => CLIENT_CASES,
+        };
+        for cases in cases {
+            for group in cases.groups {
+                table.push(one_group(workspace, cases, group)?);
+            }
+        }
+    }
+    let begun = Instant::now();
+    storm(workspace, side)?;
+    println!("\n{:32} {:>7} {:>9}  result", "group", "number", "seconds");
+    for (name, number, seconds) in table {
+        println!("{name:32} {number:>7} {seconds:>9.1}  passed");
+    }
+    let seconds = begun.elapsed().as_secs_f64();
+    println!("{:32} {:>7} {seconds:>9.1}  passed, frames above", "storm", "");
+    Ok(())
+}
+
+/// Both storms, short; their cases are part of the tests.
+///
+/// # Errors
+/// What a storm found, with its seed.
+pub(super) fn quick(workspace: &Workspace) -> Result<()> {
+    let arguments = Arguments {
+        seed: 1,
+        frames: QUICK.0,
+        session: 0,
+        threads: 2,
+        seconds: Some(QUICK.1),
+        no_cases: true,
+    };
+    storm(workspace, &Side::Server(arguments.clone()))?;
+    let threads = 6;
+    storm(workspace, &Side::Client(Arguments { threads, ..arguments }))
+}
+
+fn one_group(workspace: &Workspace, cases: &Cases, group: &str) -> Result<(String, u64, f64)> {
+    let begun = Instant::now();
+    let prefix = format!("{group}::");
+    let mut command = workspace.cargo(["test", "-p", cases.package, "--test", cases.test, "--", &prefix]);
+    let text = capture(&mut command).with_context(|| format!("cases {} {group}", cases.test))?;
+    let number = text
+        .lines()
+        .find_map(|line| {
+            line.strip_prefix("test result: ok. ")?
+                .split(' ')
+                .next()?
+                .parse()
+                .ok()
+        })
+        .unwrap_or(0);
+    ensure!(number > 0, "there are no cases in {} {group}", cases.test);
+    let name = format!("{} {group}", cases.test);
+    println!("{name}: {number} passed");
+    Ok((name, number, begun.elapsed().as_secs_f64()))
+}
+
+fn storm(workspace: &Workspace, side: &Side) -> Result<()> {
+    let folder = tempfile::Builder::new().prefix("ropeway-storm-").tempdir()?;
+    let mut mount = Command::new("mount");
+    mount
+        .args(["-t", "tmpfs", "-o", VOLUME, "tmpfs"])
+        .arg(folder.path());
+    run_command(&mut mount)?;
+    let outcome = play(workspace, side, folder.path());
+    run_command(Command::new("umount").arg(folder.path()))?;
+    outcome
+}
+
+fn play(workspace: &Workspace, side: &Side, folder: &Path) -> Result<()> {
+    let arguments = side.arguments();
+    let seconds = arguments.seconds.unwrap_or(u64::MAX);
+    let mut command = workspace.cargo([
+        "test",
+        "-p",
+        "ropeway-smb",
+        "--features",
+        "fuzzing",
+        "--test",
+        "storm",
+        "--",
+    ]);
+    command.arg(side.name()).arg("--folder").arg(folder);
+    for (option, value) in [
+        ("--seed", arguments.seed),
+        ("--frames", arguments.frames),
+        ("--session", arguments.session),
+        ("--threads", arguments.threads),
+        ("--seconds", seconds),
+    ] {
+        command.args([option, &value.to_string()]);
+    }
+    run_command(&mut command).context("the storm found something; seed and session are above")
+}
