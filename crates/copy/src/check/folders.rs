@@ -15,7 +15,7 @@ use futures_util::future::join;
 use ropeway_plan::NameMap;
 use ropeway_plan::decide::{Decision, Rules, attributes_differ, decide};
 use ropeway_vfs::event::Event;
-use ropeway_vfs::{Ancestry, DirEntry, Error, Kind, Listing, Metadata, Name, RelPath, Tree};
+use ropeway_vfs::{Ancestry, DirEntry, Error, ErrorKind, Kind, Listing, Metadata, Name, RelPath, Tree};
 use tokio::task::JoinHandle;
 
 use super::content::{Contents, Pair};
@@ -168,7 +168,7 @@ impl Check {
                     .map(|metadata| metadata.modified),
             );
             for ((entry, name), found) in entries.into_iter().zip(names).zip(found) {
-                self.entry(place, entry, &name, found, stack).await;
+                self.entry(place, entry, &name, found, stack).await?;
             }
             entries = listing.next(CHUNK).await.map_err(|error| (error, true))?;
         }
@@ -190,16 +190,18 @@ impl Check {
         name: &Name,
         found: Result<Option<Metadata>, Error>,
         stack: &mut Vec<Place>,
-    ) {
+    ) -> Result<(), (Error, bool)> {
         let (below, mirrored) = (place.left.join(&entry.name), place.right.join(name));
         let (error, on_source) = match (entry.metadata, found) {
             (Ok(metadata), Ok(found)) => {
                 let is_data = !is_temporary(&entry.name) && metadata.kind != Kind::Socket;
                 if !is_data || !self.spec.filter.node(&below, &metadata) {
-                    return;
+                    return Ok(());
                 }
                 let inside = metadata.is_dir().then(|| place.ancestry.enter(&below, &metadata));
                 match inside.transpose() {
+                    // More folders than can wait: the rest of this one is left out.
+                    Err(error) if error.kind == ErrorKind::PeerMisbehaved => return Err((error, true)),
                     Err(error) => (error, true),
                     Ok(inside) => {
                         let matched = self.node(&below, &mirrored, metadata, found).await;
@@ -208,7 +210,7 @@ impl Check {
                             right: mirrored,
                             ancestry,
                         }));
-                        return;
+                        return Ok(());
                     }
                 }
             }
@@ -221,6 +223,7 @@ impl Check {
             on_source,
         })
         .await;
+        Ok(())
     }
 
     /// Reports what only the target has.

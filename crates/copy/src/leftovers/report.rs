@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ropeway_plan::temporary::{Nonce, Temporary};
-use ropeway_vfs::{Error, Metadata, RelPath, Tree};
+use ropeway_vfs::{Backlog, Error, Held, Metadata, RelPath, Tree};
 
 use super::others::{self, Fate, Found, Others};
 use super::sweep::{self, Swept, each_once};
@@ -39,10 +39,19 @@ pub async fn sweep_below(
     // Claims go last: they tell whose the names below are.
     let mut claims: Vec<(RelPath, Nonce)> = Vec::new();
     let mut stays: BTreeMap<Nonce, ()> = BTreeMap::new();
-    let mut folders = vec![(dir.clone(), Above::Named)];
-    while let Some((folder, above)) = folders.pop() {
+    let backlog = Backlog::of(tree);
+    let mut folders = vec![(dir.clone(), Above::Named, Held::default())];
+    while let Some((folder, above, _held)) = folders.pop() {
         let mut found = Vec::new();
-        if let Err(error) = list(tree, (&folder, above), volume, &mut folders, &mut found).await {
+        if let Err(error) = list(
+            tree,
+            (&folder, above),
+            volume,
+            (&mut folders, &backlog),
+            &mut found,
+        )
+        .await
+        {
             report.swept.failed.push(error);
         }
         for (path, temporary) in found {
@@ -83,7 +92,7 @@ async fn list(
     tree: &dyn Tree,
     (folder, above): (&RelPath, Above),
     volume: Option<u64>,
-    folders: &mut Vec<(RelPath, Above)>,
+    (folders, backlog): (&mut Vec<(RelPath, Above, Held)>, &Backlog),
     found: &mut Vec<(RelPath, Temporary)>,
 ) -> Result<(), Error> {
     let mut listing = tree.list(folder).await?;
@@ -102,7 +111,8 @@ async fn list(
                     .metadata
                     .is_ok_and(|metadata| metadata.is_dir() && is_ours(&metadata)) =>
                 {
-                    folders.push((path, Above::of(&*listing)));
+                    let held = backlog.hold(&path)?;
+                    folders.push((path, Above::of(&*listing), held));
                 }
                 None => {}
             }
