@@ -130,6 +130,9 @@ impl Check {
             ancestry,
         }];
         while let Some(place) = stack.pop() {
+            if self.outcome.tampered {
+                return;
+            }
             if let Err((error, on_source)) = self.folder(&place, &mut stack).await {
                 self.found(Finding::Error {
                     path: place.left,
@@ -364,6 +367,10 @@ impl Check {
     }
 
     fn report(&mut self, finding: Finding) {
+        // It was said; whatever else fails, fails for that.
+        if self.outcome.tampered {
+            return;
+        }
         match finding {
             Finding::Difference { path, action, bytes } => {
                 self.outcome.differences += 1;
@@ -379,6 +386,7 @@ impl Check {
                 on_source,
             } => {
                 self.outcome.errors += 1;
+                self.outcome.tampered = error.kind == ErrorKind::Tampered;
                 (self.sink)(item_error(&path, &error, on_source));
             }
         }
