@@ -56,11 +56,16 @@ pub struct CheckOutcome {
     pub differences: u64,
     /// Nodes that could not be compared.
     pub errors: u64,
+    /// Messages were changed on their way, which ended it: nothing is known of the rest.
+    pub tampered: bool,
 }
 
 impl CheckOutcome {
-    /// 0, 7 or 2.
+    /// 0, 7 or 2; 6 if messages were changed on their way.
     pub fn status(&self) -> Status {
+        if self.tampered {
+            return Status::Network;
+        }
         match (self.differences, self.errors) {
             (0, 0) => Status::Done,
             (0, _) => Status::SomeFailed,
@@ -146,6 +151,10 @@ pub async fn check_manifest(
             Err(error) => {
                 outcome.errors += 1;
                 sink(item_error(&entry.path, &error, true));
+                outcome.tampered = error.kind == ErrorKind::Tampered;
+                if outcome.tampered {
+                    break;
+                }
             }
         }
     }

@@ -166,6 +166,8 @@ impl Count<'_> {
                 Err(error) if error.kind == ErrorKind::Gone => return Err(error),
                 Err(_) => return Ok(()),
             };
+            let live = &self.context.live;
+            live.listed.fetch_add(entries.len() as u64, Ordering::Relaxed);
             let mut files = Vec::new();
             for entry in &entries {
                 if let Some(file) = self.entry((dir, ancestry), entry, volume, &mut names, folders) {

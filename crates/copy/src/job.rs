@@ -24,7 +24,7 @@ use crate::options::{Durability, Options, Root};
 use crate::progress::Live;
 use crate::status::{Failures, Fatal, Outcome, Status};
 use crate::verify::{self, Hashes};
-use crate::{count, delete, repair, walk, watch};
+use crate::{count, delete, repair, stall, walk, watch};
 
 /// Blocks in flight that the tuner may choose.
 const DEPTH_MAX: usize = 12;
@@ -37,7 +37,7 @@ const STREAMS_CACHED: usize = 8;
 const STREAMS_MANY: usize = 16;
 
 /// How long a stopped job waits for operations in flight.
-const STOP_WAIT_MAX: Duration = Duration::from_secs(5);
+pub(crate) const STOP_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// Everything a job needs.
 pub struct JobSpec {
@@ -327,7 +327,7 @@ async fn phases(context: &Arc<Context>, roots: &[Arc<RootContext>]) -> Times {
     let watching = context
         .options
         .timeout
-        .map(|timeout| tokio::spawn(watch_progress(Arc::clone(context), timeout)));
+        .map(|timeout| tokio::spawn(stall::watch(Arc::clone(context), roots.to_vec(), timeout)));
     let landed = copy_roots(context, roots).await;
     for beside in [counting, watching].into_iter().flatten() {
         beside.abort();
@@ -388,7 +388,11 @@ pub(crate) async fn copy_roots(context: &Arc<Context>, roots: &[Arc<RootContext>
     let checkpoints = tokio::spawn(run_checkpoints(Arc::clone(context), stopped));
     let mut done = Vec::new();
     for root in roots {
-        done.extend(walk::walk(context, root, &finisher).await);
+        // A listing may hang for ever, too.
+        tokio::select! {
+            walked = walk::walk(context, root, &finisher) => done.extend(walked),
+            () = given_up(context) => break,
+        }
     }
     drop(finisher);
     context.live.walk_final.store(true, Ordering::Release);
@@ -441,35 +445,6 @@ async fn all_landed(context: &Context) {
 async fn given_up(context: &Context) {
     context.cancel.cancelled().await;
     tokio::time::sleep(STOP_WAIT_MAX).await;
-}
-
-/// Stops the job when nothing moves for longer than `--timeout`.
-async fn watch_progress(context: Arc<Context>, timeout: Duration) {
-    let live = &context.live;
-    let moved = || {
-        [
-            &live.bytes_read,
-            &live.bytes_sent,
-            &live.bytes_landed,
-            &live.files_done,
-            &live.walked_files,
-            &live.bytes_durable,
-        ]
-        .map(|counter| counter.load(Ordering::Relaxed))
-    };
-    let (mut last, mut since) = (moved(), live.elapsed());
-    // Files have their own time-out; this one is for what hangs outside of files (a folder, a whole volume).
-    let timeout = timeout * 4 + STOP_WAIT_MAX;
-    while context.sleep(timeout / 8).await {
-        let now = moved();
-        if now != last {
-            (last, since) = (now, live.elapsed());
-        } else if live.elapsed().saturating_sub(since) >= timeout {
-            let message = format!("nothing moved for {} s", timeout.as_secs());
-            let hint = "look whether the source and the target still answer; --timeout sets how long to wait";
-            return context.fatal(Fatal::new(Status::TargetUnwritable, message).hint(hint));
-        }
-    }
 }
 
 /// The last sync.

@@ -49,6 +49,7 @@ mod resume;
 mod small;
 mod source;
 mod special;
+mod stall;
 mod status;
 mod stream;
 mod verify;

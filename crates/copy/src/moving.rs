@@ -13,7 +13,9 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 
 use ropeway_plan::Temporary;
-use ropeway_vfs::{CacheMode, Create, Error, ErrorKind, Kind, Metadata, Name, Op, OpenOptions, RelPath};
+use ropeway_vfs::{
+    Backlog, CacheMode, Create, Error, ErrorKind, Held, Kind, Metadata, Name, Op, OpenOptions, RelPath,
+};
 
 use crate::context::{Context, RootContext, lock, token_of};
 use crate::delete::Above;
@@ -128,6 +130,7 @@ struct Stop {
     metadata: Metadata,
     above: Above,
     emptied: bool,
+    _held: Held,
 }
 
 /// Removes the sources of a finished move: everything that arrived, then folders left empty. What failed, was excluded or
@@ -141,11 +144,13 @@ pub(crate) async fn remove_moved(context: &Arc<Context>, root: &Arc<RootContext>
         return move_one(context, root, &RelPath::root(), &metadata, &mut false).await;
     }
     let volume = metadata.id.map(|id| id.volume);
+    let backlog = Backlog::of(&*spec.source);
     let mut stack = vec![Stop {
         below: RelPath::root(),
         metadata,
         above: Above::Named,
         emptied: false,
+        _held: Held::default(),
     }];
     while let Some(stop) = stack.pop() {
         if context.stopped() {
@@ -157,13 +162,18 @@ pub(crate) async fn remove_moved(context: &Arc<Context>, root: &Arc<RootContext>
         }
         let is_outside = context.options.one_file_system && stop.metadata.id.map(|id| id.volume) != volume;
         if !is_outside {
-            visit(context, root, stop, &mut stack).await;
+            visit(context, root, (stop, &backlog), &mut stack).await;
         }
     }
 }
 
 /// Removes what arrived of one folder, and puts its folders on the stack.
-async fn visit(context: &Arc<Context>, root: &Arc<RootContext>, stop: Stop, stack: &mut Vec<Stop>) {
+async fn visit(
+    context: &Arc<Context>,
+    root: &Arc<RootContext>,
+    (stop, backlog): (Stop, &Backlog),
+    stack: &mut Vec<Stop>,
+) {
     let (spec, filter) = (&root.root, &context.options.filter);
     let below = stop.below.clone();
     let dir = spec.source_path.join_path(&below);
@@ -192,11 +202,16 @@ async fn visit(context: &Arc<Context>, root: &Arc<RootContext>, stop: Stop, stac
                 // Best effort: the next run finds it again.
                 let _ = spec.source.remove_file(&dir.join(&entry.name)).await;
             } else if metadata.is_dir() && filter.directory(&path) {
+                let held = match backlog.hold(&path) {
+                    Ok(held) => held,
+                    Err(error) => return context.fail(&dir, error, true).await,
+                };
                 stack.push(Stop {
                     below: path,
                     metadata,
                     above: Above::of(&*listing),
                     emptied: false,
+                    _held: held,
                 });
             } else if !metadata.is_dir() && filter.node(&path, &metadata) {
                 move_one(context, root, &path, &metadata, &mut is_apart).await;

@@ -78,6 +78,8 @@ pub(crate) struct Live {
     start: Instant,
     pub(crate) walked_files: AtomicU64,
     pub(crate) walked_bytes: AtomicU64,
+    /// Entries and folders listed, by any walk.
+    pub(crate) listed: AtomicU64,
     pub(crate) walk_final: AtomicBool,
     pub(crate) counted_files: AtomicU64,
     pub(crate) counted_bytes: AtomicU64,
@@ -122,6 +124,7 @@ impl Live {
             start: Instant::now(),
             walked_files: zero(),
             walked_bytes: zero(),
+            listed: zero(),
             walk_final: AtomicBool::new(false),
             counted_files: zero(),
             counted_bytes: zero(),

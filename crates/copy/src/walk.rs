@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ropeway_plan::Rules;
 use ropeway_plan::names::Collision;
-use ropeway_vfs::{DirEntry, Error, ErrorKind, Kind, Listing, Loss, Metadata, Name, Op, RelPath};
+use ropeway_vfs::{
+    Backlog, DirEntry, Error, ErrorKind, Held, Kind, Listing, Loss, Metadata, Name, Op, RelPath,
+};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::context::{Context, RootContext, token_of};
@@ -35,6 +37,7 @@ struct Visit {
     name: Name,
     metadata: Metadata,
     existing: Option<Metadata>,
+    _held: Held,
 }
 
 /// What the walk has still to do.
@@ -70,6 +73,10 @@ pub(crate) struct Walker<'a> {
     root: Arc<RootContext>,
     finisher: &'a mpsc::UnboundedSender<FolderInner>,
     visits: Vec<Stop>,
+    /// Of the visits.
+    backlog: Backlog,
+    /// Why the rest of the folder at hand is left out.
+    overflow: Option<Error>,
     done: Vec<oneshot::Receiver<()>>,
     volume: Option<u64>,
     /// The root's, with what was learned from the nodes at hand.
@@ -88,6 +95,8 @@ pub(crate) async fn walk(
         root: Arc::clone(root),
         finisher,
         visits: Vec::new(),
+        backlog: Backlog::of(&*root.root.source),
+        overflow: None,
         done: Vec::new(),
         volume: None,
         rules: root.rules,
@@ -289,6 +298,9 @@ impl Walker<'_> {
     async fn begin_listing(&self, dir: &RelPath) -> FirstEntries {
         let mut listing = self.root.root.source.list(dir).await?;
         let entries = listing.next(CHUNK).await?;
+        // Of an empty folder, too.
+        let live = &self.context.live;
+        live.listed.fetch_add(entries.len() as u64 + 1, Ordering::Relaxed);
         Ok((Mutex::new(listing), entries))
     }
 
@@ -300,6 +312,7 @@ impl Walker<'_> {
             name,
             metadata,
             existing,
+            ..
         } = visit;
         let context = self.context;
         let (parent_path, shown) = (parent.path(), parent.shown(&name));
@@ -358,35 +371,6 @@ impl Walker<'_> {
         Ok(Folder::new(inner, self.finisher))
     }
 
-    /// What stands in the way of a mirror's folder goes when that is full, or now where there is no temporary name;
-    /// before that the source must be listed.
-    async fn may_replace(&self, inner: &FolderInner, is_staged: bool) -> Result<(), Error> {
-        if self.context.options.delete.is_none() {
-            return Err(Error::new(Op::MakeDir, &inner.path, ErrorKind::NotADirectory));
-        }
-        self.begin_listing(&inner.source_path).await?;
-        match is_staged {
-            true => Ok(()),
-            false => delete::make_way(self.context, &self.root, &inner.path).await,
-        }
-    }
-
-    /// A folder of ours that we may not write into is opened up; its mode is set again at the end.
-    async fn open_up(&self, path: &RelPath, existing: &Metadata) {
-        let Some(mode) = existing.mode.filter(|mode| mode & 0o700 != 0o700) else {
-            return;
-        };
-        if self.context.options.dry_run || !self.context.target.capabilities().modes {
-            return;
-        }
-        let change = ropeway_vfs::MetadataChange {
-            mode: Some(mode | 0o700),
-            ..Default::default()
-        };
-        // If that is refused, the first write says so.
-        let _ = self.context.target.set_metadata(path, &change).await;
-    }
-
     /// Lists one folder and hands out its entries.
     async fn fill(&mut self, folder: Arc<Folder>, first_entries: Option<FirstEntries>) {
         let dir = folder.inner().source_path.clone();
@@ -429,6 +413,10 @@ impl Walker<'_> {
                 return;
             }
             self.chunk(folder, dir, entries, names).await;
+            if let Some(error) = self.overflow.take() {
+                self.unlisted(folder, error, names).await;
+                break;
+            }
             entries = match listing.next(CHUNK).await {
                 Ok(entries) => entries,
                 Err(error) => {
@@ -436,6 +424,8 @@ impl Walker<'_> {
                     break;
                 }
             };
+            let live = &self.context.live;
+            live.listed.fetch_add(entries.len() as u64, Ordering::Relaxed);
         }
         // Visited in the order of listing.
         self.visits[first..].reverse();
@@ -459,6 +449,9 @@ impl Walker<'_> {
                 return;
             }
             self.chunk(folder, dir, chunk, names).await;
+            if let Some(error) = self.overflow.take() {
+                return self.unlisted(folder, error, names).await;
+            }
         }
     }
 

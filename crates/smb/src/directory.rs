@@ -46,6 +46,7 @@ pub struct Directory {
     session: u64,
     /// Names given so far, as hashes: a listing that had to begin again passes over them.
     seen: HashSet<u64>,
+    names_max: usize,
     hasher: RandomState,
     is_again: bool,
     dots: Dots,
@@ -137,7 +138,9 @@ impl Directory {
     }
 
     fn of(handle: Handle, pattern: &Text, session: u64) -> Self {
+        let names_max = handle.inner.share.client().link().options.names_max;
         Self {
+            names_max,
             handle,
             pattern: pattern.clone(),
             ready: VecDeque::new(),
@@ -184,6 +187,10 @@ impl Directory {
                 },
             };
             records.retain(|record| !self.dots.take(record) && self.is_new(&record.name));
+            if self.seen.len() > self.names_max {
+                let sentence = format!("a folder lists more than {} names", self.names_max);
+                return Err(Error::PeerMisbehaved(sentence));
+            }
             if !records.is_empty() {
                 return Ok(Some(records));
             }

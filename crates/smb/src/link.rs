@@ -543,7 +543,14 @@ impl Session {
                 let sent = false;
                 Outcome::Lost { operations, sent }
             }
-            Answer::Dropped { operations, sent, .. } => Outcome::Lost { operations, sent },
+            Answer::Dropped { operations, sent, .. } => match self.tampered() {
+                // Whether it was done or not: that is why.
+                Some(fault) => Outcome::Failed {
+                    operations,
+                    error: Error::Tampered(fault),
+                },
+                None => Outcome::Lost { operations, sent },
+            },
         }
     }
 

@@ -37,6 +37,8 @@ pub struct ClientOptions {
     pub dfs: DfsHosts,
     /// Whether opens are made durable where the server can, so that they outlive a lost connection.
     pub durable: bool,
+    /// Names that a folder may hold: a listing that goes on is an error. Each costs 8 to 20 bytes while it is listed.
+    pub names_max: usize,
 }
 
 impl Default for ClientOptions {
@@ -55,6 +57,8 @@ impl Default for ClientOptions {
             io_max: 8 << 20,
             dfs: DfsHosts::default(),
             durable: true,
+            // Twice the largest folders that people are known to have; 150 MiB. A guess.
+            names_max: 10_000_000,
         }
     }
 }

@@ -13,6 +13,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use crate::backlog::{Backlog, Held};
 use crate::metadata::{FileId, Metadata, Timestamp};
 use crate::tree::Tree;
 use crate::{Error, ErrorKind, Op, RelPath, Result};
@@ -124,7 +125,8 @@ pub async fn holder_of(tree: &dyn Tree, path: &RelPath, found: &Metadata) -> Res
 const DEPTH_MAX: usize = 2000;
 
 /// The folders that a walk came through, so that it goes into none of them again: a server that follows a link to a folder
-/// above shows a tree without end. Trees of this machine do not follow links, and are not asked.
+/// above shows a tree without end. Trees of this machine do not follow links, and are not asked. Those that wait take room of
+/// one [`Backlog`].
 #[derive(Clone, Debug)]
 pub struct Ancestry(Option<Arc<Ancestor>>);
 
@@ -133,29 +135,28 @@ struct Ancestor {
     folder: Seen,
     depth: usize,
     above: Option<Arc<Ancestor>>,
+    backlog: Backlog,
+    _held: Held,
 }
 
 impl Ancestry {
     /// Begins with the folder that the walk begins with.
     pub fn begin(tree: &dyn Tree, top: &Metadata) -> Self {
-        let ancestor = |()| Ancestor {
+        let ancestor = || Ancestor {
             folder: Seen::of(top),
             depth: 1,
             above: None,
+            backlog: Backlog::of(tree),
+            _held: Held::default(),
         };
-        Self(
-            tree.capabilities()
-                .is_remote()
-                .then_some(())
-                .map(ancestor)
-                .map(Arc::new),
-        )
+        Self(tree.capabilities().is_remote().then(|| Arc::new(ancestor())))
     }
 
     /// Goes on to a folder that is listed in the last one.
     ///
     /// # Errors
     /// [`ErrorKind::SymbolicLink`]: it is one of those that the walk came through, or the tree is too deep.
+    /// [`ErrorKind::PeerMisbehaved`]: too many folders wait already.
     pub fn enter(&self, path: &RelPath, folder: &Metadata) -> Result<Self> {
         let Some(last) = &self.0 else {
             return Ok(Self(None));
@@ -170,6 +171,8 @@ impl Ancestry {
             folder: Seen::of(folder),
             depth: last.depth + 1,
             above: Some(Arc::clone(last)),
+            backlog: last.backlog.clone(),
+            _held: last.backlog.hold(path)?,
         }))))
     }
 }

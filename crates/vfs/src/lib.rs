@@ -8,7 +8,7 @@
 //! * [`tree`]: the contract itself; [`metadata`]: what is known of a node; [`path`]: names and paths;
 //! * [`small`]: small files in one go; [`claim`]: how a job shows that it is alive;
 //! * [`store`]: a file server's back end; [`outside`]: what others do there;
-//! * [`descent`]: whether a folder is a child of the one that lists it;
+//! * [`descent`]: whether a folder is a child of the one that lists it; [`backlog`]: folders that wait to be entered;
 //! * [`error`]: one error with a verdict (retry, skip, abort); [`event`]: what a job reports;
 //! * [`trace`]: one record for each operation; [`clock`]: time as an argument;
 //! * [`memory`]: a tree in memory; [`decorate`]: trees around trees (faults, slow device, limit, meter, retry, dry run);
@@ -16,6 +16,7 @@
 //!
 //! This crate does no I/O, starts no thread and knows no runtime.
 
+pub mod backlog;
 pub mod claim;
 pub mod clock;
 pub mod contract;
@@ -32,6 +33,7 @@ pub mod store;
 pub mod trace;
 pub mod tree;
 
+pub use backlog::{Backlog, Held};
 pub use claim::{Claim, ClaimAbove, ClaimKind};
 pub use clock::{Clock, SystemClock, VirtualClock};
 pub use descent::{Ancestry, Origin, Twins, holder_of, prove_child};

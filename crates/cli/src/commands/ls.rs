@@ -6,11 +6,11 @@ use std::sync::Arc;
 use ropeway_smb::{ShareInfo, ShareKind};
 use ropeway_smb_proto::names::{NameMapping, from_wire};
 use ropeway_vfs::path::reorders;
-use ropeway_vfs::{Ancestry, Error, Kind, Metadata, RelPath, Tree};
+use ropeway_vfs::{Ancestry, Error, ErrorKind, Kind, Metadata, RelPath, Tree};
 use serde_json::{Map, json};
 use tokio::task::JoinHandle;
 
-use super::nodes::{self, Entries, Spot, Voice, entries, fields, local_time, marks};
+use super::nodes::{self, Entries, Entry, SORTED_MAX, Spot, Voice, fields, local_time, marks};
 use crate::args::LsArgs;
 use crate::failure::Failure;
 use crate::place::Place;
@@ -19,6 +19,8 @@ use crate::url::{Server, SmbUrl};
 
 /// Folders listed ahead of the one being shown: hides the round trip of a distant server. A guess.
 const AHEAD_MAX: usize = 32;
+/// Bytes of entries that are kept of each of them.
+const AHEAD_BYTES: usize = SORTED_MAX / AHEAD_MAX;
 
 /// Runs the command; gives its exit code.
 ///
@@ -91,52 +93,15 @@ impl View<'_> {
             listing: None,
         }];
         let mut ahead = 0;
-        while let Some(folder) = open.pop() {
-            let listed = match folder.listing {
-                Some(listing) => {
-                    ahead -= 1;
-                    listing
-                        .await
-                        .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
-                }
-                None => entries(&*spot.tree, &folder.path).await,
-            };
-            let found = match listed {
-                Ok(found) => found,
-                Err(error) if folder.shown.is_root() => return Err(spot.fault("list", &error, true)),
-                Err(error) => {
-                    let what = format!("cannot list {}/{}", spot.shown, folder.shown);
-                    self.voice.fail(&Failure::of_node(&what, &error, true));
-                    continue;
-                }
-            };
+        while let Some(mut folder) = open.pop() {
+            let listing = folder.listing.take();
+            ahead -= usize::from(listing.is_some());
             let first = open.len();
-            for (name, metadata) in found {
-                let (path, shown) = (folder.path.join(&name), folder.shown.join(&name));
-                match metadata {
-                    Ok(metadata) => {
-                        self.node(&spot.tree, &path, &shown.to_string(), &metadata).await;
-                        if !self.args.recursive || !metadata.is_dir() {
-                            continue;
-                        }
-                        match folder.ancestry.enter(&path, &metadata) {
-                            Ok(ancestry) => open.push(Folder {
-                                path,
-                                shown,
-                                ancestry,
-                                listing: None,
-                            }),
-                            Err(error) => {
-                                let what = format!("cannot list {}/{shown}", spot.shown);
-                                self.voice.fail(&Failure::of_node(&what, &error, true));
-                            }
-                        }
-                    }
-                    Err(error) => {
-                        let what = format!("cannot examine {}/{shown}", spot.shown);
-                        self.voice.fail(&Failure::of_node(&what, &error, true));
-                    }
+            if let Err(error) = self.folder(spot, &folder, listing, &mut open).await {
+                if folder.shown.is_root() && self.voice.is_silent() {
+                    return Err(spot.fault("list", &error, true));
                 }
+                self.fail(spot, "list", &folder.shown, &error);
             }
             open[first..].reverse();
             if self.voice.is_gone() {
@@ -145,12 +110,88 @@ impl View<'_> {
             for folder in open.iter_mut().rev().take(AHEAD_MAX) {
                 if ahead < AHEAD_MAX && folder.listing.is_none() {
                     let (tree, path) = (Arc::clone(&spot.tree), folder.path.clone());
-                    folder.listing = Some(tokio::spawn(async move { entries(&*tree, &path).await }));
+                    folder.listing = Some(tokio::spawn(async move {
+                        Entries::of(&*tree, &path, AHEAD_BYTES).await
+                    }));
                     ahead += 1;
                 }
             }
         }
         Ok(())
+    }
+
+    /// Shows what a folder holds, and notes the folders in it.
+    async fn folder(
+        &mut self,
+        spot: &Spot,
+        folder: &Folder,
+        listing: Option<JoinHandle<Result<Entries, Error>>>,
+        open: &mut Vec<Folder>,
+    ) -> Result<(), Error> {
+        let mut entries = match listing {
+            Some(listing) => listing
+                .await
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?,
+            None => Entries::of(&*spot.tree, &folder.path, SORTED_MAX).await?,
+        };
+        entries.keep(SORTED_MAX).await?;
+        if !entries.is_sorted() {
+            self.voice.note(&format!(
+                "{}/{} holds too much to be sorted; shown as it is listed",
+                spot.shown, folder.shown
+            ));
+        }
+        loop {
+            let batch = entries.next().await?;
+            if batch.is_empty() || self.voice.is_gone() {
+                return Ok(());
+            }
+            for entry in batch {
+                self.entry(spot, folder, entry, open).await?;
+            }
+        }
+    }
+
+    /// Shows an entry.
+    async fn entry(
+        &mut self,
+        spot: &Spot,
+        folder: &Folder,
+        (name, metadata): Entry,
+        open: &mut Vec<Folder>,
+    ) -> Result<(), Error> {
+        let (path, shown) = (folder.path.join(&name), folder.shown.join(&name));
+        let metadata = match metadata {
+            Ok(metadata) => metadata,
+            Err(error) => {
+                self.fail(spot, "examine", &shown, &error);
+                return Ok(());
+            }
+        };
+        self.node(&spot.tree, &path, &shown.to_string(), &metadata).await;
+        if !self.args.recursive || !metadata.is_dir() {
+            return Ok(());
+        }
+        match folder.ancestry.enter(&path, &metadata) {
+            Ok(ancestry) => open.push(Folder {
+                path,
+                shown,
+                ancestry,
+                listing: None,
+            }),
+            // More folders than can wait: the rest of this one is left out.
+            Err(error) if error.kind == ErrorKind::PeerMisbehaved => return Err(error),
+            Err(error) => self.fail(spot, "list", &shown, &error),
+        }
+        Ok(())
+    }
+
+    fn fail(&mut self, spot: &Spot, verb: &str, shown: &RelPath, error: &Error) {
+        let what = match shown.is_root() {
+            true => format!("cannot {verb} {}", spot.shown),
+            false => format!("cannot {verb} {}/{shown}", spot.shown),
+        };
+        self.voice.fail(&Failure::of_node(&what, error, true));
     }
 
     async fn node(&mut self, tree: &Arc<dyn Tree>, path: &RelPath, shown: &str, metadata: &Metadata) {

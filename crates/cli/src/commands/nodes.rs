@@ -135,30 +135,81 @@ pub(super) fn open(root: &Path) -> Result<Arc<dyn Tree>, Failure> {
     }
 }
 
-/// A folder's entries.
-pub(super) type Entries = Vec<(Name, Result<Metadata, Error>)>;
+/// Bytes of one folder's entries that are kept to be sorted: some 700,000 entries. A guess.
+pub(super) const SORTED_MAX: usize = 256 << 20;
 
-/// A folder's entries, sorted by name.
-pub(super) async fn entries(tree: &dyn Tree, folder: &RelPath) -> Result<Entries, Error> {
-    entries_from(tree, folder).await.map(|(entries, _)| entries)
+/// An entry of a folder.
+pub(super) type Entry = (Name, Result<Metadata, Error>);
+
+/// A folder's entries: sorted by name, or as they are listed where there are too many to be kept.
+pub(super) struct Entries {
+    first: Vec<Entry>,
+    bytes: usize,
+    /// What comes after the first ones.
+    listing: Box<dyn Listing>,
+    is_whole: bool,
+    origin: Option<Origin>,
 }
 
-/// The same, and where the folder lies, if that is told.
-pub(super) async fn entries_from(
-    tree: &dyn Tree,
-    folder: &RelPath,
-) -> Result<(Entries, Option<Origin>), Error> {
-    let mut listing: Box<dyn Listing> = tree.list(folder).await?;
-    let mut entries = Vec::new();
-    loop {
-        let batch = listing.next(ENTRIES_AT_ONCE).await?;
-        if batch.is_empty() {
-            break;
-        }
-        entries.extend(batch.into_iter().map(|entry| (entry.name, entry.metadata)));
+impl Entries {
+    /// Lists a folder until its end or until `bytes_max` are kept.
+    pub(super) async fn of(tree: &dyn Tree, folder: &RelPath, bytes_max: usize) -> Result<Self, Error> {
+        let mut entries = Self {
+            first: Vec::new(),
+            bytes: 0,
+            listing: tree.list(folder).await?,
+            is_whole: false,
+            origin: None,
+        };
+        entries.keep(bytes_max).await?;
+        Ok(entries)
     }
-    entries.sort_by(|(one, _), (other, _)| one.cmp(other));
-    Ok((entries, listing.origin()))
+
+    /// Goes on until the end or until `bytes_max` are kept.
+    pub(super) async fn keep(&mut self, bytes_max: usize) -> Result<(), Error> {
+        while !self.is_whole && self.bytes < bytes_max {
+            let batch = self.batch().await?;
+            // The name is shared, with two counters.
+            let bytes = |(name, _): &Entry| size_of::<Entry>() + 16 + name.as_bytes().len();
+            self.bytes += batch.iter().map(bytes).sum::<usize>();
+            self.first.extend(batch);
+            if self.is_whole {
+                self.first.sort_by(|(one, _), (other, _)| one.cmp(other));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether all are kept, and sorted.
+    pub(super) fn is_sorted(&self) -> bool {
+        self.is_whole
+    }
+
+    /// Where the folder lies, as far as that was told.
+    pub(super) fn origin(&self) -> Option<Origin> {
+        self.origin
+    }
+
+    /// The next entries, none at the end.
+    pub(super) async fn next(&mut self) -> Result<Vec<Entry>, Error> {
+        if !self.first.is_empty() {
+            return Ok(std::mem::take(&mut self.first));
+        }
+        self.batch().await
+    }
+
+    async fn batch(&mut self) -> Result<Vec<Entry>, Error> {
+        if self.is_whole {
+            return Ok(Vec::new());
+        }
+        let batch = self.listing.next(ENTRIES_AT_ONCE).await?;
+        self.is_whole = batch.is_empty();
+        self.origin = self.listing.origin();
+        Ok(batch
+            .into_iter()
+            .map(|entry| (entry.name, entry.metadata))
+            .collect())
+    }
 }
 
 /// What a helper says: lines for people, or JSON Lines with a summary at the end.
@@ -208,6 +259,17 @@ impl Voice {
             line.extend(fields);
             self.write(&Value::Object(line).to_string());
         }
+    }
+
+    /// Something worth knowing, after what was said before it.
+    pub(super) fn note(&mut self, text: &str) {
+        _ = self.out.flush();
+        messages::complain(text);
+    }
+
+    /// Whether nothing was done or failed yet.
+    pub(super) fn is_silent(&self) -> bool {
+        self.done == 0 && self.failed == 0
     }
 
     /// One more thing is done.

@@ -5,11 +5,13 @@ use std::fs;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
-use ropeway_vfs::{Error, ErrorKind, FileId, Metadata, Op, RelPath, holder_of, prove_child};
+use ropeway_vfs::{
+    Backlog, Error, ErrorKind, FileId, Held, Listing, Metadata, Op, RelPath, holder_of, prove_child,
+};
 use serde_json::{Map, json};
 use tokio::task::JoinSet;
 
-use super::nodes::{self, Entries, Spot, Voice};
+use super::nodes::{self, Entries, SORTED_MAX, Spot, Voice};
 use crate::args::RmArgs;
 use crate::failure::{Failure, code};
 use crate::place::Place;
@@ -51,6 +53,7 @@ async fn remove(path: &Path, args: &RmArgs, servers: &Servers, voice: &mut Voice
         spot: &spot,
         volume: metadata.id.map(|id| id.volume),
         above: None,
+        backlog: Backlog::of(&*spot.tree),
         dry_run: args.dry_run,
         voice,
     };
@@ -127,6 +130,7 @@ struct Removal<'a> {
     volume: Option<u64>,
     /// Identity of the folder that holds the one that is removed.
     above: Option<FileId>,
+    backlog: Backlog,
     dry_run: bool,
     voice: &'a mut Voice,
 }
@@ -135,7 +139,7 @@ struct Removal<'a> {
 struct Open {
     path: RelPath,
     id: Option<FileId>,
-    folders: VecDeque<RelPath>,
+    folders: VecDeque<(RelPath, Held)>,
     /// Whether something in it stays.
     stays: bool,
 }
@@ -143,21 +147,51 @@ struct Open {
 impl Removal<'_> {
     /// Nodes below the folder.
     async fn count(&self) -> Result<u64, Failure> {
-        let mut folders = vec![(self.spot.path.clone(), self.above)];
+        let mut folders = vec![(self.spot.path.clone(), self.above, Held::default())];
         let mut count = 0;
-        while let Some((folder, above)) = folders.pop() {
-            let (listed, id) = match self.list(&folder, above).await {
-                Ok(listed) => listed,
+        while let Some((folder, above, _held)) = folders.pop() {
+            match self.count_in(&folder, above, &mut folders).await {
+                Ok(more) => count += more,
                 // It stays, and the removal says why.
-                Err(error) if error.kind == ErrorKind::SymbolicLink && folder != self.spot.path => continue,
+                Err(error) if error.kind == ErrorKind::SymbolicLink && folder != self.spot.path => {}
                 Err(error) => return Err(self.spot.fault("list", &error, false)),
-            };
-            for (name, metadata) in listed {
-                count += 1;
-                if metadata.is_ok_and(|metadata| metadata.is_dir()) {
-                    folders.push((folder.join(&name), id));
+            }
+        }
+        Ok(count)
+    }
+
+    /// Nodes in one folder that is proven to lie in the one it was found in, and its folders.
+    async fn count_in(
+        &self,
+        folder: &RelPath,
+        above: Option<FileId>,
+        folders: &mut Vec<(RelPath, Option<FileId>, Held)>,
+    ) -> Result<u64, Error> {
+        let tree = &*self.spot.tree;
+        let mut listing: Box<dyn Listing> = tree.list(folder).await?;
+        let (first, mut count) = (folders.len(), 0);
+        loop {
+            let entries = listing.next(nodes::ENTRIES_AT_ONCE).await?;
+            count += entries.len() as u64;
+            let is_end = entries.is_empty();
+            for entry in entries {
+                if entry.metadata.is_ok_and(|metadata| metadata.is_dir()) {
+                    let path = folder.join(&entry.name);
+                    let held = self.backlog.hold(&path)?;
+                    folders.push((path, None, held));
                 }
             }
+            if is_end {
+                break;
+            }
+        }
+        let origin = listing.origin();
+        if let Err(error) = prove_child(tree, folder, above, origin) {
+            folders.truncate(first);
+            return Err(error);
+        }
+        for (_, id, _) in &mut folders[first..] {
+            *id = origin.and_then(|origin| origin.own);
         }
         Ok(count)
     }
@@ -165,9 +199,10 @@ impl Removal<'_> {
     /// Lists a folder that is proven to lie in the one it was found in; its identity.
     async fn list(&self, path: &RelPath, above: Option<FileId>) -> Result<(Entries, Option<FileId>), Error> {
         let tree = &*self.spot.tree;
-        let (entries, origin) = nodes::entries_from(tree, path).await?;
-        prove_child(tree, path, above, origin)?;
-        Ok((entries, origin.and_then(|origin| origin.own)))
+        let entries = Entries::of(tree, path, SORTED_MAX).await?;
+        prove_child(tree, path, above, entries.origin())?;
+        let id = entries.origin().and_then(|origin| origin.own);
+        Ok((entries, id))
     }
 
     async fn file(&mut self) -> Result<(), Failure> {
@@ -184,7 +219,7 @@ impl Removal<'_> {
         let top = self.open(self.spot.path.clone(), self.above).await;
         let mut open = vec![top.map_err(|error| self.spot.fault("list", &error, false))?];
         while let Some(folder) = open.last_mut() {
-            if let Some(inner) = folder.folders.pop_front() {
+            if let Some((inner, _held)) = folder.folders.pop_front() {
                 let above = folder.id;
                 match self.open(inner.clone(), above).await {
                     Ok(inner) => open.push(inner),
@@ -214,7 +249,7 @@ impl Removal<'_> {
 
     /// Lists a folder and removes what is no folder in it.
     async fn open(&mut self, path: RelPath, above: Option<FileId>) -> Result<Open, Error> {
-        let (entries, id) = self.list(&path, above).await?;
+        let (mut entries, id) = self.list(&path, above).await?;
         let mut open = Open {
             path,
             id,
@@ -222,36 +257,57 @@ impl Removal<'_> {
             stays: false,
         };
         let mut removals = JoinSet::new();
-        for (name, metadata) in entries {
-            let path = open.path.join(&name);
-            match metadata {
-                Ok(metadata) if metadata.is_dir() => {
-                    if metadata.id.map(|id| id.volume) == self.volume {
-                        open.folders.push_back(path);
-                    } else {
-                        open.stays = true;
-                        let error = Error::new(Op::Remove, &path, ErrorKind::CrossDevice);
-                        self.failed(&path, &error);
-                    }
-                }
-                // What cannot be examined may still be removed.
-                _ if self.dry_run => self.removed(&path),
-                _ => {
-                    let tree = self.spot.tree.clone();
-                    removals.spawn(async move {
-                        let removed = tree.remove_file(&path).await;
-                        (path, removed)
-                    });
-                    if removals.len() == REMOVALS_MAX {
-                        self.joined(removals.join_next().await, &mut open);
+        let emptied = self.empty(&mut entries, &mut open, &mut removals).await;
+        while !removals.is_empty() {
+            self.joined(removals.join_next().await, &mut open);
+        }
+        emptied.map(|()| open)
+    }
+
+    /// Removes what is no folder, and notes what is one.
+    async fn empty(
+        &mut self,
+        entries: &mut Entries,
+        open: &mut Open,
+        removals: &mut JoinSet<(RelPath, Result<(), Error>)>,
+    ) -> Result<(), Error> {
+        loop {
+            let batch = entries.next().await?;
+            if batch.is_empty() {
+                return Ok(());
+            }
+            for (name, metadata) in batch {
+                let path = open.path.join(&name);
+                match metadata {
+                    Ok(metadata) if metadata.is_dir() => self.note(path, &metadata, open)?,
+                    // What cannot be examined may still be removed.
+                    _ if self.dry_run => self.removed(&path),
+                    _ => {
+                        let tree = self.spot.tree.clone();
+                        removals.spawn(async move {
+                            let removed = tree.remove_file(&path).await;
+                            (path, removed)
+                        });
+                        if removals.len() == REMOVALS_MAX {
+                            self.joined(removals.join_next().await, open);
+                        }
                     }
                 }
             }
         }
-        while !removals.is_empty() {
-            self.joined(removals.join_next().await, &mut open);
+    }
+
+    /// Notes a folder of one that is being emptied.
+    fn note(&mut self, path: RelPath, metadata: &Metadata, open: &mut Open) -> Result<(), Error> {
+        if metadata.id.map(|id| id.volume) == self.volume {
+            let held = self.backlog.hold(&path)?;
+            open.folders.push_back((path, held));
+        } else {
+            open.stays = true;
+            let error = Error::new(Op::Remove, &path, ErrorKind::CrossDevice);
+            self.failed(&path, &error);
         }
-        Ok(open)
+        Ok(())
     }
 
     fn joined(&mut self, joined: Joined, open: &mut Open) {

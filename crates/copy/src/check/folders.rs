@@ -15,7 +15,7 @@ use futures_util::future::join;
 use ropeway_plan::NameMap;
 use ropeway_plan::decide::{Decision, Rules, attributes_differ, decide};
 use ropeway_vfs::event::Event;
-use ropeway_vfs::{Ancestry, DirEntry, Error, Kind, Listing, Metadata, Name, RelPath, Tree};
+use ropeway_vfs::{Ancestry, DirEntry, Error, ErrorKind, Kind, Listing, Metadata, Name, RelPath, Tree};
 use tokio::task::JoinHandle;
 
 use super::content::{Contents, Pair};
@@ -130,6 +130,9 @@ impl Check {
             ancestry,
         }];
         while let Some(place) = stack.pop() {
+            if self.outcome.tampered {
+                return;
+            }
             if let Err((error, on_source)) = self.folder(&place, &mut stack).await {
                 self.found(Finding::Error {
                     path: place.left,
@@ -168,7 +171,7 @@ impl Check {
                     .map(|metadata| metadata.modified),
             );
             for ((entry, name), found) in entries.into_iter().zip(names).zip(found) {
-                self.entry(place, entry, &name, found, stack).await;
+                self.entry(place, entry, &name, found, stack).await?;
             }
             entries = listing.next(CHUNK).await.map_err(|error| (error, true))?;
         }
@@ -190,7 +193,7 @@ impl Check {
         name: &Name,
         found: Result<Option<Metadata>, Error>,
         stack: &mut Vec<Place>,
-    ) {
+    ) -> Result<(), (Error, bool)> {
         let (below, mirrored) = (place.left.join(&entry.name), place.right.join(name));
         let (error, on_source) = match (entry.metadata, found) {
             (Ok(metadata), Ok(found)) => {
@@ -198,10 +201,12 @@ impl Check {
                     && metadata.kind != Kind::Socket
                     && (self.spec.devices || !metadata.kind.is_device());
                 if !is_data || !self.spec.filter.node(&below, &metadata) {
-                    return;
+                    return Ok(());
                 }
                 let inside = metadata.is_dir().then(|| place.ancestry.enter(&below, &metadata));
                 match inside.transpose() {
+                    // More folders than can wait: the rest of this one is left out.
+                    Err(error) if error.kind == ErrorKind::PeerMisbehaved => return Err((error, true)),
                     Err(error) => (error, true),
                     Ok(inside) => {
                         let matched = self.node(&below, &mirrored, metadata, found).await;
@@ -210,7 +215,7 @@ impl Check {
                             right: mirrored,
                             ancestry,
                         }));
-                        return;
+                        return Ok(());
                     }
                 }
             }
@@ -223,6 +228,7 @@ impl Check {
             on_source,
         })
         .await;
+        Ok(())
     }
 
     /// Reports what only the target has.
@@ -363,6 +369,10 @@ impl Check {
     }
 
     fn report(&mut self, finding: Finding) {
+        // It was said; whatever else fails, fails for that.
+        if self.outcome.tampered {
+            return;
+        }
         match finding {
             Finding::Difference { path, action, bytes } => {
                 self.outcome.differences += 1;
@@ -378,6 +388,7 @@ impl Check {
                 on_source,
             } => {
                 self.outcome.errors += 1;
+                self.outcome.tampered = error.kind == ErrorKind::Tampered;
                 (self.sink)(item_error(&path, &error, on_source));
             }
         }

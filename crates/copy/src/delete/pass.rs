@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use ropeway_plan::guard::{DeleteGuard, Extra, Planned};
-use ropeway_vfs::{DirEntry, Error, ErrorKind, FileId, Metadata, MetadataChange, Name, Op, RelPath, Twins};
+use ropeway_vfs::{
+    Backlog, DirEntry, Error, ErrorKind, FileId, Held, Metadata, MetadataChange, Name, Op, RelPath, Twins,
+};
 
 use super::above::{Above, prove_path};
 use super::{CHUNK, NAMED_MAX, Scope};
@@ -36,6 +38,8 @@ pub(super) struct Pass<'a> {
     /// The copy has failed somewhere, and told of folders that cannot be listed.
     is_told: bool,
     source_volume: Option<u64>,
+    /// Of the folders of the target.
+    pub(super) backlog: Backlog,
 }
 
 /// A folder of both ends, relative to the root. The paths differ where names had to be mapped.
@@ -47,6 +51,7 @@ struct Place {
     /// The target folder's identity.
     id: Option<FileId>,
     above: Above,
+    _held: Held,
 }
 
 /// A name that belongs into a target folder.
@@ -95,6 +100,7 @@ impl<'a> Pass<'a> {
             root,
             count_only,
             is_told,
+            backlog: Backlog::of(&*context.target),
             source_volume: source_volume.as_ref().and_then(volume_of),
         }
     }
@@ -126,6 +132,7 @@ impl<'a> Pass<'a> {
             volume: volume_of(&metadata),
             id: metadata.id,
             above: Above::Named,
+            _held: Held::default(),
         }];
         while let Some(place) = folders.pop() {
             if self.context.stopped() {
@@ -171,6 +178,7 @@ impl<'a> Pass<'a> {
             volume,
             id,
             above: Above::Named,
+            _held: Held::default(),
         };
         // Where names differ in case only, another node of the source may go by this one.
         let sources = match self.context.target.capabilities().case_sensitive {
@@ -340,13 +348,17 @@ impl<'a> Pass<'a> {
             let is_outside = belongs.is_some_and(|belongs| belongs.is_outside)
                 || (is_mount_point && self.context.options.one_file_system);
             if metadata.is_dir() && belongs.is_some() && !is_outside {
-                folders.push(Place {
-                    source: below,
-                    target,
-                    volume: volume_of(&metadata),
-                    id: metadata.id,
-                    above: Above::Named,
-                });
+                match self.backlog.hold(&path) {
+                    Ok(held) => folders.push(Place {
+                        source: below,
+                        target,
+                        volume: volume_of(&metadata),
+                        id: metadata.id,
+                        above: Above::Named,
+                        _held: held,
+                    }),
+                    Err(error) => self.failed(&path, error, false).await,
+                }
             }
             return false;
         }
@@ -380,10 +392,10 @@ impl<'a> Pass<'a> {
         found.add(Some(metadata));
         let mut folders = Vec::new();
         if metadata.is_dir() {
-            folders.push((path.clone(), volume_of(metadata), above));
+            folders.push((path.clone(), volume_of(metadata), above, Held::default()));
         }
         let target = &*self.context.target;
-        while let Some((dir, volume, above)) = folders.pop() {
+        while let Some((dir, volume, above, _held)) = folders.pop() {
             // What cannot be listed, the deletion reports.
             let Ok(mut listing) = target.list(&dir).await else {
                 continue;
@@ -406,8 +418,10 @@ impl<'a> Pass<'a> {
                         continue;
                     }
                     found.add(metadata);
-                    if let Some(metadata) = metadata.filter(|metadata| metadata.is_dir()) {
-                        folders.push((child, volume_of(metadata), Above::of(&*listing)));
+                    if let Some(metadata) = metadata.filter(|metadata| metadata.is_dir())
+                        && let Ok(held) = self.backlog.hold(&child)
+                    {
+                        folders.push((child, volume_of(metadata), Above::of(&*listing), held));
                     }
                 }
             }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use ropeway_vfs::{DirEntry, Error, ErrorKind, Metadata, Name, Op, RelPath, Twins};
+use ropeway_vfs::{DirEntry, Error, ErrorKind, Held, Metadata, Name, Op, RelPath, Twins};
 
 use super::above::{Above, is_link};
 use super::pass::{Pass, is_absence, is_mount_point};
@@ -59,9 +59,9 @@ impl Pass<'_> {
             return Ok(false);
         }
         let volume = metadata.id.map(|id| id.volume);
-        let mut folders = vec![(path.clone(), above)];
+        let mut folders = vec![(path.clone(), above, Held::default())];
         let target = &*self.context.target;
-        while let Some((dir, above)) = folders.pop() {
+        while let Some((dir, above, _held)) = folders.pop() {
             let mut listing = target.list(&dir).await?;
             loop {
                 let entries = listing.next(CHUNK).await?;
@@ -79,7 +79,8 @@ impl Pass<'_> {
                         return Ok(false);
                     }
                     if metadata.is_dir() {
-                        folders.push((dir.join(&entry.name), Above::of(&*listing)));
+                        let held = self.backlog.hold(&child)?;
+                        folders.push((child, Above::of(&*listing), held));
                     }
                 }
             }
@@ -258,8 +259,8 @@ impl Pass<'_> {
         }
         let mut holders: HashSet<RelPath> = HashSet::new();
         // Folders are taken twice: first their content, then themselves.
-        let mut stack = vec![(path.clone(), metadata, Some(above))];
-        while let Some((dir, metadata, above)) = stack.pop() {
+        let mut stack = vec![(path.clone(), metadata, Some(above), Held::default())];
+        while let Some((dir, metadata, above, held)) = stack.pop() {
             if self.context.stopped() {
                 return Err(Error::new(Op::Remove, path, ErrorKind::Cancelled));
             }
@@ -272,7 +273,7 @@ impl Pass<'_> {
             if self.holds_backups(&dir) {
                 hold(&mut holders, &dir);
             }
-            stack.push((dir.clone(), metadata.clone(), None));
+            stack.push((dir.clone(), metadata.clone(), None, held));
             let first = stack.len();
             match self.empty((&dir, &metadata, above), &mut holders).await {
                 Ok(folders) => stack.extend(folders),
@@ -311,16 +312,17 @@ impl Pass<'_> {
                 if self.stays(&child, &metadata, volume).await {
                     hold(holders, dir);
                 } else if metadata.is_dir() {
-                    folders.push((child, metadata, Some(Above::of(&*listing))));
+                    let held = self.backlog.hold(&child)?;
+                    folders.push((child, metadata, Some(Above::of(&*listing)), held));
                 } else if !self.remove(&child, &metadata).await? {
                     hold(holders, dir);
                 }
             }
         }
         let mut single = Vec::with_capacity(folders.len());
-        for (child, metadata, above) in folders {
+        for (child, metadata, above, held) in folders {
             match twins.check(&child, metadata.id) {
-                Ok(()) => single.push((child, metadata, above)),
+                Ok(()) => single.push((child, metadata, above, held)),
                 Err(error) => {
                     self.failed(&child, error, false).await;
                     hold(holders, dir);
@@ -332,7 +334,7 @@ impl Pass<'_> {
 }
 
 /// A folder on the stack of a removal; without [`Above`] its content was taken.
-type Taken = (RelPath, Metadata, Option<Above>);
+type Taken = (RelPath, Metadata, Option<Above>, Held);
 
 /// Marks a folder and those above it as holding something that stays.
 fn hold(holders: &mut HashSet<RelPath>, dir: &RelPath) {

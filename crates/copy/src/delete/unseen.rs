@@ -1,7 +1,7 @@
 //! Removing what no user ever saw: temporary names, and what an earlier run left in a folder that has one. Nothing is
 //! counted for a guard and nothing is backed up.
 
-use ropeway_vfs::{Error, ErrorKind, Kind, Metadata, Op, RelPath, Tree, Twins};
+use ropeway_vfs::{Backlog, Error, ErrorKind, Held, Kind, Metadata, Op, RelPath, Tree, Twins};
 
 use super::pass::is_mount_point;
 use super::{Above, CHUNK};
@@ -28,10 +28,10 @@ pub(crate) async fn remove_unseen(
         return Ok(bytes_of(&top));
     }
     let volume = top.id.map(|id| id.volume);
-    let mut bytes = 0;
+    let (mut bytes, backlog) = (0, Backlog::of(tree));
     // Folders are taken twice: first their content, then themselves.
-    let mut stack = vec![(path.clone(), top.id, Some(above))];
-    while let Some((dir, id, above)) = stack.pop() {
+    let mut stack = vec![(path.clone(), top.id, Some(above), Held::default())];
+    while let Some((dir, id, above, held)) = stack.pop() {
         if !goes_on() {
             return Err(Error::new(Op::Remove, path, ErrorKind::Cancelled));
         }
@@ -41,7 +41,7 @@ pub(crate) async fn remove_unseen(
             }
             continue;
         };
-        stack.push((dir.clone(), id, None));
+        stack.push((dir.clone(), id, None, held));
         let mut listing = tree.list(&dir).await?;
         let (first, mut twins) = (stack.len(), Twins::default());
         loop {
@@ -65,10 +65,11 @@ pub(crate) async fn remove_unseen(
                 if listing.origin().is_some() {
                     twins.add(&metadata);
                 }
-                stack.push((child, metadata.id, Some(Above::of(&*listing))));
+                let held = backlog.hold(&child)?;
+                stack.push((child, metadata.id, Some(Above::of(&*listing)), held));
             }
         }
-        for (child, id, _) in &stack[first..] {
+        for (child, id, ..) in &stack[first..] {
             twins.check(child, *id)?;
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ropeway_plan::temporary::{Nonce, Temporary};
-use ropeway_vfs::{Error, RelPath, Tree};
+use ropeway_vfs::{Backlog, Error, Held, RelPath, Tree};
 
 use super::others::{self, Fate, Found, Others};
 use super::search;
@@ -37,9 +37,10 @@ pub async fn sweep_below(
     // Claims go last: they tell whose the names below are.
     let mut claims: Vec<(RelPath, Nonce)> = Vec::new();
     let mut stays: BTreeMap<Nonce, ()> = BTreeMap::new();
-    let mut folders = vec![(dir.clone(), Above::Named)];
-    while let Some((folder, above)) = folders.pop() {
-        let (listed, error) = search::list(tree, (&folder, above), volume).await;
+    let backlog = Backlog::of(tree);
+    let mut folders = vec![(dir.clone(), Above::Named, Held::default())];
+    while let Some((folder, above, _held)) = folders.pop() {
+        let (listed, error) = search::list(tree, (&folder, above), volume, &backlog).await;
         report.swept.failed.extend(error);
         folders.extend(listed.folders);
         for (path, temporary, is_probe) in listed.found {

@@ -2,7 +2,7 @@
 
 use futures_util::StreamExt as _;
 use ropeway_plan::temporary::{Nonce, Temporary};
-use ropeway_vfs::{Error, ErrorKind, Kind, Metadata, RelPath, Tree};
+use ropeway_vfs::{Backlog, Error, ErrorKind, Held, Kind, Metadata, RelPath, Tree};
 
 use super::sweep::{self, Swept};
 use crate::delete::Above;
@@ -16,7 +16,7 @@ const FOLDERS_AT_ONCE: usize = 16;
 #[derive(Default)]
 pub(super) struct Listed {
     /// Folders on the same volume, for [`list`].
-    pub(super) folders: Vec<(RelPath, Above)>,
+    pub(super) folders: Vec<(RelPath, Above, Held)>,
     /// Temporary names, and whether each is a move's probe.
     pub(super) found: Vec<(RelPath, Temporary, bool)>,
 }
@@ -26,6 +26,7 @@ pub(super) async fn list(
     tree: &dyn Tree,
     (folder, above): (&RelPath, Above),
     volume: Option<u64>,
+    backlog: &Backlog,
 ) -> (Listed, Option<Error>) {
     let mut listed = Listed::default();
     let listing = tree.list(folder).await;
@@ -56,7 +57,10 @@ pub(super) async fn list(
                     .metadata
                     .is_ok_and(|metadata| metadata.is_dir() && is_ours(&metadata)) =>
                 {
-                    listed.folders.push((path, Above::of(&*listing)));
+                    match backlog.hold(&path) {
+                        Ok(held) => listed.folders.push((path, Above::of(&*listing), held)),
+                        Err(error) => return (listed, Some(error)),
+                    }
                 }
                 None => {}
             }
@@ -79,11 +83,12 @@ pub(super) async fn remove_below(
             // Nothing is below it.
             _ => continue,
         };
-        let mut folders = vec![(top, Above::Named)];
+        let backlog = &Backlog::of(tree);
+        let mut folders = vec![(top, Above::Named, Held::default())];
         while !folders.is_empty() && goes_on() {
             let some = folders.split_off(folders.len().saturating_sub(FOLDERS_AT_ONCE));
-            let lists = some.into_iter().map(|(folder, above)| async move {
-                let (listed, error) = list(tree, (&folder, above), volume).await;
+            let lists = some.into_iter().map(|(folder, above, _held)| async move {
+                let (listed, error) = list(tree, (&folder, above), volume, backlog).await;
                 (folder, listed, error)
             });
             let mut lists = futures_util::stream::iter(lists).buffer_unordered(FOLDERS_AT_ONCE);

@@ -118,13 +118,17 @@ impl Walker<'_> {
             existing,
             ..
         } = task;
-        self.visits.push(Stop::Enter(Box::new(Visit {
-            parent: folder,
-            source_path,
-            name,
-            metadata,
-            existing,
-        })));
+        match self.backlog.hold(&source_path) {
+            Ok(held) => self.visits.push(Stop::Enter(Box::new(Visit {
+                parent: folder,
+                source_path,
+                name,
+                metadata,
+                existing,
+                _held: held,
+            }))),
+            Err(error) => self.overflow = Some(error),
+        }
     }
 
     /// Whether a file that looks equal is really there (an unfinished run before a power cut may have left holes).

@@ -1,6 +1,6 @@
 //! Making the folders of the target, or finding those that an earlier run made.
 
-use ropeway_vfs::{Error, ErrorKind, Op};
+use ropeway_vfs::{Error, ErrorKind, Metadata, Op, RelPath};
 
 use super::Walker;
 use crate::context::token_of;
@@ -79,5 +79,34 @@ impl Walker<'_> {
         // If that is refused, the first write says so.
         let _ = context.target.set_metadata(&inner.path, &change).await;
         Ok(true)
+    }
+
+    /// What stands in the way of a mirror's folder goes when that is full, or now where there is no temporary name;
+    /// before that the source must be listed.
+    pub(super) async fn may_replace(&self, inner: &FolderInner, is_staged: bool) -> Result<(), Error> {
+        if self.context.options.delete.is_none() {
+            return Err(Error::new(Op::MakeDir, &inner.path, ErrorKind::NotADirectory));
+        }
+        self.begin_listing(&inner.source_path).await?;
+        match is_staged {
+            true => Ok(()),
+            false => delete::make_way(self.context, &self.root, &inner.path).await,
+        }
+    }
+
+    /// A folder of ours that we may not write into is opened up; its mode is set again at the end.
+    pub(super) async fn open_up(&self, path: &RelPath, existing: &Metadata) {
+        let Some(mode) = existing.mode.filter(|mode| mode & 0o700 != 0o700) else {
+            return;
+        };
+        if self.context.options.dry_run || !self.context.target.capabilities().modes {
+            return;
+        }
+        let change = ropeway_vfs::MetadataChange {
+            mode: Some(mode | 0o700),
+            ..Default::default()
+        };
+        // If that is refused, the first write says so.
+        let _ = self.context.target.set_metadata(path, &change).await;
     }
 }

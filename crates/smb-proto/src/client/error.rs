@@ -47,7 +47,7 @@ pub enum PeerMisbehaved {
     #[error("the server chose {0} that was not offered")]
     NotOffered(&'static str),
     /// The negotiation was changed on its way.
-    #[error("the negotiation was tampered with: {0}")]
+    #[error("the negotiation was changed on its way: {0}")]
     Downgrade(&'static str),
     /// No credits and no answer owed: nothing can be sent ever again.
     #[error("the server left no credits")]

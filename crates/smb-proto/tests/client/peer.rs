@@ -88,7 +88,7 @@ pub(crate) struct Setup {
     pub(crate) taken: bool,
     /// There is no room for any content, and what is related to the WRITE that finds out goes on.
     pub(crate) full: bool,
-    /// The size that CLOSE tells, whatever was written.
+    /// The size that CLOSE and QUERY_INFO tell, whatever was written.
     pub(crate) keeps: Option<u64>,
     pub(crate) seed: u64,
 }
@@ -157,6 +157,8 @@ pub(crate) struct Peer {
     in_use: u32,
     late: Vec<Late>,
     watches: BTreeMap<u64, (Header, bool, bool)>,
+    /// Interim answers to what is never answered.
+    announced: Vec<(Vec<u8>, bool)>,
     files: u64,
     pub(crate) written: u64,
     pub(crate) cancels: u32,
@@ -225,6 +227,7 @@ impl Peer {
             in_use: 0,
             late: Vec::new(),
             watches: BTreeMap::new(),
+            announced: Vec::new(),
             files: 0,
             written: 0,
             cancels: 0,
@@ -251,6 +254,7 @@ impl Peer {
             let rest = self.input.split_off(4 + length);
             let frame = std::mem::replace(&mut self.input, rest).split_off(4);
             self.frames += 1;
+            self.announce_again();
             self.take_frame(frame);
         }
     }
@@ -301,6 +305,7 @@ impl Peer {
                 continue;
             }
             if self.is_swallowed(&header, place) {
+                self.announce_for_ever(&header, sealed);
                 continue;
             }
             let refused = match self.setup.compounds {
@@ -503,7 +508,7 @@ impl Peer {
             Command::Logoff => body(|w| bare::LogoffResponse.encode(w)),
             Command::Flush => body(|w| bare::FlushResponse.encode(w)),
             Command::SetInfo => return self.set_info(&mut reader),
-            Command::QueryInfo => return hub::query_info(&mut reader),
+            Command::QueryInfo => return hub::query_info(&mut reader, self.setup.keeps),
             Command::QueryDirectory => return self.list(&mut reader),
             Command::OplockBreak => message[HEADER_LEN..].to_vec(),
             Command::Echo => body(|w| bare::EchoResponse.encode(w)),

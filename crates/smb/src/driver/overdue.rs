@@ -20,6 +20,8 @@ const LOOKS: u32 = 8;
 /// How long a chain may be under way; `None`: for ever.
 pub(super) fn allowance(chain: &Chain, timeout: Duration) -> Option<Duration> {
     let mut factor = QUESTION;
+    let mut commands = chain.operations.iter().map(|operation| operation.command);
+    let opens = commands.any(|command| command == Command::Create);
     for operation in &chain.operations {
         match operation.command {
             // It is answered when something changes.
@@ -29,8 +31,9 @@ pub(super) fn allowance(chain: &Chain, timeout: Duration) -> Option<Duration> {
             | Command::Flush
             | Command::SetInfo
             | Command::Ioctl
-            | Command::Lock
-            | Command::Close => factor = WORK,
+            | Command::Lock => factor = WORK,
+            // Servers write out what they hold of a file. What the chain itself opened, and wrote nothing to, is a question.
+            Command::Close if !opens => factor = WORK,
             _ => {}
         }
     }

@@ -1,13 +1,17 @@
 //! Servers that lie, and whoever stands between.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::peer::Setup;
 use crate::{Played, content, options, text};
 use ropeway_block::Pool;
-use ropeway_smb::{ClientOptions, Error, FileAttributes, LostReason, PutSmall, Signing};
+use ropeway_smb::{
+    ClientOptions, Error, FileAttributes, LostReason, PutSmall, Signing, SmbTree, SmbTreeOptions,
+};
 use ropeway_smb_proto::wire::create::CreateDisposition;
 use ropeway_smb_proto::wire::header::Command;
+use ropeway_vfs::{CacheMode, Create, ErrorKind, MetadataChange, OpenOptions, RelPath, Tree};
 
 /// A reply that is not signed ends everything: it is said what was violated, and there is no further login.
 #[tokio::test]
@@ -65,6 +69,50 @@ async fn a_server_that_keeps_less_has_not_written() {
         match keeps {
             5000 => drop(done.unwrap()),
             _ => assert!(matches!(done.unwrap_err(), Error::PeerMisbehaved(_))),
+        }
+    }
+}
+
+/// The same of a file that is written in pieces, over several connections, with a flush at its end and without.
+#[tokio::test]
+async fn a_server_that_keeps_less_of_a_big_file_has_not_written() {
+    const PIECE: usize = 64 << 10;
+    const SIZE: u64 = 8 * PIECE as u64;
+    for (keeps, sync) in [
+        (0, true),
+        (SIZE - 1, true),
+        (SIZE, true),
+        (0, false),
+        (SIZE, false),
+    ] {
+        let server = Played::start(Setup {
+            keeps: Some(keeps),
+            ..Setup::default()
+        })
+        .await;
+        let client = server.client(options()).await;
+        client.open_channel().await.unwrap();
+        let share = client.share("data").await.unwrap();
+        let tree = SmbTree::open(share, "", SmbTreeOptions::default()).await.unwrap();
+        let path = RelPath::parse(b"file").unwrap();
+        let open = OpenOptions::write(Create::Truncate, CacheMode::Keep);
+        let file = Arc::new(tree).open(&path, open).await.unwrap();
+        let pool = Pool::new(PIECE, 4);
+        for piece in 0..8 {
+            let offset = piece * PIECE as u64;
+            let mut block = pool.get().await;
+            block.capacity_mut()[..PIECE].copy_from_slice(content(offset, PIECE));
+            block.set_len(PIECE);
+            file.write_at(block.freeze(), offset).await.unwrap();
+        }
+        let done = file.finish(&MetadataChange::default(), sync).await;
+        match keeps {
+            SIZE => drop(done.unwrap()),
+            _ => assert_eq!(
+                done.unwrap_err().kind,
+                ErrorKind::PeerMisbehaved,
+                "{keeps} {sync}"
+            ),
         }
     }
 }

@@ -13,6 +13,7 @@ mod ticket;
 
 mod channels;
 mod compounds;
+mod endless;
 mod lies;
 mod limits;
 mod parting;

@@ -1,13 +1,15 @@
 //! What a played server knows beyond one connection, and requests that its clients can be told by.
 
-use super::{Master, Peer, body};
+use super::{Master, Peer, body, encode};
 use ropeway_smb_proto::wire::create::{
     CreateAction, CreateRequest, CreateResponse, CreateResponseFlags, OplockLevel,
 };
 use ropeway_smb_proto::wire::create_context::RequestContext;
-use ropeway_smb_proto::wire::header::{Command, HEADER_LEN, Header, HeaderFlags};
+use ropeway_smb_proto::wire::error::ErrorResponse;
+use ropeway_smb_proto::wire::header::{Command, HEADER_LEN, Header, HeaderFlags, Target};
 use ropeway_smb_proto::wire::info::{
-    DirectoryClass, DirectoryRecord, DirectoryWriter, FileAllInformation, FileInfoClass, Information,
+    DirectoryClass, DirectoryRecord, DirectoryWriter, FileAllInformation, FileInfoClass,
+    FileStandardInformation, Information,
 };
 use ropeway_smb_proto::wire::negotiate::Dialect;
 use ropeway_smb_proto::wire::oplock_break::BreakAcknowledgment;
@@ -16,7 +18,7 @@ use ropeway_smb_proto::wire::query_directory::{
 };
 use ropeway_smb_proto::wire::query_info::{InfoType, QueryInfoRequest, QueryInfoResponse};
 use ropeway_smb_proto::wire::set_info::{SetInfoRequest, SetInfoResponse};
-use ropeway_smb_proto::wire::{FileId, FileTime, Guid, NtStatus, Reader, Text, Writer};
+use ropeway_smb_proto::wire::{AsyncId, FileId, FileTime, Guid, NtStatus, Reader, Text, Writer};
 
 /// What a server makes of compounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,6 +57,8 @@ pub(crate) struct Hub {
     pub(crate) compounds: u32,
     /// Nothing but ECHO is answered.
     pub(crate) mute: bool,
+    /// What is not answered is announced, again with each request, and never signed.
+    pub(crate) announces: bool,
     /// Nothing is signed any more.
     pub(crate) forged: bool,
     /// The next request of this kind closes its connection, unanswered.
@@ -64,6 +68,8 @@ pub(crate) struct Hub {
     /// Names in each folder, and how far the one listing is that there may be.
     pub(crate) names: u32,
     listed: u32,
+    /// A listing gives its last name again and again.
+    pub(crate) repeats: bool,
     /// The next request of this kind is refused.
     pub(crate) refused: Option<(Command, NtStatus)>,
     pub(crate) seen: Vec<Seen>,
@@ -115,6 +121,35 @@ impl Peer {
             Command::Echo => false,
             _ if self.hub.lock().unwrap().mute => true,
             _ => self.swallow || (place > 0 && self.setup.compounds == Compounds::FirstOnly),
+        }
+    }
+
+    /// Says, unsigned, that all that is asked and not answered will be.
+    pub(super) fn announce_for_ever(&mut self, header: &Header, sealed: bool) {
+        let announces = self.hub.lock().unwrap().announces;
+        let Some(session_id) = self
+            .channel
+            .as_ref()
+            .map(|channel| channel.id)
+            .filter(|_| announces)
+        else {
+            return;
+        };
+        let mut interim = header.reply(NtStatus::PENDING);
+        interim.flags |= HeaderFlags::ASYNC_COMMAND;
+        interim.target = Target::Async(AsyncId(header.message_id.0 + 1000));
+        interim.session_id = session_id;
+        let mut message = encode(&interim, |w| ErrorResponse::EMPTY.encode(w));
+        self.grant_in(&mut message, header.credits);
+        self.send(vec![message.clone()], sealed, false);
+        self.announced.push((message, sealed));
+    }
+
+    /// Says it again, without credits.
+    pub(super) fn announce_again(&mut self) {
+        for (mut message, sealed) in self.announced.clone() {
+            message[14..16].fill(0);
+            self.send(vec![message], sealed, false);
         }
     }
 
@@ -179,6 +214,9 @@ impl Peer {
         if request.flags.contains(QueryDirectoryFlags::RESTART_SCANS) {
             hub.listed = 0;
         }
+        if hub.repeats && hub.listed == hub.names {
+            hub.listed -= 1;
+        }
         if hub.listed == hub.names {
             return (NtStatus::NO_MORE_FILES, Vec::new());
         }
@@ -197,9 +235,14 @@ impl Peer {
 }
 
 /// Of files, everything is 0; of volumes, what fits any of them.
-pub(super) fn query_info(reader: &mut Reader<'_>) -> (NtStatus, Vec<u8>) {
+pub(super) fn query_info(reader: &mut Reader<'_>, keeps: Option<u64>) -> (NtStatus, Vec<u8>) {
     let request = QueryInfoRequest::decode(reader).unwrap();
     let output = match request.info_type {
+        InfoType::File if request.info_class == FileInfoClass::Standard.to_u8() => FileStandardInformation {
+            end_of_file: keeps.unwrap_or(0),
+            ..FileStandardInformation::default()
+        }
+        .to_bytes(),
         InfoType::File => FileAllInformation::default().to_bytes(),
         _ => vec![0; 64],
     };

@@ -1,0 +1,235 @@
+//! Somebody on the line: passes on what a client and a server say, and does one bad thing.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+/// Commands of [MS-SMB2] 2.2.1.
+const NEGOTIATE: u16 = 0x00;
+const SESSION_SETUP: u16 = 0x01;
+const LOGOFF: u16 = 0x02;
+const TREE_DISCONNECT: u16 = 0x04;
+const ECHO: u16 = 0x0D;
+
+const HEADER: usize = 64;
+/// Where a header has its status, its command, its flags and its message id.
+const STATUS: usize = 8;
+const COMMAND: usize = 12;
+const FLAGS: usize = 16;
+const STATUS_PENDING: u32 = 0x0103;
+const FLAG_SIGNED: u32 = 0x08;
+const FLAG_ASYNC: u32 = 0x02;
+
+/// Time between two interim answers, or two bytes.
+const PULSE: Duration = Duration::from_millis(50);
+
+/// What is done to the answers of the server, but for those to ECHO.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Deed {
+    Nothing,
+    /// One bit of one answer is another one.
+    Flip,
+    /// The NEGOTIATE response lacks a capability.
+    Downgrade,
+    /// One answer does not arrive.
+    DropOne,
+    /// Each answer is announced, not signed, again and again, and never comes.
+    Pending,
+    /// Bytes come one by one.
+    Drip,
+}
+
+/// What was seen of all connections.
+#[derive(Default)]
+struct Seen {
+    /// Connections on which somebody began a login.
+    logins: AtomicUsize,
+    /// SESSION_SETUP requests after the deed.
+    later: AtomicUsize,
+    is_done: AtomicBool,
+}
+
+/// Ends with the test's process: its threads wait in the kernel.
+pub(crate) struct Relay {
+    address: SocketAddr,
+    seen: Arc<Seen>,
+}
+
+impl Relay {
+    /// `after`: answers after the login that pass as they are.
+    pub(crate) fn start(server: SocketAddr, deed: Deed, after: usize) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let seen = Arc::<Seen>::default();
+        let known = Arc::clone(&seen);
+        thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                let Ok(server) = TcpStream::connect(server) else {
+                    continue;
+                };
+                let line = Line {
+                    deed,
+                    after,
+                    seen: Arc::clone(&known),
+                    is_logged_in: false,
+                };
+                line.run(client, server);
+            }
+        });
+        Self { address, seen }
+    }
+
+    /// The URL of something on the share `data`.
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("smb://ann@{}/data/{path}", self.address)
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        self.seen.is_done.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn logins(&self) -> usize {
+        self.seen.logins.load(Ordering::SeqCst)
+    }
+
+    /// Requests of a login that came after the deed.
+    pub(crate) fn later_logins(&self) -> usize {
+        self.seen.later.load(Ordering::SeqCst)
+    }
+}
+
+/// One connection.
+struct Line {
+    deed: Deed,
+    after: usize,
+    seen: Arc<Seen>,
+    is_logged_in: bool,
+}
+
+impl Line {
+    fn run(mut self, client: TcpStream, server: TcpStream) {
+        let (mut from_client, mut to_server) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+        let seen = Arc::clone(&self.seen);
+        thread::spawn(move || {
+            let mut has_begun = false;
+            while let Ok(frame) = frame_of(&mut from_client) {
+                if command(&frame) == Some(SESSION_SETUP) {
+                    seen.logins.fetch_add(usize::from(!has_begun), Ordering::SeqCst);
+                    has_begun = true;
+                    let is_later = seen.is_done.load(Ordering::SeqCst);
+                    seen.later.fetch_add(usize::from(is_later), Ordering::SeqCst);
+                }
+                if to_server.write_all(&frame).is_err() {
+                    break;
+                }
+            }
+            _ = to_server.shutdown(Shutdown::Both);
+        });
+        let mut from_server = server;
+        let to_client = Arc::new(Mutex::new(client));
+        thread::spawn(move || {
+            while let Ok(frame) = frame_of(&mut from_server) {
+                if self.pass(frame, &to_client).is_err() {
+                    break;
+                }
+            }
+            _ = to_client.lock().unwrap().shutdown(Shutdown::Both);
+        });
+    }
+
+    /// Passes on one frame of the server, or does what is to be done.
+    fn pass(&mut self, mut frame: Vec<u8>, client: &Arc<Mutex<TcpStream>>) -> io::Result<()> {
+        let command = command(&frame);
+        if command == Some(SESSION_SETUP) && number(&frame, STATUS) == 0 {
+            self.is_logged_in = true;
+        } else if self.is_logged_in && self.after > 0 {
+            self.after -= usize::from(command != Some(ECHO));
+        } else if self.is_logged_in && !matches!(command, Some(ECHO | LOGOFF | TREE_DISCONNECT)) {
+            match self.deed {
+                Deed::Flip if !self.mark() => *frame.last_mut().unwrap() ^= 1,
+                Deed::DropOne if !self.mark() => return Ok(()),
+                Deed::Pending => {
+                    self.mark();
+                    announce(frame, Arc::clone(client));
+                    return Ok(());
+                }
+                Deed::Drip => {
+                    self.mark();
+                }
+                _ => {}
+            }
+        } else if command == Some(NEGOTIATE) && self.deed == Deed::Downgrade {
+            self.mark();
+            // Capabilities, 2.2.4: without DFS, leases, large requests.
+            frame[4 + HEADER + 24] &= !0x07;
+        }
+        let mut client = client.lock().unwrap();
+        if self.deed != Deed::Drip || !self.is_marked() {
+            return client.write_all(&frame);
+        }
+        for byte in frame.chunks(1) {
+            client.write_all(byte)?;
+            thread::sleep(PULSE);
+        }
+        Ok(())
+    }
+
+    fn is_marked(&self) -> bool {
+        self.seen.is_done.load(Ordering::SeqCst)
+    }
+
+    /// The deed is done; whether it was before.
+    fn mark(&self) -> bool {
+        self.seen.is_done.swap(true, Ordering::SeqCst)
+    }
+}
+
+/// Says for ever that the answer will come.
+fn announce(mut frame: Vec<u8>, client: Arc<Mutex<TcpStream>>) {
+    frame.truncate(4 + HEADER);
+    frame[..4].copy_from_slice(&(HEADER as u32 + 9).to_be_bytes());
+    let flags = (number(&frame, FLAGS) | FLAG_ASYNC) & !FLAG_SIGNED;
+    put(&mut frame, STATUS, STATUS_PENDING);
+    put(&mut frame, FLAGS, flags);
+    // `NextCommand`, then the id instead of process and tree, and no signature.
+    put(&mut frame, 20, 0);
+    put(&mut frame, 32, 77);
+    put(&mut frame, 36, 0);
+    frame[4 + 48..].fill(0);
+    // An error response without data.
+    frame.extend([9, 0, 0, 0, 0, 0, 0, 0, 0]);
+    thread::spawn(move || {
+        while client.lock().unwrap().write_all(&frame).is_ok() {
+            // Credits are granted once.
+            frame[4 + 14..4 + 16].fill(0);
+            thread::sleep(PULSE);
+        }
+    });
+}
+
+/// A frame with its length.
+fn frame_of(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
+    let mut length = [0; 4];
+    stream.read_exact(&mut length)?;
+    let mut frame = length.to_vec();
+    frame.resize(4 + u32::from_be_bytes(length) as usize, 0);
+    stream.read_exact(&mut frame[4..])?;
+    Ok(frame)
+}
+
+/// The first command of a frame; `None` if it is sealed.
+fn command(frame: &[u8]) -> Option<u16> {
+    let is_plain = frame.len() >= 4 + HEADER && frame[4] == 0xFE;
+    is_plain.then(|| u16::from_le_bytes([frame[4 + COMMAND], frame[4 + COMMAND + 1]]))
+}
+
+fn number(frame: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(frame[4 + at..4 + at + 4].try_into().unwrap())
+}
+
+fn put(frame: &mut [u8], at: usize, value: u32) {
+    frame[4 + at..4 + at + 4].copy_from_slice(&value.to_le_bytes());
+}
