@@ -7,7 +7,8 @@ use std::sync::atomic::Ordering;
 use ropeway_vfs::{DirEntry, Error, ErrorKind, Held, Metadata, Name, Op, RelPath, Twins};
 
 use super::above::{Above, is_link};
-use super::pass::{Pass, is_absence, is_mount_point};
+use super::pass::{Pass, is_mount_point};
+use super::times::is_absence;
 use super::unseen::remove_unseen;
 use super::{CHUNK, admit};
 use crate::backup;

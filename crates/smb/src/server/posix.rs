@@ -225,6 +225,7 @@ mod tests {
     use ropeway_smb_proto::wire::{Guid, SessionId, TreeId};
     use rustix::event::{EventfdFlags, eventfd};
 
+    use super::super::names::Names;
     use super::super::run::ServerOptions;
     use super::super::shared::Parts;
     use super::super::testing;
@@ -238,6 +239,11 @@ mod tests {
     fn shared() -> Shared {
         let options = ServerOptions::new("server", Arc::new(|_, _| None));
         Shared::new(Parts {
+            names: Names::new(
+                options.config.names.netbios_computer.clone(),
+                options.machine,
+                options.directory,
+            ),
             config: options.config,
             name: options.name,
             shares: Vec::new(),

@@ -44,22 +44,12 @@ pub(super) fn read(context: &mut Context<'_>) -> Outcome {
     {
         return Err(NtStatus::ACCESS_DENIED);
     }
-    let length = request.length as usize;
-    if request.offset > OFFSET_MAX
-        || request
-            .offset
-            .checked_add(length as u64)
-            .is_none_or(|end| end > OFFSET_MAX)
-    {
+    let length = u64::from(request.length);
+    let end = request.offset.checked_add(length);
+    if end.is_none_or(|end| end > OFFSET_MAX) {
         return Err(NtStatus::INVALID_PARAMETER);
     }
-    check_locks(
-        context.shared,
-        &open,
-        request.offset,
-        u64::from(request.length),
-        false,
-    )?;
+    check_locks(context.shared, &open, request.offset, length, false)?;
     if length == 0 {
         // An empty read succeeds unless a minimum was asked for.
         if request.minimum_count > 0 {
