@@ -197,7 +197,7 @@ impl Error {
 
     /// The server has another number of bytes than it was given.
     pub(crate) fn kept(bytes: u64, written: u64) -> Self {
-        Self::PeerMisbehaved(format!("of {written} bytes written it keeps {bytes}"))
+        Self::Senseless(format!("of {written} bytes written it keeps {bytes}"))
     }
 
     pub(crate) fn refused(op: &'static str, status: NtStatus) -> Self {

@@ -256,6 +256,8 @@ mod tests {
             send_time: Duration::from_secs(1),
             hub: Hub::new(options.limits),
             posix_locks: true,
+            #[cfg(feature = "fuzzing")]
+            liar: None,
             timer: eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).unwrap(),
         })
     }
