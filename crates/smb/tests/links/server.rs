@@ -14,6 +14,7 @@ use ropeway_smb_proto::auth::Step;
 use ropeway_smb_proto::auth::ntlm::{NtlmServer, ServerNames, nt_hash};
 use ropeway_smb_proto::auth::spnego::SpnegoServer;
 use ropeway_smb_proto::secret::Password;
+use ropeway_smb_proto::wire::close::{CloseRequest, CloseResponse};
 use ropeway_smb_proto::wire::create::{
     CreateAction, CreateDisposition, CreateOptions, CreateRequest, CreateResponse, CreateResponseFlags,
     OplockLevel,
@@ -203,17 +204,21 @@ impl Server {
                 body(|w| response.encode(w))
             }
             Command::Close => {
-                let bytes = &message[HEADER_LEN + 8..HEADER_LEN + 24];
-                let id = which(FileId::decode(&mut Reader::new(bytes, "test")).unwrap(), file);
-                if let Some(open) = self.opens.remove(&id.volatile)
-                    && open.delete
-                {
-                    self.nodes.remove(&open.path);
+                let request = CloseRequest::decode(reader).unwrap();
+                let id = which(request.file_id, file);
+                let mut response = CloseResponse::default();
+                if let Some(open) = self.opens.remove(&id.volatile) {
+                    if let Some(node) = self.nodes.get(&open.path) {
+                        response.flags = request.flags;
+                        response.file_attributes = node.basic.attributes;
+                        response.last_write_time = node.basic.last_write_time;
+                        response.end_of_file = node.content.len() as u64;
+                    }
+                    if open.delete {
+                        self.nodes.remove(&open.path);
+                    }
                 }
-                body(|w| {
-                    w.u16(60);
-                    w.zeros(58);
-                })
+                body(|w| response.encode(w))
             }
             Command::Echo => body(|w| bare::EchoResponse.encode(w)),
             Command::Flush => {
@@ -275,10 +280,14 @@ impl Server {
             }
             Command::Write => {
                 let (request, data) = WriteRequest::decode(reader).unwrap();
-                let (begin, end) = (request.offset as usize, request.offset as usize + data.len());
+                let stored = match self.quirks.forgets(&self.path_of(of(request.file_id))) {
+                    true => &data[..data.len() / 2],
+                    false => data,
+                };
+                let (begin, end) = (request.offset as usize, request.offset as usize + stored.len());
                 let content = &mut self.node_mut(of(request.file_id)).content;
                 content.resize(content.len().max(end), 0);
-                content[begin..end].copy_from_slice(data);
+                content[begin..end].copy_from_slice(stored);
                 let count = u32::try_from(data.len()).unwrap();
                 body(|w| WriteResponse { count }.encode(w))
             }

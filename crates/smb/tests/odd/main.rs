@@ -194,6 +194,57 @@ async fn eas_and_descriptors_that_make_no_sense_fail_alone() {
     }
 }
 
+/// A copy whose file arrived in part said "durable", and a move said nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_the_server_keeps_in_part_fails_alone_and_is_not_moved() {
+    for big in [false, true] {
+        let share = tree(
+            Quirks {
+                forgetful: Some("\\b"),
+                ..Quirks::default()
+            },
+            false,
+        )
+        .await;
+        let here = tempfile::tempdir().unwrap();
+        let source = |name: &str| here.path().join("from").join(name);
+        std::fs::create_dir(source("")).unwrap();
+        for name in ["a", "b", "c"] {
+            let size = if big { 6 << 20 } else { 1000 };
+            std::fs::write(source(name), vec![7; size]).unwrap();
+        }
+        let spec = JobSpec {
+            roots: vec![Root {
+                source: LocalTree::open(here.path(), LocalOptions::default()).unwrap(),
+                source_path: path("from"),
+                target_path: path("to"),
+            }],
+            target: Arc::clone(&share) as Arc<dyn Tree>,
+            options: Options {
+                move_source: true,
+                ..Options::default()
+            },
+            journal: None,
+        };
+        let events = Events::default();
+        let sink = Arc::clone(&events);
+        let outcome = Job::new(spec)
+            .run(Arc::new(move |event| sink.lock().unwrap().push(event)))
+            .await;
+        assert_eq!(outcome.status, Status::SomeFailed, "{events:?}");
+        let failed = errors(&events);
+        assert!(
+            !failed.is_empty()
+                && failed
+                    .iter()
+                    .all(|(path, kind)| path.ends_with("/b") && *kind == ErrorKind::Senseless),
+            "{failed:?}"
+        );
+        assert!(source("b").exists(), "{events:?}");
+        assert!(!source("a").exists() && !source("c").exists(), "{events:?}");
+    }
+}
+
 /// A server without times made files of 1601, or of the year 30828.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_time_is_no_time() {

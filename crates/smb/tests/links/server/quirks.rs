@@ -31,9 +31,15 @@ pub(crate) struct Quirks {
     pub(crate) eas: Vec<(&'static str, Vec<u8>)>,
     /// The security descriptor of each file, as it is sent.
     pub(crate) descriptors: Vec<(&'static str, Vec<u8>)>,
+    /// Of a file whose path ends so, half of each WRITE is stored.
+    pub(crate) forgetful: Option<&'static str>,
 }
 
 impl Quirks {
+    pub(super) fn forgets(&self, path: &str) -> bool {
+        self.forgetful.is_some_and(|name| path.ends_with(name))
+    }
+
     pub(super) fn cut<'a>(&self, data: &'a [u8], offset: u64) -> &'a [u8] {
         let end = match self.dry_from {
             Some(dry) if dry <= offset => 0,
