@@ -16,7 +16,7 @@ use serde_json::Value;
 pub(crate) const NOBODY: u32 = 65_534;
 
 /// A run that takes longer hangs. Generous: two cores may be shared with a whole build.
-const HANG: Duration = Duration::from_secs(90);
+const HANG: Duration = Duration::from_secs(240);
 
 /// The program under test: the one built with the tests, or another that `ROPEWAY_PROGRAM` names (an older one, to show
 /// that a test fails on it).
