@@ -95,9 +95,7 @@ impl Failure {
         match server_hint.or(ropeway_copy::hint_for(error.kind, on_source)) {
             Some(hint) => failure.hint(hint),
             None if code == code::NETWORK => failure.hint("check the server and the line; then run it again"),
-            None if matches!(error.kind, ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-                failure.hint("check the spelling")
-            }
+            None if error.kind.is_absence() => failure.hint("check the spelling"),
             None => failure,
         }
     }

@@ -79,11 +79,7 @@ async fn folders_of(context: &Context, paths: impl Iterator<Item = &RelPath>) ->
 /// Gives folders the times back that they had before files in them were replaced.
 async fn restore_times(context: &Context, folders: Vec<(RelPath, Metadata)>) {
     for (folder, before) in folders {
-        let change = MetadataChange {
-            modified: before.modified.known(),
-            accessed: before.accessed,
-            ..MetadataChange::default()
-        };
+        let change = MetadataChange::times_of(&before);
         match context.target.set_metadata(&folder, &change).await {
             Ok(losses) => context.lose(&losses),
             Err(error) => context.fail(&folder, error, false).await,

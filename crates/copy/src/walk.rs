@@ -105,7 +105,7 @@ pub(crate) async fn walk(
         let shown = root.root.target_path.clone();
         if on_source && root.is_part() {
             // What vanished since a watch saw it change is a matter of its next round.
-            if !delete::is_absence(&error) {
+            if !error.kind.is_absence() {
                 context.fail(&shown, error, true).await;
             }
         } else if on_source {

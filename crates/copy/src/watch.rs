@@ -191,7 +191,7 @@ async fn round_of(context: &Arc<Context>, root: &Arc<RootContext>, paths: BTreeS
         };
         let metadata = match root.root.source.metadata(&path).await {
             Ok(metadata) => metadata,
-            Err(error) if delete::is_absence(&error) => {
+            Err(error) if error.kind.is_absence() => {
                 round.touched.extend(below.parent());
                 round.scopes.push(Scope::Gone(below));
                 covered = Some(path);

@@ -80,6 +80,11 @@ impl Temporary {
         matches!(self, Self::Node { token: PROBE, .. })
     }
 
+    /// Whether it names a node of the job with this nonce.
+    pub fn is_node_of(&self, job: Nonce) -> bool {
+        matches!(self, Self::Node { nonce, .. } if *nonce == job)
+    }
+
     /// The job's nonce.
     pub fn nonce(&self) -> Nonce {
         match self {

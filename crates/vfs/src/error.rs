@@ -257,6 +257,11 @@ impl ErrorKind {
         }
     }
 
+    /// Whether there is no such node.
+    pub fn is_absence(self) -> bool {
+        matches!(self, Self::NotFound | Self::NotADirectory)
+    }
+
     /// What to do about an error of this kind.
     pub fn verdict(self) -> Verdict {
         match self {

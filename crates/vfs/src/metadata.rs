@@ -202,6 +202,15 @@ pub struct MetadataChange {
 }
 
 impl MetadataChange {
+    /// The times of `metadata` that are known, for a folder in which something was made or removed.
+    pub fn times_of(metadata: &Metadata) -> Self {
+        Self {
+            accessed: metadata.accessed,
+            modified: metadata.modified.known(),
+            ..Self::default()
+        }
+    }
+
     /// Everything of `metadata` that `preserve` names; xattrs are given by the caller, who has to read them.
     pub fn of(metadata: &Metadata, preserve: &Preserve, xattrs: Option<Vec<Xattr>>) -> Self {
         Self {

@@ -19,7 +19,7 @@ use ropeway_vfs::{Ancestry, Error, ErrorKind, Op, RelPath};
 pub(crate) use self::above::Above;
 use self::pass::{Found, Pass};
 pub(crate) use self::remove::{clear, clear_all_but, make_way, prune};
-pub(crate) use self::times::{is_absence, restore_times};
+pub(crate) use self::times::restore_times;
 pub(crate) use self::unseen::remove_unseen;
 use crate::context::{Context, RootContext, lock};
 use crate::options::is_temporary;

@@ -7,7 +7,7 @@ use ropeway_plan::guard::{DeleteGuard, Extra, Planned};
 use ropeway_vfs::{Backlog, DirEntry, Error, ErrorKind, FileId, Held, Metadata, Name, Op, RelPath, Twins};
 
 use super::above::{Above, prove_path};
-use super::times::{is_absence, restore_times};
+use super::times::restore_times;
 use super::{CHUNK, NAMED_MAX, Scope};
 use crate::context::{Context, RootContext};
 use crate::leftovers;
@@ -121,7 +121,7 @@ impl<'a> Pass<'a> {
         let metadata = match self.context.target.metadata(&path).await {
             Ok(metadata) if metadata.is_dir() => metadata,
             Ok(_) => return Ok(()),
-            Err(error) if is_absence(&error) => return Ok(()),
+            Err(error) if error.kind.is_absence() => return Ok(()),
             Err(error) => return Err(error),
         };
         prove_path(&*self.context.target, &self.root.whole.1, &target).await?;
@@ -161,7 +161,7 @@ impl<'a> Pass<'a> {
         let path = self.root.whole.1.join_path(&target);
         let metadata = match self.context.target.metadata(&path).await {
             Ok(metadata) => metadata,
-            Err(error) if is_absence(&error) => return Ok(()),
+            Err(error) if error.kind.is_absence() => return Ok(()),
             Err(error) => return Err(error),
         };
         let holder_path = self.root.whole.1.join_path(&holder);
@@ -187,7 +187,7 @@ impl<'a> Pass<'a> {
                 .await
             {
                 Ok(names) => names,
-                Err(error) if is_absence(&error) => HashMap::new(),
+                Err(error) if error.kind.is_absence() => HashMap::new(),
                 Err(error) => return Err(error),
             },
         };
@@ -224,7 +224,7 @@ impl<'a> Pass<'a> {
                 .await
             {
                 Ok(metadata) => return Ok(volume_of(&metadata) != self.source_volume),
-                Err(error) if is_absence(&error) => at = below.parent(),
+                Err(error) if error.kind.is_absence() => at = below.parent(),
                 Err(error) => return Err(error),
             }
         }
@@ -237,13 +237,13 @@ impl<'a> Pass<'a> {
         let sources = match self.source_names(&source_dir).await {
             Ok(names) => names,
             // Removed meanwhile: a matter of the next run.
-            Err(error) if is_absence(&error) && !place.source.is_root() => return,
+            Err(error) if error.kind.is_absence() && !place.source.is_root() => return,
             // Nothing is deleted where the source could not be listed whole.
             Err(error) => return self.failed(&source_dir, error, true).await,
         };
         let mut listing = match self.context.target.list(&target_dir).await {
             Ok(listing) => listing,
-            Err(error) if is_absence(&error) => return,
+            Err(error) if error.kind.is_absence() => return,
             Err(error) => return self.failed(&target_dir, error, false).await,
         };
         let mut changed = false;
@@ -332,7 +332,7 @@ impl<'a> Pass<'a> {
         found.target_nodes += 1;
         let metadata = match entry.metadata {
             Ok(metadata) => metadata,
-            Err(error) if is_absence(&error) => return false,
+            Err(error) if error.kind.is_absence() => return false,
             Err(error) => {
                 self.failed(&path, error, false).await;
                 return false;

@@ -8,7 +8,6 @@ use ropeway_vfs::{DirEntry, Error, ErrorKind, Held, Metadata, Name, Op, RelPath,
 
 use super::above::{Above, is_link};
 use super::pass::{Pass, is_mount_point};
-use super::times::is_absence;
 use super::unseen::remove_unseen;
 use super::{CHUNK, admit};
 use crate::backup;
@@ -21,7 +20,7 @@ impl Pass<'_> {
     pub(super) async fn delete(&self, path: &RelPath, metadata: &Metadata, above: Above) -> bool {
         match self.clear(path, metadata, above).await {
             Ok(_) => !self.context.options.dry_run,
-            Err(error) if is_absence(&error) => true,
+            Err(error) if error.kind.is_absence() => true,
             Err(error) => {
                 self.failed(path, error, false).await;
                 false

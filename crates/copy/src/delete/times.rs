@@ -1,6 +1,6 @@
 //! Times of target folders in which something was made or deleted.
 
-use ropeway_vfs::{Error, ErrorKind, MetadataChange, RelPath};
+use ropeway_vfs::{MetadataChange, RelPath};
 
 use crate::context::{Context, RootContext};
 
@@ -17,19 +17,10 @@ pub(crate) async fn restore_times(
     let Ok(metadata) = root.root.source.metadata(source_dir).await else {
         return;
     };
-    let change = MetadataChange {
-        modified: metadata.modified.known(),
-        accessed: metadata.accessed,
-        ..Default::default()
-    };
+    let change = MetadataChange::times_of(&metadata);
     match context.target.set_metadata(target_dir, &change).await {
         Ok(_) => context.sync.touched(),
-        Err(error) if is_absence(&error) => {}
+        Err(error) if error.kind.is_absence() => {}
         Err(error) => context.fail(target_dir, error, false).await,
     }
-}
-
-/// Whether an error says that there is no such node.
-pub(crate) fn is_absence(error: &Error) -> bool {
-    matches!(error.kind, ErrorKind::NotFound | ErrorKind::NotADirectory)
 }

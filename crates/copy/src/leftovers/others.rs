@@ -40,7 +40,7 @@ pub(crate) async fn look(tree: &dyn Tree, dir: &RelPath, nonce: Nonce) -> Found 
     let claim = match tree.claim(&dir.join(&nonce.claim()), false).await {
         Ok(claim) => claim,
         Err(error) if error.kind == ErrorKind::Busy => return Found::Held,
-        Err(error) if matches!(error.kind, ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+        Err(error) if error.kind.is_absence() => {
             return Found::Absent;
         }
         Err(_) => return Found::Unknown,

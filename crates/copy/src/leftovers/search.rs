@@ -95,9 +95,10 @@ pub(super) async fn remove_below(
             while let Some((folder, listed, error)) = lists.next().await {
                 folders.extend(listed.folders);
                 swept.failed.extend(error.filter(|error| !is_nobodys(error.kind)));
-                let is_of_job =
-                    |found: &Temporary| matches!(found, Temporary::Node { nonce: of, .. } if *of == nonce);
-                let names = listed.found.iter().filter(|(_, found, _)| is_of_job(found));
+                let names = listed
+                    .found
+                    .iter()
+                    .filter(|(_, found, _)| found.is_node_of(nonce));
                 let names = names.filter_map(|(path, ..)| path.file_name());
                 sweep::remove_in(tree, &folder, names.collect(), swept).await;
             }
@@ -107,8 +108,5 @@ pub(super) async fn remove_below(
 
 /// Whether no job can have made a name in a folder that cannot be listed for this reason.
 fn is_nobodys(kind: ErrorKind) -> bool {
-    matches!(
-        kind,
-        ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::PermissionDenied
-    )
+    kind.is_absence() || kind == ErrorKind::PermissionDenied
 }

@@ -33,19 +33,19 @@ impl Swept {
 /// Temporary names of one job in a folder; none if the folder is gone.
 pub(crate) async fn names_of(tree: &dyn Tree, place: &RelPath, nonce: Nonce) -> Result<Vec<Name>, Error> {
     let found = match tree.names_with_prefix(place, nonce.claim().as_bytes()).await {
-        Err(error) if matches!(error.kind, ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+        Err(error) if error.kind.is_absence() => {
             return Ok(Vec::new());
         }
         found => found?,
     };
-    let is_node = |name: &Name| matches!(Temporary::parse(name), Some(Temporary::Node { nonce: of, .. }) if of == nonce);
+    let is_node = |name: &Name| Temporary::parse(name).is_some_and(|found| found.is_node_of(nonce));
     Ok(found.into_iter().filter(is_node).collect())
 }
 
 /// Names of claims in a folder.
 pub(crate) async fn claims_in(tree: &dyn Tree, dir: &RelPath) -> Result<Vec<Nonce>, Error> {
     let found = match tree.names_with_prefix(dir, PREFIX.as_bytes()).await {
-        Err(error) if matches!(error.kind, ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+        Err(error) if error.kind.is_absence() => {
             return Ok(Vec::new());
         }
         found => found?,
@@ -72,11 +72,7 @@ pub(crate) async fn remove_in(tree: &dyn Tree, dir: &RelPath, names: Vec<Name>, 
 /// Times of a folder in which something is about to be removed that was never seen there.
 pub(crate) async fn times_of(tree: &dyn Tree, dir: &RelPath) -> Option<MetadataChange> {
     let metadata = tree.metadata(dir).await.ok()?;
-    Some(MetadataChange {
-        modified: metadata.modified.known(),
-        accessed: metadata.accessed,
-        ..MetadataChange::default()
-    })
+    Some(MetadataChange::times_of(&metadata))
 }
 
 /// Best effort: the folder may be another user's.

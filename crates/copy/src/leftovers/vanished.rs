@@ -62,7 +62,7 @@ async fn needed(root: &RootContext, place: &RelPath) -> Option<HashSet<u64>> {
     }
     let dir = spec.source_path.join_path(&below);
     let mut listing = match spec.source.list(&dir).await {
-        Err(error) if matches!(error.kind, ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+        Err(error) if error.kind.is_absence() => {
             return Some(tokens);
         }
         listing => listing.ok()?,

@@ -50,6 +50,15 @@ fn units(text: &str) -> Vec<u16> {
 
 type Events = Arc<Mutex<Vec<Event>>>;
 
+async fn run(spec: JobSpec) -> (Outcome, Events) {
+    let events = Events::default();
+    let sink = Arc::clone(&events);
+    let outcome = Job::new(spec)
+        .run(Arc::new(move |event| sink.lock().unwrap().push(event)))
+        .await;
+    (outcome, events)
+}
+
 /// Copies the whole share into `to` of a folder of this machine.
 async fn copy(share: &Arc<SmbTree>, here: &Path, to: &str, options: Options) -> (Outcome, Events) {
     let target: Arc<dyn Tree> = LocalTree::open(here, LocalOptions::default()).unwrap();
@@ -63,12 +72,7 @@ async fn copy(share: &Arc<SmbTree>, here: &Path, to: &str, options: Options) -> 
         options,
         journal: None,
     };
-    let events = Events::default();
-    let sink = Arc::clone(&events);
-    let outcome = Job::new(spec)
-        .run(Arc::new(move |event| sink.lock().unwrap().push(event)))
-        .await;
-    (outcome, events)
+    run(spec).await
 }
 
 fn errors(events: &Events) -> Vec<(String, ErrorKind)> {
@@ -226,11 +230,7 @@ async fn a_file_that_the_server_keeps_in_part_fails_alone_and_is_not_moved() {
             },
             journal: None,
         };
-        let events = Events::default();
-        let sink = Arc::clone(&events);
-        let outcome = Job::new(spec)
-            .run(Arc::new(move |event| sink.lock().unwrap().push(event)))
-            .await;
+        let (outcome, events) = run(spec).await;
         assert_eq!(outcome.status, Status::SomeFailed, "{events:?}");
         let failed = errors(&events);
         assert!(

@@ -52,7 +52,6 @@ fn a_folder_of_a_hundred_thousand_names_is_read_once() {
 
 /// Earlier versions gave such a folder up, and read it at each call.
 #[test]
-#[ignore = "makes a million names"]
 fn a_folder_of_more_than_a_million_names_is_read_once() {
     let folder = folders().pop().unwrap();
     let first = folder.path().join("Name 0");

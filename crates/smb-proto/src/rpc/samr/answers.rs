@@ -157,6 +157,15 @@ fn nothing(status: NtStatus) -> Vec<u8> {
     ndr.into_stub()
 }
 
+/// Begins information of a class: a pointer to a union, and which of its members follows.
+fn information(class: u16) -> NdrWriter {
+    let mut ndr = NdrWriter::default();
+    ndr.pointer(true);
+    ndr.u16(class);
+    ndr.align4();
+    ndr
+}
+
 fn time(ndr: &mut NdrWriter, time: [u32; 2]) {
     time.iter().for_each(|half| ndr.u32(*half));
 }
@@ -168,10 +177,7 @@ pub fn query_domain(class: u16, name: &Text, users: usize, aliases: usize) -> Ve
         return nothing(NtStatus::INVALID_INFO_CLASS);
     }
     let empty = Text::default();
-    let mut ndr = NdrWriter::default();
-    ndr.pointer(true);
-    ndr.u16(class);
-    ndr.align4();
+    let mut ndr = information(class);
     match class {
         1 => {
             // No shortest length, no history, no rules; passwords never get too old, and never are too new.
@@ -211,10 +217,7 @@ pub fn query_user(class: u16, user: &User) -> Vec<u8> {
         return nothing(NtStatus::INVALID_INFO_CLASS);
     }
     let empty = Text::default();
-    let mut ndr = NdrWriter::default();
-    ndr.pointer(true);
-    ndr.u16(class);
-    ndr.align4();
+    let mut ndr = information(class);
     match class {
         1 => {
             ndr.unicode_head(&user.name);
