@@ -198,13 +198,7 @@ fn publish(context: &Context, synced: &Synced) {
     if !context.wants_durable() || synced.open.iter().any(|part| part.open.is_in_doubt()) {
         return;
     }
-    let live = &context.live;
-    live.bytes_durable.fetch_max(synced.landed, Ordering::AcqRel);
-    live.files_durable.fetch_max(synced.files, Ordering::AcqRel);
-    for part in &synced.open {
-        part.open.durable.fetch_max(part.written, Ordering::AcqRel);
-        context.sync.settled(&part.open, 0, live);
-    }
+    // The journal first: whoever reads the counters and kills this process finds the same in the next run.
     if let (Some(journal), Some(before)) = (&context.journal, synced.before) {
         let files = synced
             .open
@@ -212,6 +206,13 @@ fn publish(context: &Context, synced: &Synced) {
             .map(|part| (part.token, part.written))
             .collect();
         context.journalled(Some(journal.durable(before, files)));
+    }
+    let live = &context.live;
+    live.bytes_durable.fetch_max(synced.landed, Ordering::AcqRel);
+    live.files_durable.fetch_max(synced.files, Ordering::AcqRel);
+    for part in &synced.open {
+        part.open.durable.fetch_max(part.written, Ordering::AcqRel);
+        context.sync.settled(&part.open, 0, live);
     }
 }
 
