@@ -1,13 +1,17 @@
 //! `cargo xtask ci`: every check in order, each timed; the first failure ends it with its name.
+//!
+//! Tools are installed beside the checks that need none, and release builds begin while tests run.
 
 use std::process::Command;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
 
+use crate::ahead::Ahead;
 use crate::process::run as run_command;
 use crate::workspace::Workspace;
-use crate::{attack, conformance, fuzz, layers, size, tests_step, tools};
+use crate::{attack, conformance, fuzz, layers, size, tests, tools};
 
 /// Options of `ci`.
 #[derive(Debug, clap::Args)]
@@ -56,7 +60,36 @@ impl Outcome {
 struct Step {
     name: &'static str,
     about: &'static str,
-    run: fn(&Workspace) -> Result<Outcome>,
+    /// Whether it waits for the network or a disk: it runs beside the steps that need no tools.
+    beside: bool,
+    /// Whether it uses what the step `tools` installs.
+    needs_tools: bool,
+    run: fn(&Run<'_>) -> Result<Outcome>,
+}
+
+/// What steps share.
+struct Run<'a> {
+    workspace: &'a Workspace,
+    chosen: &'a [&'static Step],
+    ahead: Ahead,
+}
+
+impl Run<'_> {
+    /// Begins the release builds of later steps.
+    fn build_ahead(&self) -> Result<()> {
+        let is_chosen = |names: &[&str]| self.chosen.iter().any(|step| names.contains(&step.name));
+        let mut builds = Vec::new();
+        if is_chosen(&["build", "attack", "conformance", "demo"]) {
+            builds.push(("build", build_command(self.workspace)));
+        }
+        if is_chosen(&["fuzz"])
+            && let Some(command) = fuzz::build_command(self.workspace)?
+        {
+            builds.push(("fuzz", command));
+        }
+        self.ahead.start(self.workspace, builds);
+        Ok(())
+    }
 }
 
 /// All steps in order: what is quick to fail comes first.
@@ -64,62 +97,89 @@ const STEPS: &[Step] = &[
     Step {
         name: "tools",
         about: "programs that the checks use, installed where allowed",
-        run: tools::run,
+        beside: true,
+        needs_tools: false,
+        run: |run| tools::run(run.workspace),
     },
     Step {
         name: "fmt",
         about: "cargo fmt --check",
-        run: format,
+        beside: false,
+        needs_tools: false,
+        run: |run| format(run.workspace),
     },
     Step {
         name: "layers",
         about: "which crate uses what",
-        run: layers::step,
+        beside: false,
+        needs_tools: false,
+        run: |run| layers::step(run.workspace),
     },
     Step {
         name: "size",
         about: "length of files",
-        run: size::run,
+        beside: false,
+        needs_tools: false,
+        run: |run| size::run(run.workspace),
     },
     Step {
         name: "clippy",
         about: "lints, warnings and functions above 70 lines denied",
-        run: clippy,
+        beside: false,
+        needs_tools: false,
+        run: |run| clippy(run.workspace),
     },
     Step {
         name: "test",
-        about: "cargo test --workspace, and the feature kerberos",
-        run: tests_step::run,
+        about: "all tests, with the feature kerberos, several programs at once",
+        beside: false,
+        needs_tools: true,
+        run: |run| tests::run(run.workspace, &|| run.build_ahead()),
     },
     Step {
         name: "docs",
         about: "cargo doc, warnings denied",
-        run: docs,
+        beside: false,
+        needs_tools: true,
+        run: |run| docs(run.workspace),
     },
     Step {
         name: "build",
         about: "release build of the binary",
-        run: build,
+        beside: false,
+        needs_tools: true,
+        run: build_step,
     },
     Step {
         name: "attack",
         about: "the release binary: kills, changes and power cuts by seed; storms of SMB frames on both ends",
-        run: attack::step,
+        beside: false,
+        needs_tools: true,
+        run: |run| attack::step(run.workspace),
     },
     Step {
         name: "conformance",
         about: "the release binary: quick suites of smbtorture against `ropeway serve`",
-        run: conformance::step,
+        beside: false,
+        needs_tools: true,
+        run: |run| conformance::step(run.workspace),
     },
     Step {
         name: "demo",
         about: "the release binary: `ropeway demo` in an empty folder",
-        run: demo,
+        beside: false,
+        needs_tools: true,
+        run: |run| demo(run.workspace),
     },
     Step {
         name: "fuzz",
         about: "builds the fuzz targets and runs each for a few seconds",
-        run: fuzz::run,
+        beside: false,
+        needs_tools: true,
+        run: |run| {
+            run.ahead.wait("fuzz");
+            fuzz::run(run.workspace)
+        },
     },
 ];
 
@@ -136,33 +196,73 @@ pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
         return Ok(());
     }
     let start = Instant::now();
-    let mut done: Vec<(&Step, Outcome, Duration)> = Vec::new();
-    for (index, step) in steps.iter().enumerate() {
-        println!("\n══ {}/{} {}: {}", index + 1, steps.len(), step.name, step.about);
-        let begun = Instant::now();
-        match (step.run)(workspace) {
-            Ok(outcome) => {
-                println!("── {}: {}", step.name, outcome.note);
-                done.push((step, outcome, begun.elapsed()));
-            }
-            Err(error) => {
-                println!("── {}: FAILED: {error:#}", step.name);
-                print_table(&done);
-                println!(
-                    "  {:11} FAILED   {:>7.1} s",
-                    step.name,
-                    begun.elapsed().as_secs_f64()
-                );
-                bail!(
-                    "ci failed at step `{0}`; repeat it with `cargo xtask ci --only {0}`",
-                    step.name
-                );
-            }
-        }
-    }
+    let mut done = Vec::new();
+    let run = Run {
+        workspace,
+        chosen: &steps,
+        ahead: Ahead::default(),
+    };
+    let failed = in_order(&run, &mut done);
     print_table(&done);
+    if let Some(name) = failed {
+        bail!("ci failed at step `{name}`; repeat it with `cargo xtask ci --only {name}`");
+    }
     println!("ci passed in {:.1} s", start.elapsed().as_secs_f64());
     Ok(())
+}
+
+/// A step's result and how long it took.
+type Done = (&'static Step, Result<Outcome>, Duration);
+
+/// Runs the steps; gives the name of the one that failed.
+fn in_order(run: &Run<'_>, done: &mut Vec<Done>) -> Option<&'static str> {
+    let one = |step: &'static Step| -> Done {
+        let begun = Instant::now();
+        let outcome = (step.run)(run);
+        (step, outcome, begun.elapsed())
+    };
+    thread::scope(|scope| {
+        let mut beside = Vec::new();
+        let count = run.chosen.len();
+        for (index, step) in run.chosen.iter().enumerate() {
+            if step.needs_tools {
+                for handle in beside.drain(..) {
+                    let handle: thread::ScopedJoinHandle<'_, Done> = handle;
+                    take(handle.join().ok()?, done)?;
+                }
+            }
+            println!("\n══ {}/{count} {}: {}", index + 1, step.name, step.about);
+            if step.beside {
+                beside.push(scope.spawn(move || one(step)));
+            } else {
+                take(one(step), done)?;
+            }
+        }
+        for handle in beside {
+            take(handle.join().ok()?, done)?;
+        }
+        Some(())
+    })
+    .map_or_else(
+        || Some(done.last().map_or("tools", |(step, ..)| step.name)),
+        |()| None,
+    )
+}
+
+/// Says how a step ended and keeps it; `None` if it failed.
+fn take(one: Done, done: &mut Vec<Done>) -> Option<()> {
+    let verdict = match &one.1 {
+        Ok(outcome) => {
+            println!("── {}: {}", one.0.name, outcome.note);
+            Some(())
+        }
+        Err(error) => {
+            println!("── {}: FAILED: {error:#}", one.0.name);
+            None
+        }
+    };
+    done.push(one);
+    verdict
 }
 
 fn choose(only: &[String], skip: &[String]) -> Result<Vec<&'static Step>> {
@@ -181,17 +281,20 @@ fn choose(only: &[String], skip: &[String]) -> Result<Vec<&'static Step>> {
     Ok(steps)
 }
 
-fn print_table(done: &[(&Step, Outcome, Duration)]) {
+fn print_table(done: &[Done]) {
     println!("\n══ summary");
     for (step, outcome, took) in done {
-        let verdict = if outcome.skipped { "skipped" } else { "ok" };
+        let (verdict, note, left_out): (_, &str, &[String]) = match outcome {
+            Ok(outcome) if outcome.skipped => ("skipped", &outcome.note, &outcome.left_out),
+            Ok(outcome) => ("ok", &outcome.note, &outcome.left_out),
+            Err(_) => ("FAILED", "", &[]),
+        };
         println!(
-            "  {:11} {verdict:8} {:>7.1} s  {}",
+            "  {:11} {verdict:8} {:>7.1} s  {note}",
             step.name,
-            took.as_secs_f64(),
-            outcome.note
+            took.as_secs_f64()
         );
-        for line in &outcome.left_out {
+        for line in left_out {
             println!("  {:33}left out: {line}", "");
         }
     }
@@ -227,12 +330,34 @@ fn docs(workspace: &Workspace) -> Result<Outcome> {
     Ok(Outcome::passed("no warning"))
 }
 
+fn build_command(workspace: &Workspace) -> Command {
+    workspace.cargo(["build", "--release", "--bin", "ropeway"])
+}
+
+fn build_step(run: &Run<'_>) -> Result<Outcome> {
+    run.ahead.wait("build");
+    let outcome = build(run.workspace)?;
+    // The tests run with the feature; the product is built without it and must say so before it tries anything.
+    let place = tempfile::tempdir()?;
+    let said = Command::new(run.workspace.ropeway())
+        .args(["ls", "--auth", "kerberos", "smb://ann@localhost:9/data"])
+        .env("XDG_STATE_HOME", place.path())
+        .env("XDG_CONFIG_HOME", place.path())
+        .output()?;
+    ensure!(
+        said.status.code() == Some(1)
+            && String::from_utf8_lossy(&said.stderr).contains("built without Kerberos"),
+        "a program without Kerberos does not say so: {said:?}"
+    );
+    Ok(outcome)
+}
+
 /// Builds the release binary.
 ///
 /// # Errors
 /// If it does not build.
 pub(crate) fn build(workspace: &Workspace) -> Result<Outcome> {
-    run_command(&mut workspace.cargo(["build", "--release", "--bin", "ropeway"]))?;
+    run_command(&mut build_command(workspace))?;
     ensure!(
         workspace.ropeway().is_file(),
         "the build left no {}",
@@ -256,7 +381,7 @@ fn demo(workspace: &Workspace) -> Result<Outcome> {
 }
 
 #[cfg(test)]
-mod tests {
+mod own_tests {
     use super::*;
 
     fn names(only: &[&str], skip: &[&str]) -> Result<Vec<&'static str>> {

@@ -4,7 +4,10 @@
 //! `cargo fuzz` passes, without a sanitizer, so that neither a nightly compiler nor `cargo-fuzz` is needed.
 
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Mutex;
+use std::thread;
 
 use anyhow::{Context, Result, ensure};
 
@@ -14,58 +17,90 @@ use crate::workspace::Workspace;
 
 /// Seconds for each target: a smoke test, not a campaign.
 const SECONDS_EACH: u32 = 5;
+/// Targets that run at once.
+const AT_ONCE: usize = 2;
 
 /// Coverage of libFuzzer, as `cargo fuzz` asks for it.
 const COVERAGE: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
-    -Ccodegen-units=1 -Cdebug-assertions";
+    -Cdebug-assertions";
 
 /// Runs all targets.
 ///
 /// # Errors
 /// If the crate does not build or a target finds something.
 pub(crate) fn run(workspace: &Workspace) -> Result<Outcome> {
-    let manifest = workspace.root().join("fuzz/Cargo.toml");
-    if !manifest.is_file() {
-        return Ok(Outcome::skipped("there is no folder fuzz/ yet"));
-    }
-    if ["c++", "g++", "clang++"]
-        .iter()
-        .all(|name| find_program(name).is_none())
-    {
+    let Some(mut build) = build_command(workspace)? else {
         return Ok(Outcome::skipped(
             "no C++ compiler for libFuzzer: `apt-get install g++`",
         ));
-    }
+    };
+    let manifest = workspace.root().join("fuzz/Cargo.toml");
     let text = fs::read_to_string(&manifest).context("cannot read fuzz/Cargo.toml")?;
     let targets = targets(&text)?;
     ensure!(!targets.is_empty(), "fuzz/Cargo.toml has no [[bin]]");
     let host = host_triple()?;
-    let built = workspace.root().join("fuzz/target");
-    let mut build = workspace.cargo(["build", "--release", "--manifest-path"]);
-    // With an explicit target the flags leave build scripts alone.
-    build
-        .arg(&manifest)
-        .args(["--target", &host, "--target-dir"])
-        .arg(&built);
-    run_command(build.env("RUSTFLAGS", COVERAGE))?;
-    for target in &targets {
-        let corpus = tempfile::tempdir()?;
-        let mut fuzz = Command::new(built.join(&host).join("release").join(target));
-        fuzz.arg(corpus.path());
-        let seeds = workspace.root().join("fuzz/corpus").join(target);
-        if seeds.is_dir() {
-            fuzz.arg(seeds);
+    run_command(&mut build)?;
+    let built = folder(workspace);
+    let waiting = Mutex::new(targets.iter());
+    let work = || -> Result<()> {
+        loop {
+            let next = waiting.lock().ok().and_then(|mut waiting| waiting.next());
+            let Some(target) = next else { return Ok(()) };
+            run_one(workspace, &built.join(&host).join("release"), target)?;
         }
-        let artifacts = format!("-artifact_prefix={}/", built.display());
-        fuzz.arg(format!("-max_total_time={SECONDS_EACH}"))
-            .args(["-verbosity=0", &artifacts]);
-        run_command(&mut fuzz)?;
-    }
+    };
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().try_for_each(|worker| {
+            worker
+                .join()
+                .unwrap_or_else(|_| anyhow::bail!("a worker panicked"))
+        })
+    })?;
     Ok(Outcome::passed(format!(
         "{} targets, {SECONDS_EACH} s each",
         targets.len()
     )))
+}
+
+fn folder(workspace: &Workspace) -> PathBuf {
+    workspace.root().join("fuzz/target")
+}
+
+/// What builds all targets; `None` without a C++ compiler.
+///
+/// # Errors
+/// If the compiler does not say for which machine it builds.
+pub(crate) fn build_command(workspace: &Workspace) -> Result<Option<Command>> {
+    if ["c++", "g++", "clang++"]
+        .iter()
+        .all(|name| find_program(name).is_none())
+    {
+        return Ok(None);
+    }
+    let mut build = workspace.cargo(["build", "--release", "--manifest-path"]);
+    // With an explicit target the flags leave build scripts alone.
+    build
+        .arg(workspace.root().join("fuzz/Cargo.toml"))
+        .args(["--target", &host_triple()?, "--target-dir"])
+        .arg(folder(workspace))
+        .env("RUSTFLAGS", COVERAGE);
+    Ok(Some(build))
+}
+
+fn run_one(workspace: &Workspace, programs: &Path, target: &str) -> Result<()> {
+    let corpus = tempfile::tempdir()?;
+    let mut fuzz = Command::new(programs.join(target));
+    fuzz.arg(corpus.path());
+    let seeds = workspace.root().join("fuzz/corpus").join(target);
+    if seeds.is_dir() {
+        fuzz.arg(seeds);
+    }
+    let artifacts = format!("-artifact_prefix={}/", folder(workspace).display());
+    fuzz.arg(format!("-max_total_time={SECONDS_EACH}"))
+        .args(["-verbosity=0", &artifacts]);
+    run_command(&mut fuzz)
 }
 
 fn targets(manifest: &str) -> Result<Vec<String>> {

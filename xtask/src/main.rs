@@ -10,6 +10,7 @@
 //! Nothing here is part of the product. What is checked or measured is the binary, run as a user runs it; of the
 //! product's crates only the lab's link is used, to put the binary and its peers at the ends of it.
 
+mod ahead;
 mod attack;
 mod bench;
 mod ci;
@@ -23,7 +24,7 @@ mod process;
 mod rng;
 mod served;
 mod size;
-mod tests_step;
+mod tests;
 mod tools;
 mod worksets;
 mod workspace;

@@ -12,6 +12,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 
 use crate::process::{capture, run as run_command};
+use crate::tests;
 use crate::workspace::Workspace;
 
 /// Which end is attacked.
@@ -51,15 +52,13 @@ const VOLUME: &str = "size=256m";
 /// Frames of each storm in the CI step, from seed 1 on, and the seconds it may take on a slow machine.
 const QUICK: (u64, u64) = (100_000, 50);
 
-/// Tests of one program, by the beginning of their names.
+/// Tests of one program (no two have its name), by the beginning of their names.
 struct Cases {
-    package: &'static str,
     test: &'static str,
     groups: &'static [&'static str],
 }
 
 const SERVER_CASES: &[Cases] = &[Cases {
-    package: "ropeway-smb",
     test: "hard",
     groups: &[
         "bombs", "escapes", "hostile", "kept", "many", "names", "outside", "slow", "swapped", "told",
@@ -68,12 +67,10 @@ const SERVER_CASES: &[Cases] = &[Cases {
 
 const CLIENT_CASES: &[Cases] = &[
     Cases {
-        package: "ropeway-smb",
         test: "played",
         groups: &["channels", "compounds", "lies", "limits", "parting"],
     },
     Cases {
-        package: "ropeway-smb-proto",
         test: "client",
         groups: &["hostile", "downgrade"],
     },
@@ -143,7 +140,9 @@ pub(super) fn quick(workspace: &Workspace) -> Result<()> {
 fn one_group(workspace: &Workspace, cases: &Cases, group: &str) -> Result<(String, u64, f64)> {
     let begun = Instant::now();
     let prefix = format!("{group}::");
-    let mut command = workspace.cargo(["test", "-p", cases.package, "--test", cases.test, "--", &prefix]);
+    let mut command = workspace.cargo(["test"]);
+    command.args(tests::selection());
+    command.args(["--test", cases.test, "--", &prefix]);
     let text = capture(&mut command).with_context(|| format!("cases {} {group}", cases.test))?;
     let number = text
         .lines()
@@ -176,16 +175,8 @@ fn storm(workspace: &Workspace, side: &Side) -> Result<()> {
 fn play(workspace: &Workspace, side: &Side, folder: &Path) -> Result<()> {
     let arguments = side.arguments();
     let seconds = arguments.seconds.unwrap_or(u64::MAX);
-    let mut command = workspace.cargo([
-        "test",
-        "-p",
-        "ropeway-smb",
-        "--features",
-        "fuzzing",
-        "--test",
-        "storm",
-        "--",
-    ]);
+    let mut command = workspace.cargo(["test"]);
+    command.args(tests::selection()).args(["--test", "storm", "--"]);
     command.arg(side.name()).arg("--folder").arg(folder);
     for (option, value) in [
         ("--seed", arguments.seed),

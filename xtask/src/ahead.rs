@@ -1,0 +1,184 @@
+//! Builds that begin before their step, at the lowest priority: while tests run, a third of the machine waits.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use crate::process::shown;
+use crate::workspace::Workspace;
+
+/// Commands that run one after the other in the background. What fails is run again by its step, in the foreground, where
+/// its output is seen. Dropping this ends what still runs.
+#[derive(Debug, Default)]
+pub(crate) struct Ahead {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Names of what was started and has not ended.
+    waiting: BTreeSet<&'static str>,
+    child: Option<Child>,
+    stopped: bool,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs one command to its end; says whether to go on.
+    fn run(&self, name: &'static str, mut command: Command) -> bool {
+        {
+            let mut state = self.lock();
+            if state.stopped {
+                return false;
+            }
+            state.child = command.spawn().ok();
+        }
+        loop {
+            let mut state = self.lock();
+            let ended = match &mut state.child {
+                Some(child) => !matches!(child.try_wait(), Ok(None)),
+                None => true,
+            };
+            if ended {
+                state.child = None;
+                state.waiting.remove(name);
+                self.changed.notify_all();
+                return !state.stopped;
+            }
+            drop(state);
+            thread::sleep(std::time::Duration::from_millis(200));
+        }
+    }
+}
+
+impl Ahead {
+    /// Starts these builds, in this order, with their output in `target/ci`.
+    pub(crate) fn start(&self, workspace: &Workspace, builds: Vec<(&'static str, Command)>) {
+        self.shared
+            .lock()
+            .waiting
+            .extend(builds.iter().map(|(name, _)| *name));
+        let shared = Arc::clone(&self.shared);
+        let logs = workspace.target().join("ci");
+        thread::spawn(move || {
+            for (name, command) in builds {
+                let log = std::fs::create_dir_all(&logs).and_then(|()| File::create(logs.join(name)));
+                let output = || log.as_ref().ok().and_then(|log| log.try_clone().ok());
+                let mut gentle = gentle(&command);
+                gentle.stdin(Stdio::null());
+                gentle.stdout(output().map_or_else(Stdio::null, Stdio::from));
+                gentle.stderr(output().map_or_else(Stdio::null, Stdio::from));
+                println!("beside the tests: {}", shown(&command));
+                if !shared.run(name, gentle) {
+                    return;
+                }
+            }
+        });
+    }
+
+    /// Waits until a build that was started has ended; at once if it was not.
+    pub(crate) fn wait(&self, name: &str) {
+        let mut state = self.shared.lock();
+        while state.waiting.contains(name) {
+            state = self
+                .shared
+                .changed
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+impl Drop for Ahead {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        state.stopped = true;
+        state.waiting.clear();
+        if let Some(child) = &mut state.child {
+            // `nice` becomes cargo; its compilers end when their pipes do.
+            let _ = child.kill();
+        }
+    }
+}
+
+/// The same command at the lowest priority.
+fn gentle(command: &Command) -> Command {
+    let mut gentle = Command::new("nice");
+    gentle
+        .args(["-n", "19"])
+        .arg(command.get_program())
+        .args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => gentle.env(name, value),
+            None => gentle.env_remove(name),
+        };
+    }
+    if let Some(folder) = command.get_current_dir() {
+        gentle.current_dir(folder);
+    }
+    gentle
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: String) -> Command {
+        let mut command = Command::new("sh");
+        command.arg("-c").arg(script);
+        command
+    }
+
+    #[test]
+    fn builds_run_in_order_and_are_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let workspace = Workspace::at(folder.path());
+        let file = folder.path().join("file");
+        let ahead = Ahead::default();
+        let write = |word: &str| shell(format!("printf {word} >> '{}'", file.display()));
+        ahead.start(&workspace, vec![("one", write("a")), ("two", write("b"))]);
+        ahead.wait("one");
+        assert!(std::fs::read_to_string(&file).unwrap().starts_with('a'));
+        ahead.wait("two");
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "ab");
+        ahead.wait("never started");
+    }
+
+    #[test]
+    fn what_still_runs_ends_with_its_owner() {
+        let folder = tempfile::tempdir().unwrap();
+        let (pid, after) = (folder.path().join("pid"), folder.path().join("after"));
+        let ahead = Ahead::default();
+        let long = shell(format!("echo $$ > '{}'; exec sleep 1000", pid.display()));
+        let never = shell(format!("touch '{}'", after.display()));
+        ahead.start(
+            &Workspace::at(folder.path()),
+            vec![("long", long), ("never", never)],
+        );
+        let id = loop {
+            match std::fs::read_to_string(&pid).map(|text| text.trim().parse::<u32>()) {
+                Ok(Ok(id)) => break id,
+                _ => thread::yield_now(),
+            }
+        };
+        let shared = Arc::clone(&ahead.shared);
+        drop(ahead);
+        while shared.lock().child.is_some() {
+            thread::yield_now();
+        }
+        assert!(!std::path::Path::new(&format!("/proc/{id}")).exists());
+        assert!(!after.exists());
+    }
+}

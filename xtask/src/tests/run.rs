@@ -1,0 +1,151 @@
+//! Runs test programs side by side, what takes longest first.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::Mutex;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use super::program::Program;
+use super::report::Report;
+use crate::workspace::Workspace;
+
+/// Programs that run at once. Most of their time they wait for disks, clocks and other programs.
+const AT_ONCE: usize = 2;
+
+/// Programs that are run first, since they take longest; then the others in their order.
+const LONG: &[&str] = &[
+    "cli attack",
+    "cli serve_interop",
+    "smb hard",
+    "cli power",
+    "cli resume",
+    "smb tree",
+    "cli share_trees",
+    "cli share_big",
+    "cli share_faults",
+    "smb-proto client",
+    "cli serve_hard",
+    "cli line",
+];
+
+/// Programs that compare times on an emulated line with what they should be: nothing runs beside them.
+const ALONE: &[&str] = &["lab link", "cli lab_run", "cli lab_local"];
+
+/// What a program did.
+#[derive(Debug)]
+pub(super) struct Ran {
+    pub(super) program: Program,
+    pub(super) report: Report,
+    status: ExitStatus,
+    took: Duration,
+    log: PathBuf,
+}
+
+impl Ran {
+    /// Whether it ended without saying which test failed.
+    pub(super) fn ended_early(&self) -> bool {
+        !self.report.is_complete || (!self.status.success() && self.report.failures.is_empty())
+    }
+
+    fn print(&self) {
+        let Report { passed, failed, .. } = self.report;
+        let verdict = if self.status.success() { "ok" } else { "FAILED" };
+        println!(
+            "  {verdict:6} {:>6.1} s {passed:>5} passed {failed:>3} failed  {}",
+            self.took.as_secs_f64(),
+            self.program.name
+        );
+        self.report.print_failures();
+        if self.ended_early() {
+            println!("{}", crate::process::tail(&self.log, 40));
+        }
+    }
+}
+
+/// Runs all programs.
+///
+/// # Errors
+/// If one cannot be started.
+pub(super) fn all(workspace: &Workspace, mut programs: Vec<Program>) -> Result<Vec<Ran>> {
+    let logs = workspace.target().join("ci/tests");
+    fs::create_dir_all(&logs)?;
+    let rank = |program: &Program| {
+        LONG.iter()
+            .position(|name| *name == program.name)
+            .unwrap_or(LONG.len())
+    };
+    programs.sort_by_key(rank);
+    let (alone, beside): (Vec<Program>, Vec<Program>) = programs
+        .into_iter()
+        .partition(|program| ALONE.contains(&program.name.as_str()));
+    let mut ran = side_by_side(beside, AT_ONCE, &logs)?;
+    ran.extend(side_by_side(alone, 1, &logs)?);
+    Ok(ran)
+}
+
+fn side_by_side(programs: Vec<Program>, at_once: usize, logs: &Path) -> Result<Vec<Ran>> {
+    let waiting = Mutex::new(programs.into_iter());
+    let ran = Mutex::new(Vec::new());
+    let work = || -> Result<()> {
+        loop {
+            let next = waiting.lock().ok().and_then(|mut waiting| waiting.next());
+            let Some(program) = next else { return Ok(()) };
+            let one = run(program, logs)?;
+            one.print();
+            if let Ok(mut ran) = ran.lock() {
+                ran.push(one);
+            }
+        }
+    };
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..at_once).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().try_for_each(|worker| {
+            worker
+                .join()
+                .unwrap_or_else(|_| anyhow::bail!("a worker panicked"))
+        })
+    })?;
+    Ok(ran.into_inner().unwrap_or_default())
+}
+
+fn run(program: Program, logs: &Path) -> Result<Ran> {
+    let log = logs.join(format!("{}.log", program.name.replace(' ', "-")));
+    let output = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
+    let begun = Instant::now();
+    let status = command(&program)
+        .stderr(output.try_clone()?)
+        .stdout(output)
+        .status()
+        .with_context(|| format!("cannot start {}", program.path.display()))?;
+    let text = fs::read(&log)?;
+    Ok(Ran {
+        report: Report::of(&String::from_utf8_lossy(&text)),
+        program,
+        status,
+        took: begun.elapsed(),
+        log,
+    })
+}
+
+/// Whether one test passes when nothing runs beside it.
+pub(super) fn one_test(program: &Program, test: &str) -> bool {
+    let mut command = command(program);
+    command
+        .args(["--exact", test])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+fn command(program: &Program) -> Command {
+    let mut command = Command::new(&program.path);
+    // The compiler is a stable one; libtest tells times only when asked like this.
+    command.env("RUSTC_BOOTSTRAP", "1");
+    command.args(["--show-output", "-Z", "unstable-options", "--report-time"]);
+    command.current_dir(&program.folder).stdin(Stdio::null());
+    command
+}
