@@ -163,8 +163,12 @@ async fn open_in_place(
 ) -> Result<Arc<dyn File>, Error> {
     let options = OpenOptions::write(Create::IfMissing, cache);
     let file = context.target.open(&spot.path, options).await?;
-    // All of it is written anew.
-    hears_of_losses(context, &file).await;
+    let heard = hears_of_losses(context, &file).await;
+    let journal = context.journal.as_ref();
+    if heard || journal.is_some_and(|journal| journal.memory().has_lost()) {
+        // All of it is written anew, and so is the map of its blocks, which the file system may have lost with them.
+        file.set_len(0).await?;
+    }
     // The old content is overwritten from the start; what is beyond the new end goes first.
     let size = task.metadata.size;
     let existing = task.existing.as_ref();

@@ -131,6 +131,11 @@ impl Memory {
         Some(file)
     }
 
+    /// Whether a flush failed in any run of this job.
+    pub(crate) fn has_lost(&self) -> bool {
+        self.is_lost_since() || self.epochs.iter().any(|epoch| epoch.lost_after.is_some())
+    }
+
     /// The folder that a run made under a temporary name for this node.
     pub(crate) fn folder(&self, token: Token) -> Option<Made> {
         self.folders.get(&token).map(|(made, _)| *made)
@@ -139,7 +144,7 @@ impl Memory {
     /// Whether a file that looks complete on the target, last changed at `changed`, is really there. `unseen`: it
     /// stands where this job writes before anything is durable, under a temporary name or in a folder that has one.
     pub(crate) fn trusts(&self, changed: Option<Timestamp>, unseen: bool, boot: &str) -> bool {
-        let lost = self.is_lost_since() || self.epochs.iter().any(|epoch| epoch.lost_after.is_some());
+        let lost = self.has_lost();
         let cached = |epoch: &Epoch| epoch.is_cached(boot);
         if !lost && self.epochs.iter().all(cached) {
             return true;
@@ -293,9 +298,11 @@ impl Memory {
 }
 
 impl FileRecord {
-    /// Only what was durable is left of it.
+    /// Nothing is left of it. Its blocks may be durable, but the file system may have lost the map that leads to them
+    /// (ext4 without a journal), and it writes the map again only for a file that is written anew.
     fn lose(&mut self) {
-        self.written = self.durable;
+        self.written = 0;
+        self.durable = 0;
         self.same_boot = false;
     }
 }
