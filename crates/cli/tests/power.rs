@@ -8,6 +8,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use rustix::process::Signal;
 use support::{Place, Volume, file, mixed, or_skip, power_cut, same, small_files, snapshot, tool};
 
 const MIB: u64 = 1 << 20;
@@ -117,6 +118,8 @@ fn cut_in_the_middle(volume: Result<Volume, String>, flags: &[&str]) {
             "bytes_durable"
         };
         running.reach(wanted, round * 12 * MIB);
+        // The program ends with the power: it must not hear of the device's end.
+        running.signal(Signal::STOP);
         let durable = running.counter("bytes_durable");
         or_skip!(power_cut(&volume.root()));
         running.kill();

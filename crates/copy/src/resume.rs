@@ -13,7 +13,7 @@ use ropeway_vfs::{CacheMode, Create, Error, ErrorKind, File, Kind, Metadata, Ope
 use crate::context::Context;
 use crate::delete;
 use crate::file::{FileTask, Spot};
-use crate::journal::Made;
+use crate::journal::{Journal, Made};
 use crate::source::on_target;
 
 /// Where a copy starts.
@@ -94,6 +94,10 @@ async fn left(
     }
     let journal = context.journal.as_ref()?;
     let record = journal.memory().file(token)?;
+    // The file system may have lost the map that leads to the durable blocks, and writes it again only with a new file.
+    if record.lost && !context.target.capabilities().journals_metadata {
+        return None;
+    }
     let (file, found) = open_made(context, spot, record.target?, source, cache).await?;
     // The run that was killed may have heard of a loss, which the kernel tells once, and not have recorded it any more.
     let is_cached = record.same_boot && !context.wants_durable();
@@ -109,7 +113,11 @@ async fn left(
         time_granularity_ns: task.folder.root().rules.grain.granularity_ns,
     };
     let start = match trust(&facts) {
-        // What has its name already, and was not taken for equal, is not called complete.
+        // What has its name already, and was not taken for equal, is not called complete: its data is, at most.
+        Trust::Whole if spot.direct && record.durable >= source.size => Start::At {
+            written: source.size,
+            durable: source.size,
+        },
         Trust::Whole if spot.direct => return None,
         Trust::Whole => Start::Complete,
         Trust::Nothing => return None,
@@ -164,9 +172,11 @@ async fn open_in_place(
     let options = OpenOptions::write(Create::IfMissing, cache);
     let file = context.target.open(&spot.path, options).await?;
     let heard = hears_of_losses(context, &file).await;
-    let journal = context.journal.as_ref();
-    if heard || journal.is_some_and(|journal| journal.memory().has_lost()) {
-        // All of it is written anew, and so is the map of its blocks, which the file system may have lost with them.
+    let has_lost = |journal: &Journal| journal.memory().has_lost();
+    if (heard || context.journal.as_ref().is_some_and(has_lost))
+        && !context.target.capabilities().journals_metadata
+    {
+        // The map of its blocks is written anew too.
         file.set_len(0).await?;
     }
     // The old content is overwritten from the start; what is beyond the new end goes first.

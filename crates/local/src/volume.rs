@@ -100,6 +100,7 @@ fn by_type(root: &OwnedFd, fstype: &str) -> Capabilities {
         special_files: true,
         sparse: true,
         stable_ids: true,
+        journals_metadata: journals_metadata(root, fstype),
         page_cache: true,
         // fusefat loses the content, and a look right after the rename does not tell: the kernel still has the names.
         folder_renames: !fstype.starts_with("fuse") && !fstype.is_empty(),
@@ -148,6 +149,32 @@ fn by_type(root: &OwnedFd, fstype: &str) -> Capabilities {
         _ => {}
     }
     volume
+}
+
+/// Whether a failed write leaves the metadata whole. Of the others (FAT, exFAT, ext2, what is behind FUSE) nothing is known.
+fn journals_metadata(root: &OwnedFd, fstype: &str) -> bool {
+    match fstype {
+        "ext4" => has_journal(root),
+        _ => matches!(
+            fstype,
+            "xfs" | "btrfs" | "ext3" | "f2fs" | "jfs" | "nilfs2" | "zfs" | "bcachefs" | "tmpfs"
+        ),
+    }
+}
+
+/// ext4 can be without a journal: `journal_task` in its folder of sysfs(5) is then `<none>`.
+fn has_journal(root: &OwnedFd) -> bool {
+    let Ok(stat) = rustix::fs::fstat(root) else {
+        return false;
+    };
+    let (major, minor) = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
+    std::fs::read_link(format!("/sys/dev/block/{major}:{minor}"))
+        .ok()
+        .and_then(|device| {
+            let name = device.file_name()?.to_str()?.to_owned();
+            std::fs::read_to_string(format!("/sys/fs/ext4/{name}/journal_task")).ok()
+        })
+        .is_some_and(|task| task.trim().parse::<u32>().is_ok())
 }
 
 fn microsoft(volume: &mut Capabilities, time_granularity_ns: u64) {

@@ -56,6 +56,7 @@ pub(crate) fn capabilities() -> Capabilities {
         special_files: true,
         sparse: true,
         stable_ids: true,
+        journals_metadata: true,
         page_cache: true,
         folder_renames: true,
         replaces_open: true,

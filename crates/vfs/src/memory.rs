@@ -73,6 +73,7 @@ fn capabilities_full() -> Capabilities {
         special_files: true,
         sparse: true,
         stable_ids: true,
+        journals_metadata: true,
         page_cache: false,
         folder_renames: true,
         replaces_open: true,

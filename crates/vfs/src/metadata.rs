@@ -375,6 +375,9 @@ pub struct Capabilities {
     pub sparse: bool,
     /// Node identities ([`FileId`]) are stable.
     pub stable_ids: bool,
+    /// A journal or copy on write keeps the metadata: a write that fails loses data, and not the map of a file's blocks.
+    /// Where this does not hold, what was durable of a file before such a failure may be out of reach afterwards.
+    pub journals_metadata: bool,
     /// Data passes through this machine's page cache.
     pub page_cache: bool,
     /// Best small-file parallelism: batches in flight at once.

@@ -87,6 +87,8 @@ pub(crate) struct FileRecord {
     pub(crate) target: Option<Made>,
     /// Written in the running boot, and no flush failed since.
     pub(crate) same_boot: bool,
+    /// A flush failed after it was begun.
+    pub(crate) lost: bool,
     /// Finished; the number of syncs recorded before.
     closed: Option<u32>,
 }
@@ -242,6 +244,7 @@ impl Memory {
                     durable,
                     target,
                     same_boot,
+                    lost: false,
                     closed: None,
                 };
                 self.files.insert(token, record);
@@ -298,12 +301,11 @@ impl Memory {
 }
 
 impl FileRecord {
-    /// Nothing is left of it. Its blocks may be durable, but the file system may have lost the map that leads to them
-    /// (ext4 without a journal), and it writes the map again only for a file that is written anew.
+    /// At most what was durable is left of it.
     fn lose(&mut self) {
-        self.written = 0;
-        self.durable = 0;
+        self.written = self.durable;
         self.same_boot = false;
+        self.lost = true;
     }
 }
 

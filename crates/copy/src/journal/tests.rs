@@ -116,7 +116,8 @@ fn a_failed_flush_is_lost_in_this_boot_and_every_later_one() {
     for (boot, now) in [("one", 200), ("one", 210), ("two", 220)] {
         let again = open(dir.path(), boot, now);
         let file = again.memory().file(7).unwrap();
-        assert_eq!((file.written, file.durable, file.same_boot), (0, 0, false));
+        assert_eq!((file.written, file.durable, file.same_boot), (400, 400, false));
+        assert!(file.lost);
         for unseen in [false, true] {
             assert!(!again.trusts(Some(Timestamp(180)), unseen));
             assert!(again.trusts(Some(Timestamp(120)), unseen), "durable before");

@@ -193,6 +193,7 @@ pub(super) fn capabilities(volume: &Volume, acls: bool) -> Capabilities {
         special_files: false,
         sparse: can(FsAttributes::SUPPORTS_SPARSE_FILES),
         stable_ids: true,
+        journals_metadata: true,
         page_cache: false,
         batches_in_flight: BATCHES_IN_FLIGHT,
         small_in_flight: SMALL_IN_FLIGHT,
