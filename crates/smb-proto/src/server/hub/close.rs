@@ -137,20 +137,36 @@ impl Hub {
         base.pending.is_some() || stream.is_some_and(|stream| stream.pending.is_some())
     }
 
-    /// Whether an open could be had in that mode, all opens but `but` considered: for what Windows does by way of
-    /// another open, such as renaming, which opens the target's folder to add to it, sharing reading and writing but not deletion
+    /// Whether `by` could have another open of `file` in that mode, as far as opens of its own connection and session are
+    /// concerned: a renaming opens the target's folder to add to it, sharing reading and writing but not deletion
     /// (smb2.rename.no_share_delete_but_delete_access).
     ///
+    /// What other clients have open does not count. [MS-FSA] 2.1.5.15.11 would count it, and Windows does; with Samba, and
+    /// by smb2.notify-inotify.inotify-rename, whoever has a folder open to delete it keeps nobody from renaming in it.
+    ///
     /// # Errors
-    /// `STATUS_SHARING_VIOLATION`.
-    pub fn check_share(
+    /// `STATUS_SHARING_VIOLATION`, and `STATUS_FILE_CLOSED` without `by`.
+    pub fn check_own_share(
         &self,
+        by: OpenId,
         file: &FileKey,
         access: AccessMask,
         share: ShareAccess,
-        but: Option<OpenId>,
     ) -> Result<(), NtStatus> {
-        match self.is_denied(file, Mode { access, share }, but) {
+        let by = self.info(by).ok_or(NtStatus::FILE_CLOSED)?;
+        let mode = Mode { access, share };
+        // All opens together are asked first: there may be many, and most of the time none is in the way.
+        if !self.is_denied(file, mode) {
+            return Ok(());
+        }
+        let mut opens = self.tables.opens_of(file);
+        let denied = opens.any(|open| {
+            let info = &open.info;
+            let own = info.connection.is_some()
+                && (info.connection == by.connection || info.session == by.session);
+            own && mode.conflicts(open.mode())
+        });
+        match denied {
             false => Ok(()),
             true => Err(NtStatus::SHARING_VIOLATION),
         }

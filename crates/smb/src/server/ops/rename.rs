@@ -252,7 +252,9 @@ fn put_under(
     })
 }
 
-/// A renaming opens the target's folder to add to it, sharing reading and writing but not deletion.
+/// A renaming opens the target's folder to add to it, sharing reading and writing but not deletion: [`Hub::check_own_share`].
+///
+/// [`Hub::check_own_share`]: ropeway_smb_proto::server::hub::Hub::check_own_share
 fn check_parent(context: &Context<'_>, open: &Open, to: &RelPath) -> Result<(), NtStatus> {
     let Some(parent) = to.parent() else {
         return Ok(());
@@ -269,7 +271,8 @@ fn check_parent(context: &Context<'_>, open: &Open, to: &RelPath) -> Result<(), 
         AccessMask::ADD_FILE
     };
     let share = ShareAccess::READ | ShareAccess::WRITE;
-    context.shared.hub().check_share(&key, adds, share, None)
+    let hub = context.shared.hub();
+    hub.check_own_share(open.hub_id(), &key, adds, share)
 }
 
 fn name_error(error: &ropeway_vfs::Error) -> NtStatus {

@@ -209,25 +209,47 @@ fn renames_move_paths() {
     world.assert_empty();
 }
 
-/// smb2.rename.no_share_delete_but_delete_access, smb2.oplock.exclusive6.
+/// smb2.rename.no_share_delete_but_delete_access, smb2.oplock.exclusive6, smb2.notify-inotify.inotify-rename.
 #[test]
-fn renaming_minds_the_folder() {
+fn renaming_minds_the_folder_of_its_own_client() {
     let mut world = world();
-    let folder = OpenRequest {
-        directory: true,
-        access: AccessMask::FILE_ALL.without(AccessMask::DELETE),
+    let renamed = OpenRequest {
+        file: file(2),
+        path: "folder\\file".into(),
         ..world.request()
     };
-    let open = world.open(&folder).open;
-    let share = ShareAccess::READ | ShareAccess::WRITE;
-    let check = |world: &World, but| world.hub.check_share(&file(1), AccessMask::ADD_FILE, share, but);
-    assert_eq!(check(&world, None), Ok(()));
-    world.close(open);
+    let renamed = world.open(&renamed).open;
     let folder = OpenRequest {
-        access: AccessMask::FILE_ALL,
-        ..folder
+        directory: true,
+        path: "folder".into(),
+        ..world.request()
     };
-    let open = world.open(&folder).open;
-    assert_eq!(check(&world, None), Err(NtStatus::SHARING_VIOLATION));
-    assert_eq!(check(&world, Some(open)), Ok(()));
+    let without_delete = OpenRequest {
+        access: AccessMask::FILE_ALL.without(AccessMask::DELETE),
+        ..folder.clone()
+    };
+    let other_connection = OpenRequest {
+        connection: ConnectionId(2),
+        ..folder.clone()
+    };
+    let other_client = OpenRequest {
+        session: SessionId(2),
+        ..other_connection.clone()
+    };
+    let denied = Err(NtStatus::SHARING_VIOLATION);
+    for (request, expected) in [
+        (without_delete, Ok(())),
+        (folder, denied),
+        // Another channel of the session.
+        (other_connection, denied),
+        (other_client, Ok(())),
+    ] {
+        let open = world.open(&request).open;
+        let share = ShareAccess::READ | ShareAccess::WRITE;
+        let check = world
+            .hub
+            .check_own_share(renamed, &file(1), AccessMask::ADD_FILE, share);
+        assert_eq!(check, expected, "{request:?}");
+        world.close(open);
+    }
 }
