@@ -353,6 +353,7 @@ impl Connection {
             signing_required: required,
             encrypt,
             dialect: negotiated.dialect,
+            client: negotiated.client_guid,
             keys,
             connection: self.id,
         };
@@ -444,7 +445,7 @@ fn is_guest(identity: &Identity) -> bool {
 }
 
 /// Names are compared without regard to case; the domain is what the client thinks, so it does not count.
-fn same_user(a: &Identity, b: &Identity) -> bool {
+pub(super) fn same_user(a: &Identity, b: &Identity) -> bool {
     match (a, b) {
         (Identity::Anonymous, Identity::Anonymous) => true,
         (Identity::User { user: a, .. }, Identity::User { user: b, .. }) => crate::upcase::equal(a, b),
