@@ -193,8 +193,8 @@ fn a_renaming_that_is_refused_removes_nothing() {
     fs::write(place("FOO"), "old").unwrap();
     fs::write(place("new"), "new").unwrap();
     let serve = Serve::start(folder.path());
-    let mut one = Raw::ready(serve.address);
-    let held = one
+    let (mut one, mut other) = (Raw::ready(serve.address), Raw::ready(serve.address));
+    let held = other
         .create(&Create {
             access: AccessMask::DELETE,
             options: CreateOptions::DIRECTORY_FILE,
@@ -207,7 +207,7 @@ fn a_renaming_that_is_refused_removes_nothing() {
         (text(&place("FOO")), text(&place("new"))),
         ("old".into(), "new".into())
     );
-    assert_eq!(one.close(held), NtStatus::SUCCESS);
+    assert_eq!(other.close(held), NtStatus::SUCCESS);
     assert_eq!(one.rename(file, "sub\\foo"), NtStatus::SUCCESS);
     assert_eq!(text(&place("foo")), "new");
     assert!(!place("FOO").exists() && !place("new").exists());

@@ -137,34 +137,32 @@ impl Hub {
         base.pending.is_some() || stream.is_some_and(|stream| stream.pending.is_some())
     }
 
-    /// Whether `by` could have another open of `file` in that mode, as far as opens of its own connection and session are
-    /// concerned: a renaming opens the target's folder to add to it, sharing reading and writing but not deletion
-    /// (smb2.rename.no_share_delete_but_delete_access).
+    /// Whether `by` may rename something into a folder, in view of who has that open: Windows opens the folder to add to it,
+    /// sharing reading and writing but not deletion (smb2.rename.no_share_delete_but_delete_access, smb2.oplock.batch20).
     ///
-    /// What other clients have open does not count. [MS-FSA] 2.1.5.15.11 would count it, and Windows does; with Samba, and
-    /// by smb2.notify-inotify.inotify-rename, whoever has a folder open to delete it keeps nobody from renaming in it.
+    /// Another client that watches the folder is no obstacle (smb2.notify-inotify.inotify-rename): it wants to hear of
+    /// renamings, and may have the right to delete the folder only because it asked for all. Samba sees no opens of other
+    /// clients at all.
     ///
     /// # Errors
     /// `STATUS_SHARING_VIOLATION`, and `STATUS_FILE_CLOSED` without `by`.
-    pub fn check_own_share(
+    pub fn check_renaming_into(
         &self,
         by: OpenId,
-        file: &FileKey,
+        folder: &FileKey,
         access: AccessMask,
         share: ShareAccess,
     ) -> Result<(), NtStatus> {
         let by = self.info(by).ok_or(NtStatus::FILE_CLOSED)?;
         let mode = Mode { access, share };
         // All opens together are asked first: there may be many, and most of the time none is in the way.
-        if !self.is_denied(file, mode) {
+        if !self.is_denied(folder, mode) {
             return Ok(());
         }
-        let mut opens = self.tables.opens_of(file);
-        let denied = opens.any(|open| {
+        let denied = self.tables.opens_of(folder).any(|open| {
             let info = &open.info;
-            let own = info.connection.is_some()
-                && (info.connection == by.connection || info.session == by.session);
-            own && mode.conflicts(open.mode())
+            let own = info.connection == by.connection || info.session == by.session;
+            mode.conflicts(open.mode()) && (own || !self.is_watched_by(info.id))
         });
         match denied {
             false => Ok(()),

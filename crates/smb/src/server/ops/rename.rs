@@ -252,9 +252,7 @@ fn put_under(
     })
 }
 
-/// A renaming opens the target's folder to add to it, sharing reading and writing but not deletion: [`Hub::check_own_share`].
-///
-/// [`Hub::check_own_share`]: ropeway_smb_proto::server::hub::Hub::check_own_share
+/// A renaming opens the target's folder to add to it, sharing reading and writing but not deletion.
 fn check_parent(context: &Context<'_>, open: &Open, to: &RelPath) -> Result<(), NtStatus> {
     let Some(parent) = to.parent() else {
         return Ok(());
@@ -272,7 +270,7 @@ fn check_parent(context: &Context<'_>, open: &Open, to: &RelPath) -> Result<(), 
     };
     let share = ShareAccess::READ | ShareAccess::WRITE;
     let hub = context.shared.hub();
-    hub.check_own_share(open.hub_id(), &key, adds, share)
+    hub.check_renaming_into(open.hub_id(), &key, adds, share)
 }
 
 fn name_error(error: &ropeway_vfs::Error) -> NtStatus {

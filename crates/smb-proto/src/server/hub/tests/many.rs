@@ -55,7 +55,7 @@ fn opens_of_one_file() {
     for open in opens {
         let check = world
             .hub
-            .check_own_share(open, &file(1), AccessMask::DELETE, ALONE);
+            .check_renaming_into(open, &file(1), AccessMask::DELETE, ALONE);
         assert_eq!(check, Err(NtStatus::SHARING_VIOLATION));
         world.close(open);
     }
