@@ -10,8 +10,8 @@ use ropeway_vfs::store::{NodeOpen, Store};
 use ropeway_vfs::{ErrorKind, FileId, Kind, RelPath};
 
 use super::links::Links;
-use super::{names, security};
 use super::short_name::NameView;
+use super::{names, security};
 
 /// One shared folder.
 pub struct Share {
@@ -147,7 +147,12 @@ impl Token {
                 is_anonymous: false,
                 user: security::owner_sid(user),
                 group: security::group_sid(group),
-                groups: vec![everyone, network, users, names::builtin_sid(names::ALIAS_USERS_RID)],
+                groups: vec![
+                    everyone,
+                    network,
+                    users,
+                    names::builtin_sid(names::ALIAS_USERS_RID),
+                ],
             },
         }
     }

@@ -106,7 +106,10 @@ impl SmbListing {
     /// The entry of a record whose names cannot be read.
     fn bad_entry(&self, record: &BadRecord) -> DirEntry {
         let name = paths::marked_name(&record.shown);
-        let sentence = format!("the server lists a name that cannot be read ({})", record.malformed);
+        let sentence = format!(
+            "the server lists a name that cannot be read ({})",
+            record.malformed
+        );
         self.senseless(name, &sentence)
     }
 

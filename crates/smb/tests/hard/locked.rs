@@ -187,7 +187,11 @@ fn a_lock_is_in_the_way_of_duplicated_extents() {
     const UNIT: u64 = 64 << 10;
     let place = Place::new();
     for name in ["from", "to"] {
-        std::fs::write(place.folder.path().join(name), vec![name.as_bytes()[0]; UNIT as usize]).unwrap();
+        std::fs::write(
+            place.folder.path().join(name),
+            vec![name.as_bytes()[0]; UNIT as usize],
+        )
+        .unwrap();
     }
     let (mut raw, mut other) = (Raw::ready(place.serve.address), Raw::ready(place.serve.address));
     let [from, to] = ["from", "to"].map(|name| raw.create(&Create::of(name)).unwrap());

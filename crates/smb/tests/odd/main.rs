@@ -190,10 +190,7 @@ async fn a_listing_whose_offsets_are_broken_fails_its_folder() {
         let (outcome, events) = copy(&share, here.path(), "to", Options::default()).await;
         assert_eq!(outcome.status, Status::SomeFailed, "{events:?}");
         let failed = errors(&events);
-        assert!(
-            failed.len() == 1 && failed[0].0.ends_with("folder"),
-            "{failed:?}"
-        );
+        assert!(failed.len() == 1 && failed[0].0.ends_with("folder"), "{failed:?}");
         assert!(here.path().join("to/a").exists());
     }
 }

@@ -267,7 +267,10 @@ fn a_bad_record_leaves_the_others() {
                 match record {
                     Ok(record) => assert!(at != bad && record.name == Text::from(name), "{bytes:?}"),
                     Err(ListFault::Record(record)) => {
-                        assert!(at == bad && record.shown.to_string().starts_with(&name[..5]), "{record:?}");
+                        assert!(
+                            at == bad && record.shown.to_string().starts_with(&name[..5]),
+                            "{record:?}"
+                        );
                     }
                     Err(ListFault::List(fault)) => panic!("{bytes:?}: {fault}"),
                 }
@@ -440,7 +443,9 @@ fn records_for_a_mac_lie_where_others_have_short_names() {
         short_name: Text::default(),
         ..record
     };
-    let read: Vec<_> = DirectoryRecords::apple(&bytes).map(|record| record.unwrap()).collect();
+    let read: Vec<_> = DirectoryRecords::apple(&bytes)
+        .map(|record| record.unwrap())
+        .collect();
     assert_eq!(read, [expected.clone(), expected]);
     hostile::attack(&bytes, 0, |bytes| _ = DirectoryRecords::apple(bytes).count());
 }
