@@ -404,9 +404,7 @@ fn directory(bytes: &[u8]) {
     let Some(class) = DirectoryClass::from_u8(*class) else {
         return;
     };
-    let records: Vec<_> = DirectoryRecords::new(buffer, class)
-        .map_while(Result::ok)
-        .collect();
+    let records: Vec<_> = DirectoryRecords::new(buffer, class).flatten().collect();
     let again = written(|w| {
         let mut writer = DirectoryWriter::new(w, class, usize::MAX);
         for record in &records {

@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use ropeway_smb_proto::client::Reply;
 use ropeway_smb_proto::wire::create::CreateOptions;
-use ropeway_smb_proto::wire::info::{DirectoryClass, DirectoryRecord, DirectoryRecords};
+use ropeway_smb_proto::wire::info::{
+    BadRecord, DirectoryClass, DirectoryRecord, DirectoryRecords, ListFault,
+};
 use ropeway_smb_proto::wire::query_directory::QueryDirectoryResponse;
 use ropeway_smb_proto::wire::{FileId, NtStatus, Text};
 use tokio::task::JoinHandle;
@@ -39,7 +41,9 @@ pub struct Directory {
     handle: Handle,
     pattern: Text,
     /// Batches that came with the open.
-    ready: VecDeque<Vec<DirectoryRecord>>,
+    ready: VecDeque<Records>,
+    /// Records that make no sense, not taken yet.
+    bad: Vec<BadRecord>,
     ahead: Option<JoinHandle<Result<Batch>>>,
     is_at_end: bool,
     /// The session whose server knows how far the listing is.
@@ -79,7 +83,14 @@ impl Dots {
 struct Batch {
     session: u64,
     is_again: bool,
-    records: Option<Vec<DirectoryRecord>>,
+    records: Option<Records>,
+}
+
+/// The records of one answer.
+#[derive(Debug, Default)]
+pub(crate) struct Records {
+    pub(crate) good: Vec<DirectoryRecord>,
+    pub(crate) bad: Vec<BadRecord>,
 }
 
 impl Directory {
@@ -144,6 +155,7 @@ impl Directory {
             handle,
             pattern: pattern.clone(),
             ready: VecDeque::new(),
+            bad: Vec::new(),
             ahead: None,
             is_at_end: false,
             session,
@@ -171,7 +183,8 @@ impl Directory {
         Ok(())
     }
 
-    /// The next names, in the server's order, without `.` and `..`; `None` at the end.
+    /// The next names, in the server's order, without `.` and `..`; `None` at the end. Records that make no sense are not
+    /// among them: see [`Directory::take_bad`]. A batch of such records alone is empty.
     ///
     /// # Errors
     /// What any request may meet.
@@ -179,27 +192,35 @@ impl Directory {
         let mut idle = 0;
         while idle < if self.is_again { IDLE_MAX } else { REPEATED_MAX } {
             idle += 1;
-            let mut records = match self.ready.pop_front() {
+            let Records { mut good, mut bad } = match self.ready.pop_front() {
                 Some(records) => records,
                 None => match self.await_batch().await? {
                     Some(records) => records,
                     None => return Ok(None),
                 },
             };
-            records.retain(|record| !self.dots.take(record) && self.is_new(&record.name));
+            good.retain(|record| !self.dots.take(record) && self.is_new((&record.name, false)));
+            // A bad record may show the name of a good one, which must not be passed over for that.
+            bad.retain(|record| self.is_new((&record.shown, true)));
             if self.seen.len() > self.names_max {
                 let sentence = format!("a folder lists more than {} names", self.names_max);
                 return Err(Error::PeerMisbehaved(sentence));
             }
-            if !records.is_empty() {
-                return Ok(Some(records));
+            if !good.is_empty() || !bad.is_empty() {
+                self.bad.append(&mut bad);
+                return Ok(Some(good));
             }
         }
         let sentence = "a listing goes on and on without a new name";
         Err(Error::PeerMisbehaved(sentence.to_owned()))
     }
 
-    async fn await_batch(&mut self) -> Result<Option<Vec<DirectoryRecord>>> {
+    /// Takes the records met so far whose names cannot be read. The directory was not listed whole where there is one.
+    pub fn take_bad(&mut self) -> Vec<BadRecord> {
+        std::mem::take(&mut self.bad)
+    }
+
+    async fn await_batch(&mut self) -> Result<Option<Records>> {
         if self.is_at_end && self.ahead.is_none() {
             return Ok(None);
         }
@@ -229,8 +250,8 @@ impl Directory {
     }
 
     /// Whether a name was not given before. A server may give one twice where the directory changes meanwhile.
-    fn is_new(&mut self, name: &Text) -> bool {
-        self.seen.insert(self.hasher.hash_one(name.units()))
+    fn is_new(&mut self, (name, is_bad): (&Text, bool)) -> bool {
+        self.seen.insert(self.hasher.hash_one((name.units(), is_bad)))
     }
 
     /// What `.` and `..` told, as far as they have come.
@@ -287,7 +308,7 @@ async fn ask(handle: Arc<HandleInner>, pattern: Text, known_to: u64) -> Result<B
 }
 
 /// The records of an answer; `None` at the end.
-pub(crate) fn records(reply: &Reply) -> Result<Option<Vec<DirectoryRecord>>> {
+pub(crate) fn records(reply: &Reply) -> Result<Option<Records>> {
     match reply.status() {
         // NO_SUCH_FILE: no name matches.
         NtStatus::NO_MORE_FILES | NtStatus::NO_SUCH_FILE => return Ok(None),
@@ -296,6 +317,13 @@ pub(crate) fn records(reply: &Reply) -> Result<Option<Vec<DirectoryRecord>>> {
         _ => check("list", reply)?,
     }
     let output = QueryDirectoryResponse::decode(&mut reply.body())?.output;
-    let records = DirectoryRecords::new(output, DirectoryClass::IdBothDirectory);
-    Ok(Some(records.collect::<Result<_, _>>()?))
+    let mut records = Records::default();
+    for record in DirectoryRecords::new(output, DirectoryClass::IdBothDirectory) {
+        match record {
+            Ok(record) => records.good.push(record),
+            Err(ListFault::Record(record)) => records.bad.push(record),
+            Err(ListFault::List(malformed)) => return Err(malformed.into()),
+        }
+    }
+    Ok(Some(records))
 }

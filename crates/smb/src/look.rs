@@ -151,8 +151,10 @@ impl Part {
         }
         if let (true, [first, second, ..]) = (self.with_names, more) {
             // Only a listing that is whole: the second answer says that there is no more.
-            if let (Ok(Some(names)), Ok(None)) = (records(first), records(second)) {
-                seen.names = Some((self.path.clone(), names));
+            if let (Ok(Some(names)), Ok(None)) = (records(first), records(second))
+                && names.bad.is_empty()
+            {
+                seen.names = Some((self.path.clone(), names.good));
             }
         }
         seen.nodes.push((self.path, SeenNode::There(Box::new(all))));

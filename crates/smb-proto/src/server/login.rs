@@ -51,15 +51,21 @@ enum Kind {
 }
 
 impl Connection {
+    /// The mechanisms that a NEGOTIATE response names.
+    pub(super) fn mechanisms_hint(&self, now: FileTime) -> Vec<u8> {
+        self.spnego(Kind::New, now, Asked::default()).hint()
+    }
+
     /// What authenticates a client.
-    pub(super) fn spnego(&self, now: FileTime, asked: Asked) -> SpnegoServer {
+    fn spnego(&self, kind: Kind, now: FileTime, asked: Asked) -> SpnegoServer {
         let accounts = self.config.accounts.clone();
         let lets_guests = self.config.guest;
         let ntlm = NtlmServer::new(
             self.config.names.clone(),
             now,
             self.config.random(),
-            self.config.anonymous,
+            // Who has logged in may give that up: it opens nothing then that nobody may (smb2.session.reauth2).
+            self.config.anonymous || kind == Kind::Again,
             Box::new(move |user, domain| {
                 _ = asked.set(user.clone());
                 match lets_guests && is_guest_name(user) {
@@ -177,7 +183,7 @@ impl Connection {
         };
         let asked = Asked::default();
         let login = Login {
-            spnego: self.spnego(now, Arc::clone(&asked)),
+            spnego: self.spnego(kind, now, Arc::clone(&asked)),
             preauth: self.preauth.clone(),
             kind,
             asked,
@@ -353,6 +359,7 @@ impl Connection {
             signing_required: required,
             encrypt,
             dialect: negotiated.dialect,
+            client: negotiated.client_guid,
             keys,
             connection: self.id,
         };
@@ -444,7 +451,7 @@ fn is_guest(identity: &Identity) -> bool {
 }
 
 /// Names are compared without regard to case; the domain is what the client thinks, so it does not count.
-fn same_user(a: &Identity, b: &Identity) -> bool {
+pub(super) fn same_user(a: &Identity, b: &Identity) -> bool {
     match (a, b) {
         (Identity::Anonymous, Identity::Anonymous) => true,
         (Identity::User { user: a, .. }, Identity::User { user: b, .. }) => crate::upcase::equal(a, b),

@@ -151,7 +151,7 @@ impl Connection {
         contexts: Vec<Context<'_>>,
         now: FileTime,
     ) {
-        let hint = self.spnego(now, std::sync::Arc::default()).hint();
+        let hint = self.mechanisms_hint(now);
         let response = NegotiateResponse {
             security_mode: self.security_mode(),
             dialect,

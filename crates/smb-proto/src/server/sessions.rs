@@ -1,13 +1,14 @@
 //! Sessions and their trees, which span connections ([MS-SMB2] 3.3.1.8, 3.3.1.9).
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use super::hub::ConnectionId;
+use super::login::same_user;
 use crate::auth::Identity;
 use crate::crypto::{Cipher, SigningAlgorithm};
 use crate::secret::Key;
 use crate::wire::negotiate::Dialect;
-use crate::wire::{NtStatus, SessionId, TreeId};
+use crate::wire::{Guid, NtStatus, SessionId, TreeId};
 
 /// The most trees of one session. A guess: a desktop connects to a handful.
 const TREES_MAX: usize = 1024;
@@ -40,6 +41,8 @@ pub struct Session {
     pub encrypt: bool,
     /// The dialect of all its connections.
     pub dialect: Dialect,
+    /// `ClientGuid` of the connection that it began on.
+    pub client: Guid,
     /// Listings tell what a Mac wants to know (`SUPPORTS_READ_DIR_ATTR` of `AAPL`).
     pub apple_listings: bool,
     /// COPYCHUNK without chunks copies whole files (`SUPPORTS_OSX_COPYFILE` of `AAPL`).
@@ -66,6 +69,7 @@ pub(super) struct NewSession {
     pub(super) signing_required: bool,
     pub(super) encrypt: bool,
     pub(super) dialect: Dialect,
+    pub(super) client: Guid,
     pub(super) keys: SecretKeys,
     pub(super) connection: ConnectionId,
 }
@@ -123,6 +127,7 @@ impl Session {
 #[derive(Default)]
 pub struct Sessions {
     sessions: HashMap<SessionId, Session>,
+    clients: HashMap<Guid, BTreeSet<SessionId>>,
 }
 
 impl Sessions {
@@ -165,6 +170,7 @@ impl Sessions {
             signing_required: new.signing_required,
             encrypt: new.encrypt,
             dialect: new.dialect,
+            client: new.client,
             apple_listings: false,
             apple_copies: false,
             keys: new.keys,
@@ -173,7 +179,28 @@ impl Sessions {
             trees: HashMap::new(),
             tree_last: 0,
         };
+        self.clients.entry(new.client).or_default().insert(new.id);
         self.sessions.insert(new.id, session);
+    }
+
+    /// Where the breaks of a client's leases are sent: its oldest connection, as with Samba (smb2.lease.v2_complex1). A
+    /// lease is the client's ([MS-SMB2] 3.3.4.7 finds it by `ClientGuid`, and its break names no session), so its opens may
+    /// be on younger ones.
+    ///
+    /// Anybody can claim a `ClientGuid`: only connections on which the user of `session` is logged in count, in the same
+    /// dialect. What is sealed with a session's keys stays on its connections. `None` without such a session.
+    pub fn break_connection(&self, client: Guid, session: SessionId) -> Option<ConnectionId> {
+        let own = self.sessions.get(&session)?;
+        if own.encrypt || own.is_anonymous {
+            return None;
+        }
+        let sessions = self.clients.get(&client)?.iter();
+        sessions
+            .filter_map(|id| self.sessions.get(id))
+            .filter(|other| other.dialect == own.dialect && !other.encrypt && !other.is_anonymous)
+            .filter(|other| same_user(&other.identity, &own.identity))
+            .filter_map(|other| other.channels.iter().min().copied())
+            .min()
     }
 
     /// A further channel; its number, which no other channel of the session had.
@@ -189,7 +216,14 @@ impl Sessions {
 
     /// Ends a session; its opens are the owner's to close.
     pub fn remove(&mut self, id: SessionId) -> Option<Session> {
-        self.sessions.remove(&id)
+        let session = self.sessions.remove(&id)?;
+        if let Some(of_client) = self.clients.get_mut(&session.client) {
+            of_client.remove(&id);
+            if of_client.is_empty() {
+                self.clients.remove(&session.client);
+            }
+        }
+        Some(session)
     }
 
     /// Takes a lost connection off a session; the session if that was its last one.
@@ -197,7 +231,7 @@ impl Sessions {
         let session = self.sessions.get_mut(&id)?;
         session.channels.retain(|channel| *channel != connection);
         if session.channels.is_empty() {
-            return self.sessions.remove(&id);
+            return self.remove(id);
         }
         None
     }

@@ -120,7 +120,7 @@ proptest! {
         if let Ok((_, bytes)) = fsctl::copy_chunks(&target, CtlCode::SRV_COPYCHUNK, &input, output_max, &view) {
             prop_assert!(bytes.len() <= output_max);
         }
-        let _ = fsctl::duplicate_extents(&target, &input, |_| Some(Arc::clone(&source)));
+        let _ = fsctl::duplicate_extents(&target, &input, |_| Some(Arc::clone(&source)), &|_, _| false);
     }
 
     #[test]

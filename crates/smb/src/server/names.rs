@@ -30,9 +30,21 @@ const UNIX_GROUPS: &str = "Unix Group";
 const BUILTIN: &str = "BUILTIN";
 const AUTHORITY: &str = "NT AUTHORITY";
 
-/// Groups of BUILTIN ([MS-DTYP] 2.4.2.4).
-pub(super) const BUILTIN_GROUPS: [(u32, &str); 3] =
-    [(544, "Administrators"), (545, "Users"), (546, "Guests")];
+/// The group of BUILTIN that holds all users who log in by a name of their own ([MS-DTYP] 2.4.2.4).
+pub(super) const ALIAS_USERS_RID: u32 = 545;
+/// The group of BUILTIN that holds guests.
+pub(super) const GUESTS_RID: u32 = 546;
+/// Groups of BUILTIN ([MS-DTYP] 2.4.2.4). Nobody is an administrator.
+pub(super) const BUILTIN_GROUPS: [(u32, &str); 3] = [
+    (544, "Administrators"),
+    (ALIAS_USERS_RID, "Users"),
+    (GUESTS_RID, "Guests"),
+];
+
+/// The SID of a group of BUILTIN.
+pub(super) fn builtin_sid(rid: u32) -> Sid {
+    sid(5, &[32, rid])
+}
 
 /// What everybody calls the same ([MS-DTYP] 2.4.2.4): domain, authority, the numbers before the last, the last, name.
 const WELL_KNOWN: [(&str, u64, u32, &str); 13] = [

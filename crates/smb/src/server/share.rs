@@ -10,8 +10,8 @@ use ropeway_vfs::store::{NodeOpen, Store};
 use ropeway_vfs::{ErrorKind, FileId, Kind, RelPath};
 
 use super::links::Links;
-use super::security;
 use super::short_name::NameView;
+use super::{names, security};
 
 /// One shared folder.
 pub struct Share {
@@ -112,17 +112,17 @@ pub(crate) struct Token {
     pub(crate) user: Sid,
     /// Its group, group of what it makes.
     pub(crate) group: Sid,
-    /// Further groups: Everyone, Authenticated Users, Network.
+    /// Further groups: Everyone, Network, Authenticated Users, BUILTIN's Users or Guests.
     pub(crate) groups: Vec<Sid>,
 }
 
 impl Token {
     /// Of a guest, who may do what nobody may.
     pub(crate) fn guest() -> Self {
-        Self {
-            name: "guest".to_owned(),
-            ..Self::of(None)
-        }
+        let mut token = Self::of(None);
+        token.name = "guest".to_owned();
+        token.groups.push(names::builtin_sid(names::GUESTS_RID));
+        token
     }
 
     /// Of a user; of nobody without a name. All act as the server's own user, who owns what they make.
@@ -147,7 +147,12 @@ impl Token {
                 is_anonymous: false,
                 user: security::owner_sid(user),
                 group: security::group_sid(group),
-                groups: vec![everyone, network, users],
+                groups: vec![
+                    everyone,
+                    network,
+                    users,
+                    names::builtin_sid(names::ALIAS_USERS_RID),
+                ],
             },
         }
     }

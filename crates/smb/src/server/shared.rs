@@ -359,7 +359,10 @@ impl Shared {
                 }
                 Event::Break(order) => {
                     // The first that is still there ([MS-SMB2] 3.3.4.6).
-                    for connection in order.connections {
+                    let first = order
+                        .client
+                        .and_then(|client| self.sessions().break_connection(client, order.session));
+                    for connection in first.into_iter().chain(order.connections) {
                         if self.post(connection, Message::Break(order.session, order.notification)) {
                             break;
                         }

@@ -18,12 +18,12 @@ pub(super) fn fault(op: Op, path: &RelPath, error: ClientError) -> Error {
 }
 
 /// An error that the tree itself found, with a sentence.
-pub(super) fn found(op: Op, path: &RelPath, kind: ErrorKind, sentence: &'static str) -> Error {
+pub(super) fn found(op: Op, path: &RelPath, kind: ErrorKind, sentence: impl Into<String>) -> Error {
     Error {
         op,
         path: path.clone(),
         kind,
-        source: Some(io::Error::other(sentence)),
+        source: Some(io::Error::other(sentence.into())),
     }
 }
 

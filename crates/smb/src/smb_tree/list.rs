@@ -6,8 +6,8 @@ use std::sync::Arc;
 use futures_util::StreamExt as _;
 use ropeway_smb_proto::wire::FileAttributes;
 use ropeway_smb_proto::wire::fsctl::reparse::ReparseTag;
-use ropeway_smb_proto::wire::info::DirectoryRecord;
-use ropeway_vfs::{DirEntry, ErrorKind, Kind, Listing, Metadata, Op, Origin, Pending, RelPath, Result};
+use ropeway_smb_proto::wire::info::{BadRecord, DirectoryRecord};
+use ropeway_vfs::{DirEntry, ErrorKind, Kind, Listing, Metadata, Name, Op, Origin, Pending, RelPath, Result};
 
 use super::errors::{fault, found};
 use super::names::AT_ONCE;
@@ -22,6 +22,7 @@ pub struct SmbListing {
     /// None if all names are ready.
     directory: Option<Directory>,
     ready: VecDeque<DirectoryRecord>,
+    bad: VecDeque<BadRecord>,
     ended: bool,
     /// Of names that were ready.
     dots: Dots,
@@ -39,6 +40,7 @@ impl SmbListing {
                 dir: dir.clone(),
                 directory: None,
                 ready: names.into(),
+                bad: VecDeque::new(),
                 ended: true,
                 dots,
                 tree,
@@ -53,6 +55,7 @@ impl SmbListing {
             dir: dir.clone(),
             directory: Some(directory),
             ready: VecDeque::new(),
+            bad: VecDeque::new(),
             ended: false,
             dots: Dots::default(),
             tree,
@@ -60,7 +63,7 @@ impl SmbListing {
     }
 
     async fn chunk(&mut self, max: usize) -> Result<Vec<DirEntry>> {
-        while self.ready.is_empty() && !self.ended {
+        while self.ready.is_empty() && self.bad.is_empty() && !self.ended {
             let Some(directory) = &mut self.directory else {
                 break;
             };
@@ -69,6 +72,11 @@ impl SmbListing {
                 Ok(None) => self.ended = true,
                 Err(error) => return Err(fault(Op::List, &self.dir, error)),
             }
+            self.bad.extend(directory.take_bad());
+        }
+        if !self.bad.is_empty() {
+            let bad: Vec<BadRecord> = self.bad.drain(..max.min(self.bad.len())).collect();
+            return Ok(bad.iter().map(|record| self.bad_entry(record)).collect());
         }
         let count = max.min(self.ready.len());
         let records: Vec<DirectoryRecord> = self.ready.drain(..count).collect();
@@ -88,17 +96,30 @@ impl SmbListing {
             return Ok(None);
         }
         let Some(name) = paths::name_of(&record.name) else {
-            // It stands for the node in what is said, and nothing is done by it.
-            let name = paths::shown_name(&record.name);
             let sentence = "the server lists a name that no file can have";
-            let error = found(Op::List, &self.dir.join(&name), ErrorKind::Senseless, sentence);
-            return Ok(Some(DirEntry {
-                name,
-                metadata: Err(error),
-            }));
+            return Ok(Some(self.senseless(paths::shown_name(&record.name), sentence)));
         };
         let metadata = self.metadata(&record, &self.dir.join(&name)).await;
         Ok(Some(DirEntry { name, metadata }))
+    }
+
+    /// The entry of a record whose names cannot be read.
+    fn bad_entry(&self, record: &BadRecord) -> DirEntry {
+        let name = paths::marked_name(&record.shown);
+        let sentence = format!(
+            "the server lists a name that cannot be read ({})",
+            record.malformed
+        );
+        self.senseless(name, &sentence)
+    }
+
+    /// An entry that failed. The name stands for the node in messages, and nothing is done by it.
+    fn senseless(&self, name: Name, sentence: &str) -> DirEntry {
+        let error = found(Op::List, &self.dir.join(&name), ErrorKind::Senseless, sentence);
+        DirEntry {
+            name,
+            metadata: Err(error),
+        }
     }
 
     async fn metadata(&self, record: &DirectoryRecord, path: &RelPath) -> Result<Metadata> {
@@ -124,7 +145,7 @@ impl Listing for SmbListing {
             // A batch of `.` and `..` alone is not the end.
             loop {
                 let chunk = self.chunk(max).await?;
-                if !chunk.is_empty() || (self.ended && self.ready.is_empty()) {
+                if !chunk.is_empty() || (self.ended && self.ready.is_empty() && self.bad.is_empty()) {
                     return Ok(chunk);
                 }
             }

@@ -90,10 +90,11 @@ const NAME_UNITS_MAX: usize = 255;
 /// As much of a longer one is shown.
 const NAME_UNITS_SHOWN: usize = 40;
 
-/// A server's name of one node; `None` if no Linux name can be made of it (a slash, NUL, `.` or `..`) or it is longer than
-/// names are.
+/// A server's name of one node; `None` if no Linux name can be made of it (a slash, NUL, `.` or `..`), it holds a backslash,
+/// which separates names in a share, or it is longer than names are. Surrogates without a partner are names: [MS-FSCC] 2.1.5
+/// asks for 16-bit units only.
 pub(super) fn name_of(text: &Text) -> Option<Name> {
-    let fits = text.units().len() <= NAME_UNITS_MAX;
+    let fits = text.units().len() <= NAME_UNITS_MAX && !text.units().contains(&BACKSLASH);
     fits.then(|| Name::new(&names::from_wire(text, NameMapping::None)))
         .flatten()
 }
@@ -121,6 +122,15 @@ pub(super) fn shown_name(text: &Text) -> Name {
         bytes.extend(b"\\x");
     }
     Name::new(&bytes).expect("no slash, no NUL, neither empty nor dots alone")
+}
+
+/// What stands in messages for a name that cannot be read, though it may look as one that can.
+pub(super) fn marked_name(text: &Text) -> Name {
+    let mut bytes = shown_name(text).as_bytes().to_vec();
+    if !bytes.contains(&b'\\') {
+        bytes.extend(b"\\...");
+    }
+    Name::new(&bytes).expect("a name and more")
 }
 
 /// A server's path below a folder.
@@ -196,6 +206,7 @@ mod tests {
         assert_eq!(name_of(&text), Some(raw));
         assert_eq!(name_of(&Text::from("a/b")), None);
         assert_eq!(name_of(&Text::from("..")), None);
+        assert_eq!(name_of(&Text::from("a\\b")), None);
         let long = "n".repeat(255);
         assert!(name_of(&Text::from(long.as_str())).is_some());
         assert_eq!(name_of(&Text::from(format!("{long}n").as_str())), None);
@@ -225,6 +236,8 @@ mod tests {
         #[test]
         fn anything_that_is_no_name_can_be_shown(units in proptest::collection::vec(proptest::prelude::any::<u16>(), 0..600)) {
             let text = Text::from_units(units);
+            let marked = marked_name(&text);
+            proptest::prop_assert!(marked.as_bytes().contains(&b'\\'));
             if name_of(&text).is_none() {
                 let shown = shown_name(&text);
                 proptest::prop_assert!(shown.as_bytes().len() <= 4 * NAME_UNITS_SHOWN + 4);

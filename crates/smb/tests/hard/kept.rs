@@ -124,6 +124,51 @@ fn a_session_of_nobody_does_not_become_somebodys() {
     assert_ne!(raw.tree("data"), NtStatus::SUCCESS);
 }
 
+/// smb2.session.reauth2: what is open stays so; what nobody may have is not to be had until somebody logs in again.
+#[test]
+fn a_session_may_be_renewed_as_nobody() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("file"), "text").unwrap();
+    let serve = Serve::start(folder.path());
+    let mut raw = Raw::connect(serve.address);
+    raw.negotiate();
+    assert_eq!(raw.log_in("", ""), NtStatus::LOGON_FAILURE, "not a new one");
+    let mut raw = Raw::ready(serve.address);
+    let file = raw.create(&Create::of("file")).unwrap();
+    assert_eq!(raw.log_in("", ""), NtStatus::SUCCESS);
+    assert_eq!(raw.write(file, 0, b"more"), NtStatus::SUCCESS);
+    assert_eq!(raw.create(&Create::of("file")), Err(NtStatus::ACCESS_DENIED));
+    assert_eq!(raw.tree("data"), NtStatus::ACCESS_DENIED);
+    assert_eq!(raw.log_in("alice", "secret"), NtStatus::SUCCESS);
+    assert_eq!(raw.tree("data"), NtStatus::SUCCESS);
+    assert!(raw.create(&Create::of("file")).is_ok());
+}
+
+/// An entry for BUILTIN\Users gave nothing to anybody.
+#[test]
+fn users_are_in_the_group_of_users() {
+    for (list, is_in) in [
+        ("D:(A;;FA;;;S-1-5-32-545)", true),
+        ("D:(A;;FA;;;S-1-5-11)", true),
+        ("D:(A;;FA;;;S-1-5-2)", true),
+        ("D:(A;;FA;;;S-1-1-0)", true),
+        ("D:(A;;FA;;;S-1-5-32-544)", false),
+        ("D:(A;;FA;;;S-1-5-32-546)", false),
+        ("D:(D;;FW;;;S-1-5-32-545)(A;;FA;;;S-1-1-0)", false),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("file"), "text").unwrap();
+        let serve = Serve::start(folder.path());
+        let mut raw = Raw::ready(serve.address);
+        raw.protect("file", list);
+        let wish = Create {
+            access: AccessMask::READ_DATA | AccessMask::WRITE_DATA,
+            ..Create::of("file")
+        };
+        assert_eq!(raw.create(&wish).is_ok(), is_in, "{list}");
+    }
+}
+
 #[test]
 fn deletion_on_close_spares_another_file_of_the_name() {
     let folder = tempfile::tempdir().unwrap();

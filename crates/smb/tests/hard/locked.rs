@@ -15,6 +15,7 @@ use ropeway_smb_proto::wire::create_context::{
     DurableHandleV2Flags, DurableReconnectV2, DurableRequestV2, Lease, LeaseState, RequestContext,
 };
 use ropeway_smb_proto::wire::fsctl::CtlCode;
+use ropeway_smb_proto::wire::fsctl::ranges::DuplicateExtents;
 use ropeway_smb_proto::wire::header::{Command, HEADER_LEN, Header};
 use ropeway_smb_proto::wire::lock::{LockElement, LockFlags, LockRequest, LockSequence};
 use ropeway_smb_proto::wire::read::{Channel, ReadFlags, ReadRequest};
@@ -178,6 +179,49 @@ fn a_local_lock_is_in_a_clients_way() {
     program.unlocks(0, 9);
     assert_eq!(raw.locks(file, 5, 10, EXCLUSIVE), OK);
     assert_eq!(raw.writes(file, 5, b"yes"), OK);
+}
+
+/// smb2.ioctl.dup_extents_src_lock, dup_extents_dest_lock: cloning reads and writes as READ and WRITE do.
+#[test]
+fn a_lock_is_in_the_way_of_duplicated_extents() {
+    const UNIT: u64 = 64 << 10;
+    let place = Place::new();
+    for name in ["from", "to"] {
+        std::fs::write(
+            place.folder.path().join(name),
+            vec![name.as_bytes()[0]; UNIT as usize],
+        )
+        .unwrap();
+    }
+    let (mut raw, mut other) = (Raw::ready(place.serve.address), Raw::ready(place.serve.address));
+    let [from, to] = ["from", "to"].map(|name| raw.create(&Create::of(name)).unwrap());
+    let duplicates = |raw: &mut Raw| {
+        let asked = DuplicateExtents {
+            source: from,
+            source_file_offset: 0,
+            target_file_offset: 0,
+            byte_count: UNIT,
+        };
+        let input = samples::body(|w| asked.encode(w));
+        raw.control(to, CtlCode::DUPLICATE_EXTENTS_TO_FILE, &input)
+            .status()
+    };
+    for (name, flags, status) in [
+        ("from", EXCLUSIVE, CONFLICT),
+        ("from", SHARED, OK),
+        ("to", SHARED, CONFLICT),
+        ("to", EXCLUSIVE, CONFLICT),
+    ] {
+        std::fs::write(place.folder.path().join("to"), vec![b't'; UNIT as usize]).unwrap();
+        let file = other.create(&Create::of(name)).unwrap();
+        assert_eq!(other.locks(file, UNIT - 1, 10, flags), OK);
+        assert_eq!(duplicates(&mut raw), status, "{name} {flags:?}");
+        let copied = std::fs::read(place.folder.path().join("to")).unwrap() == vec![b'f'; UNIT as usize];
+        assert_eq!(copied, status == OK, "{name} {flags:?}");
+        assert_eq!(other.close(file), OK);
+    }
+    assert_eq!(raw.locks(to, 0, UNIT, EXCLUSIVE), OK);
+    assert_eq!(duplicates(&mut raw), OK, "its own lock");
 }
 
 #[test]

@@ -5,6 +5,7 @@
 #[path = "../common/again.rs"]
 mod again;
 mod bombs;
+mod breaks;
 mod escapes;
 mod hostile;
 mod kept;

@@ -97,7 +97,7 @@ fn files(content: &[u8]) -> Quirks {
 /// A name that no file can have ended the whole job, and so did everything that no frame shows as wrong.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_name_that_is_none_fails_alone() {
-    let names = ["../../outside", "x/y", "nul\0", &"n".repeat(300)];
+    let names = ["../../outside", "x/y", "x\\y", "", "nul\0", &"n".repeat(300)];
     let share = tree(
         Quirks {
             names: names.iter().map(|name| units(name)).collect(),
@@ -132,18 +132,100 @@ async fn a_name_that_is_none_fails_alone() {
     );
 }
 
-/// Surrogates without a partner are names on NTFS.
+/// Offsets in FileIdBothDirectoryInformation ([MS-FSCC] 2.4.22), and what makes a record of it one that cannot be read.
+const BAD_RECORDS: [(usize, &[u8]); 4] = [
+    (60, &[3, 0, 0, 0]),
+    (60, &[200, 0, 0, 0]),
+    (60, &[0xff; 4]),
+    (68, &[25]),
+];
+
+/// A record that cannot be read failed its folder.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_that_cannot_be_read_fails_alone() {
+    // Of "a", "b" and "folder", in this order.
+    for (which, (field, bytes)) in [1, 0, 1, 0].into_iter().zip(BAD_RECORDS) {
+        let quirks = Quirks {
+            spoilt: Some((which, field, bytes)),
+            ..files(b"content")
+        };
+        let share = tree(quirks, false).await;
+        let here = tempfile::tempdir().unwrap();
+        let (outcome, events) = copy(&share, here.path(), "to", Options::default()).await;
+        assert_eq!(outcome.status, Status::SomeFailed, "{events:?}");
+        let failed = errors(&events);
+        assert!(
+            failed.len() == 1 && failed[0].1 == ErrorKind::Senseless,
+            "{bytes:?}: {failed:?}"
+        );
+        let good = ["b", "a"][which];
+        for name in [good, "folder/c"] {
+            assert_eq!(
+                std::fs::read(here.path().join("to").join(name)).unwrap(),
+                b"content"
+            );
+        }
+        assert_eq!(
+            std::fs::read_dir(here.path().join("to")).unwrap().count(),
+            2,
+            "{bytes:?}"
+        );
+    }
+}
+
+/// Where the next record begins is not known, so nothing of the folder is.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_listing_whose_offsets_are_broken_fails_its_folder() {
+    for next in [&[1, 0, 0, 0], &[0xff; 4]] {
+        let quirks = Quirks {
+            files: ["a", "folder\\b", "folder\\c"]
+                .map(|name| (name, b"content".to_vec()))
+                .to_vec(),
+            spoilt: Some((0, 0, next)),
+            names_in: "folder",
+            ..files(b"")
+        };
+        let share = tree(quirks, false).await;
+        let here = tempfile::tempdir().unwrap();
+        let (outcome, events) = copy(&share, here.path(), "to", Options::default()).await;
+        assert_eq!(outcome.status, Status::SomeFailed, "{events:?}");
+        let failed = errors(&events);
+        assert!(failed.len() == 1 && failed[0].0.ends_with("folder"), "{failed:?}");
+        assert!(here.path().join("to/a").exists());
+    }
+}
+
+/// The target's file may be the one whose name cannot be read.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mirror_deletes_nothing_beside_a_record_that_cannot_be_read() {
+    for (field, bytes) in BAD_RECORDS {
+        let quirks = Quirks {
+            files: ["a", "folder\\b", "folder\\c"]
+                .map(|name| (name, b"content".to_vec()))
+                .to_vec(),
+            spoilt: Some((0, field, bytes)),
+            names_in: "folder",
+            ..files(b"")
+        };
+        mirror_keeps_what_may_belong(quirks).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mirror_deletes_nothing_beside_a_name_that_is_none() {
-    let share = tree(
-        Quirks {
-            names: vec![units("x/y")],
+    for name in ["x/y", "x\\y"] {
+        let quirks = Quirks {
+            names: vec![units(name)],
             names_in: "folder",
             ..files(b"content")
-        },
-        false,
-    )
-    .await;
+        };
+        mirror_keeps_what_may_belong(quirks).await;
+    }
+}
+
+/// `folder` is not listed whole, the root is.
+async fn mirror_keeps_what_may_belong(quirks: Quirks) {
+    let share = tree(quirks, false).await;
     let here = tempfile::tempdir().unwrap();
     let old = |name: &str| here.path().join("to").join(name);
     std::fs::create_dir_all(old("folder")).unwrap();

@@ -131,7 +131,12 @@ impl Hub {
         let (_, session) = *live.first()?;
         let mut seen = BTreeSet::new();
         let connections = live.iter().map(|(connection, _)| *connection);
+        let client = match holder {
+            Holder::Oplock(_) => None,
+            Holder::Lease(name) => Some(name.client),
+        };
         Some(BreakOrder {
+            client,
             connections: connections
                 .filter(|connection| seen.insert(*connection))
                 .collect(),

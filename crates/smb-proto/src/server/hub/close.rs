@@ -137,20 +137,34 @@ impl Hub {
         base.pending.is_some() || stream.is_some_and(|stream| stream.pending.is_some())
     }
 
-    /// Whether an open could be had in that mode, all opens but `but` considered: for what Windows does by way of
-    /// another open, such as renaming, which opens the target's folder to add to it, sharing reading and writing but not deletion
-    /// (smb2.rename.no_share_delete_but_delete_access).
+    /// Whether `by` may rename something into a folder, in view of who has that open: Windows opens the folder to add to it,
+    /// sharing reading and writing but not deletion (smb2.rename.no_share_delete_but_delete_access, smb2.oplock.batch20).
+    ///
+    /// Another client that watches the folder is no obstacle (smb2.notify-inotify.inotify-rename): it wants to hear of
+    /// renamings, and may have the right to delete the folder only because it asked for all. Samba sees no opens of other
+    /// clients at all.
     ///
     /// # Errors
-    /// `STATUS_SHARING_VIOLATION`.
-    pub fn check_share(
+    /// `STATUS_SHARING_VIOLATION`, and `STATUS_FILE_CLOSED` without `by`.
+    pub fn check_renaming_into(
         &self,
-        file: &FileKey,
+        by: OpenId,
+        folder: &FileKey,
         access: AccessMask,
         share: ShareAccess,
-        but: Option<OpenId>,
     ) -> Result<(), NtStatus> {
-        match self.is_denied(file, Mode { access, share }, but) {
+        let by = self.info(by).ok_or(NtStatus::FILE_CLOSED)?;
+        let mode = Mode { access, share };
+        // All opens together are asked first: there may be many, and most of the time none is in the way.
+        if !self.is_denied(folder, mode) {
+            return Ok(());
+        }
+        let denied = self.tables.opens_of(folder).any(|open| {
+            let info = &open.info;
+            let own = info.connection == by.connection || info.session == by.session;
+            mode.conflicts(open.mode()) && (own || !self.is_watched_by(info.id))
+        });
+        match denied {
             false => Ok(()),
             true => Err(NtStatus::SHARING_VIOLATION),
         }

@@ -169,24 +169,21 @@ impl Crowd {
         self.solid
     }
 
-    /// Whether some open of this stream and one in that mode deny each other; `but` does not count.
-    pub(super) fn denies(&self, mode: Mode, but: Option<Mode>) -> bool {
-        let modes = but.map_or(self.modes, |but| self.modes.without(but));
+    /// Whether some open of this stream and one in that mode deny each other.
+    pub(super) fn denies(&self, mode: Mode) -> bool {
         let (done, denied) = mode.bits();
-        (0..3).any(|bit| done[bit] && modes.denied[bit] > 0 || denied[bit] && modes.done[bit] > 0)
+        (0..3).any(|bit| done[bit] && self.modes.denied[bit] > 0 || denied[bit] && self.modes.done[bit] > 0)
     }
 
     /// Whether some open of this named stream and one of the file itself in that mode deny each other; see
     /// [`Mode::conflicts_across`].
-    pub(super) fn denies_base(&self, mode: Mode, but: Option<Mode>) -> bool {
-        let modes = but.map_or(self.modes, |but| self.modes.without(but));
-        mode.access.contains(AccessMask::DELETE) && modes.denied[2] > 0
+    pub(super) fn denies_base(&self, mode: Mode) -> bool {
+        mode.access.contains(AccessMask::DELETE) && self.modes.denied[2] > 0
     }
 
     /// Whether some open of the file itself and one of a named stream in that mode deny each other.
-    pub(super) fn denies_stream(&self, mode: Mode, but: Option<Mode>) -> bool {
-        let modes = but.map_or(self.modes, |but| self.modes.without(but));
-        mode.bits().1[2] && modes.done[2] > 0
+    pub(super) fn denies_stream(&self, mode: Mode) -> bool {
+        mode.bits().1[2] && self.modes.done[2] > 0
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::ids::{ConnectionId, FileKey, OpenId, WaiterId};
 use crate::wire::change_notify::FileNotifyInformation;
 use crate::wire::oplock_break::BreakNotification;
-use crate::wire::{NtStatus, SessionId, Text};
+use crate::wire::{Guid, NtStatus, SessionId, Text};
 
 /// Something to do, in order. A call queues at most one event for each waiter, lease and open it touches, so an owner
 /// who drains the queue after each call bounds it.
@@ -35,6 +35,8 @@ pub struct BreakOrder {
     /// Connections of the holder, the first one first; of a lease, those of all its opens. Where none can send, nothing
     /// is to be done: their loss is reported by `disconnect`, and there is a time limit.
     pub connections: Vec<ConnectionId>,
+    /// Of a lease, the client that holds it: see [`Sessions::break_connection`](super::super::Sessions::break_connection).
+    pub client: Option<Guid>,
     /// The session, for signing and sealing; its other channels serve as well.
     pub session: SessionId,
     /// What to say.

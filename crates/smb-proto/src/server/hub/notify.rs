@@ -187,6 +187,11 @@ impl Hub {
         }
     }
 
+    /// Whether an open watches its folder.
+    pub(super) fn is_watched_by(&self, open: OpenId) -> bool {
+        self.watches.watches.contains_key(&open)
+    }
+
     /// More happened in a share than is known: all who watch there have to look themselves.
     pub fn changes_lost(&mut self, share_id: u32) {
         let watches = self.watches.watches.iter();

@@ -244,7 +244,7 @@ impl Hub {
     fn obstacles(&self, request: &OpenRequest) -> Obstacles {
         let mut obstacles = Obstacles::default();
         let own = request.lease_name().map(Holder::Lease);
-        obstacles.violation = self.is_denied(&request.file, request.mode(), None);
+        obstacles.violation = self.is_denied(&request.file, request.mode());
         let demanded = if obstacles.violation { H } else { W };
         // Emptying takes all there is.
         let concerned = if request.empties() { R } else { demanded };
@@ -276,21 +276,15 @@ impl Hub {
         obstacles
     }
 
-    /// Whether any open denies an open of that file in that mode; `but` does not count.
-    pub(super) fn is_denied(&self, file: &FileKey, mode: Mode, but: Option<OpenId>) -> bool {
+    /// Whether any open denies an open of that file in that mode.
+    pub(super) fn is_denied(&self, file: &FileKey, mode: Mode) -> bool {
         let streams = self.tables.bases.get(&file.base()).map(|base| &base.streams);
-        let but = but.and_then(|but| self.tables.opens.get(&but));
         let mut streams = streams.into_iter().flatten();
-        streams.any(|stream| {
-            let own =
-                but.filter(|but| but.info.file.base() == file.base() && but.info.file.stream == stream.name);
-            let own = own.map(Open::mode);
-            match (&file.stream, &stream.name) {
-                (one, two) if one == two => stream.crowd.denies(mode, own),
-                (None, Some(_)) => stream.crowd.denies_base(mode, own),
-                (Some(_), None) => stream.crowd.denies_stream(mode, own),
-                _ => false,
-            }
+        streams.any(|stream| match (&file.stream, &stream.name) {
+            (one, two) if one == two => stream.crowd.denies(mode),
+            (None, Some(_)) => stream.crowd.denies_base(mode),
+            (Some(_), None) => stream.crowd.denies_stream(mode),
+            _ => false,
         })
     }
 

@@ -13,7 +13,7 @@
 
 use super::FileInfoClass;
 use super::list::{Chain, Entries};
-use crate::wire::{Fault, FileAttributes, FileTime, Reader, Result, Text, Writer};
+use crate::wire::{Fault, FileAttributes, FileTime, Malformed, Reader, Result, Text, Writer};
 
 /// The layout of a directory's records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -180,7 +180,11 @@ impl DirectoryRecord {
     }
 
     /// The reader is past `NextEntryOffset`.
-    fn read(reader: &mut Reader<'_>, class: DirectoryClass, apple: bool) -> Result<Self> {
+    fn read(
+        reader: &mut Reader<'_>,
+        class: DirectoryClass,
+        apple: bool,
+    ) -> std::result::Result<Self, ListFault> {
         let mut record = Self {
             file_index: reader.u32()?,
             ..Self::default()
@@ -195,6 +199,7 @@ impl DirectoryRecord {
             record.attributes = FileAttributes::from_bits(reader.u32()?);
         }
         let name_len = usize::try_from(reader.u32()?).unwrap_or(usize::MAX);
+        let mut fault = None;
         if class.has_ea_size() {
             record.ea_size = reader.u32()?;
         }
@@ -204,7 +209,10 @@ impl DirectoryRecord {
             reader.skip(2)?;
             instead = reader.array()?;
         } else if class.has_short_name() {
-            record.short_name = read_short_name(reader)?;
+            match read_short_name(reader)? {
+                Ok(name) => record.short_name = name,
+                Err(malformed) => fault = Some(malformed),
+            }
         }
         match class {
             DirectoryClass::IdExtdDirectory => {
@@ -225,9 +233,16 @@ impl DirectoryRecord {
             }
             _ => {}
         }
-        let fault = reader.fault(Fault::Value);
-        record.name = Text::from_le_bytes(reader.bytes(name_len)?).ok_or(fault)?;
-        Ok(record)
+        let (rest, odd) = (*reader, reader.fault(Fault::Value));
+        let name = reader.bytes(name_len);
+        match name.and_then(|bytes| Text::from_le_bytes(bytes).ok_or(odd)) {
+            Ok(name) => record.name = name,
+            Err(malformed) => fault = Some(malformed),
+        }
+        match fault {
+            None => Ok(record),
+            Some(malformed) => Err(ListFault::Record(BadRecord::new(rest, name_len, malformed))),
+        }
     }
 
     /// What follows `NextEntryOffset`.
@@ -286,15 +301,49 @@ impl DirectoryRecord {
 /// Bytes of the short name's field.
 const SHORT_NAME_LEN: usize = 24;
 
-fn read_short_name(reader: &mut Reader<'_>) -> Result<Text> {
+/// The inner result is what the field holds; the outer one fails where the field is not there.
+fn read_short_name(reader: &mut Reader<'_>) -> Result<Result<Text>> {
     let fault = reader.fault(Fault::Value);
     let length = usize::from(reader.u8()?);
     reader.skip(1)?;
     let field = reader.bytes(SHORT_NAME_LEN)?;
-    field.get(..length).and_then(Text::from_le_bytes).ok_or(fault)
+    Ok(field.get(..length).and_then(Text::from_le_bytes).ok_or(fault))
 }
 
-/// The records in a QUERY_DIRECTORY response's buffer, in the server's order. Ends after the first fault.
+/// Longest name that [`BadRecord`] shows, in UTF-16 units. No file system has names of more.
+const SHOWN_UNITS_MAX: usize = 255;
+
+/// A record whose place in the list is sound and whose name or short name cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadRecord {
+    /// What can be shown of the name. It need not be the name of any file.
+    pub shown: Text,
+    /// The fault.
+    pub malformed: Malformed,
+}
+
+impl BadRecord {
+    /// From a reader at the name: what is shown are whole units within the record.
+    fn new(mut name: Reader<'_>, name_len: usize, malformed: Malformed) -> Self {
+        let bytes = name.rest();
+        let length = bytes.len().min(name_len).min(2 * SHOWN_UNITS_MAX) & !1;
+        let shown = Text::from_le_bytes(&bytes[..length]).unwrap_or_default();
+        Self { shown, malformed }
+    }
+}
+
+/// What is wrong with a list of records.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ListFault {
+    /// One record; those after it can be read.
+    #[error("{}", .0.malformed)]
+    Record(BadRecord),
+    /// The list itself: where a record begins or ends. Nothing after it can be read.
+    #[error("{0}")]
+    List(#[from] Malformed),
+}
+
+/// The records in a QUERY_DIRECTORY response's buffer, in the server's order. Ends after a [`ListFault::List`].
 #[derive(Clone, Debug)]
 pub struct DirectoryRecords<'a> {
     entries: Entries<'a>,
@@ -322,12 +371,15 @@ impl<'a> DirectoryRecords<'a> {
 }
 
 impl Iterator for DirectoryRecords<'_> {
-    type Item = Result<DirectoryRecord>;
+    type Item = std::result::Result<DirectoryRecord, ListFault>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let entry = self.entries.next()?;
-        let record = entry.and_then(|mut reader| DirectoryRecord::read(&mut reader, self.class, self.apple));
-        if record.is_err() {
+        let record = self
+            .entries
+            .next()?
+            .map_err(ListFault::List)
+            .and_then(|mut reader| DirectoryRecord::read(&mut reader, self.class, self.apple));
+        if matches!(record, Err(ListFault::List(_))) {
             self.entries.stop();
         }
         Some(record)

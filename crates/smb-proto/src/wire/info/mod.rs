@@ -23,7 +23,9 @@ mod name;
 mod tests;
 
 pub use class::{FileInfoClass, FsInfoClass};
-pub use directory::{AppleRecord, DirectoryClass, DirectoryRecord, DirectoryRecords, DirectoryWriter};
+pub use directory::{
+    AppleRecord, BadRecord, DirectoryClass, DirectoryRecord, DirectoryRecords, DirectoryWriter, ListFault,
+};
 pub use file::{
     DispositionFlags, FileAccessInformation, FileAlignmentInformation, FileAllocationInformation,
     FileAttributeTagInformation, FileBasicInformation, FileCompressionInformation,

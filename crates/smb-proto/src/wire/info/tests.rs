@@ -199,13 +199,21 @@ fn chains_go_forward() {
     // Unaligned, but in order.
     assert_eq!(names(13).len(), 2);
     for bad in [1, 11, 32, 33, u32::MAX] {
-        assert_eq!(names(bad)[0].as_ref().unwrap_err().fault, Fault::Chain, "{bad}");
+        assert_eq!(list_fault(&names(bad)[0]), Some(Fault::Chain), "{bad}");
         assert_eq!(names(bad).len(), 1);
     }
     // The second entry does not fit.
     let second = names(24);
     assert_eq!(second.len(), 2);
-    assert_eq!(second[1].as_ref().unwrap_err().fault, Fault::Truncated);
+    assert_eq!(list_fault(&second[1]), Some(Fault::Truncated));
+}
+
+/// The fault of a list that cannot be read on.
+fn list_fault(record: &std::result::Result<DirectoryRecord, ListFault>) -> Option<Fault> {
+    match record {
+        Err(ListFault::List(malformed)) => Some(malformed.fault),
+        _ => None,
+    }
 }
 
 #[test]
@@ -214,8 +222,61 @@ fn a_name_cannot_reach_into_the_next_record() {
     bytes[0] = 16;
     bytes[8] = 6;
     let records: Vec<_> = DirectoryRecords::new(&bytes, DirectoryClass::Names).collect();
-    assert_eq!(records.len(), 1);
-    assert_eq!(records[0].as_ref().unwrap_err().fault, Fault::Truncated);
+    let Err(ListFault::Record(bad)) = &records[0] else {
+        panic!("{records:?}");
+    };
+    assert_eq!(bad.malformed.fault, Fault::Truncated);
+    assert_eq!(bad.shown.wire_len(), 4, "what the record has of it");
+    assert_eq!(records[1], Ok(DirectoryRecord::default()));
+}
+
+/// One such record failed its whole folder.
+#[test]
+fn a_bad_record_leaves_the_others() {
+    let class = DirectoryClass::IdBothDirectory;
+    let names = ["first", "second", "third"];
+    let mut list = Vec::new();
+    let mut writer = Writer::new(&mut list);
+    let mut directory = DirectoryWriter::new(&writer, class, 4096);
+    let starts: Vec<usize> = names
+        .iter()
+        .map(|name| {
+            let record = DirectoryRecord {
+                name: Text::from(*name),
+                ..DirectoryRecord::default()
+            };
+            let at = writer.position().next_multiple_of(8);
+            assert!(directory.push(&mut writer, &record));
+            at
+        })
+        .collect();
+    // The name's length is odd; it is longer than the record; than any list; the short name's is odd, or too long.
+    for (field, bytes) in [
+        (60, [11, 0, 0, 0]),
+        (60, [90, 0, 0, 0]),
+        (60, [0xff; 4]),
+        (68, [3, 0, 0, 0]),
+        (68, [26, 0, 0, 0]),
+    ] {
+        for (bad, start) in starts.iter().enumerate() {
+            let mut list = list.clone();
+            list[start + field..start + field + 4].copy_from_slice(&bytes);
+            let records: Vec<_> = DirectoryRecords::new(&list, class).collect();
+            assert_eq!(records.len(), names.len(), "{bytes:?}");
+            for (at, (record, name)) in records.iter().zip(names).enumerate() {
+                match record {
+                    Ok(record) => assert!(at != bad && record.name == Text::from(name), "{bytes:?}"),
+                    Err(ListFault::Record(record)) => {
+                        assert!(
+                            at == bad && record.shown.to_string().starts_with(&name[..5]),
+                            "{record:?}"
+                        );
+                    }
+                    Err(ListFault::List(fault)) => panic!("{bytes:?}: {fault}"),
+                }
+            }
+        }
+    }
 }
 
 #[test]
@@ -321,7 +382,7 @@ proptest! {
         let mut directory = DirectoryWriter::new(&writer, class, length_max);
         let count = records.iter().take_while(|record| directory.push(&mut writer, record)).count();
         prop_assert!(out.len() - 72 <= length_max);
-        let back: Vec<_> = DirectoryRecords::new(&out[72..], class).map(Result::unwrap).collect();
+        let back: Vec<_> = DirectoryRecords::new(&out[72..], class).map(|record| record.unwrap()).collect();
         prop_assert_eq!(back.len(), count);
         for (record, back) in records.into_iter().zip(back) {
             prop_assert_eq!(carried(record, class), back);
@@ -382,7 +443,9 @@ fn records_for_a_mac_lie_where_others_have_short_names() {
         short_name: Text::default(),
         ..record
     };
-    let read: Vec<_> = DirectoryRecords::apple(&bytes).map(Result::unwrap).collect();
+    let read: Vec<_> = DirectoryRecords::apple(&bytes)
+        .map(|record| record.unwrap())
+        .collect();
     assert_eq!(read, [expected.clone(), expected]);
     hostile::attack(&bytes, 0, |bytes| _ = DirectoryRecords::apple(bytes).count());
 }

@@ -238,11 +238,12 @@ fn copy_whole(source: &Open, target: &Open, view: &CopyView<'_>) -> Result<(), N
 ///
 /// # Errors
 /// STATUS_INVALID_PARAMETER, STATUS_INVALID_HANDLE (no such source), STATUS_ACCESS_DENIED, STATUS_NOT_SUPPORTED for
-/// ranges that are not there, and what the store says.
+/// ranges that are not there, STATUS_FILE_LOCK_CONFLICT, and what the store says.
 pub(crate) fn duplicate_extents(
     target: &Open,
     input: &[u8],
     source: impl FnOnce(FileId) -> Option<Arc<Open>>,
+    locked: Locked<'_>,
 ) -> Result<(), NtStatus> {
     let asked = DuplicateExtents::decode(input).map_err(|_| NtStatus::INVALID_PARAMETER)?;
     if !target.access.contains(AccessMask::WRITE_DATA) {
@@ -269,6 +270,16 @@ pub(crate) fn duplicate_extents(
     let unlike = attributes::is_sparse(&from) && !attributes::is_sparse(&to);
     if source_end > from.size || target_end > to.size || overlaps || unlike {
         return Err(NtStatus::NOT_SUPPORTED);
+    }
+    let range = |offset, write| Range {
+        offset,
+        length: asked.byte_count,
+        write,
+    };
+    if locked(&source, range(asked.source_file_offset, false))
+        || locked(target, range(asked.target_file_offset, true))
+    {
+        return Err(NtStatus::FILE_LOCK_CONFLICT);
     }
     let copied = copy_range(
         &source,

@@ -385,7 +385,7 @@ fn extents_are_duplicated_where_both_ends_are() {
             byte_count: count,
         };
         let input = answer::encoded(|w| asked.encode(w));
-        duplicate_extents(&target, &input, |_| Some(Arc::clone(&source)))
+        duplicate_extents(&target, &input, |_| Some(Arc::clone(&source)), &unlocked)
     };
     duplicate(4096, 0, 4096).unwrap();
     assert_eq!(content(&target)[..4096], content(&source)[4096..]);
@@ -394,6 +394,6 @@ fn extents_are_duplicated_where_both_ends_are() {
     assert_eq!(duplicate(0, 4096, 8192), Err(NtStatus::NOT_SUPPORTED));
     assert_eq!(duplicate(1, 0, 4096), Err(NtStatus::INVALID_PARAMETER));
     assert_eq!(duplicate(u64::MAX, 0, 4096), Err(NtStatus::INVALID_PARAMETER));
-    let missing = duplicate_extents(&target, &[0; 40], |_| None);
+    let missing = duplicate_extents(&target, &[0; 40], |_| None, &unlocked);
     assert_eq!(missing, Err(NtStatus::INVALID_HANDLE));
 }

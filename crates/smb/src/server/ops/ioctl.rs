@@ -142,7 +142,8 @@ fn control(
         }
         CtlCode::DUPLICATE_EXTENTS_TO_FILE => {
             let source = |id: FileId| OpenId::from_file_id(id).and_then(|id| own(id.get()));
-            fsctl::duplicate_extents(open, request.input, source).map(|()| (NtStatus::SUCCESS, Vec::new()))
+            fsctl::duplicate_extents(open, request.input, source, &locked)
+                .map(|()| (NtStatus::SUCCESS, Vec::new()))
         }
         CtlCode::SET_REPARSE_POINT => set_reparse(&shared, open, request, &locked),
         code => fsctl::control(open, code, request.input, output_max, &locked),

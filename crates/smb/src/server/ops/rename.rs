@@ -269,7 +269,8 @@ fn check_parent(context: &Context<'_>, open: &Open, to: &RelPath) -> Result<(), 
         AccessMask::ADD_FILE
     };
     let share = ShareAccess::READ | ShareAccess::WRITE;
-    context.shared.hub().check_share(&key, adds, share, None)
+    let hub = context.shared.hub();
+    hub.check_renaming_into(open.hub_id(), &key, adds, share)
 }
 
 fn name_error(error: &ropeway_vfs::Error) -> NtStatus {

@@ -1,13 +1,14 @@
 //! `samr`: the server's own users, and BUILTIN's groups. A guest, or nobody, gets no handle, so it is told no names.
 
-use ropeway_smb_proto::rpc::account::{Account, ContextHandle, Handles};
+use ropeway_smb_proto::rpc::account::{Account, ContextHandle, Handles, SidKind};
 use ropeway_smb_proto::rpc::samr::{self, Call, Kind, User};
 use ropeway_smb_proto::rpc::server::FAULT_CONTEXT_MISMATCH;
 use ropeway_smb_proto::upcase;
+use ropeway_smb_proto::wire::security::Sid;
 use ropeway_smb_proto::wire::{NtStatus, Text};
 
 use super::PipeHost;
-use crate::server::names::{BUILTIN_GROUPS, Known, USERS_RID};
+use crate::server::names::{ALIAS_USERS_RID, BUILTIN_GROUPS, Known, USERS_RID};
 
 /// What a handle stands for.
 enum Opened {
@@ -185,7 +186,20 @@ fn of_domain(host: &PipeHost, which: Which, call: &Call) -> Vec<u8> {
             count_max,
             ..
         } => samr::display_users(*class, &users(&known, which), *index, *count_max),
-        // Nobody is a member of BUILTIN's groups: access is not decided by them.
+        // Of BUILTIN's groups, all users are in one, and in no other.
+        Call::AliasMembership(_, sids) if which == Which::Builtin => {
+            let is_user = |sid: &Sid| {
+                let account = known.by_sid(sid);
+                account.is_some_and(|account| {
+                    account.kind == SidKind::User && account.domain.sid == host.names.machine().sid
+                })
+            };
+            let rids: &[u32] = match sids.iter().any(is_user) {
+                true => &[ALIAS_USERS_RID],
+                false => &[],
+            };
+            samr::aliases(rids, NtStatus::SUCCESS)
+        }
         _ => samr::aliases(&[], NtStatus::SUCCESS),
     }
 }

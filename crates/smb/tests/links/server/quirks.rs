@@ -23,6 +23,8 @@ pub(crate) struct Quirks {
     /// Names that are listed beside those of files, in a folder.
     pub(crate) names: Vec<Vec<u16>>,
     pub(crate) names_in: &'static str,
+    /// What is written over a record of the folder above: which one, where in it, which bytes.
+    pub(crate) spoilt: Option<(usize, usize, &'static [u8])>,
     /// Most bytes of an answer to READ.
     pub(crate) read_max: Option<usize>,
     /// A READ from here on brings nothing, and no error.
@@ -110,7 +112,7 @@ impl Server {
         } else {
             format!("{folder}\\")
         };
-        Ok(encoded(|w| {
+        let mut list = encoded(|w| {
             let mut writer = DirectoryWriter::new(w, class, request.output_buffer_length as usize);
             for (path, node) in &self.nodes {
                 let Some(name) = path
@@ -149,6 +151,14 @@ impl Server {
                 };
                 assert!(writer.push(w, &record), "the folders of these tests are small");
             }
-        }))
+        });
+        if let Some((record, field, bytes)) = self.quirks.spoilt
+            && folder == self.quirks.names_in
+        {
+            let next = |at: usize| at + u32::from_le_bytes(*list[at..].first_chunk().unwrap()) as usize;
+            let at = field + (0..record).fold(0, |at, _| next(at));
+            list[at..at + bytes.len()].copy_from_slice(bytes);
+        }
+        Ok(list)
     }
 }

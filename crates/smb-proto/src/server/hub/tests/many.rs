@@ -55,8 +55,8 @@ fn opens_of_one_file() {
     for open in opens {
         let check = world
             .hub
-            .check_share(&file(1), AccessMask::DELETE, ALONE, Some(open));
-        assert_eq!(check.is_ok(), world.hub.open_count() == 1);
+            .check_renaming_into(open, &file(1), AccessMask::DELETE, ALONE);
+        assert_eq!(check, Err(NtStatus::SHARING_VIOLATION));
         world.close(open);
     }
     world.assert_empty();

@@ -1,6 +1,7 @@
 //! Share modes, deletion, paths ([MS-FSA] 2.1.5.1.2, 2.1.5.5), as smb2.sharemode, delete-on-close-perms, rename have them.
 
 use super::*;
+use crate::wire::change_notify::CompletionFilter;
 
 /// smb2.sharemode: reading, writing, deleting against what is shared, in both directions.
 #[test]
@@ -209,25 +210,53 @@ fn renames_move_paths() {
     world.assert_empty();
 }
 
-/// smb2.rename.no_share_delete_but_delete_access, smb2.oplock.exclusive6.
+/// smb2.rename.no_share_delete_but_delete_access, smb2.oplock.exclusive6, batch20, smb2.notify-inotify.inotify-rename.
 #[test]
 fn renaming_minds_the_folder() {
     let mut world = world();
-    let folder = OpenRequest {
-        directory: true,
-        access: AccessMask::FILE_ALL.without(AccessMask::DELETE),
+    let renamed = OpenRequest {
+        file: file(2),
+        path: "folder\\file".into(),
         ..world.request()
     };
-    let open = world.open(&folder).open;
-    let share = ShareAccess::READ | ShareAccess::WRITE;
-    let check = |world: &World, but| world.hub.check_share(&file(1), AccessMask::ADD_FILE, share, but);
-    assert_eq!(check(&world, None), Ok(()));
-    world.close(open);
-    let folder = OpenRequest {
-        access: AccessMask::FILE_ALL,
-        ..folder
+    let renamed = world.open(&renamed).open;
+    let own = OpenRequest {
+        directory: true,
+        path: "folder".into(),
+        ..world.request()
     };
-    let open = world.open(&folder).open;
-    assert_eq!(check(&world, None), Err(NtStatus::SHARING_VIOLATION));
-    assert_eq!(check(&world, Some(open)), Ok(()));
+    let without_delete = OpenRequest {
+        access: AccessMask::FILE_ALL.without(AccessMask::DELETE),
+        ..own.clone()
+    };
+    let channel = OpenRequest {
+        connection: ConnectionId(2),
+        ..own.clone()
+    };
+    let other = OpenRequest {
+        session: SessionId(2),
+        ..channel.clone()
+    };
+    let denied = Err(NtStatus::SHARING_VIOLATION);
+    for (request, watches, expected) in [
+        (&without_delete, false, Ok(())),
+        (&own, false, denied),
+        (&own, true, denied),
+        (&channel, true, denied),
+        (&other, false, denied),
+        (&other, true, Ok(())),
+    ] {
+        let open = world.open(request).open;
+        if watches {
+            let filter = CompletionFilter::FILE_NAME;
+            let waiter = world.waiter();
+            world.hub.watch(open, filter, false, 1000, waiter);
+        }
+        let share = ShareAccess::READ | ShareAccess::WRITE;
+        let check = world
+            .hub
+            .check_renaming_into(renamed, &file(1), AccessMask::ADD_FILE, share);
+        assert_eq!(check, expected, "{request:?} {watches}");
+        world.close(open);
+    }
 }

@@ -66,6 +66,10 @@ pub(super) fn create(context: &mut Context<'_>) -> Outcome {
     }
     let share_id = context.tree.map_or(0, |tree| tree.share);
     let share = context.share().ok_or(NtStatus::NETWORK_NAME_DELETED)?;
+    // A session that was renewed as nobody keeps its trees, and opens nothing in those that nobody may connect to.
+    if context.token()?.is_anonymous && !share.anonymous {
+        return Err(NtStatus::ACCESS_DENIED);
+    }
     let asked = Asked::read(&request, context.protocol.dialect())?;
     if asked.is_reconnect() {
         return reconnect::reconnect(context, &request, &asked, &share, share_id);
