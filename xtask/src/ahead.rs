@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use crate::process::shown;
+use crate::process::{shown, wrapped};
 use crate::workspace::Workspace;
 
 /// Commands that run one after the other in the background. What fails is run again by its step, in the foreground, where
@@ -114,21 +114,9 @@ impl Drop for Ahead {
 
 /// The same command at the lowest priority.
 fn gentle(command: &Command) -> Command {
-    let mut gentle = Command::new("nice");
-    gentle
-        .args(["-n", "19"])
-        .arg(command.get_program())
-        .args(command.get_args());
-    for (name, value) in command.get_envs() {
-        match value {
-            Some(value) => gentle.env(name, value),
-            None => gentle.env_remove(name),
-        };
-    }
-    if let Some(folder) = command.get_current_dir() {
-        gentle.current_dir(folder);
-    }
-    gentle
+    let mut nice = Command::new("nice");
+    nice.args(["-n", "19"]);
+    wrapped(nice, command)
 }
 
 #[cfg(test)]

@@ -6,13 +6,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Mutex;
-use std::thread;
 
 use anyhow::{Context, Result, ensure};
 
 use crate::ci::Outcome;
-use crate::process::{capture, find_program, run as run_command};
+use crate::process::{capture, find_program, run as run_command, side_by_side};
 use crate::workspace::Workspace;
 
 /// Seconds for each target: a smoke test, not a campaign.
@@ -42,21 +40,8 @@ pub(crate) fn run(workspace: &Workspace) -> Result<Outcome> {
     let host = host_triple()?;
     run_command(&mut build)?;
     let built = folder(workspace);
-    let waiting = Mutex::new(targets.iter());
-    let work = || -> Result<()> {
-        loop {
-            let next = waiting.lock().ok().and_then(|mut waiting| waiting.next());
-            let Some(target) = next else { return Ok(()) };
-            run_one(workspace, &built.join(&host).join("release"), target)?;
-        }
-    };
-    thread::scope(|scope| {
-        let workers: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(work)).collect();
-        workers.into_iter().try_for_each(|worker| {
-            worker
-                .join()
-                .unwrap_or_else(|_| anyhow::bail!("a worker panicked"))
-        })
+    side_by_side(&targets, AT_ONCE, |target| {
+        run_one(workspace, &built.join(&host).join("release"), target)
     })?;
     Ok(Outcome::passed(format!(
         "{} targets, {SECONDS_EACH} s each",

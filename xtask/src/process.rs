@@ -5,8 +5,8 @@ use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::{Mutex, Once, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -111,6 +111,49 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
+/// Does this with each item, so many at once, in their order; gives the results in the order in which they ended.
+///
+/// # Errors
+/// The first error of a worker; the others finish the items that are left.
+pub(crate) fn side_by_side<I: Send, R: Send>(
+    items: impl IntoIterator<Item = I, IntoIter: Send>,
+    at_once: usize,
+    work: impl Fn(I) -> Result<R> + Sync,
+) -> Result<Vec<R>> {
+    let waiting = Mutex::new(items.into_iter());
+    let done = Mutex::new(Vec::new());
+    let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let worker = || -> Result<()> {
+        while let Some(item) = next() {
+            let result = work(item)?;
+            done.lock().unwrap_or_else(PoisonError::into_inner).push(result);
+        }
+        Ok(())
+    };
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..at_once).map(|_| scope.spawn(worker)).collect();
+        workers
+            .into_iter()
+            .try_for_each(|worker| worker.join().unwrap_or_else(|_| bail!("a worker panicked")))
+    })?;
+    Ok(done.into_inner().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// `wrapper`, which is told to run that command: its program, arguments, environment and folder are added.
+pub(crate) fn wrapped(mut wrapper: Command, command: &Command) -> Command {
+    wrapper.arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => wrapper.env(name, value),
+            None => wrapper.env_remove(name),
+        };
+    }
+    if let Some(folder) = command.get_current_dir() {
+        wrapper.current_dir(folder);
+    }
+    wrapper
+}
+
 /// Runs a command silently and gives what it wrote to its standard output.
 ///
 /// # Errors
@@ -162,16 +205,7 @@ pub(crate) fn measure_by(
     let output = File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
     let mut timed = Command::new(time);
     timed.args(["--quiet", "-f", "%U %S %M", "-o"]).arg(&report);
-    timed.arg(command.get_program()).args(command.get_args());
-    for (name, value) in command.get_envs() {
-        match value {
-            Some(value) => timed.env(name, value),
-            None => timed.env_remove(name),
-        };
-    }
-    if let Some(folder) = command.get_current_dir() {
-        timed.current_dir(folder);
-    }
+    let mut timed = wrapped(timed, command);
     timed
         .stdin(Stdio::null())
         .stderr(output.try_clone()?)
@@ -227,6 +261,18 @@ mod tests {
         assert_eq!(parse_time("Command exited\n0.0 0.0 7"), Some((Duration::ZERO, 7)));
         assert_eq!(parse_time(""), None);
         assert_eq!(parse_time("-1 0 7"), None);
+    }
+
+    #[test]
+    fn items_are_done_side_by_side_and_the_first_error_is_told() {
+        let mut doubled = side_by_side(1..=20, 3, |item| Ok(item * 2)).unwrap();
+        doubled.sort_unstable();
+        assert_eq!(doubled, (1..=20).map(|item| item * 2).collect::<Vec<_>>());
+        let failed = side_by_side(1..=20, 2, |item| {
+            anyhow::ensure!(item != 7, "seven");
+            Ok(item)
+        });
+        assert_eq!(failed.unwrap_err().to_string(), "seven");
     }
 
     #[test]

@@ -88,13 +88,18 @@ fn bytes_arrive_whole_at_the_rate_of_the_line() {
     }
 }
 
-#[test]
-fn bytes_survive_losses_and_small_queues() {
+/// A line that loses a packet in a hundred, with a small queue.
+fn lossy() -> LinkSpec {
     let mut lossy = spec(4, 200);
     lossy.loss = 0.01;
     lossy.jitter = Duration::from_millis(1);
     lossy.queue = Some(20_000);
-    let Some(link) = link(lossy) else { return };
+    lossy
+}
+
+#[test]
+fn bytes_survive_losses_and_small_queues() {
+    let Some(link) = link(lossy()) else { return };
     send_pattern(&link, 3_000_000);
     let stats = link.stats();
     balanced(&stats);
@@ -104,12 +109,8 @@ fn bytes_survive_losses_and_small_queues() {
 
 #[test]
 fn every_lost_packet_is_counted() {
-    let mut lossy = spec(4, 200);
-    lossy.loss = 0.01;
-    lossy.jitter = Duration::from_millis(1);
-    lossy.queue = Some(20_000);
     // A link of its own: the last segments of an earlier connection would be counted too.
-    let Some(link) = link(lossy) else { return };
+    let Some(link) = link(lossy()) else { return };
     let (sent, arrived) = loss(&link, 2000).unwrap();
     let up = link.stats().up;
     // On a busy machine packets meant to be spread out leave at once, and the small queue drops some.

@@ -71,13 +71,8 @@ pub(crate) fn run(workspace: &Workspace, built: &dyn Fn() -> Result<()>) -> Resu
     })
 }
 
-/// Runs what failed again, alone; gives the names of the unsteady ones.
+/// Runs what failed again, alone, if it is little; gives the names of the unsteady ones.
 fn judge(ran: &[Ran]) -> Result<Vec<String>> {
-    let ended_early: Vec<&str> = ran
-        .iter()
-        .filter(|one| one.ended_early())
-        .map(|one| one.program.name.as_str())
-        .collect();
     let failed: Vec<(&Program, &str)> = ran
         .iter()
         .flat_map(|one| {
@@ -88,14 +83,18 @@ fn judge(ran: &[Ran]) -> Result<Vec<String>> {
         })
         .collect();
     let mut unsteady = Vec::new();
-    let mut broken: Vec<String> = ended_early
+    let mut broken: Vec<String> = ran
         .iter()
-        .map(|name| format!("{name} ended early"))
+        .filter(|one| one.ended_early())
+        .map(|one| format!("{} ended early", one.program.name))
         .collect();
+    let are_few = failed.len() <= UNSTEADY_MAX;
     for (program, test) in failed {
-        println!("again, alone: {} {test}", program.name);
-        let passes = failed_max(ran) && (0..REPEATS).all(|_| run::one_test(program, test));
         let name = format!("{} {test}", program.name);
+        let passes = are_few && {
+            println!("again, alone: {name}");
+            (0..REPEATS).all(|_| run::one_test(program, test))
+        };
         if passes { &mut unsteady } else { &mut broken }.push(name);
     }
     if !broken.is_empty() {
@@ -105,19 +104,7 @@ fn judge(ran: &[Ran]) -> Result<Vec<String>> {
             broken.join(", ")
         );
     }
-    if unsteady.len() > UNSTEADY_MAX {
-        bail!(
-            "too many unsteady tests ({}): {}",
-            note(ran, unsteady.len()),
-            unsteady.join(", ")
-        );
-    }
     Ok(unsteady)
-}
-
-/// Whether so few failed that it is worth running them again.
-fn failed_max(ran: &[Ran]) -> bool {
-    ran.iter().map(|one| one.report.failures.len()).sum::<usize>() <= UNSTEADY_MAX
 }
 
 fn note(ran: &[Ran], unsteady: usize) -> String {

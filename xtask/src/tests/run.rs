@@ -3,14 +3,13 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
-use std::sync::Mutex;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
 use super::program::Program;
 use super::report::Report;
+use crate::process::{side_by_side, tail};
 use crate::workspace::Workspace;
 
 /// Programs that run at once. Most of their time they wait for disks, clocks and other programs.
@@ -61,7 +60,7 @@ impl Ran {
         );
         self.report.print_failures();
         if self.ended_early() {
-            println!("{}", crate::process::tail(&self.log, 40));
+            println!("{}", tail(&self.log, 40));
         }
     }
 }
@@ -82,34 +81,10 @@ pub(super) fn all(workspace: &Workspace, mut programs: Vec<Program>) -> Result<V
     let (alone, beside): (Vec<Program>, Vec<Program>) = programs
         .into_iter()
         .partition(|program| ALONE.contains(&program.name.as_str()));
-    let mut ran = side_by_side(beside, AT_ONCE, &logs)?;
-    ran.extend(side_by_side(alone, 1, &logs)?);
+    let work = |program| run(program, &logs).inspect(Ran::print);
+    let mut ran = side_by_side(beside, AT_ONCE, work)?;
+    ran.extend(side_by_side(alone, 1, work)?);
     Ok(ran)
-}
-
-fn side_by_side(programs: Vec<Program>, at_once: usize, logs: &Path) -> Result<Vec<Ran>> {
-    let waiting = Mutex::new(programs.into_iter());
-    let ran = Mutex::new(Vec::new());
-    let work = || -> Result<()> {
-        loop {
-            let next = waiting.lock().ok().and_then(|mut waiting| waiting.next());
-            let Some(program) = next else { return Ok(()) };
-            let one = run(program, logs)?;
-            one.print();
-            if let Ok(mut ran) = ran.lock() {
-                ran.push(one);
-            }
-        }
-    };
-    thread::scope(|scope| {
-        let workers: Vec<_> = (0..at_once).map(|_| scope.spawn(work)).collect();
-        workers.into_iter().try_for_each(|worker| {
-            worker
-                .join()
-                .unwrap_or_else(|_| anyhow::bail!("a worker panicked"))
-        })
-    })?;
-    Ok(ran.into_inner().unwrap_or_default())
 }
 
 fn run(program: Program, logs: &Path) -> Result<Ran> {

@@ -173,19 +173,23 @@ async fn a_record_that_cannot_be_read_fails_alone() {
     }
 }
 
+/// The file `a`, and a folder of two, the first of whose records has these bytes there.
+fn spoilt_in_folder(field: usize, bytes: &'static [u8]) -> Quirks {
+    Quirks {
+        files: ["a", "folder\\b", "folder\\c"]
+            .map(|name| (name, b"content".to_vec()))
+            .to_vec(),
+        spoilt: Some((0, field, bytes)),
+        names_in: "folder",
+        ..files(b"")
+    }
+}
+
 /// Where the next record begins is not known, so nothing of the folder is.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_listing_whose_offsets_are_broken_fails_its_folder() {
     for next in [&[1, 0, 0, 0], &[0xff; 4]] {
-        let quirks = Quirks {
-            files: ["a", "folder\\b", "folder\\c"]
-                .map(|name| (name, b"content".to_vec()))
-                .to_vec(),
-            spoilt: Some((0, 0, next)),
-            names_in: "folder",
-            ..files(b"")
-        };
-        let share = tree(quirks, false).await;
+        let share = tree(spoilt_in_folder(0, next), false).await;
         let here = tempfile::tempdir().unwrap();
         let (outcome, events) = copy(&share, here.path(), "to", Options::default()).await;
         assert_eq!(outcome.status, Status::SomeFailed, "{events:?}");
@@ -199,15 +203,7 @@ async fn a_listing_whose_offsets_are_broken_fails_its_folder() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mirror_deletes_nothing_beside_a_record_that_cannot_be_read() {
     for (field, bytes) in BAD_RECORDS {
-        let quirks = Quirks {
-            files: ["a", "folder\\b", "folder\\c"]
-                .map(|name| (name, b"content".to_vec()))
-                .to_vec(),
-            spoilt: Some((0, field, bytes)),
-            names_in: "folder",
-            ..files(b"")
-        };
-        mirror_keeps_what_may_belong(quirks).await;
+        mirror_keeps_what_may_belong(spoilt_in_folder(field, bytes)).await;
     }
 }
 

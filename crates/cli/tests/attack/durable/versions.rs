@@ -9,6 +9,8 @@ use rustix::process::Signal;
 use crate::support::{Place, file, same, write_at};
 
 const MIB: u64 = 1 << 20;
+/// Copies that may finish before they can be killed.
+const TRIES: u32 = 5;
 
 /// Runs `change` and sets the modification time back.
 fn unseen(path: &Path, change: impl FnOnce()) {
@@ -24,6 +26,13 @@ fn unseen(path: &Path, change: impl FnOnce()) {
 
 /// The beginning came from one version and the end from another.
 fn killed_and_changed(is_new: bool, flags: &[&str], change: impl Fn(&Place)) {
+    // A busy machine may have finished before the kill: what is changed afterwards is another case.
+    let is_killed_in_time = (0..TRIES).any(|_| killed_and_changed_once(is_new, flags, &change));
+    assert!(is_killed_in_time, "finished {TRIES} times before it was killed");
+}
+
+/// Whether the copy was killed before it had finished.
+fn killed_and_changed_once(is_new: bool, flags: &[&str], change: impl Fn(&Place)) -> bool {
     let place = Place::new();
     let source = place.folder("source");
     file(&source.join("big"), 24 * MIB, 1);
@@ -38,16 +47,16 @@ fn killed_and_changed(is_new: bool, flags: &[&str], change: impl Fn(&Place)) {
     let mut running = run().args(["--bwlimit", "6M"]).start();
     // Only what is durable is gone on with.
     running.reach("bytes_durable", 1);
-    // A busy machine may have finished meanwhile: what is changed afterwards is another case.
     running.signal(Signal::STOP);
     let is_finished = running.counter("bytes_durable") >= 24 * MIB;
     running.kill();
     if is_finished {
-        return killed_and_changed(is_new, flags, change);
+        return false;
     }
     change(&place);
     run().ok();
     same(&source, &place.join("target"));
+    true
 }
 
 fn overwritten(place: &Place) {
