@@ -228,7 +228,8 @@ impl State {
             return vec![replies];
         };
         header.flags |= HeaderFlags::ASYNC_COMMAND;
-        header.target = Target::Async(AsyncId(header.message_id.0 + 1));
+        // The message id of a break is the highest there is.
+        header.target = Target::Async(AsyncId(header.message_id.0.wrapping_add(1)));
         header.status = NtStatus::PENDING;
         let interim = message(&header, |w| ErrorResponse::EMPTY.encode(w));
         let count = 1 + self.random.below(4) * self.random.below(10);
