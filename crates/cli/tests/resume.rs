@@ -177,7 +177,8 @@ fn inplace_resumes_in_the_same_file_only() {
         let mut running = place
             .copy("source", "target")
             .args(arguments)
-            .args(["--bwlimit", "4M"])
+            // So slow that no machine finishes before the kill.
+            .args(["--bwlimit", "1M"])
             .start();
         running.reach("bytes_durable", 1);
         running.kill();
