@@ -228,16 +228,32 @@ impl Context {
         if !matches!(error.kind, K::DeviceError | K::Other | K::NotFound) {
             return true;
         }
-        let probe = RelPath::root().join(&self.temporary_of(PROBE));
-        let made = match self.target.make_dir(&probe, 0o700).await {
+        self.temporaries.probes();
+        let made = match self.target.make_dir(&self.probe(), 0o700).await {
             Ok(()) => true,
             Err(refused) => refused.kind == K::AlreadyExists || refused.kind == K::PermissionDenied,
         };
         if made {
-            // Left behind only if the target dies right now.
-            let _ = self.target.remove_dir(&probe).await;
+            // Where it fails right now, the end of this run or of the next one removes it.
+            let _ = self.remove_probe().await;
         }
         made
+    }
+
+    fn probe(&self) -> RelPath {
+        RelPath::root().join(&self.temporary_of(PROBE))
+    }
+
+    /// Removes the folder by which this run or an earlier one tried the target; whether it was there. No claim tells of it.
+    ///
+    /// # Errors
+    /// It stays.
+    pub(crate) async fn remove_probe(&self) -> Result<bool, Error> {
+        match self.target.remove_dir(&self.probe()).await {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind.is_absence() => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// The temporary name of the node with this token.

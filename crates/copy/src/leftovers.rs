@@ -60,6 +60,8 @@ pub(crate) struct Temporaries {
     swept: AtomicU64,
     unknown: AtomicU64,
     in_source: AtomicU64,
+    /// The target was tried by a folder that was made and removed.
+    has_probed: AtomicBool,
     /// Something of this job could not be removed: its journal is needed still.
     stays: AtomicBool,
 }
@@ -92,12 +94,18 @@ impl Temporaries {
             swept: AtomicU64::new(0),
             unknown: AtomicU64::new(0),
             in_source: AtomicU64::new(0),
+            has_probed: AtomicBool::new(false),
             stays: AtomicBool::new(false),
         }
     }
 
     fn keep_if(&self, swept: &Swept) {
         self.stays.fetch_or(!swept.failed.is_empty(), Ordering::AcqRel);
+    }
+
+    /// A folder that tries the target is about to be made.
+    pub(crate) fn probes(&self) {
+        self.has_probed.store(true, Ordering::Release);
     }
 
     /// A temporary name is left that only the next run of this job can remove.
@@ -383,7 +391,12 @@ pub(crate) async fn end(context: &Context) {
         let _ = looking.await;
     }
     let retried = context.live.retries.load(Ordering::Relaxed) > 0;
+    let mut had_probe = temporaries.has_probed.load(Ordering::Acquire);
     if resumed(context) || retried || context.failures.items() > 0 {
+        match context.remove_probe().await {
+            Ok(was_there) => had_probe |= was_there,
+            Err(_) => temporaries.must_stay(),
+        }
         let places = places(context).await;
         let mut swept = sweep::places(&*context.target, places.clone(), temporaries.nonce).await;
         if swept.failed.is_empty() {
@@ -397,8 +410,8 @@ pub(crate) async fn end(context: &Context) {
         let swept = temporaries.own.finish(temporaries.single.as_ref()).await;
         temporaries.keep_if(&swept);
         account(context, swept).await;
-        if held && context.wants_durable() && !context.target.capabilities().far {
-            // Else a power cut would bring the claim back. It would do no harm: the next run sweeps it.
+        if (held || had_probe) && context.wants_durable() && !context.target.capabilities().far {
+            // Else a power cut would bring them back: the claim, which the next run sweeps, or the probe, which no run would.
             let _ = context.target.sync().await;
         }
     }

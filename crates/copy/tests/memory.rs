@@ -310,3 +310,46 @@ async fn a_retry_of_a_replaced_source_begins_anew() {
     let copy = target.content(&path("c/big")).unwrap();
     assert!(copy == source.content(&path("big")).unwrap(), "a mixture");
 }
+
+/// A mirror that only deletes makes no temporary names in its target: no folder of it was looked into for the one by which
+/// a job sees whether its target still takes anything, and that was left when it failed right then.
+#[tokio::test(start_paused = true)]
+async fn the_probe_of_a_failing_target_is_removed_by_the_next_run() {
+    let state = tempfile::tempdir().unwrap();
+    let (source, target) = (Arc::new(sample()), Arc::new(MemoryTree::new()));
+    let run = |target: Arc<dyn Tree>| {
+        let journal = ropeway_copy::JournalSpec {
+            state_dir: state.path().to_owned(),
+            boot_id: "one".into(),
+            key: ropeway_copy::JobKey::new(&["source".into()], "c"),
+            sources: Vec::new(),
+            target: "c".into(),
+            clock: ropeway_copy::WallClock::default(),
+        };
+        let options = Options {
+            delete: Some(Delete::default()),
+            ..Options::default()
+        };
+        let job = JobSpec {
+            journal: Some(journal),
+            ..spec(source.clone(), target, "c", options)
+        };
+        job.run()
+    };
+    let (outcome, events) = run(target.clone()).await;
+    assert_eq!(outcome.status, Status::Done, "{events:?}");
+    target.insert_file(&path("c/extra"), b"goes").unwrap();
+    let rules = "remove:contains=extra,errno=EIO,times=9; remove:contains=-0000000000000000,errno=EIO";
+    let faulty = Faults::new(
+        target.clone(),
+        FaultRule::parse(rules).unwrap(),
+        Arc::new(RuntimeClock::new()),
+    );
+    let (outcome, events) = run(faulty).await;
+    assert_ne!(outcome.status, Status::Done, "{events:?}");
+    let is_probe = |name: &String| name.starts_with(".ropeway-") && name.ends_with("-0000000000000000");
+    assert!(names(&*target, "").await.iter().any(is_probe), "it was left");
+    let (outcome, events) = run(target.clone()).await;
+    assert_eq!(outcome.status, Status::Done, "{events:?}");
+    assert_eq!(names(&*target, "").await, ["c"]);
+}
