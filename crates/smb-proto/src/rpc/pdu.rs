@@ -3,8 +3,8 @@
 //! Header of 16 bytes: version 5.0, type, flags, data representation (`10 00 00 00`: little-endian, ASCII, IEEE),
 //! `frag_length`, `auth_length` (0 here), `call_id`. Each is one fragment.
 
-use crate::wire::flags::flags;
 use crate::wire::{Fault, Malformed, Reader, Result, Writer};
+use bitflags::bitflags;
 
 /// Bytes of the common header.
 const HEADER_LEN: usize = 16;
@@ -19,23 +19,25 @@ const FRAGMENT_LEN_MIN: u16 = 1432;
 /// Longest stub put together from fragments, in bytes: a guess, some 20,000 shares.
 pub const STUB_LEN_MAX: usize = 4 << 20;
 
-flags! {
+bitflags! {
     /// `pfc_flags` (C706 12.6.3.1).
-    pub struct PacketFlags(u8) {
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub struct PacketFlags: u8 {
         /// The first fragment of a call.
-        FIRST_FRAG = 0x01;
+        const FIRST_FRAG = 0x01;
         /// The last fragment of a call.
-        LAST_FRAG = 0x02;
+        const LAST_FRAG = 0x02;
         /// A cancel was pending.
-        PENDING_CANCEL = 0x04;
+        const PENDING_CANCEL = 0x04;
         /// Calls may run side by side on the connection.
-        CONC_MPX = 0x10;
+        const CONC_MPX = 0x10;
         /// A fault: the call was not executed.
-        DID_NOT_EXECUTE = 0x20;
+        const DID_NOT_EXECUTE = 0x20;
         /// Executed once at most, or without an answer.
-        MAYBE = 0x40;
+        const MAYBE = 0x40;
         /// A request: an object's UUID precedes the stub.
-        OBJECT_UUID = 0x80;
+        const OBJECT_UUID = 0x80;
+        const _ = !0;
     }
 }
 
@@ -229,7 +231,7 @@ impl<'a> Pdu<'a> {
         let mut reader = Reader::new(bytes.get(..length).ok_or(truncated)?, "RPC fragment");
         reader.skip(2)?;
         let packet_type = reader.u8()?;
-        let flags = PacketFlags::from_bits(reader.u8()?);
+        let flags = PacketFlags::from_bits_retain(reader.u8()?);
         reader.skip(6)?;
         let value = reader.fault(Fault::Value);
         if reader.u16()? != 0 {
@@ -248,7 +250,7 @@ impl<'a> Pdu<'a> {
             _ => return Err(value),
         };
         let flags = match body {
-            Body::Request { .. } => flags.without(PacketFlags::OBJECT_UUID),
+            Body::Request { .. } => flags.difference(PacketFlags::OBJECT_UUID),
             _ => flags,
         };
         Ok(Self { flags, call_id, body })

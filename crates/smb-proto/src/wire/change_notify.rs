@@ -1,45 +1,50 @@
 //! SMB2 CHANGE_NOTIFY: what happens in a directory ([MS-SMB2] 2.2.35, 2.2.36; [MS-FSCC] 2.7.1).
 
 use super::body::{decode_output, encode_output};
-use super::flags::{codes, flags};
+use super::codes::codes;
 use super::lengths::{len_u32, named, place};
 use super::{Fault, FileId, Reader, Result, Text, Writer};
+use bitflags::bitflags;
 
-flags! {
+bitflags! {
     /// `Flags` of CHANGE_NOTIFY ([MS-SMB2] 2.2.35).
-    pub struct ChangeNotifyFlags(u16) {
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub struct ChangeNotifyFlags: u16 {
         /// Everything below the directory, not only its own entries.
-        WATCH_TREE = 0x0001;
+        const WATCH_TREE = 0x0001;
+        const _ = !0;
     }
 }
 
-flags! {
+bitflags! {
     /// `CompletionFilter`: which changes to tell ([MS-SMB2] 2.2.35).
-    pub struct CompletionFilter(u32) {
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub struct CompletionFilter: u32 {
         /// A file appears, goes, or is renamed.
-        FILE_NAME = 0x0000_0001;
+        const FILE_NAME = 0x0000_0001;
         /// A directory appears, goes, or is renamed.
-        DIR_NAME = 0x0000_0002;
+        const DIR_NAME = 0x0000_0002;
         /// Attributes change.
-        ATTRIBUTES = 0x0000_0004;
+        const ATTRIBUTES = 0x0000_0004;
         /// A length changes.
-        SIZE = 0x0000_0008;
+        const SIZE = 0x0000_0008;
         /// The time of the last write changes.
-        LAST_WRITE = 0x0000_0010;
+        const LAST_WRITE = 0x0000_0010;
         /// The time of the last access changes.
-        LAST_ACCESS = 0x0000_0020;
+        const LAST_ACCESS = 0x0000_0020;
         /// The time of creation changes.
-        CREATION = 0x0000_0040;
+        const CREATION = 0x0000_0040;
         /// Extended attributes change.
-        EA = 0x0000_0080;
+        const EA = 0x0000_0080;
         /// The security descriptor changes.
-        SECURITY = 0x0000_0100;
+        const SECURITY = 0x0000_0100;
         /// A named stream appears, goes, or is renamed.
-        STREAM_NAME = 0x0000_0200;
+        const STREAM_NAME = 0x0000_0200;
         /// The length of a named stream changes.
-        STREAM_SIZE = 0x0000_0400;
+        const STREAM_SIZE = 0x0000_0400;
         /// A named stream is written.
-        STREAM_WRITE = 0x0000_0800;
+        const STREAM_WRITE = 0x0000_0800;
+        const _ = !0;
     }
 }
 
@@ -64,10 +69,10 @@ impl ChangeNotifyRequest {
     pub fn decode(reader: &mut Reader<'_>) -> Result<Self> {
         let mut reader = named(reader, "SMB2 CHANGE_NOTIFY Request");
         reader.structure_size(32)?;
-        let flags = ChangeNotifyFlags(reader.u16()?);
+        let flags = ChangeNotifyFlags::from_bits_retain(reader.u16()?);
         let output_buffer_length = reader.u32()?;
         let file_id = FileId::decode(&mut reader)?;
-        let completion_filter = CompletionFilter(reader.u32()?);
+        let completion_filter = CompletionFilter::from_bits_retain(reader.u32()?);
         reader.skip(4)?;
         Ok(Self {
             flags,
@@ -211,10 +216,10 @@ mod tests {
             ),
         ) {
             let request = ChangeNotifyRequest {
-                flags: ChangeNotifyFlags(flags),
+                flags: ChangeNotifyFlags::from_bits_retain(flags),
                 output_buffer_length,
                 file_id: FileId { persistent: ids.0, volatile: ids.1 },
-                completion_filter: CompletionFilter(filter),
+                completion_filter: CompletionFilter::from_bits_retain(filter),
             };
             let bytes = message(|w| request.encode(w));
             prop_assert_eq!(bytes.len(), 64 + 32);

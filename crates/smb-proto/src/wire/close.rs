@@ -1,14 +1,16 @@
 //! SMB2 CLOSE: an open ends, and may tell the file's last state ([MS-SMB2] 2.2.15, 2.2.16).
 
-use super::flags::flags;
 use super::lengths::named;
 use super::{FileAttributes, FileId, FileTime, Reader, Result, Writer};
+use bitflags::bitflags;
 
-flags! {
+bitflags! {
     /// `Flags` of CLOSE, both ways ([MS-SMB2] 2.2.15).
-    pub struct CloseFlags(u16) {
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub struct CloseFlags: u16 {
         /// The response is to carry times, sizes and attributes.
-        POSTQUERY_ATTRIB = 0x0001;
+        const POSTQUERY_ATTRIB = 0x0001;
+        const _ = !0;
     }
 }
 
@@ -29,7 +31,7 @@ impl CloseRequest {
     pub fn decode(reader: &mut Reader<'_>) -> Result<Self> {
         let mut reader = named(reader, "SMB2 CLOSE Request");
         reader.structure_size(24)?;
-        let flags = CloseFlags(reader.u16()?);
+        let flags = CloseFlags::from_bits_retain(reader.u16()?);
         reader.skip(4)?;
         let file_id = FileId::decode(&mut reader)?;
         Ok(Self { flags, file_id })
@@ -73,7 +75,7 @@ impl CloseResponse {
     pub fn decode(reader: &mut Reader<'_>) -> Result<Self> {
         let mut reader = named(reader, "SMB2 CLOSE Response");
         reader.structure_size(60)?;
-        let flags = CloseFlags(reader.u16()?);
+        let flags = CloseFlags::from_bits_retain(reader.u16()?);
         reader.skip(4)?;
         Ok(Self {
             flags,
@@ -83,7 +85,7 @@ impl CloseResponse {
             change_time: FileTime(reader.u64()?),
             allocation_size: reader.u64()?,
             end_of_file: reader.u64()?,
-            file_attributes: FileAttributes(reader.u32()?),
+            file_attributes: FileAttributes::from_bits_retain(reader.u32()?),
         })
     }
 
@@ -112,21 +114,21 @@ mod tests {
         #[test]
         fn round_trip(flags: u16, numbers: [u64; 8], attributes: u32) {
             let request = CloseRequest {
-                flags: CloseFlags(flags),
+                flags: CloseFlags::from_bits_retain(flags),
                 file_id: FileId { persistent: numbers[0], volatile: numbers[1] },
             };
             let bytes = message(|w| request.encode(w));
             prop_assert_eq!(bytes.len(), 64 + 24);
             prop_assert_eq!(CloseRequest::decode(&mut body(&bytes)), Ok(request));
             let response = CloseResponse {
-                flags: CloseFlags(flags),
+                flags: CloseFlags::from_bits_retain(flags),
                 creation_time: FileTime(numbers[2]),
                 last_access_time: FileTime(numbers[3]),
                 last_write_time: FileTime(numbers[4]),
                 change_time: FileTime(numbers[5]),
                 allocation_size: numbers[6],
                 end_of_file: numbers[7],
-                file_attributes: FileAttributes(attributes),
+                file_attributes: FileAttributes::from_bits_retain(attributes),
             };
             let bytes = message(|w| response.encode(w));
             prop_assert_eq!(bytes.len(), 64 + 60);
