@@ -1,4 +1,4 @@
-//! SMB2 CHANGE_NOTIFY: what happens in a directory ([MS-SMB2] 2.2.35, 2.2.36; [MS-FSCC] 2.7.1).
+//! SMB2 CHANGE_NOTIFY: reports changes in a directory ([MS-SMB2] 2.2.35, 2.2.36; [MS-FSCC] 2.7.1).
 
 use super::body::{decode_output, encode_output};
 use super::codes::codes;
@@ -10,19 +10,19 @@ bitflags! {
     /// `Flags` of CHANGE_NOTIFY ([MS-SMB2] 2.2.35).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub struct ChangeNotifyFlags: u16 {
-        /// Everything below the directory, not only its own entries.
+        /// Watches everything below the directory, not only its own entries.
         const WATCH_TREE = 0x0001;
         const _ = !0;
     }
 }
 
 bitflags! {
-    /// `CompletionFilter`: which changes to tell ([MS-SMB2] 2.2.35).
+    /// `CompletionFilter`: the changes to report ([MS-SMB2] 2.2.35).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub struct CompletionFilter: u32 {
-        /// A file appears, goes, or is renamed.
+        /// A file is created, deleted or renamed.
         const FILE_NAME = 0x0000_0001;
-        /// A directory appears, goes, or is renamed.
+        /// A directory is created, deleted or renamed.
         const DIR_NAME = 0x0000_0002;
         /// Attributes change.
         const ATTRIBUTES = 0x0000_0004;
@@ -38,7 +38,7 @@ bitflags! {
         const EA = 0x0000_0080;
         /// The security descriptor changes.
         const SECURITY = 0x0000_0100;
-        /// A named stream appears, goes, or is renamed.
+        /// A named stream is created, deleted or renamed.
         const STREAM_NAME = 0x0000_0200;
         /// The length of a named stream changes.
         const STREAM_SIZE = 0x0000_0400;
@@ -48,16 +48,16 @@ bitflags! {
     }
 }
 
-/// SMB2 CHANGE_NOTIFY Request ([MS-SMB2] 2.2.35). Answered once, when something happens.
+/// SMB2 CHANGE_NOTIFY Request ([MS-SMB2] 2.2.35). The server responds once, after the first change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChangeNotifyRequest {
-    /// How deep to watch.
+    /// Depth of the watch.
     pub flags: ChangeNotifyFlags,
-    /// Bytes of changes that the response may carry.
+    /// Most bytes of changes that the response may carry.
     pub output_buffer_length: u32,
     /// The open directory.
     pub file_id: FileId,
-    /// Which changes.
+    /// Changes to report.
     pub completion_filter: CompletionFilter,
 }
 
@@ -93,11 +93,11 @@ impl ChangeNotifyRequest {
     }
 }
 
-/// SMB2 CHANGE_NOTIFY Response ([MS-SMB2] 2.2.36). Empty together with STATUS_NOTIFY_ENUM_DIR: too much happened, look
-/// for yourself.
+/// SMB2 CHANGE_NOTIFY Response ([MS-SMB2] 2.2.36). Empty with STATUS_NOTIFY_ENUM_DIR if there were
+/// too many changes; the client must list the directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChangeNotifyResponse<'a> {
-    /// The chain of changes, see [`decode_changes`].
+    /// List of changes, see [`decode_changes`].
     pub output: &'a [u8],
 }
 
@@ -118,29 +118,29 @@ impl<'a> ChangeNotifyResponse<'a> {
 }
 
 codes! {
-    /// What happened to a name ([MS-FSCC] 2.7.1 `Action`).
+    /// Kind of a change ([MS-FSCC] 2.7.1 `Action`).
     pub struct Action(u32) {
-        /// It appeared.
+        /// Created.
         ADDED = 1;
-        /// It went.
+        /// Deleted.
         REMOVED = 2;
         /// Data or attributes changed.
         MODIFIED = 3;
-        /// It was renamed, this is what it was called; the new name follows.
+        /// Renamed; this is the old name, and the new name follows.
         RENAMED_OLD_NAME = 4;
-        /// It was renamed, this is what it is called now.
+        /// Renamed; this is the new name.
         RENAMED_NEW_NAME = 5;
-        /// A named stream appeared.
+        /// A named stream was created.
         ADDED_STREAM = 6;
-        /// A named stream went.
+        /// A named stream was deleted.
         REMOVED_STREAM = 7;
         /// A named stream changed.
         MODIFIED_STREAM = 8;
-        /// An object id went because the file was deleted.
+        /// The file was deleted, and its object id with it.
         REMOVED_BY_DELETE = 9;
-        /// An object id could not be kept when the file moved.
+        /// The object id could not be kept when the file moved.
         ID_NOT_TUNNELLED = 10;
-        /// An object id was kept, but changed hands.
+        /// The object id was kept, but had been reassigned meanwhile.
         TUNNELLED_ID_COLLISION = 11;
     }
 }
@@ -148,19 +148,19 @@ codes! {
 /// FILE_NOTIFY_INFORMATION ([MS-FSCC] 2.7.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileNotifyInformation {
-    /// What happened.
+    /// Kind of the change.
     pub action: Action,
-    /// To what, relative to the watched directory.
+    /// Name relative to the watched directory.
     pub file_name: Text,
 }
 
 /// Entries are 4-byte aligned ([MS-FSCC] 2.7.1).
 const ALIGNMENT: usize = 4;
 
-/// Reads a chain of changes. Each takes 12 bytes at least, so the chain is bounded by its bytes.
+/// Decodes a list of changes. Each entry takes at least 12 bytes, so the bytes bound the list.
 ///
 /// # Errors
-/// Truncation, a chain that does not move forward or is misaligned, a name with half a unit.
+/// Truncation, an entry that does not move forward or is misaligned, a name with half a unit.
 pub fn decode_changes(output: &[u8]) -> Result<Vec<FileNotifyInformation>> {
     let mut changes = Vec::new();
     let mut reader = Reader::new(output, "FILE_NOTIFY_INFORMATION");
@@ -184,7 +184,7 @@ pub fn decode_changes(output: &[u8]) -> Result<Vec<FileNotifyInformation>> {
     Ok(changes)
 }
 
-/// Appends a chain of changes.
+/// Encodes a list of changes.
 pub fn encode_changes(changes: &[FileNotifyInformation], w: &mut Writer<'_>) {
     let base = w.position();
     for (number, change) in changes.iter().enumerate() {

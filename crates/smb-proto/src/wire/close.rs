@@ -1,4 +1,4 @@
-//! SMB2 CLOSE: an open ends, and may tell the file's last state ([MS-SMB2] 2.2.15, 2.2.16).
+//! SMB2 CLOSE: ends an open and can return the file's last state ([MS-SMB2] 2.2.15, 2.2.16).
 
 use super::lengths::named;
 use super::{FileAttributes, FileId, FileTime, Reader, Result, Writer};
@@ -8,7 +8,7 @@ bitflags! {
     /// `Flags` of CLOSE, both ways ([MS-SMB2] 2.2.15).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub struct CloseFlags: u16 {
-        /// The response is to carry times, sizes and attributes.
+        /// The response should carry times, sizes and attributes.
         const POSTQUERY_ATTRIB = 0x0001;
         const _ = !0;
     }
@@ -17,9 +17,9 @@ bitflags! {
 /// SMB2 CLOSE Request ([MS-SMB2] 2.2.15).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CloseRequest {
-    /// Whether the response is to carry the file's state.
+    /// Whether the response should carry the file's state.
     pub flags: CloseFlags,
-    /// The open to end.
+    /// The open to close.
     pub file_id: FileId,
 }
 
@@ -46,24 +46,25 @@ impl CloseRequest {
     }
 }
 
-/// SMB2 CLOSE Response ([MS-SMB2] 2.2.16). Without `POSTQUERY_ATTRIB` in `flags` everything else is 0.
+/// SMB2 CLOSE Response ([MS-SMB2] 2.2.16). Without `POSTQUERY_ATTRIB` in `flags` all other fields
+/// are 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CloseResponse {
-    /// `POSTQUERY_ATTRIB`: the fields below hold.
+    /// `POSTQUERY_ATTRIB` if the fields below are valid.
     pub flags: CloseFlags,
-    /// When the file was created.
+    /// Time of creation.
     pub creation_time: FileTime,
-    /// When it was last read.
+    /// Time of the last read.
     pub last_access_time: FileTime,
-    /// When its data was last written.
+    /// Time of the last data write.
     pub last_write_time: FileTime,
-    /// When anything about it last changed.
+    /// Time of the last change of any kind.
     pub change_time: FileTime,
-    /// Bytes taken on disk.
+    /// Bytes allocated on disk.
     pub allocation_size: u64,
     /// Length in bytes.
     pub end_of_file: u64,
-    /// What the file is.
+    /// Attributes.
     pub file_attributes: FileAttributes,
 }
 
