@@ -53,7 +53,7 @@ fn spelled() -> impl Strategy<Value = Vec<u8>> {
     (0..=3_usize, tokens).prop_map(|(times, token)| Item { times, token }.bytes())
 }
 
-/// Units that are likely to be taken for something else.
+/// Generates units that often look like a mapping.
 fn units() -> impl Strategy<Value = Vec<u16>> {
     let pieces = prop_oneof![
         names().prop_map(|name| wire(&name, NameMapping::None)),
@@ -82,9 +82,9 @@ fn bytes_and_surrogates() {
     let pair = b"\xED\xA0\x80\xED\xB0\x80";
     assert_eq!(wire(pair, none), [0xEFED, 0xEFA0, 0xEF80, 0xEFED, 0xEFB0, 0xEF80]);
     assert_eq!(wire("\u{10000}".as_bytes(), none), [0xD800, 0xDC00]);
-    // What looks like a mapped byte is not taken for one.
+    // A character that looks like a mapped byte stays distinct from one.
     assert_eq!(wire("\u{EF80}".as_bytes(), none), [0xEFEE, 0xEFBE, 0xEF80]);
-    // What is not taken for a byte, as `é` is never mapped, stays.
+    // `é` is never mapped to bytes, so characters that would encode it stay unchanged.
     assert_eq!(wire("\u{EFC3}\u{EFA9}".as_bytes(), none), [0xEFC3, 0xEFA9]);
 }
 

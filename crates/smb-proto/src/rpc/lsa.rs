@@ -29,7 +29,7 @@ pub enum Form {
     First,
     /// LsarLookupSids2, LsarLookupNames2: with flags.
     Second,
-    /// LsarLookupNames3: whole SIDs in place of relative ids.
+    /// LsarLookupNames3: whole SIDs instead of relative ids.
     Third,
 }
 

@@ -63,7 +63,7 @@ pub struct ShareInfo {
 /// Information level of a share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ShareLevel {
-    /// Its name.
+    /// Name.
     Name,
     /// Name, kind and remark.
     Info,
@@ -107,7 +107,8 @@ impl ShareEnumRequest {
     /// Decodes the stub.
     ///
     /// # Errors
-    /// The stub is malformed, or asks for a level other than 0 and 1 (answer [`ERROR_INVALID_LEVEL`]).
+    /// The stub is malformed, or asks for a level other than 0 and 1 (answer
+    /// [`ERROR_INVALID_LEVEL`]).
     pub fn decode(stub: &[u8]) -> Result<Self> {
         let mut ndr = NdrReader::new(stub, "NetrShareEnum request");
         let server_name = ndr.unique_string()?;

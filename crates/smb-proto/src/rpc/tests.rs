@@ -113,7 +113,8 @@ fn a_known_request_and_response() {
     };
     assert_eq!(
         words(&request.to_stub()),
-        // Pointer, max, offset, count, "a\0"; level twice; container: pointer, count, no array; length; handle.
+        // Pointer, max, offset, count, "a\0"; level twice; container: pointer, count, no array;
+        // length; handle.
         [0x20000, 2, 0, 2, 0x61, 1, 1, 0x20004, 0, 0, u32::MAX, 0x20008, 0]
     );
     let response = ShareEnumResponse {

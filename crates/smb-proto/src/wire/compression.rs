@@ -1,8 +1,9 @@
-//! Compressed messages, 3.1.1 only ([MS-SMB2] 2.2.42). What the algorithms do is not decided here.
+//! Compressed messages of SMB 3.1.1 ([MS-SMB2] 2.2.42): the framing, not the algorithms.
 //!
-//! Unchained, one stretch at the message's end is compressed. Chained, the message is cut into payloads, each with an
-//! algorithm of its own; plain stretches and runs of one byte cost next to nothing. Sizes are what the sender claims:
-//! whoever decompresses checks them against what it is willing to take, and then against what came out.
+//! An unchained message has one compressed part, at its end. A chained message consists of
+//! payloads, each with its own algorithm, so plain parts and runs of one byte cost almost nothing.
+//! Sizes are the sender's claims. Code that decompresses must check them against its own limit
+//! first, and against the result afterwards.
 
 use super::cursor::{Fault, Malformed, Reader, Result, Writer};
 use super::frame::Protocol;
@@ -11,23 +12,23 @@ use super::negotiate_context::CompressionAlgorithm;
 
 /// SMB2_COMPRESSION_FLAG_CHAINED ([MS-SMB2] 2.2.42).
 const FLAG_CHAINED: u16 = 0x0001;
-/// Where `Flags` lies in both forms ([MS-SMB2] 2.2.42.1, 2.2.42.2.1).
+/// Offset of `Flags` in both forms ([MS-SMB2] 2.2.42.1, 2.2.42.2.1).
 const FLAGS_OFFSET: usize = 10;
 
 /// A compressed message ([MS-SMB2] 2.2.42).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompressedMessage<'a> {
-    /// A plain part and a compressed one.
+    /// A plain part, then a compressed one.
     Unchained(Unchained<'a>),
-    /// Payloads.
+    /// Several payloads.
     Chained(Chained<'a>),
 }
 
 impl<'a> CompressedMessage<'a> {
-    /// Reads a whole message.
+    /// Decodes a whole message.
     ///
     /// # Errors
-    /// [`Fault`].
+    /// The message is malformed.
     pub fn decode(reader: &mut Reader<'a>) -> Result<Self> {
         let mut reader = named(reader, "SMB2 COMPRESSION_TRANSFORM_HEADER");
         let fault = reader.fault(Fault::Signature);
@@ -49,7 +50,7 @@ impl<'a> CompressedMessage<'a> {
         }
     }
 
-    /// The length of the message once decompressed, as the sender claims.
+    /// Returns the length of the decompressed message, as the sender claims it.
     pub fn original_len(&self) -> usize {
         match self {
             Self::Unchained(message) => message.plain.len().saturating_add(place(message.original_size)),
@@ -58,16 +59,16 @@ impl<'a> CompressedMessage<'a> {
     }
 }
 
-/// One stretch compressed ([MS-SMB2] 2.2.42.1).
+/// A message with one compressed part ([MS-SMB2] 2.2.42.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unchained<'a> {
-    /// Length of the compressed part once decompressed, in bytes.
+    /// Decompressed length of the compressed part, in bytes.
     pub original_size: u32,
-    /// How it is compressed; never [`CompressionAlgorithm::NONE`].
+    /// Algorithm; never [`CompressionAlgorithm::NONE`].
     pub algorithm: CompressionAlgorithm,
-    /// The message's beginning as it is.
+    /// Beginning of the message, uncompressed.
     pub plain: &'a [u8],
-    /// The rest, compressed.
+    /// Rest of the message, compressed.
     pub compressed: &'a [u8],
 }
 
@@ -93,10 +94,10 @@ impl<'a> Unchained<'a> {
         })
     }
 
-    /// Appends only the header; the plain part and the compressed one are to follow.
+    /// Appends the header only. The plain part and the compressed part must follow.
     ///
     /// # Panics
-    /// If the algorithm is none.
+    /// Panics if the algorithm is `NONE`.
     pub fn encode_header(&self, w: &mut Writer<'_>) {
         assert_ne!(
             self.algorithm,
@@ -111,19 +112,19 @@ impl<'a> Unchained<'a> {
     }
 }
 
-/// Payloads, each with its own algorithm ([MS-SMB2] 2.2.42.2).
+/// A message of several payloads, each with its own algorithm ([MS-SMB2] 2.2.42.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chained<'a> {
-    /// Length of the message once decompressed, in bytes.
+    /// Length of the decompressed message, in bytes.
     pub original_size: u32,
     payloads: &'a [u8],
 }
 
 impl<'a> Chained<'a> {
-    /// Length in bytes of what stands before the first payload's header.
+    /// Length in bytes of what precedes the first payload's header.
     pub const HEADER_LEN: usize = 8;
 
-    /// The payloads in order; after an error there is nothing more.
+    /// Iterates over the payloads in order. The iteration ends after an error.
     pub fn payloads(&self) -> Payloads<'a> {
         Payloads {
             rest: Some(Reader::new(
@@ -134,7 +135,7 @@ impl<'a> Chained<'a> {
         }
     }
 
-    /// Appends what stands before the first payload.
+    /// Appends what precedes the first payload.
     pub fn encode_header(original_size: u32, w: &mut Writer<'_>) {
         w.bytes(&Protocol::Compression.id());
         w.u32(original_size);
@@ -144,17 +145,17 @@ impl<'a> Chained<'a> {
 /// One payload of a chained message ([MS-SMB2] 2.2.42.2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChainedPayload<'a> {
-    /// How it is compressed.
+    /// Algorithm.
     pub algorithm: CompressionAlgorithm,
-    /// Its length once decompressed, in bytes. On the wire for compressing algorithms only; of the others it follows
-    /// from the data.
+    /// Decompressed length in bytes. It is on the wire for compressing algorithms only; for the
+    /// others it follows from the data.
     pub original_size: u32,
-    /// The data; of [`CompressionAlgorithm::PATTERN_V1`] a [`PatternV1`].
+    /// Data. For [`CompressionAlgorithm::PATTERN_V1`] it is a [`PatternV1`].
     pub data: &'a [u8],
 }
 
 impl<'a> ChainedPayload<'a> {
-    /// Whether `OriginalPayloadSize` is on the wire ([MS-SMB2] 2.2.42.2.1).
+    /// Returns whether `OriginalPayloadSize` is on the wire ([MS-SMB2] 2.2.42.2.1).
     fn has_original_size(algorithm: CompressionAlgorithm) -> Result<bool> {
         match algorithm {
             CompressionAlgorithm::NONE | CompressionAlgorithm::PATTERN_V1 => Ok(false),
@@ -190,7 +191,7 @@ impl<'a> ChainedPayload<'a> {
         let original_size = match (claimed, algorithm) {
             (Some(size), _) => size,
             (None, CompressionAlgorithm::PATTERN_V1) => PatternV1::decode(data)?.repetitions,
-            // Exact: a slice of a message, whose length fits 32 bits.
+            // Lossless: part of a message whose length fits 32 bits.
             (None, _) => u32::try_from(data.len()).map_err(|_| bounds)?,
         };
         Ok(Self {
@@ -200,10 +201,10 @@ impl<'a> ChainedPayload<'a> {
         })
     }
 
-    /// Appends only the header; the data is to follow.
+    /// Appends the header only. The data must follow.
     ///
     /// # Panics
-    /// If the algorithm is none of the specification.
+    /// Panics if the specification does not have the algorithm.
     pub fn encode_header(&self, first: bool, w: &mut Writer<'_>) {
         let sized = Self::has_original_size(self.algorithm).expect("an algorithm of the specification");
         w.u16(self.algorithm.0);
@@ -215,7 +216,7 @@ impl<'a> ChainedPayload<'a> {
     }
 }
 
-/// See [`Chained::payloads`].
+/// Iterator over the payloads of a chained message, see [`Chained::payloads`].
 #[derive(Clone, Debug)]
 pub struct Payloads<'a> {
     rest: Option<Reader<'a>>,
@@ -241,9 +242,9 @@ impl std::iter::FusedIterator for Payloads<'_> {}
 /// A run of one byte ([MS-SMB2] 2.2.42.2.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PatternV1 {
-    /// The byte.
+    /// Repeated byte.
     pub pattern: u8,
-    /// How many times.
+    /// Length of the run in bytes.
     pub repetitions: u32,
 }
 
@@ -251,7 +252,7 @@ impl PatternV1 {
     /// Length in bytes.
     pub const LEN: usize = 8;
 
-    /// Reads a payload's data, which must be 8 bytes.
+    /// Decodes a payload's data, which must have 8 bytes.
     ///
     /// # Errors
     /// [`Fault::Truncated`], [`Fault::Bounds`].
@@ -321,7 +322,7 @@ mod tests {
 
     #[test]
     fn chains_are_strict() {
-        // The second payload calls itself the first.
+        // The second payload has the flag of the first one.
         let bytes = b"\xFCSMB\x02\0\0\0\0\0\x01\0\x01\0\0\0a\0\0\x01\0\x01\0\0\0b";
         let CompressedMessage::Chained(message) = decode(bytes).unwrap() else {
             panic!("chained")
@@ -332,7 +333,7 @@ mod tests {
             (outcomes.len(), outcomes[1].unwrap_err().fault),
             (2, Fault::Value)
         );
-        // A length that does not hold OriginalPayloadSize.
+        // A length too small for OriginalPayloadSize.
         let bytes = b"\xFCSMB\x02\0\0\0\x02\0\x01\0\x03\0\0\0abcdefg";
         let CompressedMessage::Chained(message) = decode(bytes).unwrap() else {
             panic!("chained")

@@ -1,4 +1,4 @@
-//! SMB2 CREATE: opens a file, directory or pipe, making it if asked ([MS-SMB2] 2.2.13, 2.2.14).
+//! SMB2 CREATE: opens a file, directory or pipe, and can create it ([MS-SMB2] 2.2.13, 2.2.14).
 
 mod access;
 mod fields;
@@ -16,29 +16,30 @@ use super::create_context::{RequestContext, ResponseContext, decode_chain, encod
 use super::lengths::{len_u16, len_u32, named, place};
 use super::{Fault, FileAttributes, FileId, FileTime, Reader, Result, Text, Writer};
 
-/// Bytes of a request's fixed part.
+/// Length of a request's fixed part in bytes.
 const REQUEST_FIXED_LEN: usize = 56;
 
 /// SMB2 CREATE Request ([MS-SMB2] 2.2.13).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CreateRequest<'a> {
-    /// The oplock wanted; `LEASE` together with a lease context.
+    /// Requested oplock; `Lease` together with a lease context.
     pub oplock_level: OplockLevel,
-    /// How far the server may act as the user.
+    /// Degree to which the server may act as the user.
     pub impersonation_level: ImpersonationLevel,
-    /// What the open is for.
+    /// Requested access.
     pub desired_access: AccessMask,
-    /// Of a file that is made or replaced.
+    /// Attributes of a created or replaced file.
     pub file_attributes: FileAttributes,
-    /// What others may do meanwhile.
+    /// Access that other opens may have meanwhile.
     pub share_access: ShareAccess,
-    /// What to do if the file exists, or does not.
+    /// Action if the file exists, or does not exist.
     pub disposition: CreateDisposition,
-    /// How to open.
+    /// Options of the open.
     pub options: CreateOptions,
-    /// Path from the share's root, with `\` between and none in front; empty: the root.
+    /// Path relative to the share's root, separated by `\`, without one in front. The root is the
+    /// empty path.
     pub name: Text,
-    /// Extensions, in order.
+    /// Create contexts, in order.
     pub contexts: Vec<RequestContext<'a>>,
 }
 
@@ -46,8 +47,8 @@ impl<'a> CreateRequest<'a> {
     /// Reads the body.
     ///
     /// # Errors
-    /// A wrong `StructureSize`, truncation, values without meaning, name or contexts outside the message, malformed
-    /// contexts.
+    /// A wrong `StructureSize`, truncation, values that the specification does not have, a name or
+    /// contexts outside the message, malformed contexts.
     pub fn decode(reader: &mut Reader<'a>) -> Result<Self> {
         let mut reader = named(reader, "SMB2 CREATE Request");
         reader.structure_size(57)?;
@@ -85,7 +86,7 @@ impl<'a> CreateRequest<'a> {
     /// Appends the body.
     ///
     /// # Panics
-    /// If the name is longer than 65535 bytes.
+    /// Panics if the name is longer than 65,535 bytes.
     pub fn encode(&self, w: &mut Writer<'_>) {
         let buffer = w.position() + REQUEST_FIXED_LEN;
         w.u16(57);
@@ -112,25 +113,25 @@ impl<'a> CreateRequest<'a> {
 /// SMB2 CREATE Response ([MS-SMB2] 2.2.14).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CreateResponse<'a> {
-    /// The oplock granted.
+    /// Granted oplock.
     pub oplock_level: OplockLevel,
-    /// What the last part of the path is (3.x).
+    /// Flags that describe the last component of the path (3.x).
     pub flags: CreateResponseFlags,
-    /// What happened.
+    /// Action that the server took.
     pub create_action: CreateAction,
-    /// When the file was created.
+    /// Time of creation.
     pub creation_time: FileTime,
-    /// When it was last read.
+    /// Time of the last read.
     pub last_access_time: FileTime,
-    /// When its data was last written.
+    /// Time of the last data write.
     pub last_write_time: FileTime,
-    /// When anything about it last changed.
+    /// Time of the last change of any kind.
     pub change_time: FileTime,
-    /// Bytes taken on disk.
+    /// Bytes allocated on disk.
     pub allocation_size: u64,
     /// Length in bytes.
     pub end_of_file: u64,
-    /// What the file is.
+    /// Attributes.
     pub file_attributes: FileAttributes,
     /// The open.
     pub file_id: FileId,
@@ -142,7 +143,8 @@ impl<'a> CreateResponse<'a> {
     /// Reads the body.
     ///
     /// # Errors
-    /// A wrong `StructureSize`, truncation, an unknown oplock level, contexts outside the message, malformed contexts.
+    /// A wrong `StructureSize`, truncation, an unknown oplock level, contexts outside the message,
+    /// malformed contexts.
     pub fn decode(reader: &mut Reader<'a>) -> Result<Self> {
         let mut reader = named(reader, "SMB2 CREATE Response");
         reader.structure_size(89)?;
@@ -199,7 +201,7 @@ impl<'a> CreateResponse<'a> {
     }
 }
 
-/// Reads the chain at `offset`, if it has any bytes.
+/// Decodes the contexts at `offset`, if there are any bytes.
 fn contexts<'a, T>(
     reader: &Reader<'a>,
     offset: usize,
@@ -212,8 +214,8 @@ fn contexts<'a, T>(
     decode_chain(window(reader, offset, length, "SMB2_CREATE_CONTEXT")?, parse)
 }
 
-/// Appends the chain, 8-byte aligned from the header, and patches offset and length in at `fields`; they stay 0 if
-/// there is none.
+/// Appends the contexts, 8-byte aligned from the header, and patches their offset and length in at
+/// `fields`. Without contexts both stay 0.
 fn encode_contexts<'a, T>(
     w: &mut Writer<'_>,
     fields: usize,

@@ -1,31 +1,32 @@
-//! Reading and writing little-endian structures inside one message.
+//! A reader and a writer of little-endian structures inside one message.
 
 use std::fmt;
 
-/// What is wrong with bytes from a peer.
+/// Kinds of decoding errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The message ends before the structure does.
     Truncated,
     /// `StructureSize` or a magic number is not what the specification fixes.
     Signature,
-    /// An offset or length points outside the message, or into its fixed part.
+    /// An offset or length points outside the message or into its fixed part.
     Bounds,
     /// A field holds a value that the specification does not allow.
     Value,
-    /// A chain (`Next`, `NextEntryOffset`) does not move forward, is misaligned, or has more links than allowed.
+    /// The next entry of a list (`NextCommand`, `NextEntryOffset`) does not lie forward or is
+    /// misaligned, or the list has too many entries.
     Chain,
 }
 
-/// Bytes from a peer that are not the structure they should be.
+/// Error: a peer's bytes are not the structure they should be.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("malformed {structure}: {fault:?} at byte {at}")]
 pub struct Malformed {
-    /// The structure, by its name in the specification.
+    /// Name of the structure in the specification.
     pub structure: &'static str,
-    /// What is wrong.
+    /// Kind of the error.
     pub fault: Fault,
-    /// Where in the message, in bytes from its start.
+    /// Position in the message, in bytes from its start.
     pub at: usize,
 }
 
@@ -35,10 +36,10 @@ impl fmt::Debug for Malformed {
     }
 }
 
-/// Outcome of decoding.
+/// Result of decoding.
 pub type Result<T> = std::result::Result<T, Malformed>;
 
-/// A position in one message; reads little-endian numbers and never past the end.
+/// Position in one message. Reads little-endian numbers and never past the message's end.
 #[derive(Clone, Copy, Debug)]
 pub struct Reader<'a> {
     message: &'a [u8],
@@ -47,7 +48,7 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// At the start of `message`; faults will name `structure`.
+    /// Creates a reader at the start of `message`. Errors will name `structure`.
     pub fn new(message: &'a [u8], structure: &'static str) -> Self {
         Self {
             message,
@@ -56,7 +57,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The same message at byte `at`, for faults in `structure`; reading fails if `at` is past the end.
+    /// Creates a reader at byte `at` of `message`. Errors will name `structure`. Reading fails if
+    /// `at` is past the end.
     pub fn at(message: &'a [u8], at: usize, structure: &'static str) -> Self {
         Self {
             message,
@@ -65,22 +67,22 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Bytes from the message's start.
+    /// Returns the position in bytes from the message's start.
     pub fn position(&self) -> usize {
         self.at
     }
 
-    /// Bytes not read yet.
+    /// Returns the number of unread bytes.
     pub fn remaining(&self) -> usize {
         self.message.len().saturating_sub(self.at)
     }
 
-    /// The whole message.
+    /// Returns the whole message.
     pub fn message(&self) -> &'a [u8] {
         self.message
     }
 
-    /// A fault of the current structure at the current position.
+    /// Creates an error for the current structure and position.
     pub fn fault(&self, fault: Fault) -> Malformed {
         Malformed {
             structure: self.structure,
@@ -89,7 +91,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The next `count` bytes.
+    /// Reads `count` bytes.
     ///
     /// # Errors
     /// [`Fault::Truncated`].
@@ -103,7 +105,7 @@ impl<'a> Reader<'a> {
         Ok(bytes)
     }
 
-    /// The next `N` bytes as an array.
+    /// Reads `N` bytes as an array.
     ///
     /// # Errors
     /// [`Fault::Truncated`].
@@ -113,14 +115,14 @@ impl<'a> Reader<'a> {
         Ok(array)
     }
 
-    /// All bytes not read yet.
+    /// Reads all unread bytes.
     pub fn rest(&mut self) -> &'a [u8] {
         let rest = self.message.get(self.at..).unwrap_or_default();
         self.at = self.message.len().max(self.at);
         rest
     }
 
-    /// Skips reserved bytes, whatever they hold.
+    /// Skips reserved bytes without looking at them.
     ///
     /// # Errors
     /// [`Fault::Truncated`].
@@ -128,7 +130,7 @@ impl<'a> Reader<'a> {
         self.bytes(count).map(|_| ())
     }
 
-    /// Moves to byte `at` of the message, which must not lie past its end.
+    /// Moves to byte `at` of the message, at most to its end.
     ///
     /// # Errors
     /// [`Fault::Bounds`].
@@ -140,7 +142,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// A byte.
+    /// Reads a byte.
     ///
     /// # Errors
     /// [`Fault::Truncated`].
@@ -148,7 +150,7 @@ impl<'a> Reader<'a> {
         Ok(self.array::<1>()?[0])
     }
 
-    /// Two bytes, little-endian.
+    /// Reads two bytes, little-endian.
     ///
     /// # Errors
     /// [`Fault::Truncated`].
@@ -156,7 +158,7 @@ impl<'a> Reader<'a> {
         Ok(u16::from_le_bytes(self.array()?))
     }
 
-    /// Four bytes, little-endian.
+    /// Reads four bytes, little-endian.
     ///
     /// # Errors
     /// [`Fault::Truncated`].
@@ -164,7 +166,7 @@ impl<'a> Reader<'a> {
         Ok(u32::from_le_bytes(self.array()?))
     }
 
-    /// Eight bytes, little-endian.
+    /// Reads eight bytes, little-endian.
     ///
     /// # Errors
     /// [`Fault::Truncated`].
@@ -172,7 +174,7 @@ impl<'a> Reader<'a> {
         Ok(u64::from_le_bytes(self.array()?))
     }
 
-    /// Reads a `StructureSize` that must be `size`.
+    /// Reads a `StructureSize`, which must be `size`.
     ///
     /// # Errors
     /// [`Fault::Signature`], [`Fault::Truncated`].
@@ -181,12 +183,13 @@ impl<'a> Reader<'a> {
         if self.u16()? == size { Ok(()) } else { Err(fault) }
     }
 
-    /// `length` bytes at `offset` from the message's start; an empty slice whatever the offset if `length` is 0. The
-    /// position does not move.
+    /// Returns `length` bytes at `offset` from the message's start without moving the position. If
+    /// `length` is 0, the slice is empty for any offset. Call it after the fixed part has been
+    /// read.
     ///
     /// # Errors
-    /// [`Fault::Bounds`] if they are not all inside the message or begin before the current position, that is, inside
-    /// the fixed part (call it after the fixed part has been read).
+    /// [`Fault::Bounds`] if the bytes do not all lie inside the message, or begin before the
+    /// current position, that is, inside the fixed part.
     pub fn slice(&self, offset: usize, length: usize) -> Result<&'a [u8]> {
         if length == 0 {
             return Ok(&[]);
@@ -200,7 +203,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Appends one message to a buffer; patches offsets once they are known.
+/// Appends one message to a buffer, and patches offsets when they are known.
 #[derive(Debug)]
 pub struct Writer<'a> {
     out: &'a mut Vec<u8>,
@@ -208,19 +211,20 @@ pub struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    /// A message that begins at the present end of `out`.
+    /// Begins a message at the current end of `out`.
     pub fn new(out: &'a mut Vec<u8>) -> Self {
         let base = out.len();
         Self { out, base }
     }
 
-    /// A message whose first byte, the header's, is byte `base` of `out`; writing goes on at the end of `out`.
+    /// Continues a message whose header begins at byte `base` of `out`. Writes go to the end of
+    /// `out`.
     pub fn within(out: &'a mut Vec<u8>, base: usize) -> Self {
         assert!(base <= out.len(), "a message begins inside its buffer");
         Self { out, base }
     }
 
-    /// Bytes from the message's start.
+    /// Returns the position in bytes from the message's start.
     pub fn position(&self) -> usize {
         self.out.len() - self.base
     }
@@ -251,7 +255,7 @@ impl<'a> Writer<'a> {
         self.bytes(&value.to_le_bytes());
     }
 
-    /// Appends two bytes each, little-endian.
+    /// Appends 16-bit units, little-endian.
     pub fn units(&mut self, units: &[u16]) {
         self.out.reserve(2 * units.len());
         self.out.extend(units.iter().flat_map(|unit| unit.to_le_bytes()));
@@ -277,7 +281,7 @@ impl<'a> Writer<'a> {
         self.patch(at, &value.to_le_bytes());
     }
 
-    /// Overwrites bytes at `at` from the message's start; they must have been written before.
+    /// Overwrites bytes at `at` from the message's start. They must have been written before.
     pub fn patch(&mut self, at: usize, bytes: &[u8]) {
         let start = self.base + at;
         self.out[start..start + bytes.len()].copy_from_slice(bytes);

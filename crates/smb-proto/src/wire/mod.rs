@@ -1,9 +1,10 @@
-//! The wire codec: one file per command, both sides.
+//! The wire codec: one file per command, with requests and responses.
 //!
-//! Every message has `decode` and `encode`. Offsets in SMB 2 count from the message's header, so [`Reader`] and
-//! [`Writer`] always span one whole message, header included ([MS-SMB2] 2.2.1). Fixed parts are little-endian structs
-//! that begin with their own `StructureSize`; variable parts are borrowed from the message when decoded.
-//! Bulk payloads (READ replies, WRITE requests) are never part of an encoded head: the head says where they follow.
+//! Every message has `decode` and `encode`. Offsets in SMB 2 count from the message's header, so
+//! [`Reader`] and [`Writer`] always span one whole message, header included ([MS-SMB2] 2.2.1).
+//! Fixed parts are little-endian structures that begin with their own `StructureSize`. Variable
+//! parts borrow from the decoded message. Bulk payloads (READ responses, WRITE requests) are never
+//! part of an encoded head; the head announces that they follow.
 
 pub mod bare;
 mod body;

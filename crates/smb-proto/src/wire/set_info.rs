@@ -5,21 +5,21 @@ use super::lengths::{len_u16, len_u32, named, place};
 use super::query_info::InfoType;
 use super::{Fault, FileId, Reader, Result, Writer};
 
-/// Bytes of a request's fixed part.
+/// Length of a request's fixed part in bytes.
 const REQUEST_FIXED_LEN: usize = 32;
 
 /// SMB2 SET_INFO Request ([MS-SMB2] 2.2.39).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SetInfoRequest<'a> {
-    /// What kind of information.
+    /// Type of the information.
     pub info_type: InfoType,
-    /// `FileInfoClass`: which level of that kind; 0 for security and quota.
+    /// `FileInfoClass`: information class of that type; 0 for security and quota.
     pub info_class: u8,
     /// [`super::query_info::SecurityInformation`] for security, else 0.
     pub additional_information: u32,
     /// The open.
     pub file_id: FileId,
-    /// The information.
+    /// New information.
     pub buffer: &'a [u8],
 }
 
@@ -64,7 +64,7 @@ impl<'a> SetInfoRequest<'a> {
     }
 }
 
-/// SMB2 SET_INFO Response ([MS-SMB2] 2.2.40): it is done.
+/// SMB2 SET_INFO Response ([MS-SMB2] 2.2.40), without content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SetInfoResponse;
 

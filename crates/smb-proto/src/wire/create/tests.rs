@@ -57,7 +57,7 @@ proptest! {
     }
 }
 
-/// [MS-SMB2] 2.2.13: name at 120, contexts 8-byte aligned behind it.
+/// [MS-SMB2] 2.2.13: the name is at offset 120, contexts follow at a multiple of 8.
 #[test]
 fn a_request_is_laid_out_as_specified() {
     let request = request([2, 2, 3, 4], "abc".into(), vec![RequestContext::QueryOnDiskId]);

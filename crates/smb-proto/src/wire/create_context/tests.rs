@@ -26,7 +26,7 @@ fn encode_responses(contexts: &[ResponseContext<'_>]) -> Vec<u8> {
     })
 }
 
-/// One of every kind, filled from numbers.
+/// One context of every kind, filled from numbers.
 pub(in crate::wire) fn requests(numbers: [u64; 4], bytes: &[u8]) -> Vec<RequestContext<'_>> {
     let file_id = FileId {
         persistent: numbers[0],
@@ -79,7 +79,7 @@ pub(in crate::wire) fn requests(numbers: [u64; 4], bytes: &[u8]) -> Vec<RequestC
     ]
 }
 
-/// One of every kind, filled from numbers.
+/// One context of every kind, filled from numbers.
 pub(in crate::wire) fn responses(numbers: [u64; 4], bytes: &[u8]) -> Vec<ResponseContext<'_>> {
     let key = (u128::from(numbers[2]) << 64 | u128::from(numbers[3])).to_le_bytes();
     let lease = Lease {
@@ -155,7 +155,7 @@ proptest! {
     }
 }
 
-/// Layout by [MS-SMB2] 2.2.13.2: a chain of `MxAc` (no data) and `QFid` as Windows sends it.
+/// Layout by [MS-SMB2] 2.2.13.2: `MxAc` (no data) and `QFid` as Windows sends them.
 #[test]
 fn a_chain_is_laid_out_as_specified() {
     let bytes = encode_requests(&[

@@ -12,7 +12,7 @@ fn texts(units_max: usize) -> impl Strategy<Value = Text> {
     vec(any::<u16>(), 0..=units_max).prop_map(Text::from_units)
 }
 
-/// Encodes at an odd place of a bigger buffer: nothing may depend on where a structure stands.
+/// Encodes at an odd position of a larger buffer: the result must not depend on the position.
 fn round_trip<T: Information + PartialEq + Debug>(value: &T) {
     let bytes = value.to_bytes();
     assert_eq!(&T::decode(&bytes).unwrap(), value);
@@ -24,7 +24,8 @@ fn round_trip<T: Information + PartialEq + Debug>(value: &T) {
     }
 }
 
-/// Any bytes as a structure of fixed size, and back: encoding and decoding agree on every bit but reserved ones.
+/// Decodes any bytes as a structure of fixed size and encodes them again: all bits but reserved
+/// ones must agree.
 fn fixed<T: Information + PartialEq + Debug>(bytes: &[u8], length: usize) {
     let value = T::decode(bytes).unwrap();
     assert_eq!(value.to_bytes().len(), length, "{}", T::NAME);
@@ -37,7 +38,7 @@ fn fixed<T: Information + PartialEq + Debug>(bytes: &[u8], length: usize) {
     assert_eq!(T::decode(&bytes[..length - 1]).unwrap_err().structure, T::NAME);
 }
 
-/// [MS-FSCC] gives these lengths.
+/// Lengths from [MS-FSCC].
 fn all_fixed(bytes: &[u8]) {
     fixed::<FileBasicInformation>(bytes, 40);
     fixed::<FileStandardInformation>(bytes, 24);
@@ -63,7 +64,7 @@ fn all_fixed(bytes: &[u8]) {
     fixed::<FileFsSectorSizeInformation>(bytes, 28);
 }
 
-/// Decodes as everything.
+/// Decodes the bytes as every structure.
 fn decode_all(bytes: &[u8]) {
     fn decode<T: Information + PartialEq + Debug>(bytes: &[u8]) {
         if let Ok(value) = T::decode(bytes) {
@@ -124,7 +125,7 @@ fn records() -> impl Strategy<Value = DirectoryRecord> {
         })
 }
 
-/// The record without what the class does not carry.
+/// Returns the record without the fields that the class does not carry.
 fn carried(mut record: DirectoryRecord, class: DirectoryClass) -> DirectoryRecord {
     use DirectoryClass::*;
     if class == Names {
@@ -196,7 +197,7 @@ fn chains_go_forward() {
     };
     assert_eq!(names(0).len(), 1);
     assert_eq!(names(16).len(), 2);
-    // Unaligned, but in order.
+    // Not aligned, but in order.
     assert_eq!(names(13).len(), 2);
     for bad in [1, 11, 32, 33, u32::MAX] {
         assert_eq!(list_fault(&names(bad)[0]), Some(Fault::Chain), "{bad}");
@@ -208,7 +209,7 @@ fn chains_go_forward() {
     assert_eq!(list_fault(&second[1]), Some(Fault::Truncated));
 }
 
-/// The fault of a list that cannot be read on.
+/// Returns the error of a list that cannot be read further.
 fn list_fault(record: &std::result::Result<DirectoryRecord, ListFault>) -> Option<Fault> {
     match record {
         Err(ListFault::List(malformed)) => Some(malformed.fault),
@@ -230,7 +231,7 @@ fn a_name_cannot_reach_into_the_next_record() {
     assert_eq!(records[1], Ok(DirectoryRecord::default()));
 }
 
-/// One such record failed its whole folder.
+/// A single such record once made its whole directory fail.
 #[test]
 fn a_bad_record_leaves_the_others() {
     let class = DirectoryClass::IdBothDirectory;
@@ -250,7 +251,8 @@ fn a_bad_record_leaves_the_others() {
             at
         })
         .collect();
-    // The name's length is odd; it is longer than the record; than any list; the short name's is odd, or too long.
+    // The name's length is odd; longer than the record; longer than any list; the short name's is
+    // odd, or too long.
     for (field, bytes) in [
         (60, [11, 0, 0, 0]),
         (60, [90, 0, 0, 0]),

@@ -29,7 +29,7 @@ fn masks() -> impl Strategy<Value = AccessMask> {
     ]
 }
 
-/// Entries that SDDL has words for.
+/// Entries that SDDL can express.
 fn basic_aces() -> impl Strategy<Value = Ace> {
     let kinds = prop_oneof![
         Just(AceKind::Allowed),
@@ -80,7 +80,7 @@ fn descriptors(
         })
 }
 
-/// Bits that SDDL has words for; those of lists only where the list is.
+/// Keeps the bits that SDDL can express; those of a list only if the list is present.
 fn sayable(mut descriptor: SecurityDescriptor) -> SecurityDescriptor {
     if !descriptor.control.contains(ControlFlags::DACL_PRESENT) {
         descriptor.control = descriptor
@@ -125,7 +125,7 @@ fn sids_as_text() {
     }
 }
 
-/// [MS-DTYP] 2.4.2.2's layout: the authority is big-endian, the rest little-endian.
+/// Layout by [MS-DTYP] 2.4.2.2: the authority is big-endian, the rest little-endian.
 #[test]
 fn a_sid_on_the_wire() {
     let bytes = [1, 2, 0, 0, 0, 0, 0, 5, 32, 0, 0, 0, 0x20, 2, 0, 0];

@@ -1,10 +1,12 @@
-//! The table behind [`NtStatus`]: number, name, what happened, what to do; numbers and names from [MS-ERREF] 2.3.1.
+//! The table behind [`NtStatus`]: number, name, explanation, advice. Numbers and names are from
+//! [MS-ERREF] 2.3.1.
 //!
-//! Sentences are clauses that follow a path or a server's name and a colon. A hint stands where something helps.
+//! An explanation is a clause that follows a path or a server's name and a colon. Statuses have
+//! advice where something helps.
 
 use super::NtStatus;
 
-/// What is known of one status.
+/// Table entry of one status.
 #[derive(Clone, Copy)]
 pub(super) struct Entry {
     pub(super) name: &'static str,
@@ -25,7 +27,7 @@ macro_rules! statuses {
         #[cfg(test)]
         pub(super) const ALL: &[NtStatus] = &[$(NtStatus::$name),*];
 
-        /// Looks a status up; one arm each, so a number that stands twice does not compile.
+        /// Looks a status up. There is one arm for each, so a duplicate number does not compile.
         #[deny(unreachable_patterns)]
         #[allow(clippy::too_many_lines, reason = "a table")]
         pub(super) fn entry(code: u32) -> Option<Entry> {

@@ -80,7 +80,7 @@ fn response(version: u16) -> DfsReferralResponse {
     }
 }
 
-/// Layout by [MS-DFSC] 2.2.5.3: entries of 34 bytes, strings behind them.
+/// Layout by [MS-DFSC] 2.2.5.3: entries of 34 bytes, then the strings.
 #[test]
 fn version_3_is_laid_out_as_specified() {
     let bytes = structure(|w| response(3).encode(w));

@@ -57,7 +57,7 @@ fn a_symlink_is_laid_out_as_specified() {
     expected.extend(b".\0.\0\\\0a\0.\0.\0\\\0a\0");
     assert_eq!(structure(|w| link.encode(w)), expected);
     assert!(link.tag().is_name_surrogate());
-    // Print name first, as others write it, and names that overlap: both are fine.
+    // A print name in front, as other programs write it, and overlapping names are both valid.
     expected[8] = 8;
     expected[12] = 0;
     assert_eq!(ReparseData::decode(&expected), Ok(link));
