@@ -1,9 +1,9 @@
 //! Decompression of a peer's message. The input is untrusted until the result has the claimed size.
 
 use super::Algorithms;
-use crate::wire::compression::{Chained, CompressedMessage, PatternV1, Unchained};
-use crate::wire::negotiate_context::CompressionAlgorithm;
-use crate::wire::{Fault, Malformed, Reader, Result};
+use ropeway_smb_wire::compression::{Chained, CompressedMessage, PatternV1, Unchained};
+use ropeway_smb_wire::negotiate_context::CompressionAlgorithm;
+use ropeway_smb_wire::{Fault, Malformed, Reader, Result};
 
 /// Decompresses the message in `bytes`, which begin with the transform header.
 ///
