@@ -5,7 +5,7 @@
 //! Sizes are the sender's claims. Code that decompresses must check them against its own limit
 //! first, and against the result afterwards.
 
-use super::cursor::{Fault, Malformed, Reader, Result, Writer};
+use super::cursor::{DecodeError, DecodeErrorKind, Reader, Result, Writer};
 use super::frame::Protocol;
 use super::lengths::{len_u32, named, place};
 use super::negotiate_context::CompressionAlgorithm;
@@ -31,22 +31,22 @@ impl<'a> CompressedMessage<'a> {
     /// The message is malformed.
     pub fn decode(reader: &mut Reader<'a>) -> Result<Self> {
         let mut reader = named(reader, "SMB2 COMPRESSION_TRANSFORM_HEADER");
-        let fault = reader.fault(Fault::Signature);
+        let error = reader.error(DecodeErrorKind::Signature);
         let start = reader.position();
         if reader.array::<4>()? != Protocol::Compression.id() {
-            return Err(fault);
+            return Err(error);
         }
         let original_size = reader.u32()?;
         let mut ahead = reader;
         ahead.seek(start.saturating_add(FLAGS_OFFSET))?;
-        let fault = ahead.fault(Fault::Value);
+        let error = ahead.error(DecodeErrorKind::Value);
         match ahead.u16()? {
             0 => Unchained::decode(original_size, &mut reader).map(Self::Unchained),
             FLAG_CHAINED => Ok(Self::Chained(Chained {
                 original_size,
                 payloads: reader.rest(),
             })),
-            _ => Err(fault),
+            _ => Err(error),
         }
     }
 
@@ -77,14 +77,14 @@ impl<'a> Unchained<'a> {
     pub const HEADER_LEN: usize = 16;
 
     fn decode(original_size: u32, reader: &mut Reader<'a>) -> Result<Self> {
-        let fault = reader.fault(Fault::Value);
+        let error = reader.error(DecodeErrorKind::Value);
         let algorithm = CompressionAlgorithm(reader.u16()?);
         if algorithm == CompressionAlgorithm::NONE {
-            return Err(fault);
+            return Err(error);
         }
         reader.skip(2)?;
         let offset = place(reader.u32()?);
-        let bounds = reader.fault(Fault::Bounds);
+        let bounds = reader.error(DecodeErrorKind::Bounds);
         let plain = reader.bytes(offset).map_err(|_| bounds)?;
         Ok(Self {
             original_size,
@@ -163,9 +163,9 @@ impl<'a> ChainedPayload<'a> {
             | CompressionAlgorithm::LZ77
             | CompressionAlgorithm::LZ77_HUFFMAN
             | CompressionAlgorithm::LZ4 => Ok(true),
-            _ => Err(Malformed {
+            _ => Err(DecodeError {
                 structure: "SMB2_COMPRESSION_CHAINED_PAYLOAD_HEADER",
-                fault: Fault::Value,
+                kind: DecodeErrorKind::Value,
                 at: 0,
             }),
         }
@@ -173,13 +173,13 @@ impl<'a> ChainedPayload<'a> {
 
     fn decode(reader: &mut Reader<'a>, first: bool) -> Result<Self> {
         let algorithm = CompressionAlgorithm(reader.u16()?);
-        let fault = reader.fault(Fault::Value);
+        let error = reader.error(DecodeErrorKind::Value);
         let chained = reader.u16()? == FLAG_CHAINED;
-        let sized = Self::has_original_size(algorithm).map_err(|_| fault)?;
+        let sized = Self::has_original_size(algorithm).map_err(|_| error)?;
         if chained != first {
-            return Err(fault);
+            return Err(error);
         }
-        let bounds = reader.fault(Fault::Bounds);
+        let bounds = reader.error(DecodeErrorKind::Bounds);
         let mut length = place(reader.u32()?);
         let claimed = if sized {
             length = length.checked_sub(4).ok_or(bounds)?;
@@ -255,14 +255,14 @@ impl PatternV1 {
     /// Decodes a payload's data, which must have 8 bytes.
     ///
     /// # Errors
-    /// [`Fault::Truncated`], [`Fault::Bounds`].
+    /// [`DecodeErrorKind::Truncated`], [`DecodeErrorKind::Bounds`].
     pub fn decode(data: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(data, "SMB2_COMPRESSION_PATTERN_PAYLOAD_V1");
         let pattern = reader.u8()?;
         reader.skip(3)?;
         let repetitions = reader.u32()?;
         if reader.remaining() > 0 {
-            return Err(reader.fault(Fault::Bounds));
+            return Err(reader.error(DecodeErrorKind::Bounds));
         }
         Ok(Self { pattern, repetitions })
     }
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn known_bytes_of_a_chain() {
+    fn known_bytes_of_a_chained_message() {
         let bytes = b"\xFCSMB\x0C\x01\0\0\
             \0\0\x01\0\x04\0\0\0head\
             \x04\0\0\0\x08\0\0\0\xAA\0\0\0\0\x01\0\0\
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn chains_are_strict() {
+    fn chained_messages_are_strict() {
         // The second payload has the flag of the first one.
         let bytes = b"\xFCSMB\x02\0\0\0\0\0\x01\0\x01\0\0\0a\0\0\x01\0\x01\0\0\0b";
         let CompressedMessage::Chained(message) = decode(bytes).unwrap() else {
@@ -330,8 +330,8 @@ mod tests {
         let outcomes: Vec<_> = message.payloads().collect();
         assert!(outcomes[0].is_ok());
         assert_eq!(
-            (outcomes.len(), outcomes[1].unwrap_err().fault),
-            (2, Fault::Value)
+            (outcomes.len(), outcomes[1].unwrap_err().kind),
+            (2, DecodeErrorKind::Value)
         );
         // A length too small for OriginalPayloadSize.
         let bytes = b"\xFCSMB\x02\0\0\0\x02\0\x01\0\x03\0\0\0abcdefg";
@@ -339,8 +339,8 @@ mod tests {
             panic!("chained")
         };
         assert_eq!(
-            message.payloads().next().unwrap().unwrap_err().fault,
-            Fault::Bounds
+            message.payloads().next().unwrap().unwrap_err().kind,
+            DecodeErrorKind::Bounds
         );
     }
 
@@ -348,14 +348,22 @@ mod tests {
     fn unchained_messages_are_strict() {
         let bytes = b"\xFCSMB\x02\0\0\0\x01\0\0\0\x09\0\0\0abcdefgh";
         assert_eq!(
-            decode(bytes).unwrap_err().fault,
-            Fault::Bounds,
+            decode(bytes).unwrap_err().kind,
+            DecodeErrorKind::Bounds,
             "a plain part past the end"
         );
         let bytes = b"\xFCSMB\x02\0\0\0\0\0\0\0\0\0\0\0abcdefgh";
-        assert_eq!(decode(bytes).unwrap_err().fault, Fault::Value, "no algorithm");
+        assert_eq!(
+            decode(bytes).unwrap_err().kind,
+            DecodeErrorKind::Value,
+            "no algorithm"
+        );
         let bytes = b"\xFCSMB\x02\0\0\0\x01\0\x02\0\0\0\0\0abcdefgh";
-        assert_eq!(decode(bytes).unwrap_err().fault, Fault::Value, "unknown flags");
+        assert_eq!(
+            decode(bytes).unwrap_err().kind,
+            DecodeErrorKind::Value,
+            "unknown flags"
+        );
     }
 
     #[test]
@@ -414,7 +422,7 @@ mod tests {
         }
 
         #[test]
-        fn chains_round_trip(
+        fn chained_messages_round_trip(
             original_size: u32,
             parts in prop::collection::vec((0..=5_u16, any::<u32>(), any::<Vec<u8>>()), 1..6),
         ) {

@@ -12,9 +12,9 @@ pub use fields::{
 };
 
 use super::body::{pad_empty, window};
-use super::create_context::{RequestContext, ResponseContext, decode_chain, encode_chain};
+use super::create_context::{RequestContext, ResponseContext, decode_list, encode_list};
 use super::lengths::{len_u16, len_u32, named, place};
-use super::{Fault, FileAttributes, FileId, FileTime, Reader, Result, Text, Writer};
+use super::{DecodeErrorKind, FileAttributes, FileId, FileTime, Reader, Result, Text, Writer};
 
 /// Length of a request's fixed part in bytes.
 const REQUEST_FIXED_LEN: usize = 56;
@@ -54,21 +54,23 @@ impl<'a> CreateRequest<'a> {
         reader.structure_size(57)?;
         // SecurityFlags: reserved.
         reader.skip(1)?;
-        let oplock_level = OplockLevel::from_wire(reader.u8()?).ok_or(reader.fault(Fault::Value))?;
+        let oplock_level =
+            OplockLevel::from_wire(reader.u8()?).ok_or(reader.error(DecodeErrorKind::Value))?;
         let impersonation_level = ImpersonationLevel(reader.u32()?);
         // SmbCreateFlags and Reserved.
         reader.skip(16)?;
         let desired_access = AccessMask::from_bits_retain(reader.u32()?);
         let file_attributes = FileAttributes::from_bits_retain(reader.u32()?);
         let share_access = ShareAccess::from_bits_retain(reader.u32()?);
-        let disposition = CreateDisposition::from_wire(reader.u32()?).ok_or(reader.fault(Fault::Value))?;
+        let disposition =
+            CreateDisposition::from_wire(reader.u32()?).ok_or(reader.error(DecodeErrorKind::Value))?;
         let options = CreateOptions::from_bits_retain(reader.u32()?);
         let name_offset = usize::from(reader.u16()?);
         let name_length = usize::from(reader.u16()?);
         let contexts_offset = place(reader.u32()?);
         let contexts_length = place(reader.u32()?);
         let name = reader.slice(name_offset, name_length)?;
-        let name = Text::from_le_bytes(name).ok_or(reader.fault(Fault::Value))?;
+        let name = Text::from_le_bytes(name).ok_or(reader.error(DecodeErrorKind::Value))?;
         let contexts = contexts(&reader, contexts_offset, contexts_length, RequestContext::parse)?;
         Ok(Self {
             oplock_level,
@@ -105,8 +107,8 @@ impl<'a> CreateRequest<'a> {
         w.zeros(8);
         self.name.write(w);
         pad_empty(w, buffer);
-        let chain = self.contexts.iter().map(|context| (context.name(), context));
-        encode_contexts(w, contexts_fields, chain, |context, w| context.encode_data(w));
+        let list = self.contexts.iter().map(|context| (context.name(), context));
+        encode_contexts(w, contexts_fields, list, |context, w| context.encode_data(w));
     }
 }
 
@@ -148,7 +150,8 @@ impl<'a> CreateResponse<'a> {
     pub fn decode(reader: &mut Reader<'a>) -> Result<Self> {
         let mut reader = named(reader, "SMB2 CREATE Response");
         reader.structure_size(89)?;
-        let oplock_level = OplockLevel::from_wire(reader.u8()?).ok_or(reader.fault(Fault::Value))?;
+        let oplock_level =
+            OplockLevel::from_wire(reader.u8()?).ok_or(reader.error(DecodeErrorKind::Value))?;
         let flags = CreateResponseFlags::from_bits_retain(reader.u8()?);
         let create_action = CreateAction(reader.u32()?);
         let creation_time = FileTime(reader.u64()?);
@@ -196,8 +199,8 @@ impl<'a> CreateResponse<'a> {
         self.file_id.encode(w);
         let contexts_fields = w.position();
         w.zeros(8);
-        let chain = self.contexts.iter().map(|context| (context.name(), context));
-        encode_contexts(w, contexts_fields, chain, |context, w| context.encode_data(w));
+        let list = self.contexts.iter().map(|context| (context.name(), context));
+        encode_contexts(w, contexts_fields, list, |context, w| context.encode_data(w));
     }
 }
 
@@ -211,7 +214,7 @@ fn contexts<'a, T>(
     if length == 0 {
         return Ok(Vec::new());
     }
-    decode_chain(window(reader, offset, length, "SMB2_CREATE_CONTEXT")?, parse)
+    decode_list(window(reader, offset, length, "SMB2_CREATE_CONTEXT")?, parse)
 }
 
 /// Appends the contexts, 8-byte aligned from the header, and patches their offset and length in at
@@ -219,15 +222,15 @@ fn contexts<'a, T>(
 fn encode_contexts<'a, T>(
     w: &mut Writer<'_>,
     fields: usize,
-    chain: impl ExactSizeIterator<Item = (&'a [u8], T)>,
+    list: impl ExactSizeIterator<Item = (&'a [u8], T)>,
     encode_data: impl Fn(T, &mut Writer<'_>),
 ) {
-    if chain.len() == 0 {
+    if list.len() == 0 {
         return;
     }
     w.align(8);
     let start = w.position();
-    encode_chain(w, chain, encode_data);
+    encode_list(w, list, encode_data);
     w.patch_u32(fields, len_u32(start));
     w.patch_u32(fields + 4, len_u32(w.position() - start));
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// Kinds of decoding errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum DecodeErrorKind {
     /// The message ends before the structure does.
     Truncated,
     /// `StructureSize` or a magic number is not what the specification fixes.
@@ -15,29 +15,29 @@ pub enum Fault {
     Value,
     /// The next entry of a list (`NextCommand`, `NextEntryOffset`) does not lie forward or is
     /// misaligned, or the list has too many entries.
-    Chain,
+    NextEntry,
 }
 
 /// Error: a peer's bytes are not the structure they should be.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("malformed {structure}: {fault:?} at byte {at}")]
-pub struct Malformed {
+#[error("malformed {structure}: {kind:?} at byte {at}")]
+pub struct DecodeError {
     /// Name of the structure in the specification.
     pub structure: &'static str,
     /// Kind of the error.
-    pub fault: Fault,
+    pub kind: DecodeErrorKind,
     /// Position in the message, in bytes from its start.
     pub at: usize,
 }
 
-impl fmt::Debug for Malformed {
+impl fmt::Debug for DecodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
 }
 
 /// Result of decoding.
-pub type Result<T> = std::result::Result<T, Malformed>;
+pub type Result<T> = std::result::Result<T, DecodeError>;
 
 /// Position in one message. Reads little-endian numbers and never past the message's end.
 #[derive(Clone, Copy, Debug)]
@@ -83,10 +83,10 @@ impl<'a> Reader<'a> {
     }
 
     /// Creates an error for the current structure and position.
-    pub fn fault(&self, fault: Fault) -> Malformed {
-        Malformed {
+    pub fn error(&self, kind: DecodeErrorKind) -> DecodeError {
+        DecodeError {
             structure: self.structure,
-            fault,
+            kind,
             at: self.at,
         }
     }
@@ -94,13 +94,16 @@ impl<'a> Reader<'a> {
     /// Reads `count` bytes.
     ///
     /// # Errors
-    /// [`Fault::Truncated`].
+    /// [`DecodeErrorKind::Truncated`].
     pub fn bytes(&mut self, count: usize) -> Result<&'a [u8]> {
-        let end = self.at.checked_add(count).ok_or(self.fault(Fault::Truncated))?;
+        let end = self
+            .at
+            .checked_add(count)
+            .ok_or(self.error(DecodeErrorKind::Truncated))?;
         let bytes = self
             .message
             .get(self.at..end)
-            .ok_or(self.fault(Fault::Truncated))?;
+            .ok_or(self.error(DecodeErrorKind::Truncated))?;
         self.at = end;
         Ok(bytes)
     }
@@ -108,7 +111,7 @@ impl<'a> Reader<'a> {
     /// Reads `N` bytes as an array.
     ///
     /// # Errors
-    /// [`Fault::Truncated`].
+    /// [`DecodeErrorKind::Truncated`].
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
         let mut array = [0; N];
         array.copy_from_slice(self.bytes(N)?);
@@ -125,7 +128,7 @@ impl<'a> Reader<'a> {
     /// Skips reserved bytes without looking at them.
     ///
     /// # Errors
-    /// [`Fault::Truncated`].
+    /// [`DecodeErrorKind::Truncated`].
     pub fn skip(&mut self, count: usize) -> Result<()> {
         self.bytes(count).map(|_| ())
     }
@@ -133,10 +136,10 @@ impl<'a> Reader<'a> {
     /// Moves to byte `at` of the message, at most to its end.
     ///
     /// # Errors
-    /// [`Fault::Bounds`].
+    /// [`DecodeErrorKind::Bounds`].
     pub fn seek(&mut self, at: usize) -> Result<()> {
         if at > self.message.len() {
-            return Err(self.fault(Fault::Bounds));
+            return Err(self.error(DecodeErrorKind::Bounds));
         }
         self.at = at;
         Ok(())
@@ -145,7 +148,7 @@ impl<'a> Reader<'a> {
     /// Reads a byte.
     ///
     /// # Errors
-    /// [`Fault::Truncated`].
+    /// [`DecodeErrorKind::Truncated`].
     pub fn u8(&mut self) -> Result<u8> {
         Ok(self.array::<1>()?[0])
     }
@@ -153,7 +156,7 @@ impl<'a> Reader<'a> {
     /// Reads two bytes, little-endian.
     ///
     /// # Errors
-    /// [`Fault::Truncated`].
+    /// [`DecodeErrorKind::Truncated`].
     pub fn u16(&mut self) -> Result<u16> {
         Ok(u16::from_le_bytes(self.array()?))
     }
@@ -161,7 +164,7 @@ impl<'a> Reader<'a> {
     /// Reads four bytes, little-endian.
     ///
     /// # Errors
-    /// [`Fault::Truncated`].
+    /// [`DecodeErrorKind::Truncated`].
     pub fn u32(&mut self) -> Result<u32> {
         Ok(u32::from_le_bytes(self.array()?))
     }
@@ -169,7 +172,7 @@ impl<'a> Reader<'a> {
     /// Reads eight bytes, little-endian.
     ///
     /// # Errors
-    /// [`Fault::Truncated`].
+    /// [`DecodeErrorKind::Truncated`].
     pub fn u64(&mut self) -> Result<u64> {
         Ok(u64::from_le_bytes(self.array()?))
     }
@@ -177,10 +180,10 @@ impl<'a> Reader<'a> {
     /// Reads a `StructureSize`, which must be `size`.
     ///
     /// # Errors
-    /// [`Fault::Signature`], [`Fault::Truncated`].
+    /// [`DecodeErrorKind::Signature`], [`DecodeErrorKind::Truncated`].
     pub fn structure_size(&mut self, size: u16) -> Result<()> {
-        let fault = self.fault(Fault::Signature);
-        if self.u16()? == size { Ok(()) } else { Err(fault) }
+        let error = self.error(DecodeErrorKind::Signature);
+        if self.u16()? == size { Ok(()) } else { Err(error) }
     }
 
     /// Returns `length` bytes at `offset` from the message's start without moving the position. If
@@ -188,13 +191,13 @@ impl<'a> Reader<'a> {
     /// read.
     ///
     /// # Errors
-    /// [`Fault::Bounds`] if the bytes do not all lie inside the message, or begin before the
+    /// [`DecodeErrorKind::Bounds`] if the bytes do not all lie inside the message, or begin before the
     /// current position, that is, inside the fixed part.
     pub fn slice(&self, offset: usize, length: usize) -> Result<&'a [u8]> {
         if length == 0 {
             return Ok(&[]);
         }
-        let bounds = self.fault(Fault::Bounds);
+        let bounds = self.error(DecodeErrorKind::Bounds);
         if offset < self.at {
             return Err(bounds);
         }
@@ -317,13 +320,16 @@ mod tests {
         assert!(reader.u32().is_err());
         assert_eq!(reader.u16(), Ok(0x0201));
         assert_eq!(
-            reader.slice(0, 1).unwrap_err().fault,
-            Fault::Bounds,
+            reader.slice(0, 1).unwrap_err().kind,
+            DecodeErrorKind::Bounds,
             "inside what was read"
         );
         assert_eq!(reader.slice(2, 1), Ok(&[3][..]));
-        assert_eq!(reader.slice(2, 2).unwrap_err().fault, Fault::Bounds);
-        assert_eq!(reader.slice(usize::MAX, 1).unwrap_err().fault, Fault::Bounds);
+        assert_eq!(reader.slice(2, 2).unwrap_err().kind, DecodeErrorKind::Bounds);
+        assert_eq!(
+            reader.slice(usize::MAX, 1).unwrap_err().kind,
+            DecodeErrorKind::Bounds
+        );
         assert_eq!(reader.slice(99, 0), Ok(&[][..]));
         assert_eq!(reader.rest(), &[3]);
         assert!(reader.bytes(usize::MAX).is_err());

@@ -6,7 +6,7 @@
 //! but not every server does, so the decoder accepts both forms.
 
 use super::codes::codes;
-use super::cursor::{Fault, Reader, Result, Writer};
+use super::cursor::{DecodeErrorKind, Reader, Result, Writer};
 use super::lengths::{len_u16, len_u32, named, place};
 use super::text::Text;
 use bitflags::bitflags;
@@ -191,9 +191,9 @@ impl SymlinkError {
         let mut reader = Reader::new(data, "Symbolic Link Error Response");
         // SymLinkLength repeats the length in the response.
         reader.skip(4)?;
-        let fault = reader.fault(Fault::Signature);
+        let error = reader.error(DecodeErrorKind::Signature);
         if reader.u32()? != Self::TAG || reader.u32()? != Self::REPARSE_TAG {
-            return Err(fault);
+            return Err(error);
         }
         // ReparseDataLength does, too.
         reader.skip(2)?;
@@ -204,7 +204,7 @@ impl SymlinkError {
         let start = reader.position();
         let name = |(offset, length): (u16, u16)| {
             let bytes = reader.slice(start + usize::from(offset), usize::from(length))?;
-            Text::from_le_bytes(bytes).ok_or(reader.fault(Fault::Value))
+            Text::from_le_bytes(bytes).ok_or(reader.error(DecodeErrorKind::Value))
         };
         Ok(Self {
             unparsed_path_len,
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn data_lies_plain_or_in_a_context() {
+    fn data_is_read_plain_or_from_a_context() {
         let data = hostile::structure(|w| link().encode(w));
         let contexts = vec![
             ErrorContext {

@@ -1,6 +1,6 @@
 //! The TCP stream: the length before every message, and the protocol by its first four bytes.
 
-use super::cursor::{Fault, Malformed, Result};
+use super::cursor::{DecodeError, DecodeErrorKind, Result};
 
 /// Length in bytes of the header before every message on TCP ([MS-SMB2] 2.1).
 pub const FRAME_HEADER_LEN: usize = 4;
@@ -23,13 +23,13 @@ pub fn frame_header(length: usize) -> [u8; FRAME_HEADER_LEN] {
 /// against its own limit before it allocates.
 ///
 /// # Errors
-/// [`Fault::Value`] if the first byte is not zero: the stream is not SMB over TCP.
+/// [`DecodeErrorKind::Value`] if the first byte is not zero: the stream is not SMB over TCP.
 pub fn frame_len(header: [u8; FRAME_HEADER_LEN]) -> Result<usize> {
     match header {
         [0, high, middle, low] => Ok(usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low)),
-        _ => Err(Malformed {
+        _ => Err(DecodeError {
             structure: "direct TCP frame",
-            fault: Fault::Value,
+            kind: DecodeErrorKind::Value,
             at: 0,
         }),
     }
@@ -52,19 +52,22 @@ impl Protocol {
     /// Determines the kind from a message's first four bytes, the `ProtocolId`.
     ///
     /// # Errors
-    /// [`Fault::Truncated`], [`Fault::Signature`].
+    /// [`DecodeErrorKind::Truncated`], [`DecodeErrorKind::Signature`].
     pub fn of(message: &[u8]) -> Result<Self> {
-        let fault = |fault| Malformed {
+        let error = |kind| DecodeError {
             structure: "ProtocolId",
-            fault,
+            kind,
             at: 0,
         };
-        match message.first_chunk::<4>().ok_or(fault(Fault::Truncated))? {
+        match message
+            .first_chunk::<4>()
+            .ok_or(error(DecodeErrorKind::Truncated))?
+        {
             b"\xFFSMB" => Ok(Self::Smb1),
             b"\xFESMB" => Ok(Self::Smb2),
             b"\xFDSMB" => Ok(Self::Transform),
             b"\xFCSMB" => Ok(Self::Compression),
-            _ => Err(fault(Fault::Signature)),
+            _ => Err(error(DecodeErrorKind::Signature)),
         }
     }
 
@@ -88,7 +91,10 @@ mod tests {
     fn a_frame_begins_with_zero() {
         assert_eq!(frame_header(0x01_0203), [0, 1, 2, 3]);
         // A NetBIOS keep-alive ([RFC1002] 4.3.7) is not valid on direct TCP.
-        assert_eq!(frame_len([0x85, 0, 0, 0]).unwrap_err().fault, Fault::Value);
+        assert_eq!(
+            frame_len([0x85, 0, 0, 0]).unwrap_err().kind,
+            DecodeErrorKind::Value
+        );
     }
 
     #[test]
@@ -101,8 +107,14 @@ mod tests {
         ] {
             assert_eq!(Protocol::of(&protocol.id()), Ok(protocol));
         }
-        assert_eq!(Protocol::of(b"\xFES").unwrap_err().fault, Fault::Truncated);
-        assert_eq!(Protocol::of(b"HTTP/1.1").unwrap_err().fault, Fault::Signature);
+        assert_eq!(
+            Protocol::of(b"\xFES").unwrap_err().kind,
+            DecodeErrorKind::Truncated
+        );
+        assert_eq!(
+            Protocol::of(b"HTTP/1.1").unwrap_err().kind,
+            DecodeErrorKind::Signature
+        );
     }
 
     proptest! {

@@ -3,7 +3,7 @@
 //! A request names its tree. A response to a request that the server answers later has an `AsyncId`
 //! instead. The two forms differ in eight bytes ([`Target`]).
 
-use super::cursor::{Fault, Malformed, Reader, Result, Writer};
+use super::cursor::{DecodeError, DecodeErrorKind, Reader, Result, Writer};
 use super::frame::Protocol;
 use super::ids::{AsyncId, MessageId, SessionId, TreeId};
 use super::lengths::place;
@@ -25,10 +25,10 @@ pub const SIGNATURE_OFFSET: usize = 48;
 /// Length of `Signature` in bytes ([MS-SMB2] 2.2.1.2).
 pub const SIGNATURE_LEN: usize = 16;
 /// Alignment of messages in a compound ([MS-SMB2] 2.2.1.2, `NextCommand`).
-pub const CHAIN_ALIGNMENT: usize = 8;
+pub const COMPOUND_ALIGNMENT: usize = 8;
 /// Most messages accepted in one compound. A guess: Windows clients send a handful at most, this
 /// program tens.
-pub const CHAIN_MAX: usize = 1024;
+pub const COMPOUND_MESSAGES_MAX: usize = 1024;
 
 macro_rules! commands {
     ($($(#[$doc:meta])* $name:ident = $code:literal,)*) => {
@@ -226,11 +226,11 @@ impl Header {
     /// 0xFEFF where SMB 1 had a process id).
     ///
     /// # Errors
-    /// [`Fault::Truncated`]; [`Fault::Signature`] if the bytes are not an SMB 2 header.
+    /// [`DecodeErrorKind::Truncated`]; [`DecodeErrorKind::Signature`] if the bytes are not an SMB 2 header.
     pub fn decode(reader: &mut Reader<'_>) -> Result<Self> {
-        let fault = reader.fault(Fault::Signature);
+        let error = reader.error(DecodeErrorKind::Signature);
         if reader.array::<4>()? != Protocol::Smb2.id() {
-            return Err(fault);
+            return Err(error);
         }
         reader.structure_size(64)?;
         let credit_charge = reader.u16()?;
@@ -271,7 +271,7 @@ impl Header {
             "the flag says which form the header has"
         );
         assert!(
-            place(self.next_command).is_multiple_of(CHAIN_ALIGNMENT),
+            place(self.next_command).is_multiple_of(COMPOUND_ALIGNMENT),
             "messages are aligned"
         );
         w.bytes(&Protocol::Smb2.id());
@@ -300,18 +300,20 @@ impl Header {
 /// fewer.
 ///
 /// # Errors
-/// [`Fault::Truncated`] without a whole header. [`Fault::Chain`] if the distance does not lead past
-/// this header to a multiple of 8 ([MS-SMB2] 3.3.5.2.7). [`Fault::Bounds`] if it leads out of the
+/// [`DecodeErrorKind::Truncated`] without a whole header. [`DecodeErrorKind::NextEntry`] if the distance does not lead past
+/// this header to a multiple of 8 ([MS-SMB2] 3.3.5.2.7). [`DecodeErrorKind::Bounds`] if it leads out of the
 /// frame.
-pub fn next_message(head: &[u8], left: usize) -> std::result::Result<Option<usize>, Fault> {
-    let header = head.get(..HEADER_LEN).ok_or(Fault::Truncated)?;
+pub fn next_message(head: &[u8], left: usize) -> std::result::Result<Option<usize>, DecodeErrorKind> {
+    let header = head.get(..HEADER_LEN).ok_or(DecodeErrorKind::Truncated)?;
     let field = header[NEXT_COMMAND_OFFSET..]
         .first_chunk()
-        .ok_or(Fault::Truncated)?;
+        .ok_or(DecodeErrorKind::Truncated)?;
     match place(u32::from_le_bytes(*field)) {
         0 => Ok(None),
-        next if next < HEADER_LEN || !next.is_multiple_of(CHAIN_ALIGNMENT) => Err(Fault::Chain),
-        next if next > left => Err(Fault::Bounds),
+        next if next < HEADER_LEN || !next.is_multiple_of(COMPOUND_ALIGNMENT) => {
+            Err(DecodeErrorKind::NextEntry)
+        }
+        next if next > left => Err(DecodeErrorKind::Bounds),
         next => Ok(Some(next)),
     }
 }
@@ -320,13 +322,13 @@ pub fn next_message(head: &[u8], left: usize) -> std::result::Result<Option<usiz
 /// which the signature covers ([MS-SMB2] 3.1.4.1). A single message is a compound of one. The
 /// iteration ends after an error.
 #[derive(Clone, Debug)]
-pub struct Chain<'a> {
+pub struct CompoundMessages<'a> {
     rest: Option<&'a [u8]>,
     at: usize,
     links: usize,
 }
 
-impl<'a> Chain<'a> {
+impl<'a> CompoundMessages<'a> {
     /// Iterates over the compound that fills `frame`.
     pub fn new(frame: &'a [u8]) -> Self {
         Self {
@@ -338,15 +340,15 @@ impl<'a> Chain<'a> {
 
     /// Splits the first message off `rest`.
     fn split(&self, rest: &'a [u8]) -> Result<(&'a [u8], Option<&'a [u8]>)> {
-        let fault = |fault| Malformed {
+        let error = |kind| DecodeError {
             structure: "SMB2 compound",
-            fault,
+            kind,
             at: self.at,
         };
-        if self.links == CHAIN_MAX {
-            return Err(fault(Fault::Chain));
+        if self.links == COMPOUND_MESSAGES_MAX {
+            return Err(error(DecodeErrorKind::NextEntry));
         }
-        match next_message(rest, rest.len()).map_err(fault)? {
+        match next_message(rest, rest.len()).map_err(error)? {
             Some(next) => {
                 let (message, rest) = rest.split_at(next);
                 Ok((message, Some(rest)))
@@ -356,7 +358,7 @@ impl<'a> Chain<'a> {
     }
 }
 
-impl<'a> Iterator for Chain<'a> {
+impl<'a> Iterator for CompoundMessages<'a> {
     type Item = Result<&'a [u8]>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -370,7 +372,7 @@ impl<'a> Iterator for Chain<'a> {
     }
 }
 
-impl std::iter::FusedIterator for Chain<'_> {}
+impl std::iter::FusedIterator for CompoundMessages<'_> {}
 
 #[cfg(test)]
 mod tests {
@@ -448,38 +450,43 @@ mod tests {
     }
 
     #[test]
-    fn chains_split() {
+    fn compounds_split_into_messages() {
         let frame = compound(&[8, 0, 24]);
-        let lengths: Vec<_> = Chain::new(&frame).map(|message| message.unwrap().len()).collect();
+        let lengths: Vec<_> = CompoundMessages::new(&frame)
+            .map(|message| message.unwrap().len())
+            .collect();
         assert_eq!(lengths, [72, 64, 88]);
         assert_eq!(
-            Chain::new(&frame[..64 + 8]).count(),
+            CompoundMessages::new(&frame[..64 + 8]).count(),
             2,
             "the second is too short, and it ends"
         );
     }
 
     #[test]
-    fn chains_do_not_go_back_or_astray() {
-        for (next, fault) in [
-            (8, Fault::Chain),
-            (68, Fault::Chain),
-            (0xFFFF_FFF8, Fault::Bounds),
+    fn compounds_must_move_forward_and_be_aligned() {
+        for (next, kind) in [
+            (8, DecodeErrorKind::NextEntry),
+            (68, DecodeErrorKind::NextEntry),
+            (0xFFFF_FFF8, DecodeErrorKind::Bounds),
         ] {
             let mut frame = compound(&[8, 8]);
             frame[NEXT_COMMAND_OFFSET..][..4].copy_from_slice(&u32::to_le_bytes(next));
-            let outcomes: Vec<_> = Chain::new(&frame).collect();
+            let outcomes: Vec<_> = CompoundMessages::new(&frame).collect();
             assert_eq!(outcomes.len(), 1);
-            assert_eq!(outcomes[0].unwrap_err().fault, fault, "{next}");
+            assert_eq!(outcomes[0].unwrap_err().kind, kind, "{next}");
         }
         assert_eq!(
-            Chain::new(&[]).next().unwrap().unwrap_err().fault,
-            Fault::Truncated
+            CompoundMessages::new(&[]).next().unwrap().unwrap_err().kind,
+            DecodeErrorKind::Truncated
         );
-        let long = compound(&vec![0; CHAIN_MAX + 1]);
-        let outcomes: Vec<_> = Chain::new(&long).collect();
-        assert_eq!(outcomes.len(), CHAIN_MAX + 1);
-        assert_eq!(outcomes[CHAIN_MAX].unwrap_err().fault, Fault::Chain);
+        let long = compound(&vec![0; COMPOUND_MESSAGES_MAX + 1]);
+        let outcomes: Vec<_> = CompoundMessages::new(&long).collect();
+        assert_eq!(outcomes.len(), COMPOUND_MESSAGES_MAX + 1);
+        assert_eq!(
+            outcomes[COMPOUND_MESSAGES_MAX].unwrap_err().kind,
+            DecodeErrorKind::NextEntry
+        );
     }
 
     #[test]
@@ -491,10 +498,10 @@ mod tests {
     }
 
     #[test]
-    fn hostile_headers_and_chains() {
+    fn hostile_headers_and_compounds() {
         hostile::attack(&compound(&[8, 0, 16]), 0, |bytes| {
             let _ = Header::decode(&mut Reader::new(bytes, "test"));
-            let total: usize = Chain::new(bytes).flatten().map(<[u8]>::len).sum();
+            let total: usize = CompoundMessages::new(bytes).flatten().map(<[u8]>::len).sum();
             assert!(total <= bytes.len());
         });
     }

@@ -74,7 +74,7 @@ impl FileId {
     /// Reads 16 bytes.
     ///
     /// # Errors
-    /// [`super::Fault::Truncated`].
+    /// [`super::DecodeErrorKind::Truncated`].
     pub fn decode(reader: &mut Reader<'_>) -> Result<Self> {
         Ok(Self {
             persistent: reader.u64()?,

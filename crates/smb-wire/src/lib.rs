@@ -56,7 +56,7 @@ pub mod wildcard;
 pub mod write;
 
 pub use body::Payload;
-pub use cursor::{Fault, Malformed, Reader, Result, Writer};
+pub use cursor::{DecodeError, DecodeErrorKind, Reader, Result, Writer};
 pub use file_attributes::FileAttributes;
 pub use ids::{AsyncId, FileId, Guid, LeaseKey, MessageId, SessionId, TreeId};
 pub use status::NtStatus;

@@ -4,7 +4,7 @@
 
 pub use super::bare::LockResponse;
 use super::lengths::{len_u16, named};
-use super::{Fault, FileId, Reader, Result, Writer};
+use super::{DecodeErrorKind, FileId, Reader, Result, Writer};
 use bitflags::bitflags;
 
 bitflags! {
@@ -85,12 +85,12 @@ impl LockRequest {
         reader.structure_size(48)?;
         let count = usize::from(reader.u16()?);
         if count == 0 {
-            return Err(reader.fault(Fault::Value));
+            return Err(reader.error(DecodeErrorKind::Value));
         }
         let lock_sequence = LockSequence(reader.u32()?);
         let file_id = FileId::decode(&mut reader)?;
         if reader.remaining() / ELEMENT_LEN < count {
-            return Err(reader.fault(Fault::Truncated));
+            return Err(reader.error(DecodeErrorKind::Truncated));
         }
         let locks = (0..count)
             .map(|_| {
@@ -175,8 +175,8 @@ mod tests {
         attack_body(&bytes, |reader| LockRequest::decode(reader).is_ok());
         bytes[66] = 0;
         assert_eq!(
-            LockRequest::decode(&mut body(&bytes)).unwrap_err().fault,
-            Fault::Value
+            LockRequest::decode(&mut body(&bytes)).unwrap_err().kind,
+            DecodeErrorKind::Value
         );
         let bytes = message(|w| LockResponse.encode(w));
         assert_eq!(LockResponse::decode(&mut body(&bytes)), Ok(LockResponse));

@@ -1,6 +1,6 @@
 //! NEGOTIATE: agrees on dialect, limits and capabilities ([MS-SMB2] 2.2.3, 2.2.4).
 
-use super::cursor::{Fault, Reader, Result, Writer};
+use super::cursor::{DecodeErrorKind, Reader, Result, Writer};
 use super::ids::Guid;
 use super::lengths::{len_u16, len_u32, named, place};
 use super::negotiate_context::Context;
@@ -143,13 +143,13 @@ impl<'a> NegotiateRequest<'a> {
     /// Decodes a request.
     ///
     /// # Errors
-    /// The message is malformed; a request without any dialect is [`Fault::Value`].
+    /// The message is malformed; a request without any dialect is [`DecodeErrorKind::Value`].
     pub fn decode(reader: &mut Reader<'a>) -> Result<Self> {
         let mut reader = named(reader, Self::NAME);
         reader.structure_size(36)?;
         let dialect_count = reader.u16()?;
         if dialect_count == 0 {
-            return Err(reader.fault(Fault::Value));
+            return Err(reader.error(DecodeErrorKind::Value));
         }
         let security_mode = SecurityMode::from_bits_retain(reader.u16()?);
         reader.skip(2)?;
@@ -240,15 +240,15 @@ impl<'a> NegotiateResponse<'a> {
     /// Decodes a response.
     ///
     /// # Errors
-    /// The message is malformed; an unknown dialect is [`Fault::Value`].
+    /// The message is malformed; an unknown dialect is [`DecodeErrorKind::Value`].
     pub fn decode(reader: &mut Reader<'a>) -> Result<Self> {
         let mut reader = named(reader, Self::NAME);
         reader.structure_size(65)?;
         let security_mode = SecurityMode::from_bits_retain(reader.u16()?);
-        let fault = reader.fault(Fault::Value);
+        let error = reader.error(DecodeErrorKind::Value);
         let dialect = match reader.u16()? {
             Dialect::WILDCARD_CODE => DialectRevision::Wildcard,
-            code => DialectRevision::Dialect(Dialect::from_code(code).ok_or(fault)?),
+            code => DialectRevision::Dialect(Dialect::from_code(code).ok_or(error)?),
         };
         let context_count = reader.u16()?;
         let server_guid = Guid(reader.array()?);

@@ -5,7 +5,7 @@
 //! receiver ignores them ([MS-SMB2] 3.3.5.4).
 
 use super::codes::codes;
-use super::cursor::{Fault, Reader, Result, Writer};
+use super::cursor::{DecodeErrorKind, Reader, Result, Writer};
 use super::lengths::{len_u16, place};
 use super::text::Text;
 use bitflags::bitflags;
@@ -162,7 +162,7 @@ impl<'a> Context<'a> {
             return Ok(Vec::new());
         }
         if offset < reader.position() {
-            return Err(reader.fault(Fault::Bounds));
+            return Err(reader.error(DecodeErrorKind::Bounds));
         }
         let mut list = Reader::at(message, offset, "SMB2 NEGOTIATE_CONTEXT");
         let mut contexts = Vec::new();
@@ -211,8 +211,8 @@ impl<'a> Context<'a> {
                 }
             }
             ContextType::NETNAME_NEGOTIATE_CONTEXT_ID => {
-                let fault = reader.fault(Fault::Value);
-                Self::Netname(Text::from_le_bytes(reader.rest()).ok_or(fault)?)
+                let error = reader.error(DecodeErrorKind::Value);
+                Self::Netname(Text::from_le_bytes(reader.rest()).ok_or(error)?)
             }
             ContextType::TRANSPORT_CAPABILITIES => {
                 Self::Transport(TransportFlags::from_bits_retain(reader.u32()?))

@@ -131,12 +131,12 @@ fn strange_offers() {
     );
     bytes[66..68].copy_from_slice(&[0, 0]);
     let outcome = NegotiateRequest::decode(&mut hostile::body(&bytes));
-    assert_eq!(outcome.unwrap_err().fault, Fault::Value, "no dialects");
+    assert_eq!(outcome.unwrap_err().kind, DecodeErrorKind::Value, "no dialects");
 }
 
 /// Response to "SMB 2.???" ([MS-SMB2] 4.2).
 #[test]
-fn the_wildcard_is_an_answer_only() {
+fn the_wildcard_dialect_occurs_in_responses_only() {
     let mut response = sample_response(Vec::new());
     response.dialect = DialectRevision::Wildcard;
     let bytes = hostile::message(|w| response.encode(w));

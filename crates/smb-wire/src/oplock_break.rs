@@ -6,7 +6,7 @@
 
 use super::create::OplockLevel;
 use super::create_context::LeaseState;
-use super::cursor::{Fault, Reader, Result, Writer};
+use super::cursor::{DecodeErrorKind, Reader, Result, Writer};
 use super::ids::{FileId, LeaseKey};
 use super::lengths::named;
 use bitflags::bitflags;
@@ -31,8 +31,8 @@ pub struct OplockBreak {
 impl OplockBreak {
     fn decode(reader: &mut Reader<'_>) -> Result<Self> {
         reader.structure_size(OPLOCK_SIZE)?;
-        let fault = reader.fault(Fault::Value);
-        let oplock_level = OplockLevel::from_wire(reader.u8()?).ok_or(fault)?;
+        let error = reader.error(DecodeErrorKind::Value);
+        let oplock_level = OplockLevel::from_wire(reader.u8()?).ok_or(error)?;
         reader.skip(5)?;
         Ok(Self {
             oplock_level,
@@ -144,7 +144,7 @@ impl BreakNotification {
     /// Decodes a notification.
     ///
     /// # Errors
-    /// The message is malformed; [`Fault::Signature`] if it has another length, such as a response.
+    /// The message is malformed; [`DecodeErrorKind::Signature`] if it has another length, such as a response.
     pub fn decode(reader: &mut Reader<'_>) -> Result<Self> {
         let mut reader = named(reader, "SMB2 OPLOCK_BREAK Notification");
         match peek(reader)? {
@@ -176,7 +176,7 @@ impl BreakAcknowledgment {
     /// Decodes an acknowledgment or a response.
     ///
     /// # Errors
-    /// The message is malformed; [`Fault::Signature`] if it has another length.
+    /// The message is malformed; [`DecodeErrorKind::Signature`] if it has another length.
     pub fn decode(reader: &mut Reader<'_>) -> Result<Self> {
         let mut reader = named(reader, "SMB2 OPLOCK_BREAK Acknowledgment");
         match peek(reader)? {
@@ -232,7 +232,7 @@ mod tests {
         assert_eq!(BreakNotification::decode(&mut hostile::body(&bytes)), Ok(message));
         // A notification is not an acknowledgment.
         let outcome = BreakAcknowledgment::decode(&mut hostile::body(&bytes));
-        assert_eq!(outcome.unwrap_err().fault, Fault::Signature);
+        assert_eq!(outcome.unwrap_err().kind, DecodeErrorKind::Signature);
     }
 
     #[test]

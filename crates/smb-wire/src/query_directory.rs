@@ -3,7 +3,7 @@
 
 use super::body::{decode_output, encode_output, pad_empty};
 use super::lengths::{len_u16, named};
-use super::{Fault, FileId, Reader, Result, Text, Writer};
+use super::{DecodeErrorKind, FileId, Reader, Result, Text, Writer};
 use bitflags::bitflags;
 
 bitflags! {
@@ -58,7 +58,7 @@ impl QueryDirectoryRequest {
         let name_length = usize::from(reader.u16()?);
         let output_buffer_length = reader.u32()?;
         let pattern = reader.slice(name_offset, name_length)?;
-        let pattern = Text::from_le_bytes(pattern).ok_or(reader.fault(Fault::Value))?;
+        let pattern = Text::from_le_bytes(pattern).ok_or(reader.error(DecodeErrorKind::Value))?;
         Ok(Self {
             information_class,
             flags,

@@ -3,7 +3,7 @@
 
 use super::body::{decode_output, encode_output, pad_empty};
 use super::lengths::{len_u16, len_u32, named, place};
-use super::{Fault, FileId, Reader, Result, Writer};
+use super::{DecodeErrorKind, FileId, Reader, Result, Writer};
 use bitflags::bitflags;
 
 /// Type of the information ([MS-SMB2] 2.2.37 `InfoType`).
@@ -105,7 +105,7 @@ impl<'a> QueryInfoRequest<'a> {
     pub fn decode(reader: &mut Reader<'a>) -> Result<Self> {
         let mut reader = named(reader, "SMB2 QUERY_INFO Request");
         reader.structure_size(41)?;
-        let info_type = InfoType::from_wire(reader.u8()?).ok_or(reader.fault(Fault::Value))?;
+        let info_type = InfoType::from_wire(reader.u8()?).ok_or(reader.error(DecodeErrorKind::Value))?;
         let info_class = reader.u8()?;
         let output_buffer_length = reader.u32()?;
         let input_offset = usize::from(reader.u16()?);

@@ -178,7 +178,7 @@ impl ReadResponse {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Fault;
+    use crate::DecodeErrorKind;
     use crate::hostile::{attack_body, body, message};
     use proptest::prelude::*;
 
@@ -244,10 +244,10 @@ mod tests {
         bytes[68] = 4;
         assert_eq!(ReadResponse::decode(&mut body(&bytes)).unwrap().1, b"cdef");
         bytes[66] = 79;
-        let fault = ReadResponse::decode_head(&mut body(&bytes)).unwrap_err();
+        let error = ReadResponse::decode_head(&mut body(&bytes)).unwrap_err();
         assert_eq!(
-            (fault.fault, fault.structure),
-            (Fault::Bounds, "SMB2 READ Response")
+            (error.kind, error.structure),
+            (DecodeErrorKind::Bounds, "SMB2 READ Response")
         );
     }
 

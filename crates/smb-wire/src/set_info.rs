@@ -3,7 +3,7 @@
 use super::body::pad_empty;
 use super::lengths::{len_u16, len_u32, named, place};
 use super::query_info::InfoType;
-use super::{Fault, FileId, Reader, Result, Writer};
+use super::{DecodeErrorKind, FileId, Reader, Result, Writer};
 
 /// Length of a request's fixed part in bytes.
 const REQUEST_FIXED_LEN: usize = 32;
@@ -31,7 +31,7 @@ impl<'a> SetInfoRequest<'a> {
     pub fn decode(reader: &mut Reader<'a>) -> Result<Self> {
         let mut reader = named(reader, "SMB2 SET_INFO Request");
         reader.structure_size(33)?;
-        let info_type = InfoType::from_wire(reader.u8()?).ok_or(reader.fault(Fault::Value))?;
+        let info_type = InfoType::from_wire(reader.u8()?).ok_or(reader.error(DecodeErrorKind::Value))?;
         let info_class = reader.u8()?;
         let buffer_length = place(reader.u32()?);
         let buffer_offset = usize::from(reader.u16()?);

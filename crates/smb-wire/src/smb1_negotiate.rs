@@ -4,7 +4,7 @@
 //! Old clients begin with it, and so do new clients that do not know the server yet. If "SMB 2.???"
 //! or "SMB 2.002" is among the dialects, the server answers with an SMB 2 NEGOTIATE response.
 
-use super::cursor::{Fault, Reader, Result, Writer};
+use super::cursor::{DecodeErrorKind, Reader, Result, Writer};
 use super::frame::Protocol;
 use super::lengths::len_u16;
 
@@ -33,11 +33,11 @@ impl<'a> Smb1NegotiateRequest<'a> {
     /// Decodes a whole message with its SMB 1 header.
     ///
     /// # Errors
-    /// The message is malformed; [`Fault::Signature`] if it is another SMB 1 message.
+    /// The message is malformed; [`DecodeErrorKind::Signature`] if it is another SMB 1 message.
     pub fn decode(message: &'a [u8]) -> Result<Self> {
         let mut reader = Reader::new(message, "SMB_COM_NEGOTIATE");
         if reader.array::<4>()? != Protocol::Smb1.id() || reader.u8()? != NEGOTIATE {
-            return Err(reader.fault(Fault::Signature));
+            return Err(reader.error(DecodeErrorKind::Signature));
         }
         reader.skip(27)?;
         let words = usize::from(reader.u8()?);
@@ -51,7 +51,8 @@ impl<'a> Smb1NegotiateRequest<'a> {
         }
         if !rest.is_empty() {
             return Err(
-                Reader::at(message, start + data.len() - rest.len(), "SMB_COM_NEGOTIATE").fault(Fault::Value),
+                Reader::at(message, start + data.len() - rest.len(), "SMB_COM_NEGOTIATE")
+                    .error(DecodeErrorKind::Value),
             );
         }
         Ok(Self { data })
@@ -140,14 +141,14 @@ mod tests {
         let mut bytes = encoded(&["NT LM 0.12"]);
         bytes[4] = 0x73;
         assert_eq!(
-            Smb1NegotiateRequest::decode(&bytes).unwrap_err().fault,
-            Fault::Signature
+            Smb1NegotiateRequest::decode(&bytes).unwrap_err().kind,
+            DecodeErrorKind::Signature
         );
         let mut bytes = encoded(&["NT LM 0.12"]);
         *bytes.last_mut().unwrap() = b'!';
         assert_eq!(
-            Smb1NegotiateRequest::decode(&bytes).unwrap_err().fault,
-            Fault::Value
+            Smb1NegotiateRequest::decode(&bytes).unwrap_err().kind,
+            DecodeErrorKind::Value
         );
     }
 

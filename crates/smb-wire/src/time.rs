@@ -81,7 +81,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn known_moments() {
+    fn known_times() {
         assert_eq!(FileTime::from_unix(0, 0), FileTime(116_444_736_000_000_000));
         assert_eq!(FileTime::from_unix(0, 199), FileTime(116_444_736_000_000_001));
         assert_eq!(
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn moments_out_of_reach_become_the_nearest() {
+    fn times_out_of_range_are_clamped() {
         assert_eq!(FileTime::from_unix(i64::MIN, 0), FileTime(1));
         assert_eq!(FileTime::from_unix(i64::MAX, u32::MAX), FileTime::MAX);
         assert_eq!(FileTime::FREEZE.to_unix(), FileTime::MAX.to_unix());
@@ -108,7 +108,7 @@ mod tests {
         }
 
         #[test]
-        fn later_is_never_earlier(a: i64, b: i64, nanoseconds: u32) {
+        fn conversion_keeps_the_order(a: i64, b: i64, nanoseconds: u32) {
             let (a, b) = (a.min(b), a.max(b));
             prop_assert!(FileTime::from_unix(a, nanoseconds) <= FileTime::from_unix(b, nanoseconds));
         }

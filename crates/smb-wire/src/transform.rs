@@ -4,7 +4,7 @@
 //! authentication covers the header from the nonce on ([`TransformHeader::AUTHENTICATED_OFFSET`]),
 //! so neither size nor session can be changed.
 
-use super::cursor::{Fault, Reader, Result, Writer};
+use super::cursor::{DecodeErrorKind, Reader, Result, Writer};
 use super::frame::Protocol;
 use super::ids::SessionId;
 
@@ -35,20 +35,20 @@ impl TransformHeader {
     /// Reads 52 bytes.
     ///
     /// # Errors
-    /// [`Fault::Truncated`]; [`Fault::Signature`] for another kind of message; [`Fault::Value`] if
+    /// [`DecodeErrorKind::Truncated`]; [`DecodeErrorKind::Signature`] for another kind of message; [`DecodeErrorKind::Value`] if
     /// it is not encrypted.
     pub fn decode(reader: &mut Reader<'_>) -> Result<Self> {
-        let fault = reader.fault(Fault::Signature);
+        let error = reader.error(DecodeErrorKind::Signature);
         if reader.array::<4>()? != Protocol::Transform.id() {
-            return Err(fault);
+            return Err(error);
         }
         let signature = reader.array()?;
         let nonce = reader.array()?;
         let original_message_size = reader.u32()?;
         reader.skip(2)?;
-        let fault = reader.fault(Fault::Value);
+        let error = reader.error(DecodeErrorKind::Value);
         if reader.u16()? != Self::ENCRYPTED {
-            return Err(fault);
+            return Err(error);
         }
         Ok(Self {
             signature,
@@ -110,7 +110,7 @@ mod tests {
         });
         bytes[42] = 2;
         let outcome = TransformHeader::decode(&mut Reader::new(&bytes, "test"));
-        assert_eq!(outcome.unwrap_err().fault, Fault::Value);
+        assert_eq!(outcome.unwrap_err().kind, DecodeErrorKind::Value);
     }
 
     proptest! {

@@ -1,7 +1,7 @@
 //! TREE_CONNECT: connects to a share ([MS-SMB2] 2.2.9, 2.2.10).
 
 use super::create::AccessMask;
-use super::cursor::{Fault, Reader, Result, Writer};
+use super::cursor::{DecodeErrorKind, Reader, Result, Writer};
 use super::lengths::{len_u16, named};
 use super::text::Text;
 use bitflags::bitflags;
@@ -39,10 +39,10 @@ impl TreeConnectRequest {
         let mut reader = named(reader, "SMB2 TREE_CONNECT Request");
         reader.structure_size(9)?;
         let flags = TreeConnectFlags::from_bits_retain(reader.u16()?);
-        let fault = reader.fault(Fault::Value);
+        let error = reader.error(DecodeErrorKind::Value);
         let offset = usize::from(reader.u16()?);
         let length = usize::from(reader.u16()?);
-        let path = Text::from_le_bytes(reader.slice(offset, length)?).ok_or(fault)?;
+        let path = Text::from_le_bytes(reader.slice(offset, length)?).ok_or(error)?;
         Ok(Self { flags, path })
     }
 
@@ -168,12 +168,12 @@ impl TreeConnectResponse {
     /// Decodes a response.
     ///
     /// # Errors
-    /// The message is malformed; an unknown type of share is [`Fault::Value`].
+    /// The message is malformed; an unknown type of share is [`DecodeErrorKind::Value`].
     pub fn decode(reader: &mut Reader<'_>) -> Result<Self> {
         let mut reader = named(reader, "SMB2 TREE_CONNECT Response");
         reader.structure_size(16)?;
-        let fault = reader.fault(Fault::Value);
-        let share_type = ShareType::from_code(reader.u8()?).ok_or(fault)?;
+        let error = reader.error(DecodeErrorKind::Value);
+        let share_type = ShareType::from_code(reader.u8()?).ok_or(error)?;
         reader.skip(1)?;
         Ok(Self {
             share_type,
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn an_extension_is_passed_over() {
+    fn an_extension_is_skipped() {
         let mut bytes = hostile::message(|w| {
             w.u16(9);
             w.u16(TreeConnectFlags::EXTENSION_PRESENT.bits());
@@ -245,10 +245,10 @@ mod tests {
             w.bytes(b"abc");
         });
         let outcome = TreeConnectRequest::decode(&mut hostile::body(&bytes));
-        assert_eq!(outcome.unwrap_err().fault, Fault::Value);
+        assert_eq!(outcome.unwrap_err().kind, DecodeErrorKind::Value);
         let body = b"\x10\0\x04\0\0\0\0\0\0\0\0\0\0\0\0\0";
         let outcome = TreeConnectResponse::decode(&mut Reader::new(body, "test"));
-        assert_eq!(outcome.unwrap_err().fault, Fault::Value);
+        assert_eq!(outcome.unwrap_err().kind, DecodeErrorKind::Value);
     }
 
     proptest! {

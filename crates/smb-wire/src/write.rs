@@ -7,7 +7,7 @@
 use super::header::HEADER_LEN;
 use super::lengths::{len_u16, len_u32, named};
 use super::read::Channel;
-use super::{Fault, FileId, Payload, Reader, Result, Writer};
+use super::{DecodeErrorKind, FileId, Payload, Reader, Result, Writer};
 use bitflags::bitflags;
 
 bitflags! {
@@ -64,7 +64,7 @@ impl WriteRequest {
         let flags = WriteFlags::from_bits_retain(reader.u32()?);
         // [MS-SMB2] 3.3.5.13
         if data_offset > DATA_OFFSET_MAX {
-            return Err(reader.fault(Fault::Bounds));
+            return Err(reader.error(DecodeErrorKind::Bounds));
         }
         let payload = Payload::announced(&reader, data_offset, length)?;
         let request = Self {
@@ -196,13 +196,13 @@ mod tests {
         assert!(WriteRequest::decode(&mut body(&bytes)).is_ok());
         bytes[66..68].copy_from_slice(&[0x01, 0x01]);
         assert_eq!(
-            WriteRequest::decode(&mut body(&bytes)).unwrap_err().fault,
-            Fault::Bounds
+            WriteRequest::decode(&mut body(&bytes)).unwrap_err().kind,
+            DecodeErrorKind::Bounds
         );
         bytes[66..68].copy_from_slice(&[111, 0]);
         assert_eq!(
-            WriteRequest::decode(&mut body(&bytes)).unwrap_err().fault,
-            Fault::Bounds
+            WriteRequest::decode(&mut body(&bytes)).unwrap_err().kind,
+            DecodeErrorKind::Bounds
         );
     }
 

@@ -5,7 +5,7 @@
 //! is decoded. Other commands (file id to path) stay opaque.
 
 use crate::lengths::{len_u32, place};
-use crate::{Fault, Reader, Result, Text, Writer};
+use crate::{DecodeErrorKind, Reader, Result, Text, Writer};
 use bitflags::bitflags;
 
 /// `kAAPL_SERVER_QUERY`.
@@ -117,7 +117,7 @@ impl AppleReply {
             reader.skip(4)?;
             let length = place(reader.u32()?);
             let model = reader.bytes(length)?;
-            reply.model = Some(Text::from_le_bytes(model).ok_or(reader.fault(Fault::Value))?);
+            reply.model = Some(Text::from_le_bytes(model).ok_or(reader.error(DecodeErrorKind::Value))?);
         }
         Ok(Some(reply))
     }

@@ -24,13 +24,13 @@ pub use posix::PosixResponse;
 pub use query::{MaximalAccess, OnDiskId};
 
 use super::lengths::{len_u16, len_u32, place};
-use super::{Fault, FileTime, Reader, Result, Writer};
+use super::{DecodeErrorKind, FileTime, Reader, Result, Writer};
 
 /// Most contexts of one message. A guess: three times the number of contexts that exist.
 pub const CONTEXTS_MAX: usize = 64;
 
 /// Length in bytes of what precedes a context's name.
-const LINK_FIXED_LEN: usize = 16;
+const ENTRY_FIXED_LEN: usize = 16;
 
 /// Alignment of entries, names and data ([MS-SMB2] 2.2.13.2).
 const ALIGNMENT: usize = 8;
@@ -281,7 +281,7 @@ fn number(data: &[u8], structure: &'static str) -> Result<u64> {
 /// # Errors
 /// An entry that is truncated, misaligned, or does not lie forward; a name or data outside its
 /// entry; more than [`CONTEXTS_MAX`] entries; an error of `parse`.
-pub fn decode_chain<'a, T>(
+pub fn decode_list<'a, T>(
     mut reader: Reader<'a>,
     parse: impl Fn(&'a [u8], &'a [u8]) -> Result<T>,
 ) -> Result<Vec<T>> {
@@ -294,19 +294,19 @@ pub fn decode_chain<'a, T>(
         reader.skip(2)?;
         let data_offset = usize::from(reader.u16()?);
         let data_length = place(reader.u32()?);
-        let chain_fault = reader.fault(Fault::Chain);
-        let target = start.checked_add(next).ok_or(chain_fault)?;
-        if next != 0 && (next < LINK_FIXED_LEN || !next.is_multiple_of(ALIGNMENT)) {
-            return Err(chain_fault);
+        let next_error = reader.error(DecodeErrorKind::NextEntry);
+        let target = start.checked_add(next).ok_or(next_error)?;
+        if next != 0 && (next < ENTRY_FIXED_LEN || !next.is_multiple_of(ALIGNMENT)) {
+            return Err(next_error);
         }
         let end = if next == 0 { reader.message().len() } else { target };
-        let message = reader.message().get(..end).ok_or(chain_fault)?;
-        let link = Reader::at(message, reader.position(), "SMB2_CREATE_CONTEXT");
+        let message = reader.message().get(..end).ok_or(next_error)?;
+        let entry = Reader::at(message, reader.position(), "SMB2_CREATE_CONTEXT");
         // `start` is inside the message and offsets have 16 bits, so the sums cannot overflow.
-        let name = link.slice(start + name_offset, name_length)?;
-        let data = link.slice(start + data_offset, data_length)?;
+        let name = entry.slice(start + name_offset, name_length)?;
+        let data = entry.slice(start + data_offset, data_length)?;
         if contexts.len() == CONTEXTS_MAX {
-            return Err(chain_fault);
+            return Err(next_error);
         }
         contexts.push(parse(name, data)?);
         if next == 0 {
@@ -321,18 +321,18 @@ pub fn decode_chain<'a, T>(
 /// # Panics
 /// Panics if a name is longer than some 65,500 bytes, or there are more than [`CONTEXTS_MAX`]
 /// contexts.
-pub fn encode_chain<'a, T>(
+pub fn encode_list<'a, T>(
     w: &mut Writer<'_>,
     contexts: impl ExactSizeIterator<Item = (&'a [u8], T)>,
     encode_data: impl Fn(T, &mut Writer<'_>),
 ) {
     let count = contexts.len();
     assert!(count <= CONTEXTS_MAX, "the caller keeps the bound");
-    assert!(w.position().is_multiple_of(ALIGNMENT), "a chain is aligned");
+    assert!(w.position().is_multiple_of(ALIGNMENT), "a list is aligned");
     for (number, (name, context)) in contexts.enumerate() {
         let start = w.position();
         w.u32(0);
-        w.u16(len_u16(LINK_FIXED_LEN));
+        w.u16(len_u16(ENTRY_FIXED_LEN));
         w.u16(len_u16(name.len()));
         w.u16(0);
         w.u16(0);

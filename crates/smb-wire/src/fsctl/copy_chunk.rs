@@ -1,7 +1,7 @@
 //! Server-side copies ([MS-SMB2] 2.2.31.1, 2.2.32.1, 2.2.32.3).
 
 use crate::lengths::{len_u32, place};
-use crate::{Fault, Reader, Result, Writer};
+use crate::{DecodeErrorKind, Reader, Result, Writer};
 
 /// Server's opaque identifier of an open that is the source of copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +68,7 @@ impl CopyChunkRequest {
         let count = place(reader.u32()?);
         reader.skip(4)?;
         if reader.remaining() / CHUNK_LEN < count {
-            return Err(reader.fault(Fault::Truncated));
+            return Err(reader.error(DecodeErrorKind::Truncated));
         }
         let chunks = (0..count)
             .map(|_| {

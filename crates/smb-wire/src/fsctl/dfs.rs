@@ -6,7 +6,7 @@
 
 use super::{terminated, write_terminated};
 use crate::lengths::len_u16;
-use crate::{Fault, Reader, Result, Text, Writer};
+use crate::{DecodeErrorKind, Reader, Result, Text, Writer};
 use bitflags::bitflags;
 
 #[cfg(test)]
@@ -151,7 +151,7 @@ impl DfsReferralResponse {
         let count = usize::from(reader.u16()?);
         let flags = ReferralHeaderFlags::from_bits_retain(reader.u32()?);
         if count > REFERRALS_MAX {
-            return Err(reader.fault(Fault::Chain));
+            return Err(reader.error(DecodeErrorKind::NextEntry));
         }
         let referrals = (0..count)
             .map(|_| Referral::decode(&mut reader))
@@ -203,11 +203,11 @@ impl Referral {
             1 => ENTRY_COMMON_LEN,
             2 => ENTRY_V2_LEN,
             3 | 4 => ENTRY_V3_READ_LEN,
-            _ => return Err(reader.fault(Fault::Value)),
+            _ => return Err(reader.error(DecodeErrorKind::Value)),
         };
         // [MS-DFSC] 2.2.5: the size leads to the next entry.
         if size < size_min {
-            return Err(reader.fault(Fault::Chain));
+            return Err(reader.error(DecodeErrorKind::NextEntry));
         }
         let mut entry = *reader;
         if version == 2 {
@@ -248,7 +248,7 @@ impl Referral {
         let special_name = string(entry, start, special_offset, size_min)?;
         let mut expanded_names = Vec::new();
         if count > EXPANDED_NAMES_MAX {
-            return Err(entry.fault(Fault::Chain));
+            return Err(entry.error(DecodeErrorKind::NextEntry));
         }
         if count > 0 {
             let mut names = string_reader(entry, start, expanded_offset, size_min)?;
@@ -342,7 +342,7 @@ fn string(entry: &Reader<'_>, start: usize, offset: u16, size_min: usize) -> Res
 fn string_reader<'a>(entry: &Reader<'a>, start: usize, offset: u16, size_min: usize) -> Result<Reader<'a>> {
     let offset = usize::from(offset);
     if offset < size_min {
-        return Err(entry.fault(Fault::Bounds));
+        return Err(entry.error(DecodeErrorKind::Bounds));
     }
     let mut reader = *entry;
     reader.seek(start + offset)?;

@@ -4,7 +4,7 @@
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::lengths::{len_u32, place};
-use crate::{Fault, Reader, Result, Writer};
+use crate::{DecodeErrorKind, Reader, Result, Writer};
 use bitflags::bitflags;
 
 bitflags! {
@@ -73,9 +73,11 @@ pub fn decode_interfaces(output: &[u8]) -> Result<Vec<NetworkInterfaceInfo>> {
             break;
         }
         if next < ENTRY_LEN || !next.is_multiple_of(ALIGNMENT) {
-            return Err(reader.fault(Fault::Chain));
+            return Err(reader.error(DecodeErrorKind::NextEntry));
         }
-        let target = start.checked_add(next).ok_or(reader.fault(Fault::Chain))?;
+        let target = start
+            .checked_add(next)
+            .ok_or(reader.error(DecodeErrorKind::NextEntry))?;
         reader.seek(target)?;
     }
     Ok(interfaces)
@@ -164,6 +166,9 @@ mod tests {
         assert_eq!(bytes[28..32], [192, 0, 2, 1]);
         attack(&bytes, 0, |bytes| decode_interfaces(bytes).is_ok());
         bytes[0] = 8;
-        assert_eq!(decode_interfaces(&bytes).unwrap_err().fault, Fault::Chain);
+        assert_eq!(
+            decode_interfaces(&bytes).unwrap_err().kind,
+            DecodeErrorKind::NextEntry
+        );
     }
 }

@@ -15,7 +15,7 @@ pub mod snapshots;
 pub mod validate_negotiate;
 
 use super::codes::codes;
-use super::{Fault, Reader, Result, Text, Writer};
+use super::{DecodeErrorKind, Reader, Result, Text, Writer};
 
 codes! {
     /// `CtlCode`: the control ([MS-SMB2] 2.2.31, [MS-FSCC] 2.3).
@@ -86,14 +86,14 @@ codes! {
 /// Reads text up to and including its terminating unit of 0.
 ///
 /// # Errors
-/// [`Fault::Truncated`] if the message ends first; [`Fault::Bounds`] if the text is longer than
+/// [`DecodeErrorKind::Truncated`] if the message ends first; [`DecodeErrorKind::Bounds`] if the text is longer than
 /// `units_max`.
 fn terminated(reader: &mut Reader<'_>, units_max: usize) -> Result<Text> {
     let mut units = Vec::new();
     loop {
         match reader.u16()? {
             0 => return Ok(Text::from_units(units)),
-            _ if units.len() == units_max => return Err(reader.fault(Fault::Bounds)),
+            _ if units.len() == units_max => return Err(reader.error(DecodeErrorKind::Bounds)),
             unit => units.push(unit),
         }
     }
@@ -120,14 +120,17 @@ mod tests {
     }
 
     #[test]
-    fn text_ends_at_zero_or_not_at_all() {
+    fn terminated_text_ends_at_zero() {
         let bytes = b"a\0b\0\0\0c\0";
         let mut reader = Reader::new(bytes, "test");
         assert_eq!(terminated(&mut reader, 2), Ok("ab".into()));
-        assert_eq!(terminated(&mut reader, 2).unwrap_err().fault, Fault::Truncated);
         assert_eq!(
-            terminated(&mut Reader::new(bytes, "test"), 1).unwrap_err().fault,
-            Fault::Bounds
+            terminated(&mut reader, 2).unwrap_err().kind,
+            DecodeErrorKind::Truncated
+        );
+        assert_eq!(
+            terminated(&mut Reader::new(bytes, "test"), 1).unwrap_err().kind,
+            DecodeErrorKind::Bounds
         );
     }
 }

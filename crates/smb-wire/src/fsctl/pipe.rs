@@ -2,7 +2,7 @@
 //! pipe, and its output is what was read from the pipe.
 
 use crate::lengths::{len_u32, place};
-use crate::{Fault, Reader, Result, Text, Writer};
+use crate::{DecodeErrorKind, Reader, Result, Text, Writer};
 
 /// FSCTL_PIPE_WAIT Request ([MS-FSCC] 2.3.49): waits until the pipe can be opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ impl PipeWait {
         let name = reader.bytes(name_length)?;
         Ok(Self {
             timeout: specified.then_some(timeout),
-            name: Text::from_le_bytes(name).ok_or(reader.fault(Fault::Value))?,
+            name: Text::from_le_bytes(name).ok_or(reader.error(DecodeErrorKind::Value))?,
         })
     }
 

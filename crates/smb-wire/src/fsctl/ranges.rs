@@ -1,7 +1,7 @@
 //! Ranges of files: sparse, zeroed, allocated and shared ones ([MS-FSCC] 2.3.7, 2.3.51, 2.3.52,
 //! 2.3.83, 2.3.85).
 
-use crate::{Fault, FileId, Reader, Result, Writer};
+use crate::{DecodeErrorKind, FileId, Reader, Result, Writer};
 
 /// FSCTL_SET_SPARSE Request ([MS-FSCC] 2.3.83).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,7 +95,7 @@ impl AllocatedRange {
     pub fn decode_list(output: &[u8]) -> Result<Vec<Self>> {
         let mut reader = Reader::new(output, "FSCTL_QUERY_ALLOCATED_RANGES Reply");
         if !output.len().is_multiple_of(RANGE_LEN) {
-            return Err(reader.fault(Fault::Truncated));
+            return Err(reader.error(DecodeErrorKind::Truncated));
         }
         (0..output.len() / RANGE_LEN)
             .map(|_| Self::read(&mut reader))

@@ -2,7 +2,7 @@
 
 use crate::codes::codes;
 use crate::lengths::len_u16;
-use crate::{Fault, Guid, Reader, Result, Text, Writer};
+use crate::{DecodeErrorKind, Guid, Reader, Result, Text, Writer};
 use bitflags::bitflags;
 
 #[cfg(test)]
@@ -158,7 +158,7 @@ impl NamePlaces {
         let name = |(offset, length): (u16, u16)| {
             let start = reader.position() + usize::from(offset);
             let bytes = reader.slice(start, usize::from(length))?;
-            Text::from_le_bytes(bytes).ok_or(reader.fault(Fault::Value))
+            Text::from_le_bytes(bytes).ok_or(reader.error(DecodeErrorKind::Value))
         };
         Ok((name(self.substitute)?, name(self.print)?))
     }
@@ -206,7 +206,7 @@ impl NfsSpecial {
         let mut reader = Reader::new(data, "Network File System Reparse Data Buffer");
         Ok(Some(match reader.u64()? {
             NFS_SPECFILE_LNK => {
-                Self::Symlink(Text::from_le_bytes(reader.rest()).ok_or(reader.fault(Fault::Value))?)
+                Self::Symlink(Text::from_le_bytes(reader.rest()).ok_or(reader.error(DecodeErrorKind::Value))?)
             }
             NFS_SPECFILE_CHR => Self::CharacterDevice {
                 major: reader.u32()?,

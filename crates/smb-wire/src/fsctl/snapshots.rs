@@ -4,7 +4,7 @@
 
 use super::{terminated, write_terminated};
 use crate::lengths::{len_u32, place};
-use crate::{Fault, FileTime, Reader, Result, Text, Writer};
+use crate::{DecodeErrorKind, FileTime, Reader, Result, Text, Writer};
 
 /// Longest token in units. A guess; tokens have 24.
 const TOKEN_UNITS_MAX: usize = 255;
@@ -54,7 +54,7 @@ impl SnapshotArray {
         while snapshots.len() < returned {
             let token = terminated(&mut reader, TOKEN_UNITS_MAX)?;
             if token.is_empty() {
-                return Err(reader.fault(Fault::Value));
+                return Err(reader.error(DecodeErrorKind::Value));
             }
             snapshots.push(token);
         }

@@ -5,7 +5,7 @@
 
 use crate::lengths::len_u16;
 use crate::negotiate::{Capabilities, SecurityMode};
-use crate::{Fault, Guid, Reader, Result, Writer};
+use crate::{DecodeErrorKind, Guid, Reader, Result, Writer};
 
 /// VALIDATE_NEGOTIATE_INFO Request ([MS-SMB2] 2.2.31.4): the values of the client's NEGOTIATE.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ impl ValidateNegotiateRequest {
         let security_mode = SecurityMode::from_bits_retain(reader.u16()?);
         let count = usize::from(reader.u16()?);
         if reader.remaining() / 2 < count {
-            return Err(reader.fault(Fault::Truncated));
+            return Err(reader.error(DecodeErrorKind::Truncated));
         }
         let dialects = (0..count).map(|_| reader.u16()).collect::<Result<_>>()?;
         Ok(Self {

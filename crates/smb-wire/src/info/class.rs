@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_come_back() {
+    fn numbers_round_trip() {
         let files: Vec<_> = (0..=u8::MAX).filter_map(FileInfoClass::from_u8).collect();
         assert_eq!(files.len(), 39);
         assert!(

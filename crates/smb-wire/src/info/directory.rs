@@ -12,8 +12,8 @@
 //! ```
 
 use super::FileInfoClass;
-use super::list::{Chain, Entries};
-use crate::{Fault, FileAttributes, FileTime, Malformed, Reader, Result, Text, Writer};
+use super::list::{Entries, ListWriter};
+use crate::{DecodeError, DecodeErrorKind, FileAttributes, FileTime, Reader, Result, Text, Writer};
 
 /// Layout of a directory's records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -189,7 +189,7 @@ impl DirectoryRecord {
         reader: &mut Reader<'_>,
         class: DirectoryClass,
         apple: bool,
-    ) -> std::result::Result<Self, ListFault> {
+    ) -> std::result::Result<Self, ListError> {
         let mut record = Self {
             file_index: reader.u32()?,
             ..Self::default()
@@ -204,7 +204,7 @@ impl DirectoryRecord {
             record.attributes = FileAttributes::from_bits_retain(reader.u32()?);
         }
         let name_len = usize::try_from(reader.u32()?).unwrap_or(usize::MAX);
-        let mut fault = None;
+        let mut error = None;
         if class.has_ea_size() {
             record.ea_size = reader.u32()?;
         }
@@ -216,7 +216,7 @@ impl DirectoryRecord {
         } else if class.has_short_name() {
             match read_short_name(reader)? {
                 Ok(name) => record.short_name = name,
-                Err(malformed) => fault = Some(malformed),
+                Err(malformed) => error = Some(malformed),
             }
         }
         match class {
@@ -238,15 +238,15 @@ impl DirectoryRecord {
             }
             _ => {}
         }
-        let (rest, odd) = (*reader, reader.fault(Fault::Value));
+        let (rest, odd) = (*reader, reader.error(DecodeErrorKind::Value));
         let name = reader.bytes(name_len);
         match name.and_then(|bytes| Text::from_le_bytes(bytes).ok_or(odd)) {
             Ok(name) => record.name = name,
-            Err(malformed) => fault = Some(malformed),
+            Err(malformed) => error = Some(malformed),
         }
-        match fault {
+        match error {
             None => Ok(record),
-            Some(malformed) => Err(ListFault::Record(BadRecord::new(rest, name_len, malformed))),
+            Some(malformed) => Err(ListError::Record(BadRecord::new(rest, name_len, malformed))),
         }
     }
 
@@ -309,11 +309,11 @@ const SHORT_NAME_LEN: usize = 24;
 /// Reads the short name. The inner result is the field's content; the outer one fails if the field
 /// is missing.
 fn read_short_name(reader: &mut Reader<'_>) -> Result<Result<Text>> {
-    let fault = reader.fault(Fault::Value);
+    let error = reader.error(DecodeErrorKind::Value);
     let length = usize::from(reader.u8()?);
     reader.skip(1)?;
     let field = reader.bytes(SHORT_NAME_LEN)?;
-    Ok(field.get(..length).and_then(Text::from_le_bytes).ok_or(fault))
+    Ok(field.get(..length).and_then(Text::from_le_bytes).ok_or(error))
 }
 
 /// Longest name that [`BadRecord`] shows, in UTF-16 units. No file system has longer names.
@@ -325,12 +325,12 @@ pub struct BadRecord {
     /// The part of the name that can be shown. A file of this name may not exist.
     pub shown: Text,
     /// The error.
-    pub malformed: Malformed,
+    pub malformed: DecodeError,
 }
 
 impl BadRecord {
     /// Creates the value from a reader at the name. It shows the whole units inside the record.
-    fn new(mut name: Reader<'_>, name_len: usize, malformed: Malformed) -> Self {
+    fn new(mut name: Reader<'_>, name_len: usize, malformed: DecodeError) -> Self {
         let bytes = name.rest();
         let length = bytes.len().min(name_len).min(2 * SHOWN_UNITS_MAX) & !1;
         let shown = Text::from_le_bytes(&bytes[..length]).unwrap_or_default();
@@ -340,18 +340,18 @@ impl BadRecord {
 
 /// Errors in a list of records.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ListFault {
+pub enum ListError {
     /// One record is malformed. The records after it can be read.
     #[error("{}", .0.malformed)]
     Record(BadRecord),
     /// The list is malformed: a record begins or ends at an invalid place. Nothing after it can be
     /// read.
     #[error("{0}")]
-    List(#[from] Malformed),
+    List(#[from] DecodeError),
 }
 
 /// Iterator over the records in a QUERY_DIRECTORY response's buffer, in the server's order. Ends
-/// after a [`ListFault::List`].
+/// after a [`ListError::List`].
 #[derive(Clone, Debug)]
 pub struct DirectoryRecords<'a> {
     entries: Entries<'a>,
@@ -379,15 +379,15 @@ impl<'a> DirectoryRecords<'a> {
 }
 
 impl Iterator for DirectoryRecords<'_> {
-    type Item = std::result::Result<DirectoryRecord, ListFault>;
+    type Item = std::result::Result<DirectoryRecord, ListError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let record = self
             .entries
             .next()?
-            .map_err(ListFault::List)
+            .map_err(ListError::List)
             .and_then(|mut reader| DirectoryRecord::read(&mut reader, self.class, self.apple));
-        if matches!(record, Err(ListFault::List(_))) {
+        if matches!(record, Err(ListError::List(_))) {
             self.entries.stop();
         }
         Some(record)
@@ -398,7 +398,7 @@ impl Iterator for DirectoryRecords<'_> {
 #[derive(Debug)]
 pub struct DirectoryWriter {
     class: DirectoryClass,
-    chain: Chain,
+    list: ListWriter,
     length_max: usize,
 }
 
@@ -407,7 +407,7 @@ impl DirectoryWriter {
     pub fn new(writer: &Writer<'_>, class: DirectoryClass, length_max: usize) -> Self {
         Self {
             class,
-            chain: Chain::new(writer, 8),
+            list: ListWriter::new(writer, 8),
             length_max,
         }
     }
@@ -417,11 +417,11 @@ impl DirectoryWriter {
     /// ([MS-SMB2] 3.3.5.18).
     #[must_use]
     pub fn push(&mut self, writer: &mut Writer<'_>, record: &DirectoryRecord) -> bool {
-        let end = self.chain.next_at(writer) + self.class.fixed_len() + record.name.wire_len();
+        let end = self.list.next_at(writer) + self.class.fixed_len() + record.name.wire_len();
         if end > self.length_max {
             return false;
         }
-        self.chain.begin(writer);
+        self.list.begin(writer);
         record.write(writer, self.class);
         true
     }

@@ -2,7 +2,7 @@
 
 use super::field::{flag_fields, information};
 use super::{FsInfoClass, FsInformation, Information};
-use crate::{Fault, FileTime, Reader, Result, Text, Writer};
+use crate::{DecodeErrorKind, FileTime, Reader, Result, Text, Writer};
 use bitflags::bitflags;
 
 /// `FileFsVolumeInformation` ([MS-FSCC] 2.5.9).
@@ -27,8 +27,8 @@ impl Information for FileFsVolumeInformation {
         let length = usize::try_from(reader.u32()?).unwrap_or(usize::MAX);
         let supports_objects = reader.u8()? != 0;
         reader.skip(1)?;
-        let fault = reader.fault(Fault::Value);
-        let volume_label = Text::from_le_bytes(reader.bytes(length)?).ok_or(fault)?;
+        let error = reader.error(DecodeErrorKind::Value);
+        let volume_label = Text::from_le_bytes(reader.bytes(length)?).ok_or(error)?;
         Ok(Self {
             volume_creation_time,
             volume_serial_number,
@@ -252,8 +252,8 @@ impl Information for FileFsAttributeInformation {
         let attributes = FsAttributes::from_bits_retain(reader.u32()?);
         let maximum_component_name_length = reader.u32()?;
         let length = usize::try_from(reader.u32()?).unwrap_or(usize::MAX);
-        let fault = reader.fault(Fault::Value);
-        let file_system_name = Text::from_le_bytes(reader.bytes(length)?).ok_or(fault)?;
+        let error = reader.error(DecodeErrorKind::Value);
+        let file_system_name = Text::from_le_bytes(reader.bytes(length)?).ok_or(error)?;
         Ok(Self {
             attributes,
             maximum_component_name_length,

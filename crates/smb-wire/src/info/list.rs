@@ -1,7 +1,7 @@
 //! Lists in one buffer, in which each entry has the distance to the next one.
 
 use super::{FileInfoClass, FileInformation, Information};
-use crate::{Fault, Malformed, Reader, Result, Text, Writer};
+use crate::{DecodeError, DecodeErrorKind, Reader, Result, Text, Writer};
 
 /// Iterates over a list whose entries begin with `NextEntryOffset`. Returns the position and a
 /// reader of each entry, so that nothing in one entry can reach into the next.
@@ -35,18 +35,18 @@ impl<'a> Entries<'a> {
     /// Returns a reader at the entry's content after `NextEntryOffset`, limited to the entry.
     fn entry(&mut self, at: usize) -> Result<Reader<'a>> {
         let mut reader = Reader::at(self.buffer, at, self.structure);
-        let chain = reader.fault(Fault::Chain);
+        let error = reader.error(DecodeErrorKind::NextEntry);
         let offset = usize::try_from(reader.u32()?).unwrap_or(usize::MAX);
         let end = match offset {
             0 => self.buffer.len(),
-            _ if offset < self.fixed => return Err(chain),
-            _ => at.checked_add(offset).ok_or(chain)?,
+            _ if offset < self.fixed => return Err(error),
+            _ => at.checked_add(offset).ok_or(error)?,
         };
         // The next entry must have at least its own offset.
-        let bytes = self.buffer.get(..end).ok_or(chain)?;
+        let bytes = self.buffer.get(..end).ok_or(error)?;
         if offset != 0 {
             if end == self.buffer.len() {
-                return Err(chain);
+                return Err(error);
             }
             self.next = Some(end);
         }
@@ -70,14 +70,14 @@ impl<'a> Iterator for Entries<'a> {
 
 /// Writes entries of a list: aligns each and links it to the one before.
 #[derive(Debug)]
-pub(super) struct Chain {
+pub(super) struct ListWriter {
     /// Start of the list and of the last entry, in the writer.
     start: usize,
     last: Option<usize>,
     alignment: usize,
 }
 
-impl Chain {
+impl ListWriter {
     pub(super) fn new(writer: &Writer<'_>, alignment: usize) -> Self {
         Self {
             start: writer.position(),
@@ -131,8 +131,8 @@ impl Information for FileStreamInformation {
                 let length = usize::try_from(entry.u32()?).unwrap_or(usize::MAX);
                 let size = entry.u64()?;
                 let allocation_size = entry.u64()?;
-                let fault = entry.fault(Fault::Value);
-                let name = Text::from_le_bytes(entry.bytes(length)?).ok_or(fault)?;
+                let error = entry.error(DecodeErrorKind::Value);
+                let name = Text::from_le_bytes(entry.bytes(length)?).ok_or(error)?;
                 Ok(StreamEntry {
                     name,
                     size,
@@ -144,9 +144,9 @@ impl Information for FileStreamInformation {
     }
 
     fn encode(&self, writer: &mut Writer<'_>) {
-        let mut chain = Chain::new(writer, 8);
+        let mut list = ListWriter::new(writer, 8);
         for stream in &self.streams {
-            chain.begin(writer);
+            list.begin(writer);
             writer.u32(u32::try_from(stream.name.wire_len()).expect("names are short"));
             writer.u64(stream.size);
             writer.u64(stream.allocation_size);
@@ -185,10 +185,10 @@ fn read_ea(mut entry: Reader<'_>) -> Result<FullEa> {
     let flags = entry.u8()?;
     let name_length = usize::from(entry.u8()?);
     let value_length = usize::from(entry.u16()?);
-    let fault: Malformed = entry.fault(Fault::Value);
+    let error: DecodeError = entry.error(DecodeErrorKind::Value);
     let name = entry.bytes(name_length)?;
     if entry.u8()? != 0 || name.contains(&0) {
-        return Err(fault);
+        return Err(error);
     }
     // Copied: attributes are small and outlive the message.
     Ok(FullEa {
@@ -209,13 +209,13 @@ impl Information for FileFullEaInformation {
     }
 
     fn encode(&self, writer: &mut Writer<'_>) {
-        let mut chain = Chain::new(writer, 4);
+        let mut list = ListWriter::new(writer, 4);
         for attribute in &self.attributes {
             assert!(
                 !attribute.name.contains(&0),
                 "names of extended attributes hold no NUL"
             );
-            chain.begin(writer);
+            list.begin(writer);
             writer.u8(if attribute.need_ea { NEED_EA } else { 0 });
             writer.u8(u8::try_from(attribute.name.len()).expect("at most 255 bytes"));
             writer.u16(u16::try_from(attribute.value.len()).expect("at most 65,535 bytes"));

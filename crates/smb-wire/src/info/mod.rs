@@ -2,7 +2,7 @@
 //! 2.5).
 //!
 //! An information structure fills its own buffer inside a message. Offsets, alignment and the
-//! positions in [`Malformed`](super::Malformed) count from that buffer's start, and `decode` gets
+//! positions in [`DecodeError`](super::DecodeError) count from that buffer's start, and `decode` gets
 //! the buffer. Bytes after a structure's end are ignored, because servers pad.
 //!
 //! ```text
@@ -26,7 +26,7 @@ mod tests;
 
 pub use class::{FileInfoClass, FsInfoClass};
 pub use directory::{
-    AppleRecord, BadRecord, DirectoryClass, DirectoryRecord, DirectoryRecords, DirectoryWriter, ListFault,
+    AppleRecord, BadRecord, DirectoryClass, DirectoryRecord, DirectoryRecords, DirectoryWriter, ListError,
 };
 pub use file::{
     DispositionFlags, FileAccessInformation, FileAlignmentInformation, FileAllocationInformation,

@@ -5,16 +5,16 @@ use super::{
     FileInformation, FileInternalInformation, FileModeInformation, FilePositionInformation,
     FileStandardInformation, Information,
 };
-use crate::{Fault, Reader, Result, Text, Writer};
+use crate::{DecodeErrorKind, Reader, Result, Text, Writer};
 use bitflags::bitflags;
 
 /// Reads a length in bytes and that much text.
 fn read_name(reader: &mut Reader<'_>) -> Result<Text> {
     let length = reader.u32()?;
-    let fault = reader.fault(Fault::Value);
+    let error = reader.error(DecodeErrorKind::Value);
     // A length that does not fit usize does not fit the message either.
     let bytes = reader.bytes(usize::try_from(length).unwrap_or(usize::MAX))?;
-    Text::from_le_bytes(bytes).ok_or(fault)
+    Text::from_le_bytes(bytes).ok_or(error)
 }
 
 fn write_name(name: &Text, writer: &mut Writer<'_>) {
@@ -132,9 +132,9 @@ const RENAME_LEN_MIN: usize = 24;
 /// `FileName`.
 fn read_target(reader: &mut Reader<'_>) -> Result<Text> {
     // [MS-SMB2] 3.3.5.21.1: a root directory other than 0 is an error.
-    let fault = reader.fault(Fault::Value);
+    let error = reader.error(DecodeErrorKind::Value);
     if reader.u64()? != 0 {
-        return Err(fault);
+        return Err(error);
     }
     read_name(reader)
 }

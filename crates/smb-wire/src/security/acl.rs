@@ -1,7 +1,7 @@
 //! Access control lists and their entries ([MS-DTYP] 2.4.4 and 2.4.5).
 
 use super::{AccessMask, Sid};
-use crate::{Fault, Reader, Result, Writer};
+use crate::{DecodeErrorKind, Reader, Result, Writer};
 use bitflags::bitflags;
 
 /// `ACL_REVISION`: lists without object entries.
@@ -104,9 +104,9 @@ impl Ace {
     fn read(reader: &mut Reader<'_>) -> Result<Self> {
         let ace_type = reader.u8()?;
         let flags = AceFlags::from_bits_retain(reader.u8()?);
-        let fault = reader.fault(Fault::Value);
+        let error = reader.error(DecodeErrorKind::Value);
         let length = usize::from(reader.u16()?);
-        let body = reader.bytes(length.checked_sub(ACE_HEADER_LEN).ok_or(fault)?)?;
+        let body = reader.bytes(length.checked_sub(ACE_HEADER_LEN).ok_or(error)?)?;
         if let Some(kind) = AceKind::from_u8(ace_type) {
             let mut fields = Reader::new(body, "ACE");
             let mask = AccessMask::from_bits_retain(fields.u32()?);
@@ -187,14 +187,14 @@ impl Acl {
     /// # Errors
     /// The bytes are not `AceCount` entries inside `AclSize` bytes.
     pub fn read(reader: &mut Reader<'_>) -> Result<Self> {
-        let signature = reader.fault(Fault::Signature);
+        let signature = reader.error(DecodeErrorKind::Signature);
         let start = reader.position();
         let revision = reader.u8()?;
         if !matches!(revision, REVISION..=REVISION_DS) {
             return Err(signature);
         }
         reader.skip(1)?;
-        let bounds = reader.fault(Fault::Bounds);
+        let bounds = reader.error(DecodeErrorKind::Bounds);
         let end = start + usize::from(reader.u16()?);
         let list = reader.message().get(..end).ok_or(bounds)?;
         let count = reader.u16()?;

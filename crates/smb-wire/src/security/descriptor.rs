@@ -5,7 +5,7 @@
 //! ```
 
 use super::{Acl, Sid};
-use crate::{Fault, Reader, Result, Writer};
+use crate::{DecodeErrorKind, Reader, Result, Writer};
 use bitflags::bitflags;
 
 /// Length of the fixed part in bytes.
@@ -79,14 +79,14 @@ impl SecurityDescriptor {
     /// The bytes are not a self-relative descriptor.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(bytes, "SECURITY_DESCRIPTOR");
-        let signature = reader.fault(Fault::Signature);
+        let signature = reader.error(DecodeErrorKind::Signature);
         if reader.u8()? != 1 {
             return Err(signature);
         }
         let rm_control = reader.u8()?;
         let control = ControlFlags::from_bits_retain(reader.u16()?);
         if !control.contains(ControlFlags::SELF_RELATIVE) {
-            return Err(reader.fault(Fault::Value));
+            return Err(reader.error(DecodeErrorKind::Value));
         }
         let [owner, group, sacl, dacl] = [reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?];
         let sid = |offset| part(bytes, offset, "SID", Sid::read);
@@ -166,7 +166,7 @@ fn part<'a, T>(
     let at = usize::try_from(offset).unwrap_or(usize::MAX);
     let mut reader = Reader::at(bytes, at, structure);
     if at < HEADER_LEN || at >= bytes.len() {
-        return Err(reader.fault(Fault::Bounds));
+        return Err(reader.error(DecodeErrorKind::Bounds));
     }
     read(&mut reader).map(Some)
 }

@@ -16,5 +16,5 @@ mod tests;
 use super::create::AccessMask;
 pub use acl::{Ace, AceFlags, AceKind, Acl};
 pub use descriptor::{ControlFlags, SecurityDescriptor};
-pub use sddl::{SddlError, SddlFault};
+pub use sddl::{SddlError, SddlErrorKind};
 pub use sid::{Sid, SidTextError};

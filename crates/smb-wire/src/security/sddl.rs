@@ -14,7 +14,7 @@ use super::{AccessMask, Ace, AceFlags, AceKind, Acl, ControlFlags, SecurityDescr
 /// Kinds of conversion errors between a descriptor and its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum SddlFault {
+pub enum SddlErrorKind {
     /// No owner, group or list begins here, or one occurs twice.
     #[error("expected O:, G:, D: or S:, each once")]
     Section,
@@ -31,7 +31,7 @@ pub enum SddlFault {
     #[error("unknown rights")]
     Rights,
     /// An entry is not six fields in parentheses.
-    #[error("an entry is not of the form (type;flags;rights;;;sid)")]
+    #[error("an entry does not have the form (type;flags;rights;;;sid)")]
     Entry,
     /// A list would be longer than 65,535 bytes.
     #[error("the list is too long")]
@@ -40,10 +40,10 @@ pub enum SddlFault {
 
 /// Error: a descriptor and its text cannot be converted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{fault} (at byte {at})")]
+#[error("{kind} (at byte {at})")]
 pub struct SddlError {
     /// Kind of the error.
-    pub fault: SddlFault,
+    pub kind: SddlErrorKind,
     /// Position in the text in bytes; when printing, the length of the text so far.
     pub at: usize,
 }
@@ -221,7 +221,7 @@ impl SecurityDescriptor {
             ..Self::default()
         };
         while !parser.rest.is_empty() {
-            let fault = parser.fault(SddlFault::Section);
+            let error = parser.error(SddlErrorKind::Section);
             let control = descriptor.control;
             if parser.take("O:") && descriptor.owner.is_none() {
                 descriptor.owner = Some(parser.sid()?);
@@ -232,7 +232,7 @@ impl SecurityDescriptor {
             } else if parser.take("S:") && !control.contains(SACL.present) {
                 descriptor.sacl = parser.list(&mut descriptor.control, &SACL)?;
             } else {
-                return Err(fault);
+                return Err(error);
             }
         }
         Ok(descriptor)
@@ -275,8 +275,8 @@ fn print_ace(out: &mut String, ace: &Ace) -> Result<()> {
         sid,
     } = ace
     else {
-        let fault = SddlFault::AceType;
-        return Err(SddlError { fault, at });
+        let kind = SddlErrorKind::AceType;
+        return Err(SddlError { kind, at });
     };
     out.push('(');
     out.extend(
@@ -294,8 +294,8 @@ fn print_ace(out: &mut String, ace: &Ace) -> Result<()> {
         }
     }
     if !unsaid.is_empty() {
-        let fault = SddlFault::Flags;
-        return Err(SddlError { fault, at });
+        let kind = SddlErrorKind::Flags;
+        return Err(SddlError { kind, at });
     }
     out.push(';');
     print_rights(out, *mask);
@@ -332,9 +332,9 @@ struct Parser<'a> {
 }
 
 impl<'a> Parser<'a> {
-    fn fault(&self, fault: SddlFault) -> SddlError {
+    fn error(&self, kind: SddlErrorKind) -> SddlError {
         let at = self.text.len() - self.rest.len();
-        SddlError { fault, at }
+        SddlError { kind, at }
     }
 
     /// Removes a word from the front. Returns whether it was there.
@@ -349,17 +349,17 @@ impl<'a> Parser<'a> {
     }
 
     fn sid(&mut self) -> Result<Sid> {
-        let fault = self.fault(SddlFault::Sid);
+        let error = self.error(SddlErrorKind::Sid);
         if let Some((sid, rest)) = Sid::parse_prefix(self.rest) {
             self.rest = rest;
             return Ok(sid);
         }
         for (alias, authority, numbers) in ALIASES {
             if self.take(alias) {
-                return Sid::new(*authority, numbers).ok_or(fault);
+                return Sid::new(*authority, numbers).ok_or(error);
             }
         }
-        Err(fault)
+        Err(error)
     }
 
     fn list(&mut self, control: &mut ControlFlags, list: &ListControl) -> Result<Option<Acl>> {
@@ -376,7 +376,7 @@ impl<'a> Parser<'a> {
             }
         }
         let mut aces = Vec::new();
-        let too_long = self.fault(SddlFault::TooLong);
+        let too_long = self.error(SddlErrorKind::TooLong);
         let mut length = Acl::default().wire_len();
         while self.rest.starts_with('(') {
             let ace = self.ace()?;
@@ -388,30 +388,30 @@ impl<'a> Parser<'a> {
         }
         match is_null {
             true if aces.is_empty() => Ok(None),
-            true => Err(self.fault(SddlFault::Entry)),
+            true => Err(self.error(SddlErrorKind::Entry)),
             false => Ok(Some(Acl::new(aces))),
         }
     }
 
     fn ace(&mut self) -> Result<Ace> {
         self.take("(");
-        let at = self.fault(SddlFault::AceType);
+        let at = self.error(SddlErrorKind::AceType);
         let word = self.field()?;
         let (_, kind) = *ACE_KINDS.iter().find(|(known, _)| *known == word).ok_or(at)?;
-        let at = self.fault(SddlFault::Flags);
+        let at = self.error(SddlErrorKind::Flags);
         let flags = words(self.field()?, ACE_FLAGS, |all: AceFlags, flag| all | flag).ok_or(at)?;
-        let at = self.fault(SddlFault::Rights);
+        let at = self.error(SddlErrorKind::Rights);
         let mask = rights(self.field()?).ok_or(at)?;
         // Two GUIDs, which only object entries have.
         for _ in 0..2 {
-            let at = self.fault(SddlFault::AceType);
+            let at = self.error(SddlErrorKind::AceType);
             if !self.field()?.is_empty() {
                 return Err(at);
             }
         }
         let sid = self.sid()?;
         if !self.take(")") {
-            return Err(self.fault(SddlFault::Entry));
+            return Err(self.error(SddlErrorKind::Entry));
         }
         Ok(Ace::Basic {
             kind,
@@ -423,7 +423,10 @@ impl<'a> Parser<'a> {
 
     /// Returns the text up to the next semicolon.
     fn field(&mut self) -> Result<&'a str> {
-        let (field, rest) = self.rest.split_once(';').ok_or(self.fault(SddlFault::Entry))?;
+        let (field, rest) = self
+            .rest
+            .split_once(';')
+            .ok_or(self.error(SddlErrorKind::Entry))?;
         self.rest = rest;
         Ok(field)
     }

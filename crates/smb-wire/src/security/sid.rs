@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::{Fault, Reader, Result, Writer};
+use crate::{DecodeErrorKind, Reader, Result, Writer};
 
 /// Most sub-authorities ([MS-DTYP] 2.4.2.2).
 const SUB_AUTHORITIES_MAX: usize = 15;
@@ -53,11 +53,11 @@ impl Sid {
     /// # Errors
     /// The bytes are not a SID of revision 1 with at most 15 sub-authorities.
     pub fn read(reader: &mut Reader<'_>) -> Result<Self> {
-        let signature = reader.fault(Fault::Signature);
+        let signature = reader.error(DecodeErrorKind::Signature);
         if reader.u8()? != 1 {
             return Err(signature);
         }
-        let value = reader.fault(Fault::Value);
+        let value = reader.error(DecodeErrorKind::Value);
         let count = usize::from(reader.u8()?);
         if count > SUB_AUTHORITIES_MAX {
             return Err(value);

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_users_read_is_a_clause() {
+    fn explanations_and_advice_are_clauses() {
         let texts = table::ALL
             .iter()
             .flat_map(|status| [Some(status.sentence()), status.hint()])

@@ -64,25 +64,25 @@ fn a_symlink_is_laid_out_as_specified() {
 }
 
 #[test]
-fn names_stay_inside() {
+fn names_stay_inside_the_data() {
     let link = Symlink {
         substitute_name: "abc".into(),
         print_name: "abc".into(),
         flags: SymlinkFlags::default(),
     };
     let good = structure(|w| ReparseData::Symlink(link).encode(w));
-    for (at, value, fault) in [
-        (8, 8, Fault::Bounds),
-        (10, 14, Fault::Bounds),
-        (10, 5, Fault::Value),
-        (13, 0xFF, Fault::Bounds),
-        (4, 200, Fault::Truncated),
+    for (at, value, kind) in [
+        (8, 8, DecodeErrorKind::Bounds),
+        (10, 14, DecodeErrorKind::Bounds),
+        (10, 5, DecodeErrorKind::Value),
+        (13, 0xFF, DecodeErrorKind::Bounds),
+        (4, 200, DecodeErrorKind::Truncated),
     ] {
         let mut bytes = good.clone();
         bytes[at] = value;
         assert_eq!(
-            ReparseData::decode(&bytes).unwrap_err().fault,
-            fault,
+            ReparseData::decode(&bytes).unwrap_err().kind,
+            kind,
             "byte {at} = {value}"
         );
     }
