@@ -138,9 +138,9 @@ codes! {
         MODIFIED_STREAM = 8;
         /// The file was deleted, and its object id with it.
         REMOVED_BY_DELETE = 9;
-        /// The object id could not be kept when the file moved.
+        /// The object id could not be transferred (tunnelled), because another file uses it.
         ID_NOT_TUNNELLED = 10;
-        /// The object id was kept, but had been reassigned meanwhile.
+        /// An object id could not be transferred to a file, because that file already has one.
         TUNNELLED_ID_COLLISION = 11;
     }
 }

@@ -191,8 +191,8 @@ impl<'a> Reader<'a> {
     /// read.
     ///
     /// # Errors
-    /// [`DecodeErrorKind::Bounds`] if the bytes do not all lie inside the message, or begin before the
-    /// current position, that is, inside the fixed part.
+    /// [`DecodeErrorKind::Bounds`] if the bytes do not all lie inside the message, or begin before
+    /// the current position, that is, inside the fixed part.
     pub fn slice(&self, offset: usize, length: usize) -> Result<&'a [u8]> {
         if length == 0 {
             return Ok(&[]);

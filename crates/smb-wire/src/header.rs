@@ -226,7 +226,8 @@ impl Header {
     /// 0xFEFF where SMB 1 had a process id).
     ///
     /// # Errors
-    /// [`DecodeErrorKind::Truncated`]; [`DecodeErrorKind::Signature`] if the bytes are not an SMB 2 header.
+    /// [`DecodeErrorKind::Truncated`]; [`DecodeErrorKind::Signature`] if the bytes are not an SMB 2
+    /// header.
     pub fn decode(reader: &mut Reader<'_>) -> Result<Self> {
         let error = reader.error(DecodeErrorKind::Signature);
         if reader.array::<4>()? != Protocol::Smb2.id() {
@@ -300,9 +301,9 @@ impl Header {
 /// fewer.
 ///
 /// # Errors
-/// [`DecodeErrorKind::Truncated`] without a whole header. [`DecodeErrorKind::NextEntry`] if the distance does not lead past
-/// this header to a multiple of 8 ([MS-SMB2] 3.3.5.2.7). [`DecodeErrorKind::Bounds`] if it leads out of the
-/// frame.
+/// [`DecodeErrorKind::Truncated`] without a whole header. [`DecodeErrorKind::NextEntry`] if the
+/// distance does not lead past this header to a multiple of 8 ([MS-SMB2] 3.3.5.2.7).
+/// [`DecodeErrorKind::Bounds`] if it leads out of the frame.
 pub fn next_message(head: &[u8], left: usize) -> std::result::Result<Option<usize>, DecodeErrorKind> {
     let header = head.get(..HEADER_LEN).ok_or(DecodeErrorKind::Truncated)?;
     let field = header[NEXT_COMMAND_OFFSET..]

@@ -21,9 +21,9 @@
 //!
 //! # Why it is reversible
 //! A character U+EF80 to U+EFFF escapes one byte, and escapes can be escaped again
-//! ([`ropeway_names`]). An item of a name that is the same on both sides keeps its level. A raw byte
-//! (level 0 on Linux) and a character that would read as the replacement of another one get one more
-//! level on the wire. Since levels have no limit, the mapping covers every name.
+//! ([`ropeway_names`]). An item of a name that is the same on both sides keeps its level. A raw
+//! byte (level 0 on Linux) and a character that would read as the replacement of another one get
+//! one more level on the wire. Since levels have no limit, the mapping covers every name.
 //!
 //! These functions map names only. They do not reject strings that are not names (empty, `.`, with
 //! a slash or backslash): [`check`] does, and so must the code that receives a name from a peer. If

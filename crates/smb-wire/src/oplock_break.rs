@@ -144,7 +144,8 @@ impl BreakNotification {
     /// Decodes a notification.
     ///
     /// # Errors
-    /// The message is malformed; [`DecodeErrorKind::Signature`] if it has another length, such as a response.
+    /// The message is malformed; [`DecodeErrorKind::Signature`] if it has another length, such as a
+    /// response.
     pub fn decode(reader: &mut Reader<'_>) -> Result<Self> {
         let mut reader = named(reader, "SMB2 OPLOCK_BREAK Notification");
         match peek(reader)? {

@@ -35,8 +35,8 @@ impl TransformHeader {
     /// Reads 52 bytes.
     ///
     /// # Errors
-    /// [`DecodeErrorKind::Truncated`]; [`DecodeErrorKind::Signature`] for another kind of message; [`DecodeErrorKind::Value`] if
-    /// it is not encrypted.
+    /// [`DecodeErrorKind::Truncated`]; [`DecodeErrorKind::Signature`] for another kind of message;
+    /// [`DecodeErrorKind::Value`] if it is not encrypted.
     pub fn decode(reader: &mut Reader<'_>) -> Result<Self> {
         let error = reader.error(DecodeErrorKind::Signature);
         if reader.array::<4>()? != Protocol::Transform.id() {

@@ -1,7 +1,8 @@
 //! Compressed messages of SMB 3.1.1.
 //!
 //! ```text
-//! unchained  | ProtocolId | OriginalCompressedSegmentSize | Algorithm | Flags 0 | Offset | plain | compressed |
+//! unchained  | ProtocolId | OriginalCompressedSegmentSize | Algorithm | Flags 0 | Offset |
+//!            | plain | compressed |
 //! chained    | ProtocolId | OriginalCompressedSegmentSize | payload | payload | ...
 //!   payload  | Algorithm | Flags (1: the first) | Length | [OriginalPayloadSize] | bytes |
 //! ```

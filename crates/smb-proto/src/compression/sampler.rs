@@ -1,7 +1,7 @@
 //! Decides by a sample whether a payload is worth compressing.
 //!
 //! ```text
-//! payload   |##      ##      ##      ##      ##      ##      ##      ##|   eight stretches of 2 KiB
+//! payload   |##      ##      ##      ##      ##      ##      ##      ##|   8 stretches of 2 KiB
 //! fruitless 0 1 2 ... 8 - - - 8 - - - 0 1 ...                              `-`: not sampled
 //! ```
 //!

@@ -1,7 +1,7 @@
 //! Encryption and decryption of messages, in place.
 //!
 //! ```text
-//! | ProtocolId | Signature | Nonce | OriginalMessageSize | Reserved | Flags | SessionId | message, encrypted |
+//! | ProtocolId | Signature | Nonce | OriginalMessageSize | Reserved | Flags | SessionId | message
 //! 0            4          20 <---------------- additional data ------------------>     52
 //! ```
 //!
@@ -111,7 +111,8 @@ impl Sealer {
     pub fn ticket(&mut self) -> Result<SealTicket, SealError> {
         let counter = self.counter.ok_or(SealError)?;
         self.counter = counter.checked_add(1);
-        // The cipher uses 11 bytes (CCM) or 12 (GCM); the rest is zero ([MS-SMB2] 2.2.41).
+        // Counter and channel take 10 bytes, and the shortest nonce (CCM) has 11. The rest of the
+        // field is zero ([MS-SMB2] 2.2.41).
         let mut nonce = [0; 16];
         nonce[..8].copy_from_slice(&counter.to_le_bytes());
         nonce[8..10].copy_from_slice(&self.channel.to_le_bytes());

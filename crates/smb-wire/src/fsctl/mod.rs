@@ -86,8 +86,8 @@ codes! {
 /// Reads text up to and including its terminating unit of 0.
 ///
 /// # Errors
-/// [`DecodeErrorKind::Truncated`] if the message ends first; [`DecodeErrorKind::Bounds`] if the text is longer than
-/// `units_max`.
+/// [`DecodeErrorKind::Truncated`] if the message ends first; [`DecodeErrorKind::Bounds`] if the
+/// text is longer than `units_max`.
 fn terminated(reader: &mut Reader<'_>, units_max: usize) -> Result<Text> {
     let mut units = Vec::new();
     loop {

@@ -156,7 +156,7 @@ bitflags! {
         const SUPPORTS_REPARSE_POINTS = 0x0000_0080;
         /// Remote storage.
         const SUPPORTS_REMOTE_STORAGE = 0x0000_0100;
-        /// Close operations return additional information.
+        /// Cleanup operations return information about additional actions.
         const RETURNS_CLEANUP_RESULT_INFO = 0x0000_0200;
         /// Deletion and renaming can have POSIX semantics.
         const SUPPORTS_POSIX_UNLINK_RENAME = 0x0000_0400;

@@ -2,8 +2,8 @@
 //! 2.5).
 //!
 //! An information structure fills its own buffer inside a message. Offsets, alignment and the
-//! positions in [`DecodeError`](super::DecodeError) count from that buffer's start, and `decode` gets
-//! the buffer. Bytes after a structure's end are ignored, because servers pad.
+//! positions in [`DecodeError`](super::DecodeError) count from that buffer's start, and `decode`
+//! gets the buffer. Bytes after a structure's end are ignored, because servers pad.
 //!
 //! ```text
 //! Information (trait)      one structure <-> one buffer

@@ -1,7 +1,8 @@
 //! SECURITY_DESCRIPTOR in its self-relative form ([MS-DTYP] 2.4.6).
 //!
 //! ```text
-//! Revision 1 | Sbz1 | Control u16 | OffsetOwner | OffsetGroup | OffsetSacl | OffsetDacl | SIDs and lists, anywhere
+//! Revision 1 | Sbz1 | Control u16 | OffsetOwner | OffsetGroup | OffsetSacl | OffsetDacl |
+//! SIDs and lists, anywhere
 //! ```
 
 use super::{Acl, Sid};
