@@ -1,55 +1,58 @@
-//! Bytes from the server: into a small buffer until it is clear whose they are, then straight to where they belong.
+//! Received bytes: into a small buffer until their request is known, then straight to their
+//! destination.
 //!
 //! ```text
-//! buffer    | frame | frame | beginning of a frame |      heads and small messages
-//! read      head copied into the block's headroom, data received into the block
-//! landing   a sealed frame in the block of some READ: landing.rs
+//! buffer    | frame | frame | start of a frame |          headers and small messages
+//! read      header copied into the block's headroom, data received into the block
+//! sealed    a sealed frame in the block of some READ: sealed_read.rs
 //! whole     any other message longer than the buffer, in memory of its own
 //! ```
 //!
-//! A frame of plain messages is taken message by message as they come, so that the data of a READ within a compound
-//! lands in its block as that of a lone one does.
+//! The messages of a plain frame are handled one by one as they arrive, so that the data of a READ
+//! within a compound is received into its block like that of a single READ.
 //!
-//! No length is believed: a frame is no longer than what the ends agreed on, a READ's data no longer than was asked for.
+//! No length is trusted: a frame is at most as long as negotiated, and a READ's data at most as
+//! long as asked for.
 
 use std::time::Duration;
 
 use ropeway_block::BlockMut;
 
 use super::connection::Connection;
-use super::landing::{LANDING_HEAD_MAX, LANDING_MIN};
 use super::loans::LoanId;
+use super::sealed_read::{SEALED_READ_HEAD_MAX, SEALED_READ_MIN};
 use super::{EndReason, PeerMisbehaved, Receive};
 use crate::wire::frame::{FRAME_HEADER_LEN, FRAME_LEN_MAX, Protocol, frame_len};
 use crate::wire::header::{self, CHAIN_ALIGNMENT, Command, Header};
 use crate::wire::read::{READ_DATA_OFFSET, ReadResponse};
 use crate::wire::{Malformed, MessageId, NtStatus, Reader};
 
-/// Length of the buffer: small replies of a whole round trip. A guess.
+/// Length of the buffer in bytes: the small replies of a whole round trip. A guess.
 const BUFFER_LEN: usize = 64 * 1024;
-/// Bytes asked for at once while READs of [`BULK_MIN`] or more are awaited, so that little of their data has to be copied
-/// out of the buffer.
+/// Number of bytes received at once while READs of [`BULK_MIN`] or more are outstanding. Little of
+/// their data is then copied out of the buffer.
 const STEP: usize = 1024;
-/// READs from here on are received into their blocks; those below come many at a time and are copied out of the buffer,
-/// as far as they are in it. A guess: the copy costs what a system call does.
+/// Smallest READ that is received into its block, in bytes. Smaller replies arrive many at a time
+/// and are copied from the buffer. A guess: the copy costs as much as a system call.
 pub(super) const BULK_MIN: usize = 8 * 1024;
-/// The longest frame before anything is agreed on, and what is allowed for heads and compounds afterwards.
+/// Longest frame before the negotiation, and the allowance for headers and compounds after it, in
+/// bytes.
 const SLACK: usize = 64 * 1024;
 
-/// What is being received.
+/// The input side of a connection.
 pub(super) struct Input {
     buffer: Vec<u8>,
     start: usize,
     end: usize,
-    /// Bytes that the buffer has to hold before more can be done with them.
+    /// Number of buffered bytes needed before the next step.
     wanted: usize,
-    /// Bytes of a frame of plain messages that are not dealt with, from the buffer's start on.
+    /// Number of unhandled bytes of a plain frame, counted from the start of the buffer.
     left: usize,
     pub(super) target: Target,
     frame_max: usize,
 }
 
-/// Where the present frame goes.
+/// The destination of the current message.
 pub(super) enum Target {
     Buffer,
     Read {
@@ -57,14 +60,14 @@ pub(super) enum Target {
         id: MessageId,
         block: BlockMut,
         filled: usize,
-        /// Of data and what pads it.
+        /// Length of the data and its padding.
         length: usize,
         data_len: usize,
     },
-    Landing {
+    Sealed {
         loan: LoanId,
         block: BlockMut,
-        /// Bytes of the frame that lie before the payload, in the headroom.
+        /// Number of bytes of the frame that lie in the headroom, before the payload.
         head: usize,
         filled: usize,
         length: usize,
@@ -72,7 +75,7 @@ pub(super) enum Target {
     Whole {
         bytes: Vec<u8>,
         filled: usize,
-        /// A plain message; otherwise a frame.
+        /// Whether this is a plain message, not a frame.
         plain: bool,
     },
 }
@@ -87,7 +90,7 @@ impl Target {
                 length,
                 ..
             }
-            | Self::Landing {
+            | Self::Sealed {
                 block,
                 filled,
                 length,
@@ -100,7 +103,7 @@ impl Target {
     fn advance(&mut self, count: usize) {
         match self {
             Self::Buffer => {}
-            Self::Read { filled, .. } | Self::Landing { filled, .. } | Self::Whole { filled, .. } => {
+            Self::Read { filled, .. } | Self::Sealed { filled, .. } | Self::Whole { filled, .. } => {
                 *filled += count
             }
         }
@@ -120,9 +123,9 @@ impl Input {
         }
     }
 
-    /// `longest`: the largest READ or query.
+    /// Sets the frame limit after the negotiation. `longest` is the largest READ or query in bytes.
     pub(super) fn negotiated(&mut self, longest: usize) {
-        // Twice, for compounds; the sum of what a chain asks for is bounded by its caller.
+        // Doubled for compounds. The caller limits what one compound asks for in total.
         self.frame_max = longest.saturating_mul(2).saturating_add(SLACK).min(FRAME_LEN_MAX);
     }
 
@@ -141,13 +144,14 @@ impl Input {
         }
     }
 
-    /// Nothing can be done before the buffer holds `length` bytes.
+    /// Waits until the buffer holds `length` bytes.
     fn wait_for(&mut self, length: usize) -> bool {
         self.wanted = length;
         false
     }
 
-    /// What is in the buffer of a frame or message of `length` bytes whose rest is to be received elsewhere.
+    /// Moves the buffered start of a frame or message of `length` bytes into memory of its own,
+    /// where the rest is received.
     fn begin_whole(&mut self, length: usize, plain: bool) {
         let mut bytes = vec![0; length];
         let filled = self.buffered().len().min(length);
@@ -156,10 +160,12 @@ impl Input {
         self.target = Target::Whole { bytes, filled, plain };
     }
 
-    /// Room in the buffer: enough for what is awaited, or a step, or all there is.
+    /// Returns free space in the buffer: as much as is missing or as `step`, limited to what is
+    /// left.
     fn room(&mut self, step: usize) -> std::ops::Range<usize> {
         let missing = self.wanted.saturating_sub(self.end - self.start);
-        // What fits the buffer must have room in it; longer frames have left it once their heads are there.
+        // A message that fits into the buffer must find room there. A longer one leaves the buffer
+        // once its header is complete.
         let wanted = missing.max(step).min(self.buffer.len() - (self.end - self.start));
         if self.start > 0 && self.buffer.len() - self.end < wanted {
             self.buffer.copy_within(self.start..self.end, 0);
@@ -170,8 +176,8 @@ impl Input {
     }
 }
 
-/// Puts the beginning of what is received into a block: `head` bytes into the headroom, the rest to the start of
-/// the payload; how many those are.
+/// Copies the start of a message into a block: `head` bytes into the headroom, the rest to the
+/// start of the payload. Returns the length of the rest.
 pub(super) fn fill(block: &mut BlockMut, head: usize, bytes: &[u8]) -> usize {
     let (head, data) = bytes.split_at(head);
     let room = block.headroom_mut();
@@ -182,7 +188,7 @@ pub(super) fn fill(block: &mut BlockMut, head: usize, bytes: &[u8]) -> usize {
 }
 
 impl Connection {
-    /// Where to receive. Both are empty only when the connection has ended.
+    /// Returns where to receive. Both slices are empty only after the connection has ended.
     pub fn receive(&mut self) -> Receive<'_> {
         if self.ended.is_some() {
             return Receive {
@@ -203,13 +209,13 @@ impl Connection {
         }
     }
 
-    /// The first `count` bytes of what [`receive`](Self::receive) gave are filled.
+    /// Tells the connection that the first `count` bytes of [`receive`](Self::receive) were filled.
     ///
     /// # Errors
-    /// [`PeerMisbehaved`]: the connection has ended, events say the rest.
+    /// [`PeerMisbehaved`]: the connection has ended; poll its events.
     ///
     /// # Panics
-    /// If `count` is more than there was room for.
+    /// If `count` exceeds the space returned.
     pub fn received(&mut self, now: Duration, count: usize) -> Result<(), PeerMisbehaved> {
         if self.ended.is_some() {
             return Ok(());
@@ -224,7 +230,7 @@ impl Connection {
         );
         match self.take_frames() {
             Ok(()) => {
-                self.heard();
+                self.note_activity();
                 Ok(())
             }
             Err(misbehaved) => {
@@ -234,12 +240,13 @@ impl Connection {
         }
     }
 
-    /// Gives a block under way back to its READ.
-    pub(super) fn give_target_back(&mut self) {
+    /// Returns the block of an unfinished target to its READ.
+    pub(super) fn return_target(&mut self) {
         match std::mem::replace(&mut self.input.target, Target::Buffer) {
-            Target::Read { loan, block, .. } | Target::Landing { loan, block, .. } => {
-                // The connection has ended: what is wrong with an answer that waited for the block is of no matter.
-                let _ = self.bring_back(loan, block);
+            Target::Read { loan, block, .. } | Target::Sealed { loan, block, .. } => {
+                // The connection has ended: an error in the reply that waited for the block no
+                // longer matters.
+                let _ = self.return_block(loan, block);
             }
             Target::Buffer | Target::Whole { .. } => {}
         }
@@ -263,7 +270,7 @@ impl Connection {
         }
     }
 
-    /// Deals with what is at the buffer's start; whether there was enough of it.
+    /// Handles the bytes at the start of the buffer. Returns `false` if more are needed.
     fn take_buffered(&mut self) -> Result<bool, PeerMisbehaved> {
         self.input.wanted = 0;
         match self.input.left {
@@ -272,7 +279,7 @@ impl Connection {
         }
     }
 
-    /// Deals with the frame at the buffer's start; of one of plain messages only with its header.
+    /// Handles the frame at the start of the buffer; of a plain frame, only its frame header.
     fn take_frame(&mut self) -> Result<bool, PeerMisbehaved> {
         let buffered = self.input.buffered();
         let Some(frame_header) = buffered.first_chunk::<FRAME_HEADER_LEN>() else {
@@ -285,10 +292,10 @@ impl Connection {
         let there = &buffered[FRAME_HEADER_LEN..];
         let there = &there[..there.len().min(length)];
         let there_len = there.len();
-        if there_len < length.min(LANDING_HEAD_MAX) {
+        if there_len < length.min(SEALED_READ_HEAD_MAX) {
             return Ok(self
                 .input
-                .wait_for(FRAME_HEADER_LEN + length.min(LANDING_HEAD_MAX)));
+                .wait_for(FRAME_HEADER_LEN + length.min(SEALED_READ_HEAD_MAX)));
         }
         match Protocol::of(there)? {
             Protocol::Smb2 => {
@@ -296,7 +303,7 @@ impl Connection {
                 self.input.left = length;
                 return Ok(true);
             }
-            Protocol::Transform if length > LANDING_MIN && self.begin_landing(length, there_len) => {
+            Protocol::Transform if length > SEALED_READ_MIN && self.begin_sealed_read(length, there_len) => {
                 return Ok(true);
             }
             _ => {}
@@ -313,7 +320,8 @@ impl Connection {
         Ok(self.input.wait_for(FRAME_HEADER_LEN + length))
     }
 
-    /// Deals with the message at the buffer's start, of a frame of plain messages with `left` bytes to go.
+    /// Handles the message at the start of the buffer. It belongs to a plain frame of which `left`
+    /// bytes remain.
     fn take_plain(&mut self, left: usize) -> Result<bool, PeerMisbehaved> {
         let there = self.input.buffered();
         let there = &there[..there.len().min(left)];
@@ -348,13 +356,13 @@ impl Connection {
         Ok(self.input.wait_for(length))
     }
 
-    /// A frame, or a plain message of one, that is all in the buffer, taken in place.
+    /// Handles a frame or plain message that is completely in the buffer, in place.
     fn take_in_buffer(&mut self, length: usize, plain: bool) -> Result<(), PeerMisbehaved> {
         let at = self.input.start;
         let mut buffer = std::mem::take(&mut self.input.buffer);
         let bytes = &mut buffer[at..at + length];
         let outcome = match plain {
-            true => self.take_chain(bytes, None),
+            true => self.take_compound(bytes, None),
             false => self.take_message(bytes, None),
         };
         self.input.buffer = buffer;
@@ -362,13 +370,14 @@ impl Connection {
         outcome
     }
 
-    /// Whether a message of `length` bytes with this head is the answer to a READ that has a block, its data where it is
-    /// expected: which, and how much data. `landed`: the message is in a block already, which may be another READ's.
+    /// Returns the request and the data length if a message of `length` bytes with this header
+    /// answers a READ that has a block, and its data is at the expected position. `in_block`: the
+    /// message lies in a block already, possibly that of another READ.
     pub(super) fn read_reply(
         &mut self,
         head: &[u8],
         length: usize,
-        landed: bool,
+        in_block: bool,
     ) -> Result<Option<(MessageId, usize)>, PeerMisbehaved> {
         let mut reader = Reader::new(head, "SMB2 READ Response");
         let header = Header::decode(&mut reader)?;
@@ -381,7 +390,7 @@ impl Connection {
         };
         let has_room = match &slot.operation.receive {
             Some(block) => block.capacity() >= length - READ_DATA_OFFSET,
-            None => landed && slot.loan.is_some(),
+            None => in_block && slot.loan.is_some(),
         };
         if !has_room {
             return Ok(None);
@@ -391,14 +400,14 @@ impl Connection {
         if data_len > asked {
             return Err(PeerMisbehaved::ReadTooLong);
         }
-        // Before the next message there is padding.
+        // Padding may precede the next message.
         let padding = (length - READ_DATA_OFFSET).checked_sub(data_len);
         let direct =
             payload.offset == READ_DATA_OFFSET && padding.is_some_and(|padding| padding < CHAIN_ALIGNMENT);
         Ok(direct.then_some((header.message_id, data_len)))
     }
 
-    /// A READ's answer of `length` bytes, of which `there` are in the buffer.
+    /// Starts to receive a READ reply of `length` bytes, of which `there` are in the buffer.
     fn begin_read(&mut self, id: MessageId, data_len: usize, length: usize, there: usize) {
         let Some((loan, mut block)) = self.table.lend(id) else {
             return;
@@ -416,7 +425,7 @@ impl Connection {
         };
     }
 
-    /// The target is full.
+    /// Handles a target that is full.
     fn finish_target(&mut self) -> Result<(), PeerMisbehaved> {
         match std::mem::replace(&mut self.input.target, Target::Buffer) {
             Target::Buffer => Ok(()),
@@ -424,7 +433,7 @@ impl Connection {
                 mut bytes,
                 plain: true,
                 ..
-            } => self.take_chain(&mut bytes, None),
+            } => self.take_compound(&mut bytes, None),
             Target::Whole { mut bytes, .. } => self.take_message(&mut bytes, None),
             Target::Read {
                 loan,
@@ -437,7 +446,7 @@ impl Connection {
                 block.set_len(length);
                 self.take_read(loan, id, block, data_len, None)
             }
-            Target::Landing {
+            Target::Sealed {
                 loan,
                 mut block,
                 head,
@@ -445,7 +454,7 @@ impl Connection {
                 ..
             } => {
                 block.set_len(length);
-                self.land(loan, block, head)
+                self.open_sealed_read(loan, block, head)
             }
         }
     }

@@ -4,7 +4,7 @@ use crate::peer::{self, Setup};
 use crate::sim::ways;
 use crate::world::{Kind, World, anything, config, echo, jobs, login};
 use crate::{Random, content};
-use ropeway_smb_proto::client::{Chain, Config, EndReason, Event, PeerMisbehaved, Signing};
+use ropeway_smb_proto::client::{Compound, Config, EndReason, Event, PeerMisbehaved, Signing};
 use ropeway_smb_proto::wire::header::{Command, Header, HeaderFlags};
 use ropeway_smb_proto::wire::read::ReadResponse;
 use ropeway_smb_proto::wire::{FileId, MessageId, NtStatus, SessionId};
@@ -127,7 +127,7 @@ fn reading() -> (World, Header) {
     };
     let mut world = World::ready(offered, Setup::default());
     let read = world.read(FileId::default(), 0, 100).unwrap();
-    world.submit(Chain::one(read), vec![Kind::Read(0, 100)]);
+    world.submit(Compound::one(read), vec![Kind::Read(0, 100)]);
     let transmit = world.client.poll_transmit().unwrap();
     let bytes = transmit.parts[0].as_slice();
     let header = Header::decode(&mut ropeway_smb_proto::wire::Reader::new(&bytes[4..], "test")).unwrap();
@@ -227,7 +227,7 @@ fn unsigned_and_unsealed_answers() {
                 })
                 .unwrap();
             let mut world = World::ready(config, setup);
-            world.submit(Chain::one(echo()), vec![Kind::Other(Command::Echo)]);
+            world.submit(Compound::one(echo()), vec![Kind::Other(Command::Echo)]);
             let id = MessageId(world.next_id());
             drop(world.client.poll_transmit());
             let mut header = Header::request(Command::Echo, id).reply(status);
@@ -242,7 +242,7 @@ fn unsigned_and_unsealed_answers() {
 #[test]
 fn a_deleted_session() {
     let mut world = World::ready(config(), Setup::default());
-    world.submit(Chain::one(echo()), vec![Kind::Other(Command::Echo)]);
+    world.submit(Compound::one(echo()), vec![Kind::Other(Command::Echo)]);
     let id = MessageId(world.next_id());
     drop(world.client.poll_transmit());
     let header = Header::request(Command::Echo, id).reply(NtStatus::USER_SESSION_DELETED);
@@ -277,7 +277,7 @@ fn silence_ends_the_connection() {
     use std::time::Duration;
     let mut world = World::ready(config(), Setup::default());
     assert_eq!(world.client.deadline(), None, "nothing is owed");
-    world.submit(Chain::one(echo()), vec![Kind::Other(Command::Echo)]);
+    world.submit(Compound::one(echo()), vec![Kind::Other(Command::Echo)]);
     drop(world.client.poll_transmit());
     let start = world.client.deadline().unwrap() + Duration::from_secs(5);
     world.client.handle_deadline(start);

@@ -6,7 +6,7 @@ use crate::peer::Setup;
 use crate::sim::ways;
 use crate::world::{Kind, World, close, config, create, echo, jobs};
 use ropeway_smb_proto::client::{
-    Chain, Config, Encryption, EndReason, Event, Jobs, PeerMisbehaved, Signing, Ticket,
+    Compound, Config, Encryption, EndReason, Event, Jobs, PeerMisbehaved, Signing, Ticket,
 };
 use ropeway_smb_proto::crypto::{Cipher, SigningAlgorithm};
 use ropeway_smb_proto::wire::header::{Command, Header};
@@ -56,12 +56,12 @@ fn idle(config: Config, setup: Setup) -> World {
 fn read(world: &mut World, offset: u64, length: usize) -> Ticket {
     let read = world.read(FileId::default(), offset, length).unwrap();
     let kinds = vec![Kind::Read(offset, length)];
-    world.submit(Chain::one(read), kinds).unwrap()
+    world.submit(Compound::one(read), kinds).unwrap()
 }
 
 fn write(world: &mut World, offset: u64, length: usize) {
     let write = world.write(FileId::default(), offset, length).unwrap();
-    world.submit(Chain::one(write), vec![Kind::Write(offset, length)]);
+    world.submit(Compound::one(write), vec![Kind::Write(offset, length)]);
 }
 
 /// As far as it goes without a worker.
@@ -127,7 +127,7 @@ fn small_requests_overtake() {
     for (config, setup, _) in protections() {
         let mut world = idle(config, setup);
         write(&mut world, 5, LENGTH);
-        let echoed = world.submit(Chain::one(echo()), vec![Kind::Other(Command::Echo)]);
+        let echoed = world.submit(Compound::one(echo()), vec![Kind::Other(Command::Echo)]);
         run_dry(&mut world);
         assert!(!world.open.contains_key(&echoed.unwrap()));
         assert_eq!((world.peer.written, world.client.jobs()), (0, 1));
@@ -155,7 +155,7 @@ fn answers_wait_for_their_jobs() {
         assert_eq!(world.client.credits().in_use, 0);
         // With nothing awaited the line may be silent for as long as it likes, before the next request, too.
         assert_eq!(world.client.deadline(), None);
-        world.submit(Chain::one(echo()), vec![Kind::Other(Command::Echo)]);
+        world.submit(Compound::one(echo()), vec![Kind::Other(Command::Echo)]);
         drop(world.client.poll_transmit());
         world
             .client
@@ -341,7 +341,7 @@ fn sealed_answers_in_each_others_blocks() {
                 let operations = vec![create("file"), read, close(FileId::RELATED)];
                 let closed = Kind::Other(Command::Close);
                 let kinds = vec![Kind::Create(true), Kind::Read(offset, LENGTH), closed];
-                world.submit(Chain::related(operations), kinds);
+                world.submit(Compound::related(operations), kinds);
             }
             run_dry(&mut world);
             assert!(world.client.jobs() > 12);

@@ -6,7 +6,7 @@ use crate::content;
 use crate::peer::{Compounds, Peer, Setup};
 use crate::sim::ways;
 use crate::world::{Kind, World, anything, close, config, create, echo, login, watch};
-use ropeway_smb_proto::client::{Chain, Config, DropReason, Encryption, EndReason, Event, Misuse};
+use ropeway_smb_proto::client::{Compound, Config, DropReason, Encryption, EndReason, Event, Misuse};
 use ropeway_smb_proto::wire::header::{Command, HeaderFlags};
 use ropeway_smb_proto::wire::negotiate::Dialect;
 use ropeway_smb_proto::wire::{FileId, NtStatus, Text};
@@ -34,7 +34,7 @@ fn next_deadline(world: &mut World) -> Duration {
 fn a_watch_on_a_silent_line_is_asked_after() {
     for (config, setup) in ways() {
         let mut world = World::ready(config, setup);
-        world.submit(Chain::one(watch()), vec![Kind::Watch]);
+        world.submit(Compound::one(watch()), vec![Kind::Watch]);
         world.settle();
         for asked in 1..5 {
             let before = world.now;
@@ -63,7 +63,7 @@ fn an_answer_that_takes_long_is_no_silence_while_echos_are_answered() {
     };
     let mut world = World::ready(config(), setup);
     world.peer.swallow = true;
-    world.submit(Chain::one(create("file")), vec![Kind::Create(true)]);
+    world.submit(Compound::one(create("file")), vec![Kind::Create(true)]);
     world.settle();
     for _ in 0..10 {
         next_deadline(&mut world);
@@ -93,10 +93,10 @@ fn a_compound_answered_in_part_ends_the_connection() {
     let mut world = World::ready(config(), setup);
     let operations = vec![create("file"), close(FileId::RELATED)];
     let kinds = vec![Kind::Create(true), Kind::Other(Command::Close)];
-    world.submit(Chain::related(operations), kinds);
+    world.submit(Compound::related(operations), kinds);
     world.settle();
     for _ in 0..10 {
-        world.submit(Chain::one(echo()), vec![Kind::Other(Command::Echo)]);
+        world.submit(Compound::one(echo()), vec![Kind::Other(Command::Echo)]);
         world.settle();
         if world.client.ended().is_some() {
             break;
@@ -119,7 +119,7 @@ fn whoever_goes_says_so_in_one_round_trip() {
         let under_way = world.open.len();
         let before = world.replied + world.dropped;
         world.client.log_off(true);
-        let refused = world.client.submit(Chain::one(echo())).unwrap_err().0;
+        let refused = world.client.submit(Compound::one(echo())).unwrap_err().0;
         assert_eq!(refused, Misuse::Ended);
         world.settle();
         let after = world.replied + world.dropped;
@@ -146,7 +146,7 @@ fn what_was_sealed_and_not_sent_comes_back_open() {
         .unwrap();
     let mut world = World::ready(config, setup);
     let write = world.write(FileId::default(), 5, 5000).unwrap();
-    world.submit(Chain::one(write), vec![Kind::Write(5, 5000)]);
+    world.submit(Compound::one(write), vec![Kind::Write(5, 5000)]);
     let unsent = world.client.poll_transmit().unwrap();
     while world.client.ended().is_none() {
         next_deadline(&mut world);
@@ -176,7 +176,7 @@ fn farewell_is_one_transmit() {
 fn in_a_hurry_nothing_owed_is_awaited() {
     for waits in [true, false] {
         let mut world = World::ready(config(), Setup::default());
-        world.client.submit(Chain::one(echo())).unwrap();
+        world.client.submit(Compound::one(echo())).unwrap();
         assert!(world.client.poll_transmit().is_some());
         world.client.log_off(waits);
         assert_eq!(world.client.poll_transmit().is_some(), !waits);
@@ -231,10 +231,10 @@ fn a_lost_channel_makes_what_was_sent_before_it_old() {
         let (mut first, mut second) = two_channels(&config, &setup);
         // Sent, and not seen by the server before what comes later.
         let late = first.write(FILE, 0, 5000).unwrap();
-        second.submit(Chain::one(late), vec![Kind::Write(0, 5000)]);
+        second.submit(Compound::one(late), vec![Kind::Write(0, 5000)]);
         let late = second.client.poll_transmit().unwrap();
         let write = first.write(FILE, 5000, 3000).unwrap();
-        first.submit(Chain::one(write), vec![Kind::Write(5000, 3000)]);
+        first.submit(Compound::one(write), vec![Kind::Write(5000, 3000)]);
         drop(first.client.poll_transmit());
         assert_eq!(config.sequence.current(), 0);
         let mut third = third_channel(&first, &config, &setup);
@@ -245,7 +245,7 @@ fn a_lost_channel_makes_what_was_sent_before_it_old() {
         };
         let mut replay = operations.remove(0);
         replay.flags |= HeaderFlags::REPLAY_OPERATION;
-        third.submit(Chain::one(replay), vec![Kind::Write(5000, 3000)]);
+        third.submit(Compound::one(replay), vec![Kind::Write(5000, 3000)]);
         third.settle();
         assert_eq!(third.peer.written, 3000);
         // Now the late one arrives.
@@ -273,7 +273,7 @@ fn a_lost_channel_makes_what_was_sent_before_it_old() {
         let mut replay = operations.remove(0);
         assert_eq!(replay.payload.as_ref().unwrap()[..], *content(0, 5000));
         replay.flags |= HeaderFlags::REPLAY_OPERATION;
-        second.submit(Chain::one(replay), vec![Kind::Write(0, 5000)]);
+        second.submit(Compound::one(replay), vec![Kind::Write(0, 5000)]);
         second.settle();
         assert_eq!(second.peer.written, 5000);
         let hub = first.peer.hub.lock().unwrap();
@@ -310,7 +310,7 @@ fn below_3_0_there_are_no_sequences_and_no_replays() {
     let mut world = World::ready(config.clone(), setup);
     let mut write = world.write(FILE, 0, 100).unwrap();
     write.flags |= HeaderFlags::REPLAY_OPERATION;
-    world.submit(Chain::one(write), vec![Kind::Write(0, 100)]);
+    world.submit(Compound::one(write), vec![Kind::Write(0, 100)]);
     drop(world.client.poll_transmit());
     world.client.closed();
     world.take_events();
@@ -334,7 +334,7 @@ fn sequences_wrap() {
         }
         let mut world = World::ready(config.clone(), setup.clone());
         let before = config.sequence.current();
-        world.submit(Chain::one(echo()), vec![Kind::Other(Command::Echo)]);
+        world.submit(Compound::one(echo()), vec![Kind::Other(Command::Echo)]);
         drop(world.client.poll_transmit());
         world.client.closed();
         assert_eq!(config.sequence.current(), before.wrapping_add(1));
@@ -365,7 +365,7 @@ fn servers_that_refuse_compounds_say_so_to_each_request() {
     let mut world = World::ready(config(), setup);
     let operations = vec![create("file"), close(FileId::RELATED)];
     let kinds = vec![Kind::Create(true), Kind::Other(Command::Close)];
-    world.submit(Chain::related(operations), kinds);
+    world.submit(Compound::related(operations), kinds);
     world.settle();
     assert!(world.open.is_empty());
 }

@@ -3,7 +3,7 @@
 use crate::peer::{Peer, Setup};
 use crate::sim::ways;
 use crate::world::{Kind, World, anything, config, echo, login};
-use ropeway_smb_proto::client::{Chain, Config, Encryption, Event, LoginError, PeerMisbehaved, Signing};
+use ropeway_smb_proto::client::{Compound, Config, Encryption, Event, LoginError, PeerMisbehaved, Signing};
 use ropeway_smb_proto::crypto::{Cipher, SigningAlgorithm};
 use ropeway_smb_proto::wire::NtStatus;
 use ropeway_smb_proto::wire::header::Command;
@@ -109,8 +109,8 @@ fn a_session_is_renewed_and_keeps_its_keys() {
     for (config, setup) in ways() {
         let mut world = World::ready(config, setup);
         world.peer.expire();
-        world.submit(Chain::one(echo()), vec![Kind::Other(Command::Echo)]);
-        world.submit(Chain::one(echo()), vec![Kind::Other(Command::Echo)]);
+        world.submit(Compound::one(echo()), vec![Kind::Other(Command::Echo)]);
+        world.submit(Compound::one(echo()), vec![Kind::Other(Command::Echo)]);
         world.settle();
         let expired = world
             .events
@@ -134,12 +134,12 @@ fn an_expired_session_sends_nothing_until_it_is_renewed() {
     for (config, setup) in ways() {
         let mut world = World::ready(config, setup);
         world.peer.expire();
-        world.submit(Chain::one(echo()), vec![Kind::Other(Command::Echo)]);
+        world.submit(Compound::one(echo()), vec![Kind::Other(Command::Echo)]);
         world.settle();
         assert!(matches!(world.events.last(), Some(Event::SessionExpired)));
         let frames = world.peer.frames;
         for _ in 0..3 {
-            world.submit(Chain::one(echo()), vec![Kind::Other(Command::Echo)]);
+            world.submit(Compound::one(echo()), vec![Kind::Other(Command::Echo)]);
         }
         world.settle();
         assert_eq!((world.peer.frames, world.open.len()), (frames, 3));

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::peer::Setup;
 use crate::world::{Kind, World, config, jobs};
-use ropeway_smb_proto::client::{Chain, Config, CryptoDone, CryptoJob, Encryption};
+use ropeway_smb_proto::client::{Compound, Config, CryptoDone, CryptoJob, Encryption};
 use ropeway_smb_proto::crypto::{Cipher, SigningAlgorithm};
 use ropeway_smb_proto::wire::FileId;
 use ropeway_smb_proto::wire::negotiate::Dialect;
@@ -67,7 +67,7 @@ fn receive(world: &mut World, (reads, length): (usize, usize), workers: &mut Wor
     for _ in 0..reads {
         let read = world.read(FileId::default(), 0, length).unwrap();
         world
-            .submit(Chain::one(read), vec![Kind::Read(0, length)])
+            .submit(Compound::one(read), vec![Kind::Read(0, length)])
             .unwrap();
     }
     while let Some(transmit) = world.client.poll_transmit() {

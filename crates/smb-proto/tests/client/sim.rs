@@ -68,7 +68,7 @@ pub(crate) fn ways() -> Vec<(Config, Setup)> {
     ways
 }
 
-/// Answered and dropped chains, cancels, jobs.
+/// Answered and dropped compounds, cancels, jobs.
 fn live(mut config: Config, mut setup: Setup, seed: u64) -> (u32, u32, u32, u32) {
     let mut random = crate::Random::new(seed);
     setup.seed = seed;

@@ -6,7 +6,7 @@ use crate::ticket::Ticket;
 use crate::world::{Kind, World, anything, echo};
 use ropeway_smb_proto::auth::spnego::SpnegoClient;
 use ropeway_smb_proto::auth::{AuthError, Oid};
-use ropeway_smb_proto::client::{Chain, Event, LoginError};
+use ropeway_smb_proto::client::{Compound, Event, LoginError};
 use ropeway_smb_proto::wire::header::Command;
 use ropeway_smb_proto::wire::negotiate::Dialect;
 
@@ -50,11 +50,11 @@ fn channels_are_bound_and_sessions_renewed() {
         first.client.log_in(login()).unwrap();
         first.settle();
         first.peer.expire();
-        first.submit(Chain::one(echo()), vec![Kind::Other(Command::Echo)]);
+        first.submit(Compound::one(echo()), vec![Kind::Other(Command::Echo)]);
         first.settle();
         assert!(matches!(first.events.last(), Some(Event::SessionExpired)));
         first.client.log_in(login()).unwrap();
-        first.submit(Chain::one(echo()), vec![Kind::Other(Command::Echo)]);
+        first.submit(Compound::one(echo()), vec![Kind::Other(Command::Echo)]);
         first.settle();
         assert!(matches!(first.events.last(), Some(Event::Authenticated { .. })));
         if setup.dialect < Dialect::Smb300 {
@@ -65,7 +65,7 @@ fn channels_are_bound_and_sessions_renewed() {
         second.peer.master = first.peer.master.clone();
         let session = first.client.session().unwrap();
         second.client.bind(&session, login()).unwrap();
-        second.submit(Chain::one(echo()), vec![Kind::Other(Command::Echo)]);
+        second.submit(Compound::one(echo()), vec![Kind::Other(Command::Echo)]);
         second.settle();
         assert!(matches!(second.events.last(), Some(Event::Authenticated { .. })));
         assert!(second.open.is_empty());

@@ -9,7 +9,7 @@ use ropeway_block::{Block, Pool};
 use ropeway_smb_proto::auth::ntlm::{Credentials, NtlmClient, NtlmEntropy};
 use ropeway_smb_proto::auth::spnego::SpnegoClient;
 use ropeway_smb_proto::client::{
-    Chain, Config, Connection, CryptoJob, Event, Jobs, Operation, PeerMisbehaved, Reply, Ticket,
+    Compound, Config, Connection, CryptoJob, Event, Jobs, Operation, PeerMisbehaved, Reply, Ticket,
 };
 use ropeway_smb_proto::secret::Password;
 use ropeway_smb_proto::wire::close::{CloseFlags, CloseRequest};
@@ -124,8 +124,8 @@ impl World {
         world
     }
 
-    pub(crate) fn submit(&mut self, chain: Chain, kinds: Vec<Kind>) -> Option<Ticket> {
-        match self.client.submit(chain) {
+    pub(crate) fn submit(&mut self, compound: Compound, kinds: Vec<Kind>) -> Option<Ticket> {
+        match self.client.submit(compound) {
             Ok(ticket) => {
                 assert!(self.open.insert(ticket, kinds).is_none(), "tickets are unique");
                 Some(ticket)
@@ -140,7 +140,7 @@ impl World {
             path: Text::from("\\\\peer\\share"),
         };
         let operation = Operation::encoded(Command::TreeConnect, TreeId(0), |w| request.encode(w));
-        self.submit(Chain::one(operation), vec![Kind::Other(Command::TreeConnect)]);
+        self.submit(Compound::one(operation), vec![Kind::Other(Command::TreeConnect)]);
     }
 
     /// Runs jobs as long as a worker has time, any of them first.
@@ -404,22 +404,22 @@ fn check_payload(kind: &Kind, payload: Option<&Block>, has_failed: bool) {
 /// One thing among those a client does.
 pub(crate) fn anything(world: &mut World) {
     if world.random.percent(8) {
-        let ticket = world.submit(Chain::one(watch()), vec![Kind::Watch]);
+        let ticket = world.submit(Compound::one(watch()), vec![Kind::Watch]);
         if let Some(ticket) = ticket.filter(|_| world.random.percent(40)) {
             world.client.cancel(ticket);
         }
         return;
     }
     // None: no block is free.
-    let Some((mut chain, kinds)) = some_chain(world) else {
+    let Some((mut compound, kinds)) = some_compound(world) else {
         return;
     };
     let negotiated = world.client.negotiated();
     let can_seal = negotiated.is_some_and(|negotiated| negotiated.cipher.is_some());
-    chain.encrypt = can_seal && world.random.percent(10);
+    compound.encrypt = can_seal && world.random.percent(10);
     // Somebody else holds the block sometimes, for a while or for good.
     let held: Vec<Block> = if world.random.percent(20) {
-        let payloads = chain
+        let payloads = compound
             .operations
             .iter()
             .filter_map(|operation| operation.payload.clone());
@@ -427,14 +427,14 @@ pub(crate) fn anything(world: &mut World) {
     } else {
         Vec::new()
     };
-    world.submit(chain, kinds);
+    world.submit(compound, kinds);
     if world.random.percent(50) {
         let _ = world.step();
     }
     drop(held);
 }
 
-fn some_chain(world: &mut World) -> Option<(Chain, Vec<Kind>)> {
+fn some_compound(world: &mut World) -> Option<(Compound, Vec<Kind>)> {
     let file = FileId {
         persistent: 1,
         volatile: 1,
@@ -453,35 +453,35 @@ fn some_chain(world: &mut World) -> Option<(Chain, Vec<Kind>)> {
     Some(match world.random.below(11) {
         0..=2 => {
             let read = world.read(file, offset, length)?;
-            (Chain::one(read), vec![Kind::Read(offset, length)])
+            (Compound::one(read), vec![Kind::Read(offset, length)])
         }
         3..=4 => {
             let write = world.write(file, offset, length)?;
-            (Chain::one(write), vec![Kind::Write(offset, length)])
+            (Compound::one(write), vec![Kind::Write(offset, length)])
         }
         5 => {
             let read = world.read(file, END_OF_FILE, length)?;
-            (Chain::one(read), vec![Kind::Read(END_OF_FILE, length)])
+            (Compound::one(read), vec![Kind::Read(END_OF_FILE, length)])
         }
         6 | 7 => {
             let write = world.write(FileId::RELATED, offset, length)?;
             let operations = vec![create(name), write, close(FileId::RELATED)];
             let kinds = vec![Kind::Create(found), Kind::Write(offset, length), closed];
-            (Chain::related(operations), kinds)
+            (Compound::related(operations), kinds)
         }
         8 | 9 => {
             let read = world.read(FileId::RELATED, offset, length)?;
             let operations = vec![create(name), read, close(FileId::RELATED)];
             let kinds = vec![Kind::Create(found), Kind::Read(offset, length), closed];
-            (Chain::related(operations), kinds)
+            (Compound::related(operations), kinds)
         }
         _ => {
-            let chain = Chain {
+            let compound = Compound {
                 operations: vec![echo(), create("a"), echo()],
-                ..Chain::default()
+                ..Compound::default()
             };
             let echo = Kind::Other(Command::Echo);
-            (chain, vec![echo.clone(), Kind::Create(true), echo])
+            (compound, vec![echo.clone(), Kind::Create(true), echo])
         }
     })
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ropeway_block::{Block, Pool};
-use ropeway_smb_proto::client::{self, Chain, Encryption, Operation};
+use ropeway_smb_proto::client::{self, Compound, Encryption, Operation};
 use ropeway_smb_proto::compression::Algorithms;
 use ropeway_smb_proto::server::{Config, Sessions};
 use ropeway_smb_proto::wire::header::Command;
@@ -44,7 +44,7 @@ fn world(compression: bool, encryption: Encryption, config: Config) -> (World, S
     let mut sessions = Sessions::default();
     let mut world = World::ready(client, &Arc::new(config), &mut sessions);
     assert!(world.is_logged_in());
-    let ticket = world.client.submit(Chain::one(tree())).unwrap();
+    let ticket = world.client.submit(Compound::one(tree())).unwrap();
     assert!(world.settle(&mut sessions));
     let tree = world.replies.remove(&ticket).unwrap()[0]
         .header
@@ -70,9 +70,9 @@ fn read(tree: TreeId, offset: u64, length: u32) -> Operation {
 }
 
 /// What is read, and in how many bytes it came.
-fn fetch(world: &mut World, sessions: &mut Sessions, chain: Chain) -> (Vec<Block>, usize) {
+fn fetch(world: &mut World, sessions: &mut Sessions, compound: Compound) -> (Vec<Block>, usize) {
     let before = world.received;
-    let ticket = world.client.submit(chain).unwrap();
+    let ticket = world.client.submit(compound).unwrap();
     assert!(world.settle(sessions), "{:?}", world.events);
     let replies = world.replies.remove(&ticket).unwrap();
     let of_read = |reply: &client::Reply| reply.header.command == Command::Read;
@@ -104,8 +104,8 @@ fn what_is_read_comes_compressed_where_both_want_it() {
         ] {
             let (mut world, mut sessions, tree) = world(wants, encryption, config);
             for offset in [0, 77] {
-                let chain = Chain::one(read(tree, offset, LENGTH as u32));
-                let (blocks, received) = fetch(&mut world, &mut sessions, chain);
+                let compound = Compound::one(read(tree, offset, LENGTH as u32));
+                let (blocks, received) = fetch(&mut world, &mut sessions, compound);
                 assert_eq!(blocks[0][..], expected(half, offset, LENGTH));
                 let bound = LENGTH * 5 / 8;
                 assert_eq!(received < bound, is_shorter, "{received} {encryption:?} {wants}");
@@ -120,11 +120,11 @@ fn compounds_are_compressed_too() {
     for encryption in [Encryption::Off, Encryption::Required] {
         let (mut world, mut sessions, tree) = world(true, encryption, server_config());
         let operations = vec![echo(), read(tree, 3, 50_000), read(tree, 9, 70_001), echo()];
-        let chain = Chain {
+        let compound = Compound {
             operations,
-            ..Chain::one(echo())
+            ..Compound::one(echo())
         };
-        let (blocks, received) = fetch(&mut world, &mut sessions, chain);
+        let (blocks, received) = fetch(&mut world, &mut sessions, compound);
         assert_eq!(blocks[0][..], expected(half, 3, 50_000));
         assert_eq!(blocks[1][..], expected(half, 9, 70_001));
         assert!(received < 75_000, "{received}");
@@ -136,8 +136,8 @@ fn noise_and_what_is_short_come_as_they_are() {
     let (mut world, mut sessions, tree) = world(true, Encryption::Off, server_config());
     world.served.content = noise;
     for (offset, length) in [(0, 1 << 18), (1, 100), (5, 5000)] {
-        let chain = Chain::one(read(tree, offset, length));
-        let (blocks, received) = fetch(&mut world, &mut sessions, chain);
+        let compound = Compound::one(read(tree, offset, length));
+        let (blocks, received) = fetch(&mut world, &mut sessions, compound);
         assert_eq!(blocks[0][..], expected(noise, offset, length as usize));
         assert_eq!(received, length as usize + 4 + 80);
     }
@@ -148,7 +148,10 @@ fn noise_and_what_is_short_come_as_they_are() {
 fn what_was_changed_on_the_way_ends_the_connection() {
     for at in [9, 40, 100, 1000, 30_000] {
         let (mut world, mut sessions, tree) = world(true, Encryption::Off, server_config());
-        world.client.submit(Chain::one(read(tree, 0, 1 << 16))).unwrap();
+        world
+            .client
+            .submit(Compound::one(read(tree, 0, 1 << 16)))
+            .unwrap();
         world.tampers = match at {
             9 => |to_server, _, frame| frame[9] ^= u8::from(!to_server) * 0x55,
             40 => |to_server, _, frame| frame[40] ^= u8::from(!to_server) * 0x55,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::world::{World, client_config, login, server_config, tree};
-use ropeway_smb_proto::client::{self, Chain, Encryption, Event, LoginError};
+use ropeway_smb_proto::client::{self, Compound, Encryption, Event, LoginError};
 use ropeway_smb_proto::server::{Config, Sessions};
 use ropeway_smb_proto::wire::negotiate::Dialect;
 use ropeway_smb_proto::wire::{Guid, NtStatus};
@@ -126,7 +126,10 @@ fn channels() {
             assert_eq!(sessions.iter().next().unwrap().channels().len(), 2);
             for world in [&mut first, &mut second] {
                 assert_eq!(world.echo(&mut sessions), [NtStatus::SUCCESS]);
-                assert_eq!(world.ask(Chain::one(tree()), &mut sessions), [NtStatus::SUCCESS]);
+                assert_eq!(
+                    world.ask(Compound::one(tree()), &mut sessions),
+                    [NtStatus::SUCCESS]
+                );
             }
             // Another user's password does not do.
             let mut third = World::new(config.clone(), &server, 3);
@@ -323,7 +326,7 @@ fn tampered_requests() {
                     }
                 },
             };
-            let statuses = world.ask(Chain::one(tree()), &mut sessions);
+            let statuses = world.ask(Compound::one(tree()), &mut sessions);
             assert_ne!(statuses, [NtStatus::SUCCESS]);
             assert!(world.served.executed.is_empty(), "{encryption:?} {at}");
         }

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use ropeway_smb_proto::auth::ntlm::{Credentials, NtlmClient, NtlmEntropy, ServerNames, nt_hash};
 use ropeway_smb_proto::auth::spnego::SpnegoClient;
-use ropeway_smb_proto::client::{self, Chain as Requests, Event, Operation, Reply, Ticket};
+use ropeway_smb_proto::client::{self, Compound as Requests, Event, Operation, Reply, Ticket};
 use ropeway_smb_proto::compression::{Algorithms, Gauge};
 use ropeway_smb_proto::secret::{NtHash, Password};
 use ropeway_smb_proto::server::{
-    Accounts, Admitted, Compound, Config, Connection, ConnectionId, Hangup, Own, ReplyFrame, Request,
-    Sealing, Sessions, Tree,
+    Accounts, Admitted, CompoundState, Config, Connection, ConnectionId, ConnectionOutcome, PeerMisbehaved,
+    ReplyFrame, Request, Sealing, Sessions, Tree,
 };
 use ropeway_smb_proto::wire::frame::{FRAME_HEADER_LEN, frame_len};
 use ropeway_smb_proto::wire::fsctl::validate_negotiate::ValidateNegotiateResponse;
@@ -106,7 +106,7 @@ pub(crate) struct Served {
     pub(crate) encrypted_trees: bool,
     /// Requests that were executed.
     pub(crate) executed: Vec<Command>,
-    pub(crate) hung_up: Option<Hangup>,
+    pub(crate) hung_up: Option<PeerMisbehaved>,
     /// What is read from an offset.
     pub(crate) content: fn(u64, &mut [u8]),
     gauge: Gauge,
@@ -137,10 +137,10 @@ impl Served {
         })
     }
 
-    fn take(&mut self, frame: &[u8], sessions: &mut Sessions) -> Result<Vec<Vec<u8>>, Hangup> {
+    fn take(&mut self, frame: &[u8], sessions: &mut Sessions) -> Result<Vec<Vec<u8>>, PeerMisbehaved> {
         let now = FileTime(1);
         if frame.len() > self.protocol.frame_len_max() {
-            return Err(Hangup("a frame that is too long"));
+            return Err(PeerMisbehaved("a frame that is too long"));
         }
         let mut frame = frame.to_vec();
         let opened = self.protocol.open_frame(&mut frame)?;
@@ -150,16 +150,17 @@ impl Served {
         let sealed = opened.sealed;
         self.sealed += u32::from(sealed.is_some());
         let messages = opened.decompressed.as_deref().unwrap_or(&frame[opened.start..]);
-        let mut compound = Compound::new(sealed);
+        let mut compound = CompoundState::new(sealed);
         let mut out = ReplyFrame::new(Vec::new(), sealed.is_some());
         let mut forgets = None;
         for message in Chain::new(messages) {
-            let message = message.map_err(|_| Hangup("a malformed compound"))?;
-            match self.protocol.admit(&mut compound, message, &*sessions)? {
+            let message = message.map_err(|_| PeerMisbehaved("a malformed compound"))?;
+            let session = sessions.snapshot(compound.scope(message));
+            match self.protocol.admit(&mut compound, message, session)? {
                 Admitted::Cancel(..) | Admitted::Ignored => {}
                 Admitted::Refused(request, status) => self.refuse(&request, status, &mut out),
                 Admitted::Run(mut request, _) => {
-                    let own = self.protocol.run_own(
+                    let own = self.protocol.run_connection_command(
                         &mut request,
                         message,
                         sealed.is_some(),
@@ -168,14 +169,16 @@ impl Served {
                         &mut out,
                     )?;
                     match own {
-                        Own::No => self.execute(&request, message, &mut compound, sessions, &mut out),
-                        Own::Replied | Own::LoggedIn { .. } => {}
-                        Own::LoggedOff(session) => forgets = Some(session.id),
-                        Own::LoginFailed(status, ended, _) => {
+                        ConnectionOutcome::Execute => {
+                            self.execute(&request, message, &mut compound, sessions, &mut out)
+                        }
+                        ConnectionOutcome::Replied | ConnectionOutcome::LoggedIn { .. } => {}
+                        ConnectionOutcome::LoggedOff(session) => forgets = Some(session.id),
+                        ConnectionOutcome::LoginFailed(status, ended, _) => {
                             self.refuse(&request, status, &mut out);
                             forgets = ended.map(|session| session.id);
                         }
-                        Own::Failed(status) => self.refuse(&request, status, &mut out),
+                        ConnectionOutcome::Failed(status) => self.refuse(&request, status, &mut out),
                     }
                 }
             }
@@ -199,7 +202,7 @@ impl Served {
         &mut self,
         request: &Request,
         message: &[u8],
-        compound: &mut Compound,
+        compound: &mut CompoundState,
         sessions: &mut Sessions,
         out: &mut ReplyFrame,
     ) {

@@ -148,9 +148,9 @@ impl SpnegoClient {
             }
         }
         if completed && token.is_none() {
-            let established = progress
-                .established
-                .ok_or(AuthError::OutOfOrder("the server is done and we are not"))?;
+            let established = progress.established.ok_or(AuthError::OutOfOrder(
+                "the server is done, but the mechanism is not",
+            ))?;
             // RFC 4178 5: unless the choice was our first, the list must be protected.
             if self.chosen != 0 && !progress.mic_verified {
                 return Err(AuthError::BadMic);
@@ -161,7 +161,9 @@ impl SpnegoClient {
             }));
         }
         if token.is_none() && mic.is_none() {
-            return Err(AuthError::OutOfOrder("the server awaits what we do not have"));
+            return Err(AuthError::OutOfOrder(
+                "the server expects another token, but the mechanism is done",
+            ));
         }
         self.state = State::Chosen(progress);
         let resp = NegTokenResp {

@@ -1,5 +1,7 @@
 //! Oplocks ([MS-SMB2] 3.3.5.22.1).
 
+use std::time::Duration;
+
 use super::Hub;
 use super::caching::{R, level_of, state_of};
 use super::ids::{Holder, OpenId};
@@ -8,7 +10,7 @@ use crate::wire::create::OplockLevel;
 use crate::wire::oplock_break::OplockBreak;
 
 impl Hub {
-    /// The oplock of an open; `Lease` for one with a lease.
+    /// Returns the oplock level of an open; `Lease` if it has a lease.
     pub fn oplock(&self, open: OpenId) -> Option<OplockLevel> {
         let open = self.tables.opens.get(&open)?;
         Some(match open.lease {
@@ -17,16 +19,18 @@ impl Hub {
         })
     }
 
-    /// Handles the acknowledgment of an oplock's break ([MS-SMB2] 3.3.5.22.1); the answer is the response.
+    /// Handles the acknowledgment of an oplock break ([MS-SMB2] 3.3.5.22.1) and returns the
+    /// response.
     ///
     /// # Errors
-    /// `STATUS_FILE_CLOSED` without such an open, `STATUS_INVALID_PARAMETER` for an open with a lease,
-    /// `STATUS_INVALID_OPLOCK_PROTOCOL` if nothing was asked (also after a break of level II, which asks nothing:
-    /// smb2.oplock.levelii500). If more is kept than was left the oplock is lost, with the same status, or
-    /// `STATUS_INVALID_PARAMETER` for a level that is none of an oplock.
+    /// `STATUS_FILE_CLOSED` without such an open, `STATUS_INVALID_PARAMETER` for an open with a
+    /// lease, `STATUS_INVALID_OPLOCK_PROTOCOL` if no break awaits an acknowledgment. A break of
+    /// level II never does (smb2.oplock.levelii500). If the client keeps more than the break left,
+    /// it loses the oplock with the same status; with `STATUS_INVALID_PARAMETER` if the level is
+    /// not an oplock level.
     pub fn oplock_break_ack(
         &mut self,
-        now_ms: u64,
+        now: Duration,
         id: OpenId,
         level: OplockLevel,
     ) -> Result<OplockBreak, NtStatus> {
@@ -37,7 +41,7 @@ impl Hub {
         let outcome = match (open.oplock.breaking, level) {
             (None, _) => Err(NtStatus::INVALID_OPLOCK_PROTOCOL),
             (Some(breaking), OplockLevel::None | OplockLevel::LevelII) => {
-                // Level II where none was left is taken for none, as on Windows.
+                // Windows treats level II as none if none was left.
                 let kept = state_of(level) & breaking.requested;
                 Ok(open.oplock.acknowledge(kept))
             }
@@ -52,14 +56,14 @@ impl Hub {
         match outcome {
             Ok(next) => {
                 let left = level_of(open.oplock.state & R);
-                self.acknowledged(now_ms, Holder::Oplock(id), next.unwrap_or(None));
+                self.break_acknowledged(now, Holder::Oplock(id), next.unwrap_or(None));
                 Ok(OplockBreak {
                     oplock_level: left,
                     file_id: id.file_id(),
                 })
             }
             Err(status) => {
-                self.settled(now_ms, Holder::Oplock(id));
+                self.break_ended(now, Holder::Oplock(id));
                 Err(status)
             }
         }

@@ -1,4 +1,4 @@
-//! Repeated CREATEs, recognized by their create guid ([MS-SMB2] 3.3.5.9.10).
+//! Replayed CREATEs, recognized by their create guid ([MS-SMB2] 3.3.5.9.10).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -13,33 +13,34 @@ use crate::wire::{Guid, NtStatus, SessionId};
 /// `ClientGuid` and `CreateGuid`.
 type Key = (Guid, Guid);
 
-/// Where a create with a guid stands.
+/// The state of a create with a guid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Slot {
-    /// It waits for others.
-    Waits(WaiterId),
-    /// It is done, and the open not yet used: `IsReplayEligible`.
+    /// It waits.
+    WaitQueue(WaiterId),
+    /// It is done and its open not used yet: `IsReplayEligible`.
     Made(OpenId),
 }
 
-/// Creates that may be repeated.
+/// The creates that may be replayed.
 #[derive(Debug, Default)]
-pub(super) struct Creates {
+pub(super) struct CreateReplays {
     slots: HashMap<Key, Slot>,
     waiting: BTreeMap<WaiterId, (Key, SessionId)>,
-    /// Of those that wait: their connection is lost, their session has others.
+    /// Waiting creates whose connection is lost while their session has other channels.
     orphans: BTreeSet<WaiterId>,
     made: HashMap<OpenId, Key>,
 }
 
-impl Creates {
+impl CreateReplays {
     pub(super) fn wait(&mut self, key: Key, session: SessionId, waiter: WaiterId) {
-        self.slots.insert(key, Slot::Waits(waiter));
+        self.slots.insert(key, Slot::WaitQueue(waiter));
         self.waiting.insert(waiter, (key, session));
     }
 
-    /// The connection of one that may wait is lost: whether it is a create that goes on waiting, as its session lives on, so
-    /// that whoever repeats it is told that it is under way (smb2.replay.dhv2-pending2n-vs-lease-sane).
+    /// Handles the loss of the waiter's connection. Returns whether the waiter is a create that
+    /// keeps waiting because its session continues. A client that replays it then learns that it is
+    /// in progress (smb2.replay.dhv2-pending2n-vs-lease-supported_state).
     pub(super) fn orphan(&mut self, waiter: WaiterId, lives_on: impl Fn(SessionId) -> bool) -> bool {
         let waiting = self.waiting.get(&waiter);
         let goes_on = waiting.is_some_and(|(_, session)| lives_on(*session));
@@ -59,11 +60,11 @@ impl Creates {
         self.made.insert(open, key);
     }
 
-    /// The request is answered, without an open.
+    /// Removes a create that was answered without an open.
     pub(super) fn done(&mut self, waiter: WaiterId) {
         self.orphans.remove(&waiter);
         if let Some((key, _)) = self.waiting.remove(&waiter)
-            && self.slots.get(&key) == Some(&Slot::Waits(waiter))
+            && self.slots.get(&key) == Some(&Slot::WaitQueue(waiter))
         {
             self.slots.remove(&key);
         }
@@ -82,7 +83,7 @@ impl Creates {
         }
     }
 
-    /// The open is closed, or was used: its create cannot be repeated any more.
+    /// Ends the replay of a create: its open was closed or used.
     pub(super) fn closed(&mut self, open: OpenId) {
         if let Some(key) = self.made.remove(&open)
             && self.slots.get(&key) == Some(&Slot::Made(open))
@@ -98,21 +99,21 @@ impl Creates {
 }
 
 impl Hub {
-    /// The client uses the open, so it knows of it, and will not repeat the create (`Open.IsReplayEligible`,
-    /// [MS-SMB2] 3.3.1.10). [`Self::check_sequence`] says so by itself.
+    /// Notes that the client uses the open. It knows the open and will not replay the create
+    /// (`Open.IsReplayEligible`, [MS-SMB2] 3.3.1.10). [`Self::check_sequence`] does this by itself.
     pub fn used(&mut self, open: OpenId) {
         self.creates.closed(open);
     }
 
-    /// The answer to a create whose guid is known; `None` if it is not.
-    pub(super) fn open_again(&mut self, request: &OpenRequest, key: Key) -> Option<OpenOutcome> {
+    /// Returns the outcome of a create whose guid is known; `None` if it is not.
+    pub(super) fn replay_create(&mut self, request: &OpenRequest, key: Key) -> Option<OpenOutcome> {
         let outcome = match *self.creates.slots.get(&key)? {
-            Slot::Waits(waiter) if waiter == request.waiter => return None,
-            // The first one may yet succeed (smb2.replay.dhv2-pending1n-vs-oplock-sane).
-            Slot::Waits(_) if request.replay => Err(NtStatus::FILE_NOT_AVAILABLE),
-            Slot::Waits(_) => Err(NtStatus::DUPLICATE_OBJECTID),
+            Slot::WaitQueue(waiter) if waiter == request.waiter => return None,
+            // The first create may still succeed (smb2.replay.dhv2-pending1n-vs-oplock-supported_state).
+            Slot::WaitQueue(_) if request.replay => Err(NtStatus::FILE_NOT_AVAILABLE),
+            Slot::WaitQueue(_) => Err(NtStatus::DUPLICATE_OBJECTID),
             Slot::Made(_) if !request.replay => Err(NtStatus::DUPLICATE_OBJECTID),
-            Slot::Made(open) => self.repeat(request, open),
+            Slot::Made(open) => self.replay_open(request, open),
         };
         Some(match outcome {
             Ok(granted) => OpenOutcome::Granted(granted),
@@ -120,7 +121,7 @@ impl Hub {
         })
     }
 
-    fn repeat(&mut self, request: &OpenRequest, id: OpenId) -> Result<Granted, NtStatus> {
+    fn replay_open(&mut self, request: &OpenRequest, id: OpenId) -> Result<Granted, NtStatus> {
         let open = self
             .tables
             .opens
@@ -142,7 +143,8 @@ impl Hub {
             return Err(NtStatus::TOO_MANY_OPENED_FILES);
         }
         let lease = open.lease;
-        // The response tells what was asked for, if more is held (smb2.replay.replay-dhv2-oplock2).
+        // If more is held than requested, the response names what was requested
+        // (smb2.replay.replay-dhv2-oplock2).
         let oplock = level_of(open.oplock.state & state_of(request.oplock));
         let caches_handle = lease.is_some() || oplock == OplockLevel::Batch;
         let durable = open
@@ -152,7 +154,7 @@ impl Hub {
             .map(Durability::grant);
         if is_absent {
             let (connection, session) = (request.connection, request.session);
-            self.adopt(id, connection, session, request.tree, request.client);
+            self.attach_client(id, connection, session, request.tree, request.client);
         }
         Ok(Granted {
             open: id,

@@ -1,10 +1,10 @@
-//! Channel sequence: requests that were under way on a channel that failed ([MS-SMB2] 3.3.5.2.10, 3.3.4.1).
+//! Channel sequences, which detect requests of a failed channel ([MS-SMB2] 3.3.5.2.10, 3.3.4.1).
 
 use super::Hub;
 use super::ids::OpenId;
 use crate::wire::NtStatus;
 
-/// `ChannelSequence` of an open and the requests counted by it ([MS-SMB2] 3.3.1.10).
+/// The `ChannelSequence` of an open and its outstanding requests ([MS-SMB2] 3.3.1.10).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sequence {
     number: u16,
@@ -14,12 +14,12 @@ pub(super) struct Sequence {
     earlier: u32,
 }
 
-/// A request that was counted; to be given back with its response.
+/// A counted request. Return it with the response.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a request is counted until its ticket comes back"]
-pub struct Ticket {
+pub struct CountedRequest {
     open: OpenId,
-    /// The sequence it was counted under; `None` if it was not.
+    /// The sequence it was counted under; `None` if it was not counted.
     number: Option<u16>,
 }
 
@@ -52,7 +52,7 @@ impl Sequence {
         Ok(Some(number))
     }
 
-    /// From now on this is the number; what is under way came before it.
+    /// Sets the number. The outstanding requests belong to the previous one.
     pub(super) fn advance(&mut self, number: u16) {
         self.earlier += self.current;
         self.current = 0;
@@ -60,7 +60,7 @@ impl Sequence {
     }
 
     fn end(&mut self, number: u16) {
-        // After a whole turn of the numbers a request may be counted on the other side (smb2.replay.replay7).
+        // After 65,536 numbers a request may be counted on the other side (smb2.replay.replay7).
         let count = if number == self.number && self.current > 0 {
             &mut self.current
         } else {
@@ -71,26 +71,27 @@ impl Sequence {
 }
 
 impl Hub {
-    /// Checks and counts a request of dialect 3.x on an open ([MS-SMB2] 3.3.5.2.10). `modifies`: WRITE, SET_INFO, IOCTL.
+    /// Checks and counts a request of dialect 3.x on an open ([MS-SMB2] 3.3.5.2.10). `modifies`:
+    /// WRITE, SET_INFO, IOCTL.
     ///
     /// # Errors
-    /// `STATUS_FILE_CLOSED` without such an open, `STATUS_FILE_NOT_AVAILABLE` for one that modifies and comes too late,
-    /// or is a repetition while the first may still be under way.
+    /// `STATUS_FILE_CLOSED` without such an open; `STATUS_FILE_NOT_AVAILABLE` for a modifying
+    /// request that is outdated, or that is a replay while the original may still be executing.
     pub fn check_sequence(
         &mut self,
         id: OpenId,
         sequence: u16,
         modifies: bool,
         replay: bool,
-    ) -> Result<Ticket, NtStatus> {
+    ) -> Result<CountedRequest, NtStatus> {
         let open = self.tables.opens.get_mut(&id).ok_or(NtStatus::FILE_CLOSED)?;
         let number = open.sequence.begin(sequence, modifies, replay)?;
         self.used(id);
-        Ok(Ticket { open: id, number })
+        Ok(CountedRequest { open: id, number })
     }
 
-    /// The request is answered ([MS-SMB2] 3.3.4.1).
-    pub fn end_request(&mut self, ticket: Ticket) {
+    /// Ends the count of an answered request ([MS-SMB2] 3.3.4.1).
+    pub fn end_request(&mut self, ticket: CountedRequest) {
         if let (Some(open), Some(number)) = (self.tables.opens.get_mut(&ticket.open), ticket.number) {
             open.sequence.end(number);
         }

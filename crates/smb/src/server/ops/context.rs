@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use ropeway_smb_proto::server::hub::{OpenId, Ticket, WaiterId};
-use ropeway_smb_proto::server::{Compound, Connection, ReplyFrame, Request, Tree};
+use ropeway_smb_proto::server::hub::{CountedRequest, OpenId, WaiterId};
+use ropeway_smb_proto::server::{CompoundState, Connection, ReplyFrame, Request, Tree};
 use ropeway_smb_proto::wire::header::{Command, HEADER_LEN, Header, HeaderFlags, Target};
 use ropeway_smb_proto::wire::negotiate::Dialect;
 use ropeway_smb_proto::wire::{FileId, Guid, NtStatus, Reader, SessionId, TreeId, Writer};
@@ -27,7 +27,7 @@ pub(in crate::server) struct Context<'a> {
     pub(in crate::server) tree: Option<&'a Tree>,
     /// The message, from its header on.
     pub(in crate::server) message: &'a [u8],
-    pub(in crate::server) compound: &'a mut Compound,
+    pub(in crate::server) compound: &'a mut CompoundState,
     pub(in crate::server) frame: &'a mut ReplyFrame,
     /// What the hub knows the request by.
     pub(in crate::server) waiter: WaiterId,
@@ -38,7 +38,7 @@ pub(in crate::server) struct Context<'a> {
     /// It has waited, and is executed again.
     pub(in crate::server) again: bool,
     /// That it is under way, as the hub counts it.
-    pub(in crate::server) ticket: Option<Ticket>,
+    pub(in crate::server) ticket: Option<CountedRequest>,
 }
 
 /// Work for the pool: fills the frame with the reply that has this header.

@@ -4,8 +4,8 @@ use super::*;
 use crate::wire::create_context::{DurableHandleV2Flags, DurableResponseV2};
 use crate::wire::lock::{LockElement, LockFlags};
 
-fn v2(guid: u8) -> DurableWish {
-    DurableWish::V2 {
+fn v2(guid: u8) -> DurableOpenRequest {
+    DurableOpenRequest::V2 {
         create_guid: client(guid),
         timeout_ms: u32::MAX,
     }
@@ -31,7 +31,7 @@ impl World {
     }
 
     pub(super) fn lose(&mut self) -> Vec<Closed> {
-        self.hub.disconnect(self.now_ms, ConnectionId(1), &[])
+        self.hub.disconnect(self.now, ConnectionId(1), &[])
     }
 }
 
@@ -69,7 +69,7 @@ fn what_is_durable() {
     ] {
         let mut world = world();
         for (wish, grant) in [
-            (DurableWish::V1, DurableGrant::V1),
+            (DurableOpenRequest::V1, DurableGrant::V1),
             (
                 v2(7),
                 DurableGrant::V2(DurableResponseV2 {
@@ -126,11 +126,11 @@ fn coming_back() {
     let info = world.hub.info(open).unwrap();
     assert_eq!((info.session, info.client), (SessionId(3), client(9)));
     assert_eq!(world.hub.poll_timeout(), None);
-    assert_eq!(world.hub.disconnect(0, ConnectionId(3), &[]), []);
+    assert_eq!(world.hub.disconnect(Duration::ZERO, ConnectionId(3), &[]), []);
     world.hub.reconnect(&back(open, Some(7))).unwrap();
     world.close(open);
     let v1 = OpenRequest {
-        durable: Some(DurableWish::V1),
+        durable: Some(DurableOpenRequest::V1),
         ..world.oplocked(OplockLevel::Batch)
     };
     let open = world.open(&v1).open;
@@ -212,8 +212,8 @@ fn staying_away() {
     };
     let open = world.open(&request).open;
     world.lose();
-    assert_eq!(world.hub.poll_timeout(), Some(world.now_ms + 300_000));
-    world.hub.handle_timeout(world.now_ms + 300_000);
+    assert_eq!(world.hub.poll_timeout(), Some(world.now + ms(300_000)));
+    world.hub.handle_timeout(world.now + ms(300_000));
     let [Event::Expired(closed)] = &world.events()[..] else {
         panic!();
     };
@@ -288,7 +288,7 @@ fn what_stands_in_the_way_goes() {
 /// smb2.durable-v2-open.purge-disconnected-rh-with-write, -rename.
 #[test]
 fn what_is_written_or_renamed_goes() {
-    for why in [Touch::Write, Touch::Rename] {
+    for why in [BreakTrigger::Write, BreakTrigger::Rename] {
         let mut world = world();
         let request = OpenRequest {
             lease: Some(lease(1, RH)),
@@ -299,8 +299,10 @@ fn what_is_written_or_renamed_goes() {
         let other = world.open(&other).open;
         world.lose();
         let waiter = world.waiter();
-        let outcome = world.hub.touch(0, Some(other), &file(1), why, waiter);
-        assert_eq!((outcome, world.hub.info(open)), (TouchOutcome::Ready, None));
+        let outcome = world
+            .hub
+            .break_caching(Duration::ZERO, Some(other), &file(1), why, waiter);
+        assert_eq!((outcome, world.hub.info(open)), (BreakOutcome::Ready, None));
     }
 }
 
@@ -355,7 +357,7 @@ fn what_does_not_survive() {
         if locks {
             let waiter = world.waiter();
             assert_eq!(
-                world.hub.lock_by(0, open, &[lock], None, waiter),
+                world.hub.lock_by(Duration::ZERO, open, &[lock], None, waiter),
                 LockOutcome::Granted
             );
         }
@@ -385,15 +387,20 @@ fn trees_sessions_and_channels() {
     let request = world.durable(7);
     let open = world.open(&request).open;
     assert_eq!(
-        world
-            .hub
-            .disconnect(0, ConnectionId(1), &[(SessionId(1), ConnectionId(4))]),
+        world.hub.disconnect(
+            Duration::ZERO,
+            ConnectionId(1),
+            &[(SessionId(1), ConnectionId(4))]
+        ),
         []
     );
     assert_eq!(world.hub.info(open).unwrap().connection, Some(ConnectionId(4)));
-    assert_eq!(world.hub.end_session(0, SessionId(1)), []);
+    assert_eq!(world.hub.end_session(Duration::ZERO, SessionId(1)), []);
     world.hub.reconnect(&back(open, Some(7))).unwrap();
-    assert_eq!(world.hub.end_tree(0, SessionId(3), TreeId(3)).len(), 1);
+    assert_eq!(
+        world.hub.end_tree(Duration::ZERO, SessionId(3), TreeId(3)).len(),
+        1
+    );
     world.assert_empty();
 }
 
@@ -414,7 +421,7 @@ fn applications_move() {
     world.waits(&same_client);
     world
         .hub
-        .oplock_break_ack(0, first, OplockLevel::LevelII)
+        .oplock_break_ack(Duration::ZERO, first, OplockLevel::LevelII)
         .unwrap();
     world.events();
     let moved = OpenRequest {

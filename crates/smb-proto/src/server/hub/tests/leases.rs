@@ -141,7 +141,7 @@ fn leases_and_oplocks() {
             if level != LevelII {
                 world.waits(&request);
                 assert_eq!(world.oplock_breaks(), [(first, LevelII)]);
-                world.hub.oplock_break_ack(world.now_ms, first, LevelII).unwrap();
+                world.hub.oplock_break_ack(world.now, first, LevelII).unwrap();
             }
             assert_eq!(state(&world.open(&request)), R);
         }
@@ -171,8 +171,10 @@ fn writing_breaks_readers() {
     world.open(&request);
     let waiter = world.waiter();
     assert_eq!(
-        world.hub.touch(0, None, &file(1), Touch::Write, waiter),
-        TouchOutcome::Ready
+        world
+            .hub
+            .break_caching(Duration::ZERO, None, &file(1), BreakTrigger::Write, waiter),
+        BreakOutcome::Ready
     );
     assert_eq!(world.breaks(), [(2, R, NONE, 0)]);
 }
@@ -374,8 +376,8 @@ fn unanswered_breaks_end() {
     world.waits(&other);
     assert_eq!(world.breaks().len(), 1);
     let due = world.hub.poll_timeout().unwrap();
-    assert_eq!(due, world.now_ms + 35_000);
-    world.hub.handle_timeout(due - 1);
+    assert_eq!(due, world.now + ms(35_000));
+    world.hub.handle_timeout(due - ms(1));
     assert_eq!(world.woken(), []);
     world.hub.handle_timeout(due);
     assert_eq!(world.woken(), [other.waiter]);
@@ -399,7 +401,7 @@ fn unanswered_breaks_end() {
 /// smb2.lease.rename_wait, unlink: renaming and deleting take handle caching from others, and wait.
 #[test]
 fn renaming_breaks_handle_caching() {
-    for why in [Touch::Rename, Touch::Delete, Touch::Replace] {
+    for why in [BreakTrigger::Rename, BreakTrigger::Delete, BreakTrigger::Replace] {
         let mut world = world();
         let [one, _] = [1, 2].map(|number| {
             let request = world.leased(number, RH);
@@ -407,15 +409,19 @@ fn renaming_breaks_handle_caching() {
         });
         let waiter = world.waiter();
         assert_eq!(
-            world.hub.touch(0, Some(one), &file(1), why, waiter),
-            TouchOutcome::Wait
+            world
+                .hub
+                .break_caching(Duration::ZERO, Some(one), &file(1), why, waiter),
+            BreakOutcome::Wait
         );
         assert_eq!(world.breaks(), [(2, RH, R, 0)]);
         assert_eq!(world.ack(2, R), Ok(R));
         assert_eq!(world.woken(), [waiter]);
         assert_eq!(
-            world.hub.touch(0, Some(one), &file(1), why, waiter),
-            TouchOutcome::Ready
+            world
+                .hub
+                .break_caching(Duration::ZERO, Some(one), &file(1), why, waiter),
+            BreakOutcome::Ready
         );
     }
 }
@@ -507,8 +513,10 @@ fn folder_leases() {
         ..world.request()
     };
     let entry = world.open(&entry).open;
-    world.hub.touch_folder(0, Some(entry), &file(9));
+    world
+        .hub
+        .break_folder_leases(Duration::ZERO, Some(entry), &file(9));
     assert_eq!(world.breaks(), [(2, RH, NONE, 2)]);
-    world.hub.touch_folder(0, None, &file(9));
+    world.hub.break_folder_leases(Duration::ZERO, None, &file(9));
     assert_eq!(world.breaks(), [(1, RH, NONE, 2)]);
 }

@@ -24,7 +24,7 @@ impl World {
     fn lock_all(&mut self, open: OpenId, elements: &[(u64, u64, u32)]) -> LockOutcome {
         let elements: Vec<_> = elements.iter().copied().map(element).collect();
         let waiter = self.waiter();
-        self.hub.lock_by(self.now_ms, open, &elements, None, waiter)
+        self.hub.lock_by(self.now, open, &elements, None, waiter)
     }
 
     fn lock(&mut self, open: OpenId, offset: u64, length: u64, flags: u32) -> LockOutcome {
@@ -194,9 +194,13 @@ fn waiting_for_a_lock() {
     world.lock(one, 20, 10, EXCLUSIVE);
     let pend = |world: &mut World, open, offset| {
         let waiter = world.waiter();
-        let outcome = world
-            .hub
-            .lock_by(0, open, &[element((offset, 10, WAITS))], None, waiter);
+        let outcome = world.hub.lock_by(
+            Duration::ZERO,
+            open,
+            &[element((offset, 10, WAITS))],
+            None,
+            waiter,
+        );
         assert_eq!(outcome, LockOutcome::Wait);
         waiter
     };
@@ -204,10 +208,14 @@ fn waiting_for_a_lock() {
     world.lock(one, 0, 10, UNLOCK);
     assert_eq!(world.woken(), [first, third]);
     assert_eq!(
-        world.hub.lock_by(0, two, &[element((0, 10, WAITS))], None, first),
+        world
+            .hub
+            .lock_by(Duration::ZERO, two, &[element((0, 10, WAITS))], None, first),
         GRANTED
     );
-    let again = world.hub.lock_by(0, two, &[element((0, 10, WAITS))], None, third);
+    let again = world
+        .hub
+        .lock_by(Duration::ZERO, two, &[element((0, 10, WAITS))], None, third);
     assert_eq!(again, LockOutcome::Wait);
     world.hub.forget(third);
     assert_eq!(world.hub.waiter_count(), 1);
@@ -230,9 +238,13 @@ fn repeated_locks() {
     let mut lock = |index, number, flags| {
         let waiter = world.waiter();
         let sequence = Some(LockSequence::new(number, index));
-        world
-            .hub
-            .lock_by(0, one, &[element((100, 100, flags))], sequence, waiter)
+        world.hub.lock_by(
+            Duration::ZERO,
+            one,
+            &[element((100, 100, flags))],
+            sequence,
+            waiter,
+        )
     };
     for index in [0, 65] {
         assert_eq!(lock(index, 1, EXCLUSIVE), GRANTED);
@@ -262,7 +274,10 @@ fn locking_breaks_readers() {
     world.lock(one, 0, 4, UNLOCK);
     let other = world.request();
     world.waits(&other);
-    world.hub.oplock_break_ack(0, one, OplockLevel::LevelII).unwrap();
+    world
+        .hub
+        .oplock_break_ack(Duration::ZERO, one, OplockLevel::LevelII)
+        .unwrap();
     world.open(&other);
     world.events();
     assert_eq!(world.lock(one, 0, 4, EXCLUSIVE), GRANTED);

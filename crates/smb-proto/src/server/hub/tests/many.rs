@@ -32,7 +32,7 @@ fn opens_of_one_file() {
                 let batch = opens[0];
                 world
                     .hub
-                    .oplock_break_ack(0, batch, OplockLevel::LevelII)
+                    .oplock_break_ack(Duration::ZERO, batch, OplockLevel::LevelII)
                     .unwrap();
                 opens.push(world.open(&request).open);
             }
@@ -75,10 +75,10 @@ fn leases_on_one_file() {
         opens.push(world.open(&request).open);
     }
     assert_eq!(world.events(), []);
-    world.hub.changed_outside(world.now_ms, 1, 1);
+    world.hub.changed_locally(world.now, 1, 1);
     assert_eq!(world.events().len() as u64, MANY);
     for open in opens {
-        world.hub.changed_outside(world.now_ms, 1, 2);
+        world.hub.changed_locally(world.now, 1, 2);
         world.close(open);
     }
     world.assert_empty();

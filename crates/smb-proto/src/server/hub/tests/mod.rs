@@ -35,21 +35,21 @@ const STAT: AccessMask = AccessMask::READ_ATTRIBUTES;
 /// A hub and the number of the next request.
 struct World {
     hub: Hub,
-    now_ms: u64,
+    now: Duration,
     requests: u64,
 }
 
 impl Hub {
     fn lock_by(
         &mut self,
-        now_ms: u64,
+        now: Duration,
         open: OpenId,
         elements: &[LockElement],
         sequence: Option<LockSequence>,
         waiter: WaiterId,
     ) -> LockOutcome {
-        self.lock(&LockWish {
-            now_ms,
+        self.lock(&RangeLockRequest {
+            now,
             open,
             elements,
             sequence,
@@ -58,10 +58,15 @@ impl Hub {
     }
 }
 
+/// Milliseconds of the hub's clock.
+fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
 fn world() -> World {
     World {
         hub: Hub::new(HubLimits::default()),
-        now_ms: 1000,
+        now: ms(1000),
         requests: 0,
     }
 }
@@ -158,7 +163,7 @@ impl World {
     }
 
     fn outcome(&mut self, request: &OpenRequest) -> OpenOutcome {
-        self.hub.open(self.now_ms, request)
+        self.hub.open(self.now, request)
     }
 
     #[track_caller]
@@ -183,7 +188,7 @@ impl World {
     }
 
     fn close(&mut self, open: OpenId) -> Closed {
-        self.hub.close(self.now_ms, open).unwrap()
+        self.hub.close(self.now, open).unwrap()
     }
 
     fn events(&mut self) -> Vec<Event> {
@@ -235,7 +240,7 @@ impl World {
             lease_key: key(number),
             lease_state: state,
         };
-        let outcome = self.hub.lease_break_ack(self.now_ms, client(1), &ack);
+        let outcome = self.hub.lease_break_ack(self.now, client(1), &ack);
         outcome.map(|response| response.lease_state)
     }
 
@@ -245,8 +250,8 @@ impl World {
         let file = self.hub.info(open).unwrap().file.clone();
         let outcome = self
             .hub
-            .touch(self.now_ms, Some(open), &file, Touch::Write, waiter);
-        assert_eq!(outcome, TouchOutcome::Ready);
+            .break_caching(self.now, Some(open), &file, BreakTrigger::Write, waiter);
+        assert_eq!(outcome, BreakOutcome::Ready);
     }
 
     /// Nothing is left.
@@ -373,8 +378,14 @@ fn limits_hold() {
     world.close(first);
     world.open(&other);
     assert_eq!(world.hub.session_open_count(SessionId(2)), 2);
-    assert_eq!(world.hub.end_tree(0, SessionId(2), TreeId(2)).len(), 0);
-    assert_eq!(world.hub.end_tree(0, SessionId(2), TreeId(1)).len(), 2);
-    assert_eq!(world.hub.end_session(0, SessionId(1)).len(), 1);
+    assert_eq!(
+        world.hub.end_tree(Duration::ZERO, SessionId(2), TreeId(2)).len(),
+        0
+    );
+    assert_eq!(
+        world.hub.end_tree(Duration::ZERO, SessionId(2), TreeId(1)).len(),
+        2
+    );
+    assert_eq!(world.hub.end_session(Duration::ZERO, SessionId(1)).len(), 1);
     world.assert_empty();
 }

@@ -206,7 +206,10 @@ fn watched_folders_move() {
         [(waiter, NtStatus::SUCCESS, one(Action::ADDED, "y"))]
     );
     world.watch(open, false, 1000).unwrap_err();
-    assert_eq!(world.hub.disconnect(0, ConnectionId(1), &[]).len(), 1);
+    assert_eq!(
+        world.hub.disconnect(Duration::ZERO, ConnectionId(1), &[]).len(),
+        1
+    );
     assert_eq!(world.events(), []);
     world.assert_empty();
 }

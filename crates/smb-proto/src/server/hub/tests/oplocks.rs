@@ -28,14 +28,19 @@ fn a_batch_oplock_does() {
     let other = world.request();
     world.waits(&other);
     assert_eq!(world.oplock_breaks(), [(first, LevelII)]);
-    world.hub.oplock_break_ack(0, first, LevelII).unwrap();
+    world
+        .hub
+        .oplock_break_ack(Duration::ZERO, first, LevelII)
+        .unwrap();
     assert_eq!(world.woken(), [other.waiter]);
     assert_eq!(world.refused(&other), NtStatus::SHARING_VIOLATION);
     assert_eq!(world.refused(&other), NtStatus::SHARING_VIOLATION);
     world.write(first);
     assert_eq!(world.oplock_breaks(), [(first, OplockLevel::None)]);
     // smb2.oplock.levelii500.
-    let outcome = world.hub.oplock_break_ack(0, first, OplockLevel::None);
+    let outcome = world
+        .hub
+        .oplock_break_ack(Duration::ZERO, first, OplockLevel::None);
     assert_eq!(outcome, Err(NtStatus::INVALID_OPLOCK_PROTOCOL));
 }
 
@@ -77,7 +82,7 @@ fn second_opens_share_level_ii() {
         };
         world.waits(&other);
         assert_eq!(world.oplock_breaks(), [(first, left)]);
-        world.hub.oplock_break_ack(0, first, left).unwrap();
+        world.hub.oplock_break_ack(Duration::ZERO, first, left).unwrap();
         assert_eq!(world.woken(), [other.waiter]);
         let second = world.open(&other);
         assert_eq!(second.oplock, LevelII);
@@ -126,7 +131,10 @@ fn stat_opens() {
     };
     world.waits(&request);
     assert_eq!(world.oplock_breaks(), [(first, OplockLevel::None)]);
-    world.hub.oplock_break_ack(0, first, OplockLevel::None).unwrap();
+    world
+        .hub
+        .oplock_break_ack(Duration::ZERO, first, OplockLevel::None)
+        .unwrap();
     assert_eq!(world.woken(), [request.waiter]);
     assert_eq!(world.open(&request).oplock, LevelII);
 }
@@ -140,7 +148,7 @@ fn unanswered_breaks_end() {
     let other = world.oplocked(Batch);
     world.waits(&other);
     world.events();
-    world.hub.handle_timeout(world.now_ms + 35_000);
+    world.hub.handle_timeout(world.now + ms(35_000));
     assert_eq!(world.woken(), [other.waiter]);
     assert_eq!(world.hub.oplock(first), Some(OplockLevel::None));
     assert_eq!(world.open(&other).oplock, LevelII);
@@ -166,9 +174,13 @@ fn wrong_acknowledgments() {
     let request = world.oplocked(Batch);
     let first = world.open(&request).open;
     let wrong = Err(NtStatus::INVALID_OPLOCK_PROTOCOL);
-    assert_eq!(world.hub.oplock_break_ack(0, first, LevelII), wrong, "not asked");
     assert_eq!(
-        world.hub.oplock_break_ack(0, OpenId(99), LevelII),
+        world.hub.oplock_break_ack(Duration::ZERO, first, LevelII),
+        wrong,
+        "not asked"
+    );
+    assert_eq!(
+        world.hub.oplock_break_ack(Duration::ZERO, OpenId(99), LevelII),
         Err(NtStatus::FILE_CLOSED)
     );
     let other = world.request();
@@ -176,10 +188,10 @@ fn wrong_acknowledgments() {
     world.events();
     let lease = OplockLevel::Lease;
     assert_eq!(
-        world.hub.oplock_break_ack(0, first, lease),
+        world.hub.oplock_break_ack(Duration::ZERO, first, lease),
         Err(NtStatus::INVALID_PARAMETER)
     );
-    assert_eq!(world.hub.oplock_break_ack(0, first, Batch), wrong);
+    assert_eq!(world.hub.oplock_break_ack(Duration::ZERO, first, Batch), wrong);
     assert_eq!(world.hub.oplock(first), Some(OplockLevel::None), "lost");
     assert_eq!(world.woken(), [other.waiter]);
 }
@@ -215,16 +227,19 @@ fn changes_by_local_programs_take_all_caching() {
         ..world.leased(6, RWH)
     };
     world.open(&other);
-    world.hub.changed_outside(world.now_ms, 1, 3);
+    world.hub.changed_locally(world.now, 1, 3);
     assert_eq!(world.events(), []);
-    world.hub.changed_outside(world.now_ms, 1, 1);
+    world.hub.changed_locally(world.now, 1, 1);
     let events = world.events();
     assert_eq!(events.len(), 2, "{events:?}");
-    let acknowledged = world.hub.oplock_break_ack(0, held, OplockLevel::None).unwrap();
+    let acknowledged = world
+        .hub
+        .oplock_break_ack(Duration::ZERO, held, OplockLevel::None)
+        .unwrap();
     assert_eq!(acknowledged.oplock_level, OplockLevel::None);
     assert_eq!(world.ack(5, NONE), Ok(NONE));
     // Nothing is left to take.
-    world.hub.changed_outside(world.now_ms, 1, 1);
+    world.hub.changed_locally(world.now, 1, 1);
     assert_eq!(world.events(), []);
 }
 
@@ -233,12 +248,12 @@ fn changes_by_local_programs_take_all_caching() {
 fn changes_by_local_programs_end_durable_opens_without_a_client() {
     let mut world = world();
     let request = OpenRequest {
-        durable: Some(DurableWish::V1),
+        durable: Some(DurableOpenRequest::V1),
         ..world.oplocked(Batch)
     };
     let open = world.open(&request).open;
-    assert_eq!(world.hub.disconnect(0, ConnectionId(1), &[]), []);
-    world.hub.changed_outside(world.now_ms, 1, 1);
+    assert_eq!(world.hub.disconnect(Duration::ZERO, ConnectionId(1), &[]), []);
+    world.hub.changed_locally(world.now, 1, 1);
     assert!(matches!(&world.events()[..], [Event::Expired(closed)] if closed.open == open));
     assert_eq!(world.hub.open_count(), 0);
 }

@@ -23,9 +23,9 @@ fn element((offset, length, flags): (u64, u64, u32)) -> LockElement {
     }
 }
 
-fn wish(open: OpenId, elements: &[LockElement], waiter: WaiterId) -> LockWish<'_> {
-    LockWish {
-        now_ms: 1000,
+fn wish(open: OpenId, elements: &[LockElement], waiter: WaiterId) -> RangeLockRequest<'_> {
+    RangeLockRequest {
+        now: ms(1000),
         open,
         elements,
         sequence: None,
@@ -178,7 +178,7 @@ fn a_request_that_is_refused_or_repeated_has_no_steps() {
     let (mut both, [one, two]) = Both::new();
     let elements = [element((0, 10, EXCLUSIVE))];
     let waiter = both.world.waiter();
-    let numbered = LockWish {
+    let numbered = RangeLockRequest {
         sequence: Some(LockSequence::new(1, 1)),
         ..wish(one, &elements, waiter)
     };
@@ -224,21 +224,21 @@ fn a_lock_waits_for_a_local_program_and_is_tried_again() {
     let world = &mut both.world;
     let (waits, fails) = ([element((0, 10, WAITS))], [element((0, 10, EXCLUSIVE))]);
     let waiter = world.waiter();
-    assert_eq!(world.hub.lock_held_outside(&wish(one, &fails, waiter)), TAKEN);
+    assert_eq!(world.hub.lock_held_locally(&wish(one, &fails, waiter)), TAKEN);
     assert_eq!(world.hub.waiter_count(), 0);
     assert_eq!(
-        world.hub.lock_held_outside(&wish(one, &waits, waiter)),
+        world.hub.lock_held_locally(&wish(one, &waits, waiter)),
         LockOutcome::Wait
     );
-    assert_eq!(world.hub.poll_timeout(), Some(1100));
-    world.hub.handle_timeout(1099);
+    assert_eq!(world.hub.poll_timeout(), Some(ms(1100)));
+    world.hub.handle_timeout(ms(1099));
     assert_eq!(world.woken(), []);
-    world.hub.handle_timeout(1100);
+    world.hub.handle_timeout(ms(1100));
     assert_eq!(world.woken(), [waiter]);
     assert_eq!((world.hub.waiter_count(), world.hub.poll_timeout()), (0, None));
     // Another lock of the file that goes may have been in the way.
     assert_eq!(
-        world.hub.lock_held_outside(&wish(one, &waits, waiter)),
+        world.hub.lock_held_locally(&wish(one, &waits, waiter)),
         LockOutcome::Wait
     );
     world
@@ -249,10 +249,10 @@ fn a_lock_waits_for_a_local_program_and_is_tried_again() {
         .lock(&wish(two, &[element((50, 1, UNLOCK))], waiter_of(9)));
     assert_eq!(world.woken(), [waiter]);
     // Cancelled; then closed.
-    world.hub.lock_held_outside(&wish(one, &waits, waiter));
+    world.hub.lock_held_locally(&wish(one, &waits, waiter));
     world.hub.forget(waiter);
     assert_eq!((world.hub.waiter_count(), world.hub.poll_timeout()), (0, None));
-    world.hub.lock_held_outside(&wish(one, &waits, waiter));
+    world.hub.lock_held_locally(&wish(one, &waits, waiter));
     world.close(one);
     assert_eq!(world.woken(), [waiter]);
     world.close(two);
@@ -274,15 +274,15 @@ fn many_that_wait_are_tried_more_seldom() {
     for request in 0..500 {
         both.world
             .hub
-            .lock_held_outside(&wish(one, &waits, waiter_of(request)));
+            .lock_held_locally(&wish(one, &waits, waiter_of(request)));
     }
-    assert_eq!(both.world.hub.waits.outside(), 500);
-    both.world.hub.handle_timeout(1100);
+    assert_eq!(both.world.hub.waits.local_locks(), 500);
+    both.world.hub.handle_timeout(ms(1100));
     let woken = both.world.woken().len();
     assert_eq!(woken, 100);
-    both.world.hub.handle_timeout(1500);
+    both.world.hub.handle_timeout(ms(1500));
     assert_eq!(both.world.woken().len(), 400);
-    assert_eq!(both.world.hub.waits.outside(), 0);
+    assert_eq!(both.world.hub.waits.local_locks(), 0);
 }
 
 /// Who keeps what it reads or writes to itself looks after its locks, too.

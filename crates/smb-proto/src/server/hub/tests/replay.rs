@@ -173,7 +173,7 @@ fn a_create_that_waits_outlives_its_channel() {
         ..world.leased(1, RWH)
     };
     let held = world.open(&held).open;
-    let wish = Some(DurableWish::V2 {
+    let wish = Some(DurableOpenRequest::V2 {
         create_guid: Guid([9; 16]),
         timeout_ms: 0,
     });
@@ -184,7 +184,7 @@ fn a_create_that_waits_outlives_its_channel() {
     world.waits(&first);
     world.events();
     let moved = [(SessionId(1), ConnectionId(3))];
-    assert_eq!(world.hub.disconnect(0, ConnectionId(1), &moved), []);
+    assert_eq!(world.hub.disconnect(Duration::ZERO, ConnectionId(1), &moved), []);
     world.hub.forget(first.waiter);
     let again = |world: &mut World| {
         let base = world.request();

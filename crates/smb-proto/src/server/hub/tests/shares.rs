@@ -99,7 +99,7 @@ fn the_last_close_deletes() {
     world.hub.set_delete_pending(two, true).unwrap();
     assert_eq!(world.close(one).delete, None);
     assert_eq!(world.close(two).delete, None);
-    let closed = world.hub.end_tree(0, SessionId(1), TreeId(1));
+    let closed = world.hub.end_tree(Duration::ZERO, SessionId(1), TreeId(1));
     assert_eq!(deletion(&closed[0]), Some((file(1), "folder\\file".to_owned())));
     assert_eq!(
         world.hub.set_delete_pending(one, true),
@@ -205,7 +205,7 @@ fn renames_move_paths() {
     assert_eq!((beneath(&world, "a"), beneath(&world, "LONGER")), (0, 3));
     assert_eq!(deletion(&world.close(opens[1])).unwrap().1, "longer\\x\\b");
     for open in opens {
-        world.hub.close(0, open);
+        world.hub.close(Duration::ZERO, open);
     }
     world.assert_empty();
 }

@@ -35,20 +35,24 @@ fn renaming_a_folder_asks_for_handles_beneath() {
         world.open(&request).open
     });
     let waiter = world.waiter();
-    let touch = |world: &mut World| world.hub.touch_beneath(0, None, 1, &"D".into(), waiter);
+    let touch = |world: &mut World| {
+        world
+            .hub
+            .break_beneath(Duration::ZERO, None, 1, &"D".into(), waiter)
+    };
     for (number, open) in [(1, opens[0]), (2, opens[1])] {
-        assert_eq!(touch(&mut world), TouchOutcome::Wait);
+        assert_eq!(touch(&mut world), BreakOutcome::Wait);
         assert_eq!(world.breaks(), [(number, RH, R, 0)]);
         world.close(open);
         assert_eq!(world.woken(), [waiter]);
     }
-    assert_eq!(touch(&mut world), TouchOutcome::Wait);
+    assert_eq!(touch(&mut world), BreakOutcome::Wait);
     world.events();
     world.ack(3, R).unwrap();
     assert_eq!(world.woken(), [waiter]);
-    assert_eq!(touch(&mut world), TouchOutcome::Refused(NtStatus::ACCESS_DENIED));
+    assert_eq!(touch(&mut world), BreakOutcome::Refused(NtStatus::ACCESS_DENIED));
     world.close(opens[2]);
-    assert_eq!(touch(&mut world), TouchOutcome::Ready);
+    assert_eq!(touch(&mut world), BreakOutcome::Ready);
     world.assert_empty();
 }
 
@@ -87,8 +91,10 @@ fn a_lease_goes_with_its_file() {
     };
     let open = world.open(&request).open;
     let waiter = world.waiter();
-    let outcome = world.hub.touch(0, Some(open), &file(1), Touch::Rename, waiter);
-    assert_eq!(outcome, TouchOutcome::Ready);
+    let outcome = world
+        .hub
+        .break_caching(Duration::ZERO, Some(open), &file(1), BreakTrigger::Rename, waiter);
+    assert_eq!(outcome, BreakOutcome::Ready);
     world.hub.renamed(1, &"folder\\file".into(), &"other".into());
     let again = OpenRequest {
         path: "other".into(),

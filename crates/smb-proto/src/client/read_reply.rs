@@ -1,34 +1,34 @@
-//! Answers to READs that lie in their blocks.
+//! READ replies whose data lies in its block.
 //!
-//! Invariant: whatever is wrong with an answer, its block goes back to the READ whose it is.
+//! Invariant: if a reply is rejected, its block returns to the READ that owns it.
 
 use std::sync::Arc;
 
 use ropeway_block::BlockMut;
 
 use super::connection::Connection;
-use super::dispatch::Guard;
+use super::dispatch::ProtectionCheck;
 use super::jobs::Work;
 use super::loans::LoanId;
-use super::table::{Flight, Owner};
+use super::table::{InFlight, Owner};
 use super::{PeerMisbehaved, Reply};
 use crate::crypto::Signer;
 use crate::wire::header::Header;
 use crate::wire::read::READ_DATA_OFFSET;
 use crate::wire::{MessageId, Reader, SessionId};
 
-/// What is known of an answer.
+/// The outcome of checking a reply.
 enum Checked {
-    Good(Header, Flight),
-    /// If its signature is good.
-    Unverified(Header, Flight, Arc<Signer>),
+    Good(Header, InFlight),
+    /// Good if the signature verifies.
+    Unverified(Header, InFlight, Arc<Signer>),
     /// The connection has ended.
     Ended,
 }
 
 impl Connection {
-    /// A READ's answer that lies in its block, its head in the headroom, perhaps with padding behind its `data_len`
-    /// bytes; length and head were checked.
+    /// Handles a READ reply in its block, with its header in the headroom. The `data_len` bytes of
+    /// data may be followed by padding. The caller has checked lengths and header.
     pub(super) fn take_read(
         &mut self,
         loan: LoanId,
@@ -40,8 +40,8 @@ impl Connection {
         match self.check_read(id, &mut block, sealed) {
             Ok(Checked::Good(header, flight)) => self.finish_read(loan, block, data_len, (header, flight)),
             Ok(Checked::Unverified(header, flight, signer)) => {
-                // A second answer is one that nobody asked for.
-                self.table.set_away(id, true);
+                // A second reply to this request now counts as unsolicited.
+                self.table.set_with_job(id, true);
                 self.jobs.push(Work::Verify {
                     loan,
                     block,
@@ -51,7 +51,7 @@ impl Connection {
                 });
                 Ok(())
             }
-            Ok(Checked::Ended) => self.bring_back(loan, block),
+            Ok(Checked::Ended) => self.return_block(loan, block),
             Err(misbehaved) => self.refuse_read(loan, block, misbehaved),
         }
     }
@@ -65,32 +65,34 @@ impl Connection {
         let message = block.framed_mut(READ_DATA_OFFSET);
         let header = Header::decode(&mut Reader::new(message, "SMB2 header"))?;
         let flight = self.awaited(&header)?;
-        if !matches!(flight.owner, Owner::Chain(..)) {
+        if !matches!(flight.owner, Owner::Compound(..)) {
             return Err(PeerMisbehaved::Unasked(id));
         }
-        Ok(match self.guard(&header, flight, sealed)? {
-            Guard::Good => Checked::Good(header, flight),
-            Guard::Ended => Checked::Ended,
-            Guard::Signed(signer) if self.takes_answers() && self.signs_by_job(&signer, message.len()) => {
+        Ok(match self.check_protection(&header, flight, sealed)? {
+            ProtectionCheck::Good => Checked::Good(header, flight),
+            ProtectionCheck::Ended => Checked::Ended,
+            ProtectionCheck::Signed(signer)
+                if self.takes_answers() && self.signs_by_job(&signer, message.len()) =>
+            {
                 Checked::Unverified(header, flight, signer)
             }
-            Guard::Signed(signer) => {
+            ProtectionCheck::Signed(signer) => {
                 self.verify(&signer, message)?;
                 Checked::Good(header, flight)
             }
         })
     }
 
-    /// An answer that is found good.
+    /// Completes a READ whose reply passed every check.
     pub(super) fn finish_read(
         &mut self,
         loan: LoanId,
         mut block: BlockMut,
         data_len: usize,
-        (header, flight): (Header, Flight),
+        (header, flight): (Header, InFlight),
     ) -> Result<(), PeerMisbehaved> {
         let place = match flight.owner {
-            Owner::Chain(ticket, index) => Some((ticket, index)),
+            Owner::Compound(ticket, index) => Some((ticket, index)),
             _ => None,
         };
         let Some((ticket, index)) = place.filter(|_| self.table.borrower(loan) == place) else {
@@ -110,15 +112,15 @@ impl Connection {
         self.reply_to(ticket, index, reply)
     }
 
-    /// An answer that is none.
+    /// Rejects a READ reply.
     pub(super) fn refuse_read(
         &mut self,
         loan: LoanId,
         block: BlockMut,
         misbehaved: PeerMisbehaved,
     ) -> Result<(), PeerMisbehaved> {
-        // What was wrong first is what is told.
-        let _ = self.bring_back(loan, block);
+        // The first error is reported.
+        let _ = self.return_block(loan, block);
         Err(misbehaved)
     }
 }
