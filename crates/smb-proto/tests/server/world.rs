@@ -84,7 +84,7 @@ pub(crate) fn login(user: &str, password: &str) -> SpnegoClient {
         _ => Credentials::with_password("", user, &Password::from(password)),
     };
     let entropy = NtlmEntropy {
-        now: FileTime(7),
+        wall_time: FileTime(7),
         client_challenge: [1; 8],
         // The session's key is the client's choice: each user's is another.
         session_key: [user.len() as u8 + user.as_bytes().first().copied().unwrap_or(0); 16].into(),
