@@ -84,6 +84,16 @@ pub struct Config {
     pub previous_session: SessionId,
 }
 
+impl Config {
+    /// Returns the client's security mode for NEGOTIATE and SESSION_SETUP.
+    pub(super) fn security_mode(&self) -> SecurityMode {
+        match self.signing {
+            Signing::Required => SecurityMode::SIGNING_ENABLED | SecurityMode::SIGNING_REQUIRED,
+            Signing::Offered => SecurityMode::SIGNING_ENABLED,
+        }
+    }
+}
+
 impl Default for Config {
     fn default() -> Self {
         Self {

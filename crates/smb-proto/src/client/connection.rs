@@ -3,14 +3,14 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
+use super::control::{Control, Logoff};
 use super::credits::Credits;
+use super::crypto_job::JobQueue;
 use super::frame::{Compressor, Finished};
-use super::jobs::JobQueue;
-use super::liveness::Logoff;
-use super::receive::Input;
-use super::session::{Login, Session};
+use super::input::Input;
+use super::login_state::Login;
+use super::session::Session;
 use super::table::{Table, read_length};
-use super::transmit::Control;
 use super::{
     COMPOUNDS_MAX, Compound, Config, CreditState, DropReason, EndReason, Event, Misuse, Negotiated,
     OPERATIONS_MAX, PeerMisbehaved, Reply, SessionSecret, Ticket,

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use ropeway_block::BlockMut;
 
 use super::connection::Connection;
+use super::control::Control;
+use super::read_reply::copy_data;
 use super::session::Session;
 use super::table::{InFlight, Owner, Slot};
-use super::transmit::Control;
 use super::{DropReason, EndReason, Event, Negotiated, PeerMisbehaved, Reply, Ticket};
 use crate::compression::decompress;
 use crate::crypto::{Sender, Signer, TRANSFORM_HEADER_LEN};
@@ -18,7 +19,7 @@ use crate::wire::oplock_break::BreakNotification;
 use crate::wire::read::ReadResponse;
 use crate::wire::session_setup::SessionFlags;
 use crate::wire::transform::TransformHeader;
-use crate::wire::{Malformed, MessageId, NtStatus, Reader, SessionId, TreeId};
+use crate::wire::{MessageId, NtStatus, Reader, SessionId, TreeId};
 
 /// The outcome of checking a reply's protection.
 pub(super) enum ProtectionCheck {
@@ -411,23 +412,6 @@ impl Connection {
         let notification = BreakNotification::decode(&mut reader)?;
         self.notify(Event::Broke(notification))
     }
-}
-
-/// Copies the data of a READ reply into its block and returns the length of the message before the
-/// data. For any other reply the block stays empty. The caller has checked that the data is no
-/// longer than asked for.
-pub(super) fn copy_data(header: &Header, message: &[u8], block: &mut BlockMut) -> Result<usize, Malformed> {
-    block.set_len(0);
-    let full = matches!(header.status, NtStatus::SUCCESS | NtStatus::BUFFER_OVERFLOW);
-    if header.command != Command::Read || !full {
-        return Ok(message.len());
-    }
-    let mut reader = Reader::at(message, HEADER_LEN, "SMB2 READ Response");
-    let (_, payload) = ReadResponse::decode_head(&mut reader)?;
-    let data = &message[payload.range(message.len())?];
-    block.capacity_mut()[..data.len()].copy_from_slice(data);
-    block.set_len(data.len());
-    Ok(payload.offset.min(message.len()))
 }
 
 /// Returns whether the server rejected a request as older than the loss of a channel ([MS-SMB2]

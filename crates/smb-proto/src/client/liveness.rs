@@ -12,20 +12,8 @@
 use std::time::Duration;
 
 use super::connection::Connection;
-use super::transmit::Control;
+use super::control::{Control, Logoff};
 use super::{EndReason, Ticket};
-
-/// The progress of the logoff.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Logoff {
-    None,
-    /// The queue is being sent. `waits`: the owed replies are awaited as well.
-    Draining {
-        waits: bool,
-    },
-    /// LOGOFF was queued.
-    Queued,
-}
 
 impl Connection {
     /// Returns when to call [`handle_deadline`](Self::handle_deadline). This may be at once, since

@@ -13,10 +13,8 @@
 
 use ropeway_block::BlockMut;
 
-use super::connection::Connection;
-use super::dispatch::copy_data;
+use super::Ticket;
 use super::table::{IdMap, Slot, Table, read_length};
-use super::{PeerMisbehaved, Ticket};
 use crate::wire::MessageId;
 
 /// Identifies a lent block.
@@ -24,7 +22,7 @@ use crate::wire::MessageId;
 pub(super) struct LoanId(u64);
 
 /// A slot of a compound.
-type Place = (Ticket, usize);
+pub(super) type Place = (Ticket, usize);
 
 /// The owner and the capacity of a lent block.
 #[derive(Clone, Copy, Debug)]
@@ -78,7 +76,7 @@ impl Table {
     /// Makes READ `id` the owner of the lent block and gives the previous owner the block of `id`,
     /// if both blocks are large enough. Returns `None` if nothing changed; otherwise the block of
     /// `id`, if it was not lent, with its new owner.
-    fn exchange(&mut self, loan: LoanId, id: MessageId) -> Option<Option<(Place, BlockMut)>> {
+    pub(super) fn exchange(&mut self, loan: LoanId, id: MessageId) -> Option<Option<(Place, BlockMut)>> {
         let lent = *self.loans.loans.get(&loan.0)?;
         let asked_by_owner = read_length(&self.slot_mut(lent.place)?.operation)?;
         let (slot, place, asked) = self.read_slot(id)?;
@@ -107,43 +105,5 @@ impl Table {
         self.slot_mut(lent.place)?.loan = other;
         self.loans.loans.get_mut(&loan.0)?.place = place;
         Some(block.map(|block| (lent.place, block)))
-    }
-}
-
-impl Connection {
-    /// Returns a block to the READ that owns it.
-    pub(super) fn return_block(&mut self, loan: LoanId, block: BlockMut) -> Result<(), PeerMisbehaved> {
-        match self.table.end_loan(loan) {
-            Some(place) => self.store_block(place, block),
-            None => Ok(()),
-        }
-    }
-
-    /// Returns whether the lent block now belongs to READ `id`.
-    pub(super) fn swap(&mut self, loan: LoanId, id: MessageId) -> Result<bool, PeerMisbehaved> {
-        match self.table.exchange(loan, id) {
-            None => Ok(false),
-            Some(None) => Ok(true),
-            Some(Some((place, block))) => self.store_block(place, block).map(|()| true),
-        }
-    }
-
-    /// Stores a returned block and completes a reply that waited for it.
-    fn store_block(&mut self, place: Place, mut block: BlockMut) -> Result<(), PeerMisbehaved> {
-        block.set_len(0);
-        let Some(slot) = self.table.slot_mut(place) else {
-            return Ok(());
-        };
-        let Some(reply) = &mut slot.reply else {
-            slot.operation.receive = Some(block);
-            return Ok(());
-        };
-        // The lengths were checked on arrival.
-        if let Ok(kept) = copy_data(&reply.header, &reply.message, &mut block) {
-            reply.message.truncate(kept);
-        }
-        self.copied += block.len() as u64;
-        reply.payload = Some(block);
-        self.complete(place.0)
     }
 }

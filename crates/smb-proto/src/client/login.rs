@@ -4,109 +4,20 @@
 use std::sync::Arc;
 
 use super::connection::Connection;
-use super::negotiate::security_mode;
-use super::session::{Secret, Session};
-use super::transmit::Control;
+use super::control::Control;
+use super::login_state::{Kind, Login, Round};
+use super::session::{Secret, Session, key_context};
 use super::{
     Config, Encryption, Event, LoginError, Misuse, Negotiated, PeerMisbehaved, SessionSecret, Signing,
 };
 use crate::auth::spnego::SpnegoClient;
 use crate::auth::{AuthError, Step};
-use crate::crypto::{KeyContext, Preauth, Sender, Signer, signing_key};
+use crate::crypto::{Signer, signing_key};
 use crate::secret::SessionKey;
 use crate::wire::header::{HEADER_LEN, Header, HeaderFlags};
-use crate::wire::negotiate::{Capabilities, Dialect, SecurityMode};
-use crate::wire::session_setup::{
-    SessionFlags, SessionSetupFlags, SessionSetupRequest, SessionSetupResponse,
-};
-use crate::wire::{NtStatus, Reader, SessionId, Writer};
-
-/// The progress of a login.
-pub(super) enum Login {
-    None,
-    /// Waits for the negotiation.
-    Waiting(SpnegoClient, Option<SessionSecret>),
-    Round(Box<Round>),
-}
-
-/// A login in progress.
-pub(super) struct Round {
-    mechanisms: SpnegoClient,
-    kind: Kind,
-    /// 0 until the server assigns it.
-    session_id: SessionId,
-    /// `Session.PreauthIntegrityHashValue` ([MS-SMB2] 3.2.1.3), or the channel's.
-    preauth: Preauth,
-}
-
-enum Kind {
-    New,
-    /// Binds a channel. Requests are signed with the session's key until the channel has its own.
-    Binding(SessionSecret, Signer),
-    /// Reauthenticates. The session keeps its keys.
-    Renewal,
-}
-
-impl Login {
-    pub(super) fn session_id(&self) -> SessionId {
-        match self {
-            Self::Round(round) => round.session_id,
-            _ => SessionId(0),
-        }
-    }
-
-    /// Returns whether the login's requests are signed.
-    pub(super) fn signs(&self) -> bool {
-        matches!(self, Self::Round(round) if !matches!(round.kind, Kind::New))
-    }
-
-    pub(super) fn signer<'a>(&'a self, session: Option<&'a Session>) -> Option<&'a Signer> {
-        match self {
-            Self::Round(round) => match &round.kind {
-                Kind::New => None,
-                Kind::Binding(_, signer) => Some(signer),
-                Kind::Renewal => session.and_then(Session::signer).map(|signer| &**signer),
-            },
-            _ => None,
-        }
-    }
-
-    pub(super) fn hash(&mut self, message: &[u8]) {
-        if let Self::Round(round) = self {
-            round.preauth.update(&[message]);
-        }
-    }
-
-    pub(super) fn encode(&self, config: &Config, token: &[u8], w: &mut Writer<'_>) {
-        let binding = matches!(self, Self::Round(round) if matches!(round.kind, Kind::Binding(..)));
-        let new = matches!(self, Self::Round(round) if matches!(round.kind, Kind::New));
-        let request = SessionSetupRequest {
-            flags: if binding {
-                SessionSetupFlags::BINDING
-            } else {
-                SessionSetupFlags::default()
-            },
-            security_mode: security_mode(config),
-            capabilities: Capabilities::DFS,
-            previous_session_id: if new {
-                config.previous_session
-            } else {
-                SessionId(0)
-            },
-            security_buffer: token,
-        };
-        request.encode(w);
-    }
-}
-
-/// Returns the context for key derivation; `None` for 2.x, where no keys are derived.
-pub(super) fn key_context(dialect: Dialect, hash: &[u8; 64]) -> Option<KeyContext<'_>> {
-    match dialect {
-        Dialect::Smb202 | Dialect::Smb210 => None,
-        Dialect::Smb300 | Dialect::Smb302 => Some(KeyContext::Smb30),
-        Dialect::Smb311 => Some(KeyContext::Smb311(hash)),
-    }
-}
+use crate::wire::negotiate::{Dialect, SecurityMode};
+use crate::wire::session_setup::{SessionFlags, SessionSetupResponse};
+use crate::wire::{NtStatus, Reader, SessionId};
 
 impl Connection {
     /// Logs in as soon as the negotiation is complete. If there is a session, reauthenticates it
@@ -341,30 +252,6 @@ fn new_session(
     // Each channel's negotiation is validated separately.
     let validated = !needs_validation(config, dialect);
     Session::protected(&secret, negotiated.signing, &signing, protect, validated)
-}
-
-impl Round {
-    /// Checks the signature of a reply before the last round. It is present only if a session
-    /// exists ([MS-SMB2] 3.3.4.1.1).
-    fn check_interim(
-        &self,
-        header: &Header,
-        message: &mut [u8],
-        session: Option<&Session>,
-    ) -> Result<(), PeerMisbehaved> {
-        let signed = header.flags.contains(HeaderFlags::SIGNED);
-        let right = match (&self.kind, signed) {
-            (Kind::New, _) | (Kind::Renewal, false) => true,
-            (Kind::Binding(..), false) => return Err(PeerMisbehaved::Unsigned),
-            (Kind::Binding(_, signer), true) => signer.verify_contiguous(Sender::Server, message).is_ok(),
-            (Kind::Renewal, true) => session.is_none_or(|session| session.verify(message)),
-        };
-        if right {
-            Ok(())
-        } else {
-            Err(PeerMisbehaved::BadSignature)
-        }
-    }
 }
 
 /// Returns whether the whole session is signed: either end requires it ([MS-SMB2] 3.2.5.3).

@@ -28,14 +28,18 @@
 mod compound;
 mod config;
 mod connection;
+mod control;
 mod credits;
+mod crypto_job;
 mod dispatch;
 mod error;
 mod frame;
+mod input;
 mod jobs;
 mod liveness;
 mod loans;
 mod login;
+mod login_state;
 mod negotiate;
 mod read_reply;
 mod receive;
@@ -48,8 +52,8 @@ mod validate;
 pub use compound::{Compound, DropReason, Event, Operation, Part, Receive, Reply, Ticket, Transmit};
 pub use config::{ChannelSequence, Compression, Config, CreditState, Encryption, Jobs, Negotiated, Signing};
 pub use connection::Connection;
+pub use crypto_job::{CryptoDone, CryptoJob};
 pub use error::{EndReason, LoginError, Misuse, PeerMisbehaved};
-pub use jobs::{CryptoDone, CryptoJob};
 pub use session::SessionSecret;
 
 /// Maximum number of compounds queued or in flight. A guess: more small files than any credit

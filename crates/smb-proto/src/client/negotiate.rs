@@ -1,7 +1,7 @@
 //! NEGOTIATE: the offer, and the checks of the reply against it.
 
 use super::connection::Connection;
-use super::{Compression, Config, Event, Negotiated, PeerMisbehaved, Signing};
+use super::{Compression, Config, Event, Negotiated, PeerMisbehaved};
 use crate::compression::Algorithms;
 use crate::crypto::{Cipher, SigningAlgorithm};
 use crate::wire::negotiate::{
@@ -57,7 +57,7 @@ impl Offer {
         };
         Self {
             capabilities,
-            security_mode: security_mode(config),
+            security_mode: config.security_mode(),
             dialects,
         }
     }
@@ -99,14 +99,6 @@ impl Offer {
             contexts,
         };
         request.encode(w);
-    }
-}
-
-/// Returns the client's security mode for NEGOTIATE and SESSION_SETUP.
-pub(super) fn security_mode(config: &Config) -> SecurityMode {
-    match config.signing {
-        Signing::Required => SecurityMode::SIGNING_ENABLED | SecurityMode::SIGNING_REQUIRED,
-        Signing::Offered => SecurityMode::SIGNING_ENABLED,
     }
 }
 

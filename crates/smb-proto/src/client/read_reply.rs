@@ -7,15 +7,15 @@ use std::sync::Arc;
 use ropeway_block::BlockMut;
 
 use super::connection::Connection;
+use super::crypto_job::Work;
 use super::dispatch::ProtectionCheck;
-use super::jobs::Work;
-use super::loans::LoanId;
+use super::loans::{LoanId, Place};
 use super::table::{InFlight, Owner};
 use super::{PeerMisbehaved, Reply};
 use crate::crypto::Signer;
-use crate::wire::header::Header;
-use crate::wire::read::READ_DATA_OFFSET;
-use crate::wire::{MessageId, Reader, SessionId};
+use crate::wire::header::{Command, HEADER_LEN, Header};
+use crate::wire::read::{READ_DATA_OFFSET, ReadResponse};
+use crate::wire::{Malformed, MessageId, NtStatus, Reader, SessionId};
 
 /// The outcome of checking a reply.
 enum Checked {
@@ -123,4 +123,59 @@ impl Connection {
         let _ = self.return_block(loan, block);
         Err(misbehaved)
     }
+}
+
+impl Connection {
+    /// Returns a block to the READ that owns it.
+    pub(super) fn return_block(&mut self, loan: LoanId, block: BlockMut) -> Result<(), PeerMisbehaved> {
+        match self.table.end_loan(loan) {
+            Some(place) => self.store_block(place, block),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns whether the lent block now belongs to READ `id`.
+    pub(super) fn swap(&mut self, loan: LoanId, id: MessageId) -> Result<bool, PeerMisbehaved> {
+        match self.table.exchange(loan, id) {
+            None => Ok(false),
+            Some(None) => Ok(true),
+            Some(Some((place, block))) => self.store_block(place, block).map(|()| true),
+        }
+    }
+
+    /// Stores a returned block and completes a reply that waited for it.
+    fn store_block(&mut self, place: Place, mut block: BlockMut) -> Result<(), PeerMisbehaved> {
+        block.set_len(0);
+        let Some(slot) = self.table.slot_mut(place) else {
+            return Ok(());
+        };
+        let Some(reply) = &mut slot.reply else {
+            slot.operation.receive = Some(block);
+            return Ok(());
+        };
+        // The lengths were checked on arrival.
+        if let Ok(kept) = copy_data(&reply.header, &reply.message, &mut block) {
+            reply.message.truncate(kept);
+        }
+        self.copied += block.len() as u64;
+        reply.payload = Some(block);
+        self.complete(place.0)
+    }
+}
+
+/// Copies the data of a READ reply into its block and returns the length of the message before the
+/// data. For any other reply the block stays empty. The caller has checked that the data is no
+/// longer than asked for.
+pub(super) fn copy_data(header: &Header, message: &[u8], block: &mut BlockMut) -> Result<usize, Malformed> {
+    block.set_len(0);
+    let full = matches!(header.status, NtStatus::SUCCESS | NtStatus::BUFFER_OVERFLOW);
+    if header.command != Command::Read || !full {
+        return Ok(message.len());
+    }
+    let mut reader = Reader::at(message, HEADER_LEN, "SMB2 READ Response");
+    let (_, payload) = ReadResponse::decode_head(&mut reader)?;
+    let data = &message[payload.range(message.len())?];
+    block.capacity_mut()[..data.len()].copy_from_slice(data);
+    block.set_len(data.len());
+    Ok(payload.offset.min(message.len()))
 }

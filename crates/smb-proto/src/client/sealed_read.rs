@@ -14,21 +14,14 @@ use ropeway_block::BlockMut;
 
 use super::PeerMisbehaved;
 use super::connection::Connection;
-use super::jobs::Work;
+use super::crypto_job::Work;
+use super::input::{Target, fill};
 use super::loans::LoanId;
-use super::receive::{Target, fill};
-use super::table::CREATE_REPLY_LEN;
 use crate::crypto::TRANSFORM_HEADER_LEN;
 use crate::wire::frame::{FRAME_HEADER_LEN, Protocol};
 use crate::wire::header;
 use crate::wire::read::READ_DATA_OFFSET;
 use crate::wire::{MessageId, SessionId};
-
-/// Longest sealed frame that stays in the buffer, in bytes. A guess.
-pub(super) const SEALED_READ_MIN: usize = 4096;
-/// Maximum number of bytes assumed before the data of a READ in a sealed frame, including the reply
-/// to a CREATE without contexts.
-pub(super) const SEALED_READ_HEAD_MAX: usize = TRANSFORM_HEADER_LEN + READ_DATA_OFFSET + CREATE_REPLY_LEN;
 
 /// A READ reply found in a sealed frame: its request, its position and length, and the length of
 /// its data.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use ropeway_block::Block;
 
 use crate::crypto::{
-    Cipher, NoncesExhausted, Opener, SealTicket, Sealer, Sender, Signer, SigningAlgorithm,
+    Cipher, KeyContext, NoncesExhausted, Opener, SealTicket, Sealer, Sender, Signer, SigningAlgorithm,
     TRANSFORM_HEADER_LEN, Unopenable,
 };
 use crate::secret::{Key, SessionKey};
@@ -14,8 +14,6 @@ use crate::wire::SessionId;
 use crate::wire::frame::FRAME_HEADER_LEN;
 use crate::wire::negotiate::Dialect;
 use crate::wire::session_setup::SessionFlags;
-
-pub(super) use super::login::Login;
 
 /// The part of a session that further channels need ([MS-SMB2] 3.2.4.2.1, "session binding").
 /// Clones share it.
@@ -197,7 +195,7 @@ impl Secret {
         hash: &[u8; 64],
     ) -> Self {
         let channels = AtomicU16::new(0);
-        let Some(context) = super::login::key_context(dialect, hash) else {
+        let Some(context) = key_context(dialect, hash) else {
             return Self {
                 id,
                 dialect,
@@ -220,5 +218,14 @@ impl Secret {
             channels,
             flags,
         }
+    }
+}
+
+/// Returns the context for key derivation; `None` for 2.x, where no keys are derived.
+pub(super) fn key_context(dialect: Dialect, hash: &[u8; 64]) -> Option<KeyContext<'_>> {
+    match dialect {
+        Dialect::Smb202 | Dialect::Smb210 => None,
+        Dialect::Smb300 | Dialect::Smb302 => Some(KeyContext::Smb30),
+        Dialect::Smb311 => Some(KeyContext::Smb311(hash)),
     }
 }

@@ -6,8 +6,8 @@ use std::hash::{BuildHasherDefault, Hasher};
 use ropeway_block::BlockMut;
 
 use super::frame::Finished;
+use super::input::BULK_MIN;
 use super::loans::{LoanId, Loans};
-use super::receive::BULK_MIN;
 use super::{Operation, Reply, Ticket};
 use crate::wire::header::Command;
 use crate::wire::read::READ_DATA_OFFSET;

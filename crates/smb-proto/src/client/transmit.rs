@@ -5,9 +5,10 @@ use std::sync::Arc;
 use ropeway_block::Block;
 
 use super::connection::{CALLER_FLAGS, Connection, is_related};
+use super::control::Control;
 use super::credits::Bought;
+use super::crypto_job::Work;
 use super::frame::{Finish, Finished, Frame, Piece};
-use super::jobs::Work;
 use super::table::{InFlight, Owner, SentCompound, Slot};
 use super::{
     Compound, Compression, DropReason, EndReason, Negotiated, Part, PeerMisbehaved, Ticket, Transmit,
@@ -25,22 +26,6 @@ const COALESCE_MAX: usize = 1 << 20;
 const PARTS_MAX: usize = 256;
 /// Maximum number of ECHOs for credits before a compound that costs too much is dropped. A guess.
 const CREDIT_ECHOES_MAX: u32 = 8;
-
-/// A request of the connection itself.
-#[derive(Debug)]
-pub(super) enum Control {
-    Negotiate,
-    /// A round of the login, with its token.
-    SessionSetup(Vec<u8>),
-    /// Validates the negotiation in this tree.
-    Validate(TreeId),
-    /// Asks for credits.
-    Echo,
-    /// Probes the server.
-    KeepAlive,
-    TreeDisconnect(TreeId),
-    LogOff,
-}
 
 /// The protection of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

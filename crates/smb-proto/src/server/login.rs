@@ -7,7 +7,7 @@ use super::config::Sealing;
 use super::connection::{Connection, ConnectionOutcome, PeerMisbehaved, Request};
 use super::negotiate::Negotiated;
 use super::reply::ReplyFrame;
-use super::sessions::{NewSession, SecretKeys, Session, Sessions};
+use super::sessions::{NewSession, SecretKeys, Session, Sessions, same_user};
 use crate::auth::ntlm::{NtlmServer, nt_hash};
 use crate::auth::spnego::SpnegoServer;
 use crate::auth::{AuthError, Established, Identity, Step};
@@ -459,16 +459,6 @@ fn is_guest_name(user: &Text) -> bool {
 
 fn is_guest(identity: &Identity) -> bool {
     matches!(identity, Identity::User { user, .. } if is_guest_name(user))
-}
-
-/// Returns whether two identities are the same user. Case is ignored. The domain is the client's
-/// assumption and is ignored too.
-pub(super) fn same_user(a: &Identity, b: &Identity) -> bool {
-    match (a, b) {
-        (Identity::Anonymous, Identity::Anonymous) => true,
-        (Identity::User { user: a, .. }, Identity::User { user: b, .. }) => crate::upcase::equal(a, b),
-        _ => false,
-    }
 }
 
 /// Returns the status for the client. It does not reveal whether the name or the password was

@@ -3,7 +3,6 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::hub::ConnectionId;
-use super::login::same_user;
 use crate::auth::Identity;
 use crate::crypto::{Cipher, SigningAlgorithm};
 use crate::secret::Key;
@@ -271,5 +270,15 @@ impl Sessions {
             return self.remove(id);
         }
         None
+    }
+}
+
+/// Returns whether two identities are the same user. Case is ignored. The domain is the client's
+/// assumption and is ignored too.
+pub(super) fn same_user(a: &Identity, b: &Identity) -> bool {
+    match (a, b) {
+        (Identity::Anonymous, Identity::Anonymous) => true,
+        (Identity::User { user: a, .. }, Identity::User { user: b, .. }) => crate::upcase::equal(a, b),
+        _ => false,
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Hub;
 use super::caching::{H, NONE, R, W, valid};
 use super::ids::{BaseKey, FileKey, Holder, LeaseName, OpenId, WaiterId};
-use super::wait::Wait;
+use super::wait_queue::Wait;
 use crate::upcase::fold;
 use crate::wire::create_context::LeaseState;
 use crate::wire::{NtStatus, Text};

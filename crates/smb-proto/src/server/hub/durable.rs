@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::caching::{H, W, level_of};
+use super::durability::{Durability, DurableGrant, DurableOpenRequest};
 use super::event::Closed;
 use super::ids::{ConnectionId, LeaseName, OpenId};
 use super::lease::LeaseRequest;
@@ -13,52 +14,8 @@ use super::table::Open;
 use super::{Hub, Timer};
 use crate::upcase;
 use crate::wire::create::OplockLevel;
-use crate::wire::create_context::{DurableHandleV2Flags, DurableResponseV2, LeaseState};
+use crate::wire::create_context::LeaseState;
 use crate::wire::{FileId, Guid, NtStatus, SessionId, Text, TreeId};
-
-/// A client's request for a durable open.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DurableOpenRequest {
-    /// `DHnQ`.
-    V1,
-    /// `DH2Q`. A request for a persistent open, which would survive a restart of the server, is
-    /// granted as a durable one.
-    V2 {
-        /// The client's id of the create.
-        create_guid: Guid,
-        /// How long to wait for the client to return; 0: the server decides.
-        timeout_ms: u32,
-    },
-}
-
-/// The durable context of the response.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DurableGrant {
-    /// `DHnQ`.
-    V1,
-    /// `DH2Q`.
-    V2(DurableResponseV2),
-}
-
-/// The durable state of an open.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Durability {
-    /// Present in version 2 only.
-    create_guid: Option<Guid>,
-    timeout_ms: u32,
-}
-
-impl Durability {
-    pub(super) fn grant(&self) -> DurableGrant {
-        match self.create_guid {
-            None => DurableGrant::V1,
-            Some(_) => DurableGrant::V2(DurableResponseV2 {
-                timeout_ms: self.timeout_ms,
-                flags: DurableHandleV2Flags::default(),
-            }),
-        }
-    }
-}
 
 /// A request to reconnect to a durable open (`DHnC`, `DH2C`). The remaining fields of its CREATE
 /// are ignored.

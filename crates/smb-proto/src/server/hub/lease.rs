@@ -1,14 +1,11 @@
 //! Leases ([MS-SMB2] 3.3.1.11 to 3.3.1.12, 3.3.5.9.8, 3.3.5.9.11, 3.3.5.22.2).
 
 use std::collections::{BTreeSet, HashMap};
-use std::time::Duration;
 
-use super::Hub;
-use super::caching::{AckError, Caching, H, R, valid};
-use super::ids::{FileKey, Holder, LeaseName, OpenId};
+use super::caching::{Caching, H, R, valid};
+use super::ids::{FileKey, LeaseName, OpenId};
+use crate::wire::LeaseKey;
 use crate::wire::create_context::{Lease, LeaseFlags, LeaseState, LeaseV2};
-use crate::wire::oplock_break::LeaseBreak;
-use crate::wire::{Guid, LeaseKey, NtStatus};
 
 /// A client's request for a lease, in either version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +73,7 @@ pub(super) struct LeaseEntry {
 
 /// All leases.
 #[derive(Debug, Default)]
-pub(super) struct Leases(HashMap<LeaseName, LeaseEntry>);
+pub(super) struct Leases(pub(super) HashMap<LeaseName, LeaseEntry>);
 
 impl Leases {
     pub(super) fn get(&self, name: LeaseName) -> Option<&LeaseEntry> {
@@ -178,52 +175,5 @@ impl LeaseRequest {
             (true, Some(_)) => Some(valid(self.state & (R | H))),
             (true, None) => None,
         }
-    }
-}
-
-impl Hub {
-    /// Returns whether any lease exists.
-    pub fn has_leases(&self) -> bool {
-        !self.leases.0.is_empty()
-    }
-
-    /// Returns whether the client uses this lease key for another file ([MS-SMB2] 3.3.5.9.8).
-    pub fn is_leased_elsewhere(&self, client: Guid, key: LeaseKey, file: &FileKey) -> bool {
-        !self.lease_key_fits(LeaseName { client, key }, file)
-    }
-
-    /// Handles the acknowledgment of a lease break ([MS-SMB2] 3.3.5.22.2) and returns the response.
-    ///
-    /// # Errors
-    /// `STATUS_OBJECT_NAME_NOT_FOUND` without such a lease, `STATUS_UNSUCCESSFUL` if no break is in
-    /// progress, `STATUS_REQUEST_NOT_ACCEPTED` if the client keeps more than the break left.
-    pub fn lease_break_ack(
-        &mut self,
-        now: Duration,
-        client: Guid,
-        ack: &LeaseBreak,
-    ) -> Result<LeaseBreak, NtStatus> {
-        let name = LeaseName {
-            client,
-            key: ack.lease_key,
-        };
-        let held = self.leases.get_mut(name).ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
-        let next = held
-            .caching
-            .acknowledge(ack.lease_state)
-            .map_err(|fault| match fault {
-                AckError::NotBreaking => NtStatus::UNSUCCESSFUL,
-                AckError::KeepsTooMuch => NtStatus::REQUEST_NOT_ACCEPTED,
-            })?;
-        self.break_acknowledged(now, Holder::Lease(name), next);
-        Ok(LeaseBreak {
-            lease_key: ack.lease_key,
-            lease_state: valid(ack.lease_state),
-        })
-    }
-
-    /// Returns whether the lease key is unused or names this file ([MS-SMB2] 3.3.5.9.8).
-    pub(super) fn lease_key_fits(&self, name: LeaseName, file: &FileKey) -> bool {
-        self.leases.get(name).is_none_or(|held| held.file == *file)
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::Hub;
 use super::ids::{FileKey, OpenId, WaiterId};
 use super::range::{Lock, Range};
-use super::wait::Wait;
+use super::wait_queue::Wait;
 use crate::wire::NtStatus;
 use crate::wire::lock::{LockElement, LockFlags, LockSequence};
 

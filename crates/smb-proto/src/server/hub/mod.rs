@@ -25,10 +25,13 @@
 //! Where the specifications are silent, the behaviour is that of Windows as the tests of smbtorture
 //! show it. The comments name the test.
 
+mod break_ack;
 mod break_out;
 mod break_trigger;
 mod caching;
 mod close;
+mod create_replays;
+mod durability;
 mod durable;
 mod event;
 mod grant;
@@ -37,7 +40,6 @@ mod lease;
 mod locks;
 mod notify;
 mod open;
-mod oplock;
 mod paths;
 mod posix;
 mod range;
@@ -49,12 +51,15 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod wait;
+mod wait_queue;
+mod watches;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
 pub use break_trigger::{BreakOutcome, BreakTrigger};
-pub use durable::{DurableGrant, DurableOpenRequest, ReconnectRequest};
+pub use durability::{DurableGrant, DurableOpenRequest};
+pub use durable::ReconnectRequest;
 pub use event::{BreakOrder, Closed, Deletion, Event};
 pub use ids::{ConnectionId, FileKey, OpenId, WaiterId};
 pub use lease::{GrantedLease, LeaseRequest, LeaseRequestV2};
@@ -62,15 +67,15 @@ pub use locks::{LockOutcome, RangeLockRequest};
 pub use notify::WatchOutcome;
 pub use open::{Granted, OpenOutcome, OpenRequest};
 pub use posix::{PosixLock, PosixPlan, PosixStep};
-pub use sequence::CountedRequest;
+pub use replay::CountedRequest;
 pub use table::OpenInfo;
 
+use create_replays::CreateReplays;
 use ids::Holder;
 use lease::Leases;
-use notify::Watches;
-use replay::CreateReplays;
 use table::{Open, Tables};
-use wait::WaitQueue;
+use wait_queue::WaitQueue;
+use watches::Watches;
 
 use crate::wire::SessionId;
 use crate::wire::create_context::LeaseState;

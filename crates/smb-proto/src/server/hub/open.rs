@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use super::Hub;
 use super::caching::{Caching, H, NONE, R, W, level_of, valid};
-use super::durable::{DurableGrant, DurableOpenRequest};
+use super::durability::{DurableGrant, DurableOpenRequest};
 use super::event::Event;
 use super::ids::{ConnectionId, FileKey, Holder, LeaseName, OpenId, WaiterId};
 use super::lease::{GrantedLease, LeaseRequest};
 use super::sequence::Sequence;
 use super::share_mode::{ShareMode, is_lease_stat, is_oplock_stat};
 use super::table::{Open, OpenInfo};
-use super::wait::Wait;
+use super::wait_queue::Wait;
 use crate::wire::create::{AccessMask, OplockLevel, ShareAccess};
 use crate::wire::create_context::LeaseState;
 use crate::wire::{Guid, LeaseKey, NtStatus, SessionId, Text, TreeId};

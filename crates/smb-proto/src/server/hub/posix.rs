@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::ids::OpenId;
 use super::locks::{ELEMENTS_MAX, LockOutcome, RangeLockRequest, unlocked_by};
 use super::range::Lock;
-use super::wait::Wait;
+use super::wait_queue::Wait;
 use super::{Hub, Timer};
 use crate::wire::NtStatus;
 use crate::wire::create_context::LeaseState;

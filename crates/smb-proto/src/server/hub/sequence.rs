@@ -1,7 +1,5 @@
 //! Channel sequences, which detect requests of a failed channel ([MS-SMB2] 3.3.5.2.10, 3.3.4.1).
 
-use super::Hub;
-use super::ids::OpenId;
 use crate::wire::NtStatus;
 
 /// The `ChannelSequence` of an open and its outstanding requests ([MS-SMB2] 3.3.1.10).
@@ -14,15 +12,6 @@ pub(super) struct Sequence {
     earlier: u32,
 }
 
-/// A counted request. Return it with the response.
-#[derive(Debug, PartialEq, Eq)]
-#[must_use = "a request is counted until its ticket comes back"]
-pub struct CountedRequest {
-    open: OpenId,
-    /// The sequence it was counted under; `None` if it was not counted.
-    number: Option<u16>,
-}
-
 impl Sequence {
     pub(super) fn new(number: u16) -> Self {
         Self {
@@ -31,7 +20,12 @@ impl Sequence {
         }
     }
 
-    fn begin(&mut self, number: u16, modifies: bool, replay: bool) -> Result<Option<u16>, NtStatus> {
+    pub(super) fn begin(
+        &mut self,
+        number: u16,
+        modifies: bool,
+        replay: bool,
+    ) -> Result<Option<u16>, NtStatus> {
         if number == self.number {
             if modifies && replay && self.earlier > 0 {
                 return Err(NtStatus::FILE_NOT_AVAILABLE);
@@ -59,7 +53,7 @@ impl Sequence {
         self.number = number;
     }
 
-    fn end(&mut self, number: u16) {
+    pub(super) fn end(&mut self, number: u16) {
         // After 65,536 numbers a request may be counted on the other side (smb2.replay.replay7).
         let count = if number == self.number && self.current > 0 {
             &mut self.current
@@ -67,33 +61,5 @@ impl Sequence {
             &mut self.earlier
         };
         *count = count.saturating_sub(1);
-    }
-}
-
-impl Hub {
-    /// Checks and counts a request of dialect 3.x on an open ([MS-SMB2] 3.3.5.2.10). `modifies`:
-    /// WRITE, SET_INFO, IOCTL.
-    ///
-    /// # Errors
-    /// `STATUS_FILE_CLOSED` without such an open; `STATUS_FILE_NOT_AVAILABLE` for a modifying
-    /// request that is outdated, or that is a replay while the original may still be executing.
-    pub fn check_sequence(
-        &mut self,
-        id: OpenId,
-        sequence: u16,
-        modifies: bool,
-        replay: bool,
-    ) -> Result<CountedRequest, NtStatus> {
-        let open = self.tables.opens.get_mut(&id).ok_or(NtStatus::FILE_CLOSED)?;
-        let number = open.sequence.begin(sequence, modifies, replay)?;
-        self.used(id);
-        Ok(CountedRequest { open: id, number })
-    }
-
-    /// Ends the count of an answered request ([MS-SMB2] 3.3.4.1).
-    pub fn end_request(&mut self, ticket: CountedRequest) {
-        if let (Some(open), Some(number)) = (self.tables.opens.get_mut(&ticket.open), ticket.number) {
-            open.sequence.end(number);
-        }
     }
 }

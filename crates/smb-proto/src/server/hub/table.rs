@@ -5,7 +5,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use super::caching::Caching;
-use super::durable::Durability;
+use super::durability::Durability;
 use super::ids::{BaseKey, ConnectionId, FileKey, LeaseName, OpenId, WaiterId};
 use super::range::Lock;
 use super::sequence::Sequence;

@@ -9,7 +9,7 @@ use super::*;
 use crate::server::hub::caching::{H, W};
 use crate::server::hub::share_mode::is_oplock_stat;
 use crate::server::hub::summary::OpenSummary;
-use crate::server::hub::wait::Wait;
+use crate::server::hub::wait_queue::Wait;
 use crate::wire::lock::{LockElement, LockFlags};
 
 /// A request put aside.
