@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "overdrawn")]
-    fn nothing_is_sent_on_tick() {
+    fn nothing_is_sent_without_a_credit() {
         Credits::new(9).buy(2, false);
     }
 }

@@ -1,4 +1,5 @@
-//! Servers, and others on the line, that do what they must not: an error each time, never a panic, never wrong data.
+//! Servers and third parties that violate the protocol: each violation is an error, never a panic
+//! or wrong data.
 
 use crate::peer::{self, Setup};
 use crate::sim::ways;
@@ -9,7 +10,8 @@ use ropeway_smb_proto::wire::header::{Command, Header, HeaderFlags};
 use ropeway_smb_proto::wire::read::ReadResponse;
 use ropeway_smb_proto::wire::{FileId, MessageId, NtStatus, SessionId};
 
-/// Any byte of a protected session changed: the connection ends, and nothing wrong was believed before.
+/// Any byte of a protected session is changed: the connection ends, and no wrong data is accepted
+/// before.
 #[test]
 fn changed_bytes() {
     for seed in 0..30 {
@@ -55,7 +57,7 @@ fn changed_bytes() {
     }
 }
 
-/// Rubbish, and rubbish where a reply should be.
+/// Random bytes, alone and in place of a reply.
 #[test]
 fn any_bytes() {
     for seed in 0..2000 {
@@ -96,7 +98,7 @@ fn any_bytes() {
                 break;
             }
         }
-        // Unsigned data may be wrong; only the books are checked.
+        // Unsigned data may be wrong; only the accounts are checked.
         while let Some(event) = world.client.poll_event() {
             if let Event::Replied { ticket, .. } | Event::Dropped { ticket, .. } = event {
                 assert!(world.open.remove(&ticket).is_some());
@@ -119,7 +121,7 @@ fn framed(message: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// A plain session with one READ of 100 bytes in flight, and the READ's id.
+/// Returns an unprotected session with one READ of 100 bytes in flight, and the READ's header.
 fn reading() -> (World, Header) {
     let offered = Config {
         signing: Signing::Offered,
@@ -178,7 +180,7 @@ fn lengths_that_lie() {
 }
 
 #[test]
-fn answers_that_nobody_awaits() {
+fn unsolicited_replies() {
     let (mut world, mut header) = reading();
     header.message_id = MessageId(header.message_id.0 + 1);
     let message = peer::encode(&header, |w| ReadResponse::default().encode(w, b"x"));
@@ -191,7 +193,7 @@ fn answers_that_nobody_awaits() {
     let message = peer::encode(&header, |w| ReadResponse::default().encode(w, content(0, 100)));
     assert_eq!(outcome(&mut world, &message), None);
     assert_eq!(world.replied, 2);
-    // Replayed.
+    // The same reply again.
     assert_eq!(
         outcome(&mut world, &message),
         Some(PeerMisbehaved::Unasked(header.message_id))
@@ -238,7 +240,8 @@ fn unsigned_and_unsealed_answers() {
     }
 }
 
-/// The server forgot the session, as after a restart behind a load balancer: no attack, but the end.
+/// The server no longer knows the session, as after a restart behind a load balancer. This is no
+/// attack, but it ends the connection.
 #[test]
 fn a_deleted_session() {
     let mut world = World::ready(config(), Setup::default());
@@ -253,7 +256,7 @@ fn a_deleted_session() {
 }
 
 #[test]
-fn no_credits_for_ever() {
+fn no_credits_forever() {
     let mut world = World::new(config(), Setup::default());
     world.client.log_in(login("anna", "secret")).unwrap();
     let transmit = world.client.poll_transmit().unwrap();

@@ -1,4 +1,4 @@
-//! Where bytes lie: what is sent in one piece, what is received in place, what is copied.
+//! The layout of bytes: what is sent in one piece, received in place, or copied.
 
 use crate::peer::{Grant, Setup};
 use crate::world::{BLOCK, Kind, World, close, config, create, echo};
@@ -89,9 +89,9 @@ fn a_shared_block_is_sent_beside_its_head_or_copied_to_be_sealed() {
     }
 }
 
-/// The first bytes come with the head; the rest is received where it belongs.
+/// The first bytes arrive with the header; the rest is received into the block.
 #[test]
-fn reads_land_in_their_blocks() {
+fn reads_are_received_into_their_blocks() {
     for (config, setup) in both() {
         let mut world = World::ready(config, setup);
         for offset in 0..8_u64 {
@@ -100,19 +100,19 @@ fn reads_land_in_their_blocks() {
         }
         world.settle();
         assert_eq!(world.replied, 9);
-        // Some answers have their data where it cannot be received directly: see the played server.
+        // Some replies have their data where it cannot be received directly; see the played server.
         let copied = world.client.bytes_copied();
         assert!(copied < 2 * 200_000, "{copied}");
     }
 }
 
-/// So do those of small files, read in one compound each.
+/// The same for small files, each read in one compound.
 #[test]
-fn compounds_land_in_their_blocks() {
+fn reads_in_compounds_are_received_into_their_blocks() {
     for (config, setup) in both() {
         let mut world = World::ready(config, setup);
         for offset in 0..8_u64 {
-            // Of all lengths that padding knows.
+            // All lengths modulo the padding.
             let length = 100_000 + offset as usize;
             let read = world.read(FileId::RELATED, offset, length).unwrap();
             let operations = vec![create("file"), read, close(FileId::RELATED)];
@@ -131,7 +131,7 @@ fn compounds_land_in_their_blocks() {
     }
 }
 
-/// Answers in another order: sealed ones land in each other's blocks, which are swapped.
+/// Sealed replies in another order are received into each other's blocks, which are then swapped.
 #[test]
 fn sealed_reads_in_any_order() {
     let (config, mut setup) = sealed();
@@ -149,7 +149,7 @@ fn sealed_reads_in_any_order() {
     }
 }
 
-/// What was sealed in place and then lost comes back as it was (checked by the world).
+/// A payload that was sealed in place and lost is restored; the world checks it.
 #[test]
 fn a_lost_sealed_write_can_be_sent_again() {
     let (config, setup) = sealed();

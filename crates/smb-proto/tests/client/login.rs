@@ -1,4 +1,4 @@
-//! Negotiations and logins, good and bad.
+//! Negotiations and logins, successful and failed.
 
 use crate::peer::{Peer, Setup};
 use crate::sim::ways;
@@ -31,7 +31,8 @@ fn every_dialect_and_protection() {
 #[test]
 fn set_up_takes_three_round_trips() {
     let world = World::ready(config(), Setup::default());
-    // NEGOTIATE, two SESSION_SETUPs, and the TREE_CONNECT that was submitted before there was a connection.
+    // NEGOTIATE, two SESSION_SETUPs, and the TREE_CONNECT that was submitted before the connection
+    // was ready.
     assert_eq!(world.peer.frames, 4);
     let world = World::ready(
         config(),
@@ -57,7 +58,7 @@ fn a_wrong_password() {
 }
 
 #[test]
-fn unprotected_sessions_only_by_name() {
+fn unprotected_sessions_need_permission() {
     for flags in [SessionFlags::IS_GUEST, SessionFlags::IS_NULL] {
         let setup = Setup {
             session_flags: flags,
@@ -90,7 +91,7 @@ fn unprotected_sessions_only_by_name() {
 }
 
 #[test]
-fn encryption_required_and_none_there() {
+fn required_encryption_is_not_available() {
     let config = Config {
         encryption: Encryption::Required,
         ..config()
@@ -128,7 +129,8 @@ fn a_session_is_renewed_and_keeps_its_keys() {
     }
 }
 
-/// The login of an expired session takes its time, such as that of a KDC: what is submitted meanwhile waits for it.
+/// The login of an expired session may take time, as with a KDC. Compounds submitted meanwhile wait
+/// for it.
 #[test]
 fn an_expired_session_sends_nothing_until_it_is_renewed() {
     for (config, setup) in ways() {
@@ -183,7 +185,7 @@ fn further_channels() {
 }
 
 #[test]
-fn a_channel_speaks_as_its_session() {
+fn a_channel_needs_the_dialect_of_its_session() {
     let setup = Setup {
         cipher: Some(Cipher::Aes128Gcm),
         ..Setup::default()

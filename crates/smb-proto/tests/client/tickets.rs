@@ -1,4 +1,5 @@
-//! Logins by ticket: a mechanism as Kerberos is one, whose first token is made before there is a connection.
+//! Logins by ticket, with a mechanism like Kerberos whose first token is ready before there is a
+//! connection.
 
 use crate::peer::{Peer, Setup};
 use crate::sim::ways;
@@ -72,7 +73,8 @@ fn channels_are_bound_and_sessions_renewed() {
     }
 }
 
-/// The session may be signed rightly and the server still be somebody else: its own proof counts too.
+/// The session may be signed correctly although the server is an impostor, so its own proof is
+/// required too.
 #[test]
 fn a_server_that_proves_nothing_is_refused() {
     let (config, setup) = ways().pop().unwrap();
@@ -92,7 +94,7 @@ fn a_server_that_proves_nothing_is_refused() {
 }
 
 #[test]
-fn both_names_of_kerberos_are_taken() {
+fn both_oids_of_kerberos_are_accepted() {
     for oid in [Oid::KERBEROS, Oid::MS_KERBEROS] {
         let (config, setup) = ways().pop().unwrap();
         let mut world = World::new(config, ticketed(setup));
@@ -103,7 +105,7 @@ fn both_names_of_kerberos_are_taken() {
     }
 }
 
-/// Somebody took Kerberos out of what the server offers: there is nothing to fall back to.
+/// A third party removes Kerberos from the server's list: the client does not fall back.
 #[test]
 fn a_server_without_kerberos_gets_no_ticket() {
     let mut world = World::new(crate::world::config(), Setup::default());

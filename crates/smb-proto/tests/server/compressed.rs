@@ -1,4 +1,4 @@
-//! Answers that are compressed: signed or sealed, alone or in compounds.
+//! Compressed replies: signed or sealed, alone or in compounds.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use ropeway_smb_proto::wire::{FileId, NtStatus, TreeId};
 
 use crate::world::{World, client_config, echo, server_config, tree};
 
-/// Every second page is noise, of the offset.
+/// Fills every second page with noise that depends on the offset.
 fn half(offset: u64, buffer: &mut [u8]) {
     let mut state = offset | 1;
     for (page, bytes) in buffer.chunks_mut(4096).enumerate() {
@@ -69,7 +69,7 @@ fn read(tree: TreeId, offset: u64, length: u32) -> Operation {
     operation
 }
 
-/// What is read, and in how many bytes it came.
+/// Returns the data read, and the number of bytes received for it.
 fn fetch(world: &mut World, sessions: &mut Sessions, compound: Compound) -> (Vec<Block>, usize) {
     let before = world.received;
     let ticket = world.client.submit(compound).unwrap();
@@ -90,7 +90,7 @@ fn expected(content: fn(u64, &mut [u8]), offset: u64, length: usize) -> Vec<u8> 
 }
 
 #[test]
-fn what_is_read_comes_compressed_where_both_want_it() {
+fn reads_are_compressed_if_both_ends_support_it() {
     const LENGTH: usize = 1 << 18;
     let without = Config {
         compression: Algorithms::default(),
@@ -114,7 +114,7 @@ fn what_is_read_comes_compressed_where_both_want_it() {
     }
 }
 
-/// As whole small files come: the READ in the middle, other answers around it.
+/// Compounds that read whole small files: the READ in the middle, other replies around it.
 #[test]
 fn compounds_are_compressed_too() {
     for encryption in [Encryption::Off, Encryption::Required] {
@@ -132,7 +132,7 @@ fn compounds_are_compressed_too() {
 }
 
 #[test]
-fn noise_and_what_is_short_come_as_they_are() {
+fn noise_and_short_reads_are_not_compressed() {
     let (mut world, mut sessions, tree) = world(true, Encryption::Off, server_config());
     world.served.content = noise;
     for (offset, length) in [(0, 1 << 18), (1, 100), (5, 5000)] {
@@ -143,9 +143,10 @@ fn noise_and_what_is_short_come_as_they_are() {
     }
 }
 
-/// A byte changed on the way: the signature is of what was compressed, so nothing of it is believed.
+/// A byte is changed in transit: the signature covers the uncompressed message, so nothing of it is
+/// accepted.
 #[test]
-fn what_was_changed_on_the_way_ends_the_connection() {
+fn a_changed_compressed_reply_ends_the_connection() {
     for at in [9, 40, 100, 1000, 30_000] {
         let (mut world, mut sessions, tree) = world(true, Encryption::Off, server_config());
         world

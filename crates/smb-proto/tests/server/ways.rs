@@ -1,4 +1,4 @@
-//! Every dialect with every protection that it has.
+//! Every dialect with every protection it has.
 
 use std::sync::Arc;
 
@@ -118,7 +118,7 @@ fn every_dialect_and_protection() {
         );
         assert_eq!(world.served.sealed > 0, sealed, "{what}");
         assert_eq!(sessions.len(), 1);
-        // Its end.
+        // The end of the session.
         world.client.log_off(true);
         world.settle(&mut sessions);
         assert!(
@@ -130,9 +130,9 @@ fn every_dialect_and_protection() {
     assert!(seen > 100, "{seen}");
 }
 
-/// A share that is sealed, on a session that is not.
+/// A sealed share in a session that is not sealed.
 #[test]
-fn a_sealed_tree_takes_nothing_plain() {
+fn a_sealed_tree_refuses_plain_requests() {
     let server = Arc::new(server_config());
     let client = client::Config {
         encryption: Encryption::Desired,

@@ -1,4 +1,4 @@
-//! A server without files, and clients of it.
+//! A server without files, and its clients.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use ropeway_smb_proto::wire::read::{READ_RESPONSE_FIXED_LEN, ReadFlags, ReadRequ
 use ropeway_smb_proto::wire::tree_connect::{ShareType, TreeConnectRequest, TreeConnectResponse};
 use ropeway_smb_proto::wire::{FileTime, Guid, NtStatus, Reader, SessionId, Text, TreeId, Writer, bare};
 
-/// The user anna (`secret`), everything on offer.
+/// Returns a configuration with all features, and the user anna (`secret`).
 pub(crate) fn server_config() -> Config {
     let hash = *nt_hash(&Password::from("secret")).expose();
     let accounts: Accounts = Arc::new(move |user: &Text, _: &Text| {
@@ -86,7 +86,7 @@ pub(crate) fn login(user: &str, password: &str) -> SpnegoClient {
     let entropy = NtlmEntropy {
         wall_time: FileTime(7),
         client_challenge: [1; 8],
-        // The session's key is the client's choice: each user's is another.
+        // The client chooses the session key, so each user has another.
         session_key: [user.len() as u8 + user.as_bytes().first().copied().unwrap_or(0); 16].into(),
     };
     SpnegoClient::new(vec![Box::new(NtlmClient::new(
@@ -97,17 +97,17 @@ pub(crate) fn login(user: &str, password: &str) -> SpnegoClient {
     ))])
 }
 
-/// One end of one connection, with an owner that knows of trees only.
+/// One end of one connection, whose owner only knows trees.
 pub(crate) struct Served {
     pub(crate) protocol: Connection,
-    /// Frames that came sealed.
+    /// Number of sealed frames received.
     pub(crate) sealed: u32,
-    /// Trees that want encryption.
+    /// Whether trees demand encryption.
     pub(crate) encrypted_trees: bool,
-    /// Requests that were executed.
+    /// The requests executed.
     pub(crate) executed: Vec<Command>,
     pub(crate) hung_up: Option<PeerMisbehaved>,
-    /// What is read from an offset.
+    /// Fills a buffer with the content at an offset.
     pub(crate) content: fn(u64, &mut [u8]),
     gauge: Gauge,
 }
@@ -125,7 +125,7 @@ impl Served {
         }
     }
 
-    /// Answers to a frame, given without its length.
+    /// Returns the replies to a frame, which comes without its length.
     pub(crate) fn feed(&mut self, frame: &[u8], sessions: &mut Sessions) -> Vec<Vec<u8>> {
         if self.hung_up.is_some() {
             return Vec::new();
@@ -279,9 +279,9 @@ pub(crate) struct World {
     pub(crate) served: Served,
     pub(crate) events: Vec<Event>,
     pub(crate) replies: BTreeMap<Ticket, Vec<Reply>>,
-    /// Changes the frames on their way: to the server (`true`) or from it.
+    /// Changes frames in transit: to the server (`true`) or from it.
     pub(crate) tampers: fn(bool, u32, &mut Vec<u8>),
-    /// Bytes from the server.
+    /// Number of bytes received from the server.
     pub(crate) received: usize,
     frames: u32,
     now: Duration,
@@ -301,7 +301,7 @@ impl World {
         }
     }
 
-    /// Logged in as anna.
+    /// Returns a world logged in as anna.
     pub(crate) fn ready(client: client::Config, server: &Arc<Config>, sessions: &mut Sessions) -> Self {
         let mut world = Self::new(client, server, 1);
         world.client.log_in(login("anna", "secret")).unwrap();
@@ -309,7 +309,7 @@ impl World {
         world
     }
 
-    /// Until nothing moves. Whether the client had nothing to say against the server.
+    /// Runs until nothing moves. Returns whether the client found no fault with the server.
     pub(crate) fn settle(&mut self, sessions: &mut Sessions) -> bool {
         let mut line = Vec::new();
         loop {
@@ -374,7 +374,7 @@ impl World {
         }
     }
 
-    /// Submits requests; the statuses of their answers.
+    /// Submits requests. Returns the statuses of their replies.
     pub(crate) fn ask(&mut self, requests: Requests, sessions: &mut Sessions) -> Vec<NtStatus> {
         let ticket = self.client.submit(requests).unwrap();
         self.settle(sessions);

@@ -1,4 +1,4 @@
-//! Durable opens ([MS-SMB2] 3.3.5.9.6 to 3.3.5.9.12), as smb2.durable-open and durable-v2-open have them.
+//! Durable opens ([MS-SMB2] 3.3.5.9.6 to 3.3.5.9.12), after smb2.durable-open and durable-v2-open.
 
 use super::*;
 use crate::wire::create_context::{DurableHandleV2Flags, DurableResponseV2};
@@ -12,7 +12,7 @@ fn v2(guid: u8) -> DurableOpenRequest {
 }
 
 impl World {
-    /// A batch oplock, durable in the second version.
+    /// Returns a request for a batch oplock, durable in version 2.
     pub(super) fn durable(&mut self, guid: u8) -> OpenRequest {
         OpenRequest {
             durable: Some(v2(guid)),
@@ -20,7 +20,7 @@ impl World {
         }
     }
 
-    /// A request of another client.
+    /// Returns a request of another client.
     pub(super) fn stranger(&mut self) -> OpenRequest {
         OpenRequest {
             connection: ConnectionId(2),
@@ -35,7 +35,7 @@ impl World {
     }
 }
 
-/// The client comes back on another connection.
+/// Returns the reconnect of the client on another connection.
 fn back(open: OpenId, guid: Option<u8>) -> ReconnectRequest {
     ReconnectRequest {
         file_id: open.file_id(),
@@ -56,7 +56,7 @@ const MISSING: Result<Granted, NtStatus> = Err(NtStatus::OBJECT_NAME_NOT_FOUND);
 
 /// smb2.durable-open.open-oplock, open-lease, smb2.durable-v2-open.create-blob.
 #[test]
-fn what_is_durable() {
+fn handle_caching_makes_an_open_durable() {
     for (level, asked, directory, expected) in [
         (OplockLevel::Batch, None, false, true),
         (OplockLevel::Exclusive, None, false, false),
@@ -94,7 +94,7 @@ fn what_is_durable() {
 
 /// smb2.durable-v2-open.reopen1, reopen2, reopen2b, reopen2c.
 #[test]
-fn coming_back() {
+fn reconnects_check_user_guid_and_lease() {
     let mut world = world();
     let request = world.durable(7);
     let open = world.open(&request).open;
@@ -112,7 +112,7 @@ fn coming_back() {
         ..back(open, Some(7))
     };
     assert_eq!(world.hub.reconnect(&leased), MISSING);
-    // For oplocks the client's guid and the name do not matter; the first version will do.
+    // With an oplock, the client's guid and the name do not matter, and version 1 suffices.
     let request = ReconnectRequest {
         client: client(9),
         path: "".into(),
@@ -141,9 +141,9 @@ fn coming_back() {
     world.assert_empty();
 }
 
-/// A write that came on the lost connection, and is under way still, is not to undo its own repetition.
+/// A write of the lost connection that is still executing must not undo its own replay.
 #[test]
-fn what_is_under_way_when_the_client_comes_back() {
+fn requests_of_the_lost_connection_count_after_a_reconnect() {
     for number in [0, 1] {
         let mut world = world();
         let request = world.durable(7);
@@ -157,7 +157,7 @@ fn what_is_under_way_when_the_client_comes_back() {
         world.hub.reconnect(&request).unwrap();
         let too_early = world.hub.check_sequence(open, number, true, true);
         assert_eq!(too_early, Err(NtStatus::FILE_NOT_AVAILABLE), "{number}");
-        // Others of the new connection leave that as it is.
+        // Other requests of the new connection do not change that.
         let other = world.hub.check_sequence(open, number, true, false).unwrap();
         world.hub.end_request(other);
         let too_early = world.hub.check_sequence(open, number, true, true);
@@ -172,7 +172,7 @@ fn what_is_under_way_when_the_client_comes_back() {
 
 /// smb2.durable-v2-open.reopen2-lease, reopen1a-lease.
 #[test]
-fn coming_back_for_a_lease() {
+fn reconnects_with_a_lease_check_client_and_name() {
     let mut world = world();
     let request = OpenRequest {
         lease: Some(lease_v2(1, RWH, 5)),
@@ -202,9 +202,9 @@ fn coming_back_for_a_lease() {
     world.assert_empty();
 }
 
-/// Time is up ([MS-SMB2] 3.3.6.2), and what was to be deleted is.
+/// After the timeout ([MS-SMB2] 3.3.6.2) the open is closed, and a pending deletion is carried out.
 #[test]
-fn staying_away() {
+fn durable_opens_expire() {
     let mut world = world();
     let request = OpenRequest {
         delete_on_close: true,
@@ -222,9 +222,9 @@ fn staying_away() {
     world.assert_empty();
 }
 
-/// smb2.durable-open.delete_on_close1: who finds it in the way has it deleted first.
+/// smb2.durable-open.delete_on_close1: a conflicting open has the file deleted first.
 #[test]
-fn the_way_is_cleared() {
+fn a_conflicting_open_deletes_what_was_to_be_deleted_on_close() {
     let mut world = world();
     let request = OpenRequest {
         delete_on_close: true,
@@ -246,7 +246,7 @@ fn the_way_is_cleared() {
 
 /// smb2.durable-v2-open.keep-disconnected-*, purge-disconnected-*.
 #[test]
-fn what_stands_in_the_way_goes() {
+fn conflicting_opens_close_durable_opens_without_a_client() {
     for (held, asked, access, share_access, overwrites, stays) in [
         (RH, None, STAT, ALL, false, true),
         (RH, Some(RH), READ, ALL, false, true),
@@ -287,7 +287,7 @@ fn what_stands_in_the_way_goes() {
 
 /// smb2.durable-v2-open.purge-disconnected-rh-with-write, -rename.
 #[test]
-fn what_is_written_or_renamed_goes() {
+fn writes_and_renames_close_durable_opens_without_a_client() {
     for why in [BreakTrigger::Write, BreakTrigger::Rename] {
         let mut world = world();
         let request = OpenRequest {
@@ -306,9 +306,10 @@ fn what_is_written_or_renamed_goes() {
     }
 }
 
-/// An open whose client is away goes too when its lease loses handle caching through another open of it.
+/// An open without a client is closed when its lease loses handle caching, even if the lease has
+/// another open.
 #[test]
-fn what_loses_handle_caching_goes() {
+fn losing_handle_caching_closes_durable_opens_without_a_client() {
     let mut world = world();
     let request = OpenRequest {
         lease: Some(lease(1, RH)),
@@ -332,9 +333,10 @@ fn what_loses_handle_caching_goes() {
     assert!(world.hub.info(away).is_none() && world.hub.info(stays).is_some());
 }
 
-/// smb2.durable-open.lock-oplock, lock-noW-lease; and breaks under way, deletion pending, oplocks lost.
+/// smb2.durable-open.lock-oplock, lock-noW-lease; also breaks in progress, pending deletions, lost
+/// oplocks.
 #[test]
-fn what_does_not_survive() {
+fn locks_breaks_and_deletions_decide_what_survives() {
     let lock = LockElement {
         offset: 0,
         length: 1,
@@ -404,9 +406,10 @@ fn trees_sessions_and_channels() {
     world.assert_empty();
 }
 
-/// smb2.durable-v2-open.app-instance ([MS-SMB2] 3.3.5.9.13): the application runs elsewhere now.
+/// smb2.durable-v2-open.app-instance ([MS-SMB2] 3.3.5.9.13): the application has moved to another
+/// client.
 #[test]
-fn applications_move() {
+fn an_application_that_moves_closes_its_old_opens() {
     let mut world = world();
     let request = OpenRequest {
         app_instance: Some(client(9)),

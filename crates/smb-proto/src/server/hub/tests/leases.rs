@@ -1,4 +1,4 @@
-//! Leases ([MS-SMB2] 3.3.5.9.8, 3.3.5.9.11, 3.3.5.22.2), as smb2.lease has them.
+//! Leases ([MS-SMB2] 3.3.5.9.8, 3.3.5.9.11, 3.3.5.22.2), after smb2.lease.
 
 use super::*;
 use crate::wire::create_context::LeaseFlags;
@@ -7,7 +7,7 @@ const BREAKING: u32 = LeaseFlags::BREAK_IN_PROGRESS.0;
 
 /// smb2.lease.request.
 #[test]
-fn what_can_be_asked_for() {
+fn invalid_lease_states_are_reduced() {
     let mut world = world();
     for (asked, granted) in [(0, 0), (1, 1), (2, 0), (4, 0), (3, 3), (5, 5), (6, 0), (7, 7)] {
         let request = world.leased(1, LeaseState(asked));
@@ -18,7 +18,7 @@ fn what_can_be_asked_for() {
         );
         world.close(open.open);
     }
-    // Folders: in the second version only, and never W.
+    // Folders: in version 2 only, and never W.
     let folder = OpenRequest {
         directory: true,
         ..world.leased(1, RWH)
@@ -38,9 +38,9 @@ fn what_can_be_asked_for() {
     world.assert_empty();
 }
 
-/// smb2.lease.upgrade2: only to more, and only to what was asked for.
+/// smb2.lease.upgrade2: upgraded only to more, and only to what was requested.
 #[test]
-fn upgrades_alone() {
+fn leases_upgrade_to_more() {
     for held in [NONE, R, RH, RW, RWH] {
         for asked in [NONE, R, RH, RW, RWH] {
             let mut world = world();
@@ -54,9 +54,10 @@ fn upgrades_alone() {
     }
 }
 
-/// smb2.lease.upgrade3: beside another lease only as far as they go together, or not at all.
+/// smb2.lease.upgrade3: next to another lease, upgraded only as far as both are compatible, or not
+/// at all.
 #[test]
-fn upgrades_beside_another() {
+fn leases_upgrade_only_as_far_as_compatible() {
     for (one, two, asked, expected) in [
         (R, R, RW, R),
         (R, R, RH, RH),
@@ -77,7 +78,7 @@ fn upgrades_beside_another() {
     }
 }
 
-/// smb2.lease.break: who holds what, who asks for what, what is left, what is granted.
+/// smb2.lease.break: the state held, the state requested, the state left, the state granted.
 #[test]
 fn breaks() {
     for (held, asked, left, granted) in [
@@ -148,7 +149,7 @@ fn leases_and_oplocks() {
     }
 }
 
-/// smb2.lease.nobreakself, complex1: a writer breaks all other leases, and does not wait.
+/// smb2.lease.nobreakself, complex1: a write breaks all other leases and does not wait.
 #[test]
 fn writing_breaks_readers() {
     let mut world = world();
@@ -166,7 +167,7 @@ fn writing_breaks_readers() {
     assert_eq!(world.breaks(), [], "it is breaking");
     assert_eq!(world.ack(1, NONE), Ok(NONE));
     assert_eq!(world.ack(1, NONE), Err(NtStatus::UNSUCCESSFUL));
-    // A local program writes.
+    // A local process writes.
     let request = world.leased(2, R);
     world.open(&request);
     let waiter = world.waiter();
@@ -179,7 +180,7 @@ fn writing_breaks_readers() {
     assert_eq!(world.breaks(), [(2, R, NONE, 0)]);
 }
 
-/// smb2.lease.statopen4: who only looks breaks nothing; one lease goes on beside stat opens.
+/// smb2.lease.statopen4: a stat open breaks nothing, and does not affect a single lease.
 #[test]
 fn stat_opens() {
     for (access, is_stat) in [
@@ -216,7 +217,7 @@ fn stat_opens() {
     world.open(&request);
     let request = world.leased(1, RWH);
     assert_eq!(state(&world.open(&request)), RWH);
-    // Nonstat-and-lease: READ_CONTROL keeps others from write caching.
+    // Nonstat-and-lease: READ_CONTROL prevents write caching by others.
     let mut world = super::world();
     let request = OpenRequest {
         access: AccessMask::READ_CONTROL,
@@ -227,7 +228,7 @@ fn stat_opens() {
     assert_eq!(state(&world.open(&request)), RH);
 }
 
-/// smb2.lease.breaking1, breaking2: while a break is under way.
+/// smb2.lease.breaking1, breaking2: during a break.
 #[test]
 fn acknowledgments_are_checked() {
     let mut world = world();
@@ -257,7 +258,8 @@ fn acknowledgments_are_checked() {
     assert_eq!((state(&again), flags(&again)), (NONE, 0));
 }
 
-/// smb2.lease.v2_breaking3: what more is demanded during a break follows its acknowledgment, step by step.
+/// smb2.lease.v2_breaking3: further breaks demanded during a break follow its acknowledgment, step
+/// by step.
 #[test]
 fn breaks_are_chained() {
     let mut world = world();
@@ -294,9 +296,10 @@ fn breaks_are_chained() {
     assert_eq!(world.breaks(), []);
 }
 
-/// smb2.lease.breaking4: nobody waits for read and handle caching to go, unless it is in the way.
+/// smb2.lease.breaking4: read and handle caching break without a wait, unless handle caching
+/// conflicts.
 #[test]
-fn emptying_does_not_wait_for_readers() {
+fn truncation_does_not_wait_for_readers() {
     let mut world = world();
     let holder = world.leased(1, RH);
     world.open(&holder);
@@ -316,7 +319,7 @@ fn emptying_does_not_wait_for_readers() {
     assert_eq!(world.breaks(), []);
 }
 
-/// smb2.lease.break_twice, sharing_violation: a denied open takes handle caching first.
+/// smb2.lease.break_twice, sharing_violation: a denied open breaks handle caching first.
 #[test]
 fn denied_opens_break_handle_caching() {
     let mut world = world();
@@ -347,7 +350,7 @@ fn denied_opens_break_handle_caching() {
     assert_eq!((state(&open), epoch(&open)), (RH, 0x23));
 }
 
-/// A close answers as well as an acknowledgment.
+/// A close ends a break like an acknowledgment.
 #[test]
 fn closing_ends_a_break() {
     let mut world = world();
@@ -398,7 +401,8 @@ fn unanswered_breaks_end() {
     }
 }
 
-/// smb2.lease.rename_wait, unlink: renaming and deleting take handle caching from others, and wait.
+/// smb2.lease.rename_wait, unlink: rename and deletion break the handle caching of others, and
+/// wait.
 #[test]
 fn renaming_breaks_handle_caching() {
     for why in [BreakTrigger::Rename, BreakTrigger::Delete, BreakTrigger::Replace] {
@@ -426,7 +430,8 @@ fn renaming_breaks_handle_caching() {
     }
 }
 
-/// smb2.lease.duplicate_open: a key is for one file; of another client it is another lease.
+/// smb2.lease.duplicate_open: a key is for one file. The same key of another client is another
+/// lease.
 #[test]
 fn a_key_is_for_one_file() {
     let mut world = world();
@@ -447,7 +452,7 @@ fn a_key_is_for_one_file() {
     world.assert_empty();
 }
 
-/// smb2.lease.v2_epoch2, v2_epoch3: the version is that of the first request.
+/// smb2.lease.v2_epoch2, v2_epoch3: the first request decides the version.
 #[test]
 fn versions_and_epochs() {
     let mut world = world();
@@ -476,7 +481,7 @@ fn versions_and_epochs() {
     let other = world.request();
     world.waits(&other);
     assert_eq!(world.breaks(), [(1, RWH, RH, 0x4715)]);
-    // The first version stays the first.
+    // A lease of version 1 stays one.
     let request = OpenRequest {
         file: file(2),
         ..world.leased(2, R)
@@ -489,7 +494,8 @@ fn versions_and_epochs() {
     assert!(matches!(world.open(&request).lease, Some(GrantedLease::V1(_))));
 }
 
-/// Leases on folders break when entries change, but for the lease that the changing open calls its parent's.
+/// A lease on a folder breaks when an entry changes, unless the changing open named it as its
+/// parent's lease.
 #[test]
 fn folder_leases() {
     let mut world = world();

@@ -1,4 +1,4 @@
-//! Byte-range locks ([MS-SMB2] 3.3.5.14), as smb2.lock has them.
+//! Byte-range locks ([MS-SMB2] 3.3.5.14), after smb2.lock.
 
 use super::*;
 use crate::wire::lock::{LockElement, LockFlags, LockSequence};
@@ -129,7 +129,7 @@ fn stacking() {
     assert_eq!(world.lock(one, 10, 10, EXCLUSIVE), TAKEN);
     assert_eq!(world.lock(one, 10, 10, SHARED), GRANTED);
     assert_eq!(world.lock(two, 5, 10, SHARED), TAKEN);
-    // The exclusive one goes first.
+    // The exclusive lock is unlocked first.
     assert_eq!(world.lock(one, 10, 10, UNLOCK), GRANTED);
     assert_eq!(world.lock(two, 5, 10, EXCLUSIVE), TAKEN);
     assert_eq!(world.lock(two, 5, 10, SHARED), GRANTED);
@@ -219,7 +219,7 @@ fn waiting_for_a_lock() {
     assert_eq!(again, LockOutcome::Wait);
     world.hub.forget(third);
     assert_eq!(world.hub.waiter_count(), 1);
-    // The open that waits goes: it is woken to learn that.
+    // The open of the waiting request closes: the request is woken to notice that.
     world.close(two);
     assert_eq!(world.woken(), [second]);
     let request = world.request();
@@ -263,7 +263,8 @@ fn repeated_locks() {
     assert_eq!(lock(64, 3, UNLOCK), UNKNOWN);
 }
 
-/// smb2.oplock.brl1, brl2, smb2.lease.lock1: who reads from a cache has to know.
+/// smb2.oplock.brl1, brl2, smb2.lease.lock1: a client that reads from its cache must learn of the
+/// lock.
 #[test]
 fn locking_breaks_readers() {
     let mut world = world();
@@ -293,7 +294,7 @@ fn locking_breaks_readers() {
     assert_eq!(world.breaks(), [(2, RH, NONE, 0), (3, RH, NONE, 0)]);
 }
 
-/// smb2.lease.lock2, lock3: beside locked bytes nothing is cached, if the file has such bytes.
+/// smb2.lease.lock2, lock3: a file with locked bytes is not cached, if it has those bytes.
 #[test]
 fn locked_bytes_are_not_cached() {
     for (size, overwrites, granted) in [(0, false, RH), (1, false, NONE), (1, true, RH)] {
@@ -308,7 +309,7 @@ fn locked_bytes_are_not_cached() {
         };
         assert_eq!(state(&world.open(&request)), granted);
     }
-    // smb2.lease.lease-epoch: no grant, no change.
+    // smb2.lease.lease-epoch: the epoch does not change without a grant.
     let mut world = super::world();
     let request = world.request();
     let one = world.open(&request).open;

@@ -1,4 +1,4 @@
-//! The hub by its rules, and against a naive model.
+//! Tests of the hub: by its rules, and against a naive model.
 
 mod durable;
 mod leases;
@@ -32,7 +32,7 @@ const ALONE: ShareAccess = ShareAccess(0);
 const READ: AccessMask = AccessMask::READ_DATA;
 const STAT: AccessMask = AccessMask::READ_ATTRIBUTES;
 
-/// A hub and the number of the next request.
+/// A hub, its time, and the number of the last request.
 struct World {
     hub: Hub,
     now: Duration,
@@ -58,7 +58,7 @@ impl Hub {
     }
 }
 
-/// Milliseconds of the hub's clock.
+/// Returns a time of the hub's clock in milliseconds.
 fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
@@ -110,7 +110,7 @@ fn lease_v2(number: u8, state: LeaseState, epoch: u16) -> LeaseRequest {
 }
 
 impl World {
-    /// A request of client 1: everything, shared with everybody, of file 1.
+    /// Returns a request of client 1 for file 1 with all rights, sharing all access.
     fn request(&mut self) -> OpenRequest {
         self.requests += 1;
         OpenRequest {
@@ -142,7 +142,7 @@ impl World {
         }
     }
 
-    /// A request with a lease.
+    /// Returns a request with a lease.
     fn leased(&mut self, number: u8, state: LeaseState) -> OpenRequest {
         OpenRequest {
             lease: Some(lease(number, state)),
@@ -150,7 +150,7 @@ impl World {
         }
     }
 
-    /// A request with an oplock.
+    /// Returns a request with an oplock.
     fn oplocked(&mut self, level: OplockLevel) -> OpenRequest {
         OpenRequest {
             oplock: level,
@@ -195,7 +195,8 @@ impl World {
         std::iter::from_fn(|| self.hub.poll_event()).collect()
     }
 
-    /// The lease breaks among the events: key, from, to, epoch. Everything else is an error.
+    /// Returns the lease breaks in the event queue: key, from, to, epoch. Panics on any other
+    /// event.
     #[track_caller]
     fn breaks(&mut self) -> Vec<(u8, LeaseState, LeaseState, u16)> {
         let breaks = self.events().into_iter().map(|event| match event {
@@ -213,7 +214,7 @@ impl World {
         breaks.collect()
     }
 
-    /// The oplock breaks among the events.
+    /// Returns the oplock breaks in the event queue.
     #[track_caller]
     fn oplock_breaks(&mut self) -> Vec<(OpenId, OplockLevel)> {
         let breaks = self.events().into_iter().map(|event| match event {
@@ -254,7 +255,7 @@ impl World {
         assert_eq!(outcome, BreakOutcome::Ready);
     }
 
-    /// Nothing is left.
+    /// Asserts that the tables are empty.
     #[track_caller]
     fn assert_empty(&self) {
         let hub = &self.hub;
@@ -294,7 +295,7 @@ fn epoch(granted: &Granted) -> u16 {
 }
 
 #[test]
-fn file_ids_come_back_as_they_went() {
+fn file_ids_round_trip() {
     let id = OpenId(5);
     assert_eq!(OpenId::from_file_id(id.file_id()), Some(id));
     let mut wrong = id.file_id();
@@ -304,7 +305,7 @@ fn file_ids_come_back_as_they_went() {
     assert_eq!(OpenId::from_file_id(crate::wire::FileId::default()), None);
 }
 
-/// [MS-SMB2] 3.3.5.2.10, as smb2.replay.channel-sequence has it.
+/// [MS-SMB2] 3.3.5.2.10, smb2.replay.channel-sequence.
 #[test]
 fn late_requests_do_not_modify() {
     let mut world = world();
@@ -343,7 +344,7 @@ fn late_requests_do_not_modify() {
             world.hub.end_request(read);
         }
     }
-    // The first is under way still, on a channel that failed: its repetition has to wait.
+    // The original is still executing on a failed channel, so its replay must wait.
     let first = world.hub.check_sequence(open, 0, true, false).unwrap();
     assert_eq!(
         world.hub.check_sequence(open, 1, true, true),

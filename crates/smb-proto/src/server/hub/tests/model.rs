@@ -1,4 +1,4 @@
-//! Random use against what is plain to see: a list of opens and a list of locks.
+//! Random operations, checked against a model: a list of opens and a list of locks.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::server::hub::summary::OpenSummary;
 use crate::server::hub::wait_queue::Wait;
 use crate::wire::lock::{LockElement, LockFlags};
 
-/// A request put aside.
+/// A waiting request.
 #[derive(Clone, Debug)]
 enum Parked {
     Open(Box<OpenRequest>),
@@ -21,7 +21,7 @@ enum Parked {
     Beneath(OpenId),
 }
 
-/// What is plain to see.
+/// The hub and the model.
 struct Model {
     world: World,
     opens: BTreeMap<OpenId, OpenInfo>,
@@ -123,7 +123,7 @@ impl Model {
             let (one, two) = (needs(access), needs(other));
             one != 0 && two != 0 && (one & !shares.0 != 0 || two & !share.0 != 0)
         };
-        // Those that made way are gone, though that was not said yet.
+        // Opens closed to make way are gone, although their events were not polled yet.
         let hub = &self.world.hub;
         let same = self
             .opens
@@ -311,7 +311,7 @@ impl Model {
             return;
         }
         let (open, held) = self.locks[usize::from(which) % self.locks.len()];
-        // Of equal ranges the exclusive one goes first.
+        // Of equal ranges, the exclusive lock is unlocked first.
         let same = |(other, lock): &(OpenId, LockElement)| {
             *other == open && (lock.offset, lock.length) == (held.offset, held.length)
         };
@@ -395,7 +395,7 @@ impl Model {
         assert_eq!(outcome.map(|granted| granted.open), Ok(open));
     }
 
-    /// Does what the events say, until there are none.
+    /// Handles events until there are none.
     fn settle(&mut self) {
         for _ in 0..10_000 {
             let Some(event) = self.world.hub.poll_event() else {
@@ -420,8 +420,8 @@ impl Model {
         panic!("no end");
     }
 
-    /// What is kept up to date is what counting gives.
-    fn check_crowds(&self) {
+    /// Compares the summaries with a recount.
+    fn check_summaries(&self) {
         let hub = &self.world.hub;
         for (key, base) in &hub.tables.bases {
             for stream in &base.streams {
@@ -439,9 +439,9 @@ impl Model {
         }
     }
 
-    /// The invariants of the module.
+    /// Checks the invariants in the documentation of the hub.
     fn check(&self) {
-        self.check_crowds();
+        self.check_summaries();
         let hub = &self.world.hub;
         assert_eq!(hub.open_count(), self.opens.len());
         for (number, (one, info)) in self.opens.iter().enumerate() {
@@ -532,7 +532,7 @@ proptest! {
             model.run(step);
             model.check();
         }
-        // Nobody answers any more, then everybody goes.
+        // No client acknowledges any more, then all disconnect.
         while let Some(due) = model.world.hub.poll_timeout() {
             model.world.now = due;
             model.world.hub.handle_timeout(due);

@@ -1,9 +1,9 @@
-//! Oplocks ([MS-SMB2] 3.3.5.22.1), as smb2.oplock has them.
+//! Oplocks ([MS-SMB2] 3.3.5.22.1), after smb2.oplock.
 
 use super::*;
 use OplockLevel::{Batch, Exclusive, LevelII};
 
-/// smb2.oplock.exclusive1: nothing to give up, nothing to wait for.
+/// smb2.oplock.exclusive1: there is no handle caching to break, so nothing waits.
 #[test]
 fn an_exclusive_oplock_does_not_yield_to_denied_opens() {
     let mut world = world();
@@ -16,9 +16,10 @@ fn an_exclusive_oplock_does_not_yield_to_denied_opens() {
     assert_eq!(world.oplock_breaks(), []);
 }
 
-/// smb2.oplock.batch1, batch2: it does, and then the open is denied; writing breaks the writer's own level II.
+/// smb2.oplock.batch1, batch2: it breaks, then the open is denied. A write breaks the writer's own
+/// level II.
 #[test]
-fn a_batch_oplock_does() {
+fn a_batch_oplock_yields_to_denied_opens() {
     let mut world = world();
     let request = OpenRequest {
         share_access: ALONE,
@@ -44,9 +45,9 @@ fn a_batch_oplock_does() {
     assert_eq!(outcome, Err(NtStatus::INVALID_OPLOCK_PROTOCOL));
 }
 
-/// smb2.oplock.batch3, batch7: closing lets the other have it all.
+/// smb2.oplock.batch3, batch7: after the close the other open gets all caching.
 #[test]
-fn closing_is_an_answer() {
+fn closing_ends_an_oplock_break() {
     let mut world = world();
     let request = OpenRequest {
         share_access: ALONE,
@@ -120,7 +121,7 @@ fn stat_opens() {
         world.waits(&request);
     }
     assert_eq!(world.oplock_breaks(), [(first.open, LevelII)]);
-    // smb2.oplock.batch13, exclusive5: emptying is no stat open.
+    // smb2.oplock.batch13, exclusive5: an open that truncates is not a stat open.
     let mut world = super::world();
     let request = world.oplocked(Batch);
     let first = world.open(&request).open;
@@ -154,9 +155,9 @@ fn unanswered_breaks_end() {
     assert_eq!(world.open(&other).oplock, LevelII);
 }
 
-/// smb2.oplock.stream1, batch26: each stream for itself.
+/// smb2.oplock.stream1, batch26: each stream has its own oplocks.
 #[test]
-fn streams_have_their_own() {
+fn streams_have_their_own_oplocks() {
     let mut world = world();
     let request = world.oplocked(Batch);
     assert_eq!(world.open(&request).oplock, Batch);
@@ -196,7 +197,7 @@ fn wrong_acknowledgments() {
     assert_eq!(world.woken(), [other.waiter]);
 }
 
-/// A waiter that is forgotten is not woken.
+/// A cancelled request is not woken.
 #[test]
 fn cancelled_waits() {
     let mut world = world();
@@ -211,9 +212,9 @@ fn cancelled_waits() {
     world.assert_empty();
 }
 
-/// A local program has changed the file: nothing that was cached of it holds, its streams' included.
+/// After a change by a local process nothing cached of the file is valid, its streams included.
 #[test]
-fn changes_by_local_programs_take_all_caching() {
+fn changes_by_local_processes_break_all_caching() {
     let mut world = world();
     let batch = world.oplocked(Batch);
     let held = world.open(&batch).open;
@@ -238,14 +239,15 @@ fn changes_by_local_programs_take_all_caching() {
         .unwrap();
     assert_eq!(acknowledged.oplock_level, OplockLevel::None);
     assert_eq!(world.ack(5, NONE), Ok(NONE));
-    // Nothing is left to take.
+    // No caching is left to break.
     world.hub.changed_locally(world.now, 1, 1);
     assert_eq!(world.events(), []);
 }
 
-/// Whoever has no client could not give up its oplock: it is closed, as for any other writer.
+/// A durable open without a client cannot release its oplock, so it is closed, as for any other
+/// writer.
 #[test]
-fn changes_by_local_programs_end_durable_opens_without_a_client() {
+fn changes_by_local_processes_close_durable_opens_without_a_client() {
     let mut world = world();
     let request = OpenRequest {
         durable: Some(DurableOpenRequest::V1),

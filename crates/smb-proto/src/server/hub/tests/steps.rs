@@ -1,4 +1,4 @@
-//! What may happen at random.
+//! The random steps of the model test.
 
 use proptest::prelude::*;
 
