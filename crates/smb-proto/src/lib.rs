@@ -1,11 +1,11 @@
 //! SMB 2 and 3 without I/O: codec, authentication, and the state machines of client and server.
 //!
-//! Nothing here opens a socket, starts a thread, reads a clock or draws a random number. Bytes, time
-//! and randomness are arguments, so a seed reproduces every behaviour.
+//! Nothing here opens a socket, starts a thread, reads a clock or draws a random number. Bytes,
+//! time and randomness are arguments, so a seed reproduces every behaviour.
 //!
-//! Time has two forms, the same everywhere. `now: Duration` is monotonic: the time since a start that
-//! the owner chooses. All calls on one state machine use the same start. `wall_time: FileTime` is the
-//! time of day, for fields on the wire.
+//! Time has two forms, the same everywhere. `now: Duration` is monotonic: the time since a start
+//! that the owner chooses. All calls on one state machine use the same start. `wall_time: FileTime`
+//! is the time of day, for fields on the wire.
 //!
 //! A peer is hostile until its messages are parsed. No decoder panics, allocates from an unchecked
 //! length, or copies a payload.

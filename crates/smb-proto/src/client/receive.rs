@@ -24,8 +24,8 @@ use crate::wire::header::{self, CHAIN_ALIGNMENT, Command, Header};
 use crate::wire::read::{READ_DATA_OFFSET, ReadResponse};
 use crate::wire::{Malformed, MessageId, NtStatus, Reader};
 
-/// Number of bytes received at once while READs of [`BULK_MIN`](super::input::BULK_MIN) or more are outstanding. Little of
-/// their data is then copied out of the buffer.
+/// Number of bytes received at once while READs of [`BULK_MIN`](super::input::BULK_MIN) or more are
+/// outstanding. Little of their data is then copied out of the buffer.
 const STEP: usize = 1024;
 impl Connection {
     /// Returns where to receive. Both slices are empty only after the connection has ended.

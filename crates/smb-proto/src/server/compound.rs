@@ -42,8 +42,8 @@ impl CompoundState {
         self.scope.tree = tree;
     }
 
-    /// Returns the session and the tree that the next message addresses. A malformed message addresses
-    /// none; [`Connection::admit`](super::Connection::admit) rejects it.
+    /// Returns the session and the tree that the next message addresses. A malformed message
+    /// addresses none; [`Connection::admit`](super::Connection::admit) rejects it.
     pub fn scope(&self, message: &[u8]) -> Scope {
         let header = Header::decode(&mut Reader::new(message, "SMB2 header"));
         header.map_or(Scope::default(), |header| self.scope_of(&header))

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!            +------------------------- Connection --------------------------+
-//! frame ---> | open (unseal, decompress) -> admit (ids, credits, signature,  | ---> Request: the owner executes it
+//! frame ---> | open (unseal, decompress) -> admit (ids, credits, signature,  | ---> Request, for the owner
 //!            |                                session, tree)                 |
 //! frame <--- | finish (sign, seal)       <- ReplyFrame                       | <--- its reply
 //!            +---------------------------------------------------------------+

@@ -165,8 +165,8 @@ impl Sessions {
         self.sessions.get(&id)
     }
 
-    /// Returns a copy of the state that the admission of a request needs. `None` if the session does
-    /// not exist.
+    /// Returns a copy of the state that the admission of a request needs. `None` if the session
+    /// does not exist.
     pub fn snapshot(&self, scope: Scope) -> Option<SessionSnapshot> {
         let session = self.get(scope.session)?;
         Some(SessionSnapshot {

@@ -241,7 +241,7 @@ fn a_lost_channel_makes_earlier_requests_outdated() {
         assert_eq!(config.sequence.current(), 0);
         let mut third = third_channel(&first, &config, &setup);
         first.client.closed();
-        assert_eq!(config.sequence.current(), 1, "lost with a request under way");
+        assert_eq!(config.sequence.current(), 1, "lost with a request in flight");
         let Some(Event::Dropped { mut operations, .. }) = first.client.poll_event() else {
             panic!("the write is given back");
         };

@@ -4,8 +4,8 @@
 //! client                         server
 //!   NEGOTIATE  --------------->          flags
 //!              <--------------- CHALLENGE flags, server challenge, AV pairs (names, time)
-//!   AUTHENTICATE ------------->          proof of the password over both challenges and the AV pairs,
-//!                                        the encrypted session key, a MIC over all three messages
+//!   AUTHENTICATE ------------->   proof of the password over both challenges and AV pairs,
+//!                                 the encrypted session key, a MIC over all three messages
 //! ```
 //!
 //! Both roles refuse NTLMv1, LM and keys shorter than 128 bits, and require extended session

@@ -4,8 +4,8 @@
 //! RWH.
 //!
 //! ```text
-//! RWH --break to RH--> breaking --ack RH--> RH --chained break to R--> breaking --ack R--> R --> none (no ack)
-//!                         \-- timeout --> none
+//! RWH -break to RH-> breaking -ack RH-> RH -chained break to R-> breaking -ack R-> R -> none (no ack)
+//!                       \-timeout-> none
 //! ```
 //! During a break the state is the one before it. Caching that must also go meanwhile is recorded,
 //! and breaks after the acknowledgment.

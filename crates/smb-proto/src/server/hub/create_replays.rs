@@ -35,7 +35,7 @@ impl CreateReplays {
 
     /// Handles the loss of the waiter's connection. Returns whether the waiter is a create that
     /// keeps waiting because its session continues. A client that replays it then learns that it is
-    /// in progress (smb2.replay.dhv2-pending2n-vs-lease-supported_state).
+    /// in progress (smb2.replay.dhv2-pending2n-vs-lease-sane).
     pub(super) fn orphan(&mut self, waiter: WaiterId, lives_on: impl Fn(SessionId) -> bool) -> bool {
         let waiting = self.waiting.get(&waiter);
         let goes_on = waiting.is_some_and(|(_, session)| lives_on(*session));

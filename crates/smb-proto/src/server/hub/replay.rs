@@ -1,5 +1,5 @@
-//! Replayed requests: CREATEs, recognized by their create guid ([MS-SMB2] 3.3.5.9.10), and requests of
-//! a failed channel, detected by the channel sequence (3.3.5.2.10).
+//! Replayed requests: CREATEs, recognized by their create guid ([MS-SMB2] 3.3.5.9.10), and requests
+//! of a failed channel, detected by the channel sequence (3.3.5.2.10).
 
 use super::Hub;
 use super::caching::{level_of, state_of};
@@ -21,7 +21,7 @@ impl Hub {
     pub(super) fn replay_create(&mut self, request: &OpenRequest, key: Key) -> Option<OpenOutcome> {
         let outcome = match *self.creates.slots.get(&key)? {
             Slot::WaitQueue(waiter) if waiter == request.waiter => return None,
-            // The first create may still succeed (smb2.replay.dhv2-pending1n-vs-oplock-supported_state).
+            // The first create may still succeed (smb2.replay.dhv2-pending1n-vs-oplock-sane).
             Slot::WaitQueue(_) if request.replay => Err(NtStatus::FILE_NOT_AVAILABLE),
             Slot::WaitQueue(_) => Err(NtStatus::DUPLICATE_OBJECTID),
             Slot::Made(_) if !request.replay => Err(NtStatus::DUPLICATE_OBJECTID),

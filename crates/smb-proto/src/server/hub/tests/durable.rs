@@ -280,7 +280,7 @@ fn conflicting_opens_close_durable_opens_without_a_client() {
         assert_eq!(
             world.events().len(),
             usize::from(!stays),
-            "told if it goes, nothing else"
+            "only its close is reported"
         );
     }
 }

@@ -147,7 +147,7 @@ impl Model {
                 let other = self.opens.values().any(|info| {
                     info.file.index == request.file.index && info.file.stream != request.file.stream
                 });
-                assert!(self.denied(&request) || other, "nobody denies {request:?}");
+                assert!(self.denied(&request) || other, "no open denies {request:?}");
             }
             OpenOutcome::Refused(status) => panic!("{status}"),
             OpenOutcome::Wait => {
@@ -407,7 +407,7 @@ impl Model {
                     self.breaks.push(order.notification);
                 }
                 Event::Expired(closed) => self.gone(&closed),
-                Event::NotifyReady { .. } => panic!("nobody watches"),
+                Event::NotifyReady { .. } => panic!("no folder is watched"),
                 Event::Wake(waiter) => match self.parked.remove(&waiter) {
                     Some(Parked::Open(request)) => self.run_open(*request),
                     Some(Parked::Lock(open, element)) => self.run_lock(open, element, waiter),

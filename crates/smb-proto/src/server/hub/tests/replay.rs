@@ -203,7 +203,7 @@ fn a_waiting_create_outlives_its_channel() {
     let second = again(&mut world);
     assert_eq!(world.refused(&second), NtStatus::FILE_NOT_AVAILABLE);
     world.close(held);
-    assert_eq!(world.events(), [], "nobody is woken");
+    assert_eq!(world.events(), [], "no request is woken");
     let third = again(&mut world);
     let open = world.open(&third).open;
     world.close(open);
