@@ -1,7 +1,7 @@
 //! Authentication: NTLMv2, and SPNEGO to negotiate it or another mechanism.
 //!
 //! ```text
-//! SESSION_SETUP security buffers <-> spnego (client or server) <-> Mechanism (NTLM here, Kerberos elsewhere)
+//! SESSION_SETUP security buffers <-> spnego (client or server) <-> Mechanism (NTLM, or Kerberos)
 //!                                                                      \-> SessionKey, Identity
 //! ```
 //!

@@ -1,7 +1,7 @@
 //! Outgoing frames: messages one after the other, signed, possibly compressed, possibly sealed.
 //!
 //! ```text
-//! one piece    | 4 | transform | messages, the payload's header | payload | messages |   in the payload's block
+//! one piece    | 4 | transform | messages, the payload's header | payload | messages |
 //! in parts     [ 4 | messages, the payload's header ] [ payload ] [ messages ]
 //! ```
 //!

@@ -3,8 +3,8 @@
 //! ```text
 //! in flight, silent for echo_after -> ECHO -> any message ends the silence
 //!                                         \-> silence_max with a reply owed: `EndReason::Silent`
-//! compound partly answered for silence_max, no interim reply for the rest: `EndReason::AnsweredInPart`
-//! log_off: owed replies awaited -> TREE_DISCONNECT of each tree and LOGOFF at once -> `EndReason::LoggedOff`
+//! compound partly answered for silence_max, the rest not announced: `EndReason::AnsweredInPart`
+//! log_off: owed replies awaited -> all TREE_DISCONNECTs and LOGOFF -> `EndReason::LoggedOff`
 //! ```
 //! A request with an interim reply is in flight but its reply is not owed: it may take forever. The
 //! ECHO is sent for such requests as well, so that a dead connection is noticed.

@@ -3,7 +3,7 @@
 //! ```text
 //! lend -> target of the input --+-> return_block: to the READ that owns it now
 //!                \-> CryptoJob -+
-//!                               +-> exchange: the frame answers another READ, and the two READs swap
+//!                               +-> exchange: the frame answers another READ, and the two swap
 //!                                   blocks, even if the other's block is lent too
 //! ```
 //! A READ may be answered while its block is lent, by an error or with data received elsewhere. Its

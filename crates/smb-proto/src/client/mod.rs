@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!                    +-------------------------- Connection --------------------------+
-//! Compound  -------> | queue -> credits -> frame (sign | compress | seal) -> Transmit | -----> socket
-//! Event     <------- | table <- dispatch <- (open | decompress | verify) <- Receive   | <----- socket
+//! Compound  -------> | queue -> credits -> frame (sign | compress | seal) -> Transmit | ---> socket
+//! Event     <------- | table <- dispatch <- (open | decompress | verify) <- Receive   | <--- socket
 //!                    +----------------------------------------------------------------+
 //!                       the connection's own requests: negotiate, login, validate, liveness
 //! ```
@@ -12,7 +12,7 @@
 //! The owner runs them on any thread:
 //!
 //! ```text
-//! WRITE: block -> CryptoJob -> run -> CryptoDone -> Transmit; frames with later message ids may overtake it
+//! WRITE: block -> CryptoJob -> run -> CryptoDone -> Transmit; later frames may overtake it
 //! READ:  block -> CryptoJob -> run -> CryptoDone -> dispatch, as if it had just been received
 //! ```
 //!

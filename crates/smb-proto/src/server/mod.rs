@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!            +------------------------- Connection --------------------------+
-//! frame ---> | open (unseal, decompress) -> admit (ids, credits, signature,  | ---> Request, for the owner
+//! frame ---> | open (unseal, decompress) -> admit (ids, credits, signature,  | ---> Request
 //!            |                                session, tree)                 |
-//! frame <--- | finish (sign, seal)       <- ReplyFrame                       | <--- its reply
+//! frame <--- | finish (sign, seal)       <- ReplyFrame                       | <--- reply
 //!            +---------------------------------------------------------------+
 //!              Sessions: logins and trees, on all connections
 //!              Hub: opens, share modes, leases, locks, durable handles, change notification

@@ -4,7 +4,7 @@
 //! RWH.
 //!
 //! ```text
-//! RWH -break to RH-> breaking -ack RH-> RH -chained break to R-> breaking -ack R-> R -> none (no ack)
+//! RWH -break to RH-> breaking -ack RH-> RH -chained break to R-> breaking -ack R-> R -> none
 //!                       \-timeout-> none
 //! ```
 //! During a break the state is the one before it. Caching that must also go meanwhile is recorded,
