@@ -1,4 +1,5 @@
-//! SMB 2 and 3 without I/O: codec, authentication, and the state machines of client and server.
+//! SMB 2 and 3 without I/O: authentication, cryptography, and the state machines of client and
+//! server. The messages are in [`ropeway_smb_wire`].
 //!
 //! Nothing here opens a socket, starts a thread, reads a clock or draws a random number. Bytes,
 //! time and randomness are arguments, so a seed reproduces every behaviour.
@@ -19,13 +20,7 @@ pub mod auth;
 pub mod client;
 pub mod compression;
 pub mod crypto;
-pub mod names;
-pub mod rpc;
 pub mod secret;
 pub mod server;
 #[cfg(test)]
 mod testing;
-pub mod unc;
-pub mod upcase;
-pub mod wildcard;
-pub mod wire;

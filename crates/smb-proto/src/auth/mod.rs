@@ -11,8 +11,9 @@
 pub mod ntlm;
 pub mod spnego;
 
+use ropeway_smb_wire::{Malformed, Text};
+
 use crate::secret::SessionKey;
-use crate::wire::{Malformed, Text};
 
 /// Why an authentication failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -1,12 +1,12 @@
 //! The values that enter and leave a connection: compounds, replies, events, bytes to send.
 
 use ropeway_block::{Block, BlockMut};
+use ropeway_smb_wire::header::{Command, Header, HeaderFlags};
+use ropeway_smb_wire::oplock_break::BreakNotification;
+use ropeway_smb_wire::session_setup::SessionFlags;
+use ropeway_smb_wire::{NtStatus, TreeId};
 
 use super::{EndReason, LoginError};
-use crate::wire::header::{Command, Header, HeaderFlags};
-use crate::wire::oplock_break::BreakNotification;
-use crate::wire::session_setup::SessionFlags;
-use crate::wire::{NtStatus, TreeId};
 
 /// One or several requests, sent in one frame.
 #[derive(Debug, Default)]
@@ -14,7 +14,7 @@ pub struct Compound {
     /// The requests. At least one.
     pub operations: Vec<Operation>,
     /// Whether each operation inherits session, tree and file from the one before it ([MS-SMB2]
-    /// 3.2.4.1.4). A related operation names the file [`crate::wire::FileId::RELATED`] in its body.
+    /// 3.2.4.1.4). A related operation names the file [`ropeway_smb_wire::FileId::RELATED`] in its body.
     pub related: bool,
     /// Whether the frame must be encrypted, because the share demands it.
     pub encrypt: bool,
@@ -77,11 +77,11 @@ impl Operation {
     pub fn encoded(
         command: Command,
         tree: TreeId,
-        encode: impl FnOnce(&mut crate::wire::Writer<'_>),
+        encode: impl FnOnce(&mut ropeway_smb_wire::Writer<'_>),
     ) -> Self {
-        let mut message = vec![0; crate::wire::header::HEADER_LEN];
-        encode(&mut crate::wire::Writer::within(&mut message, 0));
-        message.drain(..crate::wire::header::HEADER_LEN);
+        let mut message = vec![0; ropeway_smb_wire::header::HEADER_LEN];
+        encode(&mut ropeway_smb_wire::Writer::within(&mut message, 0));
+        message.drain(..ropeway_smb_wire::header::HEADER_LEN);
         Self::new(command, tree, message)
     }
 }
@@ -109,8 +109,12 @@ impl Reply {
     }
 
     /// Returns a reader positioned at the body.
-    pub fn body(&self) -> crate::wire::Reader<'_> {
-        crate::wire::Reader::at(&self.message, crate::wire::header::HEADER_LEN, "SMB2 response")
+    pub fn body(&self) -> ropeway_smb_wire::Reader<'_> {
+        ropeway_smb_wire::Reader::at(
+            &self.message,
+            ropeway_smb_wire::header::HEADER_LEN,
+            "SMB2 response",
+        )
     }
 }
 

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
+use ropeway_smb_wire::negotiate::{Capabilities, Dialect, SecurityMode};
+use ropeway_smb_wire::{Guid, SessionId, Text};
+
 use crate::compression::Algorithms;
 use crate::crypto::{Cipher, SigningAlgorithm};
-use crate::wire::negotiate::{Capabilities, Dialect, SecurityMode};
-use crate::wire::{Guid, SessionId, Text};
 
 /// When requests are signed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

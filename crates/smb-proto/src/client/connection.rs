@@ -3,6 +3,11 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
+use ropeway_smb_wire::TreeId;
+use ropeway_smb_wire::frame::FRAME_LEN_MAX;
+use ropeway_smb_wire::header::{Command, HEADER_LEN, HeaderFlags};
+use ropeway_smb_wire::session_setup::SessionFlags;
+
 use super::control::{Control, Logoff};
 use super::credits::Credits;
 use super::crypto_job::JobQueue;
@@ -16,10 +21,6 @@ use super::{
     OPERATIONS_MAX, PeerMisbehaved, Reply, SessionSecret, Ticket,
 };
 use crate::crypto::Preauth;
-use crate::wire::TreeId;
-use crate::wire::frame::FRAME_LEN_MAX;
-use crate::wire::header::{Command, HEADER_LEN, HeaderFlags};
-use crate::wire::session_setup::SessionFlags;
 
 /// Maximum number of uncollected events before a notification counts as flooding. Compounds have
 /// their own bound.

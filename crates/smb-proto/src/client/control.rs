@@ -1,6 +1,6 @@
 //! The connection's own requests, and the progress of a logoff.
 
-use crate::wire::TreeId;
+use ropeway_smb_wire::TreeId;
 
 /// A request of the connection itself.
 #[derive(Debug)]

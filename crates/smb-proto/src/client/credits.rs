@@ -3,8 +3,9 @@
 //! Invariants: no request is sent without a credit. Ids advance by the charge of each request and
 //! are never used twice ([MS-SMB2] 3.2.4.1.2, 3.2.4.1.3).
 
+use ropeway_smb_wire::MessageId;
+
 use super::CreditState;
-use crate::wire::MessageId;
 
 /// Number of bytes that one credit covers ([MS-SMB2] 3.2.4.1.5).
 const CREDIT_BYTES: usize = 65_536;

@@ -4,15 +4,15 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use ropeway_block::BlockMut;
+use ropeway_smb_wire::SessionId;
+use ropeway_smb_wire::header::Header;
+use ropeway_smb_wire::read::READ_DATA_OFFSET;
 
 use super::Ticket;
 use super::frame::Piece;
 use super::loans::LoanId;
 use super::table::InFlight;
 use crate::crypto::{Opener, SealTicket, Sender, Signer, TRANSFORM_HEADER_LEN};
-use crate::wire::SessionId;
-use crate::wire::header::Header;
-use crate::wire::read::READ_DATA_OFFSET;
 
 /// Maximum number of waiting jobs before replies stop becoming jobs. A guess: as many as two dozen
 /// cores take at once.

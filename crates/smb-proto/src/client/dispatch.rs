@@ -4,6 +4,13 @@
 use std::sync::Arc;
 
 use ropeway_block::BlockMut;
+use ropeway_smb_wire::frame::Protocol;
+use ropeway_smb_wire::header::{self, Command, HEADER_LEN, Header, HeaderFlags, Target};
+use ropeway_smb_wire::oplock_break::BreakNotification;
+use ropeway_smb_wire::read::ReadResponse;
+use ropeway_smb_wire::session_setup::SessionFlags;
+use ropeway_smb_wire::transform::TransformHeader;
+use ropeway_smb_wire::{MessageId, NtStatus, Reader, SessionId, TreeId};
 
 use super::connection::Connection;
 use super::control::Control;
@@ -13,13 +20,6 @@ use super::table::{InFlight, Owner, Slot};
 use super::{DropReason, EndReason, Event, Negotiated, PeerMisbehaved, Reply, Ticket};
 use crate::compression::decompress;
 use crate::crypto::{Sender, Signer, TRANSFORM_HEADER_LEN};
-use crate::wire::frame::Protocol;
-use crate::wire::header::{self, Command, HEADER_LEN, Header, HeaderFlags, Target};
-use crate::wire::oplock_break::BreakNotification;
-use crate::wire::read::ReadResponse;
-use crate::wire::session_setup::SessionFlags;
-use crate::wire::transform::TransformHeader;
-use crate::wire::{MessageId, NtStatus, Reader, SessionId, TreeId};
 
 /// The outcome of checking a reply's protection.
 pub(super) enum ProtectionCheck {

@@ -1,8 +1,9 @@
 //! The errors of a client connection, by cause: the peer, the caller, the login.
 
+use ropeway_smb_wire::header::Command;
+use ropeway_smb_wire::{Malformed, MessageId, NtStatus};
+
 use crate::auth::AuthError;
-use crate::wire::header::Command;
-use crate::wire::{Malformed, MessageId, NtStatus};
 
 /// The server violated the protocol, or a third party changed its messages. The connection has
 /// ended.

@@ -12,13 +12,15 @@
 use std::ops::Range;
 
 use ropeway_block::{Block, BlockMut, HEADROOM};
+use ropeway_smb_wire::frame::{FRAME_HEADER_LEN, frame_header};
+use ropeway_smb_wire::header::{
+    CHAIN_ALIGNMENT, Header, NEXT_COMMAND_OFFSET, SIGNATURE_LEN, SIGNATURE_OFFSET,
+};
+use ropeway_smb_wire::{SessionId, Writer};
 
 use super::{Compression, Operation, Part};
 use crate::compression::{Gauge, compress_well};
 use crate::crypto::{SealTicket, Sender, Signer, TRANSFORM_HEADER_LEN};
-use crate::wire::frame::{FRAME_HEADER_LEN, frame_header};
-use crate::wire::header::{CHAIN_ALIGNMENT, Header, NEXT_COMMAND_OFFSET, SIGNATURE_LEN, SIGNATURE_OFFSET};
-use crate::wire::{SessionId, Writer};
 
 /// A frame under construction.
 pub(super) struct Frame {

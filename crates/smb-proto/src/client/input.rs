@@ -1,13 +1,13 @@
 //! The input buffer of a connection, and the destination of the message being received.
 
 use ropeway_block::BlockMut;
+use ropeway_smb_wire::MessageId;
+use ropeway_smb_wire::frame::FRAME_LEN_MAX;
+use ropeway_smb_wire::read::READ_DATA_OFFSET;
 
 use super::loans::LoanId;
 use super::table::CREATE_REPLY_LEN;
 use crate::crypto::TRANSFORM_HEADER_LEN;
-use crate::wire::MessageId;
-use crate::wire::frame::FRAME_LEN_MAX;
-use crate::wire::read::READ_DATA_OFFSET;
 
 /// Length of the buffer in bytes: the small replies of a whole round trip. A guess.
 pub(super) const BUFFER_LEN: usize = 64 * 1024;

@@ -12,10 +12,10 @@
 //! There are never more loans than READs in flight.
 
 use ropeway_block::BlockMut;
+use ropeway_smb_wire::MessageId;
 
 use super::Ticket;
 use super::table::{IdMap, Slot, Table, read_length};
-use crate::wire::MessageId;
 
 /// Identifies a lent block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

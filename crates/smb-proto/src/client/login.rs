@@ -3,6 +3,11 @@
 
 use std::sync::Arc;
 
+use ropeway_smb_wire::header::{HEADER_LEN, Header, HeaderFlags};
+use ropeway_smb_wire::negotiate::{Dialect, SecurityMode};
+use ropeway_smb_wire::session_setup::{SessionFlags, SessionSetupResponse};
+use ropeway_smb_wire::{NtStatus, Reader, SessionId};
+
 use super::connection::Connection;
 use super::control::Control;
 use super::login_state::{Kind, Login, Round};
@@ -14,10 +19,6 @@ use crate::auth::spnego::SpnegoClient;
 use crate::auth::{AuthError, Step};
 use crate::crypto::{Signer, signing_key};
 use crate::secret::SessionKey;
-use crate::wire::header::{HEADER_LEN, Header, HeaderFlags};
-use crate::wire::negotiate::{Dialect, SecurityMode};
-use crate::wire::session_setup::{SessionFlags, SessionSetupResponse};
-use crate::wire::{NtStatus, Reader, SessionId};
 
 impl Connection {
     /// Logs in as soon as the negotiation is complete. If there is a session, reauthenticates it

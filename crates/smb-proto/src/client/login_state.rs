@@ -1,13 +1,14 @@
 //! The state of a login between its rounds.
 
+use ropeway_smb_wire::header::{Header, HeaderFlags};
+use ropeway_smb_wire::negotiate::Capabilities;
+use ropeway_smb_wire::session_setup::{SessionSetupFlags, SessionSetupRequest};
+use ropeway_smb_wire::{SessionId, Writer};
+
 use super::session::Session;
 use super::{Config, PeerMisbehaved, SessionSecret};
 use crate::auth::spnego::SpnegoClient;
 use crate::crypto::{Preauth, Sender, Signer};
-use crate::wire::header::{Header, HeaderFlags};
-use crate::wire::negotiate::Capabilities;
-use crate::wire::session_setup::{SessionSetupFlags, SessionSetupRequest};
-use crate::wire::{SessionId, Writer};
 
 /// The progress of a login.
 pub(super) enum Login {

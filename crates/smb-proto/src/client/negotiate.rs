@@ -1,16 +1,17 @@
 //! NEGOTIATE: the offer, and the checks of the reply against it.
 
+use ropeway_smb_wire::negotiate::{
+    Capabilities, Dialect, DialectRevision, NegotiateRequest, NegotiateResponse, SecurityMode,
+};
+use ropeway_smb_wire::negotiate_context::{
+    self as context, CompressionAlgorithm, CompressionFlags, Context, HashAlgorithm,
+};
+use ropeway_smb_wire::{Reader, Writer, header::HEADER_LEN};
+
 use super::connection::Connection;
 use super::{Compression, Config, Event, Negotiated, PeerMisbehaved};
 use crate::compression::Algorithms;
 use crate::crypto::{Cipher, SigningAlgorithm};
-use crate::wire::negotiate::{
-    Capabilities, Dialect, DialectRevision, NegotiateRequest, NegotiateResponse, SecurityMode,
-};
-use crate::wire::negotiate_context::{
-    self as context, CompressionAlgorithm, CompressionFlags, Context, HashAlgorithm,
-};
-use crate::wire::{Reader, Writer, header::HEADER_LEN};
 
 /// Smallest limit that a server may set ([MS-SMB2] 3.2.5.2), in bytes.
 const LIMIT_MIN: u32 = 4096;

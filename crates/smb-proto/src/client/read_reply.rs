@@ -5,6 +5,9 @@
 use std::sync::Arc;
 
 use ropeway_block::BlockMut;
+use ropeway_smb_wire::header::{Command, HEADER_LEN, Header};
+use ropeway_smb_wire::read::{READ_DATA_OFFSET, ReadResponse};
+use ropeway_smb_wire::{Malformed, MessageId, NtStatus, Reader, SessionId};
 
 use super::connection::Connection;
 use super::crypto_job::Work;
@@ -13,9 +16,6 @@ use super::loans::{LoanId, Place};
 use super::table::{InFlight, Owner};
 use super::{PeerMisbehaved, Reply};
 use crate::crypto::Signer;
-use crate::wire::header::{Command, HEADER_LEN, Header};
-use crate::wire::read::{READ_DATA_OFFSET, ReadResponse};
-use crate::wire::{Malformed, MessageId, NtStatus, Reader, SessionId};
 
 /// The outcome of checking a reply.
 enum Checked {

@@ -16,13 +16,14 @@
 
 use std::time::Duration;
 
+use ropeway_smb_wire::frame::{FRAME_HEADER_LEN, Protocol, frame_len};
+use ropeway_smb_wire::header::{self, CHAIN_ALIGNMENT, Command, Header};
+use ropeway_smb_wire::read::{READ_DATA_OFFSET, ReadResponse};
+use ropeway_smb_wire::{Malformed, MessageId, NtStatus, Reader};
+
 use super::connection::Connection;
 use super::input::{BUFFER_LEN, Input, SEALED_READ_HEAD_MAX, SEALED_READ_MIN, Target, fill};
 use super::{EndReason, PeerMisbehaved, Receive};
-use crate::wire::frame::{FRAME_HEADER_LEN, Protocol, frame_len};
-use crate::wire::header::{self, CHAIN_ALIGNMENT, Command, Header};
-use crate::wire::read::{READ_DATA_OFFSET, ReadResponse};
-use crate::wire::{Malformed, MessageId, NtStatus, Reader};
 
 /// Number of bytes received at once while READs of [`BULK_MIN`](super::input::BULK_MIN) or more are
 /// outstanding. Little of their data is then copied out of the buffer.

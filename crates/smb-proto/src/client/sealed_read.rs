@@ -11,6 +11,10 @@
 //! counted. Several frames may be opened by jobs at once.
 
 use ropeway_block::BlockMut;
+use ropeway_smb_wire::frame::{FRAME_HEADER_LEN, Protocol};
+use ropeway_smb_wire::header;
+use ropeway_smb_wire::read::READ_DATA_OFFSET;
+use ropeway_smb_wire::{MessageId, SessionId};
 
 use super::PeerMisbehaved;
 use super::connection::Connection;
@@ -18,10 +22,6 @@ use super::crypto_job::Work;
 use super::input::{Target, fill};
 use super::loans::LoanId;
 use crate::crypto::TRANSFORM_HEADER_LEN;
-use crate::wire::frame::{FRAME_HEADER_LEN, Protocol};
-use crate::wire::header;
-use crate::wire::read::READ_DATA_OFFSET;
-use crate::wire::{MessageId, SessionId};
 
 /// A READ reply found in a sealed frame: its request, its position and length, and the length of
 /// its data.

@@ -4,16 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use ropeway_block::Block;
+use ropeway_smb_wire::SessionId;
+use ropeway_smb_wire::frame::FRAME_HEADER_LEN;
+use ropeway_smb_wire::negotiate::Dialect;
+use ropeway_smb_wire::session_setup::SessionFlags;
 
 use crate::crypto::{
     Cipher, KeyContext, NoncesExhausted, Opener, SealTicket, Sealer, Sender, Signer, SigningAlgorithm,
     TRANSFORM_HEADER_LEN, Unopenable,
 };
 use crate::secret::{Key, SessionKey};
-use crate::wire::SessionId;
-use crate::wire::frame::FRAME_HEADER_LEN;
-use crate::wire::negotiate::Dialect;
-use crate::wire::session_setup::SessionFlags;
 
 /// The part of a session that further channels need ([MS-SMB2] 3.2.4.2.1, "session binding").
 /// Clones share it.

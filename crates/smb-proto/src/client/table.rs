@@ -4,14 +4,14 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 
 use ropeway_block::BlockMut;
+use ropeway_smb_wire::header::Command;
+use ropeway_smb_wire::read::READ_DATA_OFFSET;
+use ropeway_smb_wire::{AsyncId, MessageId};
 
 use super::frame::Finished;
 use super::input::BULK_MIN;
 use super::loans::{LoanId, Loans};
 use super::{Operation, Reply, Ticket};
-use crate::wire::header::Command;
-use crate::wire::read::READ_DATA_OFFSET;
-use crate::wire::{AsyncId, MessageId};
 
 /// Hashes ids that this end assigns, by one multiplication.
 #[derive(Default)]

@@ -3,6 +3,10 @@
 use std::sync::Arc;
 
 use ropeway_block::Block;
+use ropeway_smb_wire::header::{Command, HEADER_LEN, Header, HeaderFlags, Target};
+use ropeway_smb_wire::negotiate::Dialect;
+use ropeway_smb_wire::read::ReadRequest;
+use ropeway_smb_wire::{MessageId, SessionId, TreeId, Writer, bare};
 
 use super::connection::{CALLER_FLAGS, Connection, is_related};
 use super::control::Control;
@@ -14,10 +18,6 @@ use super::{
     Compound, Compression, DropReason, EndReason, Negotiated, Part, PeerMisbehaved, Ticket, Transmit,
 };
 use crate::crypto::{NoncesExhausted, SealTicket, Signer};
-use crate::wire::header::{Command, HEADER_LEN, Header, HeaderFlags, Target};
-use crate::wire::negotiate::Dialect;
-use crate::wire::read::ReadRequest;
-use crate::wire::{MessageId, SessionId, TreeId, Writer, bare};
 
 /// Length at which a transmit is complete, in bytes. A guess: one `writev` of this length fills any
 /// socket buffer.
@@ -174,7 +174,7 @@ impl Connection {
             _ => self.finish(frame, None, protection, None)?,
         };
         if let [Part::Bytes(bytes)] = &finished.parts[..] {
-            let message = &bytes[crate::wire::frame::FRAME_HEADER_LEN..];
+            let message = &bytes[ropeway_smb_wire::frame::FRAME_HEADER_LEN..];
             match owner {
                 Owner::Negotiate => self.preauth.update(&[message]),
                 Owner::SessionSetup => self.login.hash(message),

@@ -1,8 +1,9 @@
 //! Requests that arrive in one frame ([MS-SMB2] 3.3.5.2.7).
 
+use ropeway_smb_wire::header::{Header, HeaderFlags};
+use ropeway_smb_wire::{FileId, NtStatus, Reader, SessionId, TreeId};
+
 use super::sessions::Scope;
-use crate::wire::header::{Header, HeaderFlags};
-use crate::wire::{FileId, NtStatus, Reader, SessionId, TreeId};
 
 /// What the requests of a compound inherit from one another ([MS-SMB2] 3.3.5.2.7.2).
 #[derive(Clone, Debug)]

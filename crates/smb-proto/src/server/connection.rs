@@ -4,6 +4,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use ropeway_smb_wire::bare::{EchoRequest, EchoResponse, LogoffRequest, LogoffResponse};
+use ropeway_smb_wire::frame::{FRAME_HEADER_LEN, FRAME_LEN_MAX, Protocol};
+use ropeway_smb_wire::header::{Command, HEADER_LEN, Header, HeaderFlags, Target};
+use ropeway_smb_wire::negotiate::Dialect;
+use ropeway_smb_wire::transform::TransformHeader;
+use ropeway_smb_wire::{AsyncId, FileTime, MessageId, NtStatus, Reader, SessionId, TreeId};
+
 use super::channel::Channel;
 use super::compound::CompoundState;
 use super::config::Config;
@@ -15,12 +22,6 @@ use super::sessions::{Session, SessionSnapshot, Sessions, Tree};
 use super::window::Window;
 use crate::compression;
 use crate::crypto::{Preauth, Sender, TRANSFORM_HEADER_LEN};
-use crate::wire::bare::{EchoRequest, EchoResponse, LogoffRequest, LogoffResponse};
-use crate::wire::frame::{FRAME_HEADER_LEN, FRAME_LEN_MAX, Protocol};
-use crate::wire::header::{Command, HEADER_LEN, Header, HeaderFlags, Target};
-use crate::wire::negotiate::Dialect;
-use crate::wire::transform::TransformHeader;
-use crate::wire::{AsyncId, FileTime, MessageId, NtStatus, Reader, SessionId, TreeId};
 
 /// The client violated the protocol. The connection must end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -461,7 +462,7 @@ impl Connection {
                 header.target = Target::Async(id);
             }
             None => {
-                header.flags = header.flags.without(HeaderFlags::ASYNC_COMMAND);
+                header.flags = header.flags.difference(HeaderFlags::ASYNC_COMMAND);
                 header.target = Target::Sync(request.tree);
                 header.credits = self.window.grant(request.header.credits);
             }

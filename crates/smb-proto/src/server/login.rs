@@ -2,6 +2,13 @@
 
 use std::sync::{Arc, OnceLock};
 
+use ropeway_smb_wire::header::{HEADER_LEN, HeaderFlags};
+use ropeway_smb_wire::negotiate::{Dialect, SecurityMode};
+use ropeway_smb_wire::session_setup::{
+    SessionFlags, SessionSetupFlags, SessionSetupRequest, SessionSetupResponse,
+};
+use ropeway_smb_wire::{FileTime, NtStatus, Reader, SessionId, Text};
+
 use super::channel::Channel;
 use super::config::Sealing;
 use super::connection::{Connection, ConnectionOutcome, PeerMisbehaved, Request};
@@ -13,12 +20,6 @@ use crate::auth::spnego::SpnegoServer;
 use crate::auth::{AuthError, Established, Identity, Step};
 use crate::crypto::{KeyContext, Preauth, Sender, SessionKeys, SigningAlgorithm, signing_key};
 use crate::secret::{Key, Password};
-use crate::wire::header::{HEADER_LEN, HeaderFlags};
-use crate::wire::negotiate::{Dialect, SecurityMode};
-use crate::wire::session_setup::{
-    SessionFlags, SessionSetupFlags, SessionSetupRequest, SessionSetupResponse,
-};
-use crate::wire::{FileTime, NtStatus, Reader, SessionId, Text};
 
 /// Maximum number of logins in progress on one connection. A guess: clients log in one at a time.
 const LOGINS_MAX: usize = 16;
@@ -454,7 +455,7 @@ fn flags_of(session: &Session) -> SessionFlags {
 
 /// Returns whether this is the user without a password.
 fn is_guest_name(user: &Text) -> bool {
-    crate::upcase::equal(user, &Text::from("guest"))
+    ropeway_smb_wire::upcase::equal(user, &Text::from("guest"))
 }
 
 fn is_guest(identity: &Identity) -> bool {

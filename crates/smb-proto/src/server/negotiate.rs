@@ -1,16 +1,17 @@
 //! NEGOTIATE of SMB 2 and of SMB 1 ([MS-SMB2] 3.3.5.3, 3.3.5.4).
 
+use ropeway_smb_wire::header::{Command, HEADER_LEN, Header, HeaderFlags};
+use ropeway_smb_wire::negotiate::{
+    Capabilities, Dialect, DialectRevision, NegotiateRequest, NegotiateResponse, SecurityMode,
+};
+use ropeway_smb_wire::negotiate_context::{self as contexts, CompressionFlags, Context, HashAlgorithm};
+use ropeway_smb_wire::smb1_negotiate::Smb1NegotiateRequest;
+use ropeway_smb_wire::{FileTime, Guid, MessageId, NtStatus, Reader};
+
 use super::connection::{Connection, PeerMisbehaved, Phase};
 use super::reply::ReplyFrame;
 use crate::compression::Algorithms;
 use crate::crypto::{Cipher, SigningAlgorithm};
-use crate::wire::header::{Command, HEADER_LEN, Header, HeaderFlags};
-use crate::wire::negotiate::{
-    Capabilities, Dialect, DialectRevision, NegotiateRequest, NegotiateResponse, SecurityMode,
-};
-use crate::wire::negotiate_context::{self as contexts, CompressionFlags, Context, HashAlgorithm};
-use crate::wire::smb1_negotiate::Smb1NegotiateRequest;
-use crate::wire::{FileTime, Guid, MessageId, NtStatus, Reader};
 
 /// Maximum length of requests and payloads without multi-credit requests, in bytes ([MS-SMB2]
 /// 3.3.5.4).

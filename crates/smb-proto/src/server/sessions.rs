@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use ropeway_smb_wire::header::Header;
+use ropeway_smb_wire::negotiate::Dialect;
+use ropeway_smb_wire::{Guid, NtStatus, SessionId, TreeId};
+
 use super::hub::ConnectionId;
 use crate::auth::Identity;
 use crate::crypto::{Cipher, SigningAlgorithm};
 use crate::secret::Key;
-use crate::wire::header::Header;
-use crate::wire::negotiate::Dialect;
-use crate::wire::{Guid, NtStatus, SessionId, TreeId};
 
 /// Maximum number of trees in one session. A guess: a desktop connects to a handful.
 const TREES_MAX: usize = 1024;
@@ -278,7 +279,9 @@ impl Sessions {
 pub(super) fn same_user(a: &Identity, b: &Identity) -> bool {
     match (a, b) {
         (Identity::Anonymous, Identity::Anonymous) => true,
-        (Identity::User { user: a, .. }, Identity::User { user: b, .. }) => crate::upcase::equal(a, b),
+        (Identity::User { user: a, .. }, Identity::User { user: b, .. }) => {
+            ropeway_smb_wire::upcase::equal(a, b)
+        }
         _ => false,
     }
 }

@@ -1,6 +1,6 @@
 //! AV pairs: attributes that server and client exchange, covered by the proof ([MS-NLMP] 2.2.2.1).
 
-use crate::wire::{Fault, Reader, Result, Text};
+use ropeway_smb_wire::{Fault, Reader, Result, Text};
 
 /// The kind of an AV pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,5 +1,6 @@
 //! The client end of NTLM.
 
+use ropeway_smb_wire::{FileTime, Text};
 use zeroize::Zeroizing;
 
 use super::keys::{self, Direction, Key16};
@@ -7,7 +8,6 @@ use super::message::{Authenticate, Challenge, MIC_AT, Negotiate, NegotiateFlags,
 use super::{AvId, AvPairs, OIDS, check_flags};
 use crate::auth::{AuthError, Established, Mechanism, Oid, Result, Step};
 use crate::secret::{NtHash, Password, SessionKey};
-use crate::wire::{FileTime, Text};
 
 /// A user's name and proof.
 #[derive(Clone, Debug)]

@@ -3,11 +3,11 @@
 use hmac::{Hmac, KeyInit, Mac};
 use md4::Digest;
 use rc4::StreamCipher;
+use ropeway_smb_wire::Text;
 use zeroize::Zeroize;
 
 use crate::auth::{AuthError, Result};
 use crate::secret::{NtHash, Password};
-use crate::wire::Text;
 
 /// Returns NTOWFv1: MD4 of the password in UTF-16.
 pub fn nt_hash(password: &Password) -> NtHash {

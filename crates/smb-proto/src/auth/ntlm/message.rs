@@ -1,49 +1,51 @@
 //! The three messages of NTLM ([MS-NLMP] 2.2.1), encoded and decoded.
 
-use crate::wire::flags::flags;
-use crate::wire::{Fault, Reader, Result, Text, Writer};
+use bitflags::bitflags;
+use ropeway_smb_wire::{Fault, Reader, Result, Text, Writer};
 
-flags! {
+bitflags! {
     /// The features of an end ([MS-NLMP] 2.2.2.5).
-    pub struct NegotiateFlags(u32) {
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub struct NegotiateFlags: u32 {
         /// Text is UTF-16.
-        UNICODE = 0x1;
+        const UNICODE = 0x1;
         /// Text may be in the machine's code page.
-        OEM = 0x2;
+        const OEM = 0x2;
         /// CHALLENGE must name the server.
-        REQUEST_TARGET = 0x4;
+        const REQUEST_TARGET = 0x4;
         /// Signatures are supported.
-        SIGN = 0x10;
+        const SIGN = 0x10;
         /// Encryption is supported.
-        SEAL = 0x20;
+        const SEAL = 0x20;
         /// The weaker session key of NTLMv1. Not supported here.
-        LM_KEY = 0x80;
+        const LM_KEY = 0x80;
         /// NTLM of any version.
-        NTLM = 0x200;
+        const NTLM = 0x200;
         /// The client is anonymous.
-        ANONYMOUS = 0x800;
+        const ANONYMOUS = 0x800;
         /// NEGOTIATE names a domain.
-        OEM_DOMAIN_SUPPLIED = 0x1000;
+        const OEM_DOMAIN_SUPPLIED = 0x1000;
         /// NEGOTIATE names a workstation.
-        OEM_WORKSTATION_SUPPLIED = 0x2000;
+        const OEM_WORKSTATION_SUPPLIED = 0x2000;
         /// Messages are signed even if the caller did not ask for it.
-        ALWAYS_SIGN = 0x8000;
+        const ALWAYS_SIGN = 0x8000;
         /// The target name is that of a domain.
-        TARGET_TYPE_DOMAIN = 0x1_0000;
+        const TARGET_TYPE_DOMAIN = 0x1_0000;
         /// The target name is that of a server.
-        TARGET_TYPE_SERVER = 0x2_0000;
+        const TARGET_TYPE_SERVER = 0x2_0000;
         /// Extended session security: the keys and signatures of NTLMv2.
-        EXTENDED_SESSION_SECURITY = 0x8_0000;
+        const EXTENDED_SESSION_SECURITY = 0x8_0000;
         /// CHALLENGE carries AV pairs.
-        TARGET_INFO = 0x80_0000;
+        const TARGET_INFO = 0x80_0000;
         /// Messages carry a version.
-        VERSION = 0x200_0000;
+        const VERSION = 0x200_0000;
         /// 128-bit keys.
-        KEY_128 = 0x2000_0000;
+        const KEY_128 = 0x2000_0000;
         /// The client chooses the session key.
-        KEY_EXCHANGE = 0x4000_0000;
+        const KEY_EXCHANGE = 0x4000_0000;
         /// 56-bit keys; overridden by 128-bit keys.
-        KEY_56 = 0x8000_0000;
+        const KEY_56 = 0x8000_0000;
+        const _ = !0;
     }
 }
 
@@ -76,7 +78,7 @@ impl Negotiate {
     /// Any fault of its fixed part.
     pub fn decode(message: &[u8]) -> Result<Self> {
         let mut reader = start(message, 1, "NEGOTIATE_MESSAGE")?;
-        let flags = NegotiateFlags::from_bits(reader.u32()?);
+        let flags = NegotiateFlags::from_bits_retain(reader.u32()?);
         Ok(Self { flags })
     }
 
@@ -114,7 +116,7 @@ impl<'a> Challenge<'a> {
     pub fn decode(message: &'a [u8]) -> Result<Self> {
         let mut reader = start(message, 2, "CHALLENGE_MESSAGE")?;
         let target_name = Field::decode(&mut reader)?;
-        let flags = NegotiateFlags::from_bits(reader.u32()?);
+        let flags = NegotiateFlags::from_bits_retain(reader.u32()?);
         let server_challenge = reader.array()?;
         reader.skip(8)?;
         let target_info = Field::decode(&mut reader)?;
@@ -184,7 +186,7 @@ impl<'a> Authenticate<'a> {
         for field in &mut fields {
             *field = Field::decode(&mut reader)?;
         }
-        let flags = NegotiateFlags::from_bits(reader.u32()?);
+        let flags = NegotiateFlags::from_bits_retain(reader.u32()?);
         // Version and MIC were added to the message later. They are present if the payload leaves
         // room.
         let payload_at = fields

@@ -1,11 +1,12 @@
 //! The server end of NTLM.
 
+use ropeway_smb_wire::{Fault, FileTime, Reader, Text};
+
 use super::keys::{self, Direction, Key16};
 use super::message::{Authenticate, Challenge, MIC_AT, Negotiate, NegotiateFlags, Version};
 use super::{AvId, AvPairs, OIDS, check_flags};
 use crate::auth::{AuthError, Established, Identity, Mechanism, Oid, Refusal, Result, Step};
 use crate::secret::{NtHash, SessionKey};
-use crate::wire::{Fault, FileTime, Reader, Text};
 
 /// The names of the server.
 #[derive(Clone, Debug)]

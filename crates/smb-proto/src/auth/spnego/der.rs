@@ -1,6 +1,6 @@
 //! The subset of DER (X.690) that SPNEGO needs.
 
-use crate::wire::{Fault, Malformed, Reader, Result};
+use ropeway_smb_wire::{Fault, Malformed, Reader, Result};
 
 /// Identifier octets: class, constructed bit, number.
 pub(super) mod tag {

@@ -1,8 +1,9 @@
 //! The tokens of SPNEGO (RFC 4178 4.2, [MS-SPNG] 2.2.1), encoded and decoded.
 
+use ropeway_smb_wire::{Fault, Result};
+
 use super::der::{Der, element, optional, tag};
 use crate::auth::Oid;
-use crate::wire::{Fault, Result};
 
 /// A `MechTypeList` as its sender encoded it. MICs cover these bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use ropeway_smb_wire::create::OplockLevel;
+use ropeway_smb_wire::oplock_break::{LeaseBreak, OplockBreak};
+use ropeway_smb_wire::{Guid, LeaseKey, NtStatus};
+
 use super::Hub;
 use super::caching::{AckError, R, level_of, state_of, valid};
 use super::ids::{FileKey, Holder, LeaseName, OpenId};
-use crate::wire::create::OplockLevel;
-use crate::wire::oplock_break::{LeaseBreak, OplockBreak};
-use crate::wire::{Guid, LeaseKey, NtStatus};
 
 impl Hub {
     /// Returns the oplock level of an open; `Lease` if it has a lease.

@@ -4,12 +4,15 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use ropeway_smb_wire::create_context::LeaseState;
+use ropeway_smb_wire::oplock_break::{
+    BreakNotification, LeaseBreakFlags, LeaseBreakNotification, OplockBreak,
+};
+
 use super::caching::{BreakNotice, H, R, level_of};
 use super::event::{BreakOrder, Event};
 use super::ids::{FileKey, Holder, LeaseName};
 use super::{Hub, Timer};
-use crate::wire::create_context::LeaseState;
-use crate::wire::oplock_break::{BreakNotification, LeaseBreakFlags, LeaseBreakNotification, OplockBreak};
 
 impl Hub {
     /// Starts a break that leaves the holder at most `keep`, and notifies it.
@@ -154,14 +157,14 @@ impl Hub {
         for holder in self.holders(file, R, None) {
             let state = self
                 .caching(holder)
-                .map_or(LeaseState(0), |caching| caching.state);
+                .map_or(LeaseState::from_bits_retain(0), |caching| caching.state);
             let breaks = match holder {
                 _ if state.is_empty() => false,
                 Holder::Lease(_) => Some(holder) != actor,
                 Holder::Oplock(_) => Some(holder) != actor || state == R,
             };
             if breaks && !self.purge_absent(now, holder) {
-                self.start_break(now, holder, LeaseState(0));
+                self.start_break(now, holder, LeaseState::from_bits_retain(0));
             }
         }
     }

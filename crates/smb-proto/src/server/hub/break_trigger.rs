@@ -3,13 +3,14 @@
 
 use std::time::Duration;
 
+use ropeway_smb_wire::create_context::LeaseState;
+use ropeway_smb_wire::upcase::fold;
+use ropeway_smb_wire::{NtStatus, Text};
+
 use super::Hub;
 use super::caching::{H, NONE, R, W, valid};
 use super::ids::{BaseKey, FileKey, Holder, LeaseName, OpenId, WaiterId};
 use super::wait_queue::Wait;
-use crate::upcase::fold;
-use crate::wire::create_context::LeaseState;
-use crate::wire::{NtStatus, Text};
 
 /// An operation that may break the caching of others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,7 +126,7 @@ impl Hub {
         for holder in self.holders(file, H, Some(actor)) {
             let state = self.caching(holder).map_or(NONE, |caching| caching.state);
             if state.contains(H) && !self.purge_absent(now, holder) {
-                self.start_break(now, holder, valid(state.without(H)));
+                self.start_break(now, holder, valid(state.difference(H)));
             }
         }
     }
@@ -183,7 +184,7 @@ impl Hub {
             if !state.intersects(demanded) || self.purge_absent(now, holder) {
                 continue;
             }
-            self.start_break(now, holder, valid(state.without(demanded)));
+            self.start_break(now, holder, valid(state.difference(demanded)));
             waits.push(holder);
         }
         if waits.is_empty() {

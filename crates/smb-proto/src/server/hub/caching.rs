@@ -10,8 +10,8 @@
 //! During a break the state is the one before it. Caching that must also go meanwhile is recorded,
 //! and breaks after the acknowledgment.
 
-use crate::wire::create::OplockLevel;
-use crate::wire::create_context::LeaseState;
+use ropeway_smb_wire::create::OplockLevel;
+use ropeway_smb_wire::create_context::LeaseState;
 
 /// Read caching.
 pub(super) const R: LeaseState = LeaseState::READ_CACHING;
@@ -20,7 +20,7 @@ pub(super) const H: LeaseState = LeaseState::HANDLE_CACHING;
 /// Write caching.
 pub(super) const W: LeaseState = LeaseState::WRITE_CACHING;
 /// No caching.
-pub(super) const NONE: LeaseState = LeaseState(0);
+pub(super) const NONE: LeaseState = LeaseState::from_bits_retain(0);
 
 /// The caching a client holds, and the break in progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ropeway_smb_wire::create::{AccessMask, ShareAccess};
+use ropeway_smb_wire::{NtStatus, SessionId, TreeId};
+
 use super::caching::NONE;
 use super::event::{Closed, Deletion, Event};
 use super::ids::{BaseKey, FileKey, Holder, OpenId};
 use super::share_mode::{ShareMode, is_oplock_stat};
 use super::table::{Open, PendingDeletion};
 use super::{Hub, Timer};
-use crate::wire::create::{AccessMask, ShareAccess};
-use crate::wire::{NtStatus, SessionId, TreeId};
 
 impl Hub {
     /// Closes an open. Returns `None` if it does not exist.

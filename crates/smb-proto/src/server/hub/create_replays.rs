@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use ropeway_smb_wire::{Guid, SessionId};
+
 use super::ids::{ConnectionId, OpenId, WaiterId};
-use crate::wire::{Guid, SessionId};
 
 /// `ClientGuid` and `CreateGuid`.
 pub(super) type Key = (Guid, Guid);

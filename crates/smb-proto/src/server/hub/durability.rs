@@ -1,7 +1,7 @@
 //! The durable state of an open ([MS-SMB2] 3.3.5.9.6, 3.3.5.9.10).
 
-use crate::wire::Guid;
-use crate::wire::create_context::{DurableHandleV2Flags, DurableResponseV2};
+use ropeway_smb_wire::Guid;
+use ropeway_smb_wire::create_context::{DurableHandleV2Flags, DurableResponseV2};
 
 /// A client's request for a durable open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,6 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ropeway_smb_wire::create::OplockLevel;
+use ropeway_smb_wire::create_context::LeaseState;
+use ropeway_smb_wire::upcase;
+use ropeway_smb_wire::{FileId, Guid, NtStatus, SessionId, Text, TreeId};
+
 use super::caching::{H, W, level_of};
 use super::durability::{Durability, DurableGrant, DurableOpenRequest};
 use super::event::Closed;
@@ -12,10 +17,6 @@ use super::lease::LeaseRequest;
 use super::open::{Granted, OpenRequest};
 use super::table::Open;
 use super::{Hub, Timer};
-use crate::upcase;
-use crate::wire::create::OplockLevel;
-use crate::wire::create_context::LeaseState;
-use crate::wire::{FileId, Guid, NtStatus, SessionId, Text, TreeId};
 
 /// A request to reconnect to a durable open (`DHnC`, `DH2C`). The remaining fields of its CREATE
 /// are ignored.

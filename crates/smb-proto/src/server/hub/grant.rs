@@ -1,10 +1,11 @@
 //! The caching granted to an open ([MS-SMB2] 3.3.5.9, 3.3.5.9.8; [MS-FSA] 2.1.5.18).
 
+use ropeway_smb_wire::create_context::LeaseState;
+
 use super::Hub;
 use super::caching::{H, NONE, R, W, state_of, valid};
 use super::ids::{Holder, LeaseName};
 use super::open::OpenRequest;
-use crate::wire::create_context::LeaseState;
 
 impl Hub {
     /// Returns the caching that the request asks for, as far as it exists: folders have no oplocks.
@@ -44,17 +45,17 @@ impl Hub {
             }
             let non_stat = summary.non_stat() - own_lease.map_or(0, |held| held.non_stat);
             if non_stat > 0 || summary.is_cached_by_others(own) {
-                can = can.without(W);
+                can = can.difference(W);
             }
             match own {
-                Some(_) if summary.has_oplock() => can = can.without(H),
+                Some(_) if summary.has_oplock() => can = can.difference(H),
                 None if summary.has_handle_lease() => return NONE,
                 _ => {}
             }
         }
         // Without W, a batch oplock falls to level II, not to RH.
         if own.is_none() && !can.contains(W) {
-            can = can & R;
+            can &= R;
         }
         valid(can)
     }

@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use ropeway_smb_wire::LeaseKey;
+use ropeway_smb_wire::create_context::{Lease, LeaseFlags, LeaseState, LeaseV2};
+
 use super::caching::{Caching, H, R, valid};
 use super::ids::{FileKey, LeaseName, OpenId};
-use crate::wire::LeaseKey;
-use crate::wire::create_context::{Lease, LeaseFlags, LeaseState, LeaseV2};
 
 /// A client's request for a lease, in either version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use ropeway_smb_wire::NtStatus;
+use ropeway_smb_wire::lock::{LockElement, LockFlags, LockSequence};
+
 use super::Hub;
 use super::ids::{FileKey, OpenId, WaiterId};
 use super::range::{Lock, Range};
 use super::wait_queue::Wait;
-use crate::wire::NtStatus;
-use crate::wire::lock::{LockElement, LockFlags, LockSequence};
 
 /// Marks a bucket of `LockSequenceArray` without a number. Numbers have 4 bits.
 pub(super) const UNKNOWN_SEQUENCE: u8 = 0xFF;
@@ -298,7 +299,7 @@ fn bucket_of(sequence: LockSequence) -> usize {
 fn parse(open: OpenId, element: &LockElement, single: bool) -> Result<RequestedLock, NtStatus> {
     let flags = element.flags;
     let fails = flags.contains(LockFlags::FAIL_IMMEDIATELY);
-    let exclusive = match flags.without(LockFlags::FAIL_IMMEDIATELY) {
+    let exclusive = match flags.difference(LockFlags::FAIL_IMMEDIATELY) {
         LockFlags::SHARED_LOCK => false,
         LockFlags::EXCLUSIVE_LOCK => true,
         _ => return Err(NtStatus::INVALID_PARAMETER),

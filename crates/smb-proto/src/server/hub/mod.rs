@@ -73,12 +73,11 @@ pub use table::OpenInfo;
 use create_replays::CreateReplays;
 use ids::Holder;
 use lease::Leases;
+use ropeway_smb_wire::SessionId;
+use ropeway_smb_wire::create_context::LeaseState;
 use table::{Open, Tables};
 use wait_queue::WaitQueue;
 use watches::Watches;
-
-use crate::wire::SessionId;
-use crate::wire::create_context::LeaseState;
 
 /// Limits of the tables. All are guesses unless they name a source.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,14 +6,15 @@
 
 use std::collections::VecDeque;
 
+use ropeway_smb_wire::change_notify::{Action, CompletionFilter, FileNotifyInformation};
+use ropeway_smb_wire::upcase::fold;
+use ropeway_smb_wire::{NtStatus, Text};
+
 use super::Hub;
 use super::event::Event;
 use super::ids::{OpenId, WaiterId};
 use super::wait_queue::Wait;
 use super::watches::Watch;
-use crate::upcase::fold;
-use crate::wire::change_notify::{Action, CompletionFilter, FileNotifyInformation};
-use crate::wire::{NtStatus, Text};
 
 /// The outcome of a CHANGE_NOTIFY request.
 #[derive(Clone, Debug, PartialEq, Eq)]

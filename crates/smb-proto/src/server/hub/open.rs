@@ -4,6 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ropeway_smb_wire::create::{AccessMask, OplockLevel, ShareAccess};
+use ropeway_smb_wire::create_context::LeaseState;
+use ropeway_smb_wire::{Guid, LeaseKey, NtStatus, SessionId, Text, TreeId};
+
 use super::Hub;
 use super::caching::{Caching, H, NONE, R, W, level_of, valid};
 use super::durability::{DurableGrant, DurableOpenRequest};
@@ -14,9 +18,6 @@ use super::sequence::Sequence;
 use super::share_mode::{ShareMode, is_lease_stat, is_oplock_stat};
 use super::table::{Open, OpenInfo};
 use super::wait_queue::Wait;
-use crate::wire::create::{AccessMask, OplockLevel, ShareAccess};
-use crate::wire::create_context::LeaseState;
-use crate::wire::{Guid, LeaseKey, NtStatus, SessionId, Text, TreeId};
 
 /// A CREATE after its name was found and its rights were checked, and before it changes the file. A
 /// file that does not exist is created first.
@@ -262,7 +263,7 @@ impl Hub {
             let keep = if request.empties() && !conflicts.violation {
                 NONE
             } else {
-                valid(state.without(demanded))
+                valid(state.difference(demanded))
             };
             if keep == state || request.ignores_caching_of(holder) {
                 continue;

@@ -1,10 +1,11 @@
 //! Opens by path, for renaming and deleting folders.
 
+use ropeway_smb_wire::Text;
+use ropeway_smb_wire::upcase::{equal, fold};
+
 use super::Hub;
 use super::ids::OpenId;
 use super::table::OpenInfo;
-use crate::upcase::{equal, fold};
-use crate::wire::Text;
 
 impl Hub {
     /// Returns the opens beneath a folder, without those of the folder itself. While there are any,

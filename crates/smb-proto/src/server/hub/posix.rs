@@ -10,14 +10,15 @@
 
 use std::time::Duration;
 
+use ropeway_smb_wire::NtStatus;
+use ropeway_smb_wire::create_context::LeaseState;
+use ropeway_smb_wire::lock::{LockElement, LockFlags};
+
 use super::ids::OpenId;
 use super::locks::{ELEMENTS_MAX, LockOutcome, RangeLockRequest, unlocked_by};
 use super::range::Lock;
 use super::wait_queue::Wait;
 use super::{Hub, Timer};
-use crate::wire::NtStatus;
-use crate::wire::create_context::LeaseState;
-use crate::wire::lock::{LockElement, LockFlags};
 
 /// The highest offset of a POSIX lock.
 const LAST: u64 = i64::MAX as u64;

@@ -1,14 +1,15 @@
 //! Replayed requests: CREATEs, recognized by their create guid ([MS-SMB2] 3.3.5.9.10), and requests
 //! of a failed channel, detected by the channel sequence (3.3.5.2.10).
 
+use ropeway_smb_wire::NtStatus;
+use ropeway_smb_wire::create::OplockLevel;
+
 use super::Hub;
 use super::caching::{level_of, state_of};
 use super::create_replays::{Key, Slot};
 use super::durability::{Durability, DurableGrant};
 use super::ids::OpenId;
 use super::open::{Granted, OpenOutcome, OpenRequest};
-use crate::wire::NtStatus;
-use crate::wire::create::OplockLevel;
 
 impl Hub {
     /// Notes that the client uses the open. It knows the open and will not replay the create

@@ -1,6 +1,6 @@
 //! Channel sequences, which detect requests of a failed channel ([MS-SMB2] 3.3.5.2.10, 3.3.4.1).
 
-use crate::wire::NtStatus;
+use ropeway_smb_wire::NtStatus;
 
 /// The `ChannelSequence` of an open and its outstanding requests ([MS-SMB2] 3.3.1.10).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

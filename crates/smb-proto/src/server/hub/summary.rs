@@ -7,12 +7,13 @@
 
 use std::collections::BTreeSet;
 
+use ropeway_smb_wire::create::{AccessMask, ShareAccess};
+use ropeway_smb_wire::create_context::LeaseState;
+
 use super::caching::{H, W};
 use super::ids::{Holder, OpenId};
 use super::share_mode::{ShareMode, is_oplock_stat};
 use super::table::Open;
-use crate::wire::create::{AccessMask, ShareAccess};
-use crate::wire::create_context::LeaseState;
 
 /// The opens of a stream, summarized.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -4,6 +4,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
 
+use ropeway_smb_wire::create::{AccessMask, ShareAccess};
+use ropeway_smb_wire::upcase::fold;
+use ropeway_smb_wire::{Guid, LeaseKey, SessionId, Text, TreeId};
+
 use super::caching::Caching;
 use super::durability::Durability;
 use super::ids::{BaseKey, ConnectionId, FileKey, LeaseName, OpenId, WaiterId};
@@ -11,9 +15,6 @@ use super::range::Lock;
 use super::sequence::Sequence;
 use super::share_mode::ShareMode;
 use super::summary::OpenSummary;
-use crate::upcase::fold;
-use crate::wire::create::{AccessMask, ShareAccess};
-use crate::wire::{Guid, LeaseKey, SessionId, Text, TreeId};
 
 /// The description of an open ([MS-SMB2] 3.3.1.10).
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,10 +1,11 @@
 //! Waiting requests, and waking them.
 
+use ropeway_smb_wire::SessionId;
+
 use super::event::Event;
 use super::ids::{BaseKey, ConnectionId, WaiterId};
 use super::wait_queue::Wait;
 use super::{Hub, Timer};
-use crate::wire::SessionId;
 
 impl Hub {
     /// Ends the wait of a request that was cancelled, answered, or lost with its connection. It

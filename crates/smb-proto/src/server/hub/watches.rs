@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
+use ropeway_smb_wire::change_notify::{CompletionFilter, FileNotifyInformation};
+use ropeway_smb_wire::upcase::fold;
+use ropeway_smb_wire::{NtStatus, Text};
+
 use super::ids::{OpenId, WaiterId};
-use crate::upcase::fold;
-use crate::wire::change_notify::{CompletionFilter, FileNotifyInformation};
-use crate::wire::{NtStatus, Text};
 
 /// The watch of one open.
 #[derive(Debug)]

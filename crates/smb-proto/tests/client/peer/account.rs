@@ -1,7 +1,8 @@
 //! Credits and message ids as counted by the played server.
 
+use ropeway_smb_wire::header::Header;
+
 use super::{Grant, Peer};
-use ropeway_smb_proto::wire::header::Header;
 
 impl Peer {
     pub(super) fn check_account(&mut self, header: &Header) {
