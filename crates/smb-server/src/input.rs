@@ -4,7 +4,7 @@ use std::io;
 use std::net::TcpStream;
 use std::ops::Range;
 
-use ropeway_smb_proto::server::Hangup;
+use ropeway_smb_proto::server::PeerMisbehaved;
 use ropeway_smb_wire::frame::{FRAME_HEADER_LEN, frame_len};
 use rustix::net::{RecvFlags, recv};
 
@@ -103,7 +103,7 @@ impl Input {
     }
 
     /// The next whole frame.
-    pub(super) fn next(&mut self, length_max: usize) -> Result<Option<Frame>, Hangup> {
+    pub(super) fn next(&mut self, length_max: usize) -> Result<Option<Frame>, PeerMisbehaved> {
         if let Some(mut large) = self.large.take_if(|large| large.filled == large.length) {
             large.frame.truncate(large.length);
             return Ok(Some(Frame::Large(large.frame)));
@@ -116,9 +116,9 @@ impl Input {
             self.make_room();
             return Ok(None);
         };
-        let length = frame_len(*header).map_err(|_| Hangup("no frame"))?;
+        let length = frame_len(*header).map_err(|_| PeerMisbehaved("no frame"))?;
         if length > length_max {
-            return Err(Hangup("a frame that is too long"));
+            return Err(PeerMisbehaved("a frame that is too long"));
         }
         let there = &bytes[FRAME_HEADER_LEN..];
         if length >= LARGE_MIN {

@@ -19,7 +19,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use ropeway_smb_proto::server::hub::{FileKey, LockOutcome, LockWish, PosixLock, PosixStep};
+use ropeway_smb_proto::server::hub::{FileKey, LockOutcome, PosixLock, PosixStep, RangeLockRequest};
 use ropeway_smb_wire::NtStatus;
 use ropeway_vfs::ErrorKind;
 use ropeway_vfs::store::RangeLock;
@@ -82,7 +82,7 @@ impl PosixLocks {
 }
 
 /// Locks or unlocks, for clients and local programs.
-pub(super) fn lock(shared: &Shared, open: &Open, wish: &LockWish<'_>) -> LockOutcome {
+pub(super) fn lock(shared: &Shared, open: &Open, wish: &RangeLockRequest<'_>) -> LockOutcome {
     // Streams are no files of their own.
     if !shared.posix.enabled || open.stream.is_some() {
         return shared.hub().lock(wish);
@@ -102,7 +102,7 @@ pub(super) fn lock(shared: &Shared, open: &Open, wish: &LockWish<'_>) -> LockOut
     let taking = take(shared, open, &plan.steps);
     let outcome = match taking {
         Taking::Taken => shared.hub().lock(wish),
-        Taking::Held => shared.hub().lock_held_outside(wish),
+        Taking::Held => shared.hub().lock_held_locally(wish),
         Taking::Failed(status) => return LockOutcome::Refused(status),
     };
     match (taking, outcome) {
@@ -288,7 +288,7 @@ mod tests {
             user: Arc::from("alice"),
             waiter: WAITER,
         };
-        let OpenOutcome::Granted(granted) = shared.hub().open(0, &request) else {
+        let OpenOutcome::Granted(granted) = shared.hub().open(std::time::Duration::ZERO, &request) else {
             panic!("it does not open");
         };
         open.id = granted.open.get();
@@ -306,8 +306,8 @@ mod tests {
                 length: 10,
                 flags,
             }];
-            let wish = LockWish {
-                now_ms: 0,
+            let wish = RangeLockRequest {
+                now: std::time::Duration::ZERO,
                 open: OpenId::new(open.id),
                 elements: &elements,
                 sequence: None,

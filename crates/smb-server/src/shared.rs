@@ -69,8 +69,8 @@ pub(crate) struct Shared {
 /// Who is logged in in a session, and since when.
 struct Login {
     token: Arc<Token>,
-    /// By the server's clock, in milliseconds.
-    since_ms: u64,
+    /// By the server's clock.
+    since: Duration,
 }
 
 /// Counts since the server started, for metrics.
@@ -172,9 +172,9 @@ impl Shared {
         lock(&self.hub)
     }
 
-    /// Milliseconds since the server started: the hub's clock.
-    pub(super) fn now_ms(&self) -> u64 {
-        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    /// Returns the time since the server started: the hub's clock.
+    pub(super) fn uptime(&self) -> Duration {
+        self.started.elapsed()
     }
 
     /// The hub has a timer that may be due earlier than those before.
@@ -194,7 +194,7 @@ impl Shared {
     }
 
     /// The wall clock.
-    pub(super) fn now() -> FileTime {
+    pub(super) fn wall_time() -> FileTime {
         let now = unix_now();
         FileTime::from_unix(now.0, now.1)
     }
@@ -310,7 +310,7 @@ impl Shared {
         token.groups.extend(held);
         let login = Login {
             token: Arc::new(token),
-            since_ms: self.now_ms(),
+            since: self.uptime(),
         };
         lock(&self.tokens).insert(session.id, login);
     }
@@ -409,14 +409,14 @@ impl Shared {
     /// The sessions of a user.
     fn sessions_of(&self, user: &str) -> Vec<SessionInfo> {
         let asked = Text::from(user);
-        let mut logins: Vec<(SessionId, u64)> = {
+        let mut logins: Vec<(SessionId, Duration)> = {
             let tokens = lock(&self.tokens);
             let own = tokens.iter().filter(|(_, login)| {
                 !login.token.is_anonymous && upcase::equal(&Text::from(login.token.name.as_str()), &asked)
             });
-            own.map(|(id, login)| (*id, login.since_ms)).collect()
+            own.map(|(id, login)| (*id, login.since)).collect()
         };
-        logins.sort_unstable_by_key(|(id, since_ms)| (*since_ms, id.0));
+        logins.sort_unstable_by_key(|(id, since)| (*since, id.0));
         let mut opens: HashMap<u64, u32> = HashMap::new();
         for handle in self
             .handles
@@ -430,9 +430,9 @@ impl Shared {
             };
             *opens.entry(session).or_default() += 1;
         }
-        let now_ms = self.now_ms();
-        let seconds = |from_ms: u64| u32::try_from(now_ms.saturating_sub(from_ms) / 1000).unwrap_or(u32::MAX);
-        let info = |(id, since_ms): (SessionId, u64)| {
+        let now = self.uptime();
+        let seconds = |from| u32::try_from(now.saturating_sub(from).as_secs()).unwrap_or(u32::MAX);
+        let info = |(id, since): (SessionId, Duration)| {
             let channels = self.sessions().get(id)?.channels().to_vec();
             let mailboxes = lock(&self.mailboxes);
             let boxes = || channels.iter().filter_map(|channel| mailboxes.get(channel));
@@ -440,8 +440,8 @@ impl Shared {
                 client: boxes().next()?.client.to_canonical().to_string().as_str().into(),
                 user: asked.clone(),
                 opens: opens.get(&id.0).copied().unwrap_or(0),
-                time_s: seconds(since_ms),
-                idle_s: seconds(boxes().map(|mailbox| mailbox.used_ms()).max()?),
+                time_s: seconds(since),
+                idle_s: seconds(boxes().map(|mailbox| mailbox.used_at()).max()?),
             })
         };
         logins.into_iter().filter_map(info).collect()

@@ -24,7 +24,7 @@ impl Channel {
     }
 }
 
-/// The messages in a frame's bytes, and whether they were sealed.
+/// Returns the messages of a frame, and whether they were sealed.
 pub(crate) fn unwrap(
     channel: Option<&Channel>,
     compressed: bool,
@@ -57,7 +57,7 @@ pub(crate) const ALGORITHMS: Algorithms = Algorithms {
     pattern_v1: true,
 };
 
-/// One frame of messages.
+/// Builds a frame of messages.
 pub(crate) fn wrap(
     messages: Vec<Vec<u8>>,
     signer: Option<&Signer>,

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
-use ropeway_smb_proto::server::hub::{OpenId, Touch, TouchOutcome};
+use ropeway_smb_proto::server::hub::{BreakOutcome, BreakTrigger, OpenId};
 use ropeway_smb_wire::fsctl::CtlCode;
 use ropeway_smb_wire::fsctl::validate_negotiate::{ValidateNegotiateRequest, ValidateNegotiateResponse};
 use ropeway_smb_wire::ioctl::{IoctlFlags, IoctlRequest, IoctlResponse};
@@ -51,11 +51,11 @@ pub(super) fn ioctl(context: &mut Context<'_>) -> Outcome {
         }
         Handle::File(open) => {
             if request.ctl_code == CtlCode::SET_REPARSE_POINT {
-                let now = context.shared.now_ms();
+                let now = context.shared.uptime();
                 let id = Some(open.hub_id());
                 let mut hub = context.shared.hub();
-                let outcome = hub.touch(now, id, &open.file, Touch::Delete, context.waiter);
-                if outcome == TouchOutcome::Wait {
+                let outcome = hub.break_caching(now, id, &open.file, BreakTrigger::Delete, context.waiter);
+                if outcome == BreakOutcome::Wait {
                     return Ok(super::Done::Wait);
                 }
             }
@@ -118,11 +118,11 @@ fn control(
             | CtlCode::DUPLICATE_EXTENTS_TO_FILE
     );
     if changes {
-        let now = shared.now_ms();
+        let now = shared.uptime();
         let id = Some(open.hub_id());
         shared
             .hub()
-            .touch(now, id, &open.file, Touch::Write, context.waiter);
+            .break_caching(now, id, &open.file, BreakTrigger::Write, context.waiter);
     }
     let apple = shared
         .sessions()

@@ -1,6 +1,6 @@
 //! LOCK ([MS-SMB2] 3.3.5.14).
 
-use ropeway_smb_proto::server::hub::{LockOutcome, LockWish};
+use ropeway_smb_proto::server::hub::{LockOutcome, RangeLockRequest};
 use ropeway_smb_wire::NtStatus;
 use ropeway_smb_wire::lock::{LockRequest, LockResponse};
 use ropeway_smb_wire::negotiate::Dialect;
@@ -31,8 +31,8 @@ pub(super) fn lock(context: &mut Context<'_>) -> Outcome {
     // [MS-SMB2] 3.3.5.14: repetitions are told from new requests where a channel may be lost.
     let verifies =
         dialect >= Dialect::Smb300 || (dialect == Dialect::Smb210 && context.shared.hub().is_durable(id));
-    let wish = LockWish {
-        now_ms: context.shared.now_ms(),
+    let wish = RangeLockRequest {
+        now: context.shared.uptime(),
         open: id,
         elements: &request.locks,
         sequence: verifies.then_some(request.lock_sequence),

@@ -118,8 +118,10 @@ pub(super) fn entry(shared: &Shared, open: &Open, action: Action) {
     };
     // Without leases nobody has to be told of the folder. Else it is opened to be known by; never with the hub locked.
     if let Some(parent) = has_leases.then(|| parent_key(open)).flatten() {
-        let now = shared.now_ms();
-        shared.hub().touch_folder(now, Some(open.hub_id()), &parent);
+        let now = shared.uptime();
+        shared
+            .hub()
+            .break_folder_leases(now, Some(open.hub_id()), &parent);
     }
 }
 

@@ -100,7 +100,7 @@ pub(super) fn disconnect(context: &mut Context<'_>) -> Outcome {
     let closed = context
         .shared
         .hub()
-        .end_tree(context.shared.now_ms(), session, tree);
+        .end_tree(context.shared.uptime(), session, tree);
     close_handles(context.shared, &closed);
     context.shared.drop_pipes(session.0, Some(tree.0));
     context.reply(|w| TreeDisconnectResponse.encode(w))

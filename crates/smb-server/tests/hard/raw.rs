@@ -384,7 +384,7 @@ pub(crate) fn spnego(user: &str, password: &str) -> SpnegoClient {
         _ => Credentials::with_password("", user, &Password::from(password)),
     };
     let entropy = NtlmEntropy {
-        now: FileTime(7),
+        wall_time: FileTime(7),
         client_challenge: [1; 8],
         session_key: [2; 16].into(),
     };

@@ -134,7 +134,7 @@ fn open(
         waiter: context.waiter,
     };
     let guard = cacheable(context, &mut hub_request, &found);
-    let outcome = context.shared.hub().open(context.shared.now_ms(), &hub_request);
+    let outcome = context.shared.hub().open(context.shared.uptime(), &hub_request);
     let granted = match outcome {
         OpenOutcome::Granted(granted) => granted,
         OpenOutcome::Refused(status) => return Err(status),
@@ -150,7 +150,7 @@ fn open(
     let is_gone =
         hub_request.existed && found.stream.is_none() && found.node.stat().is_ok_and(|stat| stat.links == 0);
     if is_gone {
-        let closed = context.shared.hub().close(context.shared.now_ms(), granted.open);
+        let closed = context.shared.hub().close(context.shared.uptime(), granted.open);
         if let Some(closed) = closed {
             // It is logged; the answer is another.
             _ = close::remove_deleted(context.shared, &closed, None);
@@ -243,7 +243,7 @@ fn finish(
             // What a failed CREATE has made goes with it. That it cannot is not this request's outcome.
             _ = context.shared.hub().set_delete_pending(granted.open, true);
         }
-        let closed = context.shared.hub().close(context.shared.now_ms(), granted.open);
+        let closed = context.shared.hub().close(context.shared.uptime(), granted.open);
         if let Some(closed) = closed {
             // It is logged; the answer is another.
             _ = close::remove_deleted(context.shared, &closed, None);

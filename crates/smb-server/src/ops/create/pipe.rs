@@ -47,7 +47,7 @@ pub(super) fn open(context: &mut Context<'_>, request: &CreateRequest<'_>) -> Ou
         user: Arc::from(token.name.as_str()),
         waiter: context.waiter,
     };
-    let outcome = context.shared.hub().open(context.shared.now_ms(), &hub_request);
+    let outcome = context.shared.hub().open(context.shared.uptime(), &hub_request);
     let granted = match outcome {
         OpenOutcome::Granted(granted) => granted,
         OpenOutcome::Refused(status) => return Err(status),
