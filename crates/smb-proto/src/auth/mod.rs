@@ -11,7 +11,7 @@
 pub mod ntlm;
 pub mod spnego;
 
-use ropeway_smb_wire::{Malformed, Text};
+use ropeway_smb_wire::{DecodeError, Text};
 
 use crate::secret::SessionKey;
 
@@ -20,7 +20,7 @@ use crate::secret::SessionKey;
 pub enum AuthError {
     /// The peer's token is malformed.
     #[error(transparent)]
-    Malformed(#[from] Malformed),
+    Malformed(#[from] DecodeError),
     /// The peer lacks a feature that we require, or requires one that we lack.
     #[error("the peer's authentication lacks {0}")]
     Unsupported(&'static str),

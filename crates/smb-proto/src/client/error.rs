@@ -11,7 +11,7 @@ use crate::auth::AuthError;
 pub enum PeerMisbehaved {
     /// The bytes are not a valid message.
     #[error(transparent)]
-    Malformed(#[from] Malformed),
+    Malformed(#[from] DecodeError),
     /// The frame is longer than any reply may be.
     #[error("a message of {0} bytes is longer than negotiated")]
     FrameTooLong(usize),

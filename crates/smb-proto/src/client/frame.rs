@@ -19,7 +19,7 @@ use ropeway_smb_wire::header::{
 use ropeway_smb_wire::{SessionId, Writer};
 
 use super::{Compression, Operation, Part};
-use crate::compression::{Gauge, compress_well};
+use crate::compression::{CompressionSampler, compress_if_worthwhile};
 use crate::crypto::{SealTicket, Sender, Signer, TRANSFORM_HEADER_LEN};
 
 /// A frame under construction.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ropeway_block::BlockMut;
 use ropeway_smb_wire::header::{Command, HEADER_LEN, Header};
 use ropeway_smb_wire::read::{READ_DATA_OFFSET, ReadResponse};
-use ropeway_smb_wire::{Malformed, MessageId, NtStatus, Reader, SessionId};
+use ropeway_smb_wire::{DecodeError, MessageId, NtStatus, Reader, SessionId};
 
 use super::connection::Connection;
 use super::crypto_job::Work;
@@ -166,7 +166,7 @@ impl Connection {
 /// Copies the data of a READ reply into its block and returns the length of the message before the
 /// data. For any other reply the block stays empty. The caller has checked that the data is no
 /// longer than asked for.
-pub(super) fn copy_data(header: &Header, message: &[u8], block: &mut BlockMut) -> Result<usize, Malformed> {
+pub(super) fn copy_data(header: &Header, message: &[u8], block: &mut BlockMut) -> Result<usize, DecodeError> {
     block.set_len(0);
     let full = matches!(header.status, NtStatus::SUCCESS | NtStatus::BUFFER_OVERFLOW);
     if header.command != Command::Read || !full {

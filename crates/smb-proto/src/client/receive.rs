@@ -17,7 +17,7 @@
 use std::time::Duration;
 
 use ropeway_smb_wire::frame::{FRAME_HEADER_LEN, Protocol, frame_len};
-use ropeway_smb_wire::header::{self, CHAIN_ALIGNMENT, Command, Header};
+use ropeway_smb_wire::header::{self, COMPOUND_ALIGNMENT, Command, Header};
 use ropeway_smb_wire::read::{READ_DATA_OFFSET, ReadResponse};
 use ropeway_smb_wire::{DecodeError, MessageId, NtStatus, Reader};
 

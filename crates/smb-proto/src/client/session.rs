@@ -10,8 +10,8 @@ use ropeway_smb_wire::negotiate::Dialect;
 use ropeway_smb_wire::session_setup::SessionFlags;
 
 use crate::crypto::{
-    Cipher, KeyContext, NoncesExhausted, Opener, SealTicket, Sealer, Sender, Signer, SigningAlgorithm,
-    TRANSFORM_HEADER_LEN, Unopenable,
+    Cipher, KeyContext, SealError, Opener, SealTicket, Sealer, Sender, Signer, SigningAlgorithm,
+    TRANSFORM_HEADER_LEN, UnsealError,
 };
 use crate::secret::{Key, SessionKey};
 
@@ -132,7 +132,7 @@ impl Session {
     }
 
     /// Returns a nonce and the key to seal one message.
-    pub(super) fn ticket(&mut self) -> Result<SealTicket, NoncesExhausted> {
+    pub(super) fn ticket(&mut self) -> Result<SealTicket, SealError> {
         self.keys
             .as_mut()
             .and_then(|keys| keys.sealing.as_mut())

@@ -17,7 +17,7 @@ use super::table::{InFlight, Owner, SentCompound, Slot};
 use super::{
     Compound, Compression, DropReason, EndReason, Negotiated, Part, PeerMisbehaved, Ticket, Transmit,
 };
-use crate::crypto::{NoncesExhausted, SealTicket, Signer};
+use crate::crypto::{SealError, SealTicket, Signer};
 
 /// Length at which a transmit is complete, in bytes. A guess: one `writev` of this length fills any
 /// socket buffer.

@@ -12,7 +12,7 @@ use ropeway_smb_wire::header::{
 use ropeway_smb_wire::{NtStatus, SessionId, Writer};
 
 use super::channel::Channel;
-use crate::compression::{Algorithms, compress_well};
+use crate::compression::{Algorithms, compress_if_worthwhile};
 use crate::crypto::{Sender, Signer, TRANSFORM_HEADER_LEN};
 
 /// Replies that are sent in one frame. The buffer begins with room for the frame header and, if
@@ -223,7 +223,7 @@ impl ReplyFrame {
             return;
         };
         let messages = &self.out[self.start..];
-        if let Some(compressed) = compress_well(algorithms, chained, from - self.start, messages) {
+        if let Some(compressed) = compress_if_worthwhile(algorithms, chained, from - self.start, messages) {
             // This copies, but keeps the frame's buffer.
             self.out.truncate(self.start);
             self.out.extend_from_slice(&compressed);

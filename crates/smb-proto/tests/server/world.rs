@@ -8,7 +8,7 @@ use std::time::Duration;
 use ropeway_smb_proto::auth::ntlm::{Credentials, NtlmClient, NtlmEntropy, ServerNames, nt_hash};
 use ropeway_smb_proto::auth::spnego::SpnegoClient;
 use ropeway_smb_proto::client::{self, Compound as Requests, Event, Operation, Reply, Ticket};
-use ropeway_smb_proto::compression::{Algorithms, Gauge};
+use ropeway_smb_proto::compression::{Algorithms, CompressionSampler};
 use ropeway_smb_proto::secret::{NtHash, Password};
 use ropeway_smb_proto::server::{
     Accounts, Admitted, CompoundState, Config, Connection, ConnectionId, ConnectionOutcome, PeerMisbehaved,
@@ -153,7 +153,7 @@ impl Served {
         let mut compound = CompoundState::new(sealed);
         let mut out = ReplyFrame::new(Vec::new(), sealed.is_some());
         let mut forgets = None;
-        for message in Chain::new(messages) {
+        for message in CompoundMessages::new(messages) {
             let message = message.map_err(|_| PeerMisbehaved("a malformed compound"))?;
             let session = sessions.snapshot(compound.scope(message));
             match self.protocol.admit(&mut compound, message, session)? {

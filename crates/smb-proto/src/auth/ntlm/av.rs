@@ -95,7 +95,7 @@ impl<'a> AvPairs<'a> {
     /// Returns [`AvId::TIMESTAMP`], in units of 100 ns since 1601-01-01 UTC.
     ///
     /// # Errors
-    /// [`Fault::Truncated`], [`Fault::Value`] if its length is not 8 bytes.
+    /// [`DecodeErrorKind::Truncated`], [`DecodeErrorKind::Value`] if its length is not 8 bytes.
     pub fn timestamp(&self) -> Result<Option<u64>> {
         self.number(AvId::TIMESTAMP)
             .map(|time| time.map(u64::from_le_bytes))
@@ -104,7 +104,7 @@ impl<'a> AvPairs<'a> {
     /// Returns [`AvId::FLAGS`]; 0 if absent.
     ///
     /// # Errors
-    /// [`Fault::Truncated`], [`Fault::Value`] if its length is not 4 bytes.
+    /// [`DecodeErrorKind::Truncated`], [`DecodeErrorKind::Value`] if its length is not 4 bytes.
     pub fn flags(&self) -> Result<u32> {
         self.number(AvId::FLAGS)
             .map(|flags| flags.map_or(0, u32::from_le_bytes))

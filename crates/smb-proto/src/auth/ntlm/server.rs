@@ -1,6 +1,6 @@
 //! The server end of NTLM.
 
-use ropeway_smb_wire::{Fault, FileTime, Reader, Text};
+use ropeway_smb_wire::{DecodeErrorKind, FileTime, Reader, Text};
 
 use super::keys::{self, Direction, Key16};
 use super::message::{Authenticate, Challenge, MIC_AT, Negotiate, NegotiateFlags, Version};

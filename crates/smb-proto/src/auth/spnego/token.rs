@@ -1,6 +1,6 @@
 //! The tokens of SPNEGO (RFC 4178 4.2, [MS-SPNG] 2.2.1), encoded and decoded.
 
-use ropeway_smb_wire::{Fault, Result};
+use ropeway_smb_wire::{DecodeErrorKind, Result};
 
 use super::der::{Der, element, optional, tag};
 use crate::auth::Oid;
