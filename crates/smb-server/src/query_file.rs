@@ -1,6 +1,5 @@
 //! QUERY_INFO about an open file ([MS-SMB2] 3.3.5.20.1, [MS-FSCC] 2.4).
 
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use ropeway_smb_wire::create::AccessMask;
@@ -333,7 +332,7 @@ fn stream_name(stream: &StreamInfo) -> Text {
 /// The open's path as it is now.
 pub(crate) fn path(open: &Open) -> RelPath {
     // A path is whole at any time, also if somebody panicked with it in hand.
-    open.path.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    open.path.lock().clone()
 }
 
 /// A path as the wire has it: names between backslashes, the stream behind a colon.

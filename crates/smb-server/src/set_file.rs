@@ -6,7 +6,6 @@
 //!   (the hub)       Rename, Link, Disposition: others' opens have a say
 //! ```
 
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use ropeway_smb_wire::create::AccessMask;
@@ -256,11 +255,7 @@ fn set_basic(open: &Open, basic: &FileBasicInformation) -> Result<(), NtStatus> 
     if change != NodeChange::default() {
         stored(open.node.change(&change))?;
     }
-    let mut times = open
-        .state
-        .frozen_times
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner);
+    let mut times = open.state.frozen_times.lock();
     let mut frozen = open.state.frozen.load(Ordering::Relaxed);
     let asked = [
         (FROZEN_ACCESSED, basic.last_access_time),
@@ -302,11 +297,7 @@ pub(crate) fn refreeze(open: &Open) -> Result<(), NtStatus> {
     if frozen == 0 {
         return Ok(());
     }
-    let times = *open
-        .state
-        .frozen_times
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner);
+    let times = *open.state.frozen_times.lock();
     let change = NodeChange {
         accessed: times.accessed.filter(|_| frozen & FROZEN_ACCESSED != 0),
         modified: times.modified.filter(|_| frozen & FROZEN_MODIFIED != 0),

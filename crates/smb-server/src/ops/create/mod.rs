@@ -12,8 +12,9 @@ mod find;
 mod pipe;
 mod reconnect;
 
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
-use std::sync::{Arc, Mutex};
 
 use ropeway_smb_proto::server::hub::{FileKey, Granted, OpenOutcome, OpenRequest};
 use ropeway_smb_wire::create::{
