@@ -1,11 +1,11 @@
 //! How other threads reach the one that serves a connection.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use ropeway_smb_proto::server::ReplyFrame;
 use ropeway_smb_wire::NtStatus;
@@ -63,7 +63,7 @@ impl Mailbox {
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<Message>> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock()
     }
 
     /// Leaves a message and wakes the owner.

@@ -1,7 +1,8 @@
 //! An open file as the operations see it.
 
+use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use ropeway_smb_proto::compression::CompressionSampler;
 use ropeway_smb_proto::server::hub::{FileKey, OpenId};
@@ -154,11 +155,11 @@ impl Open {
 
     /// Where it lies now.
     pub(crate) fn path(&self) -> RelPath {
-        self.path.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.path.lock().clone()
     }
 
     /// It lies elsewhere now.
     pub(crate) fn set_path(&self, path: RelPath) {
-        *self.path.lock().unwrap_or_else(PoisonError::into_inner) = path;
+        *self.path.lock() = path;
     }
 }

@@ -15,9 +15,9 @@
 //!   client may cache what it reads or writes (smbd does so, `strict locking = auto`).
 //! * Where a volume has no such locks, the hub's are all there are.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ropeway_smb_proto::server::hub::{FileKey, LockOutcome, PosixLock, PosixStep, RangeLockRequest};
 use ropeway_smb_wire::NtStatus;
@@ -64,12 +64,12 @@ impl PosixLocks {
     /// Taken before the hub, and kept while locks of the file change.
     fn changing(&self, file: &FileKey) -> MutexGuard<'_, ()> {
         let place = &self.places[file.index as usize % PLACES];
-        place.lock().unwrap_or_else(PoisonError::into_inner)
+        place.lock()
     }
 
     /// Tells of a volume without such locks, once.
     fn tell_of(&self, open: &Open) {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = self.told.lock();
         if told.len() < TOLD_MAX && told.insert(open.file.share_volume) {
             drop(told);
             tracing::warn!(
@@ -323,7 +323,7 @@ mod tests {
             assert_eq!(check_io(&shared, &two, 0, 10, true), Ok(()));
             assert_eq!(ask(&one, LockFlags::UNLOCK), LockOutcome::Granted);
         }
-        assert_eq!(shared.posix.told.lock().unwrap().len(), 1, "told once");
+        assert_eq!(shared.posix.told.lock().len(), 1, "told once");
         release(&shared, &one);
     }
 }

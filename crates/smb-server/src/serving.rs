@@ -31,7 +31,7 @@ use self::waiting::Parked;
 use super::audit::Record;
 use super::failures::{Attempt, Delay};
 use super::guests::Guest;
-use super::input::{Frame, Input, Received};
+use super::input::{Frame, Input, LargeFrame, Received};
 use super::mailbox::{Answer, Mailbox, Message};
 use super::ops;
 use super::output::Output;
@@ -141,7 +141,7 @@ impl Serving {
     /// Serves until the client goes, misbehaves, or the server stops.
     pub(super) fn run(mut self) {
         // A fault of ours ends this connection as if it was lost: its sessions and files do not stay behind. What is
-        // behind the locks is whole, see `shared::lock`.
+        // a lock is whole: no lock poisons, and a table changes only by calls of its own methods.
         let outcome = catch_unwind(AssertUnwindSafe(|| self.serve())).unwrap_or(Err(Ended::Panicked));
         match outcome {
             Ok(()) => tracing::debug!(peer = %self.peer, "connection closed"),
@@ -305,12 +305,12 @@ impl Serving {
                 }
                 Some(Frame::Large(mut frame)) => {
                     self.big_frame = true;
-                    let outcome = self.take_frame(&mut frame);
+                    let outcome = self.take_frame(&mut frame.buffer[frame.range.clone()]);
                     self.big_frame = false;
                     outcome?;
                     match self.write.take() {
                         Some(write) => self.have_written(write, frame),
-                        None => self.input.recycle(frame),
+                        None => self.input.recycle(frame.buffer),
                     }
                 }
             }
@@ -343,12 +343,12 @@ impl Serving {
     }
 
     /// Has the pool write what a frame holds; the frame comes back for another one.
-    fn have_written(&mut self, write: BigWrite, frame: Vec<u8>) {
+    fn have_written(&mut self, write: BigWrite, frame: LargeFrame) {
         let BigWrite { number, start, job } = write;
         let answer = Answer::of(number, &self.mailbox);
         self.shared.pool.run(Box::new(move || {
-            let reply = job(&frame[start..]);
-            answer.send(reply, Some(frame));
+            let reply = job(&frame.buffer[frame.range][start..]);
+            answer.send(reply, Some(frame.buffer));
         }));
     }
 

@@ -1,10 +1,11 @@
 //! What all connections of a server share.
 
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use ropeway_smb_proto::auth::Identity;
@@ -125,11 +126,6 @@ pub(super) struct Parts {
     pub(super) timer: OwnedFd,
 }
 
-/// Locks a table. Whoever panicked with it locked did so between calls of a table's own methods, so it is whole.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Shared {
     pub(super) fn new(parts: Parts) -> Self {
         Self {
@@ -161,7 +157,7 @@ impl Shared {
     }
 
     pub(super) fn sessions(&self) -> MutexGuard<'_, Sessions> {
-        lock(&self.sessions)
+        self.sessions.lock()
     }
 
     pub(super) fn has_session(&self, id: SessionId) -> bool {
@@ -169,7 +165,7 @@ impl Shared {
     }
 
     pub(super) fn hub(&self) -> MutexGuard<'_, Hub> {
-        lock(&self.hub)
+        self.hub.lock()
     }
 
     /// Returns the time since the server started: the hub's clock.
@@ -200,13 +196,13 @@ impl Shared {
     }
 
     pub(super) fn share(&self, index: u32) -> Option<Arc<Share>> {
-        let shares = self.shares.read().unwrap_or_else(PoisonError::into_inner);
+        let shares = self.shares.read();
         shares.get(index as usize).cloned().flatten()
     }
 
     /// The share of that name, and its index.
     pub(super) fn find_share(&self, name: &str) -> Option<(u32, Arc<Share>)> {
-        let shares = self.shares.read().unwrap_or_else(PoisonError::into_inner);
+        let shares = self.shares.read();
         let mut shares = (0..).zip(shares.iter());
         shares.find_map(|(index, share)| {
             let share = share.as_ref().filter(|share| share.is_called(name))?;
@@ -216,13 +212,13 @@ impl Shared {
 
     /// All shares there are.
     pub(super) fn all_shares(&self) -> Vec<Arc<Share>> {
-        let shares = self.shares.read().unwrap_or_else(PoisonError::into_inner);
+        let shares = self.shares.read();
         shares.iter().flatten().cloned().collect()
     }
 
     /// The shares of which that holds, by index.
     pub(super) fn share_indices(&self, is_it: impl Fn(&Share) -> bool) -> Vec<u32> {
-        let shares = self.shares.read().unwrap_or_else(PoisonError::into_inner);
+        let shares = self.shares.read();
         let shares = (0..).zip(shares.iter());
         shares
             .filter(|(_, share)| share.as_ref().is_some_and(|share| is_it(share)))
@@ -232,7 +228,7 @@ impl Shared {
 
     /// Other shares from now on. A share that stays keeps its index, so trees of it go on, with its new settings.
     pub(super) fn set_shares(&self, new: Vec<Share>) {
-        let mut shares = self.shares.write().unwrap_or_else(PoisonError::into_inner);
+        let mut shares = self.shares.write();
         let mut old = std::mem::take(&mut *shares);
         shares.resize(old.len(), None);
         for share in new {
@@ -251,39 +247,29 @@ impl Shared {
     // Opens.
 
     pub(super) fn handle(&self, id: u64) -> Option<Handle> {
-        self.handles
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(&id)
-            .cloned()
+        self.handles.read().get(&id).cloned()
     }
 
     pub(super) fn add_handle(&self, id: u64, handle: Handle) {
-        self.handles
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(id, handle);
+        self.handles.write().insert(id, handle);
     }
 
     pub(super) fn take_handle(&self, id: u64) -> Option<Handle> {
-        self.handles
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&id)
+        self.handles.write().remove(&id)
     }
 
     /// Taken by whoever may only append to a file, while it does.
     pub(super) fn appending(&self, file: &FileKey) -> MutexGuard<'_, ()> {
-        lock(&self.appends[file.index as usize % APPEND_LOCKS])
+        self.appends[file.index as usize % APPEND_LOCKS].lock()
     }
 
     pub(super) fn handles_count(&self) -> usize {
-        self.handles.read().unwrap_or_else(PoisonError::into_inner).len()
+        self.handles.read().len()
     }
 
     /// Forgets the pipes of a session, or of a tree of it.
     pub(super) fn drop_pipes(&self, session: u64, tree: Option<u32>) {
-        let mut handles = self.handles.write().unwrap_or_else(PoisonError::into_inner);
+        let mut handles = self.handles.write();
         handles.retain(|_, handle| match handle {
             Handle::Pipe(pipe) => pipe.session != session || tree.is_some_and(|tree| tree != pipe.tree),
             Handle::File(_) => true,
@@ -293,7 +279,7 @@ impl Shared {
     // Who is logged in.
 
     pub(super) fn token(&self, session: SessionId) -> Option<Arc<Token>> {
-        let tokens = lock(&self.tokens);
+        let tokens = self.tokens.lock();
         tokens.get(&session).map(|login| Arc::clone(&login.token))
     }
 
@@ -312,25 +298,25 @@ impl Shared {
             token: Arc::new(token),
             since: self.uptime(),
         };
-        lock(&self.tokens).insert(session.id, login);
+        self.tokens.lock().insert(session.id, login);
     }
 
     pub(super) fn remove_token(&self, session: SessionId) {
-        lock(&self.tokens).remove(&session);
+        self.tokens.lock().remove(&session);
     }
 
     // Mail.
 
     pub(super) fn add_mailbox(&self, connection: ConnectionId, mailbox: Arc<Mailbox>) {
-        lock(&self.mailboxes).insert(connection, mailbox);
+        self.mailboxes.lock().insert(connection, mailbox);
     }
 
     pub(super) fn remove_mailbox(&self, connection: ConnectionId) {
-        lock(&self.mailboxes).remove(&connection);
+        self.mailboxes.lock().remove(&connection);
     }
 
     pub(super) fn post(&self, connection: ConnectionId, message: Message) -> bool {
-        let mailbox = lock(&self.mailboxes).get(&connection).cloned();
+        let mailbox = self.mailboxes.lock().get(&connection).cloned();
         mailbox.is_some_and(|mailbox| {
             mailbox.send(message);
             true
@@ -409,8 +395,8 @@ impl Shared {
     /// The sessions of a user.
     fn sessions_of(&self, user: &str) -> Vec<SessionInfo> {
         let asked = Text::from(user);
-        let mut logins: Vec<(SessionId, Duration)> = {
-            let tokens = lock(&self.tokens);
+        let mut logins: Vec<(SessionId, u64)> = {
+            let tokens = self.tokens.lock();
             let own = tokens.iter().filter(|(_, login)| {
                 !login.token.is_anonymous && upcase::equal(&Text::from(login.token.name.as_str()), &asked)
             });
@@ -418,12 +404,7 @@ impl Shared {
         };
         logins.sort_unstable_by_key(|(id, since)| (*since, id.0));
         let mut opens: HashMap<u64, u32> = HashMap::new();
-        for handle in self
-            .handles
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .values()
-        {
+        for handle in self.handles.read().values() {
             let session = match handle {
                 Handle::File(open) => open.session.load(Ordering::Relaxed),
                 Handle::Pipe(pipe) => pipe.session,
@@ -434,7 +415,7 @@ impl Shared {
         let seconds = |from| u32::try_from(now.saturating_sub(from).as_secs()).unwrap_or(u32::MAX);
         let info = |(id, since): (SessionId, Duration)| {
             let channels = self.sessions().get(id)?.channels().to_vec();
-            let mailboxes = lock(&self.mailboxes);
+            let mailboxes = self.mailboxes.lock();
             let boxes = || channels.iter().filter_map(|channel| mailboxes.get(channel));
             Some(SessionInfo {
                 client: boxes().next()?.client.to_canonical().to_string().as_str().into(),
@@ -455,7 +436,7 @@ impl Shared {
 
     /// The index of a share.
     pub(super) fn share_index(&self, share: &Arc<Share>) -> Option<u32> {
-        let shares = self.shares.read().unwrap_or_else(PoisonError::into_inner);
+        let shares = self.shares.read();
         let is_it =
             |other: &Option<Arc<Share>>| other.as_ref().is_some_and(|other| other.is_called(&share.name));
         let index = shares.iter().position(is_it)?;
@@ -464,7 +445,7 @@ impl Shared {
 
     /// Every connection is told to end.
     pub(super) fn stop_all(&self) {
-        for mailbox in lock(&self.mailboxes).values() {
+        for mailbox in self.mailboxes.lock().values() {
             mailbox.send(Message::Stop);
         }
     }

@@ -23,6 +23,7 @@ pub mod hub;
 mod login;
 mod negotiate;
 mod reply;
+pub mod rules;
 mod sessions;
 mod window;
 

@@ -28,10 +28,7 @@ pub(super) fn query(context: &mut Context<'_>) -> Outcome {
     let open = match handle {
         Handle::File(open) => open,
         Handle::Pipe(pipe) => {
-            let server = pipe
-                .server
-                .lock()
-                .unwrap_or_else(std::sync::PoisonError::into_inner);
+            let server = pipe.server.lock();
             let (status, output) = match request.info_type {
                 InfoType::File => server.query(request.info_class, length)?,
                 _ => return Err(NtStatus::NOT_SUPPORTED),

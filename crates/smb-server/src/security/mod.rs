@@ -20,8 +20,7 @@ use super::share::{Share, Token};
 use super::status;
 
 pub(crate) use access::{
-    ParentGrants, access_check, allowed, generic_to_specific, granted, maximal_access, unguarded,
-    without_writing,
+    ParentGrants, access_check, allowed, granted, maximal_access, unguarded, without_writing,
 };
 pub(crate) use inherit::{explicit, for_new};
 pub(crate) use posix::{group_sid, of_mode, owner_sid};

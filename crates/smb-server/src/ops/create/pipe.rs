@@ -1,6 +1,7 @@
 //! CREATE in IPC$: named pipes.
 
-use std::sync::{Arc, Mutex};
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 use ropeway_smb_proto::server::hub::{FileKey, OpenOutcome, OpenRequest};
 use ropeway_smb_wire::create::{
