@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use crate::depth::WINDOW_MIN;
+use crate::window::WINDOW_MIN;
 
 /// One permit.
 const UNIT: u64 = 4096;

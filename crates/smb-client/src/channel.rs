@@ -10,10 +10,10 @@ use ropeway_smb_wire::{FileId, TreeId};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::budget::Budget;
-use crate::channels::Work;
-use crate::depth::Depth;
+use crate::caching::{Leases, Oplocks};
+use crate::channel_policy::Backlog;
 use crate::driver::{Queues, left_open};
-use crate::rights::{Leases, Oplocks};
+use crate::window::WindowGovernor;
 use crate::{LostReason, Operation};
 
 /// Requests that wait for the driver's turn; beyond it, callers wait. A guess: what the driver takes in four turns.
@@ -22,7 +22,7 @@ const QUEUE: usize = 256;
 /// A chain on its way to the driver.
 pub(crate) struct Request {
     pub(crate) id: u64,
-    pub(crate) chain: Chain,
+    pub(crate) compound: Chain,
     /// Bytes of data, for the governor; 0 for a request without.
     pub(crate) bytes: u64,
     pub(crate) answer: oneshot::Sender<Answer>,
@@ -42,50 +42,50 @@ pub(crate) enum Answer {
 }
 
 /// Held as long as a file is being closed.
-pub(crate) type Closing = tokio::sync::OwnedRwLockReadGuard<()>;
+pub(crate) type CloseGuard = tokio::sync::OwnedRwLockReadGuard<()>;
 
 /// Who waits for the answer to a CLOSE.
-pub(crate) enum Awaiting {
+pub(crate) enum CloseNotice {
     /// Let go with the answer, or with the connection.
-    Closing(#[expect(dead_code, reason = "it is dropped with this")] Closing),
-    /// Told of the answer. Dropped without, the connection was lost before.
+    Guard(#[expect(dead_code, reason = "it is dropped with this")] CloseGuard),
+    /// KnownExtents of the answer. Dropped without, the connection was lost before.
     Answer(oneshot::Sender<()>),
 }
 
 /// What overtakes requests. Unbounded by type, bounded by use: one for each request or handle that lives.
-pub(crate) enum Side {
+pub(crate) enum Control {
     Cancel(u64),
     Close {
         tree: TreeId,
         file_id: FileId,
         encrypt: bool,
-        until: Option<Awaiting>,
+        notice: Option<CloseNotice>,
     },
     /// Logs a connection in that has none, as a further channel of this session.
     Bind(Box<(SessionSecret, SpnegoClient)>),
     /// The session has this connection now: what it may have under way counts. Before, others would send it.
-    Counts,
+    Admitted,
     /// TREE_DISCONNECT: nobody uses the share any more.
-    Leave {
+    TreeDisconnect {
         tree: TreeId,
         encrypt: bool,
     },
     /// No more requests; the last channel ends the session, and waits for the answer to that or not.
-    Shut {
+    Shutdown {
         waits: bool,
     },
 }
 
 /// What all channels of a session share.
 #[derive(Debug, Default)]
-pub(crate) struct Common {
+pub(crate) struct SessionShared {
     pub(crate) oplocks: Oplocks,
     /// The client's, over all its sessions.
     pub(crate) leases: Arc<Leases>,
     channels: AtomicUsize,
 }
 
-impl Common {
+impl SessionShared {
     pub(crate) fn new(leases: Arc<Leases>) -> Self {
         Self {
             leases,
@@ -106,12 +106,12 @@ impl Common {
 
 /// What a driver tells of itself.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct ChannelStatus {
     budget: Arc<Budget>,
     window_max: u64,
     /// Connections that begin together, this one among them.
-    pub(crate) together: u16,
-    pub(crate) common: Arc<Common>,
+    pub(crate) starting_channels: u16,
+    pub(crate) session: Arc<SessionShared>,
     window: AtomicU64,
     delivered: AtomicU64,
     /// Bytes each second, 0 until known.
@@ -121,13 +121,18 @@ pub(crate) struct Shared {
     ended: OnceLock<LostReason>,
 }
 
-impl Shared {
-    pub(crate) fn new(budget: Arc<Budget>, window_max: u64, together: u16, common: Arc<Common>) -> Self {
+impl ChannelStatus {
+    pub(crate) fn new(
+        budget: Arc<Budget>,
+        window_max: u64,
+        starting_channels: u16,
+        session: Arc<SessionShared>,
+    ) -> Self {
         Self {
             budget,
             window_max,
-            together,
-            common,
+            starting_channels,
+            session,
             window: AtomicU64::new(0),
             delivered: AtomicU64::new(0),
             rate: AtomicU64::new(0),
@@ -142,15 +147,15 @@ impl Shared {
     }
 
     /// The driver's governor has news; its window was `old`, and `window` is what counts now.
-    pub(crate) fn publish(&self, (old, window): (u64, u64), depth: &Depth) {
+    pub(crate) fn publish(&self, (old, window): (u64, u64), governor: &WindowGovernor) {
         if window != old {
             self.budget.update(old, window);
             self.window.store(window, Ordering::Relaxed);
         }
-        self.delivered.store(depth.total(), Ordering::Relaxed);
-        self.rate.store(depth.rate(), Ordering::Relaxed);
-        self.steady.store(depth.is_steady(), Ordering::Relaxed);
-        if let Some(round_trip) = depth.round_trip() {
+        self.delivered.store(governor.total(), Ordering::Relaxed);
+        self.rate.store(governor.rate(), Ordering::Relaxed);
+        self.steady.store(governor.is_steady(), Ordering::Relaxed);
+        if let Some(round_trip) = governor.round_trip() {
             let us = u64::try_from(round_trip.as_micros()).unwrap_or(u64::MAX);
             self.round_trip_us.store(us, Ordering::Relaxed);
         }
@@ -168,52 +173,52 @@ impl Shared {
 #[derive(Debug)]
 pub(crate) struct Channel {
     requests: mpsc::Sender<Request>,
-    side: mpsc::UnboundedSender<Side>,
+    control: mpsc::UnboundedSender<Control>,
     next_id: AtomicU64,
     /// Bytes, and one for each request: what the next request is compared by.
     load: AtomicU64,
-    shared: Arc<Shared>,
+    status: Arc<ChannelStatus>,
 }
 
 impl Channel {
     /// A channel and the ends that its driver reads.
-    pub(crate) fn new(shared: Arc<Shared>) -> (Self, Queues) {
+    pub(crate) fn new(status: Arc<ChannelStatus>) -> (Self, Queues) {
         let (requests, requests_out) = mpsc::channel(QUEUE);
-        let (side, side_out) = mpsc::unbounded_channel();
+        let (control, control_out) = mpsc::unbounded_channel();
         let channel = Self {
             requests,
-            side,
+            control,
             next_id: AtomicU64::new(1),
             load: AtomicU64::new(0),
-            shared,
+            status,
         };
         let queues = Queues {
             requests: requests_out,
-            side: side_out,
+            control: control_out,
         };
         (channel, queues)
     }
 
     /// Sends a chain and waits for its answer. Dropped meanwhile, the request is cancelled, and what it opened closed.
-    pub(crate) async fn exchange(&self, chain: Chain, bytes: u64) -> Answer {
-        let first = chain.operations.first();
+    pub(crate) async fn exchange(&self, compound: Chain, bytes: u64) -> Answer {
+        let first = compound.operations.first();
         let tree = first.map_or(TreeId(0), |operation| operation.tree);
-        let encrypt = chain.encrypt;
+        let encrypt = compound.encrypt;
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let (answer, receiver) = oneshot::channel();
         let request = Request {
             id,
-            chain,
+            compound,
             bytes,
             answer,
         };
-        let _load = Load::new(&self.load, bytes + 1);
+        let _load = LoadGuard::new(&self.load, bytes + 1);
         if let Err(mpsc::error::SendError(request)) = self.requests.send(request).await {
-            return Answer::Refused(Misuse::Ended, request.chain.operations);
+            return Answer::Refused(Misuse::Ended, request.compound.operations);
         }
-        let mut awaited = Awaited {
+        let mut awaited = CancelGuard {
             receiver,
-            side: &self.side,
+            control: &self.control,
             id,
             tree,
             encrypt,
@@ -225,57 +230,57 @@ impl Channel {
     }
 
     /// Sends what nobody waits for.
-    pub(crate) fn aside(&self, side: Side) {
+    pub(crate) fn send_control(&self, control: Control) {
         // An ended driver needs none of it.
-        let _ = self.side.send(side);
+        let _ = self.control.send(control);
     }
 
     /// Waits until the driver is gone.
-    pub(crate) async fn gone(&self) {
+    pub(crate) async fn closed(&self) {
         self.requests.closed().await;
     }
 
     /// What it has to do, and how fast it is.
-    pub(crate) fn work(&self) -> Work {
-        Work {
+    pub(crate) fn backlog(&self) -> Backlog {
+        Backlog {
             bytes: self.load.load(Ordering::Relaxed),
-            rate: self.shared.rate.load(Ordering::Relaxed),
+            rate: self.status.rate.load(Ordering::Relaxed),
         }
     }
 
     /// Why it ended, if it did.
     pub(crate) fn ended(&self) -> Option<LostReason> {
-        self.shared.ended.get().cloned()
+        self.status.ended.get().cloned()
     }
 
     pub(crate) fn window(&self) -> u64 {
-        self.shared.window.load(Ordering::Relaxed)
+        self.status.window.load(Ordering::Relaxed)
     }
 
     pub(crate) fn delivered(&self) -> u64 {
-        self.shared.delivered.load(Ordering::Relaxed)
+        self.status.delivered.load(Ordering::Relaxed)
     }
 
     pub(crate) fn is_steady(&self) -> bool {
-        self.shared.steady.load(Ordering::Relaxed)
+        self.status.steady.load(Ordering::Relaxed)
     }
 
     pub(crate) fn round_trip(&self) -> Option<Duration> {
-        let us = self.shared.round_trip_us.load(Ordering::Relaxed);
+        let us = self.status.round_trip_us.load(Ordering::Relaxed);
         (us != u64::MAX).then(|| Duration::from_micros(us))
     }
 }
 
 /// An answer that is awaited, and what to do when nobody waits any more.
-struct Awaited<'a> {
+struct CancelGuard<'a> {
     receiver: oneshot::Receiver<Answer>,
-    side: &'a mpsc::UnboundedSender<Side>,
+    control: &'a mpsc::UnboundedSender<Control>,
     id: u64,
     tree: TreeId,
     encrypt: bool,
 }
 
-impl Drop for Awaited<'_> {
+impl Drop for CancelGuard<'_> {
     fn drop(&mut self) {
         if self.receiver.is_terminated() {
             return;
@@ -285,32 +290,32 @@ impl Drop for Awaited<'_> {
         match self.receiver.try_recv() {
             Ok(Answer::Replied(replies)) => {
                 if let Some(file_id) = left_open(&replies) {
-                    let _ = self.side.send(Side::Close {
+                    let _ = self.control.send(Control::Close {
                         tree: self.tree,
                         file_id,
                         encrypt: self.encrypt,
-                        until: None,
+                        notice: None,
                     });
                 }
             }
             Ok(_) => {}
             Err(_) => {
-                let _ = self.side.send(Side::Cancel(self.id));
+                let _ = self.control.send(Control::Cancel(self.id));
             }
         }
     }
 }
 
-struct Load<'a>(&'a AtomicU64, u64);
+struct LoadGuard<'a>(&'a AtomicU64, u64);
 
-impl<'a> Load<'a> {
+impl<'a> LoadGuard<'a> {
     fn new(load: &'a AtomicU64, amount: u64) -> Self {
         load.fetch_add(amount, Ordering::Relaxed);
         Self(load, amount)
     }
 }
 
-impl Drop for Load<'_> {
+impl Drop for LoadGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(self.1, Ordering::Relaxed);
     }

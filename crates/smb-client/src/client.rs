@@ -14,10 +14,10 @@ use ropeway_smb_wire::rpc::srvsvc::ShareInfo;
 use ropeway_smb_wire::session_setup::SessionFlags;
 use ropeway_smb_wire::{Guid, NtStatus};
 
-use crate::depth::FAR;
 use crate::link::Link;
-use crate::look::{Looks, Seen};
+use crate::open_summary::{OpenSummary, SummaryRequest};
 use crate::tree::ShareInner;
+use crate::window::FAR_ROUND_TRIP;
 use crate::{ClientOptions, DfsHosts, Endpoint, Error, Login, Result, Share, dfs};
 
 /// A server, logged in to. Clones share its connections.
@@ -29,7 +29,7 @@ pub struct Client {
 struct Inner {
     link: Arc<Link>,
     /// Servers that DFS led to, by host.
-    elsewhere: Mutex<HashMap<String, Client>>,
+    referred: Mutex<HashMap<String, Client>>,
 }
 
 /// What was agreed with the server, and how it goes.
@@ -71,7 +71,7 @@ impl Client {
         Ok(Self {
             inner: Arc::new(Inner {
                 link,
-                elsewhere: Mutex::new(HashMap::new()),
+                referred: Mutex::new(HashMap::new()),
             }),
         })
     }
@@ -82,12 +82,12 @@ impl Client {
     /// [`Error::PeerRefused`](crate::Error::PeerRefused) if there is no such share or the user may not.
     pub async fn share(&self, name: &str) -> Result<Share> {
         let mut left = dfs::TARGETS_MAX;
-        self.share_within(name, 0, &mut left).await
+        self.share_by_referral(name, 0, &mut left).await
     }
 
     /// A share, or the one that DFS has in its place: a namespace may lie on another server altogether ([MS-DFSC]
     /// 3.1.4.2, steps 5 and 6). `hops` such steps led here, `left` targets may still be tried.
-    async fn share_within(&self, name: &str, hops: usize, left: &mut usize) -> Result<Share> {
+    async fn share_by_referral(&self, name: &str, hops: usize, left: &mut usize) -> Result<Share> {
         let mut refused = match ShareInner::connect(self, name).await {
             Ok(share) => return Ok(Share::new(share)),
             Err(error) => error,
@@ -107,10 +107,15 @@ impl Client {
         for (host, share) in targets {
             let Some(fewer) = left.checked_sub(1) else { break };
             *left = fewer;
-            let found = async { self.at(&host).await?.share_within(&share, hops + 1, left).await };
+            let found = async {
+                self.at(&host)
+                    .await?
+                    .share_by_referral(&share, hops + 1, left)
+                    .await
+            };
             match Box::pin(found).await {
                 Ok(found) => return Ok(found),
-                Err(error @ Error::LedAway { .. }) => refused = error,
+                Err(error @ Error::ReferralRefused { .. }) => refused = error,
                 Err(_) => {}
             }
         }
@@ -118,12 +123,16 @@ impl Client {
     }
 
     /// The same, and what stands at some paths, in the same round trip.
-    pub(crate) async fn share_seen(&self, name: &str, looks: &Looks) -> Result<(Share, Seen)> {
-        match ShareInner::connect_looking(self, name, looks).await {
-            Ok((share, seen)) => Ok((Share::new(share), seen)),
+    pub(crate) async fn share_with_summary(
+        &self,
+        name: &str,
+        request: &SummaryRequest,
+    ) -> Result<(Share, OpenSummary)> {
+        match ShareInner::connect_with_summary(self, name, request).await {
+            Ok((share, summary)) => Ok((Share::new(share), summary)),
             // DFS may have one in its place.
             Err(error) if error.status() == Some(NtStatus::BAD_NETWORK_NAME) => {
-                Ok((self.share(name).await?, Seen::default()))
+                Ok((self.share(name).await?, OpenSummary::default()))
             }
             Err(error) => Err(error),
         }
@@ -149,7 +158,7 @@ impl Client {
     /// Whether a round trip to the server takes so long that more is asked for at once.
     pub(crate) fn is_far(&self) -> bool {
         let round_trip = self.inner.link.last().round_trip();
-        round_trip.is_some_and(|round_trip| round_trip >= FAR)
+        round_trip.is_some_and(|round_trip| round_trip >= FAR_ROUND_TRIP)
     }
 
     /// Where the server is, as given.
@@ -190,20 +199,16 @@ impl Client {
     }
 
     /// The same for those in a hurry: takes leave without waiting for the answer.
-    pub async fn leave(self) {
+    pub async fn close_now(self) {
         self.end(false).await;
     }
 
     async fn end(self, waits: bool) {
-        let elsewhere: Vec<_> = {
-            let mut clients = self
-                .inner
-                .elsewhere
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
+        let referred: Vec<_> = {
+            let mut clients = self.inner.referred.lock().unwrap_or_else(PoisonError::into_inner);
             clients.drain().map(|(_, client)| client).collect()
         };
-        let ends = elsewhere.iter().chain([&self]);
+        let ends = referred.iter().chain([&self]);
         join_all(ends.map(|client| client.inner.link.close(waits))).await;
     }
 
@@ -219,32 +224,22 @@ impl Client {
         }
         let key = host.to_ascii_lowercase();
         let known = |clients: &HashMap<String, Client>| clients.get(&key).cloned();
-        if let Some(client) = known(
-            &self
-                .inner
-                .elsewhere
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner),
-        ) {
+        if let Some(client) = known(&self.inner.referred.lock().unwrap_or_else(PoisonError::into_inner)) {
             return Ok(client);
         }
         let link = &self.inner.link;
         let dfs = link.options.dfs;
         if !dfs.allows(&own.host, host) && !dfs.allows(&own.unc_host(), host) {
-            return Err(Error::LedAway {
+            return Err(Error::ReferralRefused {
                 host: host.to_owned(),
-                is_kept: dfs == DfsHosts::Own,
+                is_own_only: dfs == DfsHosts::Own,
             });
         }
         tracing::info!(from = %own, to = host, "DFS leads to another server; logging in there");
         // Referrals have no ports: one that is not the usual is used for all servers of the namespace.
         let endpoint = Endpoint::new(host, own.port);
         let client = Box::pin(Self::connect(&endpoint, link.login.clone(), link.options.clone())).await?;
-        let mut clients = self
-            .inner
-            .elsewhere
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut clients = self.inner.referred.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(clients.entry(key).or_insert(client).clone())
     }
 }

@@ -17,32 +17,32 @@ use ropeway_smb_wire::create::CreateResponse;
 use ropeway_smb_wire::header::Command;
 use ropeway_smb_wire::{FileId, NtStatus, Text, TreeId};
 
-use crate::opened::Opened;
+use crate::reopen::Opened;
 use crate::share::check_path;
-use crate::tree::{Build, Ran, Replay, Tree, check, first};
+use crate::tree::{BuildRequest, Completed, Replay, Tree, check, first};
 use crate::{Created, Error, OpenFile, Operation, Result, Share, ops};
 
-/// Compounds lost with their connection, before one was answered, that make a server one which takes none. Two: one may
+/// CompoundSupport lost with their connection, before one was answered, that make a server one which takes none. Two: one may
 /// be chance.
 const LOSSES_MAX: u8 = 2;
-/// Markers in [`Compounds`], behind the numbers of losses.
-const TAKEN: u8 = 0xFE;
+/// Markers in [`CompoundSupport`], behind the numbers of losses.
+const SUPPORTED: u8 = 0xFE;
 const REFUSED: u8 = 0xFF;
 
 /// Whether a server takes compounds. Begins unknown; holds the number of losses until it is known.
 #[derive(Debug, Default)]
-pub(crate) struct Compounds(AtomicU8);
+pub(crate) struct CompoundSupport(AtomicU8);
 
-impl Compounds {
+impl CompoundSupport {
     /// Whether to send compounds.
-    pub(crate) fn may_be_sent(&self) -> bool {
+    pub(crate) fn is_usable(&self) -> bool {
         self.0.load(Ordering::Relaxed) != REFUSED
     }
 
     /// One was answered as such.
     pub(crate) fn answered(&self) {
-        if self.0.load(Ordering::Relaxed) < TAKEN {
-            self.0.store(TAKEN, Ordering::Relaxed);
+        if self.0.load(Ordering::Relaxed) < SUPPORTED {
+            self.0.store(SUPPORTED, Ordering::Relaxed);
         }
     }
 
@@ -51,7 +51,7 @@ impl Compounds {
         let counted = self
             .0
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |state| match state {
-                TAKEN | REFUSED => None,
+                SUPPORTED | REFUSED => None,
                 losses if losses + 1 >= LOSSES_MAX => Some(REFUSED),
                 losses => Some(losses + 1),
             });
@@ -76,25 +76,25 @@ impl Share {
         path: &Text,
         open: &OpenFile,
         replay: Replay,
-        mut steps: impl Steps,
-    ) -> Result<Done> {
+        mut steps: impl CompoundSteps,
+    ) -> Result<CompoundOutcome> {
         check_path(path)?;
         let compounds = &self.client().link().compounds;
-        if compounds.may_be_sent() {
+        if compounds.is_usable() {
             let steps = &mut steps;
-            let build = Whole {
+            let build = WholeCompound {
                 share: self,
                 path,
                 open,
                 steps,
             };
             match self.inner().run(replay, 0, build).await {
-                Ok(ran) => match refusal(&ran.replies) {
-                    Refusal::Request => return done(ran),
-                    Refusal::Compound => self.close_left_open(&ran),
+                Ok(completed) => match refusal_cause(&completed.replies) {
+                    RefusalCause::Request => return done(completed),
+                    RefusalCause::Compound => self.close_left_open(&completed),
                 },
                 // It takes no compounds, as is known since.
-                Err(Error::Lost(_)) if replay == Replay::Safe && !compounds.may_be_sent() => {}
+                Err(Error::Lost(_)) if replay == Replay::Safe && !compounds.is_usable() => {}
                 Err(error) => return Err(error),
             }
         }
@@ -105,10 +105,10 @@ impl Share {
             // One step at a time, each made anew for the file's own name.
             let mut command = None;
             let build = |tree, file| {
-                let one = steps.one(index, tree, file)?;
+                let one = steps.single(index, tree, file)?;
                 command = one.as_ref().map(|operation| operation.command);
                 if command == Some(Command::Write) {
-                    handle.inner.writes();
+                    handle.inner.count_write();
                 }
                 Ok(one)
             };
@@ -121,7 +121,7 @@ impl Share {
                 handle.inner.flushed(written)?;
             }
             if let Some(payload) = reply.returned.take() {
-                steps.take_back(payload);
+                steps.put_back(payload);
             }
             let is_success = reply.status().is_success();
             // What follows would make less than a whole file look like one.
@@ -133,11 +133,11 @@ impl Share {
             }
         }
         let created = handle.created().clone();
-        let size = handle.inner.close(steps.asks_size()).await?;
+        let size = handle.inner.close(steps.wants_size()).await?;
         if is_refused {
             compounds.refuse();
         }
-        Ok(Done {
+        Ok(CompoundOutcome {
             created,
             replies,
             size,
@@ -145,20 +145,20 @@ impl Share {
     }
 
     /// Closes what a compound opened and, refused in its middle, did not close.
-    pub(crate) fn close_left_open(&self, ran: &Ran) {
-        if let Some(file_id) = crate::driver::left_open(&ran.replies) {
+    pub(crate) fn close_left_open(&self, completed: &Completed) {
+        if let Some(file_id) = crate::driver::left_open(&completed.replies) {
             let left = Opened {
-                session: Arc::clone(&ran.session),
-                tree: ran.tree,
+                session: Arc::clone(&completed.session),
+                tree: completed.tree,
                 file_id,
             };
-            left.close_aside(None);
+            left.close_detached(None);
         }
     }
 }
 
 /// The steps between CREATE and CLOSE.
-pub(crate) trait Steps {
+pub(crate) trait CompoundSteps {
     /// All of them, made anew for each attempt.
     ///
     /// # Errors
@@ -169,50 +169,50 @@ pub(crate) trait Steps {
     ///
     /// # Errors
     /// What it carried is gone.
-    fn one(&mut self, index: usize, tree: TreeId, file: FileId) -> Result<Option<Operation>> {
+    fn single(&mut self, index: usize, tree: TreeId, file: FileId) -> Result<Option<Operation>> {
         Ok(self.all(tree, file)?.into_iter().nth(index))
     }
 
     /// Whether the CLOSE is to tell the size that the server keeps ([MS-SMB2] 2.2.15).
-    fn asks_size(&self) -> bool {
+    fn wants_size(&self) -> bool {
         false
     }
 
     /// An attempt failed, and this is the payload that it carried.
-    fn take_back(&mut self, _payload: Block) {}
+    fn put_back(&mut self, _payload: Block) {}
 }
 
-impl<F: FnMut(TreeId, FileId) -> Vec<Operation>> Steps for F {
+impl<F: FnMut(TreeId, FileId) -> Vec<Operation>> CompoundSteps for F {
     fn all(&mut self, tree: TreeId, file: FileId) -> Result<Vec<Operation>> {
         Ok(self(tree, file))
     }
 }
 
 /// CREATE, steps, CLOSE.
-struct Whole<'a, S> {
+struct WholeCompound<'a, S> {
     share: &'a Share,
     path: &'a Text,
     open: &'a OpenFile,
     steps: &'a mut S,
 }
 
-impl<S: Steps> Build for Whole<'_, S> {
+impl<S: CompoundSteps> BuildRequest for WholeCompound<'_, S> {
     fn operations(&mut self, tree: &Tree) -> Result<Vec<Operation>> {
         let inner = self.share.inner();
         let create = inner.create(tree, self.path, self.open, Default::default(), Vec::new());
         let mut operations = vec![create];
         operations.extend(self.steps.all(tree.id, FileId::RELATED)?);
-        operations.push(ops::close(tree.id, FileId::RELATED, self.steps.asks_size()));
+        operations.push(ops::close(tree.id, FileId::RELATED, self.steps.wants_size()));
         Ok(operations)
     }
 
-    fn take_back(&mut self, payload: Block) {
-        self.steps.take_back(payload);
+    fn put_back(&mut self, payload: Block) {
+        self.steps.put_back(payload);
     }
 }
 
 /// What a compound came to: the CREATE succeeded.
-pub(crate) struct Done {
+pub(crate) struct CompoundOutcome {
     pub(crate) created: Created,
     /// The answers to the steps; behind a WRITE or FLUSH that failed there may be none.
     pub(crate) replies: Vec<Reply>,
@@ -220,8 +220,8 @@ pub(crate) struct Done {
     pub(crate) size: Option<u64>,
 }
 
-fn done(ran: Ran) -> Result<Done> {
-    let mut replies = ran.replies;
+fn done(completed: Completed) -> Result<CompoundOutcome> {
+    let mut replies = completed.replies;
     let created = {
         let reply = first(&replies)?;
         check("open", reply)?;
@@ -230,13 +230,13 @@ fn done(ran: Ran) -> Result<Done> {
     replies.remove(0);
     // A server may find out only at the end that it cannot delete, or write what it took.
     let closed = replies.pop();
-    let size = closed.as_ref().and_then(size_told);
+    let size = closed.as_ref().and_then(reported_size);
     if let Some(closed) = closed
         && replies.iter().all(|reply| !reply.status().is_error())
     {
         check("close", &closed)?;
     }
-    Ok(Done {
+    Ok(CompoundOutcome {
         created,
         replies,
         size,
@@ -244,7 +244,7 @@ fn done(ran: Ran) -> Result<Done> {
 }
 
 /// The size in the answer to a CLOSE ([MS-SMB2] 2.2.16: without the flag the fields mean nothing).
-pub(crate) fn size_told(closed: &Reply) -> Option<u64> {
+pub(crate) fn reported_size(closed: &Reply) -> Option<u64> {
     if !closed.status().is_success() {
         return None;
     }
@@ -255,7 +255,7 @@ pub(crate) fn size_told(closed: &Reply) -> Option<u64> {
 
 /// What a server means by refusing.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub(crate) enum RefusalCause {
     /// One of the requests, or none.
     Request,
     /// That they came together.
@@ -263,14 +263,14 @@ pub(crate) enum Refusal {
 }
 
 /// Whether the compound itself may have been refused.
-pub(crate) fn refusal(replies: &[Reply]) -> Refusal {
+pub(crate) fn refusal_cause(replies: &[Reply]) -> RefusalCause {
     let statuses: Vec<NtStatus> = replies.iter().map(Reply::status).collect();
-    refusal_of(&statuses)
+    refusal_cause_of(&statuses)
 }
 
 /// The first request went well and no related one found what it opened, or all were refused in the same breath. A server
 /// that refuses the first for itself says why, and the others are no news ([MS-SMB2] 3.3.5.2.7.2).
-fn refusal_of(statuses: &[NtStatus]) -> Refusal {
+fn refusal_cause_of(statuses: &[NtStatus]) -> RefusalCause {
     let is_refused = |status: &NtStatus| {
         matches!(
             *status,
@@ -286,9 +286,9 @@ fn refusal_of(statuses: &[NtStatus]) -> Refusal {
                 && (first.is_success() || is_refused(first))
                 && related.iter().all(is_refused) =>
         {
-            Refusal::Compound
+            RefusalCause::Compound
         }
-        _ => Refusal::Request,
+        _ => RefusalCause::Request,
     }
 }
 
@@ -305,7 +305,7 @@ mod tests {
             &[S::INVALID_PARAMETER, S::INVALID_PARAMETER],
             &[S::NOT_SUPPORTED, S::NOT_SUPPORTED, S::NOT_SUPPORTED],
         ] {
-            assert_eq!(refusal_of(statuses), Refusal::Compound, "{statuses:?}");
+            assert_eq!(refusal_cause_of(statuses), RefusalCause::Compound, "{statuses:?}");
         }
         for statuses in [
             &[S::SUCCESS, S::SUCCESS, S::SUCCESS][..],
@@ -315,23 +315,23 @@ mod tests {
             &[S::ACCESS_DENIED, S::INVALID_PARAMETER],
             &[S::INVALID_PARAMETER],
         ] {
-            assert_eq!(refusal_of(statuses), Refusal::Request, "{statuses:?}");
+            assert_eq!(refusal_cause_of(statuses), RefusalCause::Request, "{statuses:?}");
         }
     }
 
     #[test]
     fn a_server_that_never_answered_a_compound_gets_no_third() {
-        let compounds = Compounds::default();
+        let compounds = CompoundSupport::default();
         compounds.lost();
-        assert!(compounds.may_be_sent());
+        assert!(compounds.is_usable());
         compounds.lost();
-        assert!(!compounds.may_be_sent());
-        let compounds = Compounds::default();
+        assert!(!compounds.is_usable());
+        let compounds = CompoundSupport::default();
         compounds.answered();
         (0..1000).for_each(|_| compounds.lost());
-        assert!(compounds.may_be_sent(), "lines are lost, too");
+        assert!(compounds.is_usable(), "lines are lost, too");
         compounds.refuse();
         compounds.answered();
-        assert!(!compounds.may_be_sent());
+        assert!(!compounds.is_usable());
     }
 }

@@ -232,8 +232,8 @@ async fn ask(client: &Client, path: Text) -> Result<DfsReferralResponse> {
         let code = CtlCode::DFS_GET_REFERRALS;
         vec![ops::ioctl(tree.id, FileId::RELATED, code, &input, output_max)]
     };
-    let ran = ipc.inner().run(Replay::Safe, 0, build).await?;
-    let reply = first(&ran.replies)?;
+    let completed = ipc.inner().run(Replay::Safe, 0, build).await?;
+    let reply = first(&completed.replies)?;
     check("ask where DFS leads", reply)?;
     Ok(DfsReferralResponse::decode(
         IoctlResponse::decode(&mut reply.body())?.output,

@@ -12,12 +12,12 @@ use ropeway_smb_wire::query_directory::QueryDirectoryResponse;
 use ropeway_smb_wire::{FileId, NtStatus, Text};
 use tokio::task::JoinHandle;
 
-use crate::compound::{Refusal, refusal};
+use crate::compound::{RefusalCause, refusal_cause};
 use crate::durable::Durability;
 use crate::link::Outcome;
-use crate::opened::HandleInner;
+use crate::reopen::HandleInner;
 use crate::share::check_path;
-use crate::tree::{ATTEMPTS, Ran, Replay, Tree, check};
+use crate::tree::{ATTEMPTS, Completed, Replay, Tree, check};
 use crate::{Error, Handle, LostReason, OpenFile, Result, Share, ops};
 
 /// Bytes of the two answers that come with the open: some 400 names each, so that small directories end with the second.
@@ -42,7 +42,7 @@ pub struct Directory {
     ready: VecDeque<Records>,
     /// Records that make no sense, not taken yet.
     bad: Vec<BadRecord>,
-    ahead: Option<JoinHandle<Result<Batch>>>,
+    pending: Option<JoinHandle<Result<Batch>>>,
     is_at_end: bool,
     /// The session whose server knows how far the listing is.
     session: u64,
@@ -51,19 +51,19 @@ pub struct Directory {
     names_max: usize,
     hasher: RandomState,
     is_again: bool,
-    dots: Dots,
+    dots: DotEntries,
 }
 
 /// What the entries `.` and `..` of a listing tell.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Dots {
+pub(crate) struct DotEntries {
     /// File number of the directory itself.
     pub(crate) own: Option<u64>,
     /// File number of the directory that holds it.
     pub(crate) parent: Option<u64>,
 }
 
-impl Dots {
+impl DotEntries {
     /// Takes note of a record; whether it was one of the two.
     pub(crate) fn take(&mut self, record: &DirectoryRecord) -> bool {
         const DOT: u16 = b'.' as u16;
@@ -104,7 +104,7 @@ impl Directory {
             open.options |= CreateOptions::OPEN_REPARSE_POINT;
         }
         let compounds = &share.client().link().compounds;
-        if compounds.may_be_sent() {
+        if compounds.is_usable() {
             let first_max = FIRST_MAX.min(share.limits().transact_max);
             let build = |tree: &Tree| {
                 let related = FileId::RELATED;
@@ -117,16 +117,16 @@ impl Directory {
                 ]
             };
             match share.inner().run(Replay::Safe, 0, build).await {
-                Ok(ran) => match refusal(&ran.replies) {
-                    Refusal::Request => {
-                        let mut opened = Self::new(share, path, &pattern, &open, &ran)?;
-                        opened.take_first(&ran.replies)?;
-                        opened.look_ahead();
+                Ok(completed) => match refusal_cause(&completed.replies) {
+                    RefusalCause::Request => {
+                        let mut opened = Self::new(share, path, &pattern, &open, &completed)?;
+                        opened.take_first(&completed.replies)?;
+                        opened.request_next();
                         return Ok(opened);
                     }
-                    Refusal::Compound => share.close_left_open(&ran),
+                    RefusalCause::Compound => share.close_left_open(&completed),
                 },
-                Err(Error::Lost(_)) if !compounds.may_be_sent() => {}
+                Err(Error::Lost(_)) if !compounds.is_usable() => {}
                 Err(error) => return Err(error),
             }
         }
@@ -141,9 +141,21 @@ impl Directory {
         Ok(directory)
     }
 
-    fn new(share: &Share, path: &Text, pattern: &Text, open: &OpenFile, ran: &Ran) -> Result<Self> {
-        let inner = Arc::new(HandleInner::new(share, path, open, Durability::none(), ran)?);
-        Ok(Self::of(Handle { inner }, pattern, ran.session.number))
+    fn new(
+        share: &Share,
+        path: &Text,
+        pattern: &Text,
+        open: &OpenFile,
+        completed: &Completed,
+    ) -> Result<Self> {
+        let inner = Arc::new(HandleInner::new(
+            share,
+            path,
+            open,
+            Durability::none(),
+            completed,
+        )?);
+        Ok(Self::of(Handle { inner }, pattern, completed.session.number))
     }
 
     fn of(handle: Handle, pattern: &Text, session: u64) -> Self {
@@ -154,13 +166,13 @@ impl Directory {
             pattern: pattern.clone(),
             ready: VecDeque::new(),
             bad: Vec::new(),
-            ahead: None,
+            pending: None,
             is_at_end: false,
             session,
             seen: HashSet::new(),
             hasher: RandomState::new(),
             is_again: false,
-            dots: Dots::default(),
+            dots: DotEntries::default(),
         }
     }
 
@@ -219,32 +231,32 @@ impl Directory {
     }
 
     async fn await_batch(&mut self) -> Result<Option<Records>> {
-        if self.is_at_end && self.ahead.is_none() {
+        if self.is_at_end && self.pending.is_none() {
             return Ok(None);
         }
-        self.look_ahead();
-        let Some(ahead) = self.ahead.as_mut() else {
+        self.request_next();
+        let Some(pending) = self.pending.as_mut() else {
             return Ok(None);
         };
         // Awaited in place: a dropped future leaves the task to the next call.
-        let batch = ahead.await;
-        self.ahead = None;
+        let batch = pending.await;
+        self.pending = None;
         let batch = batch.map_err(|_| Error::Lost(LostReason::ClientClosed))??;
         self.session = batch.session;
         self.is_again |= batch.is_again;
         self.is_at_end = batch.records.is_none();
-        self.look_ahead();
+        self.request_next();
         Ok(batch.records)
     }
 
     /// Asks for the next batch.
-    fn look_ahead(&mut self) {
-        if self.is_at_end || self.ahead.is_some() {
+    fn request_next(&mut self) {
+        if self.is_at_end || self.pending.is_some() {
             return;
         }
         let inner = Arc::clone(&self.handle.inner);
         let (pattern, session) = (self.pattern.clone(), self.session);
-        self.ahead = Some(tokio::spawn(ask(inner, pattern, session)));
+        self.pending = Some(tokio::spawn(ask(inner, pattern, session)));
     }
 
     /// Whether a name was not given before. A server may give one twice where the directory changes meanwhile.
@@ -253,7 +265,7 @@ impl Directory {
     }
 
     /// What `.` and `..` told, as far as they have come.
-    pub(crate) fn dots(&self) -> Dots {
+    pub(crate) fn dots(&self) -> DotEntries {
         self.dots
     }
 
@@ -265,8 +277,8 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        if let Some(ahead) = &self.ahead {
-            ahead.abort();
+        if let Some(pending) = &self.pending {
+            pending.abort();
         }
     }
 }
@@ -286,7 +298,7 @@ async fn ask(handle: Arc<HandleInner>, pattern: Text, known_to: u64) -> Result<B
         let at = handle.opened().await?;
         let is_again = is_unknown || at.session.number != known_to;
         let operation = ops::list(at.tree.id, at.file_id, &pattern, is_again, output_max);
-        match at.session.exchange(at.tree.chain(vec![operation]), 0).await {
+        match at.session.exchange(at.tree.compound(vec![operation]), 0).await {
             Outcome::Replied(replies) => {
                 let reply = crate::tree::first(&replies)?;
                 if reply.status() == NtStatus::NETWORK_SESSION_EXPIRED {

@@ -11,9 +11,9 @@
 //! dropped is cancelled; the connection keeps its blocks until the server has answered; what such a request opened is
 //! closed.
 
-mod aside;
+mod control;
 mod overdue;
-mod parting;
+mod shutdown;
 mod workers;
 
 use std::collections::{HashMap, VecDeque};
@@ -32,9 +32,9 @@ use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 
 use self::workers::Workers;
-use crate::channel::{Answer, Awaiting, Request, Shared, Side};
-use crate::depth::{Depth, Stamp};
+use crate::channel::{Answer, ChannelStatus, CloseNotice, Control, Request};
 use crate::login::{Authenticator, Renewal};
+use crate::window::{Stamp, WindowGovernor};
 use crate::{Error, LostReason, Result, Unprotected, wire_log};
 
 pub(crate) use self::workers::jobs;
@@ -48,7 +48,7 @@ const READS_MAX: usize = 32;
 /// Requests taken from the queue at once.
 const BATCH: usize = 64;
 /// Chains under way, half of what the connection allows, so that CLOSE and acknowledgments always fit.
-const CHAINS_MAX: usize = ropeway_smb_proto::client::CHAINS_MAX / 2;
+const COMPOUNDS_MAX: usize = ropeway_smb_proto::client::CHAINS_MAX / 2;
 /// What a driver starts with.
 pub(crate) struct Driver {
     stream: TcpStream,
@@ -57,14 +57,14 @@ pub(crate) struct Driver {
     started: Instant,
     authenticator: Arc<Authenticator>,
     renewal: Renewal,
-    shared: Arc<Shared>,
+    status: Arc<ChannelStatus>,
     requests: mpsc::Receiver<Request>,
-    side: mpsc::UnboundedReceiver<Side>,
+    control: mpsc::UnboundedReceiver<Control>,
     ready: Option<oneshot::Sender<Result<Ready>>>,
-    depth: Depth,
+    governor: WindowGovernor,
     window: u64,
     /// Whether the session has this connection.
-    counts: bool,
+    is_admitted: bool,
     pending: HashMap<Ticket, Pending>,
     tickets: HashMap<u64, Ticket>,
     staged: VecDeque<Part>,
@@ -72,9 +72,9 @@ pub(crate) struct Driver {
     /// Bytes of the first staged part that are gone already.
     skip: usize,
     first_sent: Option<Duration>,
-    parting: Option<Duration>,
+    shutdown_until: Option<Duration>,
     /// Whether the session knows that this channel goes, and whether it was the last.
-    has_left: bool,
+    has_left_session: bool,
     is_last: bool,
     /// Whether the answer to LOGOFF is awaited.
     waits: bool,
@@ -82,7 +82,7 @@ pub(crate) struct Driver {
     /// [`ClientOptions::timeout`](crate::ClientOptions::timeout).
     timeout: Duration,
     /// When to look for overdue requests.
-    look_at: Duration,
+    next_check_at: Duration,
 }
 
 /// What a new connection agreed on.
@@ -100,19 +100,19 @@ struct Pending {
     bytes: u64,
     sent_at: Duration,
     stamp: Option<Stamp>,
-    is_plain: bool,
+    is_timed: bool,
     /// CHANGE_NOTIFY.
-    is_endless: bool,
+    is_notify: bool,
     /// When it is overdue, and whether it was found so.
     due: Option<Duration>,
     is_overdue: bool,
-    until: Option<Awaiting>,
+    notice: Option<CloseNotice>,
 }
 
 /// The ends of the queues that lead to a driver.
 pub(crate) struct Queues {
     pub(crate) requests: mpsc::Receiver<Request>,
-    pub(crate) side: mpsc::UnboundedReceiver<Side>,
+    pub(crate) control: mpsc::UnboundedReceiver<Control>,
 }
 
 impl Driver {
@@ -120,12 +120,12 @@ impl Driver {
         stream: TcpStream,
         connection: Connection,
         authenticator: Arc<Authenticator>,
-        shared: Arc<Shared>,
+        status: Arc<ChannelStatus>,
         queues: Queues,
         (ready, timeout): (oneshot::Sender<Result<Ready>>, Duration),
     ) -> Self {
-        let depth = Depth::new(shared.window_max());
-        shared.common.join();
+        let governor = WindowGovernor::new(status.window_max());
+        status.session.join();
         Self {
             stream,
             connection,
@@ -133,26 +133,26 @@ impl Driver {
             started: Instant::now(),
             authenticator,
             renewal: Renewal::default(),
-            shared,
+            status,
             requests: queues.requests,
-            side: queues.side,
+            control: queues.control,
             ready: Some(ready),
-            depth,
+            governor,
             window: 0,
-            counts: false,
+            is_admitted: false,
             pending: HashMap::new(),
             tickets: HashMap::new(),
             staged: VecDeque::with_capacity(SLICES),
             staged_bytes: 0,
             skip: 0,
             first_sent: None,
-            parting: None,
-            has_left: false,
+            shutdown_until: None,
+            has_left_session: false,
             is_last: false,
             waits: true,
             ended: None,
             timeout,
-            look_at: Duration::ZERO,
+            next_check_at: Duration::ZERO,
         }
     }
 
@@ -163,7 +163,7 @@ impl Driver {
         tokio::pin!(timer);
         loop {
             self.turn();
-            if self.ended.is_some() || self.is_parted() {
+            if self.ended.is_some() || self.is_shut_down() {
                 break;
             }
             let deadline = self.deadline();
@@ -177,7 +177,8 @@ impl Driver {
                 true => Interest::READABLE,
                 false => Interest::READABLE | Interest::WRITABLE,
             };
-            let takes = self.parting.is_none() && self.pending.len() < CHAINS_MAX && self.ready.is_none();
+            let takes =
+                self.shutdown_until.is_none() && self.pending.len() < COMPOUNDS_MAX && self.ready.is_none();
             tokio::select! {
                 ready = self.stream.ready(interest) => match ready {
                     Ok(ready) if ready.is_readable() || ready.is_read_closed() => self.read(),
@@ -186,23 +187,23 @@ impl Driver {
                 },
                 count = self.requests.recv_many(&mut batch, BATCH), if takes => {
                     if count == 0 {
-                        self.part();
+                        self.begin_shutdown();
                     }
                     // A file that was let go before these were asked is closed before they are.
-                    while let Ok(side) = self.side.try_recv() {
-                        self.aside(Some(side));
+                    while let Ok(control) = self.control.try_recv() {
+                        self.handle_control(Some(control));
                     }
                     for request in batch.drain(..) {
-                        self.take(request);
+                        self.submit(request);
                     }
                 }
-                side = self.side.recv(), if self.parting.is_none() => self.aside(side),
-                Some(worked) = self.workers.done(), if self.workers.are_busy() => self.worked(worked),
+                control = self.control.recv(), if self.shutdown_until.is_none() => self.handle_control(control),
+                Some(finished) = self.workers.done(), if self.workers.are_busy() => self.finish_job(finished),
                 mechanisms = self.renewal.made() => self.renew(mechanisms),
                 () = timer.as_mut(), if deadline.is_some() => {
                     let now = self.now();
                     self.connection.handle_deadline(now);
-                    self.look_for_overdue();
+                    self.check_overdue();
                 }
             }
             tokio::task::consume_budget().await;
@@ -215,7 +216,7 @@ impl Driver {
     }
 
     fn deadline(&self) -> Option<Duration> {
-        [self.connection.deadline(), self.parting, self.next_look()]
+        [self.connection.deadline(), self.shutdown_until, self.next_check()]
             .into_iter()
             .flatten()
             .min()
@@ -225,7 +226,7 @@ impl Driver {
     fn turn(&mut self) {
         self.events();
         self.transmit();
-        while self.hand_out() {
+        while self.start_jobs() {
             self.events();
             self.transmit();
         }
@@ -250,7 +251,7 @@ impl Driver {
                     wire_log::passed(self.now(), "negotiated");
                     if let Some(sent) = self.first_sent {
                         let took = self.now() - sent;
-                        self.depth.answered(took);
+                        self.governor.answered(took);
                     }
                 }
                 Event::Authenticated { flags } => self.authenticated(flags),
@@ -267,7 +268,7 @@ impl Driver {
                     reason,
                 } => {
                     if let Some(pending) = self.forget(ticket) {
-                        self.depth.lost(pending.bytes);
+                        self.governor.lost(pending.bytes);
                         let answer = match pending.is_overdue {
                             true => Answer::Overdue(operations),
                             false => Answer::Dropped {
@@ -300,7 +301,7 @@ impl Driver {
             return;
         };
         if negotiated.capabilities.contains(Capabilities::MULTI_CHANNEL) {
-            self.depth.share(u32::from(self.shared.together));
+            self.governor.divide(u32::from(self.status.starting_channels));
         }
         let session = self.connection.session();
         wire_log::passed(self.now(), "logged in");
@@ -326,28 +327,28 @@ impl Driver {
         self.ended = Some(LostReason::SessionEnded);
     }
 
-    fn take(&mut self, request: Request) {
+    fn submit(&mut self, request: Request) {
         let Request {
             id,
-            chain,
+            compound,
             bytes,
             answer,
         } = request;
         if answer.is_closed() {
             return;
         }
-        let first = chain.operations.first();
+        let first = compound.operations.first();
         let tree = first.map_or(TreeId(0), |operation| operation.tree);
-        let encrypt = chain.encrypt;
-        let is_endless = first.is_some_and(|operation| operation.command == Command::ChangeNotify);
-        let is_plain = bytes == 0 && !is_endless;
-        let commands = wire_log::commands(&chain);
-        let allowance = overdue::allowance(&chain, self.timeout);
-        match self.connection.submit(chain) {
+        let encrypt = compound.encrypt;
+        let is_notify = first.is_some_and(|operation| operation.command == Command::ChangeNotify);
+        let is_timed = bytes == 0 && !is_notify;
+        let commands = wire_log::commands(&compound);
+        let allowance = overdue::allowance(&compound, self.timeout);
+        match self.connection.submit(compound) {
             Ok(ticket) => {
                 let now = self.now();
                 wire_log::asked(now, ticket, commands, bytes);
-                let stamp = (bytes > 0).then(|| self.depth.sent(now, bytes));
+                let stamp = (bytes > 0).then(|| self.governor.sent(now, bytes));
                 self.tickets.insert(id, ticket);
                 self.pending.insert(
                     ticket,
@@ -359,16 +360,16 @@ impl Driver {
                         bytes,
                         sent_at: now,
                         stamp,
-                        is_plain,
-                        is_endless,
+                        is_timed,
+                        is_notify,
                         due: allowance.map(|allowance| now + allowance),
                         is_overdue: false,
-                        until: None,
+                        notice: None,
                     },
                 );
             }
-            Err((fault, chain)) => {
-                let _ = answer.send(Answer::Refused(fault, chain.operations));
+            Err((fault, compound)) => {
+                let _ = answer.send(Answer::Refused(fault, compound.operations));
             }
         }
     }
@@ -387,27 +388,27 @@ impl Driver {
         wire_log::answered(now, pending.sent_at, ticket, &replies);
         match pending.stamp {
             Some(stamp) => {
-                self.depth.delivered(now, stamp, pending.bytes);
+                self.governor.delivered(now, stamp, pending.bytes);
                 self.publish_window();
             }
-            None if pending.is_plain => self.depth.answered(now - pending.sent_at),
+            None if pending.is_timed => self.governor.answered(now - pending.sent_at),
             None => {}
         }
         // What the same chain closed again has no oplock.
         if let Some(file_id) = left_open(&replies) {
             for reply in &replies {
-                self.keep_oplock(reply, file_id, pending.tree, pending.encrypt);
+                self.record_oplock(reply, file_id, pending.tree, pending.encrypt);
             }
         }
-        if let Some(Awaiting::Answer(answered)) = pending.until {
+        if let Some(CloseNotice::Answer(answered)) = pending.notice {
             // Nobody waits any more when the runtime ends.
             let _ = answered.send(());
         }
-        let unheard = match pending.answer {
+        let undelivered = match pending.answer {
             Some(sender) => sender.send(Answer::Replied(replies)).err(),
             None => Some(Answer::Replied(replies)),
         };
-        if let Some(Answer::Replied(replies)) = unheard
+        if let Some(Answer::Replied(replies)) = undelivered
             && let Some(file_id) = left_open(&replies)
         {
             self.close(pending.tree, file_id, pending.encrypt, None);
@@ -415,24 +416,24 @@ impl Driver {
     }
 
     /// Notes an oplock before anybody hears of its file: its break may be the next message.
-    fn keep_oplock(&self, reply: &Reply, open: FileId, tree: TreeId, encrypt: bool) {
+    fn record_oplock(&self, reply: &Reply, open: FileId, tree: TreeId, encrypt: bool) {
         if reply.header.command == Command::Create
             && reply.status().is_success()
             && let Ok(created) = CreateResponse::decode(&mut reply.body())
             && created.file_id == open
             && !matches!(created.oplock_level, OplockLevel::None | OplockLevel::Lease)
         {
-            let oplocks = &self.shared.common.oplocks;
+            let oplocks = &self.status.session.oplocks;
             oplocks.insert(created.file_id, (tree, encrypt));
         }
     }
 
     fn publish_window(&mut self) {
-        let window = match self.counts {
-            true => self.depth.window(),
+        let window = match self.is_admitted {
+            true => self.governor.window(),
             false => 0,
         };
-        self.shared.publish((self.window, window), &self.depth);
+        self.status.publish((self.window, window), &self.governor);
         self.window = window;
     }
 
@@ -454,7 +455,7 @@ impl Driver {
                         return;
                     }
                     // Answers free blocks and depth: let them go before reading on.
-                    while self.hand_out() {}
+                    while self.start_jobs() {}
                     self.events();
                 }
                 Err(fault) if fault.kind() == ErrorKind::WouldBlock => return,
@@ -500,7 +501,7 @@ impl Driver {
                 count += 1;
             }
             match self.stream.try_write_vectored(&slices[..count]) {
-                Ok(written) => self.gone(written),
+                Ok(written) => self.advance_staged(written),
                 Err(fault) if fault.kind() == ErrorKind::WouldBlock => return,
                 Err(fault) if fault.kind() == ErrorKind::Interrupted => {}
                 Err(fault) => return self.fail(&fault),
@@ -509,7 +510,7 @@ impl Driver {
     }
 
     /// The socket has taken `written` bytes.
-    fn gone(&mut self, written: usize) {
+    fn advance_staged(&mut self, written: usize) {
         let mut left = written + self.skip;
         while let Some(part) = self.staged.front() {
             let len = part.as_slice().len();
@@ -527,10 +528,10 @@ impl Driver {
     async fn finish(mut self) {
         let reason = self.ended.clone().unwrap_or(LostReason::ClientClosed);
         tracing::debug!(%reason, "the connection ended");
-        if !self.has_left {
-            self.shared.common.leave();
+        if !self.has_left_session {
+            self.status.session.leave();
         }
-        self.shared.end(self.window, reason.clone());
+        self.status.end(self.window, reason.clone());
         self.close_with(reason.clone());
         self.settle_jobs().await;
         self.events();
@@ -545,7 +546,7 @@ impl Driver {
         while let Some(request) = self.requests.recv().await {
             let _ = request
                 .answer
-                .send(Answer::Refused(Misuse::Ended, request.chain.operations));
+                .send(Answer::Refused(Misuse::Ended, request.compound.operations));
         }
     }
 }

@@ -11,16 +11,16 @@ use ropeway_smb_wire::negotiate::Dialect;
 use ropeway_smb_wire::tree_connect::ShareType;
 use ropeway_smb_wire::{FileId, Guid, NtStatus, Text};
 
+use crate::caching::CachingRight;
 use crate::link::{Outcome, Session};
-use crate::rights::Right;
 use crate::share::replay_of;
-use crate::tree::{ATTEMPTS, Ran, Replay, Tree, first};
+use crate::tree::{ATTEMPTS, Completed, Replay, Tree, first};
 use crate::{Error, LostReason, OpenFile, Operation, Result, Share, login};
 
 /// How to ask for a durable open, and for it again.
 #[derive(Debug)]
 pub(crate) struct Durability {
-    right: Right,
+    right: CachingRight,
     create_guid: Option<Guid>,
     is_wanted: bool,
 }
@@ -29,14 +29,14 @@ impl Durability {
     /// An open that is not to be durable.
     pub(crate) fn none() -> Self {
         Self {
-            right: Right::None,
+            right: CachingRight::None,
             create_guid: None,
             is_wanted: false,
         }
     }
 
     /// For an open of `open` on `share`: the second version where it is spoken, the first else.
-    pub(crate) fn of(share: &Share, open: &OpenFile) -> Result<Self> {
+    pub(crate) fn for_open(share: &Share, open: &OpenFile) -> Result<Self> {
         let link = share.client().link();
         let is_wanted = open.durable
             && link.options.durable
@@ -48,7 +48,7 @@ impl Durability {
         let session = link.last();
         let dialect = session.negotiated.dialect;
         Ok(Self {
-            right: Right::of(dialect, session.negotiated.capabilities, &link.leases)?,
+            right: CachingRight::of(dialect, session.negotiated.capabilities, &link.leases)?,
             create_guid: match dialect >= Dialect::Smb300 {
                 true => Some(Guid(login::random()?)),
                 false => None,
@@ -59,7 +59,7 @@ impl Durability {
 
     /// CREATE on `share`.
     pub(crate) fn create(&self, share: &Share, tree: &Tree, path: &Text, open: &OpenFile) -> Operation {
-        self.right.live_in((tree.id, tree.is_sealed()));
+        self.right.register((tree.id, tree.is_sealed()));
         let durable = match (self.is_wanted, self.create_guid) {
             (false, _) => None,
             (true, None) => Some(RequestContext::DurableRequest),
@@ -84,7 +84,7 @@ impl Durability {
         open: &OpenFile,
         file_id: FileId,
     ) -> Operation {
-        self.right.live_in((tree.id, tree.is_sealed()));
+        self.right.register((tree.id, tree.is_sealed()));
         let context = match self.create_guid {
             Some(create_guid) => RequestContext::DurableReconnectV2(DurableReconnectV2 {
                 file_id,
@@ -113,8 +113,12 @@ impl Share {
     /// One that was sent and lost with its channel is replayed on another channel of the session, where the server finds
     /// by the guid what it made of it: so even exclusive creation is done once ([MS-SMB2] 3.2.7.1, 3.3.5.9.10). In
     /// another session it would be another open; that one has a guid of its own, since servers refuse the old one's.
-    pub(crate) async fn create_durably(&self, path: &Text, open: &OpenFile) -> Result<(Durability, Ran)> {
-        let mut durability = Durability::of(self, open)?;
+    pub(crate) async fn create_durably(
+        &self,
+        path: &Text,
+        open: &OpenFile,
+    ) -> Result<(Durability, Completed)> {
+        let mut durability = Durability::for_open(self, open)?;
         let once = replay_of(open) == Replay::Once;
         let mut sent_in: Option<Arc<Session>> = None;
         let mut is_new_tree = false;
@@ -125,14 +129,14 @@ impl Share {
                 if once {
                     return Err(Error::Lost(LostReason::OutcomeUnknown));
                 }
-                durability = Durability::of(self, open)?;
+                durability = Durability::for_open(self, open)?;
                 sent_in = None;
             }
             let mut operation = durability.create(self, &tree, path, open);
             if is_replay {
                 operation.flags |= HeaderFlags::REPLAY_OPERATION;
             }
-            match session.exchange(tree.chain(vec![operation]), 0).await {
+            match session.exchange(tree.compound(vec![operation]), 0).await {
                 Outcome::Replied(replies) => match first(&replies)?.status() {
                     NtStatus::NETWORK_SESSION_EXPIRED => {}
                     NtStatus::NETWORK_NAME_DELETED if !is_new_tree => {
@@ -144,12 +148,12 @@ impl Share {
                         return Err(Error::Lost(LostReason::OutcomeUnknown));
                     }
                     _ => {
-                        let ran = Ran {
+                        let completed = Completed {
                             session,
                             tree,
                             replies,
                         };
-                        return Ok((durability, ran));
+                        return Ok((durability, completed));
                     }
                 },
                 Outcome::Lost { sent, .. } => {

@@ -18,7 +18,7 @@ pub struct Endpoint {
 
 /// Why a text is no endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum EndpointFault {
+pub enum EndpointError {
     /// No host.
     #[error("the host is missing")]
     Host,
@@ -54,23 +54,23 @@ impl Endpoint {
 }
 
 impl FromStr for Endpoint {
-    type Err = EndpointFault;
+    type Err = EndpointError;
 
     /// `host`, `host:port`, `[v6]`, `[v6]:port`, or a bare IPv6 address.
-    fn from_str(text: &str) -> Result<Self, EndpointFault> {
+    fn from_str(text: &str) -> Result<Self, EndpointError> {
         let is_v6 = |host: &str| {
             let address = host.split('%').next().unwrap_or_default();
             address.parse::<Ipv6Addr>().is_ok()
         };
         let (host, port) = if let Some(rest) = text.strip_prefix('[') {
-            let (host, rest) = rest.split_once(']').ok_or(EndpointFault::Brackets)?;
+            let (host, rest) = rest.split_once(']').ok_or(EndpointError::Brackets)?;
             if !is_v6(host) {
-                return Err(EndpointFault::Brackets);
+                return Err(EndpointError::Brackets);
             }
             match rest.strip_prefix(':') {
                 Some(port) => (host, Some(port)),
                 None if rest.is_empty() => (host, None),
-                None => return Err(EndpointFault::Port),
+                None => return Err(EndpointError::Port),
             }
         } else if is_v6(text) {
             (text, None)
@@ -81,12 +81,12 @@ impl FromStr for Endpoint {
             }
         };
         if host.is_empty() {
-            return Err(EndpointFault::Host);
+            return Err(EndpointError::Host);
         }
         let port = match port {
             None => PORT,
             Some(port) => match port.parse() {
-                Ok(0) | Err(_) => return Err(EndpointFault::Port),
+                Ok(0) | Err(_) => return Err(EndpointError::Port),
                 Ok(port) => port,
             },
         };
@@ -128,13 +128,13 @@ mod tests {
             assert_eq!(endpoint.to_string().parse::<Endpoint>().unwrap(), endpoint);
         }
         for (text, fault) in [
-            ("", EndpointFault::Host),
-            (":445", EndpointFault::Host),
-            ("a:0", EndpointFault::Port),
-            ("a:x", EndpointFault::Port),
-            ("[::1", EndpointFault::Brackets),
-            ("[::1]x", EndpointFault::Port),
-            ("[a]", EndpointFault::Brackets),
+            ("", EndpointError::Host),
+            (":445", EndpointError::Host),
+            ("a:0", EndpointError::Port),
+            ("a:x", EndpointError::Port),
+            ("[::1", EndpointError::Brackets),
+            ("[::1]x", EndpointError::Port),
+            ("[a]", EndpointError::Brackets),
         ] {
             assert_eq!(text.parse::<Endpoint>(), Err(fault), "{text}");
         }

@@ -7,7 +7,7 @@ use ropeway_smb_proto::client::PeerMisbehaved;
 use ropeway_smb_wire::{Malformed, NtStatus};
 use ropeway_vfs::Verdict;
 
-use crate::KerberosFault;
+use crate::KerberosError;
 
 /// `Result` with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -28,11 +28,11 @@ pub enum Error {
     Tampered(PeerMisbehaved),
     /// DFS leads to a server to which the login is not taken ([`ClientOptions::dfs`](crate::ClientOptions::dfs)).
     #[error("DFS leads to the server {host:?}, and the login is not taken there")]
-    LedAway {
+    ReferralRefused {
         /// The server, as the referral names it.
         host: String,
         /// Not even a server of the same domain would do.
-        is_kept: bool,
+        is_own_only: bool,
     },
     /// The server said no. Its status has a [`sentence`](NtStatus::sentence) and perhaps a [`hint`](NtStatus::hint).
     #[error("{op}: {} ({status})", status.sentence())]
@@ -61,7 +61,7 @@ pub enum Error {
     Login(#[from] AuthError),
     /// There is no login by Kerberos.
     #[error(transparent)]
-    Kerberos(#[from] KerberosFault),
+    Kerberos(#[from] KerberosError),
     /// The server offers less protection than this side insists on.
     #[error("{0}")]
     Unprotected(Unprotected),
@@ -131,7 +131,7 @@ pub enum LostReason {
 
 impl LostReason {
     /// Whether the server ended it, rather than the line or this end.
-    pub(crate) fn is_of_the_server(&self) -> bool {
+    pub(crate) fn is_by_server(&self) -> bool {
         match self {
             Self::Closed | Self::AnsweredInPart => true,
             Self::Network(kind) => *kind == io::ErrorKind::ConnectionReset,
@@ -152,7 +152,7 @@ impl Error {
             | Self::Unprotected(_)
             | Self::Tampered(_)
             | Self::Local { .. } => Verdict::Abort,
-            Self::PeerMisbehaved(_) | Self::Senseless(_) | Self::LedAway { .. } | Self::Misuse(_) => {
+            Self::PeerMisbehaved(_) | Self::Senseless(_) | Self::ReferralRefused { .. } | Self::Misuse(_) => {
                 Verdict::Skip
             }
         }
@@ -173,10 +173,12 @@ impl Error {
             Self::Kerberos(fault) => Some(fault.hint()),
             Self::Login(_) => Some("check the user, the domain and the password"),
             Self::Unprotected(what) => Some(what.hint()),
-            Self::LedAway { is_kept: true, .. } => {
-                Some("a password of the keyring stays with its host: name that server in the URL")
+            Self::ReferralRefused {
+                is_own_only: true, ..
+            } => Some("a password of the keyring stays with its host: name that server in the URL"),
+            Self::ReferralRefused { .. } => {
+                Some("`--dfs any` takes the login to any server that a referral names")
             }
-            Self::LedAway { .. } => Some("`--dfs any` takes the login to any server that a referral names"),
             Self::Tampered(_) => {
                 Some("look at what stands between here and the server: a proxy, a scanner, an attacker")
             }
@@ -196,7 +198,7 @@ impl Error {
     }
 
     /// The server has another number of bytes than it was given.
-    pub(crate) fn kept(bytes: u64, written: u64) -> Self {
+    pub(crate) fn size_mismatch(bytes: u64, written: u64) -> Self {
         Self::Senseless(format!("of {written} bytes written it keeps {bytes}"))
     }
 

@@ -15,9 +15,9 @@ use ropeway_smb_wire::query_info::{QueryInfoResponse, SecurityInformation};
 use ropeway_smb_wire::write::WriteResponse;
 use ropeway_smb_wire::{FileId, NtStatus, Writer};
 
-use crate::compound::{Refusal, refusal};
+use crate::compound::{RefusalCause, refusal_cause};
 use crate::link::Outcome;
-use crate::opened::{HandleInner, Opened, is_stale, mark_replay};
+use crate::reopen::{HandleInner, Opened, is_stale, mark_replay};
 use crate::tree::{ATTEMPTS, Replay, check, first, nth};
 use crate::{Created, Error, LostReason, Reply, Result, Share, ops};
 
@@ -60,7 +60,7 @@ impl Handle {
     }
 
     /// As [`read_at`](Self::read_at), and whether the server said that the file ends at `offset` or before.
-    pub(crate) async fn read_or_end(
+    pub(crate) async fn read_to_end_status(
         &self,
         offset: u64,
         block: BlockMut,
@@ -68,7 +68,7 @@ impl Handle {
     ) -> (BlockMut, Result<bool>) {
         let budget = &self.inner.share.client().link().budget;
         let _permit = budget.acquire(length as u64).await;
-        self.ask_to_read(offset, block, length).await
+        self.request_read(offset, block, length).await
     }
 
     /// As [`read_at`](Self::read_at), for a caller that has the budget's permit.
@@ -78,11 +78,16 @@ impl Handle {
         block: BlockMut,
         length: usize,
     ) -> (BlockMut, Result<()>) {
-        let (block, read) = self.ask_to_read(offset, block, length).await;
+        let (block, read) = self.request_read(offset, block, length).await;
         (block, read.map(drop))
     }
 
-    async fn ask_to_read(&self, offset: u64, mut block: BlockMut, length: usize) -> (BlockMut, Result<bool>) {
+    async fn request_read(
+        &self,
+        offset: u64,
+        mut block: BlockMut,
+        length: usize,
+    ) -> (BlockMut, Result<bool>) {
         let handle = &self.inner;
         let link = handle.share.client().link();
         // The callers keep to `Limits::read_max`.
@@ -94,14 +99,14 @@ impl Handle {
                 Err(error) => return (block, Err(error)),
             };
             let operation = ops::read(at.tree.id, at.file_id, offset, length, block);
-            let chain = at.tree.chain(vec![operation]);
-            block = match at.session.exchange(chain, u64::from(length)).await {
+            let compound = at.tree.compound(vec![operation]);
+            block = match at.session.exchange(compound, u64::from(length)).await {
                 Outcome::Replied(replies) => {
                     link.consider_channels(&at.session);
                     let reply = replies
                         .into_iter()
                         .next()
-                        .expect("a chain has an answer to each operation");
+                        .expect("a compound has an answer to each operation");
                     let status = reply.status();
                     let mut block = reply.payload.expect("a READ's answer has its block");
                     match status {
@@ -122,8 +127,8 @@ impl Handle {
                     }
                     block
                 }
-                Outcome::Lost { operations, .. } => taken_back(operations),
-                Outcome::Failed { operations, error } => return (taken_back(operations), Err(error)),
+                Outcome::Lost { operations, .. } => returned_block(operations),
+                Outcome::Failed { operations, error } => return (returned_block(operations), Err(error)),
             };
         }
         (block, Err(Error::Lost(LostReason::Closed)))
@@ -145,7 +150,7 @@ impl Handle {
         }
         let link = handle.share.client().link();
         let _permit = link.budget.acquire(length as u64).await;
-        handle.writes();
+        handle.count_write();
         let (mut unanswered, mut is_reopened) = (0, false);
         for _ in 0..ATTEMPTS {
             let at = handle.opened().await?;
@@ -153,7 +158,7 @@ impl Handle {
             mark_replay(&mut operation, unanswered);
             match at
                 .session
-                .exchange(at.tree.chain(vec![operation]), length as u64)
+                .exchange(at.tree.compound(vec![operation]), length as u64)
                 .await
             {
                 Outcome::Replied(replies) => {
@@ -161,7 +166,7 @@ impl Handle {
                     let mut reply = replies
                         .into_iter()
                         .next()
-                        .expect("a chain has an answer to each operation");
+                        .expect("a compound has an answer to each operation");
                     let status = reply.status();
                     let may_pass = status == NtStatus::NETWORK_SESSION_EXPIRED
                         || is_stale(status) && !std::mem::replace(&mut is_reopened, true);
@@ -175,7 +180,7 @@ impl Handle {
                     check("write", &reply)?;
                     let count = WriteResponse::decode(&mut reply.body())?.count;
                     if count as usize != length {
-                        return Err(Error::kept(u64::from(count), length as u64));
+                        return Err(Error::size_mismatch(u64::from(count), length as u64));
                     }
                     return Ok(());
                 }
@@ -213,7 +218,7 @@ impl Handle {
     ) -> (Result<()>, Result<()>, Option<u64>) {
         let handle = &self.inner;
         let link = handle.share.client().link();
-        if !link.compounds.may_be_sent() {
+        if !link.compounds.is_usable() {
             return self.flush_then_set(information, again).await;
         }
         let output_max = QUERY_MAX.min(handle.share.limits().transact_max);
@@ -227,15 +232,15 @@ impl Handle {
             operations.push(size);
             operations
         };
-        if is_length(I::CLASS) {
-            handle.writes();
+        if changes_length(I::CLASS) {
+            handle.count_write();
         }
         let written = handle.written();
-        let replies = match handle.run_chain(Replay::Safe, build).await {
+        let replies = match handle.run_compound(Replay::Safe, build).await {
             Ok(replies) => replies,
             Err(error) => return (Err(error.clone()), Err(error), None),
         };
-        if matches!(refusal(&replies), Refusal::Compound) {
+        if matches!(refusal_cause(&replies), RefusalCause::Compound) {
             return self.flush_then_set(information, again).await;
         }
         let flushed_at = |at| nth(&replies, at).and_then(|reply| check("flush", reply));
@@ -287,8 +292,8 @@ impl Handle {
             FileInfoClass::Rename | FileInfoClass::RenameEx | FileInfoClass::Link => Replay::Once,
             _ => Replay::Safe,
         };
-        if is_length(I::CLASS) {
-            self.inner.writes();
+        if changes_length(I::CLASS) {
+            self.inner.count_write();
         }
         let build = |tree, file| ops::set_file(tree, file, information);
         let replies = self.inner.run(replay, build).await?;
@@ -343,7 +348,7 @@ impl Handle {
             CtlCode::SET_ZERO_DATA,
         ];
         if writes.contains(&code) {
-            self.inner.writes();
+            self.inner.count_write();
         }
         let build = |tree, file| ops::ioctl(tree, file, code, input, output_max);
         let replies = self.inner.run(replay, build).await?;
@@ -373,7 +378,7 @@ impl Handle {
         if !Arc::ptr_eq(here.link(), there.link()) {
             return Err(Error::refused(op, NtStatus::NOT_SAME_DEVICE));
         }
-        self.inner.writes();
+        self.inner.count_write();
         for _ in 0..ATTEMPTS {
             let from = source.inner.opened().await?;
             let at = self.inner.opened().await?;
@@ -391,7 +396,7 @@ impl Handle {
             request.encode(&mut Writer::new(&mut input));
             let code = CtlCode::DUPLICATE_EXTENTS_TO_FILE;
             let operation = ops::ioctl(at.tree.id, at.file_id, code, &input, 0);
-            match at.session.exchange(at.tree.chain(vec![operation]), 0).await {
+            match at.session.exchange(at.tree.compound(vec![operation]), 0).await {
                 Outcome::Replied(replies) => {
                     let reply = first(&replies)?;
                     if reply.status() == NtStatus::NETWORK_SESSION_EXPIRED {
@@ -456,7 +461,7 @@ fn size_in(reply: &crate::Reply) -> Option<u64> {
 }
 
 /// Whether setting it changes content.
-fn is_length(class: FileInfoClass) -> bool {
+fn changes_length(class: FileInfoClass) -> bool {
     matches!(class, FileInfoClass::EndOfFile | FileInfoClass::Allocation)
 }
 
@@ -473,14 +478,14 @@ fn changes_in(reply: &Reply) -> Result<Vec<FileNotifyInformation>> {
 
 /// One question for changes in a directory where it is open now, for those who must miss none: `None` if that open is
 /// lost, and with it what changed since it answered last.
-pub(crate) async fn watch_at(
+pub(crate) async fn watch_once(
     handle: Arc<HandleInner>,
     at: Opened,
     filter: CompletionFilter,
 ) -> Result<Option<Vec<FileNotifyInformation>>> {
     let output_max = QUERY_MAX.min(handle.share.limits().transact_max);
     let question = ops::watch(at.tree.id, at.file_id, filter, true, output_max);
-    match at.session.exchange(at.tree.chain(vec![question]), 0).await {
+    match at.session.exchange(at.tree.compound(vec![question]), 0).await {
         Outcome::Replied(replies) => {
             let reply = first(&replies)?;
             match reply.status() {
@@ -498,7 +503,7 @@ pub(crate) async fn watch_at(
     }
 }
 
-fn taken_back(mut operations: Vec<crate::Operation>) -> BlockMut {
+fn returned_block(mut operations: Vec<crate::Operation>) -> BlockMut {
     let operation = operations.pop().expect("an operation comes back");
     operation.receive.expect("a READ comes back with its block")
 }

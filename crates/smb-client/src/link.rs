@@ -22,13 +22,13 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::budget::Budget;
-use crate::channel::{Answer, Channel, Common, Shared, Side};
-use crate::channels::{Advice, Channels, Load, soonest};
-use crate::compound::Compounds;
+use crate::caching::Leases;
+use crate::channel::{Answer, Channel, ChannelStatus, Control, SessionShared};
+use crate::channel_policy::{Advice, ChannelPolicy, LoadSample, earliest_done};
+use crate::compound::CompoundSupport;
 use crate::driver::{Driver, Ready};
 use crate::login::{Authenticator, random};
-use crate::rights::Leases;
-use crate::spares::Spares;
+use crate::warm_channels::WarmChannels;
 use crate::{ClientOptions, Endpoint, Error, Login, LostReason, Operation, Result, socket};
 
 /// Pauses between attempts to reconnect: doubled from the first to the last. Guesses: a restarted service is back
@@ -60,7 +60,7 @@ pub(crate) struct Link {
     pub(crate) leases: Arc<Leases>,
     sequence: ChannelSequence,
     /// Whether the server takes compounds.
-    pub(crate) compounds: Arc<Compounds>,
+    pub(crate) compounds: Arc<CompoundSupport>,
 }
 
 /// A login that stands, with its connections.
@@ -70,11 +70,11 @@ pub(crate) struct Session {
     pub(crate) negotiated: Negotiated,
     pub(crate) flags: SessionFlags,
     pub(crate) address: SocketAddr,
-    pub(crate) common: Arc<Common>,
-    compounds: Arc<Compounds>,
+    pub(crate) shared: Arc<SessionShared>,
+    compounds: Arc<CompoundSupport>,
     pub(crate) secret: Option<SessionSecret>,
     channels: RwLock<Vec<Arc<Channel>>>,
-    policy: Mutex<Channels>,
+    policy: Mutex<ChannelPolicy>,
     started: Instant,
 }
 
@@ -84,14 +84,14 @@ pub(crate) enum Begin<'a> {
     LogIn(SpnegoClient, u16),
     /// As a further channel.
     Bind(&'a SessionSecret, SpnegoClient),
-    /// With the negotiation; [`Side::Bind`] follows.
-    Negotiate { together: u16 },
+    /// With the negotiation; [`Control::Bind`] follows.
+    Negotiate { starting_channels: u16 },
 }
 
 /// Tells when a connection is logged in.
-pub(crate) type Awaited = oneshot::Receiver<Result<Ready>>;
+pub(crate) type ReadyReceiver = oneshot::Receiver<Result<Ready>>;
 
-/// What became of a chain.
+/// What became of a compound.
 pub(crate) enum Outcome {
     Replied(Vec<Reply>),
     /// The connection went down; another attempt may be made if the request bears it.
@@ -106,7 +106,7 @@ pub(crate) enum Outcome {
 }
 
 impl Outcome {
-    /// The payload that a chain carried to a server which did not take it, if it can be had still.
+    /// The payload that a compound carried to a server which did not take it, if it can be had still.
     pub(crate) fn take_payload(&mut self) -> Option<Block> {
         match self {
             Self::Replied(replies) => replies.iter_mut().find_map(|reply| reply.returned.take()),
@@ -208,7 +208,7 @@ impl Link {
                     tracing::info!(server = %self.endpoint, "connected again");
                     return Ok(session);
                 }
-                Ok(Err(error)) if !is_passing(&error) => return Err(error),
+                Ok(Err(error)) if !is_transient(&error) => return Err(error),
                 Ok(Err(error)) => error,
                 Err(_) => return Err(Error::Lost(LostReason::NotBack)),
             };
@@ -243,12 +243,12 @@ impl Link {
     async fn attempt(self: &Arc<Self>, previous: SessionId) -> Result<Arc<Session>> {
         // Before the server waits for us: a KDC may take its time, and without a ticket nobody needs to be called.
         let mechanisms = self.authenticator.mechanisms().await?;
-        let common = Arc::new(Common::new(Arc::clone(&self.leases)));
-        let reached = socket::connect(&self.endpoint, &self.options.tcp, self.options.timeout).await?;
-        let address = reached.address;
-        let spares = Spares::begin(self, &reached, &common);
-        let begin = Begin::LogIn(mechanisms, spares.together());
-        let (channel, ready) = self.start_driver(reached.stream, &common, previous, begin)?;
+        let shared = Arc::new(SessionShared::new(Arc::clone(&self.leases)));
+        let connected = socket::connect(&self.endpoint, &self.options.tcp, self.options.timeout).await?;
+        let address = connected.address;
+        let warm = WarmChannels::begin(self, &connected, &shared);
+        let begin = Begin::LogIn(mechanisms, warm.starting_channels());
+        let (channel, ready) = self.start_driver(connected.stream, &shared, previous, begin)?;
         let ready = self.logged_in(ready).await?;
         let number = self.sessions_made.fetch_add(1, Ordering::Relaxed);
         let can_bind = ready
@@ -261,20 +261,20 @@ impl Link {
         } else {
             1
         };
-        channel.aside(Side::Counts);
+        channel.send_control(Control::Admitted);
         let session = Arc::new(Session {
             number,
             negotiated: ready.negotiated,
             flags: ready.flags,
             address,
-            common,
+            shared,
             compounds: Arc::clone(&self.compounds),
             secret: ready.session,
             channels: RwLock::new(vec![Arc::new(channel)]),
-            policy: Mutex::new(Channels::new(channels_max)),
+            policy: Mutex::new(ChannelPolicy::new(channels_max)),
             started: Instant::now(),
         });
-        spares.bind(&session, channels_max);
+        warm.bind(&session, channels_max);
         Ok(session)
     }
 
@@ -288,31 +288,31 @@ impl Link {
     pub(crate) fn start_driver(
         &self,
         stream: TcpStream,
-        common: &Arc<Common>,
+        shared: &Arc<SessionShared>,
         previous: SessionId,
         begin: Begin<'_>,
-    ) -> Result<(Channel, Awaited)> {
+    ) -> Result<(Channel, ReadyReceiver)> {
         let mut connection = Connection::new(self.config(previous), random()?);
-        let (begun, together) = match begin {
-            Begin::LogIn(mechanisms, together) => (connection.log_in(mechanisms), together),
+        let (begun, starting_channels) = match begin {
+            Begin::LogIn(mechanisms, starting_channels) => (connection.log_in(mechanisms), starting_channels),
             Begin::Bind(secret, mechanisms) => (connection.bind(secret, mechanisms), 1),
-            Begin::Negotiate { together } => (Ok(()), together),
+            Begin::Negotiate { starting_channels } => (Ok(()), starting_channels),
         };
         begun.map_err(|fault| Error::PeerMisbehaved(fault.to_string()))?;
-        let shared = Arc::new(Shared::new(
+        let status = Arc::new(ChannelStatus::new(
             Arc::clone(&self.budget),
             self.options.bytes_in_flight_max,
-            together,
-            Arc::clone(common),
+            starting_channels,
+            Arc::clone(shared),
         ));
-        let (channel, queues) = Channel::new(Arc::clone(&shared));
+        let (channel, queues) = Channel::new(Arc::clone(&status));
         let (sender, ready) = oneshot::channel();
         let authenticator = Arc::clone(&self.authenticator);
         let driver = Driver::new(
             stream,
             connection,
             authenticator,
-            shared,
+            status,
             queues,
             (sender, self.options.timeout),
         );
@@ -321,7 +321,7 @@ impl Link {
     }
 
     /// Waits until a driver's connection is logged in. Whoever gives up drops its channel, which ends it.
-    pub(crate) async fn logged_in(&self, ready: Awaited) -> Result<Ready> {
+    pub(crate) async fn logged_in(&self, ready: ReadyReceiver) -> Result<Ready> {
         match tokio::time::timeout(self.options.timeout, ready).await {
             Ok(Ok(ready)) => ready,
             Ok(Err(_)) => Err(Error::Lost(LostReason::Closed)),
@@ -346,7 +346,7 @@ impl Link {
                 };
                 if let Some(channel) = newest {
                     tracing::debug!("a further connection carried nothing more; closing it");
-                    channel.aside(Side::Shut { waits: true });
+                    channel.send_control(Control::Shutdown { waits: true });
                 }
             }
             Advice::Open => {
@@ -372,7 +372,7 @@ impl Link {
         let mechanisms = self.authenticator.mechanisms().await?;
         let stream = self.connect_further(session.address).await?;
         let begin = Begin::Bind(secret, mechanisms);
-        let (channel, ready) = self.start_driver(stream, &session.common, SessionId(0), begin)?;
+        let (channel, ready) = self.start_driver(stream, &session.shared, SessionId(0), begin)?;
         let ready = self.logged_in(ready).await?;
         session.admit(channel, &ready)
     }
@@ -386,16 +386,16 @@ impl Link {
         self.is_closed.store(true, Ordering::Release);
         let channels: Vec<_> = self.last().write_channels().drain(..).collect();
         for channel in &channels {
-            channel.aside(Side::Shut { waits });
+            channel.send_control(Control::Shutdown { waits });
         }
         for channel in channels {
-            channel.gone().await;
+            channel.closed().await;
         }
     }
 }
 
 /// Whether another attempt may go better.
-fn is_passing(error: &Error) -> bool {
+fn is_transient(error: &Error) -> bool {
     match error {
         Error::Local { .. } | Error::Lost(_) => true,
         // A server that starts or stops says such things.
@@ -444,7 +444,7 @@ impl Session {
         }
         let channel = Arc::new(channel);
         self.write_channels().push(Arc::clone(&channel));
-        channel.aside(Side::Counts);
+        channel.send_control(Control::Admitted);
         tracing::debug!("a further connection is open");
         Ok(())
     }
@@ -482,30 +482,30 @@ impl Session {
     fn pick(&self, bytes: u64) -> Option<Arc<Channel>> {
         let channels = self.read_channels();
         let standing = || channels.iter().filter(|channel| channel.ended().is_none());
-        let picked = soonest(standing().map(|channel| channel.work()), bytes)?;
+        let picked = earliest_done(standing().map(|channel| channel.backlog()), bytes)?;
         standing().nth(picked).cloned()
     }
 
-    /// Sends a chain and waits for the answers: data on the connection that will be done with it first. `bytes` is the data
+    /// Sends a compound and waits for the answers: data on the connection that will be done with it first. `bytes` is the data
     /// that it carries or asks for.
-    pub(crate) async fn exchange(&self, chain: Chain, bytes: u64) -> Outcome {
+    pub(crate) async fn exchange(&self, compound: Chain, bytes: u64) -> Outcome {
         let picked = match bytes {
             0 => self.first(),
             _ => self.pick(bytes),
         };
         let Some(channel) = picked else {
             return Outcome::Lost {
-                operations: chain.operations,
+                operations: compound.operations,
                 sent: false,
             };
         };
-        let is_compound = chain.operations.len() > 1;
-        let answer = channel.exchange(chain, bytes).await;
+        let is_compound = compound.operations.len() > 1;
+        let answer = channel.exchange(compound, bytes).await;
         if is_compound {
             match (&answer, channel.ended()) {
                 (Answer::Replied(_), _) => self.compounds.answered(),
                 (Answer::Dropped { .. }, Some(LostReason::AnsweredInPart)) => self.compounds.refuse(),
-                (Answer::Dropped { sent: true, .. }, Some(reason)) if reason.is_of_the_server() => {
+                (Answer::Dropped { sent: true, .. }, Some(reason)) if reason.is_by_server() => {
                     self.compounds.lost()
                 }
                 _ => {}
@@ -555,9 +555,9 @@ impl Session {
     }
 
     /// Sends what nobody waits for.
-    pub(crate) fn aside(&self, side: Side) {
+    pub(crate) fn send_control(&self, side: Control) {
         if let Some(channel) = self.first() {
-            channel.aside(side);
+            channel.send_control(side);
         }
     }
 
@@ -572,7 +572,7 @@ impl Session {
             .iter()
             .filter(|channel| channel.ended().is_none())
             .collect();
-        let load = Load {
+        let load = LoadSample {
             channels: channels.len(),
             delivered: channels.iter().map(|channel| channel.delivered()).sum(),
             round_trip: channels.iter().filter_map(|channel| channel.round_trip()).min()?,
@@ -586,7 +586,7 @@ impl Session {
 fn misuse(fault: Misuse) -> &'static str {
     match fault {
         Misuse::TooMany => "too many requests at once",
-        Misuse::ChainLength => "a chain has 1 to 64 operations",
+        Misuse::ChainLength => "a compound has 1 to 64 operations",
         Misuse::TooLong => "a request is longer than the server allows",
         Misuse::Block => "a block does not fit its request",
         Misuse::NoEncryption => "the share demands encryption and the connection has none",

@@ -11,7 +11,7 @@ use ropeway_smb_proto::secret::{NtHash, Password};
 use ropeway_smb_wire::{FileTime, NtStatus, Text};
 use tokio::sync::oneshot;
 
-use crate::{Error, KerberosFault, Result};
+use crate::{Error, KerberosError, Result};
 
 /// Who logs in, and how that is proved. Kept for the life of a client, because a lost connection logs in again.
 #[derive(Clone)]
@@ -99,51 +99,51 @@ impl fmt::Debug for Login {
 /// Makes the mechanisms of each login: the first, those after a lost connection, those of further channels, those of a
 /// session that expired.
 pub(crate) struct Authenticator {
-    means: Means,
+    method: Method,
     host: String,
 }
 
-enum Means {
+enum Method {
     Ntlm(Credentials),
     Kerberos { principal: Option<String> },
 }
 
 impl Authenticator {
     pub(crate) fn new(login: &Login, host: &str) -> Self {
-        let means = match login {
+        let method = match login {
             Login::Password {
                 domain,
                 user,
                 password,
-            } => Means::Ntlm(Credentials::with_password(domain, user, password)),
+            } => Method::Ntlm(Credentials::with_password(domain, user, password)),
             Login::Hash { domain, user, hash } => {
-                Means::Ntlm(Credentials::with_hash(domain, user, hash.clone()))
+                Method::Ntlm(Credentials::with_hash(domain, user, hash.clone()))
             }
-            Login::Kerberos { principal } => Means::Kerberos {
+            Login::Kerberos { principal } => Method::Kerberos {
                 principal: principal.clone(),
             },
-            Login::Anonymous => Means::Ntlm(Credentials::anonymous()),
-            Login::Guest => Means::Ntlm(Credentials::with_password("", "guest", &Password::from(""))),
+            Login::Anonymous => Method::Ntlm(Credentials::anonymous()),
+            Login::Guest => Method::Ntlm(Credentials::with_password("", "guest", &Password::from(""))),
         };
         Self {
-            means,
+            method,
             host: host.to_owned(),
         }
     }
 
     /// For one login. Asks the KDC for a ticket where one is needed.
     pub(crate) async fn mechanisms(&self) -> Result<SpnegoClient> {
-        let mechanism = match &self.means {
-            Means::Ntlm(credentials) => self.ntlm(credentials.clone())?,
-            Means::Kerberos { principal } => kerberos(principal.clone(), self.host.clone()).await?,
+        let mechanism = match &self.method {
+            Method::Ntlm(credentials) => self.ntlm(credentials.clone())?,
+            Method::Kerberos { principal } => kerberos(principal.clone(), self.host.clone()).await?,
         };
         Ok(SpnegoClient::new(vec![mechanism]))
     }
 
     /// What the server's refusal means.
     pub(crate) fn refused(&self, status: NtStatus) -> Error {
-        match (&self.means, KerberosFault::of_refusal(status)) {
-            (Means::Kerberos { .. }, Some(fault)) => fault.into(),
+        match (&self.method, KerberosError::of_refusal(status)) {
+            (Method::Kerberos { .. }, Some(fault)) => fault.into(),
             _ => Error::refused("log in", status),
         }
     }

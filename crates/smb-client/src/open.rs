@@ -17,7 +17,7 @@ pub(crate) const KEPT: FileAttributes = FileAttributes::READONLY
 /// How to open a file or directory ([MS-SMB2] 2.2.13). Start from a constructor and change what differs.
 #[derive(Clone, Debug)]
 pub struct OpenFile {
-    /// Rights asked for.
+    /// HolderTable asked for.
     pub access: AccessMask,
     /// Attributes of a file that is made.
     pub attributes: FileAttributes,

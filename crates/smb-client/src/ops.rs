@@ -35,7 +35,7 @@ pub(crate) fn create<'a>(
     if let Some(size) = open.allocation {
         contexts.push(RequestContext::AllocationSize(size));
     }
-    let (name, time) = snapshot::taken_apart(path);
+    let (name, time) = snapshot::split_snapshot(path);
     if let Some(time) = time.or(open.snapshot) {
         contexts.push(RequestContext::TimewarpToken(time));
     }
@@ -62,7 +62,7 @@ pub(crate) fn create<'a>(
 }
 
 /// TREE_DISCONNECT.
-pub(crate) fn leave(tree: TreeId) -> Operation {
+pub(crate) fn tree_disconnect(tree: TreeId) -> Operation {
     Operation::encoded(Command::TreeDisconnect, tree, |w| TreeDisconnectRequest.encode(w))
 }
 

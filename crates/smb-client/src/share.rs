@@ -15,7 +15,7 @@ use ropeway_smb_wire::{FileId, NtStatus, Text, TreeId};
 
 use crate::dfs::{Route, routed};
 use crate::link::Outcome;
-use crate::opened::HandleInner;
+use crate::reopen::HandleInner;
 use crate::tree::{Replay, ShareInner, check, nth};
 use crate::{Client, Directory, Error, Handle, LostReason, OpenFile, Operation, Reply, Result, ops};
 
@@ -110,8 +110,8 @@ impl Share {
 
     pub(crate) async fn open_here(&self, path: &Text, open: &OpenFile) -> Result<Handle> {
         check_path(path)?;
-        let (durability, ran) = self.create_durably(path, open).await?;
-        let inner = HandleInner::new(self, path, open, durability, &ran)?;
+        let (durability, completed) = self.create_durably(path, open).await?;
+        let inner = HandleInner::new(self, path, open, durability, &completed)?;
         Ok(Handle {
             inner: Arc::new(inner),
         })
@@ -122,14 +122,14 @@ impl Share {
     ///
     /// # Errors
     /// The requests did not get there or back; what the server says to each is in its [`Reply`].
-    pub async fn chain(&self, mut operations: Vec<Operation>, related: bool) -> Result<Vec<Reply>> {
+    pub async fn send_compound(&self, mut operations: Vec<Operation>, related: bool) -> Result<Vec<Reply>> {
         let (session, tree) = self.inner.tree().await?;
         for operation in &mut operations {
             operation.tree = tree.id;
         }
-        let mut chain = tree.chain(operations);
-        chain.related = related;
-        match session.exchange(chain, 0).await {
+        let mut compound = tree.compound(operations);
+        compound.related = related;
+        match session.exchange(compound, 0).await {
             Outcome::Replied(replies) => Ok(replies),
             Outcome::Lost { sent: false, .. } => Err(Error::Lost(LostReason::Closed)),
             Outcome::Lost { sent: true, .. } => Err(Error::Lost(LostReason::OutcomeUnknown)),
@@ -229,14 +229,14 @@ impl Share {
         routed!(self, from, |share, from| {
             let information = FileRenameInformation {
                 replace_if_exists: replace,
-                name: self.led_to("rename", to, share)?,
+                name: self.redirected_name("rename", to, share)?,
             };
             share.rename_here(from, &information).await
         })
     }
 
     /// A name as it is in the share to which DFS led the other name.
-    pub(crate) fn led_to(&self, op: &'static str, name: &Text, share: &Self) -> Result<Text> {
+    pub(crate) fn redirected_name(&self, op: &'static str, name: &Text, share: &Self) -> Result<Text> {
         let route = Route::start(self, name);
         if !std::ptr::eq(route.share.inner(), share.inner()) {
             return Err(Error::refused(op, NtStatus::NOT_SAME_DEVICE));
@@ -262,7 +262,7 @@ impl Share {
         routed!(self, from, |share, from| {
             let rename = FileRenameInformation {
                 replace_if_exists: false,
-                name: self.led_to("rename", to, share)?,
+                name: self.redirected_name("rename", to, share)?,
             };
             share.finish_directory_here(from, basic, &rename).await
         })

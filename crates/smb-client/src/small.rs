@@ -7,11 +7,11 @@ use ropeway_smb_wire::info::{FileBasicInformation, FileDispositionInformation, F
 use ropeway_smb_wire::write::WriteResponse;
 use ropeway_smb_wire::{FileAttributes, FileId, NtStatus, Text, TreeId};
 
-use crate::compound::{Refusal, Steps, refusal};
+use crate::compound::{CompoundSteps, RefusalCause, refusal_cause};
 use crate::dfs::{Route, routed};
 use crate::link::Outcome;
 use crate::share::check_path;
-use crate::tree::{ATTEMPTS, Ran, Replay, check, first, nth};
+use crate::tree::{ATTEMPTS, Completed, Replay, check, first, nth};
 use crate::{Created, Error, LostReason, OpenFile, Operation, Reply, Result, Share, ops};
 
 /// A small file to write.
@@ -56,11 +56,11 @@ pub struct GotSmall {
 }
 
 /// Requests beside the content, on the file that the compound opened; made anew where it is sent again.
-pub(crate) type Beside<'a> = &'a (dyn Fn(TreeId, FileId) -> Vec<Operation> + Send + Sync);
+pub(crate) type ExtraRequests<'a> = &'a (dyn Fn(TreeId, FileId) -> Vec<Operation> + Send + Sync);
 
 /// Where each step's answer stands.
 #[derive(Default)]
-struct Places {
+struct StepIndexes {
     write: Option<usize>,
     basic: Option<usize>,
     flush: Option<usize>,
@@ -68,15 +68,15 @@ struct Places {
 }
 
 /// A small file on its way: its content is with whoever sends it, so that it is protected where it lies.
-struct Putting<'a> {
+struct PutSteps<'a> {
     put: &'a PutSmall,
     /// Of its content; `None`: it has none.
     length: Option<usize>,
     content: &'a mut Option<Block>,
 }
 
-impl Putting<'_> {
-    fn places(&self) -> Places {
+impl PutSteps<'_> {
+    fn indexes(&self) -> StepIndexes {
         let mut count = 0;
         let mut place = |is_there: bool| {
             is_there.then(|| {
@@ -88,7 +88,7 @@ impl Putting<'_> {
         let flush_before = place(self.flushes_first() && self.put.flush);
         let basic = place(self.put.basic.is_some());
         let flush_behind = place(!self.flushes_first() && self.put.flush);
-        Places {
+        StepIndexes {
             write,
             basic,
             flush: flush_before.or(flush_behind),
@@ -139,19 +139,19 @@ impl Putting<'_> {
         let length = self.length.unwrap_or(0);
         match length == count as usize {
             true => Ok(()),
-            false => Err(Error::kept(u64::from(count), length as u64)),
+            false => Err(Error::size_mismatch(u64::from(count), length as u64)),
         }
     }
 }
 
-impl Steps for &mut Putting<'_> {
+impl CompoundSteps for &mut PutSteps<'_> {
     fn all(&mut self, tree: TreeId, file: FileId) -> Result<Vec<Operation>> {
         let mut operations: Vec<_> = self.write(tree, file)?.into_iter().collect();
         operations.extend(self.rest(tree, file));
         Ok(operations)
     }
 
-    fn one(&mut self, index: usize, tree: TreeId, file: FileId) -> Result<Option<Operation>> {
+    fn single(&mut self, index: usize, tree: TreeId, file: FileId) -> Result<Option<Operation>> {
         let before = usize::from(self.length.is_some());
         match index.checked_sub(before) {
             None => self.write(tree, file),
@@ -159,11 +159,11 @@ impl Steps for &mut Putting<'_> {
         }
     }
 
-    fn asks_size(&self) -> bool {
+    fn wants_size(&self) -> bool {
         true
     }
 
-    fn take_back(&mut self, payload: Block) {
+    fn put_back(&mut self, payload: Block) {
         *self.content = Some(payload);
     }
 }
@@ -198,18 +198,18 @@ impl Share {
                 temporary: put.temporary.as_ref().map(|name| Route::start(self, name).path),
                 ..put.clone()
             };
-            let putting = Putting {
+            let steps = PutSteps {
                 put: &there,
                 length,
                 content,
             };
-            share.put_here(putting).await
+            share.put_here(steps).await
         })
     }
 
-    async fn put_here(&self, mut putting: Putting<'_>) -> Result<PutDone> {
-        let put = putting.put;
-        let length = putting.length.unwrap_or(0) as u64;
+    async fn put_here(&self, mut steps: PutSteps<'_>) -> Result<PutDone> {
+        let put = steps.put;
+        let length = steps.length.unwrap_or(0) as u64;
         if length > u64::from(self.limits().write_max) {
             return Err(Error::Misuse("a write is longer than the server allows"));
         }
@@ -226,37 +226,37 @@ impl Share {
         };
         let _permit = self.client().link().budget.acquire(length.max(1)).await;
         let first = put.temporary.as_ref().unwrap_or(&put.path);
-        let places = putting.places();
-        let done = self.compound(first, &open, replay, &mut putting).await?;
+        let indexes = steps.indexes();
+        let done = self.compound(first, &open, replay, &mut steps).await?;
         let step = |op: &'static str, index: Option<usize>| match index {
             Some(index) => check(op, nth(&done.replies, index)?),
             None => Ok(()),
         };
-        let renamed = places.rename.and_then(|index| nth(&done.replies, index).ok());
-        if let Some(index) = places.write
-            && let Err(error) = putting.written(nth(&done.replies, index)?)
+        let renamed = indexes.rename.and_then(|index| nth(&done.replies, index).ok());
+        if let Some(index) = indexes.write
+            && let Err(error) = steps.written(nth(&done.replies, index)?)
         {
             if renamed.is_some_and(|reply| reply.status().is_success()) {
                 // Servers go on after a failed WRITE: what has the name now is a part of the file, and was not there before.
-                self.remove_part(&put.path).await;
+                self.remove_partial(&put.path).await;
             }
             return Err(error);
         }
         if let Some(size) = done.size.filter(|size| *size != length) {
             if renamed.is_some_and(|reply| reply.status().is_success()) {
-                self.remove_part(&put.path).await;
+                self.remove_partial(&put.path).await;
             }
-            return Err(Error::kept(size, length));
+            return Err(Error::size_mismatch(size, length));
         }
-        step("flush", places.flush)?;
+        step("flush", indexes.flush)?;
         match (&put.temporary, renamed.map(Reply::status)) {
             // What stands there makes way only now that the new file is known to be whole.
             (Some(temporary), Some(NtStatus::OBJECT_NAME_COLLISION)) if put.replace => {
                 self.rename_here(temporary, &put.rename(true)).await?;
             }
-            _ => step("rename", places.rename)?,
+            _ => step("rename", indexes.rename)?,
         }
-        let basic = step("set times and attributes", places.basic);
+        let basic = step("set times and attributes", indexes.basic);
         Ok(PutDone {
             created: done.created,
             basic,
@@ -264,7 +264,7 @@ impl Share {
     }
 
     /// Removes a part of a file under a name that nothing had before. That it stays is the smaller fault.
-    async fn remove_part(&self, path: &Text) {
+    async fn remove_partial(&self, path: &Text) {
         let information = FileDispositionInformation { delete_pending: true };
         let steps = |tree, file| vec![ops::set_file(tree, file, &information)];
         let _ = self.remove_here(path, steps).await;
@@ -289,13 +289,13 @@ impl Share {
         path: &Text,
         length: usize,
         block: BlockMut,
-        beside: Beside<'_>,
+        extra: ExtraRequests<'_>,
     ) -> (BlockMut, Result<(GotSmall, Vec<Reply>)>) {
         let asked = length.min(block.capacity());
         let mut slot = Some(block);
         let outcome = async {
             routed!(self, path, |share, path| share
-                .get_here(path, asked, &mut slot, beside)
+                .get_here(path, asked, &mut slot, extra)
                 .await)
         }
         .await;
@@ -307,7 +307,7 @@ impl Share {
         path: &Text,
         asked: usize,
         slot: &mut Option<BlockMut>,
-        beside: Beside<'_>,
+        extra: ExtraRequests<'_>,
     ) -> Result<(GotSmall, Vec<Reply>)> {
         check_path(path)?;
         // Of an empty file one byte is asked for: a READ of none is not one.
@@ -322,22 +322,22 @@ impl Share {
         let link = self.client().link();
         let _permit = link.budget.acquire(u64::from(length)).await;
         for _ in 0..ATTEMPTS {
-            if !link.compounds.may_be_sent() {
+            if !link.compounds.is_usable() {
                 let got = self.get_plainly(path, &open, slot, length).await?;
                 return Ok((got, Vec::new()));
             }
-            let Some(mut ran) = self.try_get(path, &open, slot, length, beside).await? else {
+            let Some(mut completed) = self.try_get(path, &open, slot, length, extra).await? else {
                 continue;
             };
-            if let Refusal::Compound = refusal(&ran.replies) {
-                self.close_left_open(&ran);
+            if let RefusalCause::Compound = refusal_cause(&completed.replies) {
+                self.close_left_open(&completed);
                 let got = self.get_plainly(path, &open, slot, length).await?;
                 link.compounds.refuse();
                 return Ok((got, Vec::new()));
             }
-            check("open", first(&ran.replies)?)?;
-            let created = CreateResponse::decode(&mut first(&ran.replies)?.body())?;
-            let reply = nth(&ran.replies, 1)?;
+            check("open", first(&completed.replies)?)?;
+            let created = CreateResponse::decode(&mut first(&completed.replies)?.body())?;
+            let reply = nth(&completed.replies, 1)?;
             match reply.status() {
                 NtStatus::END_OF_FILE => {
                     if let Some(block) = slot {
@@ -348,14 +348,14 @@ impl Share {
             }
             let got = GotSmall {
                 created: Created::from_wire(&created),
-                changed: ran
+                changed: completed
                     .replies
                     .last()
                     .is_some_and(|closed| has_changed(&created, closed)),
             };
             // CREATE and READ before the answers, CLOSE behind.
-            ran.replies.pop();
-            let answers = ran.replies.split_off(ran.replies.len().min(2));
+            completed.replies.pop();
+            let answers = completed.replies.split_off(completed.replies.len().min(2));
             return Ok((got, answers));
         }
         Err(Error::Lost(LostReason::Closed))
@@ -368,8 +368,8 @@ impl Share {
         open: &OpenFile,
         slot: &mut Option<BlockMut>,
         length: u32,
-        beside: Beside<'_>,
-    ) -> Result<Option<Ran>> {
+        extra: ExtraRequests<'_>,
+    ) -> Result<Option<Completed>> {
         let (session, tree) = self.inner().tree().await?;
         let block = slot.take().expect("the block is put back after each attempt");
         let create = self
@@ -377,10 +377,13 @@ impl Share {
             .create(&tree, path, open, OplockLevel::None, Vec::new());
         // The READ stays second: its answer is received where it belongs.
         let mut operations = vec![create, ops::read(tree.id, FileId::RELATED, 0, length, block)];
-        operations.extend(beside(tree.id, FileId::RELATED));
+        operations.extend(extra(tree.id, FileId::RELATED));
         operations.push(ops::close(tree.id, FileId::RELATED, true));
         let back = |operations: &mut Vec<Operation>| operations.get_mut(1)?.receive.take();
-        let mut replies = match session.exchange(tree.chain(operations), u64::from(length)).await {
+        let mut replies = match session
+            .exchange(tree.compound(operations), u64::from(length))
+            .await
+        {
             Outcome::Replied(replies) => replies,
             Outcome::Lost { mut operations, .. } => {
                 *slot = back(&mut operations);
@@ -403,7 +406,7 @@ impl Share {
             }
             _ => {}
         }
-        Ok(Some(Ran {
+        Ok(Some(Completed {
             session,
             tree,
             replies,

@@ -10,7 +10,7 @@ use ropeway_smb_wire::{FileTime, Text};
 const SEPARATOR: u16 = b'\\' as u16;
 
 /// The path without the component that names a snapshot, and its time; the last one counts.
-pub(crate) fn taken_apart(path: &Text) -> (Cow<'_, Text>, Option<FileTime>) {
+pub(crate) fn split_snapshot(path: &Text) -> (Cow<'_, Text>, Option<FileTime>) {
     let mut time = None;
     let mut kept: Vec<&[u16]> = Vec::new();
     // Nearly every path has none, and is not taken apart.
@@ -35,7 +35,7 @@ mod tests {
 
     fn apart(path: &str) -> (String, Option<FileTime>) {
         let text = Text::from(path);
-        let (path, time) = taken_apart(&text);
+        let (path, time) = split_snapshot(&text);
         (path.to_string_lossy(), time)
     }
 

@@ -16,7 +16,7 @@ const KEEPALIVE: Duration = Duration::from_secs(30);
 const ADDRESS_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// A server that answered.
-pub(crate) struct Reached {
+pub(crate) struct Connected {
     pub(crate) stream: TcpStream,
     pub(crate) address: SocketAddr,
     /// What the handshake took.
@@ -24,7 +24,11 @@ pub(crate) struct Reached {
 }
 
 /// Connects to the first address of `endpoint` that answers before the time-out.
-pub(crate) async fn connect(endpoint: &Endpoint, options: &TcpOptions, timeout: Duration) -> Result<Reached> {
+pub(crate) async fn connect(
+    endpoint: &Endpoint,
+    options: &TcpOptions,
+    timeout: Duration,
+) -> Result<Connected> {
     check_ecn(options)?;
     let deadline = Instant::now() + timeout;
     let host = (endpoint.host.as_str(), endpoint.port);
@@ -44,7 +48,7 @@ pub(crate) async fn connect(endpoint: &Endpoint, options: &TcpOptions, timeout: 
         let begun = Instant::now();
         match timeout_at(until, connect_to(*address, options, timeout)).await {
             Ok(Ok(stream)) => {
-                return Ok(Reached {
+                return Ok(Connected {
                     stream,
                     address: *address,
                     round_trip: begun.elapsed(),

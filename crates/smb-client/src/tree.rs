@@ -13,10 +13,10 @@ use ropeway_smb_wire::tree_connect::{
 use ropeway_smb_wire::unc::SharePath;
 use ropeway_smb_wire::{NtStatus, Text, TreeId};
 
-use crate::channel::Side;
+use crate::channel::Control;
 use crate::dfs::Redirects;
 use crate::link::{Outcome, Session};
-use crate::look::{Looks, Seen};
+use crate::open_summary::{OpenSummary, SummaryRequest};
 use crate::{Client, Error, LostReason, OpenFile, Operation, Result, ops};
 
 /// Attempts at one request, each on a session of its own. A guess: a server restarted as often during one request has
@@ -54,7 +54,7 @@ pub(crate) struct Tree {
 
 impl Tree {
     /// A chain in this tree.
-    pub(crate) fn chain(&self, operations: Vec<Operation>) -> Chain {
+    pub(crate) fn compound(&self, operations: Vec<Operation>) -> Chain {
         let related = operations.len() > 1;
         Chain {
             operations,
@@ -75,7 +75,7 @@ impl Tree {
 }
 
 /// Makes the operations of an attempt, anew for each.
-pub(crate) trait Build {
+pub(crate) trait BuildRequest {
     /// The operations in this tree.
     ///
     /// # Errors
@@ -83,17 +83,17 @@ pub(crate) trait Build {
     fn operations(&mut self, tree: &Tree) -> Result<Vec<Operation>>;
 
     /// An attempt failed, and this is the payload that it carried.
-    fn take_back(&mut self, _payload: Block) {}
+    fn put_back(&mut self, _payload: Block) {}
 }
 
-impl<F: FnMut(&Tree) -> Vec<Operation>> Build for F {
+impl<F: FnMut(&Tree) -> Vec<Operation>> BuildRequest for F {
     fn operations(&mut self, tree: &Tree) -> Result<Vec<Operation>> {
         Ok(self(tree))
     }
 }
 
 /// Answers, and where they came from.
-pub(crate) struct Ran {
+pub(crate) struct Completed {
     pub(crate) session: Arc<Session>,
     pub(crate) tree: Tree,
     pub(crate) replies: Vec<Reply>,
@@ -107,30 +107,37 @@ impl ShareInner {
     }
 
     /// Connects and looks around in the same round trip, where the server allows that.
-    pub(crate) async fn connect_looking(client: &Client, name: &str, looks: &Looks) -> Result<(Self, Seen)> {
+    pub(crate) async fn connect_with_summary(
+        client: &Client,
+        name: &str,
+        summary_request: &SummaryRequest,
+    ) -> Result<(Self, OpenSummary)> {
         let share = Self::new(client, name)?;
-        if !client.link().compounds.may_be_sent() {
+        if !client.link().compounds.is_usable() {
             share.tree().await?;
-            return Ok((share, Seen::default()));
+            return Ok((share, OpenSummary::default()));
         }
         let session = client.link().session().await?;
-        let seen = match share.connect_tree(&session, looks.operations(client)).await {
+        let summary = match share
+            .connect_tree(&session, summary_request.operations(client))
+            .await
+        {
             Ok((tree, replies)) => {
                 *share.lock() = Some(tree);
                 match tree.is_dfs() {
                     // What was asked without DFS may lie elsewhere.
-                    true => Seen::default(),
-                    false => looks.seen(&replies),
+                    true => OpenSummary::default(),
+                    false => summary_request.summary(&replies),
                 }
             }
             // Lost on the way, or too much for this server at once.
             Err(Error::Lost(_) | Error::PeerMisbehaved(_) | Error::Senseless(_)) => {
                 share.tree().await?;
-                Seen::default()
+                OpenSummary::default()
             }
             Err(error) => return Err(error),
         };
-        Ok((share, seen))
+        Ok((share, summary))
     }
 
     fn new(client: &Client, name: &str) -> Result<Self> {
@@ -204,12 +211,12 @@ impl ShareInner {
             request.encode(w)
         })];
         operations.extend(then);
-        let chain = Chain {
+        let compound = Chain {
             related: operations.len() > 1,
             operations,
             encrypt: false,
         };
-        let mut replies = match session.exchange(chain, 0).await {
+        let mut replies = match session.exchange(compound, 0).await {
             Outcome::Replied(replies) => replies,
             Outcome::Lost { .. } => return Err(Error::Lost(LostReason::Closed)),
             Outcome::Failed { error, .. } => return Err(error),
@@ -232,16 +239,21 @@ impl ShareInner {
     }
 
     /// Sends what is built, related if it is several, until there are answers.
-    pub(crate) async fn run(&self, replay: Replay, bytes: u64, mut build: impl Build) -> Result<Ran> {
+    pub(crate) async fn run(
+        &self,
+        replay: Replay,
+        bytes: u64,
+        mut build: impl BuildRequest,
+    ) -> Result<Completed> {
         let compounds = &self.client.link().compounds;
         let mut is_new_tree = false;
         for _ in 0..ATTEMPTS {
             let (session, tree) = self.tree().await?;
             let operations = build.operations(&tree)?;
             let is_compound = operations.len() > 1;
-            let mut outcome = session.exchange(tree.chain(operations), bytes).await;
+            let mut outcome = session.exchange(tree.compound(operations), bytes).await;
             if let Some(payload) = outcome.take_payload() {
-                build.take_back(payload);
+                build.put_back(payload);
             }
             match outcome {
                 Outcome::Replied(replies) => {
@@ -254,7 +266,7 @@ impl ShareInner {
                             self.forget(tree);
                         }
                         _ => {
-                            return Ok(Ran {
+                            return Ok(Completed {
                                 session,
                                 tree,
                                 replies,
@@ -266,7 +278,7 @@ impl ShareInner {
                     return Err(Error::Lost(LostReason::OutcomeUnknown));
                 }
                 // Sent as a compound, it would be lost again.
-                Outcome::Lost { .. } if is_compound && !compounds.may_be_sent() => break,
+                Outcome::Lost { .. } if is_compound && !compounds.is_usable() => break,
                 Outcome::Lost { .. } => {}
                 Outcome::Failed { error, .. } => return Err(error),
             }
@@ -305,7 +317,7 @@ impl Drop for ShareInner {
         let Some(tree) = *self.lock() else { return };
         let session = self.client.link().last();
         if session.number == tree.session {
-            session.aside(Side::Leave {
+            session.send_control(Control::TreeDisconnect {
                 tree: tree.id,
                 encrypt: tree.is_sealed(),
             });

@@ -8,9 +8,9 @@ use std::time::Duration;
 use ropeway_smb_proto::client::{Chain, Reply, Ticket};
 
 /// The commands of a chain, if anybody reads them.
-pub(crate) fn commands(chain: &Chain) -> Option<String> {
+pub(crate) fn commands(compound: &Chain) -> Option<String> {
     tracing::enabled!(tracing::Level::TRACE).then(|| {
-        let names = chain
+        let names = compound
             .operations
             .iter()
             .map(|operation| format!("{:?}", operation.command));

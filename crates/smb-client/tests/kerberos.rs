@@ -17,7 +17,7 @@ use common::{block, bytes, log, options, text};
 use ropeway_block::Pool;
 use ropeway_peers::{Kdc, KdcBuilder, Share as PeerShare, Smbd, SmbdBuilder, or_skip, run_again};
 use ropeway_smb_client::{
-    Client, ClientOptions, Encryption, Endpoint, Error, KerberosFault, Login, OpenFile, Share, Signing,
+    Client, ClientOptions, Encryption, Endpoint, Error, KerberosError, Login, OpenFile, Share, Signing,
 };
 use ropeway_smb_gss::{KerberosService, kerberos_ticket};
 use ropeway_smb_proto::crypto::Cipher;
@@ -224,7 +224,7 @@ fn a_session_outlives_its_ticket_when_there_is_a_new_one() {
             tokio::time::sleep(over).await;
             let error = share.open(&text("a"), &OpenFile::read()).await.unwrap_err();
             assert!(
-                matches!(error, Error::Kerberos(KerberosFault::Expired)),
+                matches!(error, Error::Kerberos(KerberosError::Expired)),
                 "{error:?}"
             );
             assert!(error.hint().unwrap().contains("kinit"));
@@ -286,7 +286,7 @@ fn our_server_takes_tickets() {
         kdc.ticket("bob", "other", HOUR, &home.cache()).unwrap();
         let error = Client::connect(&at, login(), options()).await.unwrap_err();
         assert!(
-            matches!(error, Error::Kerberos(KerberosFault::NotAccepted { .. })),
+            matches!(error, Error::Kerberos(KerberosError::NotAccepted { .. })),
             "{error:?}"
         );
         // A ticket of another realm's key is none.
@@ -295,7 +295,7 @@ fn our_server_takes_tickets() {
         other.ticket("alice", "secret", HOUR, &home.cache()).unwrap();
         let error = Client::connect(&at, login(), options()).await.unwrap_err();
         assert!(
-            matches!(error, Error::Kerberos(KerberosFault::NotAccepted { .. })),
+            matches!(error, Error::Kerberos(KerberosError::NotAccepted { .. })),
             "{error:?}"
         );
     });
@@ -360,7 +360,7 @@ fn what_is_missing_is_named() {
         assert!(
             matches!(
                 &error,
-                Error::Kerberos(KerberosFault::NoTicket { principal: None })
+                Error::Kerberos(KerberosError::NoTicket { principal: None })
             ),
             "{error:?}"
         );
@@ -371,19 +371,19 @@ fn what_is_missing_is_named() {
         kerberos_ticket(Some("bob@ROPEWAY.TEST"), "localhost").unwrap();
         let error = refused("localhost", Some("alice")).await;
         assert!(
-            matches!(&error, Error::Kerberos(KerberosFault::NoTicket { principal: Some(who) }) if who == "alice"),
+            matches!(&error, Error::Kerberos(KerberosError::NoTicket { principal: Some(who) }) if who == "alice"),
             "{error:?}"
         );
         // The realm has no such service: an address is no host name.
         let error = refused("127.0.0.1", None).await;
         assert!(
-            matches!(&error, Error::Kerberos(KerberosFault::UnknownService { service }) if service == "cifs/127.0.0.1"),
+            matches!(&error, Error::Kerberos(KerberosError::UnknownService { service }) if service == "cifs/127.0.0.1"),
             "{error:?}"
         );
         // A ticket is no account.
         let error = refused("localhost", None).await;
         let not_accepted =
-            |error: &Error| matches!(error, Error::Kerberos(KerberosFault::NotAccepted { .. }));
+            |error: &Error| matches!(error, Error::Kerberos(KerberosError::NotAccepted { .. }));
         assert!(not_accepted(&error), "{error:?}");
         // Somebody else's key: the server cannot read the ticket.
         let other = or_skip!(realm().start());
@@ -396,7 +396,7 @@ fn what_is_missing_is_named() {
         drop(kdc);
         let error = refused("localhost", None).await;
         assert!(
-            matches!(error, Error::Kerberos(KerberosFault::NoKdc { .. })),
+            matches!(error, Error::Kerberos(KerberosError::NoKdc { .. })),
             "{error:?}"
         );
     });

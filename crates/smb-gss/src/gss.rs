@@ -12,9 +12,9 @@ mod sys;
 use ropeway_smb_proto::auth::{AuthError, Established, Mechanism, Oid, Result, Step};
 use ropeway_smb_proto::secret::SessionKey;
 
-use crate::KerberosFault;
+use crate::KerberosError;
 pub(crate) use service::Service;
-use sys::{Context, Credential, Fault, Name};
+use sys::{Context, Credential, GssError, Name};
 
 /// Names of Kerberos, the right one first.
 const OIDS: [Oid; 2] = [Oid::KERBEROS, Oid::MS_KERBEROS];
@@ -41,7 +41,7 @@ enum State {
 pub(crate) fn prepare(
     principal: Option<&str>,
     host: &str,
-) -> std::result::Result<KerberosClient, KerberosFault> {
+) -> std::result::Result<KerberosClient, KerberosError> {
     let begin = || {
         let credential = credential(principal)?;
         let target = Name::service(&format!("cifs@{host}"))?;
@@ -54,10 +54,10 @@ pub(crate) fn prepare(
             state: State::Prepared(first.token),
         })
     };
-    begin().map_err(|fault| told(fault, principal, host))
+    begin().map_err(|fault| to_kerberos_error(fault, principal, host))
 }
 
-fn credential(principal: Option<&str>) -> std::result::Result<Credential, Fault> {
+fn credential(principal: Option<&str>) -> std::result::Result<Credential, GssError> {
     let Some(principal) = principal else {
         return Credential::acquire(None);
     };
@@ -99,7 +99,7 @@ impl Mechanism for KerberosClient {
 
     fn verify_mic(&mut self, message: &[u8], mic: &[u8]) -> Result<()> {
         self.require_done()?;
-        self.context.verify_mic(message, mic).map_err(unfit_mic)
+        self.context.verify_mic(message, mic).map_err(bad_mic)
     }
 }
 
@@ -129,12 +129,12 @@ impl KerberosClient {
     }
 }
 
-fn unfit_mic(fault: Fault) -> AuthError {
+fn bad_mic(fault: GssError) -> AuthError {
     tracing::debug!(fault = %fault.text, "the peer's integrity check does not fit");
     AuthError::BadMic
 }
 
-fn failed(fault: &Fault) -> AuthError {
+fn failed(fault: &GssError) -> AuthError {
     tracing::debug!(fault = %fault.text, "Kerberos failed");
     AuthError::Mechanism("Kerberos does not take the server's answer")
 }
@@ -159,32 +159,32 @@ mod number {
     pub(super) const REALM_UNRESOLVABLE: u32 = BASE + 220;
 }
 
-fn told(fault: Fault, principal: Option<&str>, host: &str) -> KerberosFault {
+fn to_kerberos_error(fault: GssError, principal: Option<&str>, host: &str) -> KerberosError {
     tracing::debug!(
         major = fault.major,
         minor = fault.minor,
         text = fault.text,
         "no Kerberos login"
     );
-    let said = fault.text;
+    let message = fault.text;
     match (fault.major, fault.minor) {
-        (_, number::SERVICE_UNKNOWN) => KerberosFault::UnknownService {
+        (_, number::SERVICE_UNKNOWN) => KerberosError::UnknownService {
             service: format!("cifs/{host}"),
         },
-        (CREDENTIALS_EXPIRED, _) | (_, number::TICKET_EXPIRED) => KerberosFault::Expired,
-        (_, number::CLOCK_SKEW) => KerberosFault::ClockSkew,
+        (CREDENTIALS_EXPIRED, _) | (_, number::TICKET_EXPIRED) => KerberosError::Expired,
+        (_, number::CLOCK_SKEW) => KerberosError::ClockSkew,
         (_, number::KDC_UNREACHABLE | number::REALM_UNKNOWN | number::REALM_UNRESOLVABLE) => {
-            KerberosFault::NoKdc { said }
+            KerberosError::NoKdc { message }
         }
         (_, number::CLIENT_EXPIRED | number::CLIENT_REVOKED | number::CLIENT_UNKNOWN) => {
-            KerberosFault::NoAccount { said }
+            KerberosError::NoAccount { message }
         }
         (NO_CREDENTIAL, _) | (_, number::CACHE_NOT_FOUND | number::NO_CACHE_FILE) => {
-            KerberosFault::NoTicket {
+            KerberosError::NoTicket {
                 principal: principal.map(str::to_owned),
             }
         }
-        _ => KerberosFault::Failed { said },
+        _ => KerberosError::Failed { message },
     }
 }
 
@@ -192,33 +192,33 @@ fn told(fault: Fault, principal: Option<&str>, host: &str) -> KerberosFault {
 mod tests {
     use super::*;
 
-    fn fault(major: u32, minor: u32) -> KerberosFault {
+    fn fault(major: u32, minor: u32) -> KerberosError {
         let text = "words".to_owned();
-        told(Fault { major, minor, text }, Some("anna"), "nas")
+        to_kerberos_error(GssError { major, minor, text }, Some("anna"), "nas")
     }
 
     #[test]
     fn faults_are_told_apart() {
         assert_eq!(
             fault(NO_CREDENTIAL, 5),
-            KerberosFault::NoTicket {
+            KerberosError::NoTicket {
                 principal: Some("anna".to_owned())
             }
         );
         assert_eq!(
             fault(NO_CREDENTIAL, number::TICKET_EXPIRED),
-            KerberosFault::Expired
+            KerberosError::Expired
         );
         assert_eq!(
             fault(13 << 16, number::SERVICE_UNKNOWN),
-            KerberosFault::UnknownService {
+            KerberosError::UnknownService {
                 service: "cifs/nas".to_owned()
             }
         );
         assert_eq!(
             fault(13 << 16, 1),
-            KerberosFault::Failed {
-                said: "words".to_owned()
+            KerberosError::Failed {
+                message: "words".to_owned()
             }
         );
         assert_eq!(number::NO_CACHE_FILE as i32, -1_765_328_189, "as krb5.h has it");

@@ -1,7 +1,7 @@
 //! Kerberos for SMB: logins by ticket for a client, the key of a service for a server.
 //!
 //! The mechanism is the system's GSS-API (RFC 2743, RFC 4121). It is built in with the feature `kerberos` only;
-//! without it every function here returns [`KerberosFault::NotBuiltIn`], so callers need no feature of their own.
+//! without it every function here returns [`KerberosError::NotBuiltIn`], so callers need no feature of their own.
 
 #[cfg(feature = "kerberos")]
 mod gss;
@@ -16,7 +16,7 @@ use ropeway_smb_wire::{NtStatus, Text};
 /// Why there is no login by Kerberos.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum KerberosFault {
+pub enum KerberosError {
     /// This build does not have it.
     #[error("this program was built without Kerberos")]
     NotBuiltIn,
@@ -36,16 +36,16 @@ pub enum KerberosFault {
         service: String,
     },
     /// No KDC answers, or it cannot be found.
-    #[error("no Kerberos server answers: {said}")]
+    #[error("no Kerberos server answers: {message}")]
     NoKdc {
         /// The library's words.
-        said: String,
+        message: String,
     },
     /// The KDC knows no such account, or does not let it in any more.
-    #[error("the Kerberos account is refused: {said}")]
+    #[error("the Kerberos account is refused: {message}")]
     NoAccount {
         /// The library's words.
-        said: String,
+        message: String,
     },
     /// The clocks differ by more than the realm allows, five minutes as a rule.
     #[error("this computer's clock and the Kerberos server's differ too much")]
@@ -57,18 +57,18 @@ pub enum KerberosFault {
         status: NtStatus,
     },
     /// A server has no key of its own.
-    #[error("there is no key of the service {principal}: {said}")]
+    #[error("there is no key of the service {principal}: {message}")]
     NoKey {
         /// As asked for, `cifs/host`.
         principal: String,
         /// The library's words.
-        said: String,
+        message: String,
     },
     /// Something else.
-    #[error("Kerberos: {said}")]
+    #[error("Kerberos: {message}")]
     Failed {
         /// The library's words.
-        said: String,
+        message: String,
     },
 }
 
@@ -78,7 +78,7 @@ fn of(principal: &Option<String>) -> String {
         .map_or_else(String::new, |principal| format!(" of {principal}"))
 }
 
-impl KerberosFault {
+impl KerberosError {
     /// What would help.
     pub fn hint(&self) -> &'static str {
         match self {
@@ -123,13 +123,13 @@ impl KerberosFault {
 ///
 /// # Errors
 /// Why not.
-pub fn kerberos_ticket(principal: Option<&str>, host: &str) -> Result<(), KerberosFault> {
+pub fn kerberos_ticket(principal: Option<&str>, host: &str) -> Result<(), KerberosError> {
     #[cfg(feature = "kerberos")]
     return gss::prepare(principal, host).map(drop);
     #[cfg(not(feature = "kerberos"))]
     {
         let _ = (principal, host);
-        Err(KerberosFault::NotBuiltIn)
+        Err(KerberosError::NotBuiltIn)
     }
 }
 
@@ -138,18 +138,18 @@ pub fn kerberos_ticket(principal: Option<&str>, host: &str) -> Result<(), Kerber
 ///
 /// # Errors
 /// As of [`kerberos_ticket`].
-pub fn login(principal: Option<&str>, host: &str) -> Result<Box<dyn Mechanism>, KerberosFault> {
+pub fn login(principal: Option<&str>, host: &str) -> Result<Box<dyn Mechanism>, KerberosError> {
     #[cfg(feature = "kerberos")]
     return Ok(Box::new(gss::prepare(principal, host)?));
     #[cfg(not(feature = "kerberos"))]
     {
         let _ = (principal, host);
-        Err(KerberosFault::NotBuiltIn)
+        Err(KerberosError::NotBuiltIn)
     }
 }
 
 /// Which users a server lets in by ticket: the name that somebody of a realm has there; none if there is none.
-pub type Admits = Arc<dyn Fn(&str, &str) -> Option<Text> + Send + Sync>;
+pub type PrincipalMapper = Arc<dyn Fn(&str, &str) -> Option<Text> + Send + Sync>;
 
 /// What a server needs to let users in by ticket: the key of its service, out of a keytab.
 pub struct KerberosService {
@@ -165,13 +165,13 @@ impl KerberosService {
     ///
     /// # Errors
     /// It has none, or this build has no Kerberos.
-    pub fn open(keytab: &Path, principal: &str) -> Result<Self, KerberosFault> {
+    pub fn open(keytab: &Path, principal: &str) -> Result<Self, KerberosError> {
         #[cfg(feature = "kerberos")]
         return gss::Service::open(keytab, principal).map(|service| Self { service });
         #[cfg(not(feature = "kerberos"))]
         {
             let _ = (keytab, principal);
-            Err(KerberosFault::NotBuiltIn)
+            Err(KerberosError::NotBuiltIn)
         }
     }
 
@@ -184,7 +184,7 @@ impl KerberosService {
     }
 
     /// For the server's [`Config`](ropeway_smb_proto::server::Config).
-    pub fn mechanisms(self, admits: Admits) -> Mechanisms {
+    pub fn mechanisms(self, admits: PrincipalMapper) -> Mechanisms {
         #[cfg(feature = "kerberos")]
         return Arc::new(move || vec![self.service.login(&admits)]);
         #[cfg(not(feature = "kerberos"))]
@@ -201,12 +201,12 @@ mod tests {
 
     #[test]
     fn faults_are_clauses() {
-        let fault = KerberosFault::NoTicket {
+        let fault = KerberosError::NoTicket {
             principal: Some("anna@EXAMPLE".to_owned()),
         };
         assert_eq!(fault.to_string(), "there is no Kerberos ticket of anna@EXAMPLE");
         assert!(fault.hint().contains("kinit"));
-        let fault = KerberosFault::NoTicket { principal: None };
+        let fault = KerberosError::NoTicket { principal: None };
         assert_eq!(fault.to_string(), "there is no Kerberos ticket");
     }
 
@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn a_build_without_it_says_so() {
         let fault = kerberos_ticket(None, "nas").unwrap_err();
-        assert_eq!(fault, KerberosFault::NotBuiltIn);
+        assert_eq!(fault, KerberosError::NotBuiltIn);
         assert!(fault.hint().contains("--features kerberos"));
     }
 }

@@ -10,19 +10,19 @@ use super::Driver;
 use crate::LostReason;
 
 /// Time-outs that a question may take: an open waits up to 35 s for others to give back their oplocks. A guess.
-const QUESTION: u32 = 3;
+const QUERY_FACTOR: u32 = 3;
 /// Time-outs that data, a flush, a new length or a copy inside the server may take: disks are slow, and so are lines with
 /// much under way. A guess.
-const WORK: u32 = 10;
+const DATA_FACTOR: u32 = 10;
 /// Looks in one time-out.
-const LOOKS: u32 = 8;
+const CHECKS: u32 = 8;
 
 /// How long a chain may be under way; `None`: for ever.
-pub(super) fn allowance(chain: &Chain, timeout: Duration) -> Option<Duration> {
-    let mut factor = QUESTION;
-    let mut commands = chain.operations.iter().map(|operation| operation.command);
+pub(super) fn allowance(compound: &Chain, timeout: Duration) -> Option<Duration> {
+    let mut factor = QUERY_FACTOR;
+    let mut commands = compound.operations.iter().map(|operation| operation.command);
     let opens = commands.any(|command| command == Command::Create);
-    for operation in &chain.operations {
+    for operation in &compound.operations {
         match operation.command {
             // It is answered when something changes.
             Command::ChangeNotify => return None,
@@ -31,9 +31,9 @@ pub(super) fn allowance(chain: &Chain, timeout: Duration) -> Option<Duration> {
             | Command::Flush
             | Command::SetInfo
             | Command::Ioctl
-            | Command::Lock => factor = WORK,
+            | Command::Lock => factor = DATA_FACTOR,
             // Servers write out what they hold of a file. What the chain itself opened, and wrote nothing to, is a question.
-            Command::Close if !opens => factor = WORK,
+            Command::Close if !opens => factor = DATA_FACTOR,
             _ => {}
         }
     }
@@ -42,18 +42,18 @@ pub(super) fn allowance(chain: &Chain, timeout: Duration) -> Option<Duration> {
 
 impl Driver {
     /// When to look next whether a request is overdue.
-    pub(super) fn next_look(&self) -> Option<Duration> {
-        (!self.pending.is_empty()).then_some(self.look_at)
+    pub(super) fn next_check(&self) -> Option<Duration> {
+        (!self.pending.is_empty()).then_some(self.next_check_at)
     }
 
     /// Ends the connection where a request is overdue: the server does not do its part, whatever else it says. That request
     /// is not sent again; the others are.
-    pub(super) fn look_for_overdue(&mut self) {
+    pub(super) fn check_overdue(&mut self) {
         let now = self.now();
-        if now < self.look_at {
+        if now < self.next_check_at {
             return;
         }
-        self.look_at = now + self.timeout / LOOKS;
+        self.next_check_at = now + self.timeout / CHECKS;
         let mut is_any = false;
         for pending in self.pending.values_mut() {
             pending.is_overdue = pending.due.is_some_and(|due| now >= due);

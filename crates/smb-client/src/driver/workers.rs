@@ -19,18 +19,18 @@ use crate::LostReason;
 /// Frames from here on go to workers. Measured on two cores with other load (`tests/client/pays.rs` of `smb-proto`): from
 /// 256 KiB on two workers carry up to 1.3 times (HMAC), 1.45 times (CMAC) and 1.5 times (CCM) as much when the second core
 /// is free, and 3 % less when it is not; at 64 KiB they gain a tenth at best (CCM) and lose up to a fifth (HMAC).
-const FROM: usize = 256 << 10;
+const OFFLOAD_MIN: usize = 256 << 10;
 
 static CORES: LazyLock<usize> =
     LazyLock::new(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get));
 
 /// One for each job that runs, in the whole process.
-static SEATS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(*CORES)));
+static JOB_PERMITS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(*CORES)));
 
 /// What a connection leaves to workers: nothing where they would only wait for the one core.
 pub(crate) fn jobs() -> Option<Jobs> {
     (*CORES > 1).then_some(Jobs {
-        from: FROM,
+        from: OFFLOAD_MIN,
         fast_too: false,
     })
 }
@@ -40,11 +40,11 @@ pub(crate) fn jobs() -> Option<Jobs> {
 pub(super) struct Workers(JoinSet<CryptoDone>);
 
 /// What became of one.
-pub(super) type Worked = Result<CryptoDone, JoinError>;
+pub(super) type FinishedJob = Result<CryptoDone, JoinError>;
 
 impl Workers {
     /// The next that is done; none at once if none runs.
-    pub(super) async fn done(&mut self) -> Option<Worked> {
+    pub(super) async fn done(&mut self) -> Option<FinishedJob> {
         self.0.join_next().await
     }
 
@@ -55,30 +55,30 @@ impl Workers {
 
 impl Driver {
     /// Gives jobs to workers; whether one was done here instead, so that there may be news.
-    pub(super) fn hand_out(&mut self) -> bool {
+    pub(super) fn start_jobs(&mut self) -> bool {
         while self.connection.jobs() > self.workers.0.len() {
-            let seat = Arc::clone(&SEATS).try_acquire_owned().ok();
-            if seat.is_none() && self.workers.are_busy() {
+            let permit = Arc::clone(&JOB_PERMITS).try_acquire_owned().ok();
+            if permit.is_none() && self.workers.are_busy() {
                 return false;
             }
             let Some(job) = self.connection.poll_job() else {
                 return false;
             };
-            let Some(seat) = seat else {
-                self.worked(Ok(job.run()));
+            let Some(permit) = permit else {
+                self.finish_job(Ok(job.run()));
                 return true;
             };
             self.workers.0.spawn_blocking(move || {
                 let done = job.run();
-                drop(seat);
+                drop(permit);
                 done
             });
         }
         false
     }
 
-    pub(super) fn worked(&mut self, worked: Worked) {
-        match worked {
+    pub(super) fn finish_job(&mut self, finished: FinishedJob) {
+        match finished {
             Ok(done) => {
                 let now = self.now();
                 if let Err(fault) = self.connection.job_done(now, done) {
@@ -98,8 +98,8 @@ impl Driver {
 
     /// All that run come to their end.
     pub(super) async fn settle_jobs(&mut self) {
-        while let Some(worked) = self.workers.done().await {
-            self.worked(worked);
+        while let Some(finished) = self.workers.done().await {
+            self.finish_job(finished);
         }
     }
 }

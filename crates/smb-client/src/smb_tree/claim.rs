@@ -9,7 +9,7 @@ use ropeway_smb_wire::create::{CreateDisposition, CreateOptions, ShareAccess};
 use ropeway_smb_wire::info::FileDispositionInformation;
 use ropeway_vfs::{Claim, ClaimAbove, ClaimKind, Name, Op, Pending, RelPath, Result};
 
-use super::errors::fault;
+use super::errors::tree_error;
 use super::{Inner, paths};
 use crate::{Handle, OpenFile};
 
@@ -37,7 +37,7 @@ impl SmbClaim {
             false => CreateDisposition::Open,
         };
         let opened = tree.share.open(&text, &exclusively(disposition)).await;
-        let handle = tree.refined(Op::Open, path, opened).await?;
+        let handle = tree.map_error(Op::Open, path, opened).await?;
         Ok(Self {
             tree: Arc::clone(tree),
             length: AtomicU64::new(handle.created().end_of_file),
@@ -61,7 +61,7 @@ impl Claim for SmbClaim {
                 let wanted = (length.min(max) - bytes.len()).min(block.capacity());
                 let wanted = wanted.min(self.tree.share.limits().read_max as usize);
                 let (block, result) = self.handle.read_at(bytes.len() as u64, block, wanted).await;
-                result.map_err(|error| fault(Op::Read, &self.path, error))?;
+                result.map_err(|error| tree_error(Op::Read, &self.path, error))?;
                 if block.is_empty() {
                     break;
                 }
@@ -82,7 +82,7 @@ impl Claim for SmbClaim {
                 block.set_len(part.len());
                 let at = self.length.fetch_add(part.len() as u64, Ordering::AcqRel);
                 let written = self.handle.write_at(at, block.freeze()).await;
-                written.map_err(|error| fault(Op::Write, &self.path, error))?;
+                written.map_err(|error| tree_error(Op::Write, &self.path, error))?;
                 rest = after;
             }
             Ok(())
@@ -94,13 +94,13 @@ impl Claim for SmbClaim {
             let Self {
                 handle, path, tree, ..
             } = *self;
-            tree.changes(&path);
+            tree.note_change(&path);
             let marked = handle
                 .set(&FileDispositionInformation { delete_pending: true })
                 .await;
             let closed = handle.close().await;
             let removed = marked.and(closed);
-            removed.map_err(|error| fault(Op::Remove, &path, error))
+            removed.map_err(|error| tree_error(Op::Remove, &path, error))
         })
     }
 }
@@ -131,12 +131,12 @@ impl Inner {
         let text = self.base.text(Op::List, dir)?;
         let pattern = format!("{}*", String::from_utf8_lossy(prefix));
         let listed = self.share.list_matching(&text, &pattern).await;
-        let mut directory = self.refined(Op::List, dir, listed).await?;
+        let mut directory = self.map_error(Op::List, dir, listed).await?;
         let mut found = Vec::new();
         while let Some(records) = directory
             .next()
             .await
-            .map_err(|error| fault(Op::List, dir, error))?
+            .map_err(|error| tree_error(Op::List, dir, error))?
         {
             let names = records.iter().filter_map(|record| paths::name_of(&record.name));
             found.extend(names.filter(|name| name.as_bytes().starts_with(prefix)));

@@ -14,7 +14,7 @@ use ropeway_vfs::{File, Op, Result};
 use super::SmbFile;
 use super::ranges::encoded;
 use crate::Error as ClientError;
-use crate::copying::is_unsupported;
+use crate::server_copy::is_unsupported;
 
 /// Bytes of one request: below 4 GiB, ReFS' bound, and whole clusters of any size.
 const CLONE_MAX: u64 = 1 << 30;
@@ -52,7 +52,7 @@ impl SmbFile {
         if self.tree.has_integrity {
             self.take_integrity(source).await;
         }
-        self.cut(size).await?;
+        self.set_length(size).await?;
         let mut at = 0;
         while at < size {
             let length = CLONE_MAX.min(size - at);
@@ -91,7 +91,7 @@ impl SmbFile {
                     return Ok(true);
                 }
                 Err(error) if is_refused(&error) => {}
-                Err(error) => return Err(self.fault(Op::CopyRange, error)),
+                Err(error) => return Err(self.error(Op::CopyRange, error)),
             }
         }
         Ok(false)

@@ -33,9 +33,9 @@ struct Files {
 
 /// The files written and not flushed.
 #[derive(Default)]
-pub(super) struct Dirty(Mutex<Files>);
+pub(super) struct DirtyFiles(Mutex<Files>);
 
-impl Dirty {
+impl DirtyFiles {
     fn lock(&self) -> MutexGuard<'_, Files> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -82,9 +82,9 @@ impl Dirty {
 
 /// Nodes whose names or attributes changed since the last flush, by the folder that holds them.
 #[derive(Default)]
-pub(super) struct Changed(Mutex<BTreeSet<RelPath>>);
+pub(super) struct ChangedFolders(Mutex<BTreeSet<RelPath>>);
 
-impl Changed {
+impl ChangedFolders {
     /// Something happened to this node: its name, its attributes, or what it holds.
     pub(super) fn add(&self, path: &RelPath) {
         let folder = path.parent().unwrap_or_default();
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn renames_are_followed_and_flushed_files_forgotten() {
-        let dirty = Dirty::default();
+        let dirty = DirtyFiles::default();
         let one = dirty.add(&path("dir/tmp"));
         dirty.add(&path("dir/other"));
         dirty.add(&path("dirt"));
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn what_is_too_much_is_told_once() {
-        let dirty = Dirty::default();
+        let dirty = DirtyFiles::default();
         for number in 0..=FILES_MAX {
             dirty.add(&path(&number.to_string()));
         }
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn folders_of_changed_names_are_bounded_and_kept_until_flushed() {
-        let changed = Changed::default();
+        let changed = ChangedFolders::default();
         changed.add(&path("dir/file"));
         changed.add(&path("dir/other"));
         changed.add(&path("top"));

@@ -18,14 +18,17 @@ const NAME_MAX: usize = 254;
 /// What no name may hold besides control characters ([MS-FSCC] 2.4.16, footnote; [MS-FSA] 2.1.5.15.4).
 const FORBIDDEN: &[u8] = br#"\/:*?"<>|,+=[];"#;
 /// What Samba keeps in the same name space, and refuses (as it does streams).
-const SAMBAS: [&[u8]; 2] = [b"DOSATTRIB", b"SAMBA_PAI"];
+const SAMBA_RESERVED: [&[u8]; 2] = [b"DOSATTRIB", b"SAMBA_PAI"];
 
 /// The name on the share; `None` if it cannot have one there.
 fn to_share(xattr: &[u8]) -> Option<&[u8]> {
     let name = xattr.strip_prefix(SPACE)?;
     let is_fit = |byte: &u8| matches!(byte, b' '..=b'~') && !FORBIDDEN.contains(byte);
     let fits = (1..=NAME_MAX).contains(&name.len()) && name.iter().all(is_fit);
-    let taken = SAMBAS.iter().any(|taken| name.eq_ignore_ascii_case(taken)) || is_other(name);
+    let taken = SAMBA_RESERVED
+        .iter()
+        .any(|taken| name.eq_ignore_ascii_case(taken))
+        || is_other(name);
     (fits && !taken).then_some(name)
 }
 

@@ -8,7 +8,7 @@ use ropeway_vfs::{Error, ErrorKind, Op, RelPath, Verdict};
 use crate::{Error as ClientError, LostReason, Unprotected};
 
 /// An error of an operation on a path.
-pub(super) fn fault(op: Op, path: &RelPath, error: ClientError) -> Error {
+pub(super) fn tree_error(op: Op, path: &RelPath, error: ClientError) -> Error {
     Error {
         op,
         path: path.clone(),
@@ -18,7 +18,7 @@ pub(super) fn fault(op: Op, path: &RelPath, error: ClientError) -> Error {
 }
 
 /// An error that the tree itself found, with a sentence.
-pub(super) fn found(op: Op, path: &RelPath, kind: ErrorKind, sentence: impl Into<String>) -> Error {
+pub(super) fn with_message(op: Op, path: &RelPath, kind: ErrorKind, sentence: impl Into<String>) -> Error {
     Error {
         op,
         path: path.clone(),
@@ -38,7 +38,7 @@ fn kind_of(error: &ClientError) -> ErrorKind {
         }
         ClientError::PeerMisbehaved(_) => ErrorKind::PeerMisbehaved,
         ClientError::Senseless(_) => ErrorKind::Senseless,
-        ClientError::LedAway { .. } => ErrorKind::PermissionDenied,
+        ClientError::ReferralRefused { .. } => ErrorKind::PermissionDenied,
         ClientError::Tampered(_) => ErrorKind::Tampered,
         ClientError::Local { source, .. } => match ErrorKind::of(source) {
             ErrorKind::Other => ErrorKind::Network,
@@ -170,7 +170,7 @@ mod tests {
             status: NtStatus::ACCESS_DENIED,
         };
         let path = RelPath::parse(b"dir/file").unwrap();
-        let text = fault(Op::Open, &path, refused).to_string();
+        let text = tree_error(Op::Open, &path, refused).to_string();
         assert!(
             text.contains("dir/file") && text.contains("STATUS_ACCESS_DENIED"),
             "{text}"

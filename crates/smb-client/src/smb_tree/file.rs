@@ -15,16 +15,16 @@ use ropeway_vfs::{
 };
 
 use super::dirty::Ticket;
-use super::errors::{fault, found};
+use super::errors::{tree_error, with_message};
 use super::ranges::Ranges;
 use super::{Inner, map};
 use crate::{Handle, OpenFile};
 
 /// A write that begins this far behind the end of all that was begun makes the file sparse first, so that the server need
 /// not fill what lies between. A guess: blocks of a copy come nearly in order.
-const FAR_BEHIND: u64 = 4 << 20;
+const SPARSE_GAP_MIN: u64 = 4 << 20;
 /// How long a rename waits for files to be closed: some round trips of any line.
-const CLOSINGS_MAX: std::time::Duration = std::time::Duration::from_secs(5);
+const CLOSE_WAIT_MAX: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// An open file of a share.
 pub struct SmbFile {
@@ -84,17 +84,24 @@ impl SmbFile {
             {
                 return Err(tree.refused_new(op, path, error).await);
             }
-            opened => tree.refined(op, path, opened).await?,
+            opened => tree.map_error(op, path, opened).await?,
         };
         let created = handle.created();
         let attributes = created.basic.attributes;
         if attributes.contains(FileAttributes::REPARSE_POINT) {
             let mut metadata = map::created(created, tree.volume);
-            tree.look_into(op, path, &mut metadata).await?;
+            tree.read_reparse_kind(op, path, &mut metadata).await?;
             match metadata.kind {
                 Kind::File => {}
                 Kind::Symlink => return Err(Error::new(op, path, ErrorKind::SymbolicLink)),
-                _ => return Err(found(op, path, ErrorKind::Unsupported, "it is no regular file")),
+                _ => {
+                    return Err(with_message(
+                        op,
+                        path,
+                        ErrorKind::Unsupported,
+                        "it is no regular file",
+                    ));
+                }
             }
         }
         let sparse = attributes.contains(FileAttributes::SPARSE_FILE);
@@ -113,7 +120,7 @@ impl SmbFile {
             handle: Some(handle),
         };
         if truncate {
-            file.cut(0).await?;
+            file.set_length(0).await?;
         }
         Ok(file)
     }
@@ -122,12 +129,12 @@ impl SmbFile {
         self.handle.as_ref().expect("taken only by drop")
     }
 
-    pub(super) fn fault(&self, op: Op, error: crate::Error) -> Error {
-        fault(op, &self.path, error)
+    pub(super) fn error(&self, op: Op, error: crate::Error) -> Error {
+        tree_error(op, &self.path, error)
     }
 
     /// Notes that something is about to be written.
-    pub(super) fn touch(&self) {
+    pub(super) fn note_write(&self) {
         self.ranges
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -138,11 +145,11 @@ impl SmbFile {
         }
     }
 
-    pub(super) async fn cut(&self, length: u64) -> Result<()> {
-        self.touch();
+    pub(super) async fn set_length(&self, length: u64) -> Result<()> {
+        self.note_write();
         let end = FileEndOfFileInformation { end_of_file: length };
         let set = self.handle().set(&end).await;
-        set.map_err(|error| self.fault(Op::SetLength, error))?;
+        set.map_err(|error| self.error(Op::SetLength, error))?;
         self.length.store(length, Ordering::Release);
         Ok(())
     }
@@ -154,15 +161,15 @@ impl SmbFile {
         if block.is_empty() {
             return Ok(());
         }
-        self.touch();
+        self.note_write();
         let known = self.length.load(Ordering::Acquire);
-        if offset >= known.saturating_add(FAR_BEHIND) {
+        if offset >= known.saturating_add(SPARSE_GAP_MIN) {
             self.make_sparse().await;
         }
         let end = offset.saturating_add(block.len() as u64);
         self.length.fetch_max(end, Ordering::AcqRel);
         let most = self.tree.share.limits().write_max as usize;
-        let failed = |error| self.fault(Op::Write, error);
+        let failed = |error| self.error(Op::Write, error);
         if block.len() <= most {
             self.handle().write_at(offset, block).await.map_err(failed)?;
         } else {
@@ -178,18 +185,18 @@ impl SmbFile {
 
     /// Writes back what is not: to the server's disk.
     async fn flush(&self) -> Result<()> {
-        self.flushed_by(async {
+        self.run_flush(async {
             match self.writable {
                 true => self.handle().flush().await,
                 false => Ok(()),
             }
         })
         .await
-        .map_err(|error| self.fault(Op::Sync, error))
+        .map_err(|error| self.error(Op::Sync, error))
     }
 
     /// Runs what flushes the file, and notes that it did.
-    async fn flushed_by<E>(
+    async fn run_flush<E>(
         &self,
         flush: impl Future<Output = std::result::Result<(), E>>,
     ) -> std::result::Result<(), E> {
@@ -224,17 +231,17 @@ impl SmbFile {
             self.check_size(None).await?;
             return Ok(losses);
         };
-        let mut told = None;
-        self.flushed_by(async {
+        let mut reported = None;
+        self.run_flush(async {
             let again = !self.is_new();
             let (set, flushed, size) = self.handle().flush_and_set(&basic, again).await;
-            told = size;
-            flushed.map_err(|error| self.fault(Op::Sync, error))?;
-            set.map_err(|error| self.fault(Op::SetAttributes, error))
+            reported = size;
+            flushed.map_err(|error| self.error(Op::Sync, error))?;
+            set.map_err(|error| self.error(Op::SetAttributes, error))
         })
         .await?;
-        self.tree.changes(&self.path);
-        self.check_size(told).await?;
+        self.tree.note_change(&self.path);
+        self.check_size(reported).await?;
         Ok(map::losses(change))
     }
 
@@ -246,27 +253,27 @@ impl SmbFile {
     }
 
     /// Whether the server keeps as much as was written, by what it `told` or by asking.
-    async fn check_size(&self, told: Option<u64>) -> Result<()> {
+    async fn check_size(&self, reported: Option<u64>) -> Result<()> {
         if !self.writable {
             return Ok(());
         }
-        let size = match told {
+        let size = match reported {
             Some(size) => size,
             None => {
                 let standard = self.handle().query::<FileStandardInformation>().await;
-                let standard = standard.map_err(|error| self.fault(Op::Stat, error))?;
+                let standard = standard.map_err(|error| self.error(Op::Stat, error))?;
                 standard.end_of_file
             }
         };
         match self.known_length() {
             known if known == size => Ok(()),
-            known => Err(self.fault(Op::Write, crate::Error::kept(size, known))),
+            known => Err(self.error(Op::Write, crate::Error::size_mismatch(size, known))),
         }
     }
 
     async fn query(&self) -> Result<Metadata> {
         let all = self.handle().query::<FileAllInformation>().await;
-        let all = all.map_err(|error| self.fault(Op::Stat, error))?;
+        let all = all.map_err(|error| self.error(Op::Stat, error))?;
         self.length.fetch_max(all.standard.end_of_file, Ordering::AcqRel);
         Ok(self.tree.all(&all))
     }
@@ -284,7 +291,7 @@ impl SmbFile {
         };
         if let Some(basic) = map::change(change, false) {
             let set = self.handle().set(&basic).await;
-            set.map_err(|error| self.fault(Op::SetAttributes, error))?;
+            set.map_err(|error| self.error(Op::SetAttributes, error))?;
             if self.sparse.load(Ordering::Acquire) && basic.creation_time != FileTime::KEEP {
                 // Samba 4.17 forgets that a file is sparse when it is given a creation time.
                 self.set_sparse().await;
@@ -314,13 +321,14 @@ impl Drop for SmbFile {
             return;
         };
         // What a close says is of no use to anybody any more: what had to be durable was flushed.
-        match Arc::clone(&self.tree.closings).try_read_owned() {
-            Ok(closing) => handle.inner.close_aside(Some(closing)),
+        match Arc::clone(&self.tree.pending_closes).try_read_owned() {
+            Ok(closing) => handle.inner.close_detached(Some(closing)),
             // Somebody waits for those before, and those who come later for this one.
             Err(_) => {
-                let closing = Arc::clone(&self.tree.closings);
+                let closing = Arc::clone(&self.tree.pending_closes);
                 if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-                    runtime.spawn(async move { handle.inner.close_aside(Some(closing.read_owned().await)) });
+                    runtime
+                        .spawn(async move { handle.inner.close_detached(Some(closing.read_owned().await)) });
                 }
             }
         }
@@ -330,15 +338,15 @@ impl Drop for SmbFile {
 
 impl Inner {
     /// Waits until the files that were let go before are closed; `false` if that takes too long.
-    pub(super) async fn closings_end(&self) -> bool {
-        let ended = self.closings.write();
-        tokio::time::timeout(CLOSINGS_MAX, ended).await.is_ok()
+    pub(super) async fn wait_for_closes(&self) -> bool {
+        let ended = self.pending_closes.write();
+        tokio::time::timeout(CLOSE_WAIT_MAX, ended).await.is_ok()
     }
 
     /// Why a new file was refused. Some servers say of a folder in the way that it is one.
     async fn refused_new(&self, op: Op, path: &RelPath, error: crate::Error) -> Error {
         let is_folder = error.status() == Some(NtStatus::FILE_IS_A_DIRECTORY);
-        match self.refined::<()>(op, path, Err(error)).await {
+        match self.map_error::<()>(op, path, Err(error)).await {
             Err(error) if is_folder => Error {
                 kind: ErrorKind::AlreadyExists,
                 ..error
@@ -390,7 +398,7 @@ impl File for SmbFile {
                 // New bytes are a hole, not zeroes on the server's disk.
                 self.make_sparse().await;
             }
-            self.cut(length).await
+            self.set_length(length).await
         })
     }
 

@@ -9,11 +9,11 @@ use ropeway_smb_wire::fsctl::reparse::ReparseTag;
 use ropeway_smb_wire::info::{BadRecord, DirectoryRecord};
 use ropeway_vfs::{DirEntry, ErrorKind, Kind, Listing, Metadata, Name, Op, Origin, Pending, RelPath, Result};
 
-use super::errors::{fault, found};
+use super::errors::{tree_error, with_message};
 use super::names::AT_ONCE;
 use super::{Inner, map, paths};
 use crate::Directory;
-use crate::directory::Dots;
+use crate::directory::DotEntries;
 
 /// A folder being listed.
 pub struct SmbListing {
@@ -25,14 +25,14 @@ pub struct SmbListing {
     bad: VecDeque<BadRecord>,
     ended: bool,
     /// Of names that were ready.
-    dots: Dots,
+    dots: DotEntries,
 }
 
 impl SmbListing {
     pub(super) async fn start(tree: Arc<Inner>, dir: &RelPath) -> Result<Self> {
         let text = tree.base.text(Op::List, dir)?;
-        if let Some(names) = tree.glance.names(&text) {
-            let mut dots = Dots::default();
+        if let Some(names) = tree.listing_cache.names(&text) {
+            let mut dots = DotEntries::default();
             for record in &names {
                 dots.take(record);
             }
@@ -46,18 +46,18 @@ impl SmbListing {
                 tree,
             });
         }
-        let listed = match tree.is_shown(dir) {
+        let listed = match tree.is_content_shown(dir) {
             true => tree.share.list(&text, "*").await,
             false => tree.share.list_itself(&text).await,
         };
-        let directory = tree.refined(Op::List, dir, listed).await?;
+        let directory = tree.map_error(Op::List, dir, listed).await?;
         Ok(Self {
             dir: dir.clone(),
             directory: Some(directory),
             ready: VecDeque::new(),
             bad: VecDeque::new(),
             ended: false,
-            dots: Dots::default(),
+            dots: DotEntries::default(),
             tree,
         })
     }
@@ -70,7 +70,7 @@ impl SmbListing {
             match directory.next().await {
                 Ok(Some(records)) => self.ready.extend(records),
                 Ok(None) => self.ended = true,
-                Err(error) => return Err(fault(Op::List, &self.dir, error)),
+                Err(error) => return Err(tree_error(Op::List, &self.dir, error)),
             }
             self.bad.extend(directory.take_bad());
         }
@@ -115,7 +115,7 @@ impl SmbListing {
 
     /// An entry that failed. The name stands for the node in messages, and nothing is done by it.
     fn senseless(&self, name: Name, sentence: &str) -> DirEntry {
-        let error = found(Op::List, &self.dir.join(&name), ErrorKind::Senseless, sentence);
+        let error = with_message(Op::List, &self.dir.join(&name), ErrorKind::Senseless, sentence);
         DirEntry {
             name,
             metadata: Err(error),
@@ -131,9 +131,9 @@ impl SmbListing {
         match map::kind(record.attributes, tag) {
             Some(kind @ (Kind::File | Kind::Directory)) => {
                 metadata.kind = kind;
-                self.tree.note_shown(path, kind);
+                self.tree.note_content_shown(path, kind);
             }
-            _ => self.tree.look_into(Op::Stat, path, &mut metadata).await?,
+            _ => self.tree.read_reparse_kind(Op::Stat, path, &mut metadata).await?,
         }
         Ok(metadata)
     }

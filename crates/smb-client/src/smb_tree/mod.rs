@@ -21,9 +21,9 @@ mod dirty;
 mod eas;
 mod errors;
 mod file;
-mod glance;
 mod links;
 mod list;
+mod listing_cache;
 mod map;
 mod names;
 mod paths;
@@ -50,13 +50,13 @@ use ropeway_vfs::{
 };
 
 use self::claim::SmbClaim;
-use self::dirty::{Changed, Dirty};
+use self::dirty::{ChangedFolders, DirtyFiles};
 pub use self::file::SmbFile;
-use self::glance::Glance;
 pub use self::list::SmbListing;
+use self::listing_cache::ListingCache;
 use self::paths::Base;
 pub use self::watch::SmbWatch;
-use crate::look::Looks;
+use crate::open_summary::SummaryRequest;
 use crate::{Client, Share, Volume};
 
 /// Blocks for what has none of the caller's: streams, zeroes, pieces of a read larger than the server allows. A guess:
@@ -105,12 +105,12 @@ struct Inner {
     /// empty.
     content_shown: Mutex<HashSet<RelPath>>,
     scratch: Pool,
-    dirty: Dirty,
-    changed: Changed,
+    dirty: DirtyFiles,
+    changed: ChangedFolders,
     /// Shared with the trees of other folders of the share.
-    glance: Arc<Glance>,
+    listing_cache: Arc<ListingCache>,
     /// Held for reading by each file that is being closed.
-    closings: Arc<tokio::sync::RwLock<()>>,
+    pending_closes: Arc<tokio::sync::RwLock<()>>,
     /// Files that are open: each is let go by the last task that holds it.
     opens: Arc<AtomicUsize>,
 }
@@ -123,7 +123,12 @@ impl SmbTree {
     /// What any request may meet. Whether the folder is there is not asked.
     pub async fn open(share: Share, base: &str, options: SmbTreeOptions) -> crate::Result<Self> {
         let volume = share.volume().await?;
-        Ok(Self::new(share, (base, &volume), options, Glance::default()))
+        Ok(Self::new(
+            share,
+            (base, &volume),
+            options,
+            ListingCache::default(),
+        ))
     }
 
     /// Connects to a share and takes all of it as a tree. In the same round trip it looks at what stands at `path`, at the
@@ -141,17 +146,22 @@ impl SmbTree {
     ) -> crate::Result<Self> {
         let top = Base::parse("");
         // What no server can hold is not there to be seen.
-        let seen_at = |path: &RelPath| top.text(Op::Stat, path).ok();
-        let looks = Looks {
-            paths: path.parent().iter().chain([path]).filter_map(seen_at).collect(),
-            names_of: seen_at(path).filter(|_| names),
+        let text_of = |path: &RelPath| top.text(Op::Stat, path).ok();
+        let summary_request = SummaryRequest {
+            paths: path.parent().iter().chain([path]).filter_map(text_of).collect(),
+            names_of: text_of(path).filter(|_| names),
         };
-        let (share, mut seen) = client.share_seen(share, &looks).await?;
-        let volume = match seen.volume.take() {
+        let (share, mut summary) = client.share_with_summary(share, &summary_request).await?;
+        let volume = match summary.volume.take() {
             Some(volume) => volume,
             None => share.volume().await?,
         };
-        Ok(Self::new(share, ("", &volume), options, Glance::of(seen)))
+        Ok(Self::new(
+            share,
+            ("", &volume),
+            options,
+            ListingCache::of(summary),
+        ))
     }
 
     /// A folder of this tree as a tree of its own, without asking anybody; `description` is what it is called for people.
@@ -189,16 +199,21 @@ impl SmbTree {
                 may_reflink: inner.may_reflink,
                 content_shown: Mutex::default(),
                 scratch: inner.scratch.clone(),
-                dirty: Dirty::default(),
-                changed: Changed::default(),
-                glance: Arc::clone(&inner.glance),
-                closings: Arc::clone(&inner.closings),
+                dirty: DirtyFiles::default(),
+                changed: ChangedFolders::default(),
+                listing_cache: Arc::clone(&inner.listing_cache),
+                pending_closes: Arc::clone(&inner.pending_closes),
                 opens: Arc::clone(&inner.opens),
             }),
         }
     }
 
-    fn new(share: Share, (base, volume): (&str, &Volume), options: SmbTreeOptions, glance: Glance) -> Self {
+    fn new(
+        share: Share,
+        (base, volume): (&str, &Volume),
+        options: SmbTreeOptions,
+        listing_cache: ListingCache,
+    ) -> Self {
         let mut capabilities = map::capabilities(volume, options.acls);
         capabilities.case_sensitive = options.case_sensitive;
         if share.client().is_far() {
@@ -228,10 +243,10 @@ impl SmbTree {
             may_reflink: can(FsAttributes::SUPPORTS_BLOCK_REFCOUNTING),
             content_shown: Mutex::default(),
             scratch: Pool::new(SCRATCH.0, SCRATCH.1),
-            dirty: Dirty::default(),
-            changed: Changed::default(),
-            glance: Arc::new(glance),
-            closings: Arc::default(),
+            dirty: DirtyFiles::default(),
+            changed: ChangedFolders::default(),
+            listing_cache: Arc::new(listing_cache),
+            pending_closes: Arc::default(),
             opens: Arc::default(),
             share,
             options,
@@ -268,11 +283,11 @@ impl Tree for SmbTree {
 
     fn metadata<'a>(&'a self, path: &'a RelPath) -> Pending<'a, Result<Metadata>> {
         Box::pin(async move {
-            if let Some(seen) = self.inner.glimpsed(path) {
-                return seen;
+            if let Some(summary) = self.inner.cached_metadata(path) {
+                return summary;
             }
             // A server may tell the new times of a written file only once it is closed.
-            self.inner.closings_end().await;
+            self.inner.wait_for_closes().await;
             self.inner.stat(Op::Stat, path).await
         })
     }
@@ -295,7 +310,7 @@ impl Tree for SmbTree {
     fn open<'a>(&'a self, path: &'a RelPath, options: OpenOptions) -> Pending<'a, Result<Arc<dyn File>>> {
         Box::pin(async move {
             if options.write || options.create != Create::No {
-                self.inner.changes(path);
+                self.inner.note_change(path);
             }
             let file = SmbFile::open(&self.inner, path, options).await?;
             Ok(Arc::new(file) as Arc<dyn File>)
@@ -303,23 +318,23 @@ impl Tree for SmbTree {
     }
 
     fn make_dir<'a>(&'a self, path: &'a RelPath, _mode: u32) -> Pending<'a, Result<()>> {
-        self.inner.changes(path);
+        self.inner.note_change(path);
         Box::pin(self.inner.make_dir(path))
     }
 
     fn make_symlink<'a>(&'a self, path: &'a RelPath, text: &'a [u8]) -> Pending<'a, Result<()>> {
-        self.inner.changes(path);
+        self.inner.note_change(path);
         Box::pin(self.inner.make_symlink(path, text))
     }
 
     fn make_hard_link<'a>(&'a self, existing: &'a RelPath, new: &'a RelPath) -> Pending<'a, Result<()>> {
-        self.inner.changes(new);
+        self.inner.note_change(new);
         Box::pin(self.inner.make_hard_link(existing, new))
     }
 
     fn make_special<'a>(&'a self, path: &'a RelPath, _metadata: &'a Metadata) -> Pending<'a, Result<()>> {
         let sentence = "shares hold no FIFOs or devices";
-        let error = errors::found(Op::Create, path, ropeway_vfs::ErrorKind::Unsupported, sentence);
+        let error = errors::with_message(Op::Create, path, ropeway_vfs::ErrorKind::Unsupported, sentence);
         Box::pin(std::future::ready(Err(error)))
     }
 
@@ -328,24 +343,24 @@ impl Tree for SmbTree {
     }
 
     fn remove_file<'a>(&'a self, path: &'a RelPath) -> Pending<'a, Result<()>> {
-        self.inner.changes(path);
+        self.inner.note_change(path);
         Box::pin(self.inner.remove(path, false))
     }
 
     fn remove_dir<'a>(&'a self, path: &'a RelPath) -> Pending<'a, Result<()>> {
-        self.inner.changes(path);
+        self.inner.note_change(path);
         Box::pin(self.inner.remove(path, true))
     }
 
     fn rename<'a>(&'a self, from: &'a RelPath, to: &'a RelPath, replace: bool) -> Pending<'a, Result<()>> {
-        self.inner.changes(from);
-        self.inner.changes(to);
+        self.inner.note_change(from);
+        self.inner.note_change(to);
         Box::pin(self.inner.rename(from, to, replace))
     }
 
     fn rename_in<'a>(&'a self, dir: &'a RelPath, pairs: &'a [(Name, Name)]) -> Pending<'a, Vec<Result<()>>> {
         for (_, to) in pairs.iter().take(1) {
-            self.inner.changes(&dir.join(to));
+            self.inner.note_change(&dir.join(to));
         }
         Box::pin(self.inner.rename_in(dir, pairs))
     }
@@ -355,7 +370,7 @@ impl Tree for SmbTree {
         path: &'a RelPath,
         change: &'a MetadataChange,
     ) -> Pending<'a, Result<Vec<Loss>>> {
-        self.inner.changes(path);
+        self.inner.note_change(path);
         Box::pin(self.inner.set_metadata(path, change))
     }
 
@@ -369,8 +384,8 @@ impl Tree for SmbTree {
         change: &'a MetadataChange,
         rename_to: &'a RelPath,
     ) -> Pending<'a, (Result<Vec<Loss>>, Result<()>)> {
-        self.inner.changes(path);
-        self.inner.changes(rename_to);
+        self.inner.note_change(path);
+        self.inner.note_change(rename_to);
         Box::pin(self.inner.finish_dir(path, change, rename_to))
     }
 
@@ -393,7 +408,8 @@ impl Tree for SmbTree {
     }
 
     fn put_small(&self, put: PutSmall) -> Pending<'_, Result<Vec<Loss>>> {
-        self.inner.changes(put.rename_to.as_ref().unwrap_or(&put.path));
+        self.inner
+            .note_change(put.rename_to.as_ref().unwrap_or(&put.path));
         Box::pin(small::put(self, put))
     }
 
@@ -408,7 +424,7 @@ impl Tree for SmbTree {
     fn claim<'a>(&'a self, path: &'a RelPath, create: bool) -> Pending<'a, Result<Box<dyn Claim>>> {
         Box::pin(async move {
             if create {
-                self.inner.glance.forget();
+                self.inner.listing_cache.forget();
             }
             let claim = SmbClaim::take(&self.inner, path, create).await?;
             Ok(Box::new(claim) as Box<dyn Claim>)

@@ -18,11 +18,11 @@ use ropeway_vfs::{
 };
 
 use super::compound::{self, Compound};
-use super::errors::{fault, found};
+use super::errors::{tree_error, with_message};
 use super::links::{self, Special};
 use super::{Inner, map};
 use crate::dfs::Route;
-use crate::look::SeenNode;
+use crate::open_summary::NodeSummary;
 use crate::{Error as ClientError, OpenFile, ops};
 
 /// Questions about single nodes at once; the connection's credits bound it further. A guess.
@@ -35,12 +35,12 @@ const CONTENT_SHOWN_MAX: usize = 1 << 16;
 impl Inner {
     /// The error of an operation on a path. A path that leads through a file is told apart from one that leads nowhere;
     /// servers have one status for both ([MS-FSA] 2.1.5.1).
-    pub(super) async fn refined<T>(&self, op: Op, path: &RelPath, result: crate::Result<T>) -> Result<T> {
+    pub(super) async fn map_error<T>(&self, op: Op, path: &RelPath, result: crate::Result<T>) -> Result<T> {
         let error = match result {
             Ok(value) => return Ok(value),
             Err(error) => error,
         };
-        let mut refined = fault(op, path, error.clone());
+        let mut refined = tree_error(op, path, error.clone());
         if error.status() == Some(NtStatus::STOPPED_ON_SYMLINK)
             && let Some(sentence) = self.link_in(op, path).await
         {
@@ -67,31 +67,31 @@ impl Inner {
     }
 
     /// Metadata of a node as it was seen a moment ago, or that it was not there; `None` if it was not looked at.
-    pub(super) fn glimpsed(&self, path: &RelPath) -> Option<Result<Metadata>> {
+    pub(super) fn cached_metadata(&self, path: &RelPath) -> Option<Result<Metadata>> {
         let text = self.base.text(Op::Stat, path).ok()?;
-        Some(match self.glance.node(&text)? {
-            SeenNode::There(all) => Ok(self.all(&all)),
-            SeenNode::Missing => Err(Error::new(Op::Stat, path, ErrorKind::NotFound)),
+        Some(match self.listing_cache.node(&text)? {
+            NodeSummary::There(all) => Ok(self.all(&all)),
+            NodeSummary::Missing => Err(Error::new(Op::Stat, path, ErrorKind::NotFound)),
         })
     }
 
     /// Metadata of an answer to a query.
     pub(super) fn all(&self, all: &FileAllInformation) -> Metadata {
         let mut metadata = map::all(all, self.volume);
-        metadata.has_xattrs = self.told_xattrs(all.basic.attributes, all.ea.ea_size);
+        metadata.has_xattrs = self.has_xattrs_by_ea_size(all.basic.attributes, all.ea.ea_size);
         metadata
     }
 
     /// Metadata of a directory's record.
     pub(super) fn record(&self, record: &DirectoryRecord) -> Metadata {
         let mut metadata = map::record(record, self.volume);
-        metadata.has_xattrs = self.told_xattrs(record.attributes, record.ea_size);
+        metadata.has_xattrs = self.has_xattrs_by_ea_size(record.attributes, record.ea_size);
         metadata
     }
 
     /// Whether a node has anything that is shown as an extended attribute, where its `EaSize` tells: it says nothing about
     /// streams and security descriptors, and is the tag of a reparse point ([MS-FSCC] 2.4.17).
-    fn told_xattrs(&self, attributes: FileAttributes, ea_size: u32) -> Option<bool> {
+    fn has_xattrs_by_ea_size(&self, attributes: FileAttributes, ea_size: u32) -> Option<bool> {
         let only_eas = !self.has_streams && !self.options.acls;
         (only_eas && !attributes.contains(FileAttributes::REPARSE_POINT)).then_some(ea_size > 0)
     }
@@ -122,17 +122,17 @@ impl Inner {
     /// Metadata of a node itself.
     pub(super) async fn stat(&self, op: Op, path: &RelPath) -> Result<Metadata> {
         let text = self.base.text(op, path)?;
-        let all = self.refined(op, path, self.share.stat(&text).await).await?;
+        let all = self.map_error(op, path, self.share.stat(&text).await).await?;
         let mut metadata = self.all(&all);
         if all.basic.attributes.contains(FileAttributes::REPARSE_POINT) {
-            self.look_into(op, path, &mut metadata).await?;
-            self.note_shown(path, metadata.kind);
+            self.read_reparse_kind(op, path, &mut metadata).await?;
+            self.note_content_shown(path, metadata.kind);
         }
         Ok(metadata)
     }
 
     /// Remembers a reparse point whose content the server shows.
-    pub(super) fn note_shown(&self, path: &RelPath, kind: Kind) {
+    pub(super) fn note_content_shown(&self, path: &RelPath, kind: Kind) {
         let mut shown = self.content_shown.lock().unwrap_or_else(PoisonError::into_inner);
         if kind == Kind::Directory && shown.len() < CONTENT_SHOWN_MAX {
             shown.insert(path.clone());
@@ -140,13 +140,18 @@ impl Inner {
     }
 
     /// Whether a folder is to be listed by what it leads to.
-    pub(super) fn is_shown(&self, path: &RelPath) -> bool {
+    pub(super) fn is_content_shown(&self, path: &RelPath) -> bool {
         let shown = self.content_shown.lock().unwrap_or_else(PoisonError::into_inner);
         shown.contains(path)
     }
 
     /// Completes the metadata of a reparse point by what its data say.
-    pub(super) async fn look_into(&self, op: Op, path: &RelPath, metadata: &mut Metadata) -> Result<()> {
+    pub(super) async fn read_reparse_kind(
+        &self,
+        op: Op,
+        path: &RelPath,
+        metadata: &mut Metadata,
+    ) -> Result<()> {
         let Some(special) = self.special(op, path).await? else {
             return Ok(());
         };
@@ -160,7 +165,7 @@ impl Inner {
     async fn special(&self, op: Op, path: &RelPath) -> Result<Option<Special>> {
         let text = self.base.text(op, path)?;
         let read = self.read_reparse(&text).await;
-        self.refined(op, path, read).await
+        self.map_error(op, path, read).await
     }
 
     async fn read_reparse(&self, text: &Text) -> crate::Result<Option<Special>> {
@@ -238,10 +243,10 @@ impl Inner {
         let wanted: HashSet<Text> = names.iter().map(|name| self.folded(name)).collect();
         let text = self.base.text(Op::Stat, dir)?;
         let mut listing = self
-            .refined(Op::Stat, dir, self.share.list(&text, "*").await)
+            .map_error(Op::Stat, dir, self.share.list(&text, "*").await)
             .await?;
         let mut found = HashMap::new();
-        while let Some(records) = self.refined(Op::Stat, dir, listing.next().await).await? {
+        while let Some(records) = self.map_error(Op::Stat, dir, listing.next().await).await? {
             for record in records {
                 let Some(name) = super::paths::name_of(&record.name) else {
                     continue;
@@ -252,7 +257,8 @@ impl Inner {
                 }
                 let mut metadata = self.record(&record);
                 if record.attributes.contains(FileAttributes::REPARSE_POINT) {
-                    self.look_into(Op::Stat, &dir.join(&name), &mut metadata).await?;
+                    self.read_reparse_kind(Op::Stat, &dir.join(&name), &mut metadata)
+                        .await?;
                 }
                 found.insert(folded, metadata);
             }
@@ -265,7 +271,7 @@ impl Inner {
         if path.is_root() {
             return Err(Error::new(Op::MakeDir, path, ErrorKind::AlreadyExists));
         }
-        self.refined(Op::MakeDir, path, self.share.make_directory(&text).await)
+        self.map_error(Op::MakeDir, path, self.share.make_directory(&text).await)
             .await
     }
 
@@ -273,7 +279,7 @@ impl Inner {
         let text = self.base.new_text(Op::Link, path)?;
         if !self.capabilities.symlinks {
             let sentence = "the share holds no symbolic links";
-            return Err(found(Op::Link, path, ErrorKind::Unsupported, sentence));
+            return Err(with_message(Op::Link, path, ErrorKind::Unsupported, sentence));
         }
         let open = OpenFile {
             attributes: FileAttributes::NORMAL,
@@ -282,7 +288,7 @@ impl Inner {
         };
         let Some(data) = links::link_data(link) else {
             let sentence = "the link's text is longer than a server can keep";
-            return Err(found(Op::Link, path, ErrorKind::NameRefused, sentence));
+            return Err(with_message(Op::Link, path, ErrorKind::NameRefused, sentence));
         };
         let made = Compound::open("make a link", &text, &open)
             .once()
@@ -295,7 +301,7 @@ impl Inner {
             // The file was made and did not become a link. If it cannot go either, it is the smaller fault.
             let _ = self.share.remove(&text).await;
         }
-        self.refined(Op::Link, path, Err(error)).await
+        self.map_error(Op::Link, path, Err(error)).await
     }
 
     async fn is_empty_file(&self, text: &Text) -> bool {
@@ -304,7 +310,7 @@ impl Inner {
     }
 
     pub(super) async fn read_link(&self, path: &RelPath) -> Result<Vec<u8>> {
-        let not_a_link = || found(Op::Stat, path, ErrorKind::Misuse, "it is not a symbolic link");
+        let not_a_link = || with_message(Op::Stat, path, ErrorKind::Misuse, "it is not a symbolic link");
         let special = match self.special(Op::Stat, path).await {
             Ok(special) => special,
             Err(error) if matches!(error.kind, ErrorKind::NotFound | ErrorKind::NotADirectory) => {
@@ -327,8 +333,8 @@ impl Inner {
             self.base.new_text(Op::Link, new)?,
         );
         let there = Route::start(&self.share, &from).share;
-        if let Err(elsewhere) = self.share.led_to("link", &name, &there) {
-            return self.refined(Op::Link, new, Err(elsewhere)).await;
+        if let Err(elsewhere) = self.share.redirected_name("link", &name, &there) {
+            return self.map_error(Op::Link, new, Err(elsewhere)).await;
         }
         let open = OpenFile::metadata(AccessMask::WRITE_ATTRIBUTES | AccessMask::READ_ATTRIBUTES);
         let share = self.share.clone();
@@ -345,7 +351,7 @@ impl Inner {
             .and(link)
             .run(&self.share)
             .await;
-        self.refined(Op::Link, new, linked.map(drop)).await
+        self.map_error(Op::Link, new, linked.map(drop)).await
     }
 
     pub(super) async fn remove(&self, path: &RelPath, directory: bool) -> Result<()> {
@@ -377,9 +383,9 @@ impl Inner {
         }
         if removed.is_ok() {
             // The name goes with the last handle on it, and one of ours may be on its way to be closed.
-            self.closings_end().await;
+            self.wait_for_closes().await;
         }
-        self.refined(Op::Remove, path, removed).await
+        self.map_error(Op::Remove, path, removed).await
     }
 
     async fn delete(&self, text: &Text, open: &OpenFile) -> crate::Result<()> {
@@ -428,7 +434,7 @@ impl Inner {
         match map::change(change, is_directory) {
             Some(basic) => {
                 let set = self.set_basic(&text, &basic).await;
-                self.refined(Op::SetAttributes, path, set).await?;
+                self.map_error(Op::SetAttributes, path, set).await?;
             }
             None => self.stat(Op::SetAttributes, path).await.map(drop)?,
         }
@@ -440,7 +446,7 @@ impl Inner {
 
     pub(super) async fn space(&self) -> Result<Space> {
         let volume = self.share.volume().await;
-        let volume = volume.map_err(|error| fault(Op::Stat, &RelPath::root(), error))?;
+        let volume = volume.map_err(|error| tree_error(Op::Stat, &RelPath::root(), error))?;
         let unit = volume.size.unit_bytes().unwrap_or(0);
         Ok(Space {
             total: volume.size.total_allocation_units.saturating_mul(unit),
@@ -450,8 +456,8 @@ impl Inner {
     }
 
     /// Notes that something happens to this node, or in its folder.
-    pub(super) fn changes(&self, path: &RelPath) {
-        self.glance.forget();
+    pub(super) fn note_change(&self, path: &RelPath) {
+        self.listing_cache.forget();
         self.changed.add(path);
     }
 
@@ -474,7 +480,12 @@ impl Inner {
         flushed.into_iter().collect::<Result<()>>()?;
         if forgotten {
             let sentence = "more files were written without a flush than are remembered";
-            return Err(found(Op::Sync, &RelPath::root(), ErrorKind::Other, sentence));
+            return Err(with_message(
+                Op::Sync,
+                &RelPath::root(),
+                ErrorKind::Other,
+                sentence,
+            ));
         }
         self.sync_names().await
     }
@@ -506,7 +517,7 @@ impl Inner {
         open.options |= CreateOptions::DIRECTORY_FILE;
         let flushed = Compound::open("flush a folder", &text, &open).flush();
         let flushed = flushed.run(&self.share).await;
-        self.refined(Op::Sync, folder, flushed.map(drop)).await
+        self.map_error(Op::Sync, folder, flushed.map(drop)).await
     }
 
     async fn flush_path(&self, path: &RelPath) -> Result<()> {
@@ -516,6 +527,6 @@ impl Inner {
         // Once: after a loss the server may not have what was written before.
         let flushed = Compound::open("flush", &text, &open).once().flush();
         let flushed = flushed.run(&self.share).await;
-        self.refined(Op::Sync, path, flushed.map(drop)).await
+        self.map_error(Op::Sync, path, flushed.map(drop)).await
     }
 }

@@ -10,7 +10,7 @@ use ropeway_smb_wire::{NtStatus, Writer};
 use ropeway_vfs::{Extent, File, Op, Result};
 
 use super::SmbFile;
-use crate::copying::is_unsupported;
+use crate::server_copy::is_unsupported;
 
 /// Bytes that one answer about ranges may take: 4,096 of them.
 const RANGES_MAX: u32 = 64 << 10;
@@ -20,11 +20,11 @@ const RANGES_MAX: u32 = 64 << 10;
 pub(super) struct Ranges {
     /// The file may have holes; otherwise nobody is asked.
     holes: bool,
-    told: Option<Told>,
+    known: Option<KnownExtents>,
 }
 
 #[derive(Debug)]
-struct Told {
+struct KnownExtents {
     /// Offsets for which the answer holds.
     from: u64,
     upto: u64,
@@ -33,21 +33,21 @@ struct Told {
 
 impl Ranges {
     pub(super) fn new(holes: bool) -> Self {
-        Self { holes, told: None }
+        Self { holes, known: None }
     }
 
     /// Something is written: what was told may be wrong.
     pub(super) fn forget(&mut self) {
-        self.told = None;
+        self.known = None;
     }
 
     /// The first run at or after an offset; `None`: ask the server. `Some(None)`: there is none.
     fn find(&self, offset: u64) -> Option<Option<Extent>> {
-        let told = self.told.as_ref()?;
-        if !(told.from..told.upto).contains(&offset) {
+        let known = self.known.as_ref()?;
+        if !(known.from..known.upto).contains(&offset) {
             return None;
         }
-        let run = told.runs.iter().find(|run| run.offset + run.length > offset);
+        let run = known.runs.iter().find(|run| run.offset + run.length > offset);
         match run {
             Some(run) => {
                 let start = run.offset.max(offset);
@@ -57,13 +57,13 @@ impl Ranges {
                 }))
             }
             // Behind the last run told there may be more, unless all was told.
-            None if told.upto == u64::MAX => Some(None),
+            None if known.upto == u64::MAX => Some(None),
             None => None,
         }
     }
 
     /// Takes an answer in. Ranges that overlap, run backwards or lead beyond the file's length are cut.
-    fn tell(&mut self, from: u64, size: u64, ranges: &[AllocatedRange], complete: bool) {
+    fn record(&mut self, from: u64, size: u64, ranges: &[AllocatedRange], complete: bool) {
         let mut runs: Vec<Extent> = Vec::with_capacity(ranges.len());
         let mut at = from;
         for range in ranges {
@@ -82,7 +82,7 @@ impl Ranges {
             at = end;
         }
         let upto = if complete { u64::MAX } else { at };
-        self.told = Some(Told { from, upto, runs });
+        self.known = Some(KnownExtents { from, upto, runs });
     }
 }
 
@@ -103,7 +103,7 @@ impl super::Inner {
 impl SmbFile {
     pub(super) async fn size(&self, op: Op) -> Result<u64> {
         let standard = self.handle().query::<FileStandardInformation>().await;
-        Ok(standard.map_err(|error| self.fault(op, error))?.end_of_file)
+        Ok(standard.map_err(|error| self.error(op, error))?.end_of_file)
     }
 
     pub(super) async fn extent(&self, offset: u64) -> Result<Option<Extent>> {
@@ -141,14 +141,14 @@ impl SmbFile {
         let (status, answer) = match self.handle().ioctl_with_status(code, &input, RANGES_MAX).await {
             Ok(answer) => answer,
             Err(error) if is_unsupported(&error) => return Ok(Some(whole)),
-            Err(error) => return Err(self.fault(Op::Extents, error)),
+            Err(error) => return Err(self.error(Op::Extents, error)),
         };
         let list = AllocatedRange::decode_list(&answer)
-            .map_err(|malformed| self.fault(Op::Extents, malformed.into()))?;
+            .map_err(|malformed| self.error(Op::Extents, malformed.into()))?;
         // [MS-FSCC] 2.3.52: STATUS_BUFFER_OVERFLOW tells of more; so does an answer as long as it could be.
         let complete = status != NtStatus::BUFFER_OVERFLOW && answer.len() < RANGES_MAX as usize;
         let mut ranges = self.ranges.lock().unwrap_or_else(PoisonError::into_inner);
-        ranges.tell(offset, size, &list, complete);
+        ranges.record(offset, size, &list, complete);
         match ranges.find(offset) {
             Some(found) => Ok(found),
             None if list.is_empty() => Ok(None),
@@ -177,7 +177,7 @@ impl SmbFile {
         if offset >= end {
             return Ok(());
         }
-        self.touch();
+        self.note_write();
         let zero = SetZeroData {
             file_offset: offset,
             beyond_final_zero: end,
@@ -186,7 +186,7 @@ impl SmbFile {
         match self.handle().ioctl(CtlCode::SET_ZERO_DATA, &input, 0).await {
             Ok(_) => Ok(()),
             Err(error) if is_unsupported(&error) => self.write_zeroes(offset, end).await,
-            Err(error) => Err(self.fault(Op::SetLength, error)),
+            Err(error) => Err(self.error(Op::SetLength, error)),
         }
     }
 
@@ -199,7 +199,7 @@ impl SmbFile {
             block.capacity_mut()[..length].fill(0);
             block.set_len(length);
             let written = self.handle().write_at(at, block.freeze()).await;
-            written.map_err(|error| self.fault(Op::SetLength, error))?;
+            written.map_err(|error| self.error(Op::SetLength, error))?;
             at += length as u64;
         }
         Ok(())
@@ -225,18 +225,18 @@ impl SmbFile {
         let key = match key.await {
             Ok(key) => *key,
             Err(error) if is_unsupported(&error) => return Ok(None),
-            Err(error) => return Err(self.fault(Op::CopyRange, error)),
+            Err(error) => return Err(self.error(Op::CopyRange, error)),
         };
         let size = source.size(Op::CopyRange).await?;
         let end = offset.saturating_add(length).min(size);
         if offset >= end {
             return Ok(Some(0));
         }
-        self.touch();
+        self.note_write();
         match self.handle().copy_chunks(key, offset, end).await {
             Ok(copied) => Ok(Some(copied)),
             Err(error) if is_unsupported(&error) => Ok(None),
-            Err(error) => Err(self.fault(Op::CopyRange, error)),
+            Err(error) => Err(self.error(Op::CopyRange, error)),
         }
     }
 }
@@ -254,13 +254,13 @@ mod tests {
     fn runs_are_found_and_the_end_is_told() {
         let mut ranges = Ranges::new(true);
         assert_eq!(ranges.find(0), None, "nobody was asked");
-        ranges.tell(0, 1000, &[range(0, 100), range(100, 50), range(500, 600)], true);
+        ranges.record(0, 1000, &[range(0, 100), range(100, 50), range(500, 600)], true);
         let run = |offset, length| Some(Some(Extent { offset, length }));
         assert_eq!(ranges.find(0), run(0, 150));
         assert_eq!(ranges.find(120), run(120, 30));
         assert_eq!(ranges.find(150), run(500, 500), "cut at the file's length");
         assert_eq!(ranges.find(1000), Some(None));
-        ranges.tell(0, 1000, &[range(0, 100)], false);
+        ranges.record(0, 1000, &[range(0, 100)], false);
         assert_eq!(ranges.find(100), None, "there may be more");
         ranges.forget();
         assert_eq!(ranges.find(0), None);
@@ -275,7 +275,7 @@ mod tests {
         ) {
             let mut ranges = Ranges::new(true);
             let list: Vec<_> = list.into_iter().map(|(offset, length)| range(offset, length)).collect();
-            ranges.tell(from, 1 << 40, &list, complete);
+            ranges.record(from, 1 << 40, &list, complete);
             let mut at = from;
             while let Some(Some(run)) = ranges.find(at) {
                 prop_assert!(run.offset >= at && run.length > 0 && run.offset + run.length <= 1 << 40);

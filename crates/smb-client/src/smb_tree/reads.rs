@@ -34,7 +34,7 @@ impl SmbFile {
             return self.read_pieces(block, offset, length).await;
         }
         let (mut block, read) = self.read_whole(block, offset, length).await;
-        let read = read.map_err(|error| self.fault(Op::Read, error));
+        let read = read.map_err(|error| self.error(Op::Read, error));
         if read.is_err() {
             block.set_len(0);
         }
@@ -58,7 +58,7 @@ impl SmbFile {
             if let Err(error) = result {
                 drop(reads);
                 block.set_len(0);
-                return (block, Err(self.fault(Op::Read, error)));
+                return (block, Err(self.error(Op::Read, error)));
             }
             block.capacity_mut()[at..at + piece.len()].copy_from_slice(&piece);
             ends[at / piece_max] = at + piece.len();
@@ -79,7 +79,7 @@ impl SmbFile {
     /// A read of no more than the server gives at once. What is missing of an answer is asked for again, into memory of its
     /// own: a READ fills its block from the beginning.
     async fn read_whole(&self, block: BlockMut, offset: u64, length: usize) -> (BlockMut, crate::Result<()>) {
-        let (mut block, first) = self.handle().read_or_end(offset, block, length).await;
+        let (mut block, first) = self.handle().read_to_end_status(offset, block, length).await;
         let mut is_at_end = match first {
             Ok(is_at_end) => is_at_end,
             Err(error) => return (block, Err(error)),
@@ -109,7 +109,7 @@ impl SmbFile {
         // Not of the tree's blocks: this read may hold one of those already.
         let wanted = length.min(REST_MAX);
         let piece = Pool::new(wanted, 1).get().await;
-        let (piece, read) = self.handle().read_or_end(offset, piece, wanted).await;
+        let (piece, read) = self.handle().read_to_end_status(offset, piece, wanted).await;
         // Copied: what a server leaves out is small or rare.
         (piece.to_vec(), read)
     }

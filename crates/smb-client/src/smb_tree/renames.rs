@@ -7,7 +7,7 @@ use futures_util::StreamExt as _;
 use ropeway_smb_wire::{NtStatus, Text};
 use ropeway_vfs::{Error, ErrorKind, Loss, MetadataChange, Name, Op, RelPath, Result};
 
-use super::errors::fault;
+use super::errors::tree_error;
 use super::names::AT_ONCE;
 use super::{Inner, map};
 use crate::tree::ATTEMPTS;
@@ -32,7 +32,7 @@ impl Inner {
         if from == to {
             return self.stat(Op::Rename, from).await.map(drop);
         }
-        let mut renamed = self.rename_surely(&old, &new, replace).await;
+        let mut renamed = self.rename_verified(&old, &new, replace).await;
         let in_use = |error: &ClientError| {
             let status = error.status();
             matches!(
@@ -43,10 +43,10 @@ impl Inner {
         let mut pauses = IN_USE_PAUSES_MS.iter();
         while renamed.as_ref().is_err_and(in_use) {
             let has_open = self.opens.load(Ordering::Acquire) > 0;
-            if !self.closings_end().await {
+            if !self.wait_for_closes().await {
                 break;
             }
-            renamed = self.rename_surely(&old, &new, replace).await;
+            renamed = self.rename_verified(&old, &new, replace).await;
             let Some(pause) = pauses.next().filter(|_| has_open) else {
                 break;
             };
@@ -55,7 +55,7 @@ impl Inner {
             }
         }
         if let Err(error) = renamed {
-            self.rename_anyway(from, to, replace, error).await?;
+            self.rename_over_obstacle(from, to, replace, error).await?;
         }
         self.dirty.renamed(from, to);
         Ok(())
@@ -76,7 +76,7 @@ impl Inner {
                 Ok((set, renamed)) => {
                     let losses = match set {
                         Ok(()) => Ok(map::losses(change)),
-                        Err(error) => self.refined(Op::SetAttributes, path, Err(error)).await,
+                        Err(error) => self.map_error(Op::SetAttributes, path, Err(error)).await,
                     };
                     // What may be in the way, and what helps, the longer way knows.
                     let renamed = match renamed {
@@ -100,7 +100,7 @@ impl Inner {
     }
 
     /// Renames. What is known neither as done nor as not done is looked for, and done again if it was not.
-    async fn rename_surely(&self, old: &Text, new: &Text, replace: bool) -> crate::Result<()> {
+    async fn rename_verified(&self, old: &Text, new: &Text, replace: bool) -> crate::Result<()> {
         let mut renamed = self.share.rename(old, new, replace).await;
         for _ in 1..ATTEMPTS {
             if !renamed.as_ref().is_err_and(is_unknown) {
@@ -122,7 +122,7 @@ impl Inner {
     }
 
     /// Servers replace neither folders nor read-only files; a tree does.
-    async fn rename_anyway(
+    async fn rename_over_obstacle(
         &self,
         from: &RelPath,
         to: &RelPath,
@@ -142,7 +142,7 @@ impl Inner {
             && let Ok(target) = self.share.stat(&new).await
         {
             let source = self
-                .refined(Op::Rename, from, self.share.stat(&old).await)
+                .map_error(Op::Rename, from, self.share.stat(&old).await)
                 .await?;
             match (source.standard.directory, target.standard.directory) {
                 (true, true) => self.remove(to, true).await.map_err(|error| Error {
@@ -152,13 +152,13 @@ impl Inner {
                 (false, true) => return Err(Error::new(Op::Rename, to, ErrorKind::IsADirectory)),
                 (true, false) => return Err(Error::new(Op::Rename, to, ErrorKind::NotADirectory)),
                 (false, false) if self.make_writable(&new).await => {}
-                (false, false) => return Err(fault(Op::Rename, from, error)),
+                (false, false) => return Err(tree_error(Op::Rename, from, error)),
             }
             return self
-                .refined(Op::Rename, from, self.share.rename(&old, &new, true).await)
+                .map_error(Op::Rename, from, self.share.rename(&old, &new, true).await)
                 .await;
         }
-        self.refined(Op::Rename, from, Err(error)).await
+        self.map_error(Op::Rename, from, Err(error)).await
     }
 
     pub(super) async fn rename_in(&self, dir: &RelPath, pairs: &[(Name, Name)]) -> Vec<Result<()>> {

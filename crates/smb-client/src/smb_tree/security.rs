@@ -139,7 +139,7 @@ impl Inner {
             Err(ClientError::PeerRefused { status, .. }) if !is_transient(status) => {
                 losses.push(Loss::Acl);
             }
-            Err(error) => return self.refined(Op::Xattr, path, Err(error)).await,
+            Err(error) => return self.map_error(Op::Xattr, path, Err(error)).await,
         }
         Ok(())
     }

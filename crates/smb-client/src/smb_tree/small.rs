@@ -63,7 +63,7 @@ pub(super) async fn put(tree: &SmbTree, mut put: PutSmall) -> Result<Vec<Loss>> 
     };
     if asks_basic && let Err(error) = done.basic {
         let at = put.rename_to.as_ref().unwrap_or(&put.path);
-        return Err(super::errors::fault(Op::SetAttributes, at, error));
+        return Err(super::errors::tree_error(Op::SetAttributes, at, error));
     }
     if !put.sync {
         inner.dirty.add(put.rename_to.as_ref().unwrap_or(&put.path));
@@ -77,8 +77,8 @@ async fn by_steps(
     (put, is_whole): (PutSmall, bool),
     error: crate::Error,
 ) -> Result<Vec<Loss>> {
-    let refined: Result<()> = tree.inner.refined(Op::Create, &put.path, Err(error)).await;
-    let Err(mut error) = refined else {
+    let mapped: Result<()> = tree.inner.map_error(Op::Create, &put.path, Err(error)).await;
+    let Err(mut error) = mapped else {
         return Ok(Vec::new());
     };
     let replacing = put.create == Create::Truncate || put.rename_to.is_some();
@@ -125,11 +125,11 @@ pub(super) async fn get(tree: &SmbTree, get: GetSmall, block: BlockMut) -> (Bloc
     };
     let asked = usize::try_from(get.size).unwrap_or(usize::MAX);
     let parts = match get.xattrs && inner.capabilities.takes_xattrs() {
-        true => inner.parts_beside(),
+        true => inner.parts_without_security(),
         false => Vec::new(),
     };
-    let beside = |tree, file| parts.iter().map(|part| part.question(tree, file)).collect();
-    let (mut block, got) = inner.share.get_small_with(&text, asked, block, &beside).await;
+    let extra = |tree, file| parts.iter().map(|part| part.request(tree, file)).collect();
+    let (mut block, got) = inner.share.get_small_with(&text, asked, block, &extra).await;
     let length = block.len() as u64;
     if let Ok((got, _)) = &got
         && !got.changed
@@ -139,13 +139,15 @@ pub(super) async fn get(tree: &SmbTree, get: GetSmall, block: BlockMut) -> (Bloc
         return ropeway_vfs::small::get_by_steps(tree, get, block).await;
     }
     let got = async {
-        let (got, answers) = inner.refined(Op::Open, &get.path, got).await?;
-        let mut told = Inner::plain_xattrs(&parts, &answers);
+        let (got, answers) = inner.map_error(Op::Open, &get.path, got).await?;
+        let mut xattrs_known = Inner::plain_xattrs(&parts, &answers);
         let created = &got.created;
         let mut metadata = map::created(created, inner.volume);
         if created.basic.attributes.contains(FileAttributes::REPARSE_POINT) {
-            inner.look_into(Op::Open, &get.path, &mut metadata).await?;
-            told = None;
+            inner
+                .read_reparse_kind(Op::Open, &get.path, &mut metadata)
+                .await?;
+            xattrs_known = None;
             match metadata.kind {
                 Kind::File => {}
                 Kind::Symlink => return Err(Error::new(Op::Open, &get.path, ErrorKind::SymbolicLink)),
@@ -153,7 +155,7 @@ pub(super) async fn get(tree: &SmbTree, get: GetSmall, block: BlockMut) -> (Bloc
             }
         }
         let xattrs = match get.xattrs {
-            true if told.is_some() => told,
+            true if xattrs_known.is_some() => xattrs_known,
             true if inner.capabilities.takes_xattrs() => Some(inner.xattrs(&get.path).await?),
             true => Some(Vec::new()),
             false => None,

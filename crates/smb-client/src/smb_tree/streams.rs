@@ -86,7 +86,7 @@ impl Inner {
             at += length;
         }
         // Nobody flushes a stream by itself: its file is.
-        handle.inner.doubtless()?;
+        handle.inner.check_no_lost_writes()?;
         handle.close().await
     }
 

@@ -13,7 +13,7 @@ use ropeway_smb_wire::{FileId, NtStatus, Text, TreeId};
 use ropeway_vfs::{ErrorKind, Loss, Op, RelPath, Result, SDDL_XATTR, Xattr};
 
 use super::compound::{self, Compound};
-use super::errors::found;
+use super::errors::with_message;
 use super::streams::{self, LIST_MAX, STREAM_MAX};
 use super::{Inner, eas, security};
 use crate::tree::check;
@@ -28,7 +28,7 @@ const EAS_PORTION: usize = 60 << 10;
 
 /// What can be asked of a node.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum AttributePart {
     Security,
     Streams,
     Eas,
@@ -36,7 +36,7 @@ pub(super) enum Part {
 
 /// What a node has.
 #[derive(Default)]
-struct About {
+struct ExtraAttributes {
     /// Name, name as an extended attribute, size.
     streams: Vec<(Text, Vec<u8>, u64)>,
     eas: Vec<Xattr>,
@@ -54,16 +54,16 @@ impl Inner {
             self.stat(Op::Xattr, path).await?;
         }
         let about = self
-            .refined(Op::Xattr, path, self.about(&text, &parts).await)
+            .map_error(Op::Xattr, path, self.about(&text, &parts).await)
             .await?;
         let mut xattrs = about.eas;
         for (name, xattr, size) in about.streams {
             if size > STREAM_MAX {
                 let sentence = "it has an alternate data stream that is too large to carry";
-                return Err(found(Op::Xattr, path, ErrorKind::Unsupported, sentence));
+                return Err(with_message(Op::Xattr, path, ErrorKind::Unsupported, sentence));
             }
             let read = self.read_stream(&text, &name, size).await;
-            let mut value = self.refined(Op::Xattr, path, read).await?;
+            let mut value = self.map_error(Op::Xattr, path, read).await?;
             value.push(0);
             xattrs.push(Xattr { name: xattr, value });
         }
@@ -77,30 +77,30 @@ impl Inner {
     }
 
     /// What may be asked beside a file's content: reading it takes no further right.
-    pub(super) fn parts_beside(&self) -> Vec<Part> {
+    pub(super) fn parts_without_security(&self) -> Vec<AttributePart> {
         match self.options.acls {
             true => Vec::new(),
             false => self.parts(false),
         }
     }
 
-    fn parts(&self, security: bool) -> Vec<Part> {
+    fn parts(&self, security: bool) -> Vec<AttributePart> {
         let parts = [
-            (security, Part::Security),
-            (self.has_streams, Part::Streams),
-            (self.capabilities.short_xattrs, Part::Eas),
+            (security, AttributePart::Security),
+            (self.has_streams, AttributePart::Streams),
+            (self.capabilities.short_xattrs, AttributePart::Eas),
         ];
         let wanted = parts.into_iter().filter(|(is_wanted, _)| *is_wanted);
         wanted.map(|(_, part)| part).collect()
     }
 
-    async fn about(&self, text: &Text, parts: &[Part]) -> crate::Result<About> {
-        let mut about = About::default();
+    async fn about(&self, text: &Text, parts: &[AttributePart]) -> crate::Result<ExtraAttributes> {
+        let mut about = ExtraAttributes::default();
         let mut parts = parts;
-        let without: Vec<Part>;
+        let without: Vec<AttributePart>;
         let mut replies = match self.ask(text, parts, EAS_MAX).await {
             // Its owner may always read it; others may be denied that alone.
-            Err(error) if parts.contains(&Part::Security) && is_denied(&error) => {
+            Err(error) if parts.contains(&AttributePart::Security) && is_denied(&error) => {
                 without = self.parts(false);
                 parts = &without;
                 about.sddl = Some(String::new());
@@ -118,27 +118,27 @@ impl Inner {
         }
         for (part, reply) in parts.iter().zip(&replies) {
             match part {
-                Part::Security => about.sddl = sddl(reply)?,
-                Part::Streams => about.streams = streams_of(reply)?,
-                Part::Eas => about.eas = self.eas_of(text, reply).await?,
+                AttributePart::Security => about.sddl = sddl(reply)?,
+                AttributePart::Streams => about.streams = streams_of(reply)?,
+                AttributePart::Eas => about.eas = self.eas_of(text, reply).await?,
             }
         }
         Ok(about)
     }
 
     /// What is shown as extended attributes, if the answers tell all of it: no streams, and EAs that fitted.
-    pub(super) fn plain_xattrs(parts: &[Part], replies: &[Reply]) -> Option<Vec<Xattr>> {
+    pub(super) fn plain_xattrs(parts: &[AttributePart], replies: &[Reply]) -> Option<Vec<Xattr>> {
         if parts.is_empty() || parts.len() != replies.len() {
             return None;
         }
         let mut xattrs = Vec::new();
         for (part, reply) in parts.iter().zip(replies) {
             match (part, reply.status()) {
-                (Part::Security, _) => return None,
-                (Part::Streams, _) if streams_of(reply).ok()?.is_empty() => {}
-                (Part::Streams, _) => return None,
-                (Part::Eas, NtStatus::BUFFER_OVERFLOW) => return None,
-                (Part::Eas, _) => xattrs = plain_eas(reply).ok()?,
+                (AttributePart::Security, _) => return None,
+                (AttributePart::Streams, _) if streams_of(reply).ok()?.is_empty() => {}
+                (AttributePart::Streams, _) => return None,
+                (AttributePart::Eas, NtStatus::BUFFER_OVERFLOW) => return None,
+                (AttributePart::Eas, _) => xattrs = plain_eas(reply).ok()?,
             }
         }
         xattrs.sort();
@@ -146,27 +146,27 @@ impl Inner {
         Some(xattrs)
     }
 
-    async fn ask(&self, text: &Text, parts: &[Part], eas_max: u32) -> crate::Result<Vec<Reply>> {
+    async fn ask(&self, text: &Text, parts: &[AttributePart], eas_max: u32) -> crate::Result<Vec<Reply>> {
         if parts.is_empty() {
             return Ok(Vec::new());
         }
         let access = parts
             .iter()
             .fold(AccessMask::READ_ATTRIBUTES, |access, part| match part {
-                Part::Security => access | AccessMask::READ_CONTROL,
-                Part::Streams => access,
-                Part::Eas => access | AccessMask::READ_EA,
+                AttributePart::Security => access | AccessMask::READ_CONTROL,
+                AttributePart::Streams => access,
+                AttributePart::Eas => access | AccessMask::READ_EA,
             });
         let open = OpenFile::metadata(access);
-        let question = Compound::open("read attributes", text, &open);
-        let question = parts.iter().fold(question, |question, part| match part {
-            Part::Eas => question.query::<FileFullEaInformation>(eas_max),
+        let request = Compound::open("read attributes", text, &open);
+        let request = parts.iter().fold(request, |request, part| match part {
+            AttributePart::Eas => request.query::<FileFullEaInformation>(eas_max),
             part => {
                 let part = *part;
-                question.and(move |tree, file| part.question(tree, file))
+                request.and(move |tree, file| part.request(tree, file))
             }
         });
-        question.run_all(&self.share).await
+        request.run_all(&self.share).await
     }
 
     async fn eas_of(&self, text: &Text, reply: &Reply) -> crate::Result<Vec<Xattr>> {
@@ -174,7 +174,7 @@ impl Inner {
         let reply = match reply.status() {
             NtStatus::BUFFER_OVERFLOW | NtStatus::BUFFER_TOO_SMALL | NtStatus::INFO_LENGTH_MISMATCH => {
                 let room = EAS_MANY_MAX.min(self.share.limits().transact_max);
-                more = self.ask(text, &[Part::Eas], room).await?;
+                more = self.ask(text, &[AttributePart::Eas], room).await?;
                 more.first()
                     .ok_or_else(|| ClientError::PeerMisbehaved("an answer is missing".to_owned()))?
             }
@@ -194,10 +194,10 @@ impl Inner {
     ) -> Result<Option<&'a [u8]>> {
         let text = self.base.text(Op::Xattr, path)?;
         let there = match is_new {
-            true => About::default(),
+            true => ExtraAttributes::default(),
             false => {
                 let there = self.about(&text, &self.parts(false)).await;
-                self.refined(Op::Xattr, path, there).await?
+                self.map_error(Op::Xattr, path, there).await?
             }
         };
         let mut kept = Vec::new();
@@ -209,7 +209,7 @@ impl Inner {
             {
                 let value = xattr.value.strip_suffix(&[0]).unwrap_or(&xattr.value);
                 let written = self.write_stream(&text, &stream, value).await;
-                self.refined(Op::Xattr, path, written).await?;
+                self.map_error(Op::Xattr, path, written).await?;
                 kept.push(upcase::fold(&stream));
             } else if self.options.acls && xattr.name == SDDL_XATTR {
                 sddl = Some(xattr.value.as_slice());
@@ -220,7 +220,7 @@ impl Inner {
         for (name, ..) in there.streams {
             if !kept.contains(&upcase::fold(&name)) {
                 let removed = self.remove_stream(&text, &name).await;
-                self.refined(Op::Xattr, path, removed).await?;
+                self.map_error(Op::Xattr, path, removed).await?;
             }
         }
         self.set_eas(path, &text, &others, &there.eas, losses).await?;
@@ -248,7 +248,7 @@ impl Inner {
         let replies = self.send_eas(text, &portions).await;
         let replies = match replies {
             Err(error) if is_denied(&error) => Vec::new(),
-            replies => self.refined(Op::Xattr, path, replies).await?,
+            replies => self.map_error(Op::Xattr, path, replies).await?,
         };
         for (at, portion) in portions.into_iter().enumerate() {
             match replies.get(at).map(Reply::status) {
@@ -279,14 +279,14 @@ impl Inner {
             let single = [FileFullEaInformation { attributes: vec![ea] }];
             let replies = match self.send_eas(text, &single).await {
                 Err(error) if is_denied(&error) => Vec::new(),
-                replies => self.refined(Op::Xattr, path, replies).await?,
+                replies => self.map_error(Op::Xattr, path, replies).await?,
             };
             match replies.first().map(Reply::status) {
                 Some(status) if status.is_success() => {}
                 Some(NtStatus::NONEXISTENT_EA_ENTRY) if is_deletion => {}
                 Some(NtStatus::DISK_FULL) => {
                     let full = ClientError::refused("set extended attributes", NtStatus::DISK_FULL);
-                    return self.refined(Op::Xattr, path, Err(full)).await;
+                    return self.map_error(Op::Xattr, path, Err(full)).await;
                 }
                 _ => losses.push(Loss::Xattr),
             }
@@ -314,9 +314,9 @@ impl Inner {
     }
 }
 
-impl Part {
+impl AttributePart {
     /// The request for it on an open file.
-    pub(super) fn question(self, tree: TreeId, file: FileId) -> Operation {
+    pub(super) fn request(self, tree: TreeId, file: FileId) -> Operation {
         match self {
             Self::Security => ops::query_security(tree, file, security::PARTS, security::DESCRIPTOR_MAX),
             Self::Streams => ops::query_file::<FileStreamInformation>(tree, file, LIST_MAX),

@@ -31,7 +31,7 @@ async fn whoever_is_in_a_hurry_says_so_and_goes() {
     let client = server.client(options()).await;
     let share = client.share("data").await.unwrap();
     share.stat(&text("file")).await.unwrap();
-    client.leave().await;
+    client.close_now().await;
     await_logoff(&server).await;
     assert_eq!(last(&server, 2), [Command::TreeDisconnect, Command::Logoff]);
     let refused = share.stat(&text("file")).await.unwrap_err();

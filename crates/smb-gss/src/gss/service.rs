@@ -7,10 +7,10 @@ use ropeway_smb_proto::auth::{AuthError, Established, Identity, Mechanism, Oid, 
 use ropeway_smb_proto::secret::SessionKey;
 use ropeway_smb_wire::Text;
 
-use super::sys::{Context, Credential, Fault, Name};
-use super::{OIDS, unfit_mic};
-use crate::Admits;
-use crate::KerberosFault;
+use super::sys::{Context, Credential, GssError, Name};
+use super::{OIDS, bad_mic};
+use crate::KerberosError;
+use crate::PrincipalMapper;
 
 /// The key of a service.
 pub(crate) struct Service {
@@ -20,7 +20,7 @@ pub(crate) struct Service {
 
 impl Service {
     /// A principal's key, with or without its realm.
-    pub(crate) fn open(keytab: &Path, principal: &str) -> std::result::Result<Self, KerberosFault> {
+    pub(crate) fn open(keytab: &Path, principal: &str) -> std::result::Result<Self, KerberosError> {
         let keytab = format!("FILE:{}", keytab.display());
         let open = || {
             let name = Name::principal(principal)?;
@@ -28,9 +28,9 @@ impl Service {
             let actual = credential.principal()?;
             Ok((credential, actual))
         };
-        let (credential, actual) = open().map_err(|fault: Fault| KerberosFault::NoKey {
+        let (credential, actual) = open().map_err(|fault: GssError| KerberosError::NoKey {
             principal: principal.to_owned(),
-            said: fault.text,
+            message: fault.text,
         })?;
         let realm = actual.rsplit_once('@').map(|(_, realm)| realm.to_owned());
         Ok(Self {
@@ -45,7 +45,7 @@ impl Service {
     }
 
     /// One login.
-    pub(crate) fn login(&self, admits: &Admits) -> Box<dyn Mechanism> {
+    pub(crate) fn login(&self, admits: &PrincipalMapper) -> Box<dyn Mechanism> {
         Box::new(KerberosServer {
             context: Context::new(),
             credential: Arc::clone(&self.credential),
@@ -59,7 +59,7 @@ impl Service {
 struct KerberosServer {
     context: Context,
     credential: Arc<Credential>,
-    admits: Admits,
+    admits: PrincipalMapper,
     state: State,
 }
 
@@ -94,7 +94,7 @@ impl Mechanism for KerberosServer {
 
     fn verify_mic(&mut self, message: &[u8], mic: &[u8]) -> Result<()> {
         self.require_done()?;
-        self.context.verify_mic(message, mic).map_err(unfit_mic)
+        self.context.verify_mic(message, mic).map_err(bad_mic)
     }
 }
 
@@ -142,7 +142,7 @@ fn parts(principal: &str) -> Option<(&str, &str)> {
     is_plain.then_some((user, realm))
 }
 
-fn failed(fault: &Fault) -> AuthError {
+fn failed(fault: &GssError) -> AuthError {
     tracing::debug!(fault = %fault.text, "a ticket is not taken");
     AuthError::Mechanism("Kerberos does not take the client's ticket")
 }
@@ -164,7 +164,7 @@ mod tests {
     fn a_keytab_that_is_not_there_is_told() {
         let missing = Service::open(Path::new("/nonexistent/keytab"), "cifs/nas@EXAMPLE");
         let fault = missing.map(|_| ()).unwrap_err();
-        assert!(matches!(&fault, KerberosFault::NoKey { principal, .. } if principal == "cifs/nas@EXAMPLE"));
+        assert!(matches!(&fault, KerberosError::NoKey { principal, .. } if principal == "cifs/nas@EXAMPLE"));
         assert!(fault.to_string().contains("cifs/nas@EXAMPLE"), "{fault}");
     }
 }

@@ -163,7 +163,7 @@ fn oid(bytes: &'static [u8]) -> OidDesc {
 }
 
 /// A buffer of ours, which the library only reads.
-fn lent(bytes: &[u8]) -> BufferDesc {
+fn borrowed(bytes: &[u8]) -> BufferDesc {
     BufferDesc {
         length: bytes.len(),
         value: bytes.as_ptr().cast_mut().cast(),
@@ -172,7 +172,7 @@ fn lent(bytes: &[u8]) -> BufferDesc {
 
 /// What the library says went wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Fault {
+pub(super) struct GssError {
     /// The routine error, `GSS_S_…`.
     pub(super) major: u32,
     /// Kerberos's own number.
@@ -181,7 +181,7 @@ pub(super) struct Fault {
     pub(super) text: String,
 }
 
-impl Fault {
+impl GssError {
     fn of(major: Uint, minor: Uint) -> Self {
         // The mechanism's words say more than those of GSS-API, which are used where there are no others.
         let words = match minor {
@@ -272,31 +272,31 @@ unsafe impl Send for Name {}
 
 impl Name {
     /// A service at a host, `cifs@host`.
-    pub(super) fn service(text: &str) -> Result<Self, Fault> {
+    pub(super) fn service(text: &str) -> Result<Self, GssError> {
         Self::import(text, HOST_BASED_SERVICE)
     }
 
     /// A principal, with or without its realm.
-    pub(super) fn principal(text: &str) -> Result<Self, Fault> {
+    pub(super) fn principal(text: &str) -> Result<Self, GssError> {
         Self::import(text, PRINCIPAL)
     }
 
-    fn import(text: &str, kind: &'static [u8]) -> Result<Self, Fault> {
-        let (text, kind) = (lent(text.as_bytes()), oid(kind));
+    fn import(text: &str, kind: &'static [u8]) -> Result<Self, GssError> {
+        let (text, kind) = (borrowed(text.as_bytes()), oid(kind));
         let mut name = Self(ptr::null_mut());
         let mut minor = 0;
         // SAFETY: text and kind outlive the call, which copies them; the new name is owned by `name`.
         let major = unsafe { gss_import_name(&mut minor, &text, &kind, &mut name.0) };
-        Fault::check(major, minor)?;
+        GssError::check(major, minor)?;
         Ok(name)
     }
 
-    fn text(&self) -> Result<String, Fault> {
+    fn text(&self) -> Result<String, GssError> {
         let mut text = Buffer::empty();
         let mut minor = 0;
         // SAFETY: the name is alive as long as its owner; `text` owns what is put into it; the kind is not asked for.
         let major = unsafe { gss_display_name(&mut minor, self.0, &mut text.0, ptr::null_mut()) };
-        Fault::check(major, minor)?;
+        GssError::check(major, minor)?;
         Ok(String::from_utf8_lossy(text.bytes()).into_owned())
     }
 }
@@ -317,7 +317,7 @@ unsafe impl Send for Credential {}
 
 impl Credential {
     /// The principal's, or the default one's. Reads the cache; the network is not used.
-    pub(super) fn acquire(name: Option<&Name>) -> Result<Self, Fault> {
+    pub(super) fn acquire(name: Option<&Name>) -> Result<Self, GssError> {
         let mut credential = Self(ptr::null_mut());
         let mut minor = 0;
         let name = name.map_or(ptr::null_mut(), |name| name.0);
@@ -340,12 +340,12 @@ impl Credential {
                 ptr::null_mut(),
             )
         };
-        Fault::check(major, minor)?;
+        GssError::check(major, minor)?;
         Ok(credential)
     }
 
     /// Whose it is, `user@REALM`.
-    pub(super) fn principal(&self) -> Result<String, Fault> {
+    pub(super) fn principal(&self) -> Result<String, GssError> {
         let mut name = Name(ptr::null_mut());
         let mut minor = 0;
         // SAFETY: the credential is alive; the new name is owned by `name`; nothing else is asked for.
@@ -359,7 +359,7 @@ impl Credential {
                 ptr::null_mut(),
             )
         };
-        Fault::check(major, minor)?;
+        GssError::check(major, minor)?;
         name.text()
     }
 }
@@ -380,7 +380,7 @@ pub(super) struct Context(*mut c_void);
 unsafe impl Send for Context {}
 
 /// What a step gives.
-pub(super) struct Stepped {
+pub(super) struct StepResult {
     /// For the peer; may be empty.
     pub(super) token: Vec<u8>,
     /// Whether this end is satisfied.
@@ -399,8 +399,8 @@ impl Context {
         credential: &Credential,
         target: &Name,
         token: Option<&[u8]>,
-    ) -> Result<Stepped, Fault> {
-        let input = lent(token.unwrap_or_default());
+    ) -> Result<StepResult, GssError> {
+        let input = borrowed(token.unwrap_or_default());
         let mechanism = oid(KERBEROS);
         let mut output = Buffer::empty();
         let (mut minor, mut flags) = (0, 0);
@@ -423,29 +423,29 @@ impl Context {
                 ptr::null_mut(),
             )
         };
-        Fault::check(major, minor)?;
+        GssError::check(major, minor)?;
         let is_done = major & CONTINUE_NEEDED == 0;
         if is_done && flags & FLAGS_NEEDED != FLAGS_NEEDED {
-            return Err(Fault {
+            return Err(GssError {
                 major: 0,
                 minor: 0,
                 text: "the server did not prove itself".to_owned(),
             });
         }
-        Ok(Stepped {
+        Ok(StepResult {
             token: output.bytes().to_vec(),
             is_done,
         })
     }
 
     /// The session key, in full length ([MS-SMB2] 3.2.5.3: "the cryptographic key for this authenticated context").
-    pub(super) fn session_key(&mut self) -> Result<Vec<u8>, Fault> {
+    pub(super) fn session_key(&mut self) -> Result<Vec<u8>, GssError> {
         let what = oid(SESSION_KEY);
         let mut set: *mut BufferSetDesc = ptr::null_mut();
         let mut minor = 0;
         // SAFETY: the context is alive; the answer is a set that is released below.
         let major = unsafe { gss_inquire_sec_context_by_oid(&mut minor, self.0, &what, &mut set) };
-        Fault::check(major, minor)?;
+        GssError::check(major, minor)?;
         // SAFETY: on success the set is not null and has `count` elements; the first is the key, which nobody else uses.
         let key = unsafe {
             let elements = match set.as_ref() {
@@ -464,7 +464,7 @@ impl Context {
         };
         // SAFETY: the set is ours; the borrows above have ended.
         unsafe { gss_release_buffer_set(&mut minor, &mut set) };
-        key.filter(|key| !key.is_empty()).ok_or(Fault {
+        key.filter(|key| !key.is_empty()).ok_or(GssError {
             major: 0,
             minor: 0,
             text: "there is no session key".to_owned(),
@@ -472,19 +472,19 @@ impl Context {
     }
 
     /// An integrity check over a message.
-    pub(super) fn mic(&mut self, message: &[u8]) -> Result<Vec<u8>, Fault> {
-        let message = lent(message);
+    pub(super) fn mic(&mut self, message: &[u8]) -> Result<Vec<u8>, GssError> {
+        let message = borrowed(message);
         let mut mic = Buffer::empty();
         let mut minor = 0;
         // SAFETY: the context is alive; the message is only read; `mic` owns what is put into it.
         let major = unsafe { gss_get_mic(&mut minor, self.0, 0, &message, &mut mic.0) };
-        Fault::check(major, minor)?;
+        GssError::check(major, minor)?;
         Ok(mic.bytes().to_vec())
     }
 
     /// Checks what the peer made.
-    pub(super) fn verify_mic(&mut self, message: &[u8], mic: &[u8]) -> Result<(), Fault> {
-        let (message, mic) = (lent(message), lent(mic));
+    pub(super) fn verify_mic(&mut self, message: &[u8], mic: &[u8]) -> Result<(), GssError> {
+        let (message, mic) = (borrowed(message), borrowed(mic));
         let mut minor = 0;
         // SAFETY: the context is alive; both buffers are only read; the quality is not asked for.
         let major = unsafe { gss_verify_mic(&mut minor, self.0, &message, &mic, ptr::null_mut()) };
@@ -492,7 +492,7 @@ impl Context {
         if major == 0 {
             return Ok(());
         }
-        Err(Fault::of(major, minor))
+        Err(GssError::of(major, minor))
     }
 }
 
@@ -519,10 +519,10 @@ mod tests {
     #[test]
     fn faults_are_told_in_words() {
         // KRB5KRB_AP_ERR_TKT_EXPIRED.
-        let fault = Fault::of(13 << 16, -1_765_328_352_i32 as u32);
+        let fault = GssError::of(13 << 16, -1_765_328_352_i32 as u32);
         assert_eq!(fault.major, 13 << 16);
         assert!(!fault.text.is_empty());
-        assert!(Fault::check(CONTINUE_NEEDED, 0).is_ok());
+        assert!(GssError::check(CONTINUE_NEEDED, 0).is_ok());
     }
 
     #[test]

@@ -3,8 +3,8 @@
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::ptr;
 
-use super::{Buffer, BufferDesc, CONTINUE_NEEDED, Context, Credential, Fault, INDEFINITE, KERBEROS};
-use super::{Name, OidDesc, OidSetDesc, Uint, lent, oid};
+use super::{Buffer, BufferDesc, CONTINUE_NEEDED, Context, Credential, GssError, INDEFINITE, KERBEROS};
+use super::{Name, OidDesc, OidSetDesc, Uint, borrowed, oid};
 
 /// `gss_key_value_element_desc`.
 #[repr(C)]
@@ -69,8 +69,8 @@ pub(in crate::gss) struct Accepted {
 
 impl Credential {
     /// The key of a service in a keytab (`FILE:…`, a path). No network is used.
-    pub(in crate::gss) fn of_service(keytab: &str, principal: &Name) -> Result<Self, Fault> {
-        let keytab = CString::new(keytab).map_err(|_| Fault {
+    pub(in crate::gss) fn of_service(keytab: &str, principal: &Name) -> Result<Self, GssError> {
+        let keytab = CString::new(keytab).map_err(|_| GssError {
             major: 0,
             minor: 0,
             text: "a NUL in the keytab's name".to_owned(),
@@ -104,7 +104,7 @@ impl Credential {
                 ptr::null_mut(),
             )
         };
-        Fault::check(major, minor)?;
+        GssError::check(major, minor)?;
         Ok(credential)
     }
 }
@@ -115,8 +115,8 @@ impl Context {
         &mut self,
         credential: &Credential,
         token: &[u8],
-    ) -> Result<Accepted, Fault> {
-        let input = lent(token);
+    ) -> Result<Accepted, GssError> {
+        let input = borrowed(token);
         let mut output = Buffer::empty();
         let mut source = Name(ptr::null_mut());
         let (mut minor, mut flags) = (0, 0);
@@ -137,7 +137,7 @@ impl Context {
                 ptr::null_mut(),
             )
         };
-        Fault::check(major, minor)?;
+        GssError::check(major, minor)?;
         let is_done = major & CONTINUE_NEEDED == 0;
         let client = match is_done && flags & ANONYMOUS == 0 && !source.0.is_null() {
             true => Some(source.text()?),

@@ -13,47 +13,50 @@ use std::sync::Arc;
 use ropeway_smb_wire::SessionId;
 use tokio::sync::watch;
 
-use crate::channel::{Common, Side};
-use crate::channels::at_start;
-use crate::depth::FAR;
+use crate::channel::{Control, SessionShared};
+use crate::channel_policy::initial_channels;
 use crate::link::{Begin, Link, Session};
-use crate::socket::Reached;
+use crate::socket::Connected;
+use crate::window::FAR_ROUND_TRIP;
 use crate::{ChannelsAtStart, Result};
 
 /// Connections that wait for a session. Dropped without one, they end.
-pub(crate) struct Spares {
-    together: u16,
+pub(crate) struct WarmChannels {
+    starting_channels: u16,
     session: watch::Sender<Option<Arc<Session>>>,
 }
 
-impl Spares {
+impl WarmChannels {
     /// Begins as many as the options ask for, if the line is long.
-    pub(crate) fn begin(link: &Arc<Link>, reached: &Reached, common: &Arc<Common>) -> Self {
-        let together = match link.options.channels_at_start {
-            _ if reached.round_trip < FAR => 1,
+    pub(crate) fn begin(link: &Arc<Link>, connected: &Connected, shared: &Arc<SessionShared>) -> Self {
+        let starting_channels = match link.options.channels_at_start {
+            _ if connected.round_trip < FAR_ROUND_TRIP => 1,
             ChannelsAtStart::Exactly(count) => count,
             ChannelsAtStart::ByLine => {
-                let congestion = rustix::net::sockopt::tcp_congestion(&reached.stream);
-                at_start(congestion.as_deref().unwrap_or_default())
+                let congestion = rustix::net::sockopt::tcp_congestion(&connected.stream);
+                initial_channels(congestion.as_deref().unwrap_or_default())
             }
         };
-        let together = together.min(link.options.channels_max);
+        let starting_channels = starting_channels.min(link.options.channels_max);
         let (session, bound) = watch::channel(None);
-        for _ in 1..together {
-            let (link, common, bound) = (Arc::clone(link), Arc::clone(common), bound.clone());
-            let address = reached.address;
+        for _ in 1..starting_channels {
+            let (link, shared, bound) = (Arc::clone(link), Arc::clone(shared), bound.clone());
+            let address = connected.address;
             tokio::spawn(async move {
-                if let Err(error) = spare(&link, (address, together), &common, bound).await {
+                if let Err(error) = open_warm(&link, (address, starting_channels), &shared, bound).await {
                     tracing::debug!(%error, "a further connection was not to be had");
                 }
             });
         }
-        Self { together, session }
+        Self {
+            starting_channels,
+            session,
+        }
     }
 
     /// Connections that begin together, the first among them.
-    pub(crate) fn together(&self) -> u16 {
-        self.together
+    pub(crate) fn starting_channels(&self) -> u16 {
+        self.starting_channels
     }
 
     /// There is a session, which may have so many connections.
@@ -64,15 +67,15 @@ impl Spares {
     }
 }
 
-async fn spare(
+async fn open_warm(
     link: &Arc<Link>,
-    (address, together): (SocketAddr, u16),
-    common: &Arc<Common>,
+    (address, starting_channels): (SocketAddr, u16),
+    shared: &Arc<SessionShared>,
     mut bound: watch::Receiver<Option<Arc<Session>>>,
 ) -> Result<()> {
     let stream = link.connect_further(address).await?;
-    let begin = Begin::Negotiate { together };
-    let (channel, ready) = link.start_driver(stream, common, SessionId(0), begin)?;
+    let begin = Begin::Negotiate { starting_channels };
+    let (channel, ready) = link.start_driver(stream, shared, SessionId(0), begin)?;
     let session = match bound.wait_for(Option::is_some).await {
         Ok(session) => session.clone(),
         // There will be none.
@@ -83,7 +86,7 @@ async fn spare(
         return Ok(());
     };
     let mechanisms = link.authenticator.mechanisms().await?;
-    channel.aside(Side::Bind(Box::new((secret, mechanisms))));
+    channel.send_control(Control::Bind(Box::new((secret, mechanisms))));
     let ready = link.logged_in(ready).await?;
     session.admit(channel, &ready)
 }

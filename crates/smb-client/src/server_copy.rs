@@ -57,19 +57,19 @@ impl Share {
     pub async fn copy(&self, from: &Text, target: &Self, to: &Text, replace: bool) -> Result<u64> {
         check_path(to)?;
         let source = self.open(from, &OpenFile::read()).await?;
-        let part = beside(to)?;
+        let part = partial_path(to)?;
         let file = target
             .open(&part, &OpenFile::write(CreateDisposition::Create))
             .await?;
         let mut is_renaming = false;
         let mut size = 0;
         let copied: Result<()> = async {
-            size = carry_all(&source, &file).await?;
+            size = copy_content(&source, &file).await?;
             let rename = FileRenameInformation {
                 replace_if_exists: replace,
-                name: target.led_to("copy", to, file.share())?,
+                name: target.redirected_name("copy", to, file.share())?,
             };
-            file.set(&kept(&source)).await?;
+            file.set(&basic_to_set(&source)).await?;
             file.flush().await?;
             is_renaming = true;
             file.set(&rename).await
@@ -134,7 +134,7 @@ impl Handle {
 }
 
 /// A name of its own in the same folder.
-fn beside(to: &Text) -> Result<Text> {
+fn partial_path(to: &Text) -> Result<Text> {
     let units = to.units();
     let folder = units
         .iter()
@@ -147,7 +147,7 @@ fn beside(to: &Text) -> Result<Text> {
 }
 
 /// Times and attributes that a copy keeps.
-fn kept(source: &Handle) -> FileBasicInformation {
+fn basic_to_set(source: &Handle) -> FileBasicInformation {
     let basic = source.created().basic;
     let attributes = basic.attributes & KEPT;
     FileBasicInformation {
@@ -160,19 +160,19 @@ fn kept(source: &Handle) -> FileBasicInformation {
     }
 }
 
-async fn carry_all(source: &Handle, target: &Handle) -> Result<u64> {
+async fn copy_content(source: &Handle, target: &Handle) -> Result<u64> {
     let size = source.query::<FileStandardInformation>().await?.end_of_file;
     let (here, there) = (source.share().client(), target.share().client());
     let inside = match Arc::ptr_eq(here.link(), there.link()) {
-        true => carry_inside(source, target, size).await?,
+        true => copy_on_server(source, target, size).await?,
         false => 0,
     };
-    carry_through(source, target, inside, size).await?;
+    copy_through_client(source, target, inside, size).await?;
     Ok(size)
 }
 
 /// By the server, as far as it does that.
-async fn carry_inside(source: &Handle, target: &Handle, size: u64) -> Result<u64> {
+async fn copy_on_server(source: &Handle, target: &Handle, size: u64) -> Result<u64> {
     let key = match source.resume_key().await {
         Ok(key) => key,
         Err(error) if is_unsupported(&error) => return Ok(0),
@@ -191,7 +191,7 @@ async fn carry_inside(source: &Handle, target: &Handle, size: u64) -> Result<u64
 }
 
 /// Through this machine, from `start` on.
-async fn carry_through(source: &Handle, target: &Handle, start: u64, size: u64) -> Result<()> {
+async fn copy_through_client(source: &Handle, target: &Handle, start: u64, size: u64) -> Result<()> {
     let most = source
         .share()
         .limits()
@@ -229,10 +229,10 @@ mod tests {
     #[test]
     fn what_is_not_whole_has_a_name_beside() {
         for (to, folder) in [("a", ""), ("x\\a", "x\\"), ("x\\y z\\a.b", "x\\y z\\")] {
-            let part = beside(&Text::from(to)).unwrap().to_string_lossy();
+            let part = partial_path(&Text::from(to)).unwrap().to_string_lossy();
             let name = part.strip_prefix(folder).unwrap();
             assert!(name.starts_with(".ropeway-") && !name.contains('\\'), "{part}");
-            assert_ne!(part, beside(&Text::from(to)).unwrap().to_string_lossy());
+            assert_ne!(part, partial_path(&Text::from(to)).unwrap().to_string_lossy());
         }
     }
 }

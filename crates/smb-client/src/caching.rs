@@ -1,4 +1,4 @@
-//! Rights to cache: oplocks and leases ([MS-SMB2] 3.2.5.19). A copy caches nothing, so it does not want them for their own
+//! HolderTable to cache: oplocks and leases ([MS-SMB2] 3.2.5.19). A copy caches nothing, so it does not want them for their own
 //! sake: servers make only such opens durable that have one ([MS-SMB2] 3.3.5.9.6, 3.3.5.9.10), and durable is what lets a
 //! file of many gigabytes outlive a lost connection with certainty about what was written.
 //!
@@ -29,37 +29,37 @@ use ropeway_smb_wire::{FileId, LeaseKey, TreeId};
 use crate::{Result, login};
 
 /// Where a right's acknowledgment has to be sent: the tree, and whether it is sealed.
-pub(crate) type Place = (TreeId, bool);
+pub(crate) type AckTarget = (TreeId, bool);
 
-/// Rights by what the server calls them. Bounded by use: one for each handle that lives.
+/// HolderTable by what the server calls them. Bounded by use: one for each handle that lives.
 #[derive(Debug)]
-pub(crate) struct Rights<K>(Mutex<HashMap<K, Place>>);
+pub(crate) struct HolderTable<K>(Mutex<HashMap<K, AckTarget>>);
 
 /// Opens with an oplock, of one session.
-pub(crate) type Oplocks = Rights<FileId>;
+pub(crate) type Oplocks = HolderTable<FileId>;
 /// Opens with a lease, by the key that the client chose; of one client.
-pub(crate) type Leases = Rights<LeaseKey>;
+pub(crate) type Leases = HolderTable<LeaseKey>;
 
-impl<K> Default for Rights<K> {
+impl<K> Default for HolderTable<K> {
     fn default() -> Self {
         Self(Mutex::default())
     }
 }
 
-impl<K: Eq + Hash> Rights<K> {
-    pub(crate) fn insert(&self, name: K, place: Place) {
+impl<K: Eq + Hash> HolderTable<K> {
+    pub(crate) fn insert(&self, name: K, place: AckTarget) {
         self.lock().insert(name, place);
     }
 
-    pub(crate) fn remove(&self, name: &K) -> Option<Place> {
+    pub(crate) fn remove(&self, name: &K) -> Option<AckTarget> {
         self.lock().remove(name)
     }
 
-    fn get(&self, name: &K) -> Option<Place> {
+    fn get(&self, name: &K) -> Option<AckTarget> {
         self.lock().get(name).copied()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<K, Place>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<K, AckTarget>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -69,7 +69,7 @@ pub(crate) fn answer(
     notification: &BreakNotification,
     oplocks: &Oplocks,
     leases: &Leases,
-) -> Option<(BreakAcknowledgment, Place)> {
+) -> Option<(BreakAcknowledgment, AckTarget)> {
     match notification {
         // [MS-SMB2] 3.2.5.19.1. A batch oplock's first break is awaited, what is left of it goes without a word
         // (2.2.24.1); so it is forgotten with the first.
@@ -93,7 +93,7 @@ pub(crate) fn answer(
 
 /// The right that goes with a durable open, and is given up with it.
 #[derive(Debug)]
-pub(crate) enum Right {
+pub(crate) enum CachingRight {
     None,
     Batch,
     Leased {
@@ -103,7 +103,7 @@ pub(crate) enum Right {
     },
 }
 
-impl Right {
+impl CachingRight {
     /// The best that the ends agreed on.
     pub(crate) fn of(dialect: Dialect, server: Capabilities, leases: &Arc<Leases>) -> Result<Self> {
         if dialect < Dialect::Smb210 || !server.contains(Capabilities::LEASING) {
@@ -145,14 +145,14 @@ impl Right {
     }
 
     /// Notes where a lease lives, before it is asked for: its break may be the first message about it.
-    pub(crate) fn live_in(&self, place: Place) {
+    pub(crate) fn register(&self, place: AckTarget) {
         if let Self::Leased { key, leases, .. } = self {
             leases.insert(*key, place);
         }
     }
 }
 
-impl Drop for Right {
+impl Drop for CachingRight {
     fn drop(&mut self) {
         if let Self::Leased { key, leases, .. } = self {
             leases.remove(key);
@@ -178,12 +178,12 @@ mod tests {
     #[test]
     fn the_best_right_that_both_ends_know() {
         let leases = Arc::default();
-        let of = |dialect, capabilities| Right::of(dialect, capabilities, &leases).unwrap();
+        let of = |dialect, capabilities| CachingRight::of(dialect, capabilities, &leases).unwrap();
         let leasing = Capabilities::LEASING;
-        assert!(matches!(of(Dialect::Smb202, leasing), Right::Batch));
+        assert!(matches!(of(Dialect::Smb202, leasing), CachingRight::Batch));
         assert!(matches!(
             of(Dialect::Smb311, Capabilities::default()),
-            Right::Batch
+            CachingRight::Batch
         ));
         assert!(matches!(
             of(Dialect::Smb210, leasing).context(),
@@ -203,14 +203,14 @@ mod tests {
     #[test]
     fn leases_are_answered_until_they_are_given_up() {
         let (oplocks, leases) = (Oplocks::default(), Arc::default());
-        let right = Right::of(Dialect::Smb311, Capabilities::LEASING, &leases).unwrap();
-        let Right::Leased { key, .. } = &right else {
+        let right = CachingRight::of(Dialect::Smb311, Capabilities::LEASING, &leases).unwrap();
+        let CachingRight::Leased { key, .. } = &right else {
             panic!("{right:?}");
         };
         let key = *key;
         let first = broken(key, LeaseState::READ_CACHING, LeaseBreakFlags::ACK_REQUIRED);
         assert_eq!(answer(&first, &oplocks, &leases), None, "not ours yet");
-        right.live_in((TreeId(3), true));
+        right.register((TreeId(3), true));
         let kept = LeaseBreak {
             lease_key: key,
             lease_state: LeaseState::READ_CACHING,

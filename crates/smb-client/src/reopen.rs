@@ -15,11 +15,11 @@ use ropeway_smb_wire::header::{Command, HeaderFlags};
 use ropeway_smb_wire::tree_connect::ShareType;
 use ropeway_smb_wire::{FileId, NtStatus, Text, TreeId};
 
-use crate::channel::{Awaiting, Closing, Side};
-use crate::compound::size_told;
+use crate::channel::{CloseGuard, CloseNotice, Control};
+use crate::compound::reported_size;
 use crate::durable::Durability;
 use crate::link::{Outcome, Session};
-use crate::tree::{ATTEMPTS, Ran, Replay, Tree, check, first};
+use crate::tree::{ATTEMPTS, Completed, Replay, Tree, check, first};
 use crate::{Created, Error, LostReason, OpenFile, Operation, Result, Share, ops};
 
 /// An open, and how to have it again.
@@ -35,7 +35,7 @@ pub(crate) struct HandleInner {
     written: AtomicU64,
     flushed: AtomicU64,
     /// Something was written and not flushed when the server lost this open.
-    is_doubtful: AtomicBool,
+    has_lost_writes: AtomicBool,
 }
 
 struct State {
@@ -72,12 +72,12 @@ impl HandleInner {
         path: &Text,
         open: &OpenFile,
         durability: Durability,
-        ran: &Ran,
+        completed: &Completed,
     ) -> Result<Self> {
-        let (created, file_id) = created(first(&ran.replies)?)?;
+        let (created, file_id) = created(first(&completed.replies)?)?;
         let at = Opened {
-            session: Arc::clone(&ran.session),
-            tree: ran.tree,
+            session: Arc::clone(&completed.session),
+            tree: completed.tree,
             file_id,
         };
         Ok(Self {
@@ -95,7 +95,7 @@ impl HandleInner {
             reopening: tokio::sync::Mutex::new(()),
             written: AtomicU64::new(0),
             flushed: AtomicU64::new(0),
-            is_doubtful: AtomicBool::new(false),
+            has_lost_writes: AtomicBool::new(false),
         })
     }
 
@@ -104,7 +104,7 @@ impl HandleInner {
     }
 
     /// A write begins: counted before it is sent, so that whoever opens the file again knows of it.
-    pub(crate) fn writes(&self) {
+    pub(crate) fn count_write(&self) {
         self.written.fetch_add(1, Ordering::AcqRel);
     }
 
@@ -115,14 +115,14 @@ impl HandleInner {
 
     /// The server has flushed what was `written` when the flush began: whether all of that was there.
     pub(crate) fn flushed(&self, written: u64) -> Result<()> {
-        self.doubtless()?;
+        self.check_no_lost_writes()?;
         self.flushed.fetch_max(written, Ordering::AcqRel);
         Ok(())
     }
 
     /// Whether no write was lost with an open before this one. Whoever flushes hears of it: only a new open writes anew.
-    pub(crate) fn doubtless(&self) -> Result<()> {
-        match self.is_doubtful.load(Ordering::Acquire) {
+    pub(crate) fn check_no_lost_writes(&self) -> Result<()> {
+        match self.has_lost_writes.load(Ordering::Acquire) {
             true => Err(Error::Lost(LostReason::WritesInDoubt)),
             false => Ok(()),
         }
@@ -224,18 +224,18 @@ impl HandleInner {
                 tree,
                 file_id,
             };
-            other.close_aside(None);
+            other.close_detached(None);
             return Err(Error::Lost(LostReason::HandleGone));
         }
         tracing::debug!(path = %self.path, "opened again by path");
         if self.written() > self.flushed.load(Ordering::Acquire) {
-            self.is_doubtful.store(true, Ordering::Release);
+            self.has_lost_writes.store(true, Ordering::Release);
         }
         Ok(Some(self.install(session, tree, file_id, false)))
     }
 
     async fn ask(&self, session: &Session, tree: Tree, operation: Operation) -> Result<Option<Reply>> {
-        match session.exchange(tree.chain(vec![operation]), 0).await {
+        match session.exchange(tree.compound(vec![operation]), 0).await {
             Outcome::Replied(replies) => Ok(replies.into_iter().next()),
             Outcome::Lost { .. } => Ok(None),
             Outcome::Failed { error, .. } => Err(error),
@@ -261,11 +261,12 @@ impl HandleInner {
         replay: Replay,
         mut build: impl FnMut(TreeId, FileId) -> Operation,
     ) -> Result<Vec<Reply>> {
-        self.run_chain(replay, |tree, file| vec![build(tree, file)]).await
+        self.run_compound(replay, |tree, file| vec![build(tree, file)])
+            .await
     }
 
     /// The same with several, related ones.
-    pub(crate) async fn run_chain(
+    pub(crate) async fn run_compound(
         &self,
         replay: Replay,
         mut build: impl FnMut(TreeId, FileId) -> Vec<Operation>,
@@ -277,7 +278,7 @@ impl HandleInner {
             for operation in &mut operations {
                 mark_replay(operation, attempt);
             }
-            match at.session.exchange(at.tree.chain(operations), 0).await {
+            match at.session.exchange(at.tree.compound(operations), 0).await {
                 Outcome::Replied(replies) => match first(&replies)?.status() {
                     NtStatus::NETWORK_SESSION_EXPIRED => {}
                     status if is_stale(status) && !is_reopened => {
@@ -306,7 +307,7 @@ impl HandleInner {
         let Some(operation) = build(at.tree.id, at.file_id)? else {
             return Ok(None);
         };
-        match at.session.exchange(at.tree.chain(vec![operation]), 0).await {
+        match at.session.exchange(at.tree.compound(vec![operation]), 0).await {
             Outcome::Replied(replies) => Ok(replies.into_iter().next()),
             Outcome::Lost { sent, .. } if sent && replay == Replay::Once => {
                 Err(Error::Lost(LostReason::OutcomeUnknown))
@@ -317,40 +318,44 @@ impl HandleInner {
     }
 
     /// Closes it on the server, once, and does not wait; `until` is let go when the server has answered.
-    pub(crate) fn close_aside(&self, until: Option<Closing>) {
+    pub(crate) fn close_detached(&self, guard: Option<CloseGuard>) {
         let mut state = self.lock();
         if std::mem::replace(&mut state.is_closed, true) {
             return;
         }
         let at = state.at.clone();
         drop(state);
-        at.close_aside(until);
+        at.close_detached(guard);
     }
 
     /// Closes it on the server and waits.
     /// `asks_size`: for the size that the server keeps, which it may not tell.
-    pub(crate) async fn close(&self, asks_size: bool) -> Result<Option<u64>> {
+    pub(crate) async fn close(&self, wants_size: bool) -> Result<Option<u64>> {
         let at = {
             let mut state = self.lock();
             state.is_closed = true;
             state.at.clone()
         };
-        at.close(asks_size).await
+        at.close(wants_size).await
     }
 }
 
 impl Opened {
     /// Closes it on the server and waits.
-    async fn close(&self, asks_size: bool) -> Result<Option<u64>> {
-        self.session.common.oplocks.remove(&self.file_id);
+    async fn close(&self, wants_size: bool) -> Result<Option<u64>> {
+        self.session.shared.oplocks.remove(&self.file_id);
         for _ in 0..ATTEMPTS {
-            let operation = ops::close(self.tree.id, self.file_id, asks_size);
-            match self.session.exchange(self.tree.chain(vec![operation]), 0).await {
+            let operation = ops::close(self.tree.id, self.file_id, wants_size);
+            match self
+                .session
+                .exchange(self.tree.compound(vec![operation]), 0)
+                .await
+            {
                 Outcome::Replied(replies) => {
                     let reply = first(&replies)?;
                     return match reply.status() {
                         status if is_stale(status) => Ok(None),
-                        _ => check("close", reply).map(|()| size_told(reply)),
+                        _ => check("close", reply).map(|()| reported_size(reply)),
                     };
                 }
                 // Lost with one of several connections: the session stands, and with it the open.
@@ -363,26 +368,27 @@ impl Opened {
     }
 
     /// Closes it on the server without waiting; `until` is let go when the server has answered.
-    pub(crate) fn close_aside(self, until: Option<Closing>) {
-        let side = |until| Side::Close {
+    pub(crate) fn close_detached(self, guard: Option<CloseGuard>) {
+        let control = |notice| Control::Close {
             tree: self.tree.id,
             file_id: self.file_id,
             encrypt: self.tree.is_sealed(),
-            until,
+            notice,
         };
         let runtime = tokio::runtime::Handle::try_current().ok();
         let Some(runtime) = runtime.filter(|_| self.session.has_several_channels()) else {
             // With its only connection the session is lost, and with that the open.
-            return self.session.aside(side(until.map(Awaiting::Closing)));
+            return self.session.send_control(control(guard.map(CloseNotice::Guard)));
         };
         let (told, answered) = tokio::sync::oneshot::channel();
-        self.session.aside(side(Some(Awaiting::Answer(told))));
+        self.session
+            .send_control(control(Some(CloseNotice::Answer(told))));
         runtime.spawn(async move {
             if answered.await.is_err() {
                 // Nobody hears what the server says to it.
                 let _ = self.close(false).await;
             }
-            drop(until);
+            drop(guard);
         });
     }
 }
@@ -409,6 +415,6 @@ fn is_gone(status: NtStatus) -> bool {
 
 impl Drop for HandleInner {
     fn drop(&mut self) {
-        self.close_aside(None);
+        self.close_detached(None);
     }
 }

@@ -7,13 +7,13 @@ use ropeway_smb_wire::{FileId, TreeId};
 
 use super::overdue::allowance;
 use super::{Driver, Pending};
-use crate::channel::{Awaiting, Side};
-use crate::{LostReason, Operation, rights, wire_log};
+use crate::channel::{CloseNotice, Control};
+use crate::{LostReason, Operation, caching, wire_log};
 
 impl Driver {
-    pub(super) fn aside(&mut self, side: Option<Side>) {
-        match side {
-            Some(Side::Cancel(id)) => {
+    pub(super) fn handle_control(&mut self, control: Option<Control>) {
+        match control {
+            Some(Control::Cancel(id)) => {
                 // Not there: answered already, or still in the queue, where `take` sees that nobody waits.
                 if let Some(ticket) = self.tickets.get(&id).copied() {
                     if let Some(pending) = self.pending.get_mut(&ticket) {
@@ -22,46 +22,57 @@ impl Driver {
                     self.connection.cancel(ticket);
                 }
             }
-            Some(Side::Close {
+            Some(Control::Close {
                 tree,
                 file_id,
                 encrypt,
-                until,
-            }) => self.close(tree, file_id, encrypt, until),
-            Some(Side::Bind(bind)) => {
+                notice,
+            }) => self.close(tree, file_id, encrypt, notice),
+            Some(Control::Bind(bind)) => {
                 let (session, mechanisms) = *bind;
                 if self.connection.bind(&session, mechanisms).is_err() {
                     self.ended = Some(LostReason::SessionEnded);
                 }
             }
-            Some(Side::Counts) => {
-                self.counts = true;
+            Some(Control::Admitted) => {
+                self.is_admitted = true;
                 self.publish_window();
             }
-            Some(Side::Leave { tree, encrypt }) => {
-                self.submit_aside(crate::ops::leave(tree), encrypt, None);
+            Some(Control::TreeDisconnect { tree, encrypt }) => {
+                self.submit_detached(crate::ops::tree_disconnect(tree), encrypt, None);
             }
-            Some(Side::Shut { waits }) => {
+            Some(Control::Shutdown { waits }) => {
                 self.waits = waits;
-                self.part();
+                self.begin_shutdown();
             }
-            None => self.part(),
+            None => self.begin_shutdown(),
         }
     }
 
-    pub(super) fn close(&mut self, tree: TreeId, file_id: FileId, encrypt: bool, until: Option<Awaiting>) {
-        self.shared.common.oplocks.remove(&file_id);
-        self.submit_aside(crate::ops::close(tree, file_id, false), encrypt, until);
+    pub(super) fn close(
+        &mut self,
+        tree: TreeId,
+        file_id: FileId,
+        encrypt: bool,
+        notice: Option<CloseNotice>,
+    ) {
+        self.status.session.oplocks.remove(&file_id);
+        self.submit_detached(crate::ops::close(tree, file_id, false), encrypt, notice);
     }
 
     /// Sends what nobody waits for.
-    pub(super) fn submit_aside(&mut self, operation: Operation, encrypt: bool, until: Option<Awaiting>) {
+    pub(super) fn submit_detached(
+        &mut self,
+        operation: Operation,
+        encrypt: bool,
+        notice: Option<CloseNotice>,
+    ) {
         let tree = operation.tree;
-        let mut chain = Chain::one(operation);
-        chain.encrypt = encrypt;
-        let commands = wire_log::commands(&chain);
-        let allowance = allowance(&chain, self.timeout);
-        if let Ok(ticket) = self.connection.submit(chain) {
+        let mut compound = Chain::one(operation);
+        compound.encrypt = encrypt;
+        let commands = wire_log::commands(&compound);
+        let allowance = allowance(&compound, self.timeout);
+        if let Ok(ticket) = self.connection.submit(compound) {
             wire_log::asked(self.now(), ticket, commands, 0);
             let pending = Pending {
                 id: 0,
@@ -71,24 +82,25 @@ impl Driver {
                 bytes: 0,
                 sent_at: self.now(),
                 stamp: None,
-                is_plain: true,
-                is_endless: false,
+                is_timed: true,
+                is_notify: false,
                 due: allowance.map(|allowance| self.now() + allowance),
                 is_overdue: false,
-                until,
+                notice,
             };
             self.pending.insert(ticket, pending);
         }
     }
 
     pub(super) fn acknowledge(&mut self, notification: &BreakNotification) {
-        let common = &self.shared.common;
-        let Some((answer, (tree, encrypt))) = rights::answer(notification, &common.oplocks, &common.leases)
+        let session = &self.status.session;
+        let Some((answer, (tree, encrypt))) =
+            caching::answer(notification, &session.oplocks, &session.leases)
         else {
             return;
         };
         tracing::debug!(?answer, "a right to cache is given back");
         let operation = Operation::encoded(Command::OplockBreak, tree, |w| answer.encode(w));
-        self.submit_aside(operation, encrypt, None);
+        self.submit_detached(operation, encrypt, None);
     }
 }

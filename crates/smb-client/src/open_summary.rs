@@ -21,7 +21,7 @@ use crate::{Client, OpenFile, Operation, Volume, ops};
 
 /// What is to be seen.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Looks {
+pub(crate) struct SummaryRequest {
     /// Paths; the root is seen in any case.
     pub(crate) paths: Vec<Text>,
     /// The directory whose names are wanted: one of the paths, or the root.
@@ -30,65 +30,65 @@ pub(crate) struct Looks {
 
 /// What was seen.
 #[derive(Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct OpenSummary {
     pub(crate) volume: Option<Volume>,
-    pub(crate) nodes: Vec<(Text, SeenNode)>,
+    pub(crate) nodes: Vec<(Text, NodeSummary)>,
     /// All names of a directory.
     pub(crate) names: Option<(Text, Vec<DirectoryRecord>)>,
 }
 
 /// What stands at a path.
 #[derive(Clone, Debug)]
-pub(crate) enum SeenNode {
+pub(crate) enum NodeSummary {
     Missing,
     /// Anything but a reparse point.
     There(Box<FileAllInformation>),
 }
 
 /// One open of the compound: which requests of it are whose.
-struct Part {
+struct NodeRequest {
     path: Text,
     with_volume: bool,
     with_names: bool,
 }
 
-impl Looks {
-    fn parts(&self) -> Vec<Part> {
+impl SummaryRequest {
+    fn nodes(&self) -> Vec<NodeRequest> {
         let mut paths = vec![Text::default()];
         paths.extend(self.paths.iter().filter(|path| !path.is_empty()).cloned());
-        let part = |path: Text| Part {
+        let node = |path: Text| NodeRequest {
             with_volume: path.is_empty(),
             with_names: self.names_of.as_ref() == Some(&path),
             path,
         };
-        paths.into_iter().map(part).collect()
+        paths.into_iter().map(node).collect()
     }
 
     /// What follows TREE_CONNECT.
     pub(crate) fn operations(&self, client: &Client) -> Vec<Operation> {
         let transact_max = client.link().last().negotiated.max_transact;
         let mut operations = Vec::new();
-        for part in self.parts() {
-            part.push(&mut operations, transact_max);
+        for node in self.nodes() {
+            node.push(&mut operations, transact_max);
         }
         operations
     }
 
     /// What the answers tell, those to [`operations`](Self::operations).
-    pub(crate) fn seen(&self, replies: &[Reply]) -> Seen {
-        let mut seen = Seen::default();
+    pub(crate) fn summary(&self, replies: &[Reply]) -> OpenSummary {
+        let mut summary = OpenSummary::default();
         let mut rest = replies;
-        for part in self.parts() {
-            let count = part.len().min(rest.len());
+        for node in self.nodes() {
+            let count = node.len().min(rest.len());
             let (own, after) = rest.split_at(count);
             rest = after;
-            part.take(own, &mut seen);
+            node.take(own, &mut summary);
         }
-        seen
+        summary
     }
 }
 
-impl Part {
+impl NodeRequest {
     fn len(&self) -> usize {
         3 + if self.with_volume { 3 } else { 0 } + if self.with_names { 2 } else { 0 }
     }
@@ -127,12 +127,12 @@ impl Part {
     }
 
     /// Whatever does not fit is not seen.
-    fn take(self, replies: &[Reply], seen: &mut Seen) {
+    fn take(self, replies: &[Reply], summary: &mut OpenSummary) {
         let [created, queried, more @ ..] = replies else {
             return;
         };
         if created.status() == NtStatus::OBJECT_NAME_NOT_FOUND {
-            seen.nodes.push((self.path, SeenNode::Missing));
+            summary.nodes.push((self.path, NodeSummary::Missing));
             return;
         }
         let all = created
@@ -146,7 +146,7 @@ impl Part {
         };
         let mut more = more;
         if let (true, [volume, attributes, size, rest @ ..]) = (self.with_volume, more) {
-            seen.volume = volume_of(volume, attributes, size);
+            summary.volume = volume_of(volume, attributes, size);
             more = rest;
         }
         if let (true, [first, second, ..]) = (self.with_names, more) {
@@ -154,10 +154,10 @@ impl Part {
             if let (Ok(Some(names)), Ok(None)) = (records(first), records(second))
                 && names.bad.is_empty()
             {
-                seen.names = Some((self.path.clone(), names.good));
+                summary.names = Some((self.path.clone(), names.good));
             }
         }
-        seen.nodes.push((self.path, SeenNode::There(Box::new(all))));
+        summary.nodes.push((self.path, NodeSummary::There(Box::new(all))));
     }
 }
 

@@ -5,41 +5,42 @@ use std::time::Duration;
 use ropeway_smb_proto::client::Ticket;
 
 use super::{Driver, Pending};
-use crate::channel::Side;
+use crate::channel::Control;
 
 /// How long the end of a client waits for answers that are owed, that to LOGOFF included. A guess.
-const PARTING: Duration = Duration::from_secs(2);
+const SHUTDOWN_MAX: Duration = Duration::from_secs(2);
 
 impl Driver {
     /// No more requests: what is owed may still come.
-    pub(super) fn part(&mut self) {
+    pub(super) fn begin_shutdown(&mut self) {
         // Handles and shares dropped together with the client are in the queue.
-        while let Ok(side) = self.side.try_recv() {
-            match side {
-                Side::Close {
+        while let Ok(control) = self.control.try_recv() {
+            match control {
+                Control::Close {
                     tree,
                     file_id,
                     encrypt,
-                    until,
-                } => self.close(tree, file_id, encrypt, until),
-                Side::Leave { tree, encrypt } => {
-                    self.submit_aside(crate::ops::leave(tree), encrypt, None);
+                    notice,
+                } => self.close(tree, file_id, encrypt, notice),
+                Control::TreeDisconnect { tree, encrypt } => {
+                    self.submit_detached(crate::ops::tree_disconnect(tree), encrypt, None);
                 }
-                Side::Bind(_) | Side::Cancel(_) | Side::Counts | Side::Shut { .. } => {}
+                Control::Bind(_) | Control::Cancel(_) | Control::Admitted | Control::Shutdown { .. } => {}
             }
         }
         // What only its end ends.
-        let endless = self.pending.iter().filter(|(_, pending)| pending.is_endless);
+        let endless = self.pending.iter().filter(|(_, pending)| pending.is_notify);
         let endless: Vec<Ticket> = endless.map(|(ticket, _)| *ticket).collect();
         for ticket in endless {
             self.connection.cancel(ticket);
         }
-        self.parting.get_or_insert(self.started.elapsed() + PARTING);
+        self.shutdown_until
+            .get_or_insert(self.started.elapsed() + SHUTDOWN_MAX);
     }
 
     /// With nothing under way any more the last of a session's channels ends it; the others just go.
-    pub(super) fn is_parted(&mut self) -> bool {
-        let Some(until) = self.parting else {
+    pub(super) fn is_shut_down(&mut self) -> bool {
+        let Some(until) = self.shutdown_until else {
             return false;
         };
         if self.now() >= until {
@@ -50,9 +51,9 @@ impl Driver {
         if self.pending.values().any(is_awaited) || is_busy {
             return false;
         }
-        if !self.has_left {
-            self.has_left = true;
-            self.is_last = self.shared.common.leave();
+        if !self.has_left_session {
+            self.has_left_session = true;
+            self.is_last = self.status.session.leave();
             if self.is_last {
                 self.connection.log_off(self.waits);
                 self.turn();

@@ -23,7 +23,7 @@ use std::time::Duration;
 pub(crate) const WINDOW_MIN: u64 = 4 << 20;
 /// A line with this round trip or more is long: below it a start in the small costs nothing that anybody sees. A guess: nine
 /// doublings of what TCP has under way are 90 ms.
-pub(crate) const FAR: Duration = Duration::from_millis(10);
+pub(crate) const FAR_ROUND_TRIP: Duration = Duration::from_millis(10);
 /// Where it starts on a short line: what a server's disk and a processor's cache like.
 const WINDOW_START: u64 = 8 << 20;
 /// Where it starts on a long one: twice what 622 Mbit/s x 75 ms and a queue of the same length hold (11.7 MB). While TCP
@@ -52,7 +52,7 @@ pub(crate) struct Stamp {
 
 /// The governor of one connection.
 #[derive(Debug)]
-pub(crate) struct Depth {
+pub(crate) struct WindowGovernor {
     window: u64,
     window_min: u64,
     window_max: u64,
@@ -77,7 +77,7 @@ struct Start {
     flat_rounds: u32,
 }
 
-impl Depth {
+impl WindowGovernor {
     pub(crate) fn new(window_max: u64) -> Self {
         let window_max = window_max.max(WINDOW_MIN);
         Self {
@@ -98,7 +98,7 @@ impl Depth {
     }
 
     /// One of several connections that start together and share what one would take. Before anything is sent.
-    pub(crate) fn share(&mut self, connections: u32) {
+    pub(crate) fn divide(&mut self, connections: u32) {
         let connections = u64::from(connections.max(1));
         if connections > 1 {
             // Only on a long line they do.
@@ -161,7 +161,7 @@ impl Depth {
     /// A request without data was answered, so the way is no longer than this.
     pub(crate) fn answered(&mut self, took: Duration) {
         let took = took.max(Duration::from_micros(1));
-        if took >= FAR && self.delivered == 0 && self.in_flight == 0 {
+        if took >= FAR_ROUND_TRIP && self.delivered == 0 && self.in_flight == 0 {
             self.begin_far();
         }
         self.round_trip = Some(self.round_trip.map_or(took, |best| best.min(took)));
@@ -237,7 +237,7 @@ impl Depth {
     fn settle(&mut self) {
         let Some(round_trip) = self.round_trip else { return };
         let product = self.rate() as f64 * round_trip.as_secs_f64();
-        let headroom = match round_trip >= FAR {
+        let headroom = match round_trip >= FAR_ROUND_TRIP {
             true => self.headroom.max(2 * self.largest),
             false => self.headroom,
         };
@@ -251,20 +251,20 @@ mod tests {
     use super::*;
 
     /// A line that carries `rate` bytes a second, `delay` there and back, and a sender with more to do than fits.
-    fn run(depth: &mut Depth, rate: f64, delay: Duration, block: u64, seconds: u64) -> Duration {
+    fn run(governor: &mut WindowGovernor, rate: f64, delay: Duration, block: u64, seconds: u64) -> Duration {
         let (mut now, mut free_at) = (Duration::ZERO, Duration::ZERO);
         let mut under_way: VecDeque<(Duration, Stamp)> = VecDeque::new();
         let mut longest = Duration::ZERO;
         while now < Duration::from_secs(seconds) {
-            while depth.in_flight + block <= depth.window() {
-                let stamp = depth.sent(now, block);
+            while governor.in_flight + block <= governor.window() {
+                let stamp = governor.sent(now, block);
                 free_at = free_at.max(now) + Duration::from_secs_f64(block as f64 / rate);
                 under_way.push_back((free_at + delay, stamp));
             }
             let (at, stamp) = under_way.pop_front().unwrap();
             now = at;
             longest = longest.max(now - stamp.sent_at);
-            depth.delivered(now, stamp, block);
+            governor.delivered(now, stamp, block);
         }
         longest
     }
@@ -272,21 +272,25 @@ mod tests {
     #[test]
     fn a_long_line_is_filled() {
         for (rate, delay_ms) in [(77.75e6, 75), (19.4e6, 32), (125e6, 200), (1e9, 1)] {
-            let mut depth = Depth::new(64 << 20);
-            depth.answered(Duration::from_millis(delay_ms));
-            run(&mut depth, rate, Duration::from_millis(delay_ms), 1 << 20, 20);
+            let mut governor = WindowGovernor::new(64 << 20);
+            governor.answered(Duration::from_millis(delay_ms));
+            run(&mut governor, rate, Duration::from_millis(delay_ms), 1 << 20, 20);
             let product = rate * delay_ms as f64 / 1000.0;
-            assert!(depth.is_steady());
-            assert!(depth.rate() as f64 > 0.95 * rate, "{} of {rate}", depth.rate());
+            assert!(governor.is_steady());
             assert!(
-                depth.window() as f64 >= 1.5 * product,
-                "{} for {product}",
-                depth.window()
+                governor.rate() as f64 > 0.95 * rate,
+                "{} of {rate}",
+                governor.rate()
             );
             assert!(
-                depth.window() as f64 <= 2.5 * product + 5e6,
+                governor.window() as f64 >= 1.5 * product,
                 "{} for {product}",
-                depth.window()
+                governor.window()
+            );
+            assert!(
+                governor.window() as f64 <= 2.5 * product + 5e6,
+                "{} for {product}",
+                governor.window()
             );
         }
     }
@@ -295,79 +299,79 @@ mod tests {
     #[test]
     fn a_long_line_is_filled_with_large_requests() {
         let (rate, delay) = (19.4e6, Duration::from_millis(32));
-        let mut depth = Depth::new(64 << 20);
-        depth.answered(delay);
-        run(&mut depth, rate, delay, 4 << 20, 60);
-        assert!(depth.is_steady());
-        let carried = depth.delivered as f64 / 60.0;
+        let mut governor = WindowGovernor::new(64 << 20);
+        governor.answered(delay);
+        run(&mut governor, rate, delay, 4 << 20, 60);
+        assert!(governor.is_steady());
+        let carried = governor.delivered as f64 / 60.0;
         assert!(carried > 0.97 * rate, "{carried} of {rate}");
-        assert!(depth.window() < 12 << 20, "{}", depth.window());
+        assert!(governor.window() < 12 << 20, "{}", governor.window());
     }
 
     #[test]
     fn the_start_takes_few_rounds() {
         // 125 MB/s x 200 ms needs 25 MB: two doublings of 8 MiB.
-        let mut depth = Depth::new(64 << 20);
-        depth.answered(Duration::from_millis(200));
-        run(&mut depth, 125e6, Duration::from_millis(200), 1 << 20, 1);
-        assert!(depth.window() >= 25_000_000, "{}", depth.window());
+        let mut governor = WindowGovernor::new(64 << 20);
+        governor.answered(Duration::from_millis(200));
+        run(&mut governor, 125e6, Duration::from_millis(200), 1 << 20, 1);
+        assert!(governor.window() >= 25_000_000, "{}", governor.window());
     }
 
     #[test]
     fn what_grows_by_itself_needs_no_larger_window() {
         // TCP's own start on 622 Mbit/s x 75 ms: the rate doubles each round trip until it is the line's.
-        let (mut depth, delay) = (Depth::new(64 << 20), Duration::from_millis(75));
-        depth.answered(delay);
+        let (mut governor, delay) = (WindowGovernor::new(64 << 20), Duration::from_millis(75));
+        governor.answered(delay);
         let (mut now, mut rate) = (Duration::ZERO, 200e3);
         while rate < 73e6 {
-            let sent: Vec<_> = (0..8).map(|_| depth.sent(now, 1 << 20)).collect();
+            let sent: Vec<_> = (0..8).map(|_| governor.sent(now, 1 << 20)).collect();
             for stamp in sent {
                 now += Duration::from_secs_f64((1 << 20) as f64 / rate);
-                depth.delivered(now.max(stamp.sent_at + delay), stamp, 1 << 20);
+                governor.delivered(now.max(stamp.sent_at + delay), stamp, 1 << 20);
             }
             rate = (rate * 2.0).min(73e6);
-            assert_eq!(depth.window(), WINDOW_START_FAR);
+            assert_eq!(governor.window(), WINDOW_START_FAR);
         }
     }
 
     #[test]
     fn connections_that_start_together_share_a_window() {
-        let mut depth = Depth::new(64 << 20);
-        depth.share(4);
-        assert_eq!(depth.window(), WINDOW_START_FAR / 4);
-        depth.answered(Duration::from_millis(75));
-        run(&mut depth, 73e6 / 4.0, Duration::from_millis(75), 1 << 18, 20);
-        let total = 4 * depth.window();
+        let mut governor = WindowGovernor::new(64 << 20);
+        governor.divide(4);
+        assert_eq!(governor.window(), WINDOW_START_FAR / 4);
+        governor.answered(Duration::from_millis(75));
+        run(&mut governor, 73e6 / 4.0, Duration::from_millis(75), 1 << 18, 20);
+        let total = 4 * governor.window();
         assert!((10_000_000..18_000_000).contains(&total), "{total}");
     }
 
     #[test]
     fn a_slow_disk_grows_a_queue_but_not_the_window() {
-        let mut depth = Depth::new(64 << 20);
-        depth.answered(Duration::from_millis(1));
-        let longest = run(&mut depth, 10e6, Duration::from_millis(1), 1 << 20, 60);
-        assert!(depth.window() <= 5 << 20, "{}", depth.window());
+        let mut governor = WindowGovernor::new(64 << 20);
+        governor.answered(Duration::from_millis(1));
+        let longest = run(&mut governor, 10e6, Duration::from_millis(1), 1 << 20, 60);
+        assert!(governor.window() <= 5 << 20, "{}", governor.window());
         assert!(longest < Duration::from_secs(7), "{longest:?}");
     }
 
     #[test]
     fn little_to_do_teaches_nothing() {
-        let mut depth = Depth::new(64 << 20);
-        let before = depth.window();
+        let mut governor = WindowGovernor::new(64 << 20);
+        let before = governor.window();
         for step in 0..1000 {
             let now = Duration::from_millis(100 * step);
-            let stamp = depth.sent(now, 4096);
-            depth.delivered(now + Duration::from_millis(50), stamp, 4096);
+            let stamp = governor.sent(now, 4096);
+            governor.delivered(now + Duration::from_millis(50), stamp, 4096);
         }
-        assert_eq!(depth.window(), before);
-        assert!(!depth.is_steady());
+        assert_eq!(governor.window(), before);
+        assert!(!governor.is_steady());
     }
 
     #[test]
     fn the_callers_bound_holds() {
-        let mut depth = Depth::new(16 << 20);
-        depth.answered(Duration::from_millis(500));
-        run(&mut depth, 1e9, Duration::from_millis(500), 1 << 20, 10);
-        assert!(depth.window() <= 16 << 20);
+        let mut governor = WindowGovernor::new(16 << 20);
+        governor.answered(Duration::from_millis(500));
+        run(&mut governor, 1e9, Duration::from_millis(500), 1 << 20, 10);
+        assert!(governor.window() <= 16 << 20);
     }
 }

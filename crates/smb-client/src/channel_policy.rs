@@ -17,13 +17,13 @@ const MEASURE_ROUND_TRIPS: u32 = 20;
 
 /// A connection counts as this part of the fastest one's rate at least: what is slow now gets work, and a chance to show
 /// that it is faster. A guess.
-const SLOWEST: u64 = 4;
+const RATE_FLOOR_DIVISOR: u64 = 4;
 
 /// Connections to begin with on a long line. BBR bears several: they start faster and share evenly. Over 622 Mbit/s and 75 ms
 /// eight took 2.4 s for 100 MB where four took 2.5, but 15.8 and 16.3 s (read, written) for 1 GB where four took 15.7 and
 /// 15.6. Where losses tell a sender of congestion, as with cubic, each of several is cut by the losses of all (100 MB in 2.6
 /// to 2.7 s with two, 2.8 with one, 2.6 to 3.4 with eight; at 155 Mbit/s and 32 ms eight took 6 % longer than one).
-pub(crate) fn at_start(congestion: &str) -> u16 {
+pub(crate) fn initial_channels(congestion: &str) -> u16 {
     match congestion.starts_with("bbr") {
         false => 2,
         true => 4,
@@ -32,7 +32,7 @@ pub(crate) fn at_start(congestion: &str) -> u16 {
 
 /// What a connection has to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Work {
+pub(crate) struct Backlog {
     /// Bytes under way, and one for each request.
     pub(crate) bytes: u64,
     /// Bytes each second, 0 if not known yet.
@@ -41,14 +41,14 @@ pub(crate) struct Work {
 
 /// The connection that would be done with `bytes` more before all others. They do not share a line evenly: with as many bytes
 /// under way on each, the slowest would be at work, alone, when all others have nothing to do any more.
-pub(crate) fn soonest(connections: impl Iterator<Item = Work> + Clone, bytes: u64) -> Option<usize> {
-    let fastest = connections.clone().map(|work| work.rate).max()?.max(1);
-    let seconds = |work: Work| {
-        let rate = match work.rate {
+pub(crate) fn earliest_done(connections: impl Iterator<Item = Backlog> + Clone, bytes: u64) -> Option<usize> {
+    let fastest = connections.clone().map(|backlog| backlog.rate).max()?.max(1);
+    let seconds = |backlog: Backlog| {
+        let rate = match backlog.rate {
             0 => fastest,
-            rate => rate.max(fastest / SLOWEST),
+            rate => rate.max(fastest / RATE_FLOOR_DIVISOR),
         };
-        (work.bytes + bytes) as f64 / rate as f64
+        (backlog.bytes + bytes) as f64 / rate as f64
     };
     let all = connections.map(seconds).enumerate();
     all.min_by(|(_, one), (_, other)| one.total_cmp(other))
@@ -57,7 +57,7 @@ pub(crate) fn soonest(connections: impl Iterator<Item = Work> + Clone, bytes: u6
 
 /// How things are now.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Load {
+pub(crate) struct LoadSample {
     pub(crate) channels: usize,
     /// Bytes delivered by all connections.
     pub(crate) delivered: u64,
@@ -75,7 +75,7 @@ pub(crate) enum Advice {
 
 /// The policy.
 #[derive(Debug)]
-pub(crate) struct Channels {
+pub(crate) struct ChannelPolicy {
     channels_max: usize,
     measure: Option<(Duration, u64)>,
     /// Bytes each second before the newest connection.
@@ -83,7 +83,7 @@ pub(crate) struct Channels {
     is_settled: bool,
 }
 
-impl Channels {
+impl ChannelPolicy {
     pub(crate) fn new(channels_max: usize) -> Self {
         Self {
             channels_max,
@@ -102,7 +102,7 @@ impl Channels {
         self.is_settled
     }
 
-    pub(crate) fn advise(&mut self, now: Duration, load: Load) -> Option<Advice> {
+    pub(crate) fn advise(&mut self, now: Duration, load: LoadSample) -> Option<Advice> {
         if self.is_settled || load.round_trip < ROUND_TRIP_MIN {
             return None;
         }
@@ -137,11 +137,11 @@ mod tests {
 
     /// Connections that carry `each`, on a line that carries `line`, bytes a second.
     fn run(each: u64, line: u64, channels_max: usize, round_trip: Duration) -> usize {
-        let mut policy = Channels::new(channels_max);
+        let mut policy = ChannelPolicy::new(channels_max);
         let (mut channels, mut delivered) = (1, 0);
         for step in 0..3000_u64 {
             delivered += (each * channels as u64).min(line) / 100;
-            let load = Load {
+            let load = LoadSample {
                 channels,
                 delivered,
                 round_trip,
@@ -166,36 +166,36 @@ mod tests {
         assert_eq!(run(1_000_000, 9_000_000, 8, Duration::from_micros(100)), 1);
     }
 
-    fn work(bytes: u64, rate: u64) -> Work {
-        Work { bytes, rate }
+    fn backlog(bytes: u64, rate: u64) -> Backlog {
+        Backlog { bytes, rate }
     }
 
     #[test]
     fn a_start_suits_the_line() {
-        assert_eq!((at_start("bbr"), at_start("bbr3")), (4, 4));
-        assert_eq!((at_start("cubic"), at_start("reno")), (2, 2));
+        assert_eq!((initial_channels("bbr"), initial_channels("bbr3")), (4, 4));
+        assert_eq!((initial_channels("cubic"), initial_channels("reno")), (2, 2));
         // A system that does not say.
-        assert_eq!(at_start(""), 2);
+        assert_eq!(initial_channels(""), 2);
     }
 
     #[test]
     fn what_is_done_first_takes_the_request() {
-        let pick = |all: &[Work]| soonest(all.iter().copied(), 10);
+        let pick = |all: &[Backlog]| earliest_done(all.iter().copied(), 10);
         assert_eq!(pick(&[]), None);
         // Nothing is known: the least to do, the first of equals.
-        assert_eq!(pick(&[work(5, 0), work(3, 0), work(3, 0)]), Some(1));
+        assert_eq!(pick(&[backlog(5, 0), backlog(3, 0), backlog(3, 0)]), Some(1));
         // 3 s against 1.5 s.
-        assert_eq!(pick(&[work(20, 10), work(50, 40)]), Some(1));
+        assert_eq!(pick(&[backlog(20, 10), backlog(50, 40)]), Some(1));
         // Who has shown nothing yet is taken for as fast as the fastest, and who is slow gets something now and then.
-        assert_eq!(pick(&[work(50, 40), work(40, 0)]), Some(1));
-        assert_eq!(pick(&[work(20, 40), work(0, 1)]), Some(0));
-        assert_eq!(pick(&[work(40, 40), work(0, 1)]), Some(1));
+        assert_eq!(pick(&[backlog(50, 40), backlog(40, 0)]), Some(1));
+        assert_eq!(pick(&[backlog(20, 40), backlog(0, 1)]), Some(0));
+        assert_eq!(pick(&[backlog(40, 40), backlog(0, 1)]), Some(1));
     }
 
     #[test]
     fn a_pause_starts_the_measurement_over() {
-        let mut policy = Channels::new(4);
-        let load = |is_full| Load {
+        let mut policy = ChannelPolicy::new(4);
+        let load = |is_full| LoadSample {
             channels: 1,
             delivered: 0,
             round_trip: Duration::from_millis(50),
