@@ -1,10 +1,11 @@
-//! Kerberos as a mechanism of SPNEGO, by the system's GSS-API and a credential cache (`KRB5CCNAME`, or the default).
+//! Kerberos as a mechanism of SPNEGO, through the system's GSS-API and a credential cache
+//! (`KRB5CCNAME`, or the default).
 //!
 //! ```text
 //! prepare (blocking: reads the cache, may ask the KDC) ─> KerberosClient { first token }
-//!                                                            └─ step(server's token): no network any more
+//!                                                  └─ step(server's token): no network
 //! ```
-//! So a connection's task, which makes the steps, is never held up by a KDC.
+//! So the task of a connection, which makes the steps, never waits for a KDC.
 
 mod service;
 mod sys;
@@ -16,10 +17,10 @@ use crate::KerberosError;
 pub(crate) use service::Service;
 use sys::{Context, Credential, GssError, Name};
 
-/// Names of Kerberos, the right one first.
+/// OIDs of Kerberos, the standard one first.
 const OIDS: [Oid; 2] = [Oid::KERBEROS, Oid::MS_KERBEROS];
 
-/// The client's end of one login, its first token made.
+/// The client's end of one login, with its first token prepared.
 pub(crate) struct KerberosClient {
     context: Context,
     target: Name,
@@ -30,14 +31,14 @@ pub(crate) struct KerberosClient {
 enum State {
     /// The first token, not sent yet.
     Prepared(Vec<u8>),
-    /// Awaits the server's proof.
+    /// Awaits the server's token, which authenticates it.
     Awaiting,
     Done,
     Failed,
 }
 
-/// A login to the service `cifs` of a host; blocks while the KDC is asked for a ticket. Without a principal it is the
-/// cache's default one.
+/// Prepares a login to the service `cifs` of a host. Blocks while the KDC issues a ticket. Without
+/// `principal`, uses the default principal of the cache.
 pub(crate) fn prepare(
     principal: Option<&str>,
     host: &str,
@@ -61,7 +62,8 @@ fn credential(principal: Option<&str>) -> std::result::Result<Credential, GssErr
     let Some(principal) = principal else {
         return Credential::acquire(None);
     };
-    // A user without a realm is the cache's, if it is of that name, else one of the default realm.
+    // A user without a realm is the principal of the cache if the name matches, otherwise one of
+    // the default realm.
     if !principal.contains('@')
         && let Ok(default) = Credential::acquire(None)
         && let Ok(name) = default.principal()
@@ -84,7 +86,7 @@ impl Mechanism for KerberosClient {
                 Ok(Step::Continue(first))
             }
             (State::Awaiting, Some(token)) => self.take(token),
-            _ => Err(AuthError::OutOfOrder("Kerberos is not at that step")),
+            _ => Err(AuthError::OutOfOrder("Kerberos does not expect this step")),
         }
     }
 
@@ -104,7 +106,7 @@ impl Mechanism for KerberosClient {
 }
 
 impl KerberosClient {
-    /// The server's proof, which takes no network.
+    /// Processes the server's token, without I/O.
     fn take(&mut self, token: &[u8]) -> Result<Step> {
         let stepped = self.context.step(&self.credential, &self.target, Some(token));
         let stepped = stepped.map_err(|fault| failed(&fault))?;
@@ -130,20 +132,20 @@ impl KerberosClient {
 }
 
 fn bad_mic(fault: GssError) -> AuthError {
-    tracing::debug!(fault = %fault.text, "the peer's integrity check does not fit");
+    tracing::debug!(fault = %fault.text, "the peer's MIC is wrong");
     AuthError::BadMic
 }
 
 fn failed(fault: &GssError) -> AuthError {
     tracing::debug!(fault = %fault.text, "Kerberos failed");
-    AuthError::Mechanism("Kerberos does not take the server's answer")
+    AuthError::Mechanism("Kerberos rejects the server's token")
 }
 
 /// `GSS_S_NO_CRED`, `GSS_S_CREDENTIALS_EXPIRED` (RFC 2744 3.9.1), in the upper half.
 const NO_CREDENTIAL: u32 = 7 << 16;
 const CREDENTIALS_EXPIRED: u32 = 11 << 16;
 
-/// Kerberos's own numbers (MIT's `krb5.h`), which begin at `ERROR_TABLE_BASE_krb5`.
+/// Error codes of Kerberos itself (MIT's `krb5.h`), which start at `ERROR_TABLE_BASE_krb5`.
 mod number {
     const BASE: u32 = -1_765_328_384_i32 as u32;
     pub(super) const CLIENT_EXPIRED: u32 = BASE + 1;
@@ -198,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_are_told_apart() {
+    fn errors_are_distinguished() {
         assert_eq!(
             fault(NO_CREDENTIAL, 5),
             KerberosError::NoTicket {

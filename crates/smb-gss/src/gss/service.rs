@@ -19,7 +19,7 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// A principal's key, with or without its realm.
+    /// Opens the key of a principal, named with or without its realm.
     pub(crate) fn open(keytab: &Path, principal: &str) -> std::result::Result<Self, KerberosError> {
         let keytab = format!("FILE:{}", keytab.display());
         let open = || {
@@ -39,12 +39,12 @@ impl Service {
         })
     }
 
-    /// Its realm.
+    /// Returns the realm of the service.
     pub(crate) fn realm(&self) -> &str {
         &self.realm
     }
 
-    /// One login.
+    /// Returns the mechanism for one login.
     pub(crate) fn login(&self, admits: &PrincipalMapper) -> Box<dyn Mechanism> {
         Box::new(KerberosServer {
             context: Context::new(),
@@ -79,7 +79,7 @@ impl Mechanism for KerberosServer {
     fn step(&mut self, token: Option<&[u8]>) -> Result<Step> {
         match (std::mem::replace(&mut self.state, State::Failed), token) {
             (State::Awaiting, Some(token)) => self.take(token),
-            _ => Err(AuthError::OutOfOrder("Kerberos is not at that step")),
+            _ => Err(AuthError::OutOfOrder("Kerberos does not expect this step")),
         }
     }
 
@@ -111,7 +111,7 @@ impl KerberosServer {
         let client = accepted.client.ok_or(AuthError::Refused(Refusal::Anonymous))?;
         let (user, realm) = parts(&client).ok_or(AuthError::Refused(Refusal::UnknownUser))?;
         let Some(name) = (self.admits)(user, realm) else {
-            tracing::info!(%client, "a ticket of somebody who may not log in");
+            tracing::info!(%client, "a ticket names a user who may not log in");
             return Err(AuthError::Refused(Refusal::UnknownUser));
         };
         let key = self.context.session_key().map_err(|fault| failed(&fault))?;
@@ -135,7 +135,8 @@ impl KerberosServer {
     }
 }
 
-/// User and realm of a principal. One with characters that are written with a backslash (RFC 1964 2.1.1) is nobody's here.
+/// Returns user and realm of a principal. Refuses principals with escaped characters, which are
+/// written with a backslash (RFC 1964 2.1.1).
 fn parts(principal: &str) -> Option<(&str, &str)> {
     let (user, realm) = principal.rsplit_once('@')?;
     let is_plain = !user.is_empty() && !realm.is_empty() && !principal.contains(['\\', '\0']);
@@ -143,8 +144,8 @@ fn parts(principal: &str) -> Option<(&str, &str)> {
 }
 
 fn failed(fault: &GssError) -> AuthError {
-    tracing::debug!(fault = %fault.text, "a ticket is not taken");
-    AuthError::Mechanism("Kerberos does not take the client's ticket")
+    tracing::debug!(fault = %fault.text, "a ticket is rejected");
+    AuthError::Mechanism("Kerberos rejects the client's ticket")
 }
 
 #[cfg(test)]
@@ -152,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn principals_have_parts() {
+    fn principals_split_into_user_and_realm() {
         assert_eq!(parts("ann@EXAMPLE.ORG"), Some(("ann", "EXAMPLE.ORG")));
         assert_eq!(parts("host/nas@EXAMPLE"), Some(("host/nas", "EXAMPLE")));
         for odd in ["ann", "@EXAMPLE", "ann@", "a\\@b@EXAMPLE", ""] {
@@ -161,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_keytab_that_is_not_there_is_told() {
+    fn a_missing_keytab_is_reported() {
         let missing = Service::open(Path::new("/nonexistent/keytab"), "cifs/nas@EXAMPLE");
         let fault = missing.map(|_| ()).unwrap_err();
         assert!(matches!(&fault, KerberosError::NoKey { principal, .. } if principal == "cifs/nas@EXAMPLE"));
