@@ -1,34 +1,35 @@
-//! What others hold of a driver: its queues, and what it tells of itself.
+//! The handle on a connection's driver: its queues and its published status.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use ropeway_smb_proto::auth::spnego::SpnegoClient;
-use ropeway_smb_proto::client::{Chain, DropReason, Misuse, Reply, SessionSecret};
+use ropeway_smb_proto::client::{Chain, DropReason, Misuse, Operation, Reply, SessionSecret};
 use ropeway_smb_wire::{FileId, TreeId};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::budget::Budget;
 use crate::caching::{Leases, Oplocks};
 use crate::channel_policy::Backlog;
-use crate::driver::{Queues, left_open};
+use crate::error::LostReason;
+use crate::replies::left_open;
 use crate::window::WindowGovernor;
-use crate::{LostReason, Operation};
 
-/// Requests that wait for the driver's turn; beyond it, callers wait. A guess: what the driver takes in four turns.
+/// Capacity of the request queue; when it is full, callers wait. A guess: what the driver takes in
+/// four turns.
 const QUEUE: usize = 256;
 
-/// A chain on its way to the driver.
+/// A compound on its way to the driver.
 pub(crate) struct Request {
     pub(crate) id: u64,
     pub(crate) compound: Chain,
-    /// Bytes of data, for the governor; 0 for a request without.
+    /// Payload bytes, for the window governor; 0 for a request without payload.
     pub(crate) bytes: u64,
     pub(crate) answer: oneshot::Sender<Answer>,
 }
 
-/// What became of a request.
+/// The outcome of a request.
 pub(crate) enum Answer {
     Replied(Vec<Reply>),
     Dropped {
@@ -37,22 +38,23 @@ pub(crate) enum Answer {
         reason: DropReason,
     },
     Refused(Misuse, Vec<Operation>),
-    /// Not answered in its time, however long the server goes on to say other things.
+    /// The server did not answer in time, even if it kept sending other messages.
     Overdue(Vec<Operation>),
 }
 
-/// Held as long as a file is being closed.
+/// Held while a file is being closed. A writer of the lock waits for all closes in progress.
 pub(crate) type CloseGuard = tokio::sync::OwnedRwLockReadGuard<()>;
 
-/// Who waits for the answer to a CLOSE.
+/// What to do when the reply to a CLOSE arrives.
 pub(crate) enum CloseNotice {
-    /// Let go with the answer, or with the connection.
+    /// Dropped with the reply, or with the connection.
     Guard(#[expect(dead_code, reason = "it is dropped with this")] CloseGuard),
-    /// KnownExtents of the answer. Dropped without, the connection was lost before.
+    /// Signalled by the reply. If it is dropped without a signal, the connection was lost first.
     Answer(oneshot::Sender<()>),
 }
 
-/// What overtakes requests. Unbounded by type, bounded by use: one for each request or handle that lives.
+/// Messages that overtake requests. The queue is unbounded by type and bounded by use: one message
+/// for each live request or handle.
 pub(crate) enum Control {
     Cancel(u64),
     Close {
@@ -61,26 +63,28 @@ pub(crate) enum Control {
         encrypt: bool,
         notice: Option<CloseNotice>,
     },
-    /// Logs a connection in that has none, as a further channel of this session.
+    /// Logs in a connection that has only negotiated, as a further channel of this session.
     Bind(Box<(SessionSecret, SpnegoClient)>),
-    /// The session has this connection now: what it may have under way counts. Before, others would send it.
+    /// The session has admitted this connection, so its window counts from now on. Before that,
+    /// requests go to the other connections.
     Admitted,
-    /// TREE_DISCONNECT: nobody uses the share any more.
+    /// Sends TREE_DISCONNECT: the share is no longer in use.
     TreeDisconnect {
         tree: TreeId,
         encrypt: bool,
     },
-    /// No more requests; the last channel ends the session, and waits for the answer to that or not.
+    /// Takes no more requests. The last channel logs off, and waits for the reply if `waits` is
+    /// set.
     Shutdown {
         waits: bool,
     },
 }
 
-/// What all channels of a session share.
+/// State that all channels of a session share.
 #[derive(Debug, Default)]
 pub(crate) struct SessionShared {
     pub(crate) oplocks: Oplocks,
-    /// The client's, over all its sessions.
+    /// The leases of the client, across all its sessions.
     pub(crate) leases: Arc<Leases>,
     channels: AtomicUsize,
 }
@@ -93,28 +97,28 @@ impl SessionShared {
         }
     }
 
-    /// A channel begins.
+    /// Registers a channel.
     pub(crate) fn join(&self) {
         self.channels.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// A channel has nothing more to do; whether it was the last.
+    /// Removes a channel that has nothing more to do. Returns whether it was the last.
     pub(crate) fn leave(&self) -> bool {
         self.channels.fetch_sub(1, Ordering::AcqRel) == 1
     }
 }
 
-/// What a driver tells of itself.
+/// The status that a driver publishes.
 #[derive(Debug)]
 pub(crate) struct ChannelStatus {
     budget: Arc<Budget>,
     window_max: u64,
-    /// Connections that begin together, this one among them.
+    /// Number of connections that start together, including this one.
     pub(crate) starting_channels: u16,
     pub(crate) session: Arc<SessionShared>,
     window: AtomicU64,
     delivered: AtomicU64,
-    /// Bytes each second, 0 until known.
+    /// Rate in bytes a second, 0 until known.
     rate: AtomicU64,
     round_trip_us: AtomicU64,
     steady: AtomicBool,
@@ -146,7 +150,7 @@ impl ChannelStatus {
         self.window_max
     }
 
-    /// The driver's governor has news; its window was `old`, and `window` is what counts now.
+    /// Publishes the governor's state. The connection's window was `old` bytes and is now `window`.
     pub(crate) fn publish(&self, (old, window): (u64, u64), governor: &WindowGovernor) {
         if window != old {
             self.budget.update(old, window);
@@ -161,7 +165,7 @@ impl ChannelStatus {
         }
     }
 
-    /// The driver is about to end; its window was `old`.
+    /// Publishes the end of the driver, whose window was `old` bytes.
     pub(crate) fn end(&self, old: u64, reason: LostReason) {
         self.budget.update(old, 0);
         self.window.store(0, Ordering::Relaxed);
@@ -169,19 +173,26 @@ impl ChannelStatus {
     }
 }
 
-/// A connection's driver, as others see it. Dropping the last handle ends it.
+/// The receiving ends of a driver's queues.
+pub(crate) struct Queues {
+    pub(crate) requests: mpsc::Receiver<Request>,
+    pub(crate) control: mpsc::UnboundedReceiver<Control>,
+}
+
+/// The handle on a connection's driver. Dropping the last handle ends the driver.
 #[derive(Debug)]
 pub(crate) struct Channel {
     requests: mpsc::Sender<Request>,
     control: mpsc::UnboundedSender<Control>,
     next_id: AtomicU64,
-    /// Bytes, and one for each request: what the next request is compared by.
+    /// Outstanding bytes, plus one for each request; the channel for the next request is chosen by
+    /// it.
     load: AtomicU64,
     status: Arc<ChannelStatus>,
 }
 
 impl Channel {
-    /// A channel and the ends that its driver reads.
+    /// Creates a channel, and the queue ends that its driver reads.
     pub(crate) fn new(status: Arc<ChannelStatus>) -> (Self, Queues) {
         let (requests, requests_out) = mpsc::channel(QUEUE);
         let (control, control_out) = mpsc::unbounded_channel();
@@ -199,7 +210,8 @@ impl Channel {
         (channel, queues)
     }
 
-    /// Sends a chain and waits for its answer. Dropped meanwhile, the request is cancelled, and what it opened closed.
+    /// Sends a compound and waits for its outcome. If the future is dropped, the driver cancels the
+    /// request and closes what it opened.
     pub(crate) async fn exchange(&self, compound: Chain, bytes: u64) -> Answer {
         let first = compound.operations.first();
         let tree = first.map_or(TreeId(0), |operation| operation.tree);
@@ -223,24 +235,24 @@ impl Channel {
             tree,
             encrypt,
         };
-        // The driver answers everything that it took or that was in its queue when it ended.
+        // The driver answers every request that it took, or that was in its queue when it ended.
         (&mut awaited.receiver)
             .await
             .expect("a driver answers every request unless it panicked")
     }
 
-    /// Sends what nobody waits for.
+    /// Sends a control message, and does not wait.
     pub(crate) fn send_control(&self, control: Control) {
-        // An ended driver needs none of it.
+        // A driver that has ended needs no control messages.
         let _ = self.control.send(control);
     }
 
-    /// Waits until the driver is gone.
+    /// Waits until the driver has ended.
     pub(crate) async fn closed(&self) {
         self.requests.closed().await;
     }
 
-    /// What it has to do, and how fast it is.
+    /// Returns the outstanding work and the rate of the connection.
     pub(crate) fn backlog(&self) -> Backlog {
         Backlog {
             bytes: self.load.load(Ordering::Relaxed),
@@ -248,7 +260,7 @@ impl Channel {
         }
     }
 
-    /// Why it ended, if it did.
+    /// Returns why the driver ended, if it has.
     pub(crate) fn ended(&self) -> Option<LostReason> {
         self.status.ended.get().cloned()
     }
@@ -271,7 +283,7 @@ impl Channel {
     }
 }
 
-/// An answer that is awaited, and what to do when nobody waits any more.
+/// Cancels a request when its future is dropped before the reply.
 struct CancelGuard<'a> {
     receiver: oneshot::Receiver<Answer>,
     control: &'a mpsc::UnboundedSender<Control>,
@@ -285,7 +297,7 @@ impl Drop for CancelGuard<'_> {
         if self.receiver.is_terminated() {
             return;
         }
-        // After this the driver either finds nobody to answer, or its answer is here.
+        // From here on the driver cannot deliver a reply; one delivered before is in the channel.
         self.receiver.close();
         match self.receiver.try_recv() {
             Ok(Answer::Replied(replies)) => {

@@ -1,28 +1,34 @@
-//! Whether a further connection would carry more, and which of several takes a request. Pure: time is an argument.
+//! Decides when to open or close connections, and which connection takes a request. Pure: time is
+//! an argument.
 //!
 //! ```text
 //! Watch   the line is in use and its governor steady: measure, then open one more
-//! Trial   measure again; a tenth more keeps it and tries another, else it is closed and that was it
+//! Trial   measure again: a gain of a tenth keeps it and opens another; else close it and settle
 //! ```
-//! More connections are no cure where one fills the line, and under loss-based congestion control they may even do
-//! harm, so each has to prove itself. On a short line nothing is tried.
+//! More connections do not help where one fills the line, and under loss-based congestion control
+//! they may even do harm, so each has to prove itself. On a short line none is tried.
 
 use std::time::Duration;
 
-/// Below this round trip one connection's window cannot be the limit: 64 KiB in 2 ms is 32 MB/s, and windows are larger.
+/// Below this round trip the window of one connection cannot be the limit: 64 KiB in 2 ms is 32
+/// MB/s, and windows are larger.
 const ROUND_TRIP_MIN: Duration = Duration::from_millis(2);
-/// A measurement lasts as long, and as many round trips. Guesses: TCP's growth shows within them.
+/// A measurement lasts this long and this many round trips. Guesses: TCP's growth shows within
+/// them.
 const MEASURE_MIN: Duration = Duration::from_secs(2);
 const MEASURE_ROUND_TRIPS: u32 = 20;
 
-/// A connection counts as this part of the fastest one's rate at least: what is slow now gets work, and a chance to show
-/// that it is faster. A guess.
+/// A connection is assumed to have at least one part in this many of the fastest one's rate. So a
+/// connection that is slow now still gets requests, and can show that it has become faster. A
+/// guess.
 const RATE_FLOOR_DIVISOR: u64 = 4;
 
-/// Connections to begin with on a long line. BBR bears several: they start faster and share evenly. Over 622 Mbit/s and 75 ms
-/// eight took 2.4 s for 100 MB where four took 2.5, but 15.8 and 16.3 s (read, written) for 1 GB where four took 15.7 and
-/// 15.6. Where losses tell a sender of congestion, as with cubic, each of several is cut by the losses of all (100 MB in 2.6
-/// to 2.7 s with two, 2.8 with one, 2.6 to 3.4 with eight; at 155 Mbit/s and 32 ms eight took 6 % longer than one).
+/// Returns the number of connections to start with on a long line. BBR profits from several: they
+/// start faster and share evenly. Over 622 Mbit/s and 75 ms eight took 2.4 s for 100 MB where four
+/// took 2.5, but 15.8 and 16.3 s (read, written) for 1 GB where four took 15.7 and 15.6. Under
+/// loss-based congestion control, such as cubic, each connection backs off at the losses of all
+/// (100 MB in 2.6 to 2.7 s with two, 2.8 with one, 2.6 to 3.4 with eight; at 155 Mbit/s and 32 ms
+/// eight took 6 % longer than one).
 pub(crate) fn initial_channels(congestion: &str) -> u16 {
     match congestion.starts_with("bbr") {
         false => 2,
@@ -30,17 +36,18 @@ pub(crate) fn initial_channels(congestion: &str) -> u16 {
     }
 }
 
-/// What a connection has to do.
+/// The outstanding work of a connection, and its rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Backlog {
-    /// Bytes under way, and one for each request.
+    /// Bytes in flight, plus one for each request.
     pub(crate) bytes: u64,
-    /// Bytes each second, 0 if not known yet.
+    /// Rate in bytes a second, 0 if not known yet.
     pub(crate) rate: u64,
 }
 
-/// The connection that would be done with `bytes` more before all others. They do not share a line evenly: with as many bytes
-/// under way on each, the slowest would be at work, alone, when all others have nothing to do any more.
+/// Returns the index of the connection that would finish `bytes` more before all others.
+/// Connections do not share a line evenly: with equal bytes in flight on each, the slowest would
+/// still be working, alone, when all others are idle.
 pub(crate) fn earliest_done(connections: impl Iterator<Item = Backlog> + Clone, bytes: u64) -> Option<usize> {
     let fastest = connections.clone().map(|backlog| backlog.rate).max()?.max(1);
     let seconds = |backlog: Backlog| {
@@ -55,30 +62,30 @@ pub(crate) fn earliest_done(connections: impl Iterator<Item = Backlog> + Clone, 
         .map(|(at, _)| at)
 }
 
-/// How things are now.
+/// A sample of the load on a session.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LoadSample {
     pub(crate) channels: usize,
-    /// Bytes delivered by all connections.
+    /// Bytes delivered so far by all connections.
     pub(crate) delivered: u64,
     pub(crate) round_trip: Duration,
-    /// The governors are steady and all depth is in use.
+    /// Whether all governors are steady and all windows are in use.
     pub(crate) is_full: bool,
 }
 
-/// What to do.
+/// What the policy advises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Advice {
     Open,
     CloseNewest,
 }
 
-/// The policy.
+/// The policy of one session: when to open and close connections.
 #[derive(Debug)]
 pub(crate) struct ChannelPolicy {
     channels_max: usize,
     measure: Option<(Duration, u64)>,
-    /// Bytes each second before the newest connection.
+    /// Rate in bytes a second before the newest connection was opened.
     rate_before: Option<u64>,
     is_settled: bool,
 }
@@ -93,7 +100,7 @@ impl ChannelPolicy {
         }
     }
 
-    /// No more connections: the server has none to give.
+    /// Stops opening connections: the server has refused one.
     pub(crate) fn settle(&mut self) {
         self.is_settled = true;
     }
@@ -135,7 +142,8 @@ impl ChannelPolicy {
 mod tests {
     use super::*;
 
-    /// Connections that carry `each`, on a line that carries `line`, bytes a second.
+    /// Returns the final number of connections, where each carries up to `each` bytes a second and
+    /// the line `line`.
     fn run(each: u64, line: u64, channels_max: usize, round_trip: Duration) -> usize {
         let mut policy = ChannelPolicy::new(channels_max);
         let (mut channels, mut delivered) = (1, 0);
@@ -171,22 +179,23 @@ mod tests {
     }
 
     #[test]
-    fn a_start_suits_the_line() {
+    fn initial_channels_suit_the_congestion_control() {
         assert_eq!((initial_channels("bbr"), initial_channels("bbr3")), (4, 4));
         assert_eq!((initial_channels("cubic"), initial_channels("reno")), (2, 2));
-        // A system that does not say.
+        // The system does not name its congestion control.
         assert_eq!(initial_channels(""), 2);
     }
 
     #[test]
-    fn what_is_done_first_takes_the_request() {
+    fn the_connection_that_finishes_first_takes_the_request() {
         let pick = |all: &[Backlog]| earliest_done(all.iter().copied(), 10);
         assert_eq!(pick(&[]), None);
-        // Nothing is known: the least to do, the first of equals.
+        // No rate is known: the least backlog wins, the first of equals.
         assert_eq!(pick(&[backlog(5, 0), backlog(3, 0), backlog(3, 0)]), Some(1));
         // 3 s against 1.5 s.
         assert_eq!(pick(&[backlog(20, 10), backlog(50, 40)]), Some(1));
-        // Who has shown nothing yet is taken for as fast as the fastest, and who is slow gets something now and then.
+        // An unmeasured connection counts as fast as the fastest, and a slow one gets a request now
+        // and then.
         assert_eq!(pick(&[backlog(50, 40), backlog(40, 0)]), Some(1));
         assert_eq!(pick(&[backlog(20, 40), backlog(0, 1)]), Some(0));
         assert_eq!(pick(&[backlog(40, 40), backlog(0, 1)]), Some(1));

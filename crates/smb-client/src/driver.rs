@@ -2,14 +2,14 @@
 //!
 //! ```text
 //!  requests (bounded) ─┐                         ┌─ readv: READ data straight into its block
-//!  side: cancel, close ┼─> Connection (sans-I/O) ┤
+//!  control messages ───┼─> Connection (sans-I/O) ┤
 //!  deadline ───────────┘        │   ▲            └─ writev: heads and blocks as they are
 //!                               ▼   │
-//!                     workers: big frames of slow algorithms
+//!                     workers: large frames of slow algorithms
 //! ```
-//! Every request that reaches the task gets one [`Answer`], also when the connection ends. A request whose future was
-//! dropped is cancelled; the connection keeps its blocks until the server has answered; what such a request opened is
-//! closed.
+//! Every request that reaches the task gets exactly one [`Answer`], also when the connection ends.
+//! If the future of a request is dropped, the driver cancels the request, keeps its blocks until
+//! the server has answered, and closes what the request opened.
 
 mod control;
 mod overdue;
@@ -32,24 +32,27 @@ use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 
 use self::workers::Workers;
-use crate::channel::{Answer, ChannelStatus, CloseNotice, Control, Request};
-use crate::login::{Authenticator, Renewal};
-use crate::window::{Stamp, WindowGovernor};
-use crate::{Error, LostReason, Result, Unprotected, wire_log};
-
 pub(crate) use self::workers::jobs;
+use crate::channel::{Answer, ChannelStatus, CloseNotice, Control, Queues, Request};
+use crate::error::{Error, LostReason, Result, Unprotected};
+use crate::login::{Authenticator, Renewal};
+use crate::replies::left_open;
+use crate::window::{Stamp, WindowGovernor};
+use crate::wire_log;
 
-/// Slices of one writev. A guess: 32 small messages and 32 blocks; the kernel takes 1024.
+/// Slices in one writev. A guess: 32 small messages and 32 blocks; the kernel takes 1024.
 const SLICES: usize = 64;
-/// Bytes taken from the connection before the socket has taken them. A guess: what a socket buffer swallows at once.
+/// Bytes staged for the socket ahead of its acceptance. A guess: what a socket buffer takes at
+/// once.
 const STAGED_MAX: usize = 4 << 20;
-/// Reads before others get their turn. A guess.
+/// Reads in a row before requests get their turn. A guess.
 const READS_MAX: usize = 32;
-/// Requests taken from the queue at once.
+/// Requests taken from the queue in one turn.
 const BATCH: usize = 64;
-/// Chains under way, half of what the connection allows, so that CLOSE and acknowledgments always fit.
+/// Compounds in flight: half of what the connection allows, so that CLOSE and acknowledgments
+/// always fit.
 const COMPOUNDS_MAX: usize = ropeway_smb_proto::client::CHAINS_MAX / 2;
-/// What a driver starts with.
+/// The task that owns one connection.
 pub(crate) struct Driver {
     stream: TcpStream,
     connection: Connection,
@@ -63,29 +66,29 @@ pub(crate) struct Driver {
     ready: Option<oneshot::Sender<Result<Ready>>>,
     governor: WindowGovernor,
     window: u64,
-    /// Whether the session has this connection.
+    /// Whether the session has admitted this connection.
     is_admitted: bool,
     pending: HashMap<Ticket, Pending>,
     tickets: HashMap<u64, Ticket>,
     staged: VecDeque<Part>,
     staged_bytes: usize,
-    /// Bytes of the first staged part that are gone already.
+    /// Bytes of the first staged part that have been written already.
     skip: usize,
     first_sent: Option<Duration>,
     shutdown_until: Option<Duration>,
-    /// Whether the session knows that this channel goes, and whether it was the last.
+    /// Whether this channel has left the session, and whether it was the last.
     has_left_session: bool,
     is_last: bool,
-    /// Whether the answer to LOGOFF is awaited.
+    /// Whether shutting down waits for the reply to LOGOFF.
     waits: bool,
     ended: Option<LostReason>,
     /// [`ClientOptions::timeout`](crate::ClientOptions::timeout).
     timeout: Duration,
-    /// When to look for overdue requests.
+    /// Time of the next check for overdue requests.
     next_check_at: Duration,
 }
 
-/// What a new connection agreed on.
+/// The result of a login on a new connection.
 pub(crate) struct Ready {
     pub(crate) negotiated: ropeway_smb_proto::client::Negotiated,
     pub(crate) session: Option<ropeway_smb_proto::client::SessionSecret>,
@@ -103,16 +106,10 @@ struct Pending {
     is_timed: bool,
     /// CHANGE_NOTIFY.
     is_notify: bool,
-    /// When it is overdue, and whether it was found so.
+    /// When the request becomes overdue, and whether it has.
     due: Option<Duration>,
     is_overdue: bool,
     notice: Option<CloseNotice>,
-}
-
-/// The ends of the queues that lead to a driver.
-pub(crate) struct Queues {
-    pub(crate) requests: mpsc::Receiver<Request>,
-    pub(crate) control: mpsc::UnboundedReceiver<Control>,
 }
 
 impl Driver {
@@ -156,7 +153,7 @@ impl Driver {
         }
     }
 
-    /// Runs until the connection ends.
+    /// Runs the connection until it ends.
     pub(crate) async fn run(mut self) {
         let mut batch = Vec::with_capacity(BATCH);
         let timer = tokio::time::sleep(Duration::ZERO);
@@ -189,7 +186,8 @@ impl Driver {
                     if count == 0 {
                         self.begin_shutdown();
                     }
-                    // A file that was let go before these were asked is closed before they are.
+                    // Control messages go first: a file dropped before these requests is closed
+                    // before they run.
                     while let Ok(control) = self.control.try_recv() {
                         self.handle_control(Some(control));
                     }
@@ -222,7 +220,7 @@ impl Driver {
             .min()
     }
 
-    /// Events, and what is to be sent.
+    /// Handles the connection's events and sends its output.
     fn turn(&mut self) {
         self.events();
         self.transmit();
@@ -230,9 +228,9 @@ impl Driver {
             self.events();
             self.transmit();
         }
-        // Sending may have ended the connection.
+        // Sending can end the connection.
         self.events();
-        // Its last events come with the last job.
+        // The connection's last events come with its last job.
         if let Some(reason) = self.connection.ended()
             && self.ended.is_none()
         {
@@ -242,7 +240,8 @@ impl Driver {
 
     fn events(&mut self) {
         if self.connection.ended().is_some() {
-            // Parts hold handles on blocks: one that was sealed in place is opened again only by its sole owner.
+            // Parts hold references to blocks. A block that was sealed in place can be opened again
+            // only by its sole owner.
             self.staged.clear();
         }
         while let Some(event) = self.connection.poll_event() {
@@ -394,14 +393,14 @@ impl Driver {
             None if pending.is_timed => self.governor.answered(now - pending.sent_at),
             None => {}
         }
-        // What the same chain closed again has no oplock.
+        // A file that the same compound closed has no oplock.
         if let Some(file_id) = left_open(&replies) {
             for reply in &replies {
                 self.record_oplock(reply, file_id, pending.tree, pending.encrypt);
             }
         }
         if let Some(CloseNotice::Answer(answered)) = pending.notice {
-            // Nobody waits any more when the runtime ends.
+            // The receiver is gone when the runtime shuts down.
             let _ = answered.send(());
         }
         let undelivered = match pending.answer {
@@ -415,7 +414,7 @@ impl Driver {
         }
     }
 
-    /// Notes an oplock before anybody hears of its file: its break may be the next message.
+    /// Records an oplock before the reply is delivered, since its break may be the next message.
     fn record_oplock(&self, reply: &Reply, open: FileId, tree: TreeId, encrypt: bool) {
         if reply.header.command == Command::Create
             && reply.status().is_success()
@@ -454,7 +453,7 @@ impl Driver {
                         self.ended = Some(LostReason::Misbehaved(fault));
                         return;
                     }
-                    // Answers free blocks and depth: let them go before reading on.
+                    // Replies free blocks and window space: deliver them before reading on.
                     while self.start_jobs() {}
                     self.events();
                 }
@@ -473,7 +472,7 @@ impl Driver {
     }
 
     fn close_with(&mut self, reason: LostReason) {
-        // What ended it first is why: after LOGOFF servers close.
+        // The first reason counts: after LOGOFF servers close the connection.
         self.ended.get_or_insert(reason);
         self.connection.closed();
     }
@@ -509,7 +508,7 @@ impl Driver {
         }
     }
 
-    /// The socket has taken `written` bytes.
+    /// Removes `written` bytes, which the socket has taken, from the staged parts.
     fn advance_staged(&mut self, written: usize) {
         let mut left = written + self.skip;
         while let Some(part) = self.staged.front() {
@@ -524,7 +523,7 @@ impl Driver {
         self.skip = left;
     }
 
-    /// Gives everything back.
+    /// Ends the driver: publishes the reason, waits for running jobs, and answers every request.
     async fn finish(mut self) {
         let reason = self.ended.clone().unwrap_or(LostReason::ClientClosed);
         tracing::debug!(%reason, "the connection ended");
@@ -542,31 +541,13 @@ impl Driver {
             }));
         }
         self.requests.close();
-        // Waits for those who have a place in the queue and are about to use it.
+        // Waits for senders that hold a queue slot and are about to use it.
         while let Some(request) = self.requests.recv().await {
             let _ = request
                 .answer
                 .send(Answer::Refused(Misuse::Ended, request.compound.operations));
         }
     }
-}
-
-/// The file that a chain opened and did not close.
-pub(crate) fn left_open(replies: &[Reply]) -> Option<FileId> {
-    let is_success = |reply: &&Reply| reply.status().is_success();
-    let mut file_id = None;
-    for reply in replies.iter().filter(is_success) {
-        match reply.header.command {
-            Command::Create => {
-                file_id = CreateResponse::decode(&mut reply.body())
-                    .ok()
-                    .map(|created| created.file_id);
-            }
-            Command::Close => file_id = None,
-            _ => {}
-        }
-    }
-    file_id
 }
 
 fn lost_reason(reason: &EndReason, known: Option<LostReason>) -> LostReason {

@@ -1,7 +1,8 @@
-//! Opens that survive a lost connection: how they are asked for, and reclaimed.
+//! Durable handles, which survive a lost connection: how to request and reclaim them.
 
 use std::sync::Arc;
 
+use ropeway_smb_proto::client::Operation;
 use ropeway_smb_wire::create::CreateOptions;
 use ropeway_smb_wire::create_context::{
     DurableHandleV2Flags, DurableReconnect, DurableReconnectV2, DurableRequestV2, RequestContext,
@@ -12,12 +13,15 @@ use ropeway_smb_wire::tree_connect::ShareType;
 use ropeway_smb_wire::{FileId, Guid, NtStatus, Text};
 
 use crate::caching::CachingRight;
-use crate::link::{Outcome, Session};
-use crate::share::replay_of;
-use crate::tree::{ATTEMPTS, Completed, Replay, Tree, first};
-use crate::{Error, LostReason, OpenFile, Operation, Result, Share, login};
+use crate::error::{Error, LostReason, Result};
+use crate::login;
+use crate::open::OpenFile;
+use crate::replies::first;
+use crate::session::{Outcome, Session};
+use crate::share::{Share, replay_of};
+use crate::tree::{ATTEMPTS, Completed, Replay, Tree};
 
-/// How to ask for a durable open, and for it again.
+/// The parameters with which a durable handle is requested and reclaimed.
 #[derive(Debug)]
 pub(crate) struct Durability {
     right: CachingRight,
@@ -26,7 +30,7 @@ pub(crate) struct Durability {
 }
 
 impl Durability {
-    /// An open that is not to be durable.
+    /// Returns the parameters of an open that is not durable.
     pub(crate) fn none() -> Self {
         Self {
             right: CachingRight::None,
@@ -35,7 +39,8 @@ impl Durability {
         }
     }
 
-    /// For an open of `open` on `share`: the second version where it is spoken, the first else.
+    /// Returns the parameters for an open on `share`: version 2 of durable handles where the
+    /// dialect has it, version 1 otherwise.
     pub(crate) fn for_open(share: &Share, open: &OpenFile) -> Result<Self> {
         let link = share.client().link();
         let is_wanted = open.durable
@@ -57,7 +62,7 @@ impl Durability {
         })
     }
 
-    /// CREATE on `share`.
+    /// Returns the CREATE that requests the handle.
     pub(crate) fn create(&self, share: &Share, tree: &Tree, path: &Text, open: &OpenFile) -> Operation {
         self.right.register((tree.id, tree.is_sealed()));
         let durable = match (self.is_wanted, self.create_guid) {
@@ -75,7 +80,7 @@ impl Durability {
             .create(tree, path, open, self.right.level(), contexts)
     }
 
-    /// CREATE that reclaims the open `file_id` ([MS-SMB2] 3.2.4.4).
+    /// Returns the CREATE that reclaims the handle `file_id` ([MS-SMB2] 3.2.4.4).
     pub(crate) fn reclaim(
         &self,
         share: &Share,
@@ -108,11 +113,13 @@ impl Durability {
 }
 
 impl Share {
-    /// CREATE, until there is an answer, and what it takes to have the open again.
+    /// Sends CREATE until it is answered. Also returns the parameters with which the handle can be
+    /// reclaimed.
     ///
-    /// One that was sent and lost with its channel is replayed on another channel of the session, where the server finds
-    /// by the guid what it made of it: so even exclusive creation is done once ([MS-SMB2] 3.2.7.1, 3.3.5.9.10). In
-    /// another session it would be another open; that one has a guid of its own, since servers refuse the old one's.
+    /// A CREATE that was sent and lost with its channel is replayed on another channel of the
+    /// session, where the server finds the first one's outcome by the GUID. So even exclusive
+    /// creation happens once ([MS-SMB2] 3.2.7.1, 3.3.5.9.10). In another session it would be
+    /// another open, which needs a GUID of its own, since servers refuse the old one.
     pub(crate) async fn create_durably(
         &self,
         path: &Text,
@@ -143,7 +150,7 @@ impl Share {
                         is_new_tree = true;
                         self.inner().forget(tree);
                     }
-                    // Made by the first, which the server does not find: it did not keep the guid.
+                    // The first CREATE made the file, but the server did not keep its GUID.
                     NtStatus::OBJECT_NAME_COLLISION if is_replay && once => {
                         return Err(Error::Lost(LostReason::OutcomeUnknown));
                     }

@@ -1,13 +1,14 @@
-//! A share, and what stands at some paths of it, in the round trip that connects to it.
+//! Connects to a share and reads a summary of some of its paths in the same round trip.
 //!
 //! ```text
-//! TREE_CONNECT · CREATE root, its volume, itself, CLOSE · CREATE path, itself, its names, CLOSE · …
+//! TREE_CONNECT · CREATE root, query volume and root, CLOSE · CREATE path, query, list, CLOSE · …
 //! ```
-//! A compound takes session and tree over from the request before ([MS-SMB2] 3.2.4.1.4), TREE_CONNECT's too. A server
-//! that sees it otherwise connects all the same and refuses the rest: then nothing is known, and whoever wants to know
-//! asks again, as of any answer here that is not plain.
+//! A request of a compound takes over session and tree from the one before ([MS-SMB2] 3.2.4.1.4),
+//! also from TREE_CONNECT. A server that does not support this still connects, and refuses the
+//! rest. The summary is empty then, and callers query again, as they do for any reply that is not a
+//! plain success.
 
-use ropeway_smb_proto::client::Reply;
+use ropeway_smb_proto::client::{Operation, Reply};
 use ropeway_smb_wire::create::{AccessMask, OplockLevel};
 use ropeway_smb_wire::info::{
     DirectoryRecord, FileAllInformation, FileFsAttributeInformation, FileFsFullSizeInformation,
@@ -16,36 +17,41 @@ use ropeway_smb_wire::info::{
 use ropeway_smb_wire::query_info::QueryInfoResponse;
 use ropeway_smb_wire::{FileAttributes, FileId, NtStatus, Text, TreeId};
 
+use crate::client::Client;
 use crate::directory::{FIRST_MAX, records};
-use crate::{Client, OpenFile, Operation, Volume, ops};
+use crate::error::{Error, Result};
+use crate::open::OpenFile;
+use crate::ops;
+use crate::share::{Share, Volume};
+use crate::tree::ShareInner;
 
-/// What is to be seen.
+/// The paths to summarize.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SummaryRequest {
-    /// Paths; the root is seen in any case.
+    /// Paths. The root is always included.
     pub(crate) paths: Vec<Text>,
-    /// The directory whose names are wanted: one of the paths, or the root.
+    /// The directory to list: one of the paths, or the root.
     pub(crate) names_of: Option<Text>,
 }
 
-/// What was seen.
+/// The summary: the volume, the nodes at some paths, and one listing.
 #[derive(Debug, Default)]
 pub(crate) struct OpenSummary {
     pub(crate) volume: Option<Volume>,
     pub(crate) nodes: Vec<(Text, NodeSummary)>,
-    /// All names of a directory.
+    /// A directory and all its names.
     pub(crate) names: Option<(Text, Vec<DirectoryRecord>)>,
 }
 
-/// What stands at a path.
+/// The node at a path.
 #[derive(Clone, Debug)]
 pub(crate) enum NodeSummary {
     Missing,
-    /// Anything but a reparse point.
+    /// A node of any kind but a reparse point.
     There(Box<FileAllInformation>),
 }
 
-/// One open of the compound: which requests of it are whose.
+/// One open of the compound, and the requests on it.
 struct NodeRequest {
     path: Text,
     with_volume: bool,
@@ -64,7 +70,7 @@ impl SummaryRequest {
         paths.into_iter().map(node).collect()
     }
 
-    /// What follows TREE_CONNECT.
+    /// Returns the requests that follow TREE_CONNECT.
     pub(crate) fn operations(&self, client: &Client) -> Vec<Operation> {
         let transact_max = client.link().last().negotiated.max_transact;
         let mut operations = Vec::new();
@@ -74,7 +80,7 @@ impl SummaryRequest {
         operations
     }
 
-    /// What the answers tell, those to [`operations`](Self::operations).
+    /// Decodes the replies to [`operations`](Self::operations).
     pub(crate) fn summary(&self, replies: &[Reply]) -> OpenSummary {
         let mut summary = OpenSummary::default();
         let mut rest = replies;
@@ -85,6 +91,60 @@ impl SummaryRequest {
             node.take(own, &mut summary);
         }
         summary
+    }
+}
+
+impl Client {
+    /// Connects to a share and reads a summary of some paths, in one round trip.
+    pub(crate) async fn share_with_summary(
+        &self,
+        name: &str,
+        request: &SummaryRequest,
+    ) -> Result<(Share, OpenSummary)> {
+        match ShareInner::connect_with_summary(self, name, request).await {
+            Ok((share, summary)) => Ok((Share::new(share), summary)),
+            // DFS may refer to another share.
+            Err(error) if error.status() == Some(NtStatus::BAD_NETWORK_NAME) => {
+                Ok((self.share(name).await?, OpenSummary::default()))
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl ShareInner {
+    /// Connects and reads the summary in one round trip, where the server allows it.
+    pub(crate) async fn connect_with_summary(
+        client: &Client,
+        name: &str,
+        summary_request: &SummaryRequest,
+    ) -> Result<(Self, OpenSummary)> {
+        let share = Self::new(client, name)?;
+        if !client.link().compounds.is_usable() {
+            share.tree().await?;
+            return Ok((share, OpenSummary::default()));
+        }
+        let session = client.link().session().await?;
+        let summary = match share
+            .connect_tree(&session, summary_request.operations(client))
+            .await
+        {
+            Ok((tree, replies)) => {
+                *share.lock() = Some(tree);
+                match tree.is_dfs() {
+                    // The requests ignored DFS, and the paths may lie elsewhere.
+                    true => OpenSummary::default(),
+                    false => summary_request.summary(&replies),
+                }
+            }
+            // The connection was lost, or the compound was too much for this server.
+            Err(Error::Lost(_) | Error::PeerMisbehaved(_) | Error::Senseless(_)) => {
+                share.tree().await?;
+                OpenSummary::default()
+            }
+            Err(error) => return Err(error),
+        };
+        Ok((share, summary))
     }
 }
 
@@ -126,7 +186,7 @@ impl NodeRequest {
         operations.push(ops::close(tree, file, false));
     }
 
-    /// Whatever does not fit is not seen.
+    /// Adds the replies to the summary. Skips replies that are not plain successes.
     fn take(self, replies: &[Reply], summary: &mut OpenSummary) {
         let [created, queried, more @ ..] = replies else {
             return;
@@ -150,7 +210,7 @@ impl NodeRequest {
             more = rest;
         }
         if let (true, [first, second, ..]) = (self.with_names, more) {
-            // Only a listing that is whole: the second answer says that there is no more.
+            // Only a complete listing counts: the second reply says that there is no more.
             if let (Ok(Some(names)), Ok(None)) = (records(first), records(second))
                 && names.bad.is_empty()
             {

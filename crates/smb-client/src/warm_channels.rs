@@ -1,11 +1,12 @@
-//! Further connections that are opened while the first one logs in.
+//! Warm channels: further connections that are opened while the first one logs in.
 //!
 //! ```text
 //! first   SYN ─ NEGOTIATE ─ SESSION_SETUP ─ SESSION_SETUP ─ TREE_CONNECT ─ …
-//! spare         SYN ─────── NEGOTIATE ─────────────────────┴ SESSION_SETUP ─ SESSION_SETUP (bind) ─ data
+//! warm          SYN ─────── NEGOTIATE ─────────────────────┴ SESSION_SETUP ×2 (bind) ─ data
 //! ```
-//! A new TCP connection doubles what it has under way each round trip, from 14 KB; four of them are two round trips
-//! ahead of one, and none of their own set-up is waited for. What a server refuses of it is nobody's loss.
+//! A new TCP connection doubles its congestion window each round trip, from 14 KB. Four connections
+//! are two round trips ahead of one, and the client waits for none of their handshakes. If the
+//! server refuses one, nothing is lost.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,19 +16,21 @@ use tokio::sync::watch;
 
 use crate::channel::{Control, SessionShared};
 use crate::channel_policy::initial_channels;
-use crate::link::{Begin, Link, Session};
+use crate::error::Result;
+use crate::link::{Begin, Link};
+use crate::options::ChannelsAtStart;
+use crate::session::Session;
 use crate::socket::Connected;
 use crate::window::FAR_ROUND_TRIP;
-use crate::{ChannelsAtStart, Result};
 
-/// Connections that wait for a session. Dropped without one, they end.
+/// Connections that wait for a session. They end if this is dropped without one.
 pub(crate) struct WarmChannels {
     starting_channels: u16,
     session: watch::Sender<Option<Arc<Session>>>,
 }
 
 impl WarmChannels {
-    /// Begins as many as the options ask for, if the line is long.
+    /// Opens as many connections as the options ask for, if the line is long.
     pub(crate) fn begin(link: &Arc<Link>, connected: &Connected, shared: &Arc<SessionShared>) -> Self {
         let starting_channels = match link.options.channels_at_start {
             _ if connected.round_trip < FAR_ROUND_TRIP => 1,
@@ -44,7 +47,7 @@ impl WarmChannels {
             let address = connected.address;
             tokio::spawn(async move {
                 if let Err(error) = open_warm(&link, (address, starting_channels), &shared, bound).await {
-                    tracing::debug!(%error, "a further connection was not to be had");
+                    tracing::debug!(%error, "no further connection could be opened");
                 }
             });
         }
@@ -54,12 +57,12 @@ impl WarmChannels {
         }
     }
 
-    /// Connections that begin together, the first among them.
+    /// Returns the number of connections that start together, including the first.
     pub(crate) fn starting_channels(&self) -> u16 {
         self.starting_channels
     }
 
-    /// There is a session, which may have so many connections.
+    /// Binds the waiting connections to a session, which may have up to `channels_max` connections.
     pub(crate) fn bind(self, session: &Arc<Session>, channels_max: usize) {
         if channels_max > 1 {
             self.session.send_replace(Some(Arc::clone(session)));
@@ -78,7 +81,7 @@ async fn open_warm(
     let (channel, ready) = link.start_driver(stream, shared, SessionId(0), begin)?;
     let session = match bound.wait_for(Option::is_some).await {
         Ok(session) => session.clone(),
-        // There will be none.
+        // The login failed: there will be no session.
         Err(_) => None,
     };
     let Some((session, secret)) = session.and_then(|session| session.secret.clone().map(|it| (session, it)))

@@ -1,6 +1,6 @@
-//! What overtakes requests, and what is sent though nobody waits for its answer.
+//! Control messages, which overtake requests, and requests whose replies nobody awaits.
 
-use ropeway_smb_proto::client::Chain;
+use ropeway_smb_proto::client::{Chain, Operation};
 use ropeway_smb_wire::header::Command;
 use ropeway_smb_wire::oplock_break::BreakNotification;
 use ropeway_smb_wire::{FileId, TreeId};
@@ -8,13 +8,15 @@ use ropeway_smb_wire::{FileId, TreeId};
 use super::overdue::allowance;
 use super::{Driver, Pending};
 use crate::channel::{CloseNotice, Control};
-use crate::{LostReason, Operation, caching, wire_log};
+use crate::error::LostReason;
+use crate::{caching, wire_log};
 
 impl Driver {
     pub(super) fn handle_control(&mut self, control: Option<Control>) {
         match control {
             Some(Control::Cancel(id)) => {
-                // Not there: answered already, or still in the queue, where `take` sees that nobody waits.
+                // If the ticket is missing, the request is answered already, or still in the queue,
+                // where `submit` sees that its receiver is closed.
                 if let Some(ticket) = self.tickets.get(&id).copied() {
                     if let Some(pending) = self.pending.get_mut(&ticket) {
                         pending.answer = None;
@@ -60,7 +62,7 @@ impl Driver {
         self.submit_detached(crate::ops::close(tree, file_id, false), encrypt, notice);
     }
 
-    /// Sends what nobody waits for.
+    /// Sends a request whose reply nobody awaits.
     pub(super) fn submit_detached(
         &mut self,
         operation: Operation,
@@ -99,7 +101,7 @@ impl Driver {
         else {
             return;
         };
-        tracing::debug!(?answer, "a right to cache is given back");
+        tracing::debug!(?answer, "acknowledging the break of an oplock or lease");
         let operation = Operation::encoded(Command::OplockBreak, tree, |w| answer.encode(w));
         self.submit_detached(operation, encrypt, None);
     }

@@ -1,4 +1,4 @@
-//! How a driver ends in good order.
+//! Orderly shutdown of a driver.
 
 use std::time::Duration;
 
@@ -7,13 +7,14 @@ use ropeway_smb_proto::client::Ticket;
 use super::{Driver, Pending};
 use crate::channel::Control;
 
-/// How long the end of a client waits for answers that are owed, that to LOGOFF included. A guess.
+/// Time that a shutdown waits for outstanding replies, including that to LOGOFF. A guess.
 const SHUTDOWN_MAX: Duration = Duration::from_secs(2);
 
 impl Driver {
-    /// No more requests: what is owed may still come.
+    /// Stops taking requests. Outstanding replies may still arrive.
     pub(super) fn begin_shutdown(&mut self) {
-        // Handles and shares dropped together with the client are in the queue.
+        // The queue still holds the messages of handles and shares that were dropped together with
+        // the client.
         while let Ok(control) = self.control.try_recv() {
             match control {
                 Control::Close {
@@ -28,7 +29,7 @@ impl Driver {
                 Control::Bind(_) | Control::Cancel(_) | Control::Admitted | Control::Shutdown { .. } => {}
             }
         }
-        // What only its end ends.
+        // These requests end only when they are cancelled.
         let endless = self.pending.iter().filter(|(_, pending)| pending.is_notify);
         let endless: Vec<Ticket> = endless.map(|(ticket, _)| *ticket).collect();
         for ticket in endless {
@@ -38,7 +39,8 @@ impl Driver {
             .get_or_insert(self.started.elapsed() + SHUTDOWN_MAX);
     }
 
-    /// With nothing under way any more the last of a session's channels ends it; the others just go.
+    /// Returns whether the driver may end. Once nothing is in flight, the last channel of the
+    /// session logs off; the others just end.
     pub(super) fn is_shut_down(&mut self) -> bool {
         let Some(until) = self.shutdown_until else {
             return false;
@@ -59,7 +61,7 @@ impl Driver {
                 self.turn();
             }
         }
-        // What the kernel has taken arrives: the socket is closed behind it.
+        // Bytes that the kernel has taken still arrive: the socket is closed behind them.
         !self.is_last || self.ended.is_some() || (!self.waits && self.staged.is_empty())
     }
 }

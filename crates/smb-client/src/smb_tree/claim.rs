@@ -1,5 +1,5 @@
-//! Claims on a share: an open that shares nothing. It is not durable, so it ends with the holder's last connection; after
-//! a lost one it is opened again by the next use.
+//! Claims on a share: an open that denies all sharing. It is not durable, so it ends with the
+//! holder's last connection. After a lost connection the next use opens it again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,8 +10,10 @@ use ropeway_smb_wire::info::FileDispositionInformation;
 use ropeway_vfs::{Claim, ClaimAbove, ClaimKind, Name, Op, Pending, RelPath, Result};
 
 use super::errors::tree_error;
-use super::{Inner, paths};
-use crate::{Handle, OpenFile};
+use super::inner::Inner;
+use super::paths;
+use crate::handle::Handle;
+use crate::open::OpenFile;
 
 pub(super) struct SmbClaim {
     tree: Arc<Inner>,
@@ -20,7 +22,7 @@ pub(super) struct SmbClaim {
     length: AtomicU64,
 }
 
-/// An open that shares nothing and dies with its connection.
+/// Returns the parameters of an open that denies all sharing and ends with its connection.
 fn exclusively(disposition: CreateDisposition) -> OpenFile {
     let mut open = OpenFile::write(disposition);
     open.share = ShareAccess::default();
@@ -126,7 +128,7 @@ impl Inner {
         found
     }
 
-    /// Names of a folder that begin with `prefix`, chosen by the server.
+    /// Returns the names in a folder that start with `prefix`. The server filters them.
     pub(super) async fn names_with_prefix(&self, dir: &RelPath, prefix: &[u8]) -> Result<Vec<Name>> {
         let text = self.base.text(Op::List, dir)?;
         let pattern = format!("{}*", String::from_utf8_lossy(prefix));

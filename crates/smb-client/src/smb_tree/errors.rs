@@ -1,13 +1,13 @@
-//! The client's errors as those of a tree.
+//! Maps errors of the client to errors of a tree.
 
 use std::io;
 
 use ropeway_smb_wire::NtStatus;
 use ropeway_vfs::{Error, ErrorKind, Op, RelPath, Verdict};
 
-use crate::{Error as ClientError, LostReason, Unprotected};
+use crate::error::{Error as ClientError, LostReason, Unprotected};
 
-/// An error of an operation on a path.
+/// Returns the tree's error for a client error of an operation on a path.
 pub(super) fn tree_error(op: Op, path: &RelPath, error: ClientError) -> Error {
     Error {
         op,
@@ -17,7 +17,7 @@ pub(super) fn tree_error(op: Op, path: &RelPath, error: ClientError) -> Error {
     }
 }
 
-/// An error that the tree itself found, with a sentence.
+/// Returns an error that the tree itself found, with a message.
 pub(super) fn with_message(op: Op, path: &RelPath, kind: ErrorKind, sentence: impl Into<String>) -> Error {
     Error {
         op,
@@ -55,7 +55,7 @@ fn kind_of(error: &ClientError) -> ErrorKind {
     }
 }
 
-/// What a status means for a tree; `None` for those that only their verdict tells.
+/// Returns the kind of a status; `None` if only its verdict decides.
 fn kind_of_status(status: NtStatus) -> Option<ErrorKind> {
     use ErrorKind as K;
     Some(match status {
@@ -144,7 +144,7 @@ mod tests {
             assert_eq!(
                 kind(status),
                 ErrorKind::ServerExhausted,
-                "no limit of this machine"
+                "not a limit of this machine"
             );
             assert_eq!(kind(status).verdict(), Verdict::Retry);
         }
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_keep_the_servers_sentence() {
+    fn errors_contain_the_servers_message() {
         let refused = ClientError::PeerRefused {
             op: "open",
             status: NtStatus::ACCESS_DENIED,

@@ -1,14 +1,15 @@
-//! An open file of a share.
+//! An open file of a share, as a tree's [`File`].
 
 use std::any::Any;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::future::try_join_all;
+use parking_lot::Mutex;
 use ropeway_block::{Block, BlockMut};
 use ropeway_smb_wire::create::{CreateAction, CreateDisposition, CreateOptions};
 use ropeway_smb_wire::info::{FileAllInformation, FileEndOfFileInformation, FileStandardInformation};
-use ropeway_smb_wire::{FileAttributes, FileTime, NtStatus};
+use ropeway_smb_wire::{FileAttributes, FileTime, NtStatus, Text};
 use ropeway_vfs::{
     Create, Error, ErrorKind, Extent, File, Kind, Loss, Metadata, MetadataChange, Op, OpenOptions, Pending,
     RelPath, Result, Xattr,
@@ -16,32 +17,37 @@ use ropeway_vfs::{
 
 use super::dirty::Ticket;
 use super::errors::{tree_error, with_message};
+use super::inner::Inner;
+use super::map;
 use super::ranges::Ranges;
-use super::{Inner, map};
-use crate::{Handle, OpenFile};
+use crate::error::Error as ClientError;
+use crate::handle::Handle;
+use crate::open::{Created, OpenFile};
 
-/// A write that begins this far behind the end of all that was begun makes the file sparse first, so that the server need
-/// not fill what lies between. A guess: blocks of a copy come nearly in order.
+/// A write that starts this far behind the end of all writes so far makes the file sparse first, so
+/// that the server need not fill the gap. A guess: blocks of a copy come nearly in order.
 const SPARSE_GAP_MIN: u64 = 4 << 20;
-/// How long a rename waits for files to be closed: some round trips of any line.
+/// Maximum time that a rename waits for files to be closed: some round trips of any line.
 const CLOSE_WAIT_MAX: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// An open file of a share.
 pub struct SmbFile {
     pub(super) tree: Arc<Inner>,
-    /// Taken by drop only.
+    /// `None` only while dropping.
     handle: Option<Handle>,
     path: RelPath,
+    /// Its key in the list of open files.
+    open_key: Text,
     writable: bool,
-    /// The length as far as this open knows it.
+    /// The length as far as this handle knows it.
     length: AtomicU64,
     pub(super) sparse: AtomicBool,
     pub(super) ranges: Mutex<Ranges>,
-    /// Extended attributes were set by this open, which may have made the file.
+    /// Whether this handle, which may have created the file, has set extended attributes.
     has_attributes: AtomicBool,
-    /// Set while something is written and not flushed.
+    /// Set while there are unflushed writes.
     unflushed: Mutex<Option<Ticket>>,
-    /// What names this open as the source of copies inside the server.
+    /// The key of this file as the source of copies on the server.
     pub(super) resume_key: tokio::sync::OnceCell<ropeway_smb_wire::fsctl::copy_chunk::ResumeKey>,
 }
 
@@ -69,10 +75,11 @@ impl SmbFile {
         };
         open.options |= CreateOptions::OPEN_REPARSE_POINT;
         let mut opened = tree.share.open(&text, &open).await;
-        let denied = |error: &crate::Error| error.status() == Some(NtStatus::ACCESS_DENIED);
+        let denied = |error: &ClientError| error.status() == Some(NtStatus::ACCESS_DENIED);
         let mut truncate = false;
         if options.create == Create::Truncate && opened.as_ref().is_err_and(denied) {
-            // [MS-FSA] 2.1.5.1.2.1: a hidden or system file is not overwritten by one that is neither.
+            // [MS-FSA] 2.1.5.1.2.1: an open without these attributes may not overwrite a hidden or
+            // system file.
             open.disposition = CreateDisposition::OpenIf;
             opened = tree.share.open(&text, &open).await;
             truncate = true;
@@ -89,26 +96,13 @@ impl SmbFile {
         let created = handle.created();
         let attributes = created.basic.attributes;
         if attributes.contains(FileAttributes::REPARSE_POINT) {
-            let mut metadata = map::created(created, tree.volume);
-            tree.read_reparse_kind(op, path, &mut metadata).await?;
-            match metadata.kind {
-                Kind::File => {}
-                Kind::Symlink => return Err(Error::new(op, path, ErrorKind::SymbolicLink)),
-                _ => {
-                    return Err(with_message(
-                        op,
-                        path,
-                        ErrorKind::Unsupported,
-                        "it is no regular file",
-                    ));
-                }
-            }
+            tree.check_regular(op, path, created).await?;
         }
         let sparse = attributes.contains(FileAttributes::SPARSE_FILE);
         let holes = sparse || created.allocation_size < created.end_of_file;
-        tree.opens.fetch_add(1, Ordering::AcqRel);
         let file = Self {
             tree: Arc::clone(tree),
+            open_key: tree.open_files.add(&text),
             path: path.clone(),
             writable,
             length: AtomicU64::new(created.end_of_file),
@@ -129,17 +123,14 @@ impl SmbFile {
         self.handle.as_ref().expect("taken only by drop")
     }
 
-    pub(super) fn error(&self, op: Op, error: crate::Error) -> Error {
+    pub(super) fn error(&self, op: Op, error: ClientError) -> Error {
         tree_error(op, &self.path, error)
     }
 
-    /// Notes that something is about to be written.
+    /// Notes that a write is about to start.
     pub(super) fn note_write(&self) {
-        self.ranges
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .forget();
-        let mut unflushed = self.unflushed.lock().unwrap_or_else(PoisonError::into_inner);
+        self.ranges.lock().forget();
+        let mut unflushed = self.unflushed.lock();
         if unflushed.is_none() {
             *unflushed = Some(self.tree.dirty.add(&self.path));
         }
@@ -183,7 +174,7 @@ impl SmbFile {
         Ok(())
     }
 
-    /// Writes back what is not: to the server's disk.
+    /// Flushes the file to the server's disk.
     async fn flush(&self) -> Result<()> {
         self.run_flush(async {
             match self.writable {
@@ -195,12 +186,12 @@ impl SmbFile {
         .map_err(|error| self.error(Op::Sync, error))
     }
 
-    /// Runs what flushes the file, and notes that it did.
+    /// Runs a flush, and marks the file as clean if it succeeds.
     async fn run_flush<E>(
         &self,
         flush: impl Future<Output = std::result::Result<(), E>>,
     ) -> std::result::Result<(), E> {
-        let lock = || self.unflushed.lock().unwrap_or_else(PoisonError::into_inner);
+        let lock = || self.unflushed.lock();
         let ticket = lock().take();
         let flushed = flush.await;
         match flushed {
@@ -212,12 +203,13 @@ impl SmbFile {
         flushed
     }
 
-    /// A flush, then the attributes: in one round trip, unless there is more to it. Size and time tell a later run that the
-    /// file is complete, so they come when its data is durable. They are durable with the name that it or its folder gets;
-    /// where there is none, in place, by one more flush.
+    /// Flushes, then sets the attributes, in one round trip where possible. Size and time tell a
+    /// later run that the file is complete, so they are set after its data is durable. They become
+    /// durable with the final name of the file or its folder; a file written in place is flushed
+    /// once more.
     async fn flush_and_set(&self, change: &MetadataChange) -> Result<Vec<Loss>> {
         let basic = map::change(change, false);
-        // A new file has none.
+        // A new file has no extended attributes.
         let is_first = self.is_new() && !self.has_attributes.load(Ordering::Acquire);
         let no_xattrs = match &change.xattrs {
             Some(xattrs) => is_first && xattrs.is_empty(),
@@ -245,14 +237,14 @@ impl SmbFile {
         Ok(map::losses(change))
     }
 
-    /// Attributes of a complete file, without a flush.
+    /// Sets the attributes of a complete file, without a flush.
     async fn set_complete(&self, change: &MetadataChange) -> Result<Vec<Loss>> {
         let losses = self.set(change).await?;
         self.check_size(None).await?;
         Ok(losses)
     }
 
-    /// Whether the server keeps as much as was written, by what it `told` or by asking.
+    /// Checks that the file has the expected size on the server: `reported` by it, or queried.
     async fn check_size(&self, reported: Option<u64>) -> Result<()> {
         if !self.writable {
             return Ok(());
@@ -267,7 +259,7 @@ impl SmbFile {
         };
         match self.known_length() {
             known if known == size => Ok(()),
-            known => Err(self.error(Op::Write, crate::Error::size_mismatch(size, known))),
+            known => Err(self.error(Op::Write, ClientError::size_mismatch(size, known))),
         }
     }
 
@@ -293,7 +285,7 @@ impl SmbFile {
             let set = self.handle().set(&basic).await;
             set.map_err(|error| self.error(Op::SetAttributes, error))?;
             if self.sparse.load(Ordering::Acquire) && basic.creation_time != FileTime::KEEP {
-                // Samba 4.17 forgets that a file is sparse when it is given a creation time.
+                // Samba 4.17 clears the sparse attribute when it sets a creation time.
                 self.set_sparse().await;
             }
         }
@@ -307,23 +299,23 @@ impl SmbFile {
         self.handle().created().action == CreateAction::CREATED
     }
 
-    /// The length, as far as it is known without asking.
+    /// Returns the length, as far as it is known without a request.
     pub(super) fn known_length(&self) -> u64 {
         self.length.load(Ordering::Acquire)
     }
 }
 
 impl Drop for SmbFile {
-    /// Closes in the background; what is asked for afterwards, the server gets afterwards. Who renames or replaces it
-    /// next may have to wait for the answer all the same: see `closings_end`.
+    /// Closes in the background. The server receives later requests after the CLOSE, but renaming
+    /// or replacing the file may still have to wait for the reply: see `wait_for_closes`.
     fn drop(&mut self) {
         let Some(handle) = self.handle.take() else {
             return;
         };
-        // What a close says is of no use to anybody any more: what had to be durable was flushed.
+        // The result of the CLOSE does not matter: what had to be durable was flushed.
         match Arc::clone(&self.tree.pending_closes).try_read_owned() {
             Ok(closing) => handle.inner.close_detached(Some(closing)),
-            // Somebody waits for those before, and those who come later for this one.
+            // A task is waiting for earlier closes. Later waiters wait for this one too.
             Err(_) => {
                 let closing = Arc::clone(&self.tree.pending_closes);
                 if let Ok(runtime) = tokio::runtime::Handle::try_current() {
@@ -332,19 +324,34 @@ impl Drop for SmbFile {
                 }
             }
         }
-        self.tree.opens.fetch_sub(1, Ordering::AcqRel);
+        self.tree.open_files.remove(&self.open_key);
     }
 }
 
 impl Inner {
-    /// Waits until the files that were let go before are closed; `false` if that takes too long.
+    /// Waits until all files dropped before are closed. Returns `false` if that takes too long.
     pub(super) async fn wait_for_closes(&self) -> bool {
         let ended = self.pending_closes.write();
         tokio::time::timeout(CLOSE_WAIT_MAX, ended).await.is_ok()
     }
 
-    /// Why a new file was refused. Some servers say of a folder in the way that it is one.
-    async fn refused_new(&self, op: Op, path: &RelPath, error: crate::Error) -> Error {
+    /// Checks that an opened reparse point is a regular file: the server shows its content.
+    async fn check_regular(&self, op: Op, path: &RelPath, created: &Created) -> Result<()> {
+        let mut metadata = map::created(created, self.volume);
+        self.read_reparse_kind(op, path, &mut metadata).await?;
+        match metadata.kind {
+            Kind::File => Ok(()),
+            Kind::Symlink => Err(Error::new(op, path, ErrorKind::SymbolicLink)),
+            _ => {
+                let message = "it is not a regular file";
+                Err(with_message(op, path, ErrorKind::Unsupported, message))
+            }
+        }
+    }
+
+    /// Returns the error for a refused new file. Some servers report FILE_IS_A_DIRECTORY for a
+    /// folder in the way.
+    async fn refused_new(&self, op: Op, path: &RelPath, error: ClientError) -> Error {
         let is_folder = error.status() == Some(NtStatus::FILE_IS_A_DIRECTORY);
         match self.map_error::<()>(op, path, Err(error)).await {
             Err(error) if is_folder => Error {
@@ -395,7 +402,7 @@ impl File for SmbFile {
                 return Err(Error::new(Op::SetLength, &self.path, ErrorKind::PermissionDenied));
             }
             if length > self.known_length() {
-                // New bytes are a hole, not zeroes on the server's disk.
+                // The new range becomes a hole, not zeroes on the server's disk.
                 self.make_sparse().await;
             }
             self.set_length(length).await
@@ -403,7 +410,8 @@ impl File for SmbFile {
     }
 
     fn allocate(&self, _length: u64) -> Pending<'_, Result<()>> {
-        // FileAllocationInformation cuts a file that is longer ([MS-FSA] 2.1.5.15.1); a reservation is not worth that.
+        // FileAllocationInformation truncates a longer file ([MS-FSA] 2.1.5.15.1); preallocation is
+        // not worth that risk.
         Box::pin(std::future::ready(Ok(())))
     }
 

@@ -1,4 +1,4 @@
-//! Listings.
+//! Listings of a tree's folders.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,21 +10,21 @@ use ropeway_smb_wire::info::{BadRecord, DirectoryRecord};
 use ropeway_vfs::{DirEntry, ErrorKind, Kind, Listing, Metadata, Name, Op, Origin, Pending, RelPath, Result};
 
 use super::errors::{tree_error, with_message};
+use super::inner::Inner;
 use super::names::AT_ONCE;
-use super::{Inner, map, paths};
-use crate::Directory;
-use crate::directory::DotEntries;
+use super::{map, paths};
+use crate::directory::{Directory, DotEntries};
 
-/// A folder being listed.
+/// A listing of a folder.
 pub struct SmbListing {
     tree: Arc<Inner>,
     dir: RelPath,
-    /// None if all names are ready.
+    /// `None` if the cache had all names.
     directory: Option<Directory>,
     ready: VecDeque<DirectoryRecord>,
     bad: VecDeque<BadRecord>,
     ended: bool,
-    /// Of names that were ready.
+    /// File numbers from cached names.
     dots: DotEntries,
 }
 
@@ -90,7 +90,8 @@ impl SmbListing {
         Ok(chunk)
     }
 
-    /// One entry; `None` for `.` and `..`. Only links cost a question: their size is that of their text.
+    /// Returns one entry; `None` for `.` and `..`. Only links take a request: their size is that of
+    /// their text.
     async fn entry(&self, record: DirectoryRecord) -> Result<Option<DirEntry>> {
         if matches!(record.name.to_string_lossy().as_str(), "." | "..") {
             return Ok(None);
@@ -103,7 +104,7 @@ impl SmbListing {
         Ok(Some(DirEntry { name, metadata }))
     }
 
-    /// The entry of a record whose names cannot be read.
+    /// Returns the entry of a malformed record.
     fn bad_entry(&self, record: &BadRecord) -> DirEntry {
         let name = paths::marked_name(&record.shown);
         let sentence = format!(
@@ -113,7 +114,7 @@ impl SmbListing {
         self.senseless(name, &sentence)
     }
 
-    /// An entry that failed. The name stands for the node in messages, and nothing is done by it.
+    /// Returns a failed entry. Its name only serves for messages; no operation uses it.
     fn senseless(&self, name: Name, sentence: &str) -> DirEntry {
         let error = with_message(Op::List, &self.dir.join(&name), ErrorKind::Senseless, sentence);
         DirEntry {
@@ -142,7 +143,7 @@ impl SmbListing {
 impl Listing for SmbListing {
     fn next(&mut self, max: usize) -> Pending<'_, Result<Vec<DirEntry>>> {
         Box::pin(async move {
-            // A batch of `.` and `..` alone is not the end.
+            // A batch of only `.` and `..` is not the end.
             loop {
                 let chunk = self.chunk(max).await?;
                 if !chunk.is_empty() || (self.ended && self.ready.is_empty() && self.bad.is_empty()) {

@@ -1,37 +1,37 @@
-//! What was seen when the share was connected to, for those who ask for it at once.
+//! A short-lived cache of what was read when the share was connected.
 //!
-//! A command looks at what its arguments name, then opens it, then lists it: three times the same within milliseconds,
-//! each a round trip. The first look came with the connection; until something is changed through this client, and for a
-//! moment only, it answers.
+//! A command checks what its arguments name, then opens it, then lists it: the same queries within
+//! milliseconds, each a round trip. The connection already brought the answers. The cache serves
+//! them for a moment, until something is changed through this client.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use ropeway_smb_wire::Text;
 use ropeway_smb_wire::info::DirectoryRecord;
 
 use crate::open_summary::{NodeSummary, OpenSummary};
 
-/// How long a look is as good as another. A guess: from the first argument to the first folder, and what a listing that
-/// takes as long would miss as well.
+/// How long an entry stays valid. A guess: the time from the first argument to the first folder,
+/// and no more than what a listing of that duration would miss as well.
 const FRESH_MAX: Duration = Duration::from_secs(2);
 
-/// The last look, by paths of the share.
+/// The last summary, by paths of the share.
 #[derive(Debug, Default)]
 pub(super) struct ListingCache(Mutex<Option<(Instant, OpenSummary)>>);
 
 impl ListingCache {
-    /// What was seen just now.
+    /// Creates a cache that holds a fresh summary.
     pub(super) fn of(summary: OpenSummary) -> Self {
         Self(Mutex::new(Some((Instant::now(), summary))))
     }
 
-    /// Something changes: what was seen is old.
+    /// Discards all entries, since something changes.
     pub(super) fn forget(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.0.lock() = None;
     }
 
-    /// What stands at a path, if that was seen.
+    /// Returns the node at a path, if it is cached.
     pub(super) fn node(&self, path: &Text) -> Option<NodeSummary> {
         self.with(|summary| {
             summary
@@ -42,7 +42,7 @@ impl ListingCache {
         })
     }
 
-    /// All names of a directory, if they were seen.
+    /// Returns all names of a directory, if they are cached.
     pub(super) fn names(&self, path: &Text) -> Option<Vec<DirectoryRecord>> {
         self.with(|summary| {
             summary
@@ -54,7 +54,7 @@ impl ListingCache {
     }
 
     fn with<T>(&self, find: impl FnOnce(&OpenSummary) -> Option<T>) -> Option<T> {
-        let mut listing_cache = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut listing_cache = self.0.lock();
         if listing_cache
             .as_ref()
             .is_some_and(|(at, _)| at.elapsed() > FRESH_MAX)

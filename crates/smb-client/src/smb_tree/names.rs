@@ -1,7 +1,6 @@
-//! Operations on paths.
+//! Operations on the paths of a tree.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::PoisonError;
 
 use futures_util::StreamExt as _;
 use ropeway_smb_wire::create::{AccessMask, CreateDisposition, CreateOptions};
@@ -11,31 +10,35 @@ use ropeway_smb_wire::info::{
     DirectoryRecord, FileAllInformation, FileBasicInformation, FileDispositionInformation,
     FileLinkInformation,
 };
-use ropeway_smb_wire::upcase;
-use ropeway_smb_wire::{FileAttributes, NtStatus, Text};
+use ropeway_smb_wire::{FileAttributes, NtStatus, Text, upcase};
 use ropeway_vfs::{
     Error, ErrorKind, Kind, Loss, Metadata, MetadataChange, Name, Op, RelPath, Result, Space, Verdict,
 };
 
 use super::compound::{self, Compound};
 use super::errors::{tree_error, with_message};
+use super::inner::Inner;
 use super::links::{self, Special};
-use super::{Inner, map};
+use super::map;
 use crate::dfs::Route;
+use crate::error::{Error as ClientError, Result as ClientResult};
+use crate::open::OpenFile;
 use crate::open_summary::NodeSummary;
-use crate::{Error as ClientError, OpenFile, ops};
+use crate::ops;
 
-/// Questions about single nodes at once; the connection's credits bound it further. A guess.
+/// Maximum number of queries for single nodes in flight; the connection's credits limit it further.
+/// A guess.
 pub(super) const AT_ONCE: usize = 128;
-/// From so many names on, a folder is listed rather than asked name by name.
+/// Number of names from which on a folder is listed rather than queried name by name.
 const LOOKUP_LISTS_FROM: usize = 32;
-/// Folders remembered as reparse points with content. A guess; those beyond are listed as they are on the disk.
+/// Maximum number of folders remembered as reparse points whose content the server shows. A guess;
+/// any further are listed as they are on the disk.
 const CONTENT_SHOWN_MAX: usize = 1 << 16;
 
 impl Inner {
-    /// The error of an operation on a path. A path that leads through a file is told apart from one that leads nowhere;
-    /// servers have one status for both ([MS-FSA] 2.1.5.1).
-    pub(super) async fn map_error<T>(&self, op: Op, path: &RelPath, result: crate::Result<T>) -> Result<T> {
+    /// Maps the error of an operation on a path. Distinguishes a path through a file from a path
+    /// that does not exist; servers have one status for both ([MS-FSA] 2.1.5.1).
+    pub(super) async fn map_error<T>(&self, op: Op, path: &RelPath, result: ClientResult<T>) -> Result<T> {
         let error = match result {
             Ok(value) => return Ok(value),
             Err(error) => error,
@@ -66,7 +69,8 @@ impl Inner {
         Err(refined)
     }
 
-    /// Metadata of a node as it was seen a moment ago, or that it was not there; `None` if it was not looked at.
+    /// Returns the cached metadata of a node, or that it does not exist; `None` if it is not
+    /// cached.
     pub(super) fn cached_metadata(&self, path: &RelPath) -> Option<Result<Metadata>> {
         let text = self.base.text(Op::Stat, path).ok()?;
         Some(match self.listing_cache.node(&text)? {
@@ -75,29 +79,30 @@ impl Inner {
         })
     }
 
-    /// Metadata of an answer to a query.
+    /// Converts the reply to a query.
     pub(super) fn all(&self, all: &FileAllInformation) -> Metadata {
         let mut metadata = map::all(all, self.volume);
         metadata.has_xattrs = self.has_xattrs_by_ea_size(all.basic.attributes, all.ea.ea_size);
         metadata
     }
 
-    /// Metadata of a directory's record.
+    /// Converts a record of a directory.
     pub(super) fn record(&self, record: &DirectoryRecord) -> Metadata {
         let mut metadata = map::record(record, self.volume);
         metadata.has_xattrs = self.has_xattrs_by_ea_size(record.attributes, record.ea_size);
         metadata
     }
 
-    /// Whether a node has anything that is shown as an extended attribute, where its `EaSize` tells: it says nothing about
-    /// streams and security descriptors, and is the tag of a reparse point ([MS-FSCC] 2.4.17).
+    /// Returns whether a node has extended attributes, where `EaSize` decides that. It does not
+    /// cover streams and security descriptors, and for a reparse point it is the tag ([MS-FSCC]
+    /// 2.4.17).
     fn has_xattrs_by_ea_size(&self, attributes: FileAttributes, ea_size: u32) -> Option<bool> {
         let only_eas = !self.has_streams && !self.options.acls;
         (only_eas && !attributes.contains(FileAttributes::REPARSE_POINT)).then_some(ea_size > 0)
     }
 
-    /// Which link a path leads through, as a sentence: the server says it only in the answer to the CREATE that failed
-    /// ([MS-SMB2] 2.2.2.2.1), or not at all (macOS).
+    /// Returns a message that names the link on a path. The server reports it only in the reply to
+    /// the failed CREATE ([MS-SMB2] 2.2.2.2.1), or not at all (macOS).
     async fn link_in(&self, op: Op, path: &RelPath) -> Option<String> {
         let mut at = RelPath::root();
         for name in path.components() {
@@ -105,7 +110,7 @@ impl Inner {
             let text = self.base.text(op, &at).ok()?;
             let read = match self.read_reparse(&text).await {
                 Ok(read) => read,
-                // Further down than the link itself.
+                // This path is already beyond the link.
                 Err(error) if error.status() == Some(NtStatus::STOPPED_ON_SYMLINK) => return None,
                 Err(_) => continue,
             };
@@ -119,7 +124,7 @@ impl Inner {
         None
     }
 
-    /// Metadata of a node itself.
+    /// Returns the metadata of a node, without following a link.
     pub(super) async fn stat(&self, op: Op, path: &RelPath) -> Result<Metadata> {
         let text = self.base.text(op, path)?;
         let all = self.map_error(op, path, self.share.stat(&text).await).await?;
@@ -131,21 +136,21 @@ impl Inner {
         Ok(metadata)
     }
 
-    /// Remembers a reparse point whose content the server shows.
+    /// Remembers a folder that is a reparse point whose content the server shows.
     pub(super) fn note_content_shown(&self, path: &RelPath, kind: Kind) {
-        let mut shown = self.content_shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shown = self.content_shown.lock();
         if kind == Kind::Directory && shown.len() < CONTENT_SHOWN_MAX {
             shown.insert(path.clone());
         }
     }
 
-    /// Whether a folder is to be listed by what it leads to.
+    /// Returns whether to list a folder through its reparse point.
     pub(super) fn is_content_shown(&self, path: &RelPath) -> bool {
-        let shown = self.content_shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let shown = self.content_shown.lock();
         shown.contains(path)
     }
 
-    /// Completes the metadata of a reparse point by what its data say.
+    /// Completes the metadata of a reparse point from its data.
     pub(super) async fn read_reparse_kind(
         &self,
         op: Op,
@@ -161,14 +166,14 @@ impl Inner {
         Ok(())
     }
 
-    /// What a reparse point is; `None` for those whose content the server shows.
+    /// Reads a reparse point; `None` if the server shows its content.
     async fn special(&self, op: Op, path: &RelPath) -> Result<Option<Special>> {
         let text = self.base.text(op, path)?;
         let read = self.read_reparse(&text).await;
         self.map_error(op, path, read).await
     }
 
-    async fn read_reparse(&self, text: &Text) -> crate::Result<Option<Special>> {
+    async fn read_reparse(&self, text: &Text) -> ClientResult<Option<Special>> {
         let open = OpenFile::metadata(AccessMask::READ_ATTRIBUTES);
         let reply = Compound::open("read a reparse point", text, &open)
             .ioctl(CtlCode::GET_REPARSE_POINT, Vec::new(), REPARSE_BUFFER_MAX)
@@ -191,8 +196,9 @@ impl Inner {
             false => self.listed(dir, names).await?,
         };
         let listed = &listed;
-        let looks = names.iter().cloned().map(|name| async move {
-            // How a server folds other letters, and its short names, are its own affair: those are asked for.
+        let lookups = names.iter().cloned().map(|name| async move {
+            // Only the server knows how it folds other letters, and its short names, so those are
+            // queried.
             let is_plain = name.as_bytes().is_ascii() && !name.as_bytes().contains(&b'~');
             if let (Some(listed), true) = (listed, is_plain) {
                 return Ok(listed.get(&self.folded(&name)).cloned());
@@ -200,17 +206,17 @@ impl Inner {
             match self.stat(Op::Stat, &dir.join(&name)).await {
                 Ok(metadata) => Ok(Some(metadata)),
                 Err(error) if error.kind == ErrorKind::NotFound => Ok(None),
-                // What the server cannot hold is not there.
+                // A name that the server cannot store does not exist.
                 Err(error) if error.kind == ErrorKind::NameRefused => Ok(None),
                 Err(error) => Err(error),
             }
         });
-        let found: Vec<_> = futures_util::stream::iter(looks)
+        let found: Vec<_> = futures_util::stream::iter(lookups)
             .buffered(AT_ONCE)
             .collect()
             .await;
         if found.iter().all(|one| matches!(one, Ok(None))) && listed.is_none() {
-            // Nothing there, or no folder: one more question tells.
+            // Either nothing exists or this is not a folder: one more query decides.
             self.stat_folder(dir).await?;
         }
         match found
@@ -238,7 +244,8 @@ impl Inner {
         }
     }
 
-    /// What a folder holds of these names, by folded name: whatever else is there costs no memory.
+    /// Lists a folder and returns the metadata of these names, by folded name. Other names take no
+    /// memory.
     async fn listed(&self, dir: &RelPath, names: &[Name]) -> Result<Option<HashMap<Text, Metadata>>> {
         let wanted: HashSet<Text> = names.iter().map(|name| self.folded(name)).collect();
         let text = self.base.text(Op::Stat, dir)?;
@@ -278,7 +285,7 @@ impl Inner {
     pub(super) async fn make_symlink(&self, path: &RelPath, link: &[u8]) -> Result<()> {
         let text = self.base.new_text(Op::Link, path)?;
         if !self.capabilities.symlinks {
-            let sentence = "the share holds no symbolic links";
+            let sentence = "the share does not support symbolic links";
             return Err(with_message(Op::Link, path, ErrorKind::Unsupported, sentence));
         }
         let open = OpenFile {
@@ -287,7 +294,7 @@ impl Inner {
             ..OpenFile::metadata(AccessMask::WRITE_ATTRIBUTES | AccessMask::WRITE_DATA | AccessMask::DELETE)
         };
         let Some(data) = links::link_data(link) else {
-            let sentence = "the link's text is longer than a server can keep";
+            let sentence = "the link's text is too long for a server";
             return Err(with_message(Op::Link, path, ErrorKind::NameRefused, sentence));
         };
         let made = Compound::open("make a link", &text, &open)
@@ -298,7 +305,8 @@ impl Inner {
         let Err(error) = made else { return Ok(()) };
         let taken = error.status() == Some(NtStatus::OBJECT_NAME_COLLISION);
         if !taken && matches!(error, ClientError::PeerRefused { .. }) && self.is_empty_file(&text).await {
-            // The file was made and did not become a link. If it cannot go either, it is the smaller fault.
+            // The file was created but did not become a link. If it cannot be removed, the original
+            // error matters more.
             let _ = self.share.remove(&text).await;
         }
         self.map_error(Op::Link, path, Err(error)).await
@@ -339,7 +347,7 @@ impl Inner {
         let open = OpenFile::metadata(AccessMask::WRITE_ATTRIBUTES | AccessMask::READ_ATTRIBUTES);
         let share = self.share.clone();
         let link = move |tree, file| {
-            // Where DFS leads one name, it leads the other.
+            // DFS refers both names to the same place.
             let information = FileLinkInformation {
                 replace_if_exists: false,
                 name: Route::start(&share, &name).path,
@@ -370,7 +378,7 @@ impl Inner {
             Some(NtStatus::CANNOT_DELETE | NtStatus::ACCESS_DENIED) if self.make_writable(&text).await => {
                 removed = self.delete(&text, &open).await;
             }
-            // A link that leads to a folder is a folder to servers.
+            // To servers a link to a folder is a folder.
             Some(NtStatus::FILE_IS_A_DIRECTORY)
                 if self
                     .stat(Op::Remove, path)
@@ -382,19 +390,19 @@ impl Inner {
             _ => {}
         }
         if removed.is_ok() {
-            // The name goes with the last handle on it, and one of ours may be on its way to be closed.
+            // The name disappears with the last handle, and one of ours may still be closing.
             self.wait_for_closes().await;
         }
         self.map_error(Op::Remove, path, removed).await
     }
 
-    async fn delete(&self, text: &Text, open: &OpenFile) -> crate::Result<()> {
+    async fn delete(&self, text: &Text, open: &OpenFile) -> ClientResult<()> {
         let disposition = FileDispositionInformation { delete_pending: true };
         let removed = Compound::open("remove", text, open).once().set(&disposition);
         removed.run(&self.share).await.map(drop)
     }
 
-    /// Takes the read-only attribute away; whether it was there.
+    /// Clears the read-only attribute. Returns whether it was set.
     pub(super) async fn make_writable(&self, text: &Text) -> bool {
         let Ok(all) = self.share.stat(text).await else {
             return false;
@@ -413,7 +421,7 @@ impl Inner {
         self.set_basic(text, &change).await.is_ok()
     }
 
-    pub(super) async fn set_basic(&self, text: &Text, change: &FileBasicInformation) -> crate::Result<()> {
+    pub(super) async fn set_basic(&self, text: &Text, change: &FileBasicInformation) -> ClientResult<()> {
         let open = OpenFile::metadata(AccessMask::WRITE_ATTRIBUTES);
         let set = Compound::open("set attributes", text, &open).set(change);
         set.run(&self.share).await.map(drop)
@@ -426,7 +434,7 @@ impl Inner {
             Some(xattrs) => self.set_xattrs(path, xattrs, false, &mut losses).await?,
             None => None,
         };
-        // A folder that is given no attributes must not be told it is a plain file.
+        // Empty attributes of a folder must not become those of a plain file.
         let is_directory = match change.dos_attributes {
             Some(_) => self.stat(Op::SetAttributes, path).await?.is_dir(),
             None => false,
@@ -455,18 +463,19 @@ impl Inner {
         })
     }
 
-    /// Notes that something happens to this node, or in its folder.
+    /// Notes a change of this node or of its name.
     pub(super) fn note_change(&self, path: &RelPath) {
         self.listing_cache.forget();
         self.changed.add(path);
     }
 
-    /// Flushes every file written since its last flush, then every folder in which names changed, many at once.
+    /// Flushes every file written since its last flush, then every folder in which names changed,
+    /// many at a time.
     pub(super) async fn sync(&self) -> Result<()> {
         let (files, forgotten) = self.dirty.all();
         let flushes = files.into_iter().map(|(ticket, path)| async move {
             match self.flush_path(&path).await {
-                // It was removed since, or by somebody else: there is nothing to keep.
+                // It was removed meanwhile, so there is nothing to flush.
                 Err(error) if matches!(error.kind, ErrorKind::NotFound | ErrorKind::IsADirectory) => {}
                 result => result?,
             }
@@ -479,7 +488,7 @@ impl Inner {
             .await;
         flushed.into_iter().collect::<Result<()>>()?;
         if forgotten {
-            let sentence = "more files were written without a flush than are remembered";
+            let sentence = "more files were written without a flush than can be tracked";
             return Err(with_message(
                 Op::Sync,
                 &RelPath::root(),
@@ -490,7 +499,8 @@ impl Inner {
         self.sync_names().await
     }
 
-    /// Flushes the folders in which names changed. A server that has no flush of folders keeps their order by itself.
+    /// Flushes the folders in which names changed. A server that cannot flush folders keeps their
+    /// order by itself.
     async fn sync_names(&self) -> Result<()> {
         let folders = self.changed.take();
         let flushes = folders.clone().into_iter().map(|folder| async move {
@@ -512,7 +522,7 @@ impl Inner {
 
     async fn flush_folder(&self, folder: &RelPath) -> Result<()> {
         let text = self.base.text(Op::Sync, folder)?;
-        // The right to add a file, without which a folder is not flushed ([MS-SMB2] 3.3.5.11).
+        // A folder is flushed only with the right to add files ([MS-SMB2] 3.3.5.11).
         let mut open = OpenFile::metadata(AccessMask::WRITE_DATA);
         open.options |= CreateOptions::DIRECTORY_FILE;
         let flushed = Compound::open("flush a folder", &text, &open).flush();
@@ -524,7 +534,7 @@ impl Inner {
         let text = self.base.text(Op::Sync, path)?;
         let mut open = OpenFile::metadata(AccessMask::WRITE_DATA);
         open.options |= CreateOptions::NON_DIRECTORY_FILE;
-        // Once: after a loss the server may not have what was written before.
+        // Not repeatable: after a loss the server may lack earlier writes.
         let flushed = Compound::open("flush", &text, &open).once().flush();
         let flushed = flushed.run(&self.share).await;
         self.map_error(Op::Sync, path, flushed.map(drop)).await

@@ -1,6 +1,5 @@
-//! Ranges of open files: allocated, zeroed, copied inside the server, shared.
+//! Ranges of open files: allocated extents, zeroing, copies on the server.
 
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use ropeway_smb_wire::fsctl::CtlCode;
@@ -9,23 +8,23 @@ use ropeway_smb_wire::info::FileStandardInformation;
 use ropeway_smb_wire::{NtStatus, Writer};
 use ropeway_vfs::{Extent, File, Op, Result};
 
-use super::SmbFile;
+use super::file::SmbFile;
 use crate::server_copy::is_unsupported;
 
-/// Bytes that one answer about ranges may take: 4,096 of them.
+/// Maximum bytes of a reply about allocated ranges: 4,096 of them.
 const RANGES_MAX: u32 = 64 << 10;
 
-/// Allocated ranges of a file, as last told.
+/// The allocated ranges of a file, as last reported by the server.
 #[derive(Debug, Default)]
 pub(super) struct Ranges {
-    /// The file may have holes; otherwise nobody is asked.
+    /// Whether the file may have holes. If not, the server is not asked.
     holes: bool,
     known: Option<KnownExtents>,
 }
 
 #[derive(Debug)]
 struct KnownExtents {
-    /// Offsets for which the answer holds.
+    /// The range of offsets for which the reply holds.
     from: u64,
     upto: u64,
     runs: Vec<Extent>,
@@ -36,12 +35,13 @@ impl Ranges {
         Self { holes, known: None }
     }
 
-    /// Something is written: what was told may be wrong.
+    /// Discards the ranges, since a write may change them.
     pub(super) fn forget(&mut self) {
         self.known = None;
     }
 
-    /// The first run at or after an offset; `None`: ask the server. `Some(None)`: there is none.
+    /// Returns the first run at or after an offset. `None`: ask the server. `Some(None)`: there is
+    /// no run.
     fn find(&self, offset: u64) -> Option<Option<Extent>> {
         let known = self.known.as_ref()?;
         if !(known.from..known.upto).contains(&offset) {
@@ -56,13 +56,13 @@ impl Ranges {
                     length: run.offset + run.length - start,
                 }))
             }
-            // Behind the last run told there may be more, unless all was told.
+            // There may be more runs behind the last one, unless the reply was complete.
             None if known.upto == u64::MAX => Some(None),
             None => None,
         }
     }
 
-    /// Takes an answer in. Ranges that overlap, run backwards or lead beyond the file's length are cut.
+    /// Records a reply. Cuts ranges that overlap, run backwards or reach beyond the file's length.
     fn record(&mut self, from: u64, size: u64, ranges: &[AllocatedRange], complete: bool) {
         let mut runs: Vec<Extent> = Vec::with_capacity(ranges.len());
         let mut at = from;
@@ -92,8 +92,8 @@ pub(super) fn encoded(encode: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
     bytes
 }
 
-impl super::Inner {
-    /// Whether two shares are the same server's by the same login.
+impl super::inner::Inner {
+    /// Returns whether two shares belong to the same server and login.
     pub(super) fn is_same_server(&self, other: &Self) -> bool {
         let (one, two) = (self.share.client().info(), other.share.client().info());
         one.address == two.address && one.server_guid == two.server_guid
@@ -108,7 +108,7 @@ impl SmbFile {
 
     pub(super) async fn extent(&self, offset: u64) -> Result<Option<Extent>> {
         let holes = {
-            let ranges = self.ranges.lock().unwrap_or_else(PoisonError::into_inner);
+            let ranges = self.ranges.lock();
             if let Some(known) = ranges.find(offset) {
                 return Ok(known);
             }
@@ -145,9 +145,10 @@ impl SmbFile {
         };
         let list = AllocatedRange::decode_list(&answer)
             .map_err(|malformed| self.error(Op::Extents, malformed.into()))?;
-        // [MS-FSCC] 2.3.52: STATUS_BUFFER_OVERFLOW tells of more; so does an answer as long as it could be.
+        // [MS-FSCC] 2.3.52: there are more ranges after STATUS_BUFFER_OVERFLOW, or if the reply has
+        // its maximum length.
         let complete = status != NtStatus::BUFFER_OVERFLOW && answer.len() < RANGES_MAX as usize;
-        let mut ranges = self.ranges.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ranges = self.ranges.lock();
         ranges.record(offset, size, &list, complete);
         match ranges.find(offset) {
             Some(found) => Ok(found),
@@ -156,18 +157,18 @@ impl SmbFile {
         }
     }
 
-    /// Lets the file have holes from now on; best effort, since everything is right without, only larger.
+    /// Makes the file sparse. Best effort: without it, the file is only larger.
     pub(super) async fn make_sparse(&self) {
         if !self.tree.capabilities.sparse || self.sparse.swap(true, Ordering::AcqRel) {
             return;
         }
-        self.ranges.lock().unwrap_or_else(PoisonError::into_inner).holes = true;
+        self.ranges.lock().holes = true;
         self.set_sparse().await;
     }
 
     pub(super) async fn set_sparse(&self) {
         let input = encoded(|w| SetSparse { set_sparse: true }.encode(w));
-        // Refused where the share's file system cannot.
+        // File systems without sparse files refuse it.
         let _ = self.handle().ioctl(CtlCode::SET_SPARSE, &input, 0).await;
     }
 
@@ -205,13 +206,15 @@ impl SmbFile {
         Ok(())
     }
 
-    /// The source, if both files are the same server's by the same login: then it may copy by itself.
+    /// Returns the source if both files belong to the same server and login, so that the server can
+    /// copy by itself.
     pub(super) fn same_server<'a>(&self, source: &'a dyn File) -> Option<&'a SmbFile> {
         let source = source.as_any().downcast_ref::<SmbFile>()?;
         self.tree.is_same_server(&source.tree).then_some(source)
     }
 
-    /// FSCTL_SRV_COPYCHUNK ([MS-SMB2] 3.3.5.15.6): up to the largest request that every server takes.
+    /// Copies on the server by FSCTL_SRV_COPYCHUNK ([MS-SMB2] 3.3.5.15.6): at most the largest
+    /// request that every server accepts.
     pub(super) async fn copy_inside(
         &self,
         source: &dyn File,
@@ -251,9 +254,9 @@ mod tests {
     }
 
     #[test]
-    fn runs_are_found_and_the_end_is_told() {
+    fn runs_and_the_end_are_found() {
         let mut ranges = Ranges::new(true);
-        assert_eq!(ranges.find(0), None, "nobody was asked");
+        assert_eq!(ranges.find(0), None, "the server was not asked");
         ranges.record(0, 1000, &[range(0, 100), range(100, 50), range(500, 600)], true);
         let run = |offset, length| Some(Some(Extent { offset, length }));
         assert_eq!(ranges.find(0), run(0, 150));

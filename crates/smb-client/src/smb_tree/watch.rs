@@ -1,4 +1,4 @@
-//! Changes below the root, by CHANGE_NOTIFY ([MS-SMB2] 3.3.5.19).
+//! Watches the changes below the root by CHANGE_NOTIFY ([MS-SMB2] 3.3.5.19).
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,13 +9,15 @@ use ropeway_vfs::tree::{Change, Watch};
 use ropeway_vfs::{Op, Pending, RelPath, Result};
 
 use super::errors::tree_error;
-use super::{Inner, paths};
-use crate::handle::watch_once;
+use super::inner::Inner;
+use super::paths;
+use crate::error::{Error as ClientError, LostReason, Result as ClientResult};
+use crate::handle::{Handle, watch_once};
+use crate::open::OpenFile;
 use crate::reopen::Opened;
 use crate::tree::ATTEMPTS;
-use crate::{Handle, OpenFile};
 
-/// What a copy has to know of.
+/// The changes that matter to a copy.
 const FILTER: CompletionFilter = CompletionFilter::FILE_NAME
     .union(CompletionFilter::DIR_NAME)
     .union(CompletionFilter::ATTRIBUTES)
@@ -26,12 +28,13 @@ const FILTER: CompletionFilter = CompletionFilter::FILE_NAME
     .union(CompletionFilter::STREAM_NAME)
     .union(CompletionFilter::STREAM_WRITE);
 
-/// A question under way at the server; its answer stays in it until somebody asks.
+/// A CHANGE_NOTIFY in flight; it keeps its reply until it is polled.
 type NotifyRequest =
-    Pin<Box<dyn Future<Output = crate::Result<Option<Vec<FileNotifyInformation>>>> + Send + Sync>>;
+    Pin<Box<dyn Future<Output = ClientResult<Option<Vec<FileNotifyInformation>>>> + Send + Sync>>;
 
-/// The changes below a tree's root. The server keeps what happens between two questions; before the first one and after
-/// a lost connection it keeps nothing, and then all has to be looked at.
+/// A watch of the changes below a tree's root. The server records changes between two requests. It
+/// records nothing before the first one or after a lost connection; then the caller must scan
+/// everything.
 pub struct SmbWatch {
     handle: Handle,
     at: Opened,
@@ -50,8 +53,8 @@ impl SmbWatch {
         started.await.map_err(|error| tree_error(Op::Watch, &root, error))
     }
 
-    async fn changes(&mut self) -> crate::Result<Vec<Change>> {
-        // Nobody loses an answer by waiting for it no longer: the question is kept.
+    async fn changes(&mut self) -> ClientResult<Vec<Change>> {
+        // Cancel safe: the request stays in `self`.
         let Some(changes) = (&mut self.request).await? else {
             (self.at, self.request) = start_request(&self.handle).await?;
             return Ok(vec![Change::Overflow]);
@@ -68,15 +71,16 @@ fn request(handle: &Handle, at: &Opened) -> NotifyRequest {
     Box::pin(watch_once(Arc::clone(&handle.inner), at.clone(), FILTER))
 }
 
-/// Asks for the first time at the open that there is now; when this returns, the server has heard the question, and keeps
-/// what changes from then on.
-async fn start_request(handle: &Handle) -> crate::Result<(Opened, NotifyRequest)> {
+/// Sends the first request on the current handle. On return the server has received it, and records
+/// changes from then on.
+async fn start_request(handle: &Handle) -> ClientResult<(Opened, NotifyRequest)> {
     for _ in 0..ATTEMPTS {
         let at = handle.inner.opened().await?;
         let mut request = request(handle, &at);
         let heard = handle.share().stat(handle.path());
         tokio::select! {
-            // First, so that it is sent first: requests are taken in their order ([MS-SMB2] 3.3.5.19 answers it later).
+            // Polled first, so that it is sent first: servers take requests in order ([MS-SMB2]
+            // 3.3.5.19 answers it later).
             biased;
             changes = &mut request => {
                 if let Some(changes) = changes? {
@@ -89,11 +93,11 @@ async fn start_request(handle: &Handle) -> crate::Result<(Opened, NotifyRequest)
             }
         }
     }
-    Err(crate::Error::Lost(crate::LostReason::Closed))
+    Err(ClientError::Lost(LostReason::Closed))
 }
 
 fn change_of(changes: &FileNotifyInformation) -> Change {
-    // A stream is named behind its file.
+    // The name of a stream follows that of its file.
     let units = changes.file_name.units();
     let end = units
         .iter()

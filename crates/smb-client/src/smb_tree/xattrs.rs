@@ -1,32 +1,35 @@
-//! What a share keeps beside content, times and attributes, all as extended attributes: streams, EAs, and if asked for the
-//! security descriptor.
+//! The extended attributes of a tree: alternate data streams, EAs and, if requested, the security
+//! descriptor.
 //!
-//! What is there is asked in one round trip; setting costs one more for each stream, one for all EAs, one for the
-//! descriptor. The descriptor is set last of all, since it may forbid the rest.
+//! Reading the list takes one round trip. Setting takes one more for each stream, one for all EAs,
+//! one for the descriptor. The descriptor is set last, since it may forbid the rest.
 
 use std::sync::atomic::Ordering;
 
+use ropeway_smb_proto::client::{Operation, Reply};
 use ropeway_smb_wire::create::AccessMask;
 use ropeway_smb_wire::info::{FileFullEaInformation, FileStreamInformation, FullEa};
-use ropeway_smb_wire::upcase;
-use ropeway_smb_wire::{FileId, NtStatus, Text, TreeId};
+use ropeway_smb_wire::{FileId, NtStatus, Text, TreeId, upcase};
 use ropeway_vfs::{ErrorKind, Loss, Op, RelPath, Result, SDDL_XATTR, Xattr};
 
 use super::compound::{self, Compound};
 use super::errors::with_message;
+use super::inner::Inner;
 use super::streams::{self, LIST_MAX, STREAM_MAX};
-use super::{Inner, eas, security};
-use crate::tree::check;
-use crate::{Error as ClientError, OpenFile, Operation, Reply, ops};
+use super::{eas, security};
+use crate::error::{Error as ClientError, Result as ClientResult};
+use crate::open::OpenFile;
+use crate::ops;
+use crate::replies::check;
 
-/// Room for a file's EAs: NTFS allows 64 KiB of them in all.
+/// Maximum bytes of a file's EAs: NTFS allows 64 KiB in all.
 const EAS_MAX: u32 = 64 << 10;
-/// Room for more of them, on servers that have other bounds.
+/// Maximum bytes of a file's EAs on servers with other bounds.
 const EAS_MANY_MAX: u32 = 1 << 20;
-/// EAs set at once: one credit's worth ([MS-SMB2] 3.1.5.2), with the request's head.
+/// Maximum bytes of EAs in one request: one credit ([MS-SMB2] 3.1.5.2), less the request's header.
 const EAS_PORTION: usize = 60 << 10;
 
-/// What can be asked of a node.
+/// A group of attributes that one request queries.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum AttributePart {
     Security,
@@ -34,23 +37,23 @@ pub(super) enum AttributePart {
     Eas,
 }
 
-/// What a node has.
+/// The attributes of a node.
 #[derive(Default)]
 struct ExtraAttributes {
-    /// Name, name as an extended attribute, size.
+    /// Name, name as an extended attribute, size in bytes.
     streams: Vec<(Text, Vec<u8>, u64)>,
     eas: Vec<Xattr>,
-    /// Empty if it may not be read.
+    /// Empty if access is denied.
     sddl: Option<String>,
 }
 
 impl Inner {
-    /// All that is shown as extended attributes, sorted by name.
+    /// Returns all extended attributes, sorted by name.
     pub(super) async fn xattrs(&self, path: &RelPath) -> Result<Vec<Xattr>> {
         let text = self.base.text(Op::Xattr, path)?;
         let parts = self.parts(self.options.acls);
         if parts.is_empty() {
-            // Nothing else asks whether the node is there.
+            // No other request checks that the node exists.
             self.stat(Op::Xattr, path).await?;
         }
         let about = self
@@ -76,7 +79,7 @@ impl Inner {
         Ok(xattrs)
     }
 
-    /// What may be asked beside a file's content: reading it takes no further right.
+    /// Returns the groups that can be queried with the right to read a file's content.
     pub(super) fn parts_without_security(&self) -> Vec<AttributePart> {
         match self.options.acls {
             true => Vec::new(),
@@ -94,12 +97,12 @@ impl Inner {
         wanted.map(|(_, part)| part).collect()
     }
 
-    async fn about(&self, text: &Text, parts: &[AttributePart]) -> crate::Result<ExtraAttributes> {
+    async fn about(&self, text: &Text, parts: &[AttributePart]) -> ClientResult<ExtraAttributes> {
         let mut about = ExtraAttributes::default();
         let mut parts = parts;
         let without: Vec<AttributePart>;
         let mut replies = match self.ask(text, parts, EAS_MAX).await {
-            // Its owner may always read it; others may be denied that alone.
+            // The owner may always read the descriptor; others may be denied only that.
             Err(error) if parts.contains(&AttributePart::Security) && is_denied(&error) => {
                 without = self.parts(false);
                 parts = &without;
@@ -109,10 +112,10 @@ impl Inner {
             replies => replies?,
         };
         while replies.len() < parts.len() {
-            // The server takes no compounds, and stopped at what it did not like.
+            // The server takes no compounds, and the single requests stopped at the first failure.
             let more = self.ask(text, &parts[replies.len()..], EAS_MAX).await?;
             if more.is_empty() {
-                return Err(ClientError::PeerMisbehaved("an answer is missing".to_owned()));
+                return Err(ClientError::PeerMisbehaved("a reply is missing".to_owned()));
             }
             replies.extend(more);
         }
@@ -126,7 +129,8 @@ impl Inner {
         Ok(about)
     }
 
-    /// What is shown as extended attributes, if the answers tell all of it: no streams, and EAs that fitted.
+    /// Returns the extended attributes if the replies contain all of them: no streams, and EAs that
+    /// fitted.
     pub(super) fn plain_xattrs(parts: &[AttributePart], replies: &[Reply]) -> Option<Vec<Xattr>> {
         if parts.is_empty() || parts.len() != replies.len() {
             return None;
@@ -146,7 +150,7 @@ impl Inner {
         Some(xattrs)
     }
 
-    async fn ask(&self, text: &Text, parts: &[AttributePart], eas_max: u32) -> crate::Result<Vec<Reply>> {
+    async fn ask(&self, text: &Text, parts: &[AttributePart], eas_max: u32) -> ClientResult<Vec<Reply>> {
         if parts.is_empty() {
             return Ok(Vec::new());
         }
@@ -169,22 +173,22 @@ impl Inner {
         request.run_all(&self.share).await
     }
 
-    async fn eas_of(&self, text: &Text, reply: &Reply) -> crate::Result<Vec<Xattr>> {
+    async fn eas_of(&self, text: &Text, reply: &Reply) -> ClientResult<Vec<Xattr>> {
         let more;
         let reply = match reply.status() {
             NtStatus::BUFFER_OVERFLOW | NtStatus::BUFFER_TOO_SMALL | NtStatus::INFO_LENGTH_MISMATCH => {
                 let room = EAS_MANY_MAX.min(self.share.limits().transact_max);
                 more = self.ask(text, &[AttributePart::Eas], room).await?;
                 more.first()
-                    .ok_or_else(|| ClientError::PeerMisbehaved("an answer is missing".to_owned()))?
+                    .ok_or_else(|| ClientError::PeerMisbehaved("a reply is missing".to_owned()))?
             }
             _ => reply,
         };
         plain_eas(reply)
     }
 
-    /// Sets the whole new set, but for the security descriptor, which it gives back: that comes last. What cannot be kept
-    /// is added to the losses.
+    /// Sets the complete new set except the security descriptor, which it returns because that is
+    /// set last. Adds what cannot be stored to the losses.
     pub(super) async fn set_xattrs<'a>(
         &self,
         path: &RelPath,
@@ -257,7 +261,7 @@ impl Inner {
                     self.eas_refused.store(true, Ordering::Relaxed);
                     losses.push(Loss::Xattr);
                 }
-                // One by one: the server names nobody.
+                // One by one: the server does not say which EA it refused.
                 _ => {
                     self.set_single_eas(path, text, portion.attributes, losses)
                         .await?
@@ -294,19 +298,19 @@ impl Inner {
         Ok(())
     }
 
-    async fn send_eas(&self, text: &Text, portions: &[FileFullEaInformation]) -> crate::Result<Vec<Reply>> {
+    async fn send_eas(&self, text: &Text, portions: &[FileFullEaInformation]) -> ClientResult<Vec<Reply>> {
         let open = OpenFile::metadata(AccessMask::WRITE_EA);
         let set = Compound::open("set extended attributes", text, &open);
         let set = portions.iter().fold(set, |set, portion| set.set(portion));
         set.run_all(&self.share).await
     }
 
-    /// Whether EAs are worth trying: the share may have them, and has not said that it does not.
+    /// Returns whether to try EAs: the share announced them and has not refused them.
     pub(super) fn may_set_eas(&self) -> bool {
         self.capabilities.short_xattrs && !self.eas_refused.load(Ordering::Relaxed)
     }
 
-    /// Whether an extended attribute takes requests of its own to set.
+    /// Returns whether setting an extended attribute takes further requests.
     pub(super) fn takes(&self, xattr: &Xattr) -> bool {
         (self.has_streams && streams::stream_name(&xattr.name).is_some())
             || (self.options.acls && xattr.name == SDDL_XATTR)
@@ -315,7 +319,7 @@ impl Inner {
 }
 
 impl AttributePart {
-    /// The request for it on an open file.
+    /// Returns the query for this group on an open file.
     pub(super) fn request(self, tree: TreeId, file: FileId) -> Operation {
         match self {
             Self::Security => ops::query_security(tree, file, security::PARTS, security::DESCRIPTOR_MAX),
@@ -325,8 +329,8 @@ impl AttributePart {
     }
 }
 
-/// EAs of an answer that holds all of them.
-fn plain_eas(reply: &Reply) -> crate::Result<Vec<Xattr>> {
+/// Decodes the EAs of a reply that holds all of them.
+fn plain_eas(reply: &Reply) -> ClientResult<Vec<Xattr>> {
     match reply.status() {
         NtStatus::NO_EAS_ON_FILE | NtStatus::EAS_NOT_SUPPORTED => Ok(Vec::new()),
         status if is_unknown(status) => Ok(Vec::new()),
@@ -344,7 +348,7 @@ fn is_denied(error: &ClientError) -> bool {
     error.status() == Some(NtStatus::ACCESS_DENIED)
 }
 
-/// Whether a server does not know what it was asked for, here.
+/// Returns whether the server does not support the query here.
 fn is_unknown(status: NtStatus) -> bool {
     matches!(
         status,
@@ -356,7 +360,7 @@ fn is_unknown(status: NtStatus) -> bool {
     )
 }
 
-fn sddl(reply: &Reply) -> crate::Result<Option<String>> {
+fn sddl(reply: &Reply) -> ClientResult<Option<String>> {
     match reply.status() {
         NtStatus::ACCESS_DENIED => Ok(Some(String::new())),
         status if is_unknown(status) => Ok(None),
@@ -367,8 +371,8 @@ fn sddl(reply: &Reply) -> crate::Result<Option<String>> {
     }
 }
 
-fn streams_of(reply: &Reply) -> crate::Result<Vec<(Text, Vec<u8>, u64)>> {
-    // A folder without any, on some servers.
+fn streams_of(reply: &Reply) -> ClientResult<Vec<(Text, Vec<u8>, u64)>> {
+    // Some servers reply this for a folder without streams.
     if is_unknown(reply.status()) {
         return Ok(Vec::new());
     }
