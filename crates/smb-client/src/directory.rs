@@ -11,6 +11,7 @@ use ropeway_smb_wire::info::{BadRecord, DirectoryClass, DirectoryRecord, Directo
 use ropeway_smb_wire::query_directory::QueryDirectoryResponse;
 use ropeway_smb_wire::{FileId, NtStatus, Text};
 use tokio::task::JoinHandle;
+use tracing::Instrument as _;
 
 use crate::compound::{RefusalCause, refusal_cause};
 use crate::durable::Durability;
@@ -265,7 +266,7 @@ impl Directory {
         }
         let inner = Arc::clone(&self.handle.inner);
         let (pattern, session) = (self.pattern.clone(), self.session);
-        self.pending = Some(tokio::spawn(ask(inner, pattern, session)));
+        self.pending = Some(tokio::spawn(ask(inner, pattern, session).in_current_span()));
     }
 
     /// Returns whether a name is new. A server may return one twice if the directory changes

@@ -80,11 +80,11 @@ struct Server {
 
 /// Starts a server for a single client; it ends with the client.
 pub(crate) fn start() -> SocketAddr {
-    start_odd(Quirks::default())
+    start_with(Quirks::default())
 }
 
 /// Starts a server with quirks.
-pub(crate) fn start_odd(quirks: Quirks) -> SocketAddr {
+pub(crate) fn start_with(quirks: Quirks) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {

@@ -23,7 +23,7 @@ use ropeway_vfs::{ErrorKind, Preserve, RelPath, Tree};
 use server::Quirks;
 
 async fn tree(quirks: Quirks, acls: bool) -> Arc<SmbTree> {
-    let address = server::start_odd(quirks);
+    let address = server::start_with(quirks);
     let options = ClientOptions {
         signing: Signing::Offered,
         encryption: Encryption::Off,
