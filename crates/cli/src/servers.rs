@@ -6,7 +6,7 @@ use std::io;
 use std::sync::Arc;
 
 use ropeway_smb_client::{
-    ChannelsAtStart, Client, ClientOptions, DfsHosts, Endpoint, Error as SmbError, KerberosFault, NtStatus,
+    ChannelsAtStart, Client, ClientOptions, DfsHosts, Endpoint, Error as SmbError, KerberosError, NtStatus,
     ShareInfo, SmbTree, SmbTreeOptions, Unprotected,
 };
 use ropeway_vfs::{ErrorKind, Metadata, RelPath, Tree};
@@ -85,7 +85,7 @@ impl Servers {
         };
         connected.shares.clear();
         for (_, client) in connected.clients.drain() {
-            client.leave().await;
+            client.close_now().await;
         }
     }
 
@@ -303,8 +303,8 @@ fn clause(error: &SmbError) -> String {
 fn code_of(error: &SmbError, on_source: bool) -> u8 {
     let side = if on_source { code::SOURCE } else { code::TARGET };
     match error {
-        SmbError::Kerberos(KerberosFault::NotBuiltIn) => code::USAGE,
-        SmbError::Kerberos(KerberosFault::NoKdc { .. }) => code::NETWORK,
+        SmbError::Kerberos(KerberosError::NotBuiltIn) => code::USAGE,
+        SmbError::Kerberos(KerberosError::NoKdc { .. }) => code::NETWORK,
         SmbError::Login(_)
         | SmbError::Kerberos(_)
         | SmbError::LedAway { .. }

@@ -1,5 +1,5 @@
-//! Copies a file from a share to another name on it, many blocks at once: each is read into a block of the pool and
-//! written out of it.
+//! Copies a file of a share to another name, many blocks at a time: each is read into a block of
+//! the pool and written from it.
 //!
 //! ```text
 //! ROPEWAY_PASSWORD=… cargo run -p ropeway-smb-client --example copy_file -- server[:port] user share source target
@@ -10,7 +10,7 @@ use ropeway_block::Pool;
 use ropeway_smb_client::{Client, ClientOptions, Endpoint, Error, Login, OpenFile, Text};
 use ropeway_smb_wire::create::CreateDisposition;
 
-/// Blocks under way at once, and bytes of each.
+/// Number of blocks in flight, and bytes of each.
 const DEPTH: usize = 16;
 const BLOCK: u64 = 1 << 20;
 

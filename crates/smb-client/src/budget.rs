@@ -1,15 +1,15 @@
-//! The bytes in flight that all connections of a client have together: the sum of their governors' windows.
+//! The budget of READ and WRITE bytes in flight over all connections of a client. Its size is the
+//! sum of the connections' windows.
 
-use std::sync::{Mutex, PoisonError};
-
+use parking_lot::Mutex;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use crate::depth::WINDOW_MIN;
+use crate::window::WINDOW_MIN;
 
-/// One permit.
+/// Bytes of one permit.
 const UNIT: u64 = 4096;
 
-/// Bytes that may be in flight. Served in turn.
+/// A semaphore over bytes in flight. Callers are served in the order of their arrival.
 #[derive(Debug)]
 pub(crate) struct Budget {
     semaphore: Semaphore,
@@ -21,12 +21,12 @@ pub(crate) struct Budget {
 struct State {
     /// Sum of the windows, in bytes.
     total: u64,
-    /// Permits there are, free or taken.
+    /// Number of permits, free or taken.
     issued: u64,
 }
 
 impl Budget {
-    /// Never more than `bytes_max`.
+    /// Creates a budget that never exceeds `bytes_max`.
     pub(crate) fn new(bytes_max: u64) -> Self {
         let units = WINDOW_MIN / UNIT;
         Self {
@@ -39,17 +39,18 @@ impl Budget {
         }
     }
 
-    /// Waits until `bytes` may be in flight, as long as the permit lives.
+    /// Waits until `bytes` more may be in flight, and reserves them for the life of the permit.
     pub(crate) async fn acquire(&self, bytes: u64) -> SemaphorePermit<'_> {
-        // There are always as many permits as this, so a large request waits for a quiet moment, not forever.
+        // At least this many permits always exist, so a large request waits for a quiet moment, not
+        // forever.
         let units = bytes.div_ceil(UNIT).clamp(1, self.units_min()) as u32;
         let permit = self.semaphore.acquire_many(units).await;
         permit.expect("the semaphore is never closed")
     }
 
-    /// Whether callers wait, or nearly so.
+    /// Returns whether callers wait for permits, or soon will.
     pub(crate) fn is_used_up(&self) -> bool {
-        // 1 MiB, the usual request, does not fit any more.
+        // The usual request of 1 MiB no longer fits.
         (self.semaphore.available_permits() as u64) < (1 << 20) / UNIT
     }
 
@@ -57,16 +58,16 @@ impl Budget {
         (WINDOW_MIN / UNIT).min(self.units_max)
     }
 
-    /// A connection's window is `new` now; it was `old`.
+    /// Changes the contribution of one connection from `old` to `new` bytes.
     pub(crate) fn update(&self, old: u64, new: u64) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         state.total = (state.total + new).saturating_sub(old);
         let target = (state.total / UNIT).clamp(self.units_min(), self.units_max);
         if target > state.issued {
             self.semaphore.add_permits((target - state.issued) as usize);
             state.issued = target;
         } else {
-            // Permits that are taken are withdrawn by a later update.
+            // Permits in use cannot be withdrawn now; a later update withdraws them.
             let surplus = state.issued - target;
             state.issued -= self.semaphore.forget_permits(surplus as usize) as u64;
         }
@@ -90,7 +91,7 @@ mod tests {
         drop(held);
         budget.update(0, 0);
         assert_eq!(budget.semaphore.available_permits() as u64 * UNIT, WINDOW_MIN);
-        // More than there is: waits for all of it.
+        // A request larger than the budget waits for all of it.
         drop(budget.acquire(64 << 20).await);
     }
 }

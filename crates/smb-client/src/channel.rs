@@ -1,34 +1,35 @@
-//! What others hold of a driver: its queues, and what it tells of itself.
+//! The handle on a connection's driver: its queues and its published status.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use ropeway_smb_proto::auth::spnego::SpnegoClient;
-use ropeway_smb_proto::client::{Compound, DropReason, Misuse, Reply, SessionSecret};
+use ropeway_smb_proto::client::{Compound, DropReason, Misuse, Operation, Reply, SessionSecret};
 use ropeway_smb_wire::{FileId, TreeId};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::budget::Budget;
-use crate::channels::Work;
-use crate::depth::Depth;
-use crate::driver::{Queues, left_open};
-use crate::rights::{Leases, Oplocks};
-use crate::{LostReason, Operation};
+use crate::caching::{Leases, Oplocks};
+use crate::channel_policy::Backlog;
+use crate::error::LostReason;
+use crate::replies::left_open;
+use crate::window::WindowGovernor;
 
-/// Requests that wait for the driver's turn; beyond it, callers wait. A guess: what the driver takes in four turns.
+/// Capacity of the request queue; when it is full, callers wait. A guess: what the driver takes in
+/// four turns.
 const QUEUE: usize = 256;
 
-/// A chain on its way to the driver.
+/// A compound on its way to the driver.
 pub(crate) struct Request {
     pub(crate) id: u64,
-    pub(crate) chain: Compound,
-    /// Bytes of data, for the governor; 0 for a request without.
+    pub(crate) compound: Compound,
+    /// Payload bytes, for the window governor; 0 for a request without payload.
     pub(crate) bytes: u64,
     pub(crate) answer: oneshot::Sender<Answer>,
 }
 
-/// What became of a request.
+/// The outcome of a request.
 pub(crate) enum Answer {
     Replied(Vec<Reply>),
     Dropped {
@@ -37,55 +38,58 @@ pub(crate) enum Answer {
         reason: DropReason,
     },
     Refused(Misuse, Vec<Operation>),
-    /// Not answered in its time, however long the server goes on to say other things.
+    /// The server did not answer in time, even if it kept sending other messages.
     Overdue(Vec<Operation>),
 }
 
-/// Held as long as a file is being closed.
-pub(crate) type Closing = tokio::sync::OwnedRwLockReadGuard<()>;
+/// Held while a file is being closed. A writer of the lock waits for all closes in progress.
+pub(crate) type CloseGuard = tokio::sync::OwnedRwLockReadGuard<()>;
 
-/// Who waits for the answer to a CLOSE.
-pub(crate) enum Awaiting {
-    /// Let go with the answer, or with the connection.
-    Closing(#[expect(dead_code, reason = "it is dropped with this")] Closing),
-    /// Told of the answer. Dropped without, the connection was lost before.
+/// What to do when the reply to a CLOSE arrives.
+pub(crate) enum CloseNotice {
+    /// Dropped with the reply, or with the connection.
+    Guard(#[expect(dead_code, reason = "it is dropped with this")] CloseGuard),
+    /// Signalled by the reply. If it is dropped without a signal, the connection was lost first.
     Answer(oneshot::Sender<()>),
 }
 
-/// What overtakes requests. Unbounded by type, bounded by use: one for each request or handle that lives.
-pub(crate) enum Side {
+/// Messages that overtake requests. The queue is unbounded by type and bounded by use: one message
+/// for each live request or handle.
+pub(crate) enum Control {
     Cancel(u64),
     Close {
         tree: TreeId,
         file_id: FileId,
         encrypt: bool,
-        until: Option<Awaiting>,
+        notice: Option<CloseNotice>,
     },
-    /// Logs a connection in that has none, as a further channel of this session.
+    /// Logs in a connection that has only negotiated, as a further channel of this session.
     Bind(Box<(SessionSecret, SpnegoClient)>),
-    /// The session has this connection now: what it may have under way counts. Before, others would send it.
-    Counts,
-    /// TREE_DISCONNECT: nobody uses the share any more.
-    Leave {
+    /// The session has admitted this connection, so its window counts from now on. Before that,
+    /// requests go to the other connections.
+    Admitted,
+    /// Sends TREE_DISCONNECT: the share is no longer in use.
+    TreeDisconnect {
         tree: TreeId,
         encrypt: bool,
     },
-    /// No more requests; the last channel ends the session, and waits for the answer to that or not.
-    Shut {
+    /// Takes no more requests. The last channel logs off, and waits for the reply if `waits` is
+    /// set.
+    Shutdown {
         waits: bool,
     },
 }
 
-/// What all channels of a session share.
+/// State that all channels of a session share.
 #[derive(Debug, Default)]
-pub(crate) struct Common {
+pub(crate) struct SessionShared {
     pub(crate) oplocks: Oplocks,
-    /// The client's, over all its sessions.
+    /// The leases of the client, across all its sessions.
     pub(crate) leases: Arc<Leases>,
     channels: AtomicUsize,
 }
 
-impl Common {
+impl SessionShared {
     pub(crate) fn new(leases: Arc<Leases>) -> Self {
         Self {
             leases,
@@ -93,41 +97,46 @@ impl Common {
         }
     }
 
-    /// A channel begins.
+    /// Registers a channel.
     pub(crate) fn join(&self) {
         self.channels.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// A channel has nothing more to do; whether it was the last.
+    /// Removes a channel that has nothing more to do. Returns whether it was the last.
     pub(crate) fn leave(&self) -> bool {
         self.channels.fetch_sub(1, Ordering::AcqRel) == 1
     }
 }
 
-/// What a driver tells of itself.
+/// The status that a driver publishes.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct ChannelStatus {
     budget: Arc<Budget>,
     window_max: u64,
-    /// Connections that begin together, this one among them.
-    pub(crate) together: u16,
-    pub(crate) common: Arc<Common>,
+    /// Number of connections that start together, including this one.
+    pub(crate) starting_channels: u16,
+    pub(crate) session: Arc<SessionShared>,
     window: AtomicU64,
     delivered: AtomicU64,
-    /// Bytes each second, 0 until known.
+    /// Rate in bytes a second, 0 until known.
     rate: AtomicU64,
     round_trip_us: AtomicU64,
     steady: AtomicBool,
     ended: OnceLock<LostReason>,
 }
 
-impl Shared {
-    pub(crate) fn new(budget: Arc<Budget>, window_max: u64, together: u16, common: Arc<Common>) -> Self {
+impl ChannelStatus {
+    pub(crate) fn new(
+        budget: Arc<Budget>,
+        window_max: u64,
+        starting_channels: u16,
+        session: Arc<SessionShared>,
+    ) -> Self {
         Self {
             budget,
             window_max,
-            together,
-            common,
+            starting_channels,
+            session,
             window: AtomicU64::new(0),
             delivered: AtomicU64::new(0),
             rate: AtomicU64::new(0),
@@ -141,22 +150,22 @@ impl Shared {
         self.window_max
     }
 
-    /// The driver's governor has news; its window was `old`, and `window` is what counts now.
-    pub(crate) fn publish(&self, (old, window): (u64, u64), depth: &Depth) {
+    /// Publishes the governor's state. The connection's window was `old` bytes and is now `window`.
+    pub(crate) fn publish(&self, (old, window): (u64, u64), governor: &WindowGovernor) {
         if window != old {
             self.budget.update(old, window);
             self.window.store(window, Ordering::Relaxed);
         }
-        self.delivered.store(depth.total(), Ordering::Relaxed);
-        self.rate.store(depth.rate(), Ordering::Relaxed);
-        self.steady.store(depth.is_steady(), Ordering::Relaxed);
-        if let Some(round_trip) = depth.round_trip() {
+        self.delivered.store(governor.total(), Ordering::Relaxed);
+        self.rate.store(governor.rate(), Ordering::Relaxed);
+        self.steady.store(governor.is_steady(), Ordering::Relaxed);
+        if let Some(round_trip) = governor.round_trip() {
             let us = u64::try_from(round_trip.as_micros()).unwrap_or(u64::MAX);
             self.round_trip_us.store(us, Ordering::Relaxed);
         }
     }
 
-    /// The driver is about to end; its window was `old`.
+    /// Publishes the end of the driver, whose window was `old` bytes.
     pub(crate) fn end(&self, old: u64, reason: LostReason) {
         self.budget.update(old, 0);
         self.window.store(0, Ordering::Relaxed);
@@ -164,153 +173,161 @@ impl Shared {
     }
 }
 
-/// A connection's driver, as others see it. Dropping the last handle ends it.
+/// The receiving ends of a driver's queues.
+pub(crate) struct Queues {
+    pub(crate) requests: mpsc::Receiver<Request>,
+    pub(crate) control: mpsc::UnboundedReceiver<Control>,
+}
+
+/// The handle on a connection's driver. Dropping the last handle ends the driver.
 #[derive(Debug)]
 pub(crate) struct Channel {
     requests: mpsc::Sender<Request>,
-    side: mpsc::UnboundedSender<Side>,
+    control: mpsc::UnboundedSender<Control>,
     next_id: AtomicU64,
-    /// Bytes, and one for each request: what the next request is compared by.
+    /// Outstanding bytes, plus one for each request; the channel for the next request is chosen by
+    /// it.
     load: AtomicU64,
-    shared: Arc<Shared>,
+    status: Arc<ChannelStatus>,
 }
 
 impl Channel {
-    /// A channel and the ends that its driver reads.
-    pub(crate) fn new(shared: Arc<Shared>) -> (Self, Queues) {
+    /// Creates a channel, and the queue ends that its driver reads.
+    pub(crate) fn new(status: Arc<ChannelStatus>) -> (Self, Queues) {
         let (requests, requests_out) = mpsc::channel(QUEUE);
-        let (side, side_out) = mpsc::unbounded_channel();
+        let (control, control_out) = mpsc::unbounded_channel();
         let channel = Self {
             requests,
-            side,
+            control,
             next_id: AtomicU64::new(1),
             load: AtomicU64::new(0),
-            shared,
+            status,
         };
         let queues = Queues {
             requests: requests_out,
-            side: side_out,
+            control: control_out,
         };
         (channel, queues)
     }
 
-    /// Sends a chain and waits for its answer. Dropped meanwhile, the request is cancelled, and what it opened closed.
-    pub(crate) async fn exchange(&self, chain: Compound, bytes: u64) -> Answer {
-        let first = chain.operations.first();
+    /// Sends a compound and waits for its outcome. If the future is dropped, the driver cancels the
+    /// request and closes what it opened.
+    pub(crate) async fn exchange(&self, compound: Compound, bytes: u64) -> Answer {
+        let first = compound.operations.first();
         let tree = first.map_or(TreeId(0), |operation| operation.tree);
-        let encrypt = chain.encrypt;
+        let encrypt = compound.encrypt;
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let (answer, receiver) = oneshot::channel();
         let request = Request {
             id,
-            chain,
+            compound,
             bytes,
             answer,
         };
-        let _load = Load::new(&self.load, bytes + 1);
+        let _load = LoadGuard::new(&self.load, bytes + 1);
         if let Err(mpsc::error::SendError(request)) = self.requests.send(request).await {
-            return Answer::Refused(Misuse::Ended, request.chain.operations);
+            return Answer::Refused(Misuse::Ended, request.compound.operations);
         }
-        let mut awaited = Awaited {
+        let mut awaited = CancelGuard {
             receiver,
-            side: &self.side,
+            control: &self.control,
             id,
             tree,
             encrypt,
         };
-        // The driver answers everything that it took or that was in its queue when it ended.
+        // The driver answers every request that it took, or that was in its queue when it ended.
         (&mut awaited.receiver)
             .await
             .expect("a driver answers every request unless it panicked")
     }
 
-    /// Sends what nobody waits for.
-    pub(crate) fn aside(&self, side: Side) {
-        // An ended driver needs none of it.
-        let _ = self.side.send(side);
+    /// Sends a control message, and does not wait.
+    pub(crate) fn send_control(&self, control: Control) {
+        // A driver that has ended needs no control messages.
+        let _ = self.control.send(control);
     }
 
-    /// Waits until the driver is gone.
-    pub(crate) async fn gone(&self) {
+    /// Waits until the driver has ended.
+    pub(crate) async fn closed(&self) {
         self.requests.closed().await;
     }
 
-    /// What it has to do, and how fast it is.
-    pub(crate) fn work(&self) -> Work {
-        Work {
+    /// Returns the outstanding work and the rate of the connection.
+    pub(crate) fn backlog(&self) -> Backlog {
+        Backlog {
             bytes: self.load.load(Ordering::Relaxed),
-            rate: self.shared.rate.load(Ordering::Relaxed),
+            rate: self.status.rate.load(Ordering::Relaxed),
         }
     }
 
-    /// Why it ended, if it did.
+    /// Returns why the driver ended, if it has.
     pub(crate) fn ended(&self) -> Option<LostReason> {
-        self.shared.ended.get().cloned()
+        self.status.ended.get().cloned()
     }
 
     pub(crate) fn window(&self) -> u64 {
-        self.shared.window.load(Ordering::Relaxed)
+        self.status.window.load(Ordering::Relaxed)
     }
 
     pub(crate) fn delivered(&self) -> u64 {
-        self.shared.delivered.load(Ordering::Relaxed)
+        self.status.delivered.load(Ordering::Relaxed)
     }
 
     pub(crate) fn is_steady(&self) -> bool {
-        self.shared.steady.load(Ordering::Relaxed)
+        self.status.steady.load(Ordering::Relaxed)
     }
 
     pub(crate) fn round_trip(&self) -> Option<Duration> {
-        let us = self.shared.round_trip_us.load(Ordering::Relaxed);
+        let us = self.status.round_trip_us.load(Ordering::Relaxed);
         (us != u64::MAX).then(|| Duration::from_micros(us))
     }
 }
 
-/// An answer that is awaited, and what to do when nobody waits any more.
-struct Awaited<'a> {
+/// Cancels a request when its future is dropped before the reply.
+struct CancelGuard<'a> {
     receiver: oneshot::Receiver<Answer>,
-    side: &'a mpsc::UnboundedSender<Side>,
+    control: &'a mpsc::UnboundedSender<Control>,
     id: u64,
     tree: TreeId,
     encrypt: bool,
 }
 
-impl Drop for Awaited<'_> {
+impl Drop for CancelGuard<'_> {
     fn drop(&mut self) {
         if self.receiver.is_terminated() {
             return;
         }
-        // After this the driver either finds nobody to answer, or its answer is here.
+        // From here on the driver cannot deliver a reply; one delivered before is in the channel.
         self.receiver.close();
         match self.receiver.try_recv() {
             Ok(Answer::Replied(replies)) => {
                 if let Some(file_id) = left_open(&replies) {
-                    let _ = self.side.send(Side::Close {
+                    let _ = self.control.send(Control::Close {
                         tree: self.tree,
                         file_id,
                         encrypt: self.encrypt,
-                        until: None,
+                        notice: None,
                     });
                 }
             }
             Ok(_) => {}
             Err(_) => {
-                let _ = self.side.send(Side::Cancel(self.id));
+                let _ = self.control.send(Control::Cancel(self.id));
             }
         }
     }
 }
 
-struct Load<'a>(&'a AtomicU64, u64);
+struct LoadGuard<'a>(&'a AtomicU64, u64);
 
-impl<'a> Load<'a> {
+impl<'a> LoadGuard<'a> {
     fn new(load: &'a AtomicU64, amount: u64) -> Self {
         load.fetch_add(amount, Ordering::Relaxed);
         Self(load, amount)
     }
 }
 
-impl Drop for Load<'_> {
+impl Drop for LoadGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(self.1, Ordering::Relaxed);
     }

@@ -1,26 +1,27 @@
-//! A server, logged in to.
+//! The entry point: a client that is logged in to one server.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use parking_lot::Mutex;
 use ropeway_smb_proto::client::Encryption;
 use ropeway_smb_proto::crypto::{Cipher, SigningAlgorithm};
-use ropeway_smb_wire::negotiate::{Capabilities, Dialect};
-use ropeway_smb_wire::rpc::srvsvc::ShareInfo;
+use ropeway_smb_wire::Guid;
+use ropeway_smb_wire::negotiate::Dialect;
 use ropeway_smb_wire::session_setup::SessionFlags;
-use ropeway_smb_wire::{Guid, NtStatus};
 
-use crate::depth::FAR;
+use crate::endpoint::Endpoint;
+use crate::error::{Error, Result};
 use crate::link::Link;
-use crate::look::{Looks, Seen};
-use crate::tree::ShareInner;
-use crate::{ClientOptions, DfsHosts, Endpoint, Error, Login, Result, Share, dfs};
+use crate::login::Login;
+use crate::options::{ClientOptions, DfsHosts};
+use crate::window::FAR_ROUND_TRIP;
 
-/// A server, logged in to. Clones share its connections.
+/// A client that is logged in to one server. Clones share its connections.
 #[derive(Clone)]
 pub struct Client {
     inner: Arc<Inner>,
@@ -28,136 +29,77 @@ pub struct Client {
 
 struct Inner {
     link: Arc<Link>,
-    /// Servers that DFS led to, by host.
-    elsewhere: Mutex<HashMap<String, Client>>,
+    /// Clients of the servers that DFS referred to, by host.
+    referred: Mutex<HashMap<String, Client>>,
 }
 
-/// What was agreed with the server, and how it goes.
+/// The parameters negotiated with the server, and the current state of the connections.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ConnectionInfo {
-    /// Where the server is.
+    /// The server's address.
     pub address: SocketAddr,
-    /// Dialect agreed.
+    /// The negotiated dialect.
     pub dialect: Dialect,
-    /// How messages are signed; `None`: they are not (sealed messages need no signature).
+    /// The signing algorithm. `None`: messages are not signed (sealed messages need no signature).
     pub signing: Option<SigningAlgorithm>,
-    /// How messages are sealed; `None`: they are not, or only on shares that demand it.
+    /// The cipher. `None`: messages are not sealed, or only on shares that demand it.
     pub cipher: Option<Cipher>,
-    /// Whether compression was agreed.
+    /// Whether compression was negotiated.
     pub compression: bool,
-    /// The server's name for itself.
+    /// The server's GUID.
     pub server_guid: Guid,
-    /// Whether the server made us a guest or left us anonymous.
+    /// Whether the session is a guest's or anonymous.
     pub guest: bool,
-    /// Connections now.
+    /// Number of open connections.
     pub channels: usize,
-    /// Shortest round trip seen.
+    /// Shortest round trip measured.
     pub round_trip: Option<Duration>,
-    /// Bytes of READ and WRITE that the governors allow in flight now.
+    /// Bytes of READ and WRITE that the window governors allow in flight now.
     pub window: u64,
-    /// Times a lost connection was re-established.
+    /// Number of times that a lost connection was re-established.
     pub reconnects: u64,
 }
 
 impl Client {
-    /// Connects and logs in.
+    /// Connects to a server and logs in.
     ///
     /// # Errors
-    /// The server is not there ([`Error::Local`](crate::Error::Local)), refuses
-    /// ([`Error::PeerRefused`](crate::Error::PeerRefused), [`Error::Login`](crate::Error::Login)) or breaks the protocol.
+    /// [`Error::Local`](crate::Error::Local) if the server cannot be reached,
+    /// [`Error::PeerRefused`](crate::Error::PeerRefused) or [`Error::Login`](crate::Error::Login)
+    /// if it refuses, [`Error::PeerMisbehaved`](crate::Error::PeerMisbehaved) if it breaks the
+    /// protocol.
     pub async fn connect(endpoint: &Endpoint, login: Login, options: ClientOptions) -> Result<Self> {
         let link = Link::connect(endpoint, login, options).await?;
         Ok(Self {
             inner: Arc::new(Inner {
                 link,
-                elsewhere: Mutex::new(HashMap::new()),
+                referred: Mutex::new(HashMap::new()),
             }),
         })
     }
 
-    /// Connects to a share (TREE_CONNECT). Where its DFS leads elsewhere, paths are followed.
+    /// Opens one more connection now, without waiting for the measurements to suggest it.
     ///
     /// # Errors
-    /// [`Error::PeerRefused`](crate::Error::PeerRefused) if there is no such share or the user may not.
-    pub async fn share(&self, name: &str) -> Result<Share> {
-        let mut left = dfs::TARGETS_MAX;
-        self.share_within(name, 0, &mut left).await
-    }
-
-    /// A share, or the one that DFS has in its place: a namespace may lie on another server altogether ([MS-DFSC]
-    /// 3.1.4.2, steps 5 and 6). `hops` such steps led here, `left` targets may still be tried.
-    async fn share_within(&self, name: &str, hops: usize, left: &mut usize) -> Result<Share> {
-        let mut refused = match ShareInner::connect(self, name).await {
-            Ok(share) => return Ok(Share::new(share)),
-            Err(error) => error,
-        };
-        let has_dfs = || {
-            let negotiated = &self.inner.link.last().negotiated;
-            negotiated.capabilities.contains(Capabilities::DFS)
-        };
-        let may_lead = refused.status() == Some(NtStatus::BAD_NETWORK_NAME)
-            && hops < dfs::HOPS_MAX
-            && !name.eq_ignore_ascii_case(dfs::IPC)
-            && has_dfs();
-        if !may_lead {
-            return Err(refused);
-        }
-        let targets = dfs::root_targets(self, name).await.unwrap_or_default();
-        for (host, share) in targets {
-            let Some(fewer) = left.checked_sub(1) else { break };
-            *left = fewer;
-            let found = async { self.at(&host).await?.share_within(&share, hops + 1, left).await };
-            match Box::pin(found).await {
-                Ok(found) => return Ok(found),
-                Err(error @ Error::LedAway { .. }) => refused = error,
-                Err(_) => {}
-            }
-        }
-        Err(refused)
-    }
-
-    /// The same, and what stands at some paths, in the same round trip.
-    pub(crate) async fn share_seen(&self, name: &str, looks: &Looks) -> Result<(Share, Seen)> {
-        match ShareInner::connect_looking(self, name, looks).await {
-            Ok((share, seen)) => Ok((Share::new(share), seen)),
-            // DFS may have one in its place.
-            Err(error) if error.status() == Some(NtStatus::BAD_NETWORK_NAME) => {
-                Ok((self.share(name).await?, Seen::default()))
-            }
-            Err(error) => Err(error),
-        }
-    }
-
-    /// The server's shares, by NetrShareEnum over IPC$.
-    ///
-    /// # Errors
-    /// The server refuses to tell.
-    pub async fn shares(&self) -> Result<Vec<ShareInfo>> {
-        crate::shares::list(self).await
-    }
-
-    /// Opens one more connection now, instead of when the measurements suggest it.
-    ///
-    /// # Errors
-    /// The server has no multichannel, or takes no more.
+    /// The server has no multichannel, or refuses another connection.
     pub async fn open_channel(&self) -> Result<()> {
         let link = &self.inner.link;
         link.add_channel(&link.session().await?).await
     }
 
-    /// Whether a round trip to the server takes so long that more is asked for at once.
+    /// Whether the round trip to the server is so long that callers should keep more in flight.
     pub(crate) fn is_far(&self) -> bool {
         let round_trip = self.inner.link.last().round_trip();
-        round_trip.is_some_and(|round_trip| round_trip >= FAR)
+        round_trip.is_some_and(|round_trip| round_trip >= FAR_ROUND_TRIP)
     }
 
-    /// Where the server is, as given.
+    /// Returns the endpoint as the caller gave it.
     pub fn endpoint(&self) -> &Endpoint {
         &self.inner.link.endpoint
     }
 
-    /// What was agreed, and how it goes.
+    /// Returns the negotiated parameters and the current state of the connections.
     pub fn info(&self) -> ConnectionInfo {
         let link = &self.inner.link;
         let session = link.last();
@@ -183,27 +125,24 @@ impl Client {
         }
     }
 
-    /// Logs off and closes the connections, those that DFS led to as well: one round trip, and 2 s at most where the server
-    /// does not answer. What is under way fails with [`Error::Lost`](crate::Error::Lost).
+    /// Logs off and closes all connections, including those to servers that DFS referred to. Takes
+    /// one round trip, and at most 2 s if a server does not answer. Requests in flight fail with
+    /// [`Error::Lost`](crate::Error::Lost).
     pub async fn close(self) {
         self.end(true).await;
     }
 
-    /// The same for those in a hurry: takes leave without waiting for the answer.
-    pub async fn leave(self) {
+    /// Logs off from every server without waiting for the replies.
+    pub async fn close_now(self) {
         self.end(false).await;
     }
 
     async fn end(self, waits: bool) {
-        let elsewhere: Vec<_> = {
-            let mut clients = self
-                .inner
-                .elsewhere
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
+        let referred: Vec<_> = {
+            let mut clients = self.inner.referred.lock();
             clients.drain().map(|(_, client)| client).collect()
         };
-        let ends = elsewhere.iter().chain([&self]);
+        let ends = referred.iter().chain([&self]);
         join_all(ends.map(|client| client.inner.link.close(waits))).await;
     }
 
@@ -211,7 +150,8 @@ impl Client {
         &self.inner.link
     }
 
-    /// The same login at another server, where DFS leads.
+    /// Returns the client of a server that DFS refers to. Logs in there with the same login if no
+    /// client exists yet.
     pub(crate) async fn at(&self, host: &str) -> Result<Self> {
         let own = &self.inner.link.endpoint;
         if host.eq_ignore_ascii_case(&own.host) || host.eq_ignore_ascii_case(&own.unc_host()) {
@@ -219,32 +159,23 @@ impl Client {
         }
         let key = host.to_ascii_lowercase();
         let known = |clients: &HashMap<String, Client>| clients.get(&key).cloned();
-        if let Some(client) = known(
-            &self
-                .inner
-                .elsewhere
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner),
-        ) {
+        if let Some(client) = known(&self.inner.referred.lock()) {
             return Ok(client);
         }
         let link = &self.inner.link;
         let dfs = link.options.dfs;
         if !dfs.allows(&own.host, host) && !dfs.allows(&own.unc_host(), host) {
-            return Err(Error::LedAway {
+            return Err(Error::ReferralRefused {
                 host: host.to_owned(),
-                is_kept: dfs == DfsHosts::Own,
+                is_own_only: dfs == DfsHosts::Own,
             });
         }
-        tracing::info!(from = %own, to = host, "DFS leads to another server; logging in there");
-        // Referrals have no ports: one that is not the usual is used for all servers of the namespace.
+        tracing::info!(from = %own, to = host, "DFS refers to another server; logging in there");
+        // Referrals carry no ports. A port other than 445 is assumed for all servers of the
+        // namespace.
         let endpoint = Endpoint::new(host, own.port);
         let client = Box::pin(Self::connect(&endpoint, link.login.clone(), link.options.clone())).await?;
-        let mut clients = self
-            .inner
-            .elsewhere
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut clients = self.inner.referred.lock();
         Ok(clients.entry(key).or_insert(client).clone())
     }
 }

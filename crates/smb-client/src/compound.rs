@@ -1,100 +1,50 @@
-//! One round trip for what would take several: CREATE, steps on what it opened, CLOSE.
-//!
-//! ```text
-//! Unknown ── answered ──> Taken
-//!    └── refused, answered in part, or lost twice before any was answered ──> Refused: requests go one by one
-//! ```
-//! The decision is kept for a server and a login. It is made only by what no other fault looks like: the same steps, sent one
-//! by one, went well; or the server never yet answered a compound and the connection ended with each.
+//! Compounds: CREATE, steps on the opened file, and CLOSE in one round trip. If the server refuses
+//! compounds, the requests go one by one (see `compound_support`).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 
 use ropeway_block::Block;
-use ropeway_smb_proto::client::Reply;
-use ropeway_smb_wire::close::{CloseFlags, CloseResponse};
+use ropeway_smb_proto::client::{Operation, Reply};
 use ropeway_smb_wire::create::CreateResponse;
 use ropeway_smb_wire::header::Command;
 use ropeway_smb_wire::{FileId, NtStatus, Text, TreeId};
 
-use crate::opened::Opened;
-use crate::share::check_path;
-use crate::tree::{Build, Ran, Replay, Tree, check, first};
-use crate::{Created, Error, OpenFile, Operation, Result, Share, ops};
-
-/// Compounds lost with their connection, before one was answered, that make a server one which takes none. Two: one may
-/// be chance.
-const LOSSES_MAX: u8 = 2;
-/// Markers in [`Compounds`], behind the numbers of losses.
-const TAKEN: u8 = 0xFE;
-const REFUSED: u8 = 0xFF;
-
-/// Whether a server takes compounds. Begins unknown; holds the number of losses until it is known.
-#[derive(Debug, Default)]
-pub(crate) struct Compounds(AtomicU8);
-
-impl Compounds {
-    /// Whether to send compounds.
-    pub(crate) fn may_be_sent(&self) -> bool {
-        self.0.load(Ordering::Relaxed) != REFUSED
-    }
-
-    /// One was answered as such.
-    pub(crate) fn answered(&self) {
-        if self.0.load(Ordering::Relaxed) < TAKEN {
-            self.0.store(TAKEN, Ordering::Relaxed);
-        }
-    }
-
-    /// One was lost with its connection.
-    pub(crate) fn lost(&self) {
-        let counted = self
-            .0
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |state| match state {
-                TAKEN | REFUSED => None,
-                losses if losses + 1 >= LOSSES_MAX => Some(REFUSED),
-                losses => Some(losses + 1),
-            });
-        if counted.is_ok_and(|losses| losses + 1 >= LOSSES_MAX) {
-            tracing::info!("the server answers no compounds; requests go one by one");
-        }
-    }
-
-    /// What was refused as a compound went well one by one, or a compound was answered in part.
-    pub(crate) fn refuse(&self) {
-        if self.0.swap(REFUSED, Ordering::Relaxed) != REFUSED {
-            tracing::info!("the server refuses compounds; requests go one by one");
-        }
-    }
-}
+use crate::error::{Error, Result};
+use crate::open::{Created, OpenFile};
+use crate::ops;
+use crate::reopen::Opened;
+use crate::replies::{check, first, reported_size};
+use crate::share::{Share, check_path};
+use crate::tree::{BuildRequest, Completed, Replay, Tree};
 
 impl Share {
-    /// CREATE, steps on what it opened, and CLOSE, in one round trip; the answers to the steps. A server that refuses the
-    /// compound gets the plain sequence, and from then on nothing else. The steps' own failures are for the caller.
+    /// Sends CREATE, steps on the opened file, and CLOSE in one round trip, and returns the replies
+    /// to the steps. A server that refuses the compound gets single requests, now and from then on.
+    /// The caller checks the results of the steps.
     pub(crate) async fn compound(
         &self,
         path: &Text,
         open: &OpenFile,
         replay: Replay,
-        mut steps: impl Steps,
-    ) -> Result<Done> {
+        mut steps: impl CompoundSteps,
+    ) -> Result<CompoundOutcome> {
         check_path(path)?;
         let compounds = &self.client().link().compounds;
-        if compounds.may_be_sent() {
+        if compounds.is_usable() {
             let steps = &mut steps;
-            let build = Whole {
+            let build = WholeCompound {
                 share: self,
                 path,
                 open,
                 steps,
             };
             match self.inner().run(replay, 0, build).await {
-                Ok(ran) => match refusal(&ran.replies) {
-                    Refusal::Request => return done(ran),
-                    Refusal::Compound => self.close_left_open(&ran),
+                Ok(completed) => match refusal_cause(&completed.replies) {
+                    RefusalCause::Request => return done(completed),
+                    RefusalCause::Compound => self.close_left_open(&completed),
                 },
-                // It takes no compounds, as is known since.
-                Err(Error::Lost(_)) if replay == Replay::Safe && !compounds.may_be_sent() => {}
+                // The server takes no compounds, as is known by now.
+                Err(Error::Lost(_)) if replay == Replay::Safe && !compounds.is_usable() => {}
                 Err(error) => return Err(error),
             }
         }
@@ -102,13 +52,13 @@ impl Share {
         let mut replies = Vec::new();
         let mut is_refused = true;
         for index in 0.. {
-            // One step at a time, each made anew for the file's own name.
+            // One step at a time, each built anew with the file's own id.
             let mut command = None;
             let build = |tree, file| {
-                let one = steps.one(index, tree, file)?;
+                let one = steps.single(index, tree, file)?;
                 command = one.as_ref().map(|operation| operation.command);
                 if command == Some(Command::Write) {
-                    handle.inner.writes();
+                    handle.inner.count_write();
                 }
                 Ok(one)
             };
@@ -117,14 +67,14 @@ impl Share {
                 break;
             };
             if command == Some(Command::Flush) && reply.status().is_success() {
-                // The server may be back without what it had taken before.
+                // The server may have restarted and lost earlier writes.
                 handle.inner.flushed(written)?;
             }
             if let Some(payload) = reply.returned.take() {
-                steps.take_back(payload);
+                steps.put_back(payload);
             }
             let is_success = reply.status().is_success();
-            // What follows would make less than a whole file look like one.
+            // The following steps would make an incomplete file look complete.
             let is_last = !is_success && matches!(reply.header.command, Command::Write | Command::Flush);
             is_refused &= is_success;
             replies.push(reply);
@@ -133,144 +83,136 @@ impl Share {
             }
         }
         let created = handle.created().clone();
-        let size = handle.inner.close(steps.asks_size()).await?;
+        let size = handle.inner.close(steps.wants_size()).await?;
         if is_refused {
             compounds.refuse();
         }
-        Ok(Done {
+        Ok(CompoundOutcome {
             created,
             replies,
             size,
         })
     }
 
-    /// Closes what a compound opened and, refused in its middle, did not close.
-    pub(crate) fn close_left_open(&self, ran: &Ran) {
-        if let Some(file_id) = crate::driver::left_open(&ran.replies) {
+    /// Closes a file that a compound opened but, refused halfway, did not close.
+    pub(crate) fn close_left_open(&self, completed: &Completed) {
+        if let Some(file_id) = crate::replies::left_open(&completed.replies) {
             let left = Opened {
-                session: Arc::clone(&ran.session),
-                tree: ran.tree,
+                session: Arc::clone(&completed.session),
+                tree: completed.tree,
                 file_id,
             };
-            left.close_aside(None);
+            left.close_detached(None);
         }
     }
 }
 
 /// The steps between CREATE and CLOSE.
-pub(crate) trait Steps {
-    /// All of them, made anew for each attempt.
+pub(crate) trait CompoundSteps {
+    /// Returns all steps, built anew for each attempt.
     ///
     /// # Errors
-    /// What one of them carried is gone.
+    /// The payload of a step is no longer available.
     fn all(&mut self, tree: TreeId, file: FileId) -> Result<Vec<Operation>>;
 
-    /// One of them, where they go one by one; `None` behind the last.
+    /// Returns one step, where they go one by one; `None` behind the last.
     ///
     /// # Errors
-    /// What it carried is gone.
-    fn one(&mut self, index: usize, tree: TreeId, file: FileId) -> Result<Option<Operation>> {
+    /// The payload is no longer available.
+    fn single(&mut self, index: usize, tree: TreeId, file: FileId) -> Result<Option<Operation>> {
         Ok(self.all(tree, file)?.into_iter().nth(index))
     }
 
-    /// Whether the CLOSE is to tell the size that the server keeps ([MS-SMB2] 2.2.15).
-    fn asks_size(&self) -> bool {
+    /// Returns whether the CLOSE asks for the size of the file on the server ([MS-SMB2] 2.2.15).
+    fn wants_size(&self) -> bool {
         false
     }
 
-    /// An attempt failed, and this is the payload that it carried.
-    fn take_back(&mut self, _payload: Block) {}
+    /// Takes the payload back after a failed attempt.
+    fn put_back(&mut self, _payload: Block) {}
 }
 
-impl<F: FnMut(TreeId, FileId) -> Vec<Operation>> Steps for F {
+impl<F: FnMut(TreeId, FileId) -> Vec<Operation>> CompoundSteps for F {
     fn all(&mut self, tree: TreeId, file: FileId) -> Result<Vec<Operation>> {
         Ok(self(tree, file))
     }
 }
 
-/// CREATE, steps, CLOSE.
-struct Whole<'a, S> {
+/// The whole compound: CREATE, steps, CLOSE.
+struct WholeCompound<'a, S> {
     share: &'a Share,
     path: &'a Text,
     open: &'a OpenFile,
     steps: &'a mut S,
 }
 
-impl<S: Steps> Build for Whole<'_, S> {
+impl<S: CompoundSteps> BuildRequest for WholeCompound<'_, S> {
     fn operations(&mut self, tree: &Tree) -> Result<Vec<Operation>> {
         let inner = self.share.inner();
         let create = inner.create(tree, self.path, self.open, Default::default(), Vec::new());
         let mut operations = vec![create];
         operations.extend(self.steps.all(tree.id, FileId::RELATED)?);
-        operations.push(ops::close(tree.id, FileId::RELATED, self.steps.asks_size()));
+        operations.push(ops::close(tree.id, FileId::RELATED, self.steps.wants_size()));
         Ok(operations)
     }
 
-    fn take_back(&mut self, payload: Block) {
-        self.steps.take_back(payload);
+    fn put_back(&mut self, payload: Block) {
+        self.steps.put_back(payload);
     }
 }
 
-/// What a compound came to: the CREATE succeeded.
-pub(crate) struct Done {
+/// The outcome of a compound whose CREATE succeeded.
+pub(crate) struct CompoundOutcome {
     pub(crate) created: Created,
-    /// The answers to the steps; behind a WRITE or FLUSH that failed there may be none.
+    /// The replies to the steps. After a failed WRITE or FLUSH the rest may be missing.
     pub(crate) replies: Vec<Reply>,
-    /// The size that the server keeps, if the CLOSE was to tell it and did.
+    /// The size of the file on the server, if the CLOSE asked for it and the server reported it.
     pub(crate) size: Option<u64>,
 }
 
-fn done(ran: Ran) -> Result<Done> {
-    let mut replies = ran.replies;
+fn done(completed: Completed) -> Result<CompoundOutcome> {
+    let mut replies = completed.replies;
     let created = {
         let reply = first(&replies)?;
         check("open", reply)?;
         Created::from_wire(&CreateResponse::decode(&mut reply.body())?)
     };
     replies.remove(0);
-    // A server may find out only at the end that it cannot delete, or write what it took.
+    // A server may find only at CLOSE that it cannot delete the file, or cannot write what it
+    // accepted.
     let closed = replies.pop();
-    let size = closed.as_ref().and_then(size_told);
+    let size = closed.as_ref().and_then(reported_size);
     if let Some(closed) = closed
         && replies.iter().all(|reply| !reply.status().is_error())
     {
         check("close", &closed)?;
     }
-    Ok(Done {
+    Ok(CompoundOutcome {
         created,
         replies,
         size,
     })
 }
 
-/// The size in the answer to a CLOSE ([MS-SMB2] 2.2.16: without the flag the fields mean nothing).
-pub(crate) fn size_told(closed: &Reply) -> Option<u64> {
-    if !closed.status().is_success() {
-        return None;
-    }
-    let closed = CloseResponse::decode(&mut closed.body()).ok()?;
-    let is_told = closed.flags.contains(CloseFlags::POSTQUERY_ATTRIB);
-    is_told.then_some(closed.end_of_file)
-}
-
-/// What a server means by refusing.
+/// What a server refused.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
-    /// One of the requests, or none.
+pub(crate) enum RefusalCause {
+    /// One of the requests, or nothing.
     Request,
-    /// That they came together.
+    /// The compound as such.
     Compound,
 }
 
-/// Whether the compound itself may have been refused.
-pub(crate) fn refusal(replies: &[Reply]) -> Refusal {
+/// Returns whether the server may have refused the compound as such.
+pub(crate) fn refusal_cause(replies: &[Reply]) -> RefusalCause {
     let statuses: Vec<NtStatus> = replies.iter().map(Reply::status).collect();
-    refusal_of(&statuses)
+    refusal_cause_of(&statuses)
 }
 
-/// The first request went well and no related one found what it opened, or all were refused in the same breath. A server
-/// that refuses the first for itself says why, and the others are no news ([MS-SMB2] 3.3.5.2.7.2).
-fn refusal_of(statuses: &[NtStatus]) -> Refusal {
+/// The compound as such was refused if the first request succeeded and no related one found its
+/// file, or if all were refused with such a status. A server that refuses the first request for
+/// itself gives a reason, and the other refusals only follow from it ([MS-SMB2] 3.3.5.2.7.2).
+fn refusal_cause_of(statuses: &[NtStatus]) -> RefusalCause {
     let is_refused = |status: &NtStatus| {
         matches!(
             *status,
@@ -286,9 +228,9 @@ fn refusal_of(statuses: &[NtStatus]) -> Refusal {
                 && (first.is_success() || is_refused(first))
                 && related.iter().all(is_refused) =>
         {
-            Refusal::Compound
+            RefusalCause::Compound
         }
-        _ => Refusal::Request,
+        _ => RefusalCause::Request,
     }
 }
 
@@ -297,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refused_compound_is_told_from_a_refused_request() {
+    fn a_refused_compound_is_distinguished_from_a_refused_request() {
         use NtStatus as S;
         for statuses in [
             &[S::SUCCESS, S::INVALID_PARAMETER, S::INVALID_PARAMETER][..],
@@ -305,33 +247,17 @@ mod tests {
             &[S::INVALID_PARAMETER, S::INVALID_PARAMETER],
             &[S::NOT_SUPPORTED, S::NOT_SUPPORTED, S::NOT_SUPPORTED],
         ] {
-            assert_eq!(refusal_of(statuses), Refusal::Compound, "{statuses:?}");
+            assert_eq!(refusal_cause_of(statuses), RefusalCause::Compound, "{statuses:?}");
         }
         for statuses in [
             &[S::SUCCESS, S::SUCCESS, S::SUCCESS][..],
             &[S::SUCCESS, S::INVALID_PARAMETER, S::SUCCESS],
-            // How servers say that there is no such file, some of them.
+            // Some servers report a missing file this way.
             &[S::OBJECT_NAME_NOT_FOUND, S::FILE_CLOSED, S::FILE_CLOSED],
             &[S::ACCESS_DENIED, S::INVALID_PARAMETER],
             &[S::INVALID_PARAMETER],
         ] {
-            assert_eq!(refusal_of(statuses), Refusal::Request, "{statuses:?}");
+            assert_eq!(refusal_cause_of(statuses), RefusalCause::Request, "{statuses:?}");
         }
-    }
-
-    #[test]
-    fn a_server_that_never_answered_a_compound_gets_no_third() {
-        let compounds = Compounds::default();
-        compounds.lost();
-        assert!(compounds.may_be_sent());
-        compounds.lost();
-        assert!(!compounds.may_be_sent());
-        let compounds = Compounds::default();
-        compounds.answered();
-        (0..1000).for_each(|_| compounds.lost());
-        assert!(compounds.may_be_sent(), "lines are lost, too");
-        compounds.refuse();
-        compounds.answered();
-        assert!(!compounds.may_be_sent());
     }
 }

@@ -1,40 +1,44 @@
-//! Where DFS leads: a path that its server does not cover is asked for on IPC$, and taken up on the server and share
-//! that the answer names ([MS-DFSC] 3.1.5.1, [MS-SMB2] 3.2.4.3).
+//! DFS: when a server does not cover a path, the client asks for a referral on IPC$ and continues
+//! on the server and share that the referral names ([MS-DFSC] 3.1.5.1, [MS-SMB2] 3.2.4.3).
 
-use std::sync::{Mutex, PoisonError};
-
+use parking_lot::Mutex;
 use ropeway_smb_wire::fsctl::CtlCode;
 use ropeway_smb_wire::fsctl::dfs::{DfsReferralRequest, DfsReferralResponse, PATH_UNITS_MAX, Target};
 use ropeway_smb_wire::ioctl::IoctlResponse;
 use ropeway_smb_wire::{FileId, NtStatus, Text, Writer};
 
-use crate::tree::{Replay, Tree, check, first};
-use crate::{Client, Error, Result, Share, ops};
+use crate::client::Client;
+use crate::error::{Error, Result};
+use crate::ops;
+use crate::replies::{check, first};
+use crate::share::Share;
+use crate::tree::{Replay, Tree};
 
-/// Referrals followed for one path. A guess: a root, a link, and a link behind it, twice.
+/// Maximum number of referrals followed for one path. A guess: a root, a link, and a link behind
+/// it, twice.
 pub(crate) const HOPS_MAX: usize = 6;
-/// Targets tried in all to find one share. A guess: a namespace has a handful.
+/// Maximum number of targets tried in all to find one share. A guess: a namespace has a handful.
 pub(crate) const TARGETS_MAX: usize = 32;
-/// Referrals kept for one share. A guess.
+/// Maximum number of referrals cached for one share. A guess.
 const KEPT_MAX: usize = 1024;
-/// The share that answers for all of a server.
+/// The share that answers for the whole server.
 pub(crate) const IPC: &str = "IPC$";
 const SEPARATOR: u16 = b'\\' as u16;
 
-/// Paths of a share that lead elsewhere.
+/// Cached referrals of a share: the paths that lead elsewhere.
 #[derive(Default)]
 pub(crate) struct Redirects(Mutex<Vec<Redirect>>);
 
 #[derive(Clone)]
 struct Redirect {
-    /// In upper case, as names are compared.
+    /// The path prefix in upper case, for comparison.
     prefix: Text,
     share: Share,
-    /// What stands for the prefix there.
+    /// The path that replaces the prefix there.
     path: Text,
 }
 
-/// Runs something on a share and a path, and again where DFS leads it.
+/// Runs an operation on a share and a path, and again wherever DFS refers it to.
 macro_rules! routed {
     ($share:expr, $path:expr, |$at:ident, $there:ident| $body:expr) => {{
         let mut route = $crate::dfs::Route::start($share, $path);
@@ -52,7 +56,7 @@ macro_rules! routed {
 }
 pub(crate) use routed;
 
-/// A path on its way.
+/// A path and the share that it has been referred to so far.
 pub(crate) struct Route {
     pub(crate) share: Share,
     pub(crate) path: Text,
@@ -81,7 +85,7 @@ impl Route {
         error.status() == Some(NtStatus::PATH_NOT_COVERED) && self.hops < HOPS_MAX
     }
 
-    /// Asks where the path leads, and goes there.
+    /// Asks for a referral for the path, and follows it.
     pub(crate) async fn follow(&mut self) -> Result<()> {
         self.hops += 1;
         let inner = self.share.inner();
@@ -100,10 +104,10 @@ impl Route {
             asked.push(SEPARATOR);
             asked.extend_from_slice(self.path.units());
         }
-        // What lies deeper than a referral's question can say cannot decide where it leads.
+        // Components beyond the longest request for a referral cannot affect where it leads.
         asked.truncate(PATH_UNITS_MAX);
         let referral = ask(client, Text::from_units(asked)).await?;
-        // `PathConsumed` is in bytes of the path asked for.
+        // `PathConsumed` counts bytes of the requested path.
         let consumed = (usize::from(referral.path_consumed) / 2).saturating_sub(above);
         let mut fault = Error::refused("follow DFS", NtStatus::PATH_NOT_COVERED);
         for target in referral.referrals {
@@ -118,12 +122,12 @@ impl Route {
         Err(fault)
     }
 
-    /// To `\host\share\path`, for the first `consumed` units of the path.
+    /// Moves to `\host\share\path`, which replaces the first `consumed` units of the path.
     async fn go(&mut self, address: &Text, consumed: usize) -> Result<()> {
         let text = address.to_string_lossy();
         let mut parts = text.trim_start_matches('\\').splitn(3, '\\');
         let (Some(host), Some(share)) = (parts.next(), parts.next()) else {
-            return Err(Error::PeerMisbehaved("a DFS referral to no share".to_owned()));
+            return Err(Error::PeerMisbehaved("a DFS referral without a share".to_owned()));
         };
         let rest = parts.next().unwrap_or_default().trim_end_matches('\\');
         let client = Box::pin(self.share.client().at(host)).await?;
@@ -147,7 +151,7 @@ impl Route {
 }
 
 impl Redirect {
-    /// Where a path leads whose first `taken` units are the prefix.
+    /// Returns where a path leads whose first `taken` units are the prefix.
     fn apply(&self, units: &[u16], taken: usize) -> (Share, Text) {
         let mut path = self.path.units().to_vec();
         let rest = units[taken..]
@@ -163,7 +167,7 @@ impl Redirect {
 
 impl Redirects {
     fn find(&self, path: &Text) -> Option<(Share, Text)> {
-        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = self.0.lock();
         if kept.is_empty() {
             return None;
         }
@@ -182,7 +186,7 @@ impl Redirects {
     }
 
     fn keep(&self, redirect: Redirect) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.0.lock();
         kept.retain(|other| other.prefix != redirect.prefix);
         if kept.len() < KEPT_MAX {
             kept.push(redirect);
@@ -190,7 +194,7 @@ impl Redirects {
     }
 }
 
-/// Upper case without change of length: unit by unit.
+/// Converts to upper case unit by unit, without a change of length.
 fn upper(text: &Text) -> Text {
     let units = text.units().iter().map(|unit| match u8::try_from(*unit) {
         Ok(byte) => u16::from(byte.to_ascii_uppercase()),
@@ -199,7 +203,8 @@ fn upper(text: &Text) -> Text {
     Text::from_units(units.collect())
 }
 
-/// The hosts and shares that stand for a share which is a root of DFS, best first; none for one that is not.
+/// Returns the hosts and shares that a DFS root refers to, best first; none for a share that is not
+/// a root.
 pub(crate) async fn root_targets(client: &Client, name: &str) -> Result<Vec<(String, String)>> {
     let asked = format!("\\{}\\{name}", client.link().endpoint.unc_host());
     let referral = ask(client, Text::from(asked.as_str())).await?;
@@ -218,7 +223,7 @@ pub(crate) async fn root_targets(client: &Client, name: &str) -> Result<Vec<(Str
         .collect())
 }
 
-/// FSCTL_DFS_GET_REFERRALS on the server's IPC$.
+/// Sends FSCTL_DFS_GET_REFERRALS on the server's IPC$.
 async fn ask(client: &Client, path: Text) -> Result<DfsReferralResponse> {
     let ipc = Box::pin(client.share(IPC)).await?;
     let request = DfsReferralRequest {
@@ -232,9 +237,9 @@ async fn ask(client: &Client, path: Text) -> Result<DfsReferralResponse> {
         let code = CtlCode::DFS_GET_REFERRALS;
         vec![ops::ioctl(tree.id, FileId::RELATED, code, &input, output_max)]
     };
-    let ran = ipc.inner().run(Replay::Safe, 0, build).await?;
-    let reply = first(&ran.replies)?;
-    check("ask where DFS leads", reply)?;
+    let completed = ipc.inner().run(Replay::Safe, 0, build).await?;
+    let reply = first(&completed.replies)?;
+    check("ask for a DFS referral", reply)?;
     Ok(DfsReferralResponse::decode(
         IoctlResponse::decode(&mut reply.body())?.output,
     )?)

@@ -1,4 +1,4 @@
-//! Listings.
+//! Listings of directories.
 
 use std::collections::hash_map::RandomState;
 use std::collections::{HashSet, VecDeque};
@@ -11,60 +11,68 @@ use ropeway_smb_wire::info::{BadRecord, DirectoryClass, DirectoryRecord, Directo
 use ropeway_smb_wire::query_directory::QueryDirectoryResponse;
 use ropeway_smb_wire::{FileId, NtStatus, Text};
 use tokio::task::JoinHandle;
+use tracing::Instrument as _;
 
-use crate::compound::{Refusal, refusal};
+use crate::compound::{RefusalCause, refusal_cause};
 use crate::durable::Durability;
-use crate::link::Outcome;
-use crate::opened::HandleInner;
-use crate::share::check_path;
-use crate::tree::{ATTEMPTS, Ran, Replay, Tree, check};
-use crate::{Error, Handle, LostReason, OpenFile, Result, Share, ops};
+use crate::error::{Error, LostReason, Result};
+use crate::handle::Handle;
+use crate::open::OpenFile;
+use crate::ops;
+use crate::reopen::HandleInner;
+use crate::replies::check;
+use crate::session::Outcome;
+use crate::share::{Share, check_path};
+use crate::tree::{ATTEMPTS, Completed, Replay, Tree};
 
-/// Bytes of the two answers that come with the open: some 400 names each, so that small directories end with the second.
+/// Maximum bytes of each of the two replies that come with the open: some 400 names each, so that
+/// the second ends a small directory.
 pub(crate) const FIRST_MAX: u32 = 64 << 10;
-/// Bytes of the later ones.
+/// Maximum bytes of later replies.
 const NEXT_MAX: u32 = 1 << 20;
 
-/// The longest pattern: its length has 16 bits ([MS-SMB2] 2.2.33), and no name is as long as this.
+/// Maximum length of a pattern in UTF-16 units: its length field has 16 bits ([MS-SMB2] 2.2.33),
+/// and no name is this long.
 const PATTERN_UNITS_MAX: usize = 1024;
-/// Batches in a row that hold no new name before the server is taken for one that never ends. A listing that had to begin
-/// again passes over what it gave before: at 1 MiB each a hundred million names.
+/// Maximum number of batches in a row without a new name in a restarted listing, which passes over
+/// the names that it gave before: at 1 MiB each a hundred million names. With more, the listing
+/// counts as endless.
 const IDLE_MAX: usize = 10_000;
-/// Batches in a row without a new name in a listing that did not begin again: the server repeats itself. One may come where
-/// names change meanwhile; more are a guess.
+/// Maximum number of batches in a row without a new name in a listing that was not restarted; with
+/// more, the server repeats itself. One can occur where names change meanwhile; more are a guess.
 const REPEATED_MAX: usize = 16;
 
-/// A directory being listed. The next batch is asked for before the last one is taken.
+/// A listing of a directory. It requests the next batch before the caller has taken the last one.
 pub struct Directory {
     handle: Handle,
     pattern: Text,
     /// Batches that came with the open.
     ready: VecDeque<Records>,
-    /// Records that make no sense, not taken yet.
+    /// Malformed records that the caller has not taken yet.
     bad: Vec<BadRecord>,
-    ahead: Option<JoinHandle<Result<Batch>>>,
+    pending: Option<JoinHandle<Result<Batch>>>,
     is_at_end: bool,
-    /// The session whose server knows how far the listing is.
+    /// The session in which the server keeps the position of the listing.
     session: u64,
-    /// Names given so far, as hashes: a listing that had to begin again passes over them.
+    /// Hashes of the names given so far: a restarted listing passes over them.
     seen: HashSet<u64>,
     names_max: usize,
     hasher: RandomState,
     is_again: bool,
-    dots: Dots,
+    dots: DotEntries,
 }
 
-/// What the entries `.` and `..` of a listing tell.
+/// The file numbers in the entries `.` and `..` of a listing.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Dots {
+pub(crate) struct DotEntries {
     /// File number of the directory itself.
     pub(crate) own: Option<u64>,
-    /// File number of the directory that holds it.
+    /// File number of the parent directory.
     pub(crate) parent: Option<u64>,
 }
 
-impl Dots {
-    /// Takes note of a record; whether it was one of the two.
+impl DotEntries {
+    /// Takes a record that is `.` or `..`. Returns whether it was one of them.
     pub(crate) fn take(&mut self, record: &DirectoryRecord) -> bool {
         const DOT: u16 = b'.' as u16;
         let file_id = u64::try_from(record.file_id).ok();
@@ -77,14 +85,14 @@ impl Dots {
     }
 }
 
-/// One answer: `None` at the end.
+/// One reply. `records` is `None` at the end.
 struct Batch {
     session: u64,
     is_again: bool,
     records: Option<Records>,
 }
 
-/// The records of one answer.
+/// The records of one reply.
 #[derive(Debug, Default)]
 pub(crate) struct Records {
     pub(crate) good: Vec<DirectoryRecord>,
@@ -92,7 +100,7 @@ pub(crate) struct Records {
 }
 
 impl Directory {
-    /// `follow`: a reparse point is listed as what it leads to.
+    /// Opens a directory for listing. `follow` lists the target of a reparse point.
     pub(crate) async fn open(share: &Share, path: &Text, pattern: &str, follow: bool) -> Result<Self> {
         check_path(path)?;
         let pattern = Text::from(pattern);
@@ -104,7 +112,7 @@ impl Directory {
             open.options |= CreateOptions::OPEN_REPARSE_POINT;
         }
         let compounds = &share.client().link().compounds;
-        if compounds.may_be_sent() {
+        if compounds.is_usable() {
             let first_max = FIRST_MAX.min(share.limits().transact_max);
             let build = |tree: &Tree| {
                 let related = FileId::RELATED;
@@ -117,23 +125,23 @@ impl Directory {
                 ]
             };
             match share.inner().run(Replay::Safe, 0, build).await {
-                Ok(ran) => match refusal(&ran.replies) {
-                    Refusal::Request => {
-                        let mut opened = Self::new(share, path, &pattern, &open, &ran)?;
-                        opened.take_first(&ran.replies)?;
-                        opened.look_ahead();
+                Ok(completed) => match refusal_cause(&completed.replies) {
+                    RefusalCause::Request => {
+                        let mut opened = Self::new(share, path, &pattern, &open, &completed)?;
+                        opened.take_first(&completed.replies)?;
+                        opened.request_next();
                         return Ok(opened);
                     }
-                    Refusal::Compound => share.close_left_open(&ran),
+                    RefusalCause::Compound => share.close_left_open(&completed),
                 },
-                Err(Error::Lost(_)) if !compounds.may_be_sent() => {}
+                Err(Error::Lost(_)) if !compounds.is_usable() => {}
                 Err(error) => return Err(error),
             }
         }
         let handle = share.open_here(path, &open).await?;
         let session = handle.inner.opened().await?.session.number;
         let mut directory = Self::of(handle, &pattern, session);
-        // The first batch tells whether it was the compound that was refused, or the listing.
+        // The first batch shows whether the server refused the compound or the listing.
         if let Some(records) = directory.await_batch().await? {
             directory.ready.push_back(records);
         }
@@ -141,9 +149,21 @@ impl Directory {
         Ok(directory)
     }
 
-    fn new(share: &Share, path: &Text, pattern: &Text, open: &OpenFile, ran: &Ran) -> Result<Self> {
-        let inner = Arc::new(HandleInner::new(share, path, open, Durability::none(), ran)?);
-        Ok(Self::of(Handle { inner }, pattern, ran.session.number))
+    fn new(
+        share: &Share,
+        path: &Text,
+        pattern: &Text,
+        open: &OpenFile,
+        completed: &Completed,
+    ) -> Result<Self> {
+        let inner = Arc::new(HandleInner::new(
+            share,
+            path,
+            open,
+            Durability::none(),
+            completed,
+        )?);
+        Ok(Self::of(Handle { inner }, pattern, completed.session.number))
     }
 
     fn of(handle: Handle, pattern: &Text, session: u64) -> Self {
@@ -154,17 +174,17 @@ impl Directory {
             pattern: pattern.clone(),
             ready: VecDeque::new(),
             bad: Vec::new(),
-            ahead: None,
+            pending: None,
             is_at_end: false,
             session,
             seen: HashSet::new(),
             hasher: RandomState::new(),
             is_again: false,
-            dots: Dots::default(),
+            dots: DotEntries::default(),
         }
     }
 
-    /// The answers that came with the open.
+    /// Takes the replies that came with the open.
     fn take_first(&mut self, replies: &[Reply]) -> Result<()> {
         for (index, reply) in replies.iter().skip(1).enumerate() {
             match records(reply) {
@@ -173,7 +193,7 @@ impl Directory {
                     self.is_at_end = true;
                     break;
                 }
-                // A server that runs only one listing of a compound: the next request tells.
+                // The server runs only one listing of a compound; the next request continues.
                 Err(_) if index > 0 => break,
                 Err(error) => return Err(error),
             }
@@ -181,11 +201,12 @@ impl Directory {
         Ok(())
     }
 
-    /// The next names, in the server's order, without `.` and `..`; `None` at the end. Records that make no sense are not
-    /// among them: see [`Directory::take_bad`]. A batch of such records alone is empty.
+    /// Returns the next names, in the server's order, without `.` and `..`; `None` at the end.
+    /// Malformed records are left out: see [`Directory::take_bad`]. A batch of only such records is
+    /// empty.
     ///
     /// # Errors
-    /// What any request may meet.
+    /// The errors of any request.
     pub async fn next(&mut self) -> Result<Option<Vec<DirectoryRecord>>> {
         let mut idle = 0;
         while idle < if self.is_again { IDLE_MAX } else { REPEATED_MAX } {
@@ -198,7 +219,8 @@ impl Directory {
                 },
             };
             good.retain(|record| !self.dots.take(record) && self.is_new((&record.name, false)));
-            // A bad record may show the name of a good one, which must not be passed over for that.
+            // A malformed record may show the name of a good one, which must not be skipped for
+            // that.
             bad.retain(|record| self.is_new((&record.shown, true)));
             if self.seen.len() > self.names_max {
                 let sentence = format!("a folder lists more than {} names", self.names_max);
@@ -209,55 +231,56 @@ impl Directory {
                 return Ok(Some(good));
             }
         }
-        let sentence = "a listing goes on and on without a new name";
+        let sentence = "a listing continues without a new name";
         Err(Error::PeerMisbehaved(sentence.to_owned()))
     }
 
-    /// Takes the records met so far whose names cannot be read. The directory was not listed whole where there is one.
+    /// Takes the malformed records met so far. If there is one, the listing is not complete.
     pub fn take_bad(&mut self) -> Vec<BadRecord> {
         std::mem::take(&mut self.bad)
     }
 
     async fn await_batch(&mut self) -> Result<Option<Records>> {
-        if self.is_at_end && self.ahead.is_none() {
+        if self.is_at_end && self.pending.is_none() {
             return Ok(None);
         }
-        self.look_ahead();
-        let Some(ahead) = self.ahead.as_mut() else {
+        self.request_next();
+        let Some(pending) = self.pending.as_mut() else {
             return Ok(None);
         };
-        // Awaited in place: a dropped future leaves the task to the next call.
-        let batch = ahead.await;
-        self.ahead = None;
+        // Awaited in place: if this future is dropped, the next call finds the task.
+        let batch = pending.await;
+        self.pending = None;
         let batch = batch.map_err(|_| Error::Lost(LostReason::ClientClosed))??;
         self.session = batch.session;
         self.is_again |= batch.is_again;
         self.is_at_end = batch.records.is_none();
-        self.look_ahead();
+        self.request_next();
         Ok(batch.records)
     }
 
-    /// Asks for the next batch.
-    fn look_ahead(&mut self) {
-        if self.is_at_end || self.ahead.is_some() {
+    /// Requests the next batch.
+    fn request_next(&mut self) {
+        if self.is_at_end || self.pending.is_some() {
             return;
         }
         let inner = Arc::clone(&self.handle.inner);
         let (pattern, session) = (self.pattern.clone(), self.session);
-        self.ahead = Some(tokio::spawn(ask(inner, pattern, session)));
+        self.pending = Some(tokio::spawn(ask(inner, pattern, session).in_current_span()));
     }
 
-    /// Whether a name was not given before. A server may give one twice where the directory changes meanwhile.
+    /// Returns whether a name is new. A server may return one twice if the directory changes
+    /// meanwhile.
     fn is_new(&mut self, (name, is_bad): (&Text, bool)) -> bool {
         self.seen.insert(self.hasher.hash_one((name.units(), is_bad)))
     }
 
-    /// What `.` and `..` told, as far as they have come.
-    pub(crate) fn dots(&self) -> Dots {
+    /// Returns the file numbers of `.` and `..`, as far as they have been listed.
+    pub(crate) fn dots(&self) -> DotEntries {
         self.dots
     }
 
-    /// The open directory.
+    /// Returns the handle of the directory.
     pub fn handle(&self) -> &Handle {
         &self.handle
     }
@@ -265,8 +288,8 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        if let Some(ahead) = &self.ahead {
-            ahead.abort();
+        if let Some(pending) = &self.pending {
+            pending.abort();
         }
     }
 }
@@ -277,18 +300,19 @@ impl std::fmt::Debug for Directory {
     }
 }
 
-/// Asks for a batch; from the start again if the server that knew how far the listing was is gone.
+/// Requests a batch. Restarts the listing if the server that knew its position is lost.
 async fn ask(handle: Arc<HandleInner>, pattern: Text, known_to: u64) -> Result<Batch> {
     let output_max = NEXT_MAX.min(handle.share.limits().transact_max);
-    // The server may have gone on in the listing, and the answer was lost with one of several connections.
+    // The server may have advanced the listing while the reply was lost with one of several
+    // connections.
     let mut is_unknown = false;
     for _ in 0..ATTEMPTS {
         let at = handle.opened().await?;
         let is_again = is_unknown || at.session.number != known_to;
         let operation = ops::list(at.tree.id, at.file_id, &pattern, is_again, output_max);
-        match at.session.exchange(at.tree.chain(vec![operation]), 0).await {
+        match at.session.exchange(at.tree.compound(vec![operation]), 0).await {
             Outcome::Replied(replies) => {
-                let reply = crate::tree::first(&replies)?;
+                let reply = crate::replies::first(&replies)?;
                 if reply.status() == NtStatus::NETWORK_SESSION_EXPIRED {
                     continue;
                 }
@@ -305,12 +329,12 @@ async fn ask(handle: Arc<HandleInner>, pattern: Text, known_to: u64) -> Result<B
     Err(Error::Lost(LostReason::Closed))
 }
 
-/// The records of an answer; `None` at the end.
+/// Decodes the records of a reply; `None` at the end.
 pub(crate) fn records(reply: &Reply) -> Result<Option<Records>> {
     match reply.status() {
         // NO_SUCH_FILE: no name matches.
         NtStatus::NO_MORE_FILES | NtStatus::NO_SUCH_FILE => return Ok(None),
-        // A record larger than the rest of the buffer; what fits is there.
+        // A record is larger than the rest of the buffer; those that fit are there.
         NtStatus::BUFFER_OVERFLOW => {}
         _ => check("list", reply)?,
     }

@@ -2,18 +2,18 @@
 //!
 //! ```text
 //!  requests (bounded) ─┐                         ┌─ readv: READ data straight into its block
-//!  side: cancel, close ┼─> Connection (sans-I/O) ┤
+//!  control messages ───┼─> Connection (sans-I/O) ┤
 //!  deadline ───────────┘        │   ▲            └─ writev: heads and blocks as they are
 //!                               ▼   │
-//!                     workers: big frames of slow algorithms
+//!                     workers: large frames of slow algorithms
 //! ```
-//! Every request that reaches the task gets one [`Answer`], also when the connection ends. A request whose future was
-//! dropped is cancelled; the connection keeps its blocks until the server has answered; what such a request opened is
-//! closed.
+//! Every request that reaches the task gets exactly one [`Answer`], also when the connection ends.
+//! If the future of a request is dropped, the driver cancels the request, keeps its blocks until
+//! the server has answered, and closes what the request opened.
 
-mod aside;
+mod control;
 mod overdue;
-mod parting;
+mod shutdown;
 mod workers;
 
 use std::collections::{HashMap, VecDeque};
@@ -32,24 +32,27 @@ use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 
 use self::workers::Workers;
-use crate::channel::{Answer, Awaiting, Request, Shared, Side};
-use crate::depth::{Depth, Stamp};
-use crate::login::{Authenticator, Renewal};
-use crate::{Error, LostReason, Result, Unprotected, wire_log};
-
 pub(crate) use self::workers::jobs;
+use crate::channel::{Answer, ChannelStatus, CloseNotice, Control, Queues, Request};
+use crate::error::{Error, LostReason, Result, Unprotected};
+use crate::login::{Authenticator, Renewal};
+use crate::replies::left_open;
+use crate::window::{Stamp, WindowGovernor};
+use crate::wire_log;
 
-/// Slices of one writev. A guess: 32 small messages and 32 blocks; the kernel takes 1024.
+/// Slices in one writev. A guess: 32 small messages and 32 blocks; the kernel takes 1024.
 const SLICES: usize = 64;
-/// Bytes taken from the connection before the socket has taken them. A guess: what a socket buffer swallows at once.
+/// Bytes staged for the socket ahead of its acceptance. A guess: what a socket buffer takes at
+/// once.
 const STAGED_MAX: usize = 4 << 20;
-/// Reads before others get their turn. A guess.
+/// Reads in a row before requests get their turn. A guess.
 const READS_MAX: usize = 32;
-/// Requests taken from the queue at once.
+/// Requests taken from the queue in one turn.
 const BATCH: usize = 64;
-/// Chains under way, half of what the connection allows, so that CLOSE and acknowledgments always fit.
-const CHAINS_MAX: usize = ropeway_smb_proto::client::COMPOUNDS_MAX / 2;
-/// What a driver starts with.
+/// Compounds in flight: half of what the connection allows, so that CLOSE and acknowledgments
+/// always fit.
+const COMPOUNDS_MAX: usize = ropeway_smb_proto::client::COMPOUNDS_MAX / 2;
+/// The task that owns one connection.
 pub(crate) struct Driver {
     stream: TcpStream,
     connection: Connection,
@@ -57,35 +60,35 @@ pub(crate) struct Driver {
     started: Instant,
     authenticator: Arc<Authenticator>,
     renewal: Renewal,
-    shared: Arc<Shared>,
+    status: Arc<ChannelStatus>,
     requests: mpsc::Receiver<Request>,
-    side: mpsc::UnboundedReceiver<Side>,
+    control: mpsc::UnboundedReceiver<Control>,
     ready: Option<oneshot::Sender<Result<Ready>>>,
-    depth: Depth,
+    governor: WindowGovernor,
     window: u64,
-    /// Whether the session has this connection.
-    counts: bool,
+    /// Whether the session has admitted this connection.
+    is_admitted: bool,
     pending: HashMap<Ticket, Pending>,
     tickets: HashMap<u64, Ticket>,
     staged: VecDeque<Part>,
     staged_bytes: usize,
-    /// Bytes of the first staged part that are gone already.
+    /// Bytes of the first staged part that have been written already.
     skip: usize,
     first_sent: Option<Duration>,
-    parting: Option<Duration>,
-    /// Whether the session knows that this channel goes, and whether it was the last.
-    has_left: bool,
+    shutdown_until: Option<Duration>,
+    /// Whether this channel has left the session, and whether it was the last.
+    has_left_session: bool,
     is_last: bool,
-    /// Whether the answer to LOGOFF is awaited.
+    /// Whether shutting down waits for the reply to LOGOFF.
     waits: bool,
     ended: Option<LostReason>,
     /// [`ClientOptions::timeout`](crate::ClientOptions::timeout).
     timeout: Duration,
-    /// When to look for overdue requests.
-    look_at: Duration,
+    /// Time of the next check for overdue requests.
+    next_check_at: Duration,
 }
 
-/// What a new connection agreed on.
+/// The result of a login on a new connection.
 pub(crate) struct Ready {
     pub(crate) negotiated: ropeway_smb_proto::client::Negotiated,
     pub(crate) session: Option<ropeway_smb_proto::client::SessionSecret>,
@@ -100,19 +103,13 @@ struct Pending {
     bytes: u64,
     sent_at: Duration,
     stamp: Option<Stamp>,
-    is_plain: bool,
+    is_timed: bool,
     /// CHANGE_NOTIFY.
-    is_endless: bool,
-    /// When it is overdue, and whether it was found so.
+    is_notify: bool,
+    /// When the request becomes overdue, and whether it has.
     due: Option<Duration>,
     is_overdue: bool,
-    until: Option<Awaiting>,
-}
-
-/// The ends of the queues that lead to a driver.
-pub(crate) struct Queues {
-    pub(crate) requests: mpsc::Receiver<Request>,
-    pub(crate) side: mpsc::UnboundedReceiver<Side>,
+    notice: Option<CloseNotice>,
 }
 
 impl Driver {
@@ -120,12 +117,12 @@ impl Driver {
         stream: TcpStream,
         connection: Connection,
         authenticator: Arc<Authenticator>,
-        shared: Arc<Shared>,
+        status: Arc<ChannelStatus>,
         queues: Queues,
         (ready, timeout): (oneshot::Sender<Result<Ready>>, Duration),
     ) -> Self {
-        let depth = Depth::new(shared.window_max());
-        shared.common.join();
+        let governor = WindowGovernor::new(status.window_max());
+        status.session.join();
         Self {
             stream,
             connection,
@@ -133,37 +130,37 @@ impl Driver {
             started: Instant::now(),
             authenticator,
             renewal: Renewal::default(),
-            shared,
+            status,
             requests: queues.requests,
-            side: queues.side,
+            control: queues.control,
             ready: Some(ready),
-            depth,
+            governor,
             window: 0,
-            counts: false,
+            is_admitted: false,
             pending: HashMap::new(),
             tickets: HashMap::new(),
             staged: VecDeque::with_capacity(SLICES),
             staged_bytes: 0,
             skip: 0,
             first_sent: None,
-            parting: None,
-            has_left: false,
+            shutdown_until: None,
+            has_left_session: false,
             is_last: false,
             waits: true,
             ended: None,
             timeout,
-            look_at: Duration::ZERO,
+            next_check_at: Duration::ZERO,
         }
     }
 
-    /// Runs until the connection ends.
+    /// Runs the connection until it ends.
     pub(crate) async fn run(mut self) {
         let mut batch = Vec::with_capacity(BATCH);
         let timer = tokio::time::sleep(Duration::ZERO);
         tokio::pin!(timer);
         loop {
             self.turn();
-            if self.ended.is_some() || self.is_parted() {
+            if self.ended.is_some() || self.is_shut_down() {
                 break;
             }
             let deadline = self.deadline();
@@ -177,7 +174,8 @@ impl Driver {
                 true => Interest::READABLE,
                 false => Interest::READABLE | Interest::WRITABLE,
             };
-            let takes = self.parting.is_none() && self.pending.len() < CHAINS_MAX && self.ready.is_none();
+            let takes =
+                self.shutdown_until.is_none() && self.pending.len() < COMPOUNDS_MAX && self.ready.is_none();
             tokio::select! {
                 ready = self.stream.ready(interest) => match ready {
                     Ok(ready) if ready.is_readable() || ready.is_read_closed() => self.read(),
@@ -186,23 +184,24 @@ impl Driver {
                 },
                 count = self.requests.recv_many(&mut batch, BATCH), if takes => {
                     if count == 0 {
-                        self.part();
+                        self.begin_shutdown();
                     }
-                    // A file that was let go before these were asked is closed before they are.
-                    while let Ok(side) = self.side.try_recv() {
-                        self.aside(Some(side));
+                    // Control messages go first: a file dropped before these requests is closed
+                    // before they run.
+                    while let Ok(control) = self.control.try_recv() {
+                        self.handle_control(Some(control));
                     }
                     for request in batch.drain(..) {
-                        self.take(request);
+                        self.submit(request);
                     }
                 }
-                side = self.side.recv(), if self.parting.is_none() => self.aside(side),
-                Some(worked) = self.workers.done(), if self.workers.are_busy() => self.worked(worked),
+                control = self.control.recv(), if self.shutdown_until.is_none() => self.handle_control(control),
+                Some(finished) = self.workers.done(), if self.workers.are_busy() => self.finish_job(finished),
                 mechanisms = self.renewal.made() => self.renew(mechanisms),
                 () = timer.as_mut(), if deadline.is_some() => {
                     let now = self.now();
                     self.connection.handle_deadline(now);
-                    self.look_for_overdue();
+                    self.check_overdue();
                 }
             }
             tokio::task::consume_budget().await;
@@ -215,23 +214,23 @@ impl Driver {
     }
 
     fn deadline(&self) -> Option<Duration> {
-        [self.connection.deadline(), self.parting, self.next_look()]
+        [self.connection.deadline(), self.shutdown_until, self.next_check()]
             .into_iter()
             .flatten()
             .min()
     }
 
-    /// Events, and what is to be sent.
+    /// Handles the connection's events and sends its output.
     fn turn(&mut self) {
         self.events();
         self.transmit();
-        while self.hand_out() {
+        while self.start_jobs() {
             self.events();
             self.transmit();
         }
-        // Sending may have ended the connection.
+        // Sending can end the connection.
         self.events();
-        // Its last events come with the last job.
+        // The connection's last events come with its last job.
         if let Some(reason) = self.connection.ended()
             && self.ended.is_none()
         {
@@ -241,7 +240,8 @@ impl Driver {
 
     fn events(&mut self) {
         if self.connection.ended().is_some() {
-            // Parts hold handles on blocks: one that was sealed in place is opened again only by its sole owner.
+            // Parts hold references to blocks. A block that was sealed in place can be opened again
+            // only by its sole owner.
             self.staged.clear();
         }
         while let Some(event) = self.connection.poll_event() {
@@ -250,7 +250,7 @@ impl Driver {
                     wire_log::passed(self.now(), "negotiated");
                     if let Some(sent) = self.first_sent {
                         let took = self.now() - sent;
-                        self.depth.answered(took);
+                        self.governor.answered(took);
                     }
                 }
                 Event::Authenticated { flags } => self.authenticated(flags),
@@ -267,7 +267,7 @@ impl Driver {
                     reason,
                 } => {
                     if let Some(pending) = self.forget(ticket) {
-                        self.depth.lost(pending.bytes);
+                        self.governor.lost(pending.bytes);
                         let answer = match pending.is_overdue {
                             true => Answer::Overdue(operations),
                             false => Answer::Dropped {
@@ -300,7 +300,7 @@ impl Driver {
             return;
         };
         if negotiated.capabilities.contains(Capabilities::MULTI_CHANNEL) {
-            self.depth.share(u32::from(self.shared.together));
+            self.governor.divide(u32::from(self.status.starting_channels));
         }
         let session = self.connection.session();
         wire_log::passed(self.now(), "logged in");
@@ -326,28 +326,28 @@ impl Driver {
         self.ended = Some(LostReason::SessionEnded);
     }
 
-    fn take(&mut self, request: Request) {
+    fn submit(&mut self, request: Request) {
         let Request {
             id,
-            chain,
+            compound,
             bytes,
             answer,
         } = request;
         if answer.is_closed() {
             return;
         }
-        let first = chain.operations.first();
+        let first = compound.operations.first();
         let tree = first.map_or(TreeId(0), |operation| operation.tree);
-        let encrypt = chain.encrypt;
-        let is_endless = first.is_some_and(|operation| operation.command == Command::ChangeNotify);
-        let is_plain = bytes == 0 && !is_endless;
-        let commands = wire_log::commands(&chain);
-        let allowance = overdue::allowance(&chain, self.timeout);
-        match self.connection.submit(chain) {
+        let encrypt = compound.encrypt;
+        let is_notify = first.is_some_and(|operation| operation.command == Command::ChangeNotify);
+        let is_timed = bytes == 0 && !is_notify;
+        let commands = wire_log::commands(&compound);
+        let allowance = overdue::allowance(&compound, self.timeout);
+        match self.connection.submit(compound) {
             Ok(ticket) => {
                 let now = self.now();
                 wire_log::asked(now, ticket, commands, bytes);
-                let stamp = (bytes > 0).then(|| self.depth.sent(now, bytes));
+                let stamp = (bytes > 0).then(|| self.governor.sent(now, bytes));
                 self.tickets.insert(id, ticket);
                 self.pending.insert(
                     ticket,
@@ -359,16 +359,16 @@ impl Driver {
                         bytes,
                         sent_at: now,
                         stamp,
-                        is_plain,
-                        is_endless,
+                        is_timed,
+                        is_notify,
                         due: allowance.map(|allowance| now + allowance),
                         is_overdue: false,
-                        until: None,
+                        notice: None,
                     },
                 );
             }
-            Err((fault, chain)) => {
-                let _ = answer.send(Answer::Refused(fault, chain.operations));
+            Err((fault, compound)) => {
+                let _ = answer.send(Answer::Refused(fault, compound.operations));
             }
         }
     }
@@ -387,52 +387,52 @@ impl Driver {
         wire_log::answered(now, pending.sent_at, ticket, &replies);
         match pending.stamp {
             Some(stamp) => {
-                self.depth.delivered(now, stamp, pending.bytes);
+                self.governor.delivered(now, stamp, pending.bytes);
                 self.publish_window();
             }
-            None if pending.is_plain => self.depth.answered(now - pending.sent_at),
+            None if pending.is_timed => self.governor.answered(now - pending.sent_at),
             None => {}
         }
-        // What the same chain closed again has no oplock.
+        // A file that the same compound closed has no oplock.
         if let Some(file_id) = left_open(&replies) {
             for reply in &replies {
-                self.keep_oplock(reply, file_id, pending.tree, pending.encrypt);
+                self.record_oplock(reply, file_id, pending.tree, pending.encrypt);
             }
         }
-        if let Some(Awaiting::Answer(answered)) = pending.until {
-            // Nobody waits any more when the runtime ends.
+        if let Some(CloseNotice::Answer(answered)) = pending.notice {
+            // The receiver is gone when the runtime shuts down.
             let _ = answered.send(());
         }
-        let unheard = match pending.answer {
+        let undelivered = match pending.answer {
             Some(sender) => sender.send(Answer::Replied(replies)).err(),
             None => Some(Answer::Replied(replies)),
         };
-        if let Some(Answer::Replied(replies)) = unheard
+        if let Some(Answer::Replied(replies)) = undelivered
             && let Some(file_id) = left_open(&replies)
         {
             self.close(pending.tree, file_id, pending.encrypt, None);
         }
     }
 
-    /// Notes an oplock before anybody hears of its file: its break may be the next message.
-    fn keep_oplock(&self, reply: &Reply, open: FileId, tree: TreeId, encrypt: bool) {
+    /// Records an oplock before the reply is delivered, since its break may be the next message.
+    fn record_oplock(&self, reply: &Reply, open: FileId, tree: TreeId, encrypt: bool) {
         if reply.header.command == Command::Create
             && reply.status().is_success()
             && let Ok(created) = CreateResponse::decode(&mut reply.body())
             && created.file_id == open
             && !matches!(created.oplock_level, OplockLevel::None | OplockLevel::Lease)
         {
-            let oplocks = &self.shared.common.oplocks;
+            let oplocks = &self.status.session.oplocks;
             oplocks.insert(created.file_id, (tree, encrypt));
         }
     }
 
     fn publish_window(&mut self) {
-        let window = match self.counts {
-            true => self.depth.window(),
+        let window = match self.is_admitted {
+            true => self.governor.window(),
             false => 0,
         };
-        self.shared.publish((self.window, window), &self.depth);
+        self.status.publish((self.window, window), &self.governor);
         self.window = window;
     }
 
@@ -453,8 +453,8 @@ impl Driver {
                         self.ended = Some(LostReason::Misbehaved(fault));
                         return;
                     }
-                    // Answers free blocks and depth: let them go before reading on.
-                    while self.hand_out() {}
+                    // Replies free blocks and window space: deliver them before reading on.
+                    while self.start_jobs() {}
                     self.events();
                 }
                 Err(fault) if fault.kind() == ErrorKind::WouldBlock => return,
@@ -472,7 +472,7 @@ impl Driver {
     }
 
     fn close_with(&mut self, reason: LostReason) {
-        // What ended it first is why: after LOGOFF servers close.
+        // The first reason counts: after LOGOFF servers close the connection.
         self.ended.get_or_insert(reason);
         self.connection.closed();
     }
@@ -500,7 +500,7 @@ impl Driver {
                 count += 1;
             }
             match self.stream.try_write_vectored(&slices[..count]) {
-                Ok(written) => self.gone(written),
+                Ok(written) => self.advance_staged(written),
                 Err(fault) if fault.kind() == ErrorKind::WouldBlock => return,
                 Err(fault) if fault.kind() == ErrorKind::Interrupted => {}
                 Err(fault) => return self.fail(&fault),
@@ -508,8 +508,8 @@ impl Driver {
         }
     }
 
-    /// The socket has taken `written` bytes.
-    fn gone(&mut self, written: usize) {
+    /// Removes `written` bytes, which the socket has taken, from the staged parts.
+    fn advance_staged(&mut self, written: usize) {
         let mut left = written + self.skip;
         while let Some(part) = self.staged.front() {
             let len = part.as_slice().len();
@@ -523,14 +523,14 @@ impl Driver {
         self.skip = left;
     }
 
-    /// Gives everything back.
+    /// Ends the driver: publishes the reason, waits for running jobs, and answers every request.
     async fn finish(mut self) {
         let reason = self.ended.clone().unwrap_or(LostReason::ClientClosed);
         tracing::debug!(%reason, "the connection ended");
-        if !self.has_left {
-            self.shared.common.leave();
+        if !self.has_left_session {
+            self.status.session.leave();
         }
-        self.shared.end(self.window, reason.clone());
+        self.status.end(self.window, reason.clone());
         self.close_with(reason.clone());
         self.settle_jobs().await;
         self.events();
@@ -541,31 +541,13 @@ impl Driver {
             }));
         }
         self.requests.close();
-        // Waits for those who have a place in the queue and are about to use it.
+        // Waits for senders that hold a queue slot and are about to use it.
         while let Some(request) = self.requests.recv().await {
             let _ = request
                 .answer
-                .send(Answer::Refused(Misuse::Ended, request.chain.operations));
+                .send(Answer::Refused(Misuse::Ended, request.compound.operations));
         }
     }
-}
-
-/// The file that a chain opened and did not close.
-pub(crate) fn left_open(replies: &[Reply]) -> Option<FileId> {
-    let is_success = |reply: &&Reply| reply.status().is_success();
-    let mut file_id = None;
-    for reply in replies.iter().filter(is_success) {
-        match reply.header.command {
-            Command::Create => {
-                file_id = CreateResponse::decode(&mut reply.body())
-                    .ok()
-                    .map(|created| created.file_id);
-            }
-            Command::Close => file_id = None,
-            _ => {}
-        }
-    }
-    file_id
 }
 
 fn lost_reason(reason: &EndReason, known: Option<LostReason>) -> LostReason {

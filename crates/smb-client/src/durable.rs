@@ -1,7 +1,8 @@
-//! Opens that survive a lost connection: how they are asked for, and reclaimed.
+//! Durable handles, which survive a lost connection: how to request and reclaim them.
 
 use std::sync::Arc;
 
+use ropeway_smb_proto::client::Operation;
 use ropeway_smb_wire::create::CreateOptions;
 use ropeway_smb_wire::create_context::{
     DurableHandleV2Flags, DurableReconnect, DurableReconnectV2, DurableRequestV2, RequestContext,
@@ -11,32 +12,36 @@ use ropeway_smb_wire::negotiate::Dialect;
 use ropeway_smb_wire::tree_connect::ShareType;
 use ropeway_smb_wire::{FileId, Guid, NtStatus, Text};
 
-use crate::link::{Outcome, Session};
-use crate::rights::Right;
-use crate::share::replay_of;
-use crate::tree::{ATTEMPTS, Ran, Replay, Tree, first};
-use crate::{Error, LostReason, OpenFile, Operation, Result, Share, login};
+use crate::caching::CachingRight;
+use crate::error::{Error, LostReason, Result};
+use crate::login;
+use crate::open::OpenFile;
+use crate::replies::first;
+use crate::session::{Outcome, Session};
+use crate::share::{Share, replay_of};
+use crate::tree::{ATTEMPTS, Completed, Replay, Tree};
 
-/// How to ask for a durable open, and for it again.
+/// The parameters with which a durable handle is requested and reclaimed.
 #[derive(Debug)]
 pub(crate) struct Durability {
-    right: Right,
+    right: CachingRight,
     create_guid: Option<Guid>,
     is_wanted: bool,
 }
 
 impl Durability {
-    /// An open that is not to be durable.
+    /// Returns the parameters of an open that is not durable.
     pub(crate) fn none() -> Self {
         Self {
-            right: Right::None,
+            right: CachingRight::None,
             create_guid: None,
             is_wanted: false,
         }
     }
 
-    /// For an open of `open` on `share`: the second version where it is spoken, the first else.
-    pub(crate) fn of(share: &Share, open: &OpenFile) -> Result<Self> {
+    /// Returns the parameters for an open on `share`: version 2 of durable handles where the
+    /// dialect has it, version 1 otherwise.
+    pub(crate) fn for_open(share: &Share, open: &OpenFile) -> Result<Self> {
         let link = share.client().link();
         let is_wanted = open.durable
             && link.options.durable
@@ -48,7 +53,7 @@ impl Durability {
         let session = link.last();
         let dialect = session.negotiated.dialect;
         Ok(Self {
-            right: Right::of(dialect, session.negotiated.capabilities, &link.leases)?,
+            right: CachingRight::of(dialect, session.negotiated.capabilities, &link.leases)?,
             create_guid: match dialect >= Dialect::Smb300 {
                 true => Some(Guid(login::random()?)),
                 false => None,
@@ -57,9 +62,9 @@ impl Durability {
         })
     }
 
-    /// CREATE on `share`.
+    /// Returns the CREATE that requests the handle.
     pub(crate) fn create(&self, share: &Share, tree: &Tree, path: &Text, open: &OpenFile) -> Operation {
-        self.right.live_in((tree.id, tree.is_sealed()));
+        self.right.register((tree.id, tree.is_sealed()));
         let durable = match (self.is_wanted, self.create_guid) {
             (false, _) => None,
             (true, None) => Some(RequestContext::DurableRequest),
@@ -75,7 +80,7 @@ impl Durability {
             .create(tree, path, open, self.right.level(), contexts)
     }
 
-    /// CREATE that reclaims the open `file_id` ([MS-SMB2] 3.2.4.4).
+    /// Returns the CREATE that reclaims the handle `file_id` ([MS-SMB2] 3.2.4.4).
     pub(crate) fn reclaim(
         &self,
         share: &Share,
@@ -84,7 +89,7 @@ impl Durability {
         open: &OpenFile,
         file_id: FileId,
     ) -> Operation {
-        self.right.live_in((tree.id, tree.is_sealed()));
+        self.right.register((tree.id, tree.is_sealed()));
         let context = match self.create_guid {
             Some(create_guid) => RequestContext::DurableReconnectV2(DurableReconnectV2 {
                 file_id,
@@ -108,13 +113,19 @@ impl Durability {
 }
 
 impl Share {
-    /// CREATE, until there is an answer, and what it takes to have the open again.
+    /// Sends CREATE until it is answered. Also returns the parameters with which the handle can be
+    /// reclaimed.
     ///
-    /// One that was sent and lost with its channel is replayed on another channel of the session, where the server finds
-    /// by the guid what it made of it: so even exclusive creation is done once ([MS-SMB2] 3.2.7.1, 3.3.5.9.10). In
-    /// another session it would be another open; that one has a guid of its own, since servers refuse the old one's.
-    pub(crate) async fn create_durably(&self, path: &Text, open: &OpenFile) -> Result<(Durability, Ran)> {
-        let mut durability = Durability::of(self, open)?;
+    /// A CREATE that was sent and lost with its channel is replayed on another channel of the
+    /// session, where the server finds the first one's outcome by the GUID. So even exclusive
+    /// creation happens once ([MS-SMB2] 3.2.7.1, 3.3.5.9.10). In another session it would be
+    /// another open, which needs a GUID of its own, since servers refuse the old one.
+    pub(crate) async fn create_durably(
+        &self,
+        path: &Text,
+        open: &OpenFile,
+    ) -> Result<(Durability, Completed)> {
+        let mut durability = Durability::for_open(self, open)?;
         let once = replay_of(open) == Replay::Once;
         let mut sent_in: Option<Arc<Session>> = None;
         let mut is_new_tree = false;
@@ -125,31 +136,31 @@ impl Share {
                 if once {
                     return Err(Error::Lost(LostReason::OutcomeUnknown));
                 }
-                durability = Durability::of(self, open)?;
+                durability = Durability::for_open(self, open)?;
                 sent_in = None;
             }
             let mut operation = durability.create(self, &tree, path, open);
             if is_replay {
                 operation.flags |= HeaderFlags::REPLAY_OPERATION;
             }
-            match session.exchange(tree.chain(vec![operation]), 0).await {
+            match session.exchange(tree.compound(vec![operation]), 0).await {
                 Outcome::Replied(replies) => match first(&replies)?.status() {
                     NtStatus::NETWORK_SESSION_EXPIRED => {}
                     NtStatus::NETWORK_NAME_DELETED if !is_new_tree => {
                         is_new_tree = true;
                         self.inner().forget(tree);
                     }
-                    // Made by the first, which the server does not find: it did not keep the guid.
+                    // The first CREATE made the file, but the server did not keep its GUID.
                     NtStatus::OBJECT_NAME_COLLISION if is_replay && once => {
                         return Err(Error::Lost(LostReason::OutcomeUnknown));
                     }
                     _ => {
-                        let ran = Ran {
+                        let completed = Completed {
                             session,
                             tree,
                             replies,
                         };
-                        return Ok((durability, ran));
+                        return Ok((durability, completed));
                     }
                 },
                 Outcome::Lost { sent, .. } => {

@@ -1,37 +1,37 @@
-//! Where a server is.
+//! The address of a server: host and port.
 
 use std::fmt;
 use std::net::Ipv6Addr;
 use std::str::FromStr;
 
-/// SMB over TCP ([MS-SMB2] 2.1).
+/// The port of SMB over TCP ([MS-SMB2] 2.1).
 pub const PORT: u16 = 445;
 
-/// A host and a port.
+/// The host and port of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Endpoint {
     /// A name, an IPv4 address, or an IPv6 address without brackets (a zone may follow after `%`).
     pub host: String,
-    /// The port, 445 unless said otherwise.
+    /// The port, 445 by default.
     pub port: u16,
 }
 
-/// Why a text is no endpoint.
+/// Reasons for rejecting the text of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum EndpointFault {
-    /// No host.
+pub enum EndpointError {
+    /// The host is missing.
     #[error("the host is missing")]
     Host,
-    /// Not a number from 1 to 65535.
+    /// The port is not a number from 1 to 65535.
     #[error("not a port")]
     Port,
-    /// `[` without `]`, or what stands between is no IPv6 address.
+    /// `[` has no `]`, or the text between them is not an IPv6 address.
     #[error("not an IPv6 address in brackets")]
     Brackets,
 }
 
 impl Endpoint {
-    /// From its parts.
+    /// Returns the endpoint of a host and a port.
     pub fn new(host: impl Into<String>, port: u16) -> Self {
         Self {
             host: host.into(),
@@ -39,8 +39,8 @@ impl Endpoint {
         }
     }
 
-    /// The host as `\\host\share` names it: colons cannot stand there, so an IPv6 address becomes
-    /// `fe80--1.ipv6-literal.net` ([MS-DTYP] 2.2.57 and the Windows convention it follows).
+    /// Returns the host as a UNC path names it. Colons are not allowed there, so an IPv6 address
+    /// becomes `fe80--1.ipv6-literal.net` ([MS-DTYP] 2.2.57 and the Windows convention it follows).
     pub fn unc_host(&self) -> String {
         if self.host.contains(':') {
             format!(
@@ -54,23 +54,23 @@ impl Endpoint {
 }
 
 impl FromStr for Endpoint {
-    type Err = EndpointFault;
+    type Err = EndpointError;
 
-    /// `host`, `host:port`, `[v6]`, `[v6]:port`, or a bare IPv6 address.
-    fn from_str(text: &str) -> Result<Self, EndpointFault> {
+    /// Parses `host`, `host:port`, `[v6]`, `[v6]:port`, or a bare IPv6 address.
+    fn from_str(text: &str) -> Result<Self, EndpointError> {
         let is_v6 = |host: &str| {
             let address = host.split('%').next().unwrap_or_default();
             address.parse::<Ipv6Addr>().is_ok()
         };
         let (host, port) = if let Some(rest) = text.strip_prefix('[') {
-            let (host, rest) = rest.split_once(']').ok_or(EndpointFault::Brackets)?;
+            let (host, rest) = rest.split_once(']').ok_or(EndpointError::Brackets)?;
             if !is_v6(host) {
-                return Err(EndpointFault::Brackets);
+                return Err(EndpointError::Brackets);
             }
             match rest.strip_prefix(':') {
                 Some(port) => (host, Some(port)),
                 None if rest.is_empty() => (host, None),
-                None => return Err(EndpointFault::Port),
+                None => return Err(EndpointError::Port),
             }
         } else if is_v6(text) {
             (text, None)
@@ -81,12 +81,12 @@ impl FromStr for Endpoint {
             }
         };
         if host.is_empty() {
-            return Err(EndpointFault::Host);
+            return Err(EndpointError::Host);
         }
         let port = match port {
             None => PORT,
             Some(port) => match port.parse() {
-                Ok(0) | Err(_) => return Err(EndpointFault::Port),
+                Ok(0) | Err(_) => return Err(EndpointError::Port),
                 Ok(port) => port,
             },
         };
@@ -128,13 +128,13 @@ mod tests {
             assert_eq!(endpoint.to_string().parse::<Endpoint>().unwrap(), endpoint);
         }
         for (text, fault) in [
-            ("", EndpointFault::Host),
-            (":445", EndpointFault::Host),
-            ("a:0", EndpointFault::Port),
-            ("a:x", EndpointFault::Port),
-            ("[::1", EndpointFault::Brackets),
-            ("[::1]x", EndpointFault::Port),
-            ("[a]", EndpointFault::Brackets),
+            ("", EndpointError::Host),
+            (":445", EndpointError::Host),
+            ("a:0", EndpointError::Port),
+            ("a:x", EndpointError::Port),
+            ("[::1", EndpointError::Brackets),
+            ("[::1]x", EndpointError::Port),
+            ("[a]", EndpointError::Brackets),
         ] {
             assert_eq!(text.parse::<Endpoint>(), Err(fault), "{text}");
         }

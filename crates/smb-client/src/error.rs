@@ -1,80 +1,84 @@
-//! One error for the client, with a verdict.
+//! The error type of the client. Each error has a verdict and, where one is known, a hint.
 
 use std::io;
 
+use ropeway_smb_gss::KerberosError;
 use ropeway_smb_proto::auth::AuthError;
 use ropeway_smb_proto::client::PeerMisbehaved;
 use ropeway_smb_wire::{DecodeError, NtStatus};
 use ropeway_vfs::Verdict;
 
-use crate::KerberosFault;
-
 /// `Result` with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Something did not work.
+/// An error of the client.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The server broke the protocol; what it did.
+    /// The server broke the protocol. Holds what it did.
     #[error("the server broke the protocol: {0}")]
     PeerMisbehaved(String),
-    /// The answer to one question makes no sense, in a message that is whole; what is wrong with it. Others may be fine.
-    #[error("the server's answer makes no sense: {0}")]
+    /// A reply makes no sense although its message is intact. Holds what is wrong with it. Other
+    /// replies may be fine.
+    #[error("the server's reply makes no sense: {0}")]
     Senseless(String),
-    /// Messages were changed on their way, or the server does not protect them as agreed; what was violated. There is no
-    /// further login: whoever changes messages would only get another try.
+    /// Messages were changed in transit, or the server does not protect them as negotiated. Holds
+    /// the violated rule. The client does not log in again: an attacker would only get another try.
     #[error("the connection was tampered with: {0}; not connecting again")]
     Tampered(PeerMisbehaved),
-    /// DFS leads to a server to which the login is not taken ([`ClientOptions::dfs`](crate::ClientOptions::dfs)).
-    #[error("DFS leads to the server {host:?}, and the login is not taken there")]
-    LedAway {
+    /// DFS refers to a server to which the client does not take its login
+    /// ([`ClientOptions::dfs`](crate::ClientOptions::dfs)).
+    #[error("DFS refers to the server {host:?}, and the client does not log in there")]
+    ReferralRefused {
         /// The server, as the referral names it.
         host: String,
-        /// Not even a server of the same domain would do.
-        is_kept: bool,
+        /// Whether the login is limited to its own server, so that not even a server of the same
+        /// domain is allowed.
+        is_own_only: bool,
     },
-    /// The server said no. Its status has a [`sentence`](NtStatus::sentence) and perhaps a [`hint`](NtStatus::hint).
+    /// The server refused a request. Its status has a [`sentence`](NtStatus::sentence) and perhaps
+    /// a [`hint`](NtStatus::hint).
     #[error("{op}: {} ({status})", status.sentence())]
     PeerRefused {
-        /// What was asked for.
+        /// The operation that was requested.
         op: &'static str,
-        /// Why not.
+        /// The server's status.
         status: NtStatus,
     },
-    /// This machine failed.
+    /// A local operation failed.
     #[error("{op}: {source}")]
     Local {
-        /// What was attempted.
+        /// The operation that was attempted.
         op: &'static str,
-        /// Why it failed.
+        /// The cause.
         source: std::sync::Arc<io::Error>,
     },
-    /// The connection was lost, and did not come back in time. What was under way may or may not have been done.
+    /// The connection was lost and could not be re-established in time. Requests in flight may or
+    /// may not have been carried out.
     #[error("the connection was lost: {0}")]
     Lost(LostReason),
-    /// Wrong use by the caller.
+    /// The caller used the crate wrongly.
     #[error("{0}")]
     Misuse(&'static str),
-    /// The login did not come about.
+    /// The login failed.
     #[error("login: {0}")]
     Login(#[from] AuthError),
-    /// There is no login by Kerberos.
+    /// The login by Kerberos failed.
     #[error(transparent)]
-    Kerberos(#[from] KerberosFault),
-    /// The server offers less protection than this side insists on.
+    Kerberos(#[from] KerberosError),
+    /// The server offers less protection than the options require.
     #[error("{0}")]
     Unprotected(Unprotected),
 }
 
-/// What a server lacks that this side insists on.
+/// The protection that the options require and the server does not offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unprotected {
-    /// It took the user for a guest or nobody: such a session has no keys.
-    #[error("the server offers only a guest's session, which is neither signed nor sealed")]
+    /// The server opened a guest or anonymous session, which has no keys.
+    #[error("the server offers only a guest session, which is neither signed nor encrypted")]
     Guest,
-    /// It cannot encrypt.
+    /// The server cannot encrypt.
     #[error("the server cannot encrypt, and encryption is required")]
     NoEncryption,
 }
@@ -83,45 +87,47 @@ impl Unprotected {
     fn hint(self) -> &'static str {
         match self {
             Self::Guest => {
-                "check the user: the server does not know it; a guest is asked for by the name guest"
+                "check the user name: the server does not know it; to log in as a guest, use the name guest"
             }
-            Self::NoEncryption => "let the server encrypt, or do not require it",
+            Self::NoEncryption => "enable encryption on the server, or do not require it",
         }
     }
 }
 
-/// Why a connection is gone.
+/// Reasons for the loss of a connection.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LostReason {
-    /// The server closed it.
+    /// The server closed the connection.
     #[error("the server closed it")]
     Closed,
     /// The network failed.
     #[error("{0}")]
     Network(io::ErrorKind),
-    /// No answer in time.
+    /// A request was not answered in time.
     #[error("no answer in time")]
     TimedOut,
-    /// Connecting again was tried for the whole of [`ClientOptions::timeout`](crate::ClientOptions::timeout).
+    /// Reconnecting failed for the whole of
+    /// [`ClientOptions::timeout`](crate::ClientOptions::timeout).
     #[error("the server did not come back in time")]
     NotBack,
     /// The server ended the session.
     #[error("the server ended the session")]
     SessionEnded,
-    /// The file that was open is another one now, or cannot be opened again.
-    #[error("the open file could not be taken up again")]
+    /// The open file is another one now, or cannot be opened again.
+    #[error("the open file could not be opened again")]
     HandleGone,
-    /// The server broke the protocol, or somebody between changed its messages.
+    /// The server broke the protocol, or its messages were changed in transit.
     #[error("{0}")]
     Misbehaved(PeerMisbehaved),
-    /// A part of a compound was answered and the rest was not.
-    #[error("the server answered a part of what was asked in one piece")]
+    /// The server answered only a part of a compound.
+    #[error("the server answered only a part of a compound")]
     AnsweredInPart,
-    /// It was lost after the request had been sent: nobody knows whether it was done.
+    /// The connection was lost after the request had been sent. Whether the server carried it out
+    /// is unknown.
     #[error("the request may or may not have been done")]
     OutcomeUnknown,
-    /// The server came back, perhaps without what was written before and not flushed.
+    /// The server came back, and may have lost writes that were not flushed.
     #[error("the server came back, and may have lost what was not flushed")]
     WritesInDoubt,
     /// This client was closed.
@@ -130,8 +136,8 @@ pub enum LostReason {
 }
 
 impl LostReason {
-    /// Whether the server ended it, rather than the line or this end.
-    pub(crate) fn is_of_the_server(&self) -> bool {
+    /// Returns whether the server ended the connection, rather than the line or this end.
+    pub(crate) fn is_by_server(&self) -> bool {
         match self {
             Self::Closed | Self::AnsweredInPart => true,
             Self::Network(kind) => *kind == io::ErrorKind::ConnectionReset,
@@ -141,7 +147,7 @@ impl LostReason {
 }
 
 impl Error {
-    /// What to do about it.
+    /// Returns what the caller should do about the error.
     pub fn verdict(&self) -> Verdict {
         match self {
             Self::Lost(LostReason::ClientClosed | LostReason::NotBack) => Verdict::Abort,
@@ -152,13 +158,13 @@ impl Error {
             | Self::Unprotected(_)
             | Self::Tampered(_)
             | Self::Local { .. } => Verdict::Abort,
-            Self::PeerMisbehaved(_) | Self::Senseless(_) | Self::LedAway { .. } | Self::Misuse(_) => {
+            Self::PeerMisbehaved(_) | Self::Senseless(_) | Self::ReferralRefused { .. } | Self::Misuse(_) => {
                 Verdict::Skip
             }
         }
     }
 
-    /// The server's status, if it gave one.
+    /// Returns the server's status, if the error has one.
     pub fn status(&self) -> Option<NtStatus> {
         match self {
             Self::PeerRefused { status, .. } => Some(*status),
@@ -166,19 +172,23 @@ impl Error {
         }
     }
 
-    /// What would help, if something is known to.
+    /// Returns a hint that helps the user, if one is known.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::PeerRefused { status, .. } => status.hint(),
             Self::Kerberos(fault) => Some(fault.hint()),
             Self::Login(_) => Some("check the user, the domain and the password"),
             Self::Unprotected(what) => Some(what.hint()),
-            Self::LedAway { is_kept: true, .. } => {
-                Some("a password of the keyring stays with its host: name that server in the URL")
+            Self::ReferralRefused {
+                is_own_only: true, ..
+            } => {
+                Some("a password from the keyring is used for its own host only: name that server in the URL")
             }
-            Self::LedAway { .. } => Some("`--dfs any` takes the login to any server that a referral names"),
+            Self::ReferralRefused { .. } => {
+                Some("`--dfs any` takes the login to any server that a referral names")
+            }
             Self::Tampered(_) => {
-                Some("look at what stands between here and the server: a proxy, a scanner, an attacker")
+                Some("check what is between this machine and the server: a proxy, a scanner, an attacker")
             }
             Self::Lost(LostReason::TimedOut | LostReason::NotBack) => {
                 Some("a longer time-out gives the server more time to come back")
@@ -187,7 +197,7 @@ impl Error {
         }
     }
 
-    /// Of what the server did wrong.
+    /// Returns the error for a protocol violation by the server.
     pub(crate) fn misbehaved(fault: PeerMisbehaved) -> Self {
         match fault.is_tampering() {
             true => Self::Tampered(fault),
@@ -195,9 +205,12 @@ impl Error {
         }
     }
 
-    /// The server has another number of bytes than it was given.
-    pub(crate) fn kept(bytes: u64, written: u64) -> Self {
-        Self::Senseless(format!("of {written} bytes written it keeps {bytes}"))
+    /// Returns the error for a file that holds another number of bytes on the server than were
+    /// written.
+    pub(crate) fn size_mismatch(bytes: u64, written: u64) -> Self {
+        Self::Senseless(format!(
+            "{written} bytes were written, and the server holds {bytes}"
+        ))
     }
 
     pub(crate) fn refused(op: &'static str, status: NtStatus) -> Self {
@@ -218,10 +231,10 @@ impl From<DecodeError> for Error {
     }
 }
 
-/// What a status means for a copy that goes on with other files.
+/// Returns the verdict on a status, for a copy that can go on with other files.
 fn status_verdict(status: NtStatus) -> Verdict {
     match status {
-        // What another client or the server's load does passes.
+        // Caused by another client or by the server's load: passes.
         NtStatus::SHARING_VIOLATION
         | NtStatus::FILE_LOCK_CONFLICT
         | NtStatus::INSUFFICIENT_RESOURCES
@@ -232,7 +245,7 @@ fn status_verdict(status: NtStatus) -> Verdict {
         | NtStatus::FILE_NOT_AVAILABLE
         | NtStatus::NETWORK_SESSION_EXPIRED
         | NtStatus::RETRY => Verdict::Retry,
-        // Nothing else on this share or login can work either.
+        // Nothing else on this share or with this login can succeed.
         NtStatus::DISK_FULL
         | NtStatus::BAD_NETWORK_NAME
         | NtStatus::NETWORK_NAME_DELETED
@@ -276,7 +289,7 @@ mod tests {
         }
         assert_eq!(verdict(NtStatus::OBJECT_NAME_NOT_FOUND), Verdict::Skip);
         assert_eq!(Error::Lost(LostReason::TimedOut).verdict(), Verdict::Retry);
-        // It was tried again for as long as it may be.
+        // Retried for the whole of the time-out already.
         assert_eq!(Error::Lost(LostReason::NotBack).verdict(), Verdict::Abort);
     }
 }

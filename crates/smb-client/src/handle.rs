@@ -1,9 +1,10 @@
-//! An open file, directory or pipe.
+//! Handles on open files, directories and pipes.
 
 use std::fmt;
 use std::sync::Arc;
 
 use ropeway_block::{Block, BlockMut};
+use ropeway_smb_proto::client::{Operation, Reply};
 use ropeway_smb_wire::change_notify::{
     ChangeNotifyResponse, CompletionFilter, FileNotifyInformation, decode_changes,
 };
@@ -13,27 +14,33 @@ use ropeway_smb_wire::info::{FileInfoClass, FileInformation, FileStandardInforma
 use ropeway_smb_wire::ioctl::IoctlResponse;
 use ropeway_smb_wire::query_info::{QueryInfoResponse, SecurityInformation};
 use ropeway_smb_wire::write::WriteResponse;
-use ropeway_smb_wire::{FileId, NtStatus, Writer};
+use ropeway_smb_wire::{FileId, NtStatus, Text, Writer};
 
-use crate::compound::{Refusal, refusal};
-use crate::link::Outcome;
-use crate::opened::{HandleInner, Opened, is_stale, mark_replay};
-use crate::tree::{ATTEMPTS, Replay, check, first, nth};
-use crate::{Created, Error, LostReason, Reply, Result, Share, ops};
+use crate::compound::{RefusalCause, refusal_cause};
+use crate::error::{Error, LostReason, Result};
+use crate::open::Created;
+use crate::ops;
+use crate::reopen::{HandleInner, Opened, is_stale, mark_replay};
+use crate::replies::{check, first, nth};
+use crate::session::Outcome;
+use crate::share::Share;
+use crate::tree::{ATTEMPTS, Replay};
 
-/// Bytes for an answer of variable length that is small in all likelihood.
+/// Maximum bytes of a reply of variable length, which is small in all likelihood.
 const QUERY_MAX: u32 = 64 << 10;
 
-/// An open file, directory or pipe. Its requests may be under way at the same time, from several tasks. Dropping it
-/// closes it in the background; [`close`](Self::close) waits and tells.
+/// An open file, directory or pipe. Several tasks may have requests in flight at the same time.
+/// Dropping the handle closes it in the background; [`close`](Self::close) waits and reports the
+/// result.
 pub struct Handle {
     pub(crate) inner: Arc<HandleInner>,
 }
 
 impl Handle {
-    /// Reads up to `length` bytes at `offset` into the block, whose `len` is then what was read: less at the end of
-    /// the file, 0 behind it. `length` may not exceed [`Limits::read_max`](crate::Limits) nor the block. The block
-    /// that comes back may be another one than the one that went in, no smaller than `length`.
+    /// Reads up to `length` bytes at `offset` into the block and sets the block's `len` to the
+    /// count: less at the end of the file, 0 behind it. `length` may not exceed
+    /// [`Limits::read_max`](crate::Limits) nor the block. The returned block may be another one
+    /// than the block passed in, but is no smaller than `length`.
     pub async fn read_at(&self, offset: u64, mut block: BlockMut, length: usize) -> (BlockMut, Result<()>) {
         let handle = &self.inner;
         let fits = length <= block.capacity() && length <= handle.share.limits().read_max as usize;
@@ -59,8 +66,9 @@ impl Handle {
         self.read_without_permit(offset, block, length as usize).await
     }
 
-    /// As [`read_at`](Self::read_at), and whether the server said that the file ends at `offset` or before.
-    pub(crate) async fn read_or_end(
+    /// Reads as [`read_at`](Self::read_at) does. Also returns whether the server reported that the
+    /// file ends at `offset` or before.
+    pub(crate) async fn read_to_end_status(
         &self,
         offset: u64,
         block: BlockMut,
@@ -68,24 +76,29 @@ impl Handle {
     ) -> (BlockMut, Result<bool>) {
         let budget = &self.inner.share.client().link().budget;
         let _permit = budget.acquire(length as u64).await;
-        self.ask_to_read(offset, block, length).await
+        self.request_read(offset, block, length).await
     }
 
-    /// As [`read_at`](Self::read_at), for a caller that has the budget's permit.
+    /// Reads as [`read_at`](Self::read_at) does, for a caller that holds the budget's permit.
     pub(crate) async fn read_without_permit(
         &self,
         offset: u64,
         block: BlockMut,
         length: usize,
     ) -> (BlockMut, Result<()>) {
-        let (block, read) = self.ask_to_read(offset, block, length).await;
+        let (block, read) = self.request_read(offset, block, length).await;
         (block, read.map(drop))
     }
 
-    async fn ask_to_read(&self, offset: u64, mut block: BlockMut, length: usize) -> (BlockMut, Result<bool>) {
+    async fn request_read(
+        &self,
+        offset: u64,
+        mut block: BlockMut,
+        length: usize,
+    ) -> (BlockMut, Result<bool>) {
         let handle = &self.inner;
         let link = handle.share.client().link();
-        // The callers keep to `Limits::read_max`.
+        // Callers respect `Limits::read_max`.
         let length = u32::try_from(length).unwrap_or(u32::MAX);
         let mut is_reopened = false;
         for _ in 0..ATTEMPTS {
@@ -94,18 +107,18 @@ impl Handle {
                 Err(error) => return (block, Err(error)),
             };
             let operation = ops::read(at.tree.id, at.file_id, offset, length, block);
-            let chain = at.tree.chain(vec![operation]);
-            block = match at.session.exchange(chain, u64::from(length)).await {
+            let compound = at.tree.compound(vec![operation]);
+            block = match at.session.exchange(compound, u64::from(length)).await {
                 Outcome::Replied(replies) => {
                     link.consider_channels(&at.session);
                     let reply = replies
                         .into_iter()
                         .next()
-                        .expect("a chain has an answer to each operation");
+                        .expect("a compound has an answer to each operation");
                     let status = reply.status();
                     let mut block = reply.payload.expect("a READ's answer has its block");
                     match status {
-                        // A pipe's message that is longer than what was asked for.
+                        // A message of a pipe is longer than the request.
                         status if status.is_success() || status == NtStatus::BUFFER_OVERFLOW => {
                             return (block, Ok(false));
                         }
@@ -122,18 +135,19 @@ impl Handle {
                     }
                     block
                 }
-                Outcome::Lost { operations, .. } => taken_back(operations),
-                Outcome::Failed { operations, error } => return (taken_back(operations), Err(error)),
+                Outcome::Lost { operations, .. } => returned_block(operations),
+                Outcome::Failed { operations, error } => return (returned_block(operations), Err(error)),
             };
         }
         (block, Err(Error::Lost(LostReason::Closed)))
     }
 
-    /// Writes the whole block at `offset`, at most [`Limits::write_max`](crate::Limits). When the block is the only handle
-    /// on its slot and no slice of it, header and data leave in one piece.
+    /// Writes the whole block at `offset`, at most [`Limits::write_max`](crate::Limits) bytes. If
+    /// the block is the only reference to its slot and not a slice of it, header and data leave in
+    /// one piece.
     ///
     /// # Errors
-    /// [`Error::PeerRefused`] and what any request may meet; a short write is one.
+    /// [`Error::PeerRefused`] and the errors of any request. A short write is an error.
     pub async fn write_at(&self, offset: u64, mut block: Block) -> Result<()> {
         let handle = &self.inner;
         let length = block.len();
@@ -145,7 +159,7 @@ impl Handle {
         }
         let link = handle.share.client().link();
         let _permit = link.budget.acquire(length as u64).await;
-        handle.writes();
+        handle.count_write();
         let (mut unanswered, mut is_reopened) = (0, false);
         for _ in 0..ATTEMPTS {
             let at = handle.opened().await?;
@@ -153,7 +167,7 @@ impl Handle {
             mark_replay(&mut operation, unanswered);
             match at
                 .session
-                .exchange(at.tree.chain(vec![operation]), length as u64)
+                .exchange(at.tree.compound(vec![operation]), length as u64)
                 .await
             {
                 Outcome::Replied(replies) => {
@@ -161,7 +175,7 @@ impl Handle {
                     let mut reply = replies
                         .into_iter()
                         .next()
-                        .expect("a chain has an answer to each operation");
+                        .expect("a compound has an answer to each operation");
                     let status = reply.status();
                     let may_pass = status == NtStatus::NETWORK_SESSION_EXPIRED
                         || is_stale(status) && !std::mem::replace(&mut is_reopened, true);
@@ -175,13 +189,13 @@ impl Handle {
                     check("write", &reply)?;
                     let count = WriteResponse::decode(&mut reply.body())?.count;
                     if count as usize != length {
-                        return Err(Error::kept(u64::from(count), length as u64));
+                        return Err(Error::size_mismatch(u64::from(count), length as u64));
                     }
                     return Ok(());
                 }
                 Outcome::Lost { mut operations, .. } => {
                     let payload = operations.pop().and_then(|operation| operation.payload);
-                    // Sealed in place, and the ciphertext is all there is.
+                    // The block was sealed in place, so only the ciphertext is left.
                     block = payload.ok_or(Error::Lost(LostReason::OutcomeUnknown))?;
                     unanswered += 1;
                 }
@@ -191,11 +205,11 @@ impl Handle {
         Err(Error::Lost(LostReason::Closed))
     }
 
-    /// Waits until the server has the file on its disk.
+    /// Waits until the server has written the file to its disk.
     ///
     /// # Errors
-    /// What any request may meet; [`LostReason::WritesInDoubt`] if the server came back meanwhile without this open, so
-    /// that what was written before is perhaps not what it flushed.
+    /// The errors of any request. [`LostReason::WritesInDoubt`] if the server lost the open file
+    /// meanwhile: what it flushed may then lack earlier writes.
     pub async fn flush(&self) -> Result<()> {
         let handle = &self.inner;
         let written = handle.written();
@@ -204,8 +218,9 @@ impl Handle {
         handle.flushed(written)
     }
 
-    /// [`flush`](Self::flush), then [`set`](Self::set), in one round trip: what came of each, and the size, if it came
-    /// along. `again`: flushes once more, so that what was set is durable, too.
+    /// Flushes, then sets information, in one round trip. Returns the result of each, and the size
+    /// if the server reported it. `again` flushes once more, so that the information is durable
+    /// too.
     pub(crate) async fn flush_and_set<I: FileInformation>(
         &self,
         information: &I,
@@ -213,7 +228,7 @@ impl Handle {
     ) -> (Result<()>, Result<()>, Option<u64>) {
         let handle = &self.inner;
         let link = handle.share.client().link();
-        if !link.compounds.may_be_sent() {
+        if !link.compounds.is_usable() {
             return self.flush_then_set(information, again).await;
         }
         let output_max = QUERY_MAX.min(handle.share.limits().transact_max);
@@ -227,15 +242,15 @@ impl Handle {
             operations.push(size);
             operations
         };
-        if is_length(I::CLASS) {
-            handle.writes();
+        if changes_length(I::CLASS) {
+            handle.count_write();
         }
         let written = handle.written();
-        let replies = match handle.run_chain(Replay::Safe, build).await {
+        let replies = match handle.run_compound(Replay::Safe, build).await {
             Ok(replies) => replies,
             Err(error) => return (Err(error.clone()), Err(error), None),
         };
-        if matches!(refusal(&replies), Refusal::Compound) {
+        if matches!(refusal_cause(&replies), RefusalCause::Compound) {
             return self.flush_then_set(information, again).await;
         }
         let flushed_at = |at| nth(&replies, at).and_then(|reply| check("flush", reply));
@@ -264,10 +279,10 @@ impl Handle {
         (set, flushed, None)
     }
 
-    /// Asks for information, for instance `query::<FileAllInformation>()`.
+    /// Queries information, for instance `query::<FileAllInformation>()`.
     ///
     /// # Errors
-    /// What any request may meet.
+    /// The errors of any request.
     pub async fn query<I: FileInformation>(&self) -> Result<I> {
         let output_max = QUERY_MAX.min(self.inner.share.limits().transact_max);
         let build = |tree, file| ops::query_file::<I>(tree, file, output_max);
@@ -277,28 +292,29 @@ impl Handle {
         Ok(I::decode(QueryInfoResponse::decode(&mut reply.body())?.output)?)
     }
 
-    /// Sets information, for instance `FileBasicInformation`, `FileEndOfFileInformation`, `FileRenameInformation`.
+    /// Sets information, for instance `FileBasicInformation`, `FileEndOfFileInformation`,
+    /// `FileRenameInformation`.
     ///
     /// # Errors
-    /// What any request may meet.
+    /// The errors of any request.
     pub async fn set<I: FileInformation>(&self, information: &I) -> Result<()> {
-        // To rename or link twice is an error the second time.
+        // Renaming or linking fails the second time.
         let replay = match I::CLASS {
             FileInfoClass::Rename | FileInfoClass::RenameEx | FileInfoClass::Link => Replay::Once,
             _ => Replay::Safe,
         };
-        if is_length(I::CLASS) {
-            self.inner.writes();
+        if changes_length(I::CLASS) {
+            self.inner.count_write();
         }
         let build = |tree, file| ops::set_file(tree, file, information);
         let replies = self.inner.run(replay, build).await?;
         check("set", first(&replies)?)
     }
 
-    /// A security descriptor, self-relative ([MS-DTYP] 2.4.6).
+    /// Returns the security descriptor, self-relative ([MS-DTYP] 2.4.6).
     ///
     /// # Errors
-    /// What any request may meet.
+    /// The errors of any request.
     pub async fn query_security(&self, what: SecurityInformation) -> Result<Vec<u8>> {
         let output_max = QUERY_MAX.min(self.inner.share.limits().transact_max);
         let build = |tree, file| ops::query_security(tree, file, what, output_max);
@@ -308,21 +324,21 @@ impl Handle {
         Ok(QueryInfoResponse::decode(&mut reply.body())?.output.to_vec())
     }
 
-    /// Sets a security descriptor, self-relative.
+    /// Sets the security descriptor, self-relative.
     ///
     /// # Errors
-    /// What any request may meet.
+    /// The errors of any request.
     pub async fn set_security(&self, what: SecurityInformation, descriptor: &[u8]) -> Result<()> {
         let build = |tree, file| ops::set_security(tree, file, what, descriptor);
         let replies = self.inner.run(Replay::Safe, build).await?;
         check("set the security descriptor", first(&replies)?)
     }
 
-    /// FSCTL on this open; what it answers. An answer that did not fit (`STATUS_BUFFER_OVERFLOW`) is given as far as it
-    /// came.
+    /// Sends an FSCTL on this file and returns its output. Output that did not fit
+    /// (`STATUS_BUFFER_OVERFLOW`) is returned as far as it came.
     ///
     /// # Errors
-    /// What any request may meet.
+    /// The errors of any request.
     pub async fn ioctl(&self, code: CtlCode, input: &[u8], output_max: u32) -> Result<Vec<u8>> {
         Ok(self.ioctl_with_status(code, input, output_max).await?.1)
     }
@@ -343,7 +359,7 @@ impl Handle {
             CtlCode::SET_ZERO_DATA,
         ];
         if writes.contains(&code) {
-            self.inner.writes();
+            self.inner.count_write();
         }
         let build = |tree, file| ops::ioctl(tree, file, code, input, output_max);
         let replies = self.inner.run(replay, build).await?;
@@ -355,12 +371,14 @@ impl Handle {
         Ok((reply.status(), output))
     }
 
-    /// Shares a range of `source`'s content with this file, which may not have it before (FSCTL_DUPLICATE_EXTENTS_TO_FILE,
-    /// [MS-FSCC] 2.3.7): nothing is copied. Both are open on the same volume by the same client; the server says what
-    /// offsets and lengths it takes (whole clusters, in general).
+    /// Shares a range of `source`'s content with this file, without copying it
+    /// (FSCTL_DUPLICATE_EXTENTS_TO_FILE, [MS-FSCC] 2.3.7). The range may be new to this file. The
+    /// same client must have both files open on the same volume. The server decides which offsets
+    /// and lengths it accepts (whole clusters, in general).
     ///
     /// # Errors
-    /// `STATUS_NOT_SAME_DEVICE` without asking if the clients differ; what any request may meet.
+    /// `STATUS_NOT_SAME_DEVICE`, without a request, if the clients differ. The errors of any
+    /// request.
     pub async fn duplicate_extents(
         &self,
         source: &Self,
@@ -373,12 +391,12 @@ impl Handle {
         if !Arc::ptr_eq(here.link(), there.link()) {
             return Err(Error::refused(op, NtStatus::NOT_SAME_DEVICE));
         }
-        self.inner.writes();
+        self.inner.count_write();
         for _ in 0..ATTEMPTS {
             let from = source.inner.opened().await?;
             let at = self.inner.opened().await?;
             if !Arc::ptr_eq(&from.session, &at.session) {
-                // One of them was opened again meanwhile; then so is the other.
+                // One of the files was opened again meanwhile; the next attempt opens the other.
                 continue;
             }
             let request = DuplicateExtents {
@@ -391,7 +409,7 @@ impl Handle {
             request.encode(&mut Writer::new(&mut input));
             let code = CtlCode::DUPLICATE_EXTENTS_TO_FILE;
             let operation = ops::ioctl(at.tree.id, at.file_id, code, &input, 0);
-            match at.session.exchange(at.tree.chain(vec![operation]), 0).await {
+            match at.session.exchange(at.tree.compound(vec![operation]), 0).await {
                 Outcome::Replied(replies) => {
                     let reply = first(&replies)?;
                     if reply.status() == NtStatus::NETWORK_SESSION_EXPIRED {
@@ -407,11 +425,11 @@ impl Handle {
         Err(Error::Lost(LostReason::Closed))
     }
 
-    /// Waits for changes in this directory. An empty list: too many to tell, look for yourself. What changes while a lost
-    /// connection is made again is not told.
+    /// Waits for changes in this directory. An empty list means too many changes to report: list
+    /// the directory. Changes while a lost connection is being re-established are not reported.
     ///
     /// # Errors
-    /// What any request may meet.
+    /// The errors of any request.
     pub async fn watch(
         &self,
         filter: CompletionFilter,
@@ -423,44 +441,47 @@ impl Handle {
         changes_in(first(&replies)?)
     }
 
-    /// Closes it and waits for the server's word. A file whose connection is lost is closed by the server itself.
+    /// Closes the handle and waits for the reply. If the connection is lost, the server closes the
+    /// file itself.
     ///
     /// # Errors
-    /// [`Error::PeerRefused`].
+    /// [`Error::PeerRefused`] if the server refuses the CLOSE.
     pub async fn close(self) -> Result<()> {
         self.inner.close(false).await.map(drop)
     }
 
-    /// What CREATE answered.
+    /// Returns the result of CREATE.
     pub fn created(&self) -> &Created {
         &self.inner.created
     }
 
-    /// Its path in [`share`](Self::share), which DFS may have made another one than was opened.
-    pub fn path(&self) -> &crate::Text {
+    /// Returns the path in [`share`](Self::share). After a DFS referral it can differ from the path
+    /// that was opened.
+    pub fn path(&self) -> &Text {
         &self.inner.path
     }
 
-    /// The share it lies in, which DFS may have made another one than it was opened on.
+    /// Returns the share of the file. After a DFS referral it can differ from the share on which
+    /// the file was opened.
     pub fn share(&self) -> &Share {
         &self.inner.share
     }
 }
 
-/// The size in the answer to a query that may have failed.
-fn size_in(reply: &crate::Reply) -> Option<u64> {
+/// Returns the size in the reply to a query, if the query succeeded.
+fn size_in(reply: &Reply) -> Option<u64> {
     check("query", reply).ok()?;
     let output = QueryInfoResponse::decode(&mut reply.body()).ok()?.output;
     let standard = FileStandardInformation::decode(output).ok()?;
     Some(standard.end_of_file)
 }
 
-/// Whether setting it changes content.
-fn is_length(class: FileInfoClass) -> bool {
+/// Returns whether setting this class changes the content.
+fn changes_length(class: FileInfoClass) -> bool {
     matches!(class, FileInfoClass::EndOfFile | FileInfoClass::Allocation)
 }
 
-/// What a CHANGE_NOTIFY was answered.
+/// Decodes the reply to a CHANGE_NOTIFY.
 fn changes_in(reply: &Reply) -> Result<Vec<FileNotifyInformation>> {
     check("watch", reply)?;
     if reply.status() == NtStatus::NOTIFY_ENUM_DIR {
@@ -471,16 +492,16 @@ fn changes_in(reply: &Reply) -> Result<Vec<FileNotifyInformation>> {
     )?)
 }
 
-/// One question for changes in a directory where it is open now, for those who must miss none: `None` if that open is
-/// lost, and with it what changed since it answered last.
-pub(crate) async fn watch_at(
+/// Sends one CHANGE_NOTIFY on the current handle of a directory, for callers that must miss no
+/// change. Returns `None` if that handle is lost, and with it the changes since the last reply.
+pub(crate) async fn watch_once(
     handle: Arc<HandleInner>,
     at: Opened,
     filter: CompletionFilter,
 ) -> Result<Option<Vec<FileNotifyInformation>>> {
     let output_max = QUERY_MAX.min(handle.share.limits().transact_max);
     let question = ops::watch(at.tree.id, at.file_id, filter, true, output_max);
-    match at.session.exchange(at.tree.chain(vec![question]), 0).await {
+    match at.session.exchange(at.tree.compound(vec![question]), 0).await {
         Outcome::Replied(replies) => {
             let reply = first(&replies)?;
             match reply.status() {
@@ -498,7 +519,7 @@ pub(crate) async fn watch_at(
     }
 }
 
-fn taken_back(mut operations: Vec<crate::Operation>) -> BlockMut {
+fn returned_block(mut operations: Vec<Operation>) -> BlockMut {
     let operation = operations.pop().expect("an operation comes back");
     operation.receive.expect("a READ comes back with its block")
 }

@@ -1,7 +1,9 @@
-//! An SMB 2 and 3 client: shares as places to read, write and list, with the line full.
+//! An SMB 2 and 3 client. It opens, reads, writes and lists the files of a share, and keeps enough
+//! requests in flight to fill the line.
 //!
-//! Start with [`Client::connect`], then [`Client::share`], then [`Share::open`] for a [`Handle`], or
-//! [`Share::put_small`] and [`Share::get_small`] for small files, which cost one round trip each.
+//! Start with [`Client::connect`], then [`Client::share`], then [`Share::open`] for a [`Handle`],
+//! or [`Share::put_small`] and [`Share::get_small`] for small files, which cost one round trip
+//! each.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), ropeway_smb_client::Error> {
@@ -21,39 +23,43 @@
 //! # }
 //! ```
 //!
-//! # What is where
+//! # Structure
 //! ```text
-//! Client ── Link (one server, one login; comes back by itself)   client.rs, link.rs, login.rs (gss/), socket.rs
-//!   │         └─ Session ─┬─ Channel ── Driver (task) ── smb_proto::client::Connection ── socket
-//!   │                     └─ Channel ── …                          channel.rs, driver.rs
-//!   │         how much is under way: depth.rs, budget.rs; on how many connections: channels.rs, spares.rs
-//!   ├─ shares()                                                    shares.rs
-//!   └─ Share (one tree; comes back by itself)                      share.rs, tree.rs, look.rs; dfs.rs
-//!        ├─ Handle (reclaimed, or opened again by path)            handle.rs, opened.rs, open.rs, durable.rs, rights.rs
-//!        ├─ Directory                                              directory.rs
-//!        ├─ put_small, get_small                                   small.rs, compound.rs
-//!        ├─ copy                                                   copying.rs
-//!        └─ SmbTree: a folder as vfs::Tree                         smb_tree/
+//! Client ── Link (one server, one login; reconnects)         client, link, login, socket
+//!   │         └─ Session ─┬─ Channel ── Driver (a task)      session, channel, driver
+//!   │                     │               └─ smb_proto::client::Connection ── socket
+//!   │                     └─ Channel ── …
+//!   │         bytes in flight                                window, budget
+//!   │         number of connections                          channel_policy, warm_channels
+//!   ├─ shares()                                              shares
+//!   └─ Share (one tree; reconnects)                          share, tree, path_ops, …
+//!        ├─ Handle (reclaimed, or opened again by path)      handle, reopen, durable, …
+//!        ├─ Directory                                        directory
+//!        ├─ put_small, get_small                             small, compound, compound_support
+//!        ├─ copy                                             server_copy
+//!        └─ SmbTree: a folder as vfs::Tree                   smb_tree
 //! ```
-//! One task owns one connection and its socket; everything else sends it chains of requests over a bounded queue.
-//! Every future here may be dropped at any time: the request is cancelled, its blocks are kept until the server has
-//! answered, and what it opened meanwhile is closed. All must be polled in a tokio runtime with I/O and time, the one
-//! that [`Client::connect`] was called in.
+//! One task owns one connection and its socket. Everything else sends it compounds of requests over
+//! a bounded queue. You may drop any future of this crate at any time: the client cancels the
+//! request, keeps its blocks until the server has answered, and closes what the request had opened.
+//! Poll all futures in a tokio runtime with I/O and time, the one in which [`Client::connect`] was
+//! called.
 //!
 //! # When the connection is lost
-//! The next request connects again, with growing pauses, until [`ClientOptions::timeout`]; requests that meet it
-//! meanwhile wait for the same attempt. Reads, writes and questions are sent again; what would be something else the
-//! second time (exclusive creation, renaming) ends with [`LostReason::OutcomeUnknown`] if it had been sent. A file that
-//! the server does not have open any more is opened by its path if it is the same file; from then on [`Handle::flush`] says
-//! that writes not flushed before are in doubt.
+//! The next request reconnects, with growing pauses, until [`ClientOptions::timeout`]. Requests
+//! that arrive meanwhile wait for the same attempt. Reads, writes and queries are sent again. A
+//! request that must not run twice (exclusive creation, renaming) fails with
+//! [`LostReason::OutcomeUnknown`] if it had been sent. If the server has lost an open file, the
+//! client opens it again by its path, provided that it is still the same file. From then on
+//! [`Handle::flush`] reports that writes not flushed before are in doubt.
 
 mod budget;
+mod caching;
 mod channel;
-mod channels;
+mod channel_policy;
 mod client;
 mod compound;
-mod copying;
-mod depth;
+mod compound_support;
 mod dfs;
 mod directory;
 mod driver;
@@ -63,31 +69,35 @@ mod error;
 mod handle;
 mod link;
 mod login;
-mod look;
 mod open;
-mod opened;
+mod open_summary;
 mod ops;
 mod options;
-mod rights;
+mod path_ops;
+mod reopen;
+mod replies;
+mod server_copy;
+mod session;
 mod share;
 mod shares;
 mod small;
 mod smb_tree;
 mod snapshot;
 mod socket;
-mod spares;
 mod tree;
+mod warm_channels;
+mod window;
 mod wire_log;
 
 pub use client::{Client, ConnectionInfo};
 pub use directory::Directory;
-pub use endpoint::{Endpoint, EndpointFault, PORT};
+pub use endpoint::{Endpoint, EndpointError, PORT};
 pub use error::{Error, LostReason, Result, Unprotected};
 pub use handle::Handle;
 pub use login::Login;
 pub use open::{Created, OpenFile};
 pub use options::{ChannelsAtStart, ClientOptions, DfsHosts, TcpOptions};
-pub use ropeway_smb_gss::KerberosFault;
+pub use ropeway_smb_gss::KerberosError;
 pub use ropeway_smb_proto::client::{Encryption, Operation, Reply, Signing};
 pub use ropeway_smb_proto::secret::{NtHash, Password};
 pub use ropeway_smb_wire::rpc::srvsvc::{ShareInfo, ShareKind};

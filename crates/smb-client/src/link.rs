@@ -1,48 +1,49 @@
-//! One server and one login: the session that stands now, and how it comes back when it is lost.
+//! The link to one server with one login: holds the current session and re-establishes it when it
+//! is lost.
 //!
-//! A request that finds no session makes one; others that come meanwhile wait for the same attempt and share its
-//! outcome. So nothing runs in the background while nobody asks for anything.
+//! A request that finds no session establishes one. Requests that arrive meanwhile wait for the
+//! same attempt and share its outcome. So nothing runs in the background while the client is idle.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
-use ropeway_block::Block;
+use parking_lot::Mutex;
 use ropeway_smb_proto::auth::spnego::SpnegoClient;
-use ropeway_smb_proto::client::{
-    ChannelSequence, Compound, Config, Connection, DropReason, Misuse, Negotiated, PeerMisbehaved, Reply,
-    SessionSecret,
-};
+use ropeway_smb_proto::client::{ChannelSequence, Config, Connection, SessionSecret};
 use ropeway_smb_wire::negotiate::Capabilities;
-use ropeway_smb_wire::session_setup::SessionFlags;
 use ropeway_smb_wire::{Guid, SessionId, Text};
+use ropeway_vfs::Verdict;
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
+use tracing::Instrument as _;
 
 use crate::budget::Budget;
-use crate::channel::{Answer, Channel, Common, Shared, Side};
-use crate::channels::{Advice, Channels, Load, soonest};
-use crate::compound::Compounds;
+use crate::caching::Leases;
+use crate::channel::{Channel, ChannelStatus, Control, SessionShared};
+use crate::channel_policy::Advice;
+use crate::compound_support::CompoundSupport;
 use crate::driver::{Driver, Ready};
-use crate::login::{Authenticator, random};
-use crate::rights::Leases;
-use crate::spares::Spares;
-use crate::{ClientOptions, Endpoint, Error, Login, LostReason, Operation, Result, socket};
+use crate::endpoint::Endpoint;
+use crate::error::{Error, LostReason, Result};
+use crate::login::{Authenticator, Login, random};
+use crate::options::ClientOptions;
+use crate::session::{Established, Session};
+use crate::socket;
+use crate::warm_channels::WarmChannels;
 
-/// Pauses between attempts to reconnect: doubled from the first to the last. Guesses: a restarted service is back
-/// within the first, a restarted machine does not mind the last.
+/// Pauses between attempts to reconnect, doubled from the first to the last. Guesses: a restarted
+/// service is back within the first; for a restarted machine the last is short enough.
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
 const PAUSE_LAST: Duration = Duration::from_secs(3);
 
-/// A silent server is asked whether it is there after this part of the time-out: then it has twice as long to say so.
+/// A silent server gets an ECHO after this fraction of the time-out. It then has twice as long to
+/// answer.
 const ECHOS: u32 = 3;
-/// Before what a server took for outdated is sent again: the channel that was lost may still have something under way
-/// there. A guess; [`crate::tree::ATTEMPTS`] times.
-const OUTDATED_PAUSE: Duration = Duration::from_millis(50);
 
-/// One server and one login.
+/// The link to one server with one login.
 pub(crate) struct Link {
     pub(crate) endpoint: Endpoint,
     pub(crate) options: ClientOptions,
@@ -51,78 +52,34 @@ pub(crate) struct Link {
     client_guid: Guid,
     pub(crate) budget: Arc<Budget>,
     current: Mutex<Option<Arc<Session>>>,
-    /// Held while a session is made; whoever waits for it then looks at `current` and `failure`.
+    /// Held while a session is established; waiters then look at `current` and `failure`.
     connecting: tokio::sync::Mutex<()>,
     failure: Mutex<Option<(Instant, Error)>>,
     is_closed: AtomicBool,
     sessions_made: AtomicU64,
-    /// Leases that its opens have.
+    /// Leases of the open files.
     pub(crate) leases: Arc<Leases>,
     sequence: ChannelSequence,
-    /// Whether the server takes compounds.
-    pub(crate) compounds: Arc<Compounds>,
+    /// Whether the server supports compounds.
+    pub(crate) compounds: Arc<CompoundSupport>,
 }
 
-/// A login that stands, with its connections.
-pub(crate) struct Session {
-    /// Counts the sessions of a link: what was opened in another one is gone.
-    pub(crate) number: u64,
-    pub(crate) negotiated: Negotiated,
-    pub(crate) flags: SessionFlags,
-    pub(crate) address: SocketAddr,
-    pub(crate) common: Arc<Common>,
-    compounds: Arc<Compounds>,
-    pub(crate) secret: Option<SessionSecret>,
-    channels: RwLock<Vec<Arc<Channel>>>,
-    policy: Mutex<Channels>,
-    started: Instant,
-}
-
-/// How a connection begins.
+/// How a new connection starts.
 pub(crate) enum Begin<'a> {
-    /// With a login of its own; so many connections begin together.
+    /// Logs in. Holds the number of connections that start together.
     LogIn(SpnegoClient, u16),
-    /// As a further channel.
+    /// Binds to an existing session as a further channel.
     Bind(&'a SessionSecret, SpnegoClient),
-    /// With the negotiation; [`Side::Bind`] follows.
-    Negotiate { together: u16 },
+    /// Negotiates only; [`Control::Bind`] follows.
+    Negotiate { starting_channels: u16 },
 }
 
-/// Tells when a connection is logged in.
-pub(crate) type Awaited = oneshot::Receiver<Result<Ready>>;
-
-/// What became of a chain.
-pub(crate) enum Outcome {
-    Replied(Vec<Reply>),
-    /// The connection went down; another attempt may be made if the request bears it.
-    Lost {
-        operations: Vec<Operation>,
-        sent: bool,
-    },
-    Failed {
-        operations: Vec<Operation>,
-        error: Error,
-    },
-}
-
-impl Outcome {
-    /// The payload that a chain carried to a server which did not take it, if it can be had still.
-    pub(crate) fn take_payload(&mut self) -> Option<Block> {
-        match self {
-            Self::Replied(replies) => replies.iter_mut().find_map(|reply| reply.returned.take()),
-            Self::Lost { operations, .. } | Self::Failed { operations, .. } => operations
-                .iter_mut()
-                .find_map(|operation| operation.payload.take()),
-        }
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
+/// Receives the result of the login on a new connection.
+pub(crate) type ReadyReceiver = oneshot::Receiver<Result<Ready>>;
 
 impl Link {
-    /// Connects for the first time: one attempt, so that a wrong address is known at once.
+    /// Connects for the first time. Makes only one attempt, so that a wrong address is reported at
+    /// once.
     pub(crate) async fn connect(
         endpoint: &Endpoint,
         login: Login,
@@ -147,72 +104,72 @@ impl Link {
             login,
         });
         let session = link.attempt(SessionId(0)).await?;
-        *lock(&link.current) = Some(session);
+        *link.current.lock() = Some(session);
         Ok(link)
     }
 
-    /// The session, made again if it was lost.
+    /// Returns the session, re-established if it was lost.
     pub(crate) async fn session(self: &Arc<Self>) -> Result<Arc<Session>> {
         let asked_at = Instant::now();
-        if let Some(session) = self.standing()? {
+        if let Some(session) = self.live_session()? {
             return Ok(session);
         }
         let _guard = self.connecting.lock().await;
-        if let Some(session) = self.standing()? {
+        if let Some(session) = self.live_session()? {
             return Ok(session);
         }
-        if let Some((at, error)) = lock(&self.failure).clone()
+        if let Some((at, error)) = self.failure.lock().clone()
             && (at >= asked_at || matches!(error, Error::Tampered(_)))
         {
             return Err(error);
         }
         match self.reconnect(asked_at + self.options.timeout).await {
             Ok(session) => {
-                *lock(&self.current) = Some(Arc::clone(&session));
+                *self.current.lock() = Some(Arc::clone(&session));
                 Ok(session)
             }
             Err(error) => {
-                *lock(&self.failure) = Some((Instant::now(), error.clone()));
+                *self.failure.lock() = Some((Instant::now(), error.clone()));
                 Err(error)
             }
         }
     }
 
-    /// The last session, standing or not.
+    /// Returns the last session, valid or not.
     pub(crate) fn last(&self) -> Arc<Session> {
-        let current = lock(&self.current).clone();
-        current.expect("a link has had a session since it was made")
+        let current = self.current.lock().clone();
+        current.expect("a link has a session from its creation on")
     }
 
-    fn standing(&self) -> Result<Option<Arc<Session>>> {
+    fn live_session(&self) -> Result<Option<Arc<Session>>> {
         if self.is_closed.load(Ordering::Acquire) {
             return Err(Error::Lost(LostReason::ClientClosed));
         }
-        let current = lock(&self.current).clone();
+        let current = self.current.lock().clone();
         if let Some(fault) = current.as_ref().and_then(|session| session.tampered()) {
             return Err(Error::Tampered(fault));
         }
-        Ok(current.filter(|session| session.is_standing()))
+        Ok(current.filter(|session| session.is_alive()))
     }
 
     async fn reconnect(self: &Arc<Self>, deadline: Instant) -> Result<Arc<Session>> {
         let previous = self.last();
         if let Some(reason @ LostReason::Misbehaved(_)) = previous.ended() {
-            tracing::warn!(%reason, "connecting again");
+            tracing::warn!(%reason, "reconnecting");
         }
         let previous_id = previous.secret.as_ref().map_or(SessionId(0), SessionSecret::id);
         let mut pause = PAUSE_FIRST;
         loop {
             let error = match tokio::time::timeout_at(deadline, self.attempt(previous_id)).await {
                 Ok(Ok(session)) => {
-                    tracing::info!(server = %self.endpoint, "connected again");
+                    tracing::info!(server = %self.endpoint, "reconnected");
                     return Ok(session);
                 }
-                Ok(Err(error)) if !is_passing(&error) => return Err(error),
+                Ok(Err(error)) if !is_transient(&error) => return Err(error),
                 Ok(Err(error)) => error,
                 Err(_) => return Err(Error::Lost(LostReason::NotBack)),
             };
-            tracing::debug!(server = %self.endpoint, %error, "no connection yet");
+            tracing::debug!(server = %self.endpoint, %error, "no connection yet; trying again");
             if Instant::now() + pause >= deadline {
                 return Err(Error::Lost(LostReason::NotBack));
             }
@@ -241,14 +198,15 @@ impl Link {
     }
 
     async fn attempt(self: &Arc<Self>, previous: SessionId) -> Result<Arc<Session>> {
-        // Before the server waits for us: a KDC may take its time, and without a ticket nobody needs to be called.
+        // Before connecting, so that the server does not wait for the KDC; without a ticket there
+        // is no need to connect.
         let mechanisms = self.authenticator.mechanisms().await?;
-        let common = Arc::new(Common::new(Arc::clone(&self.leases)));
-        let reached = socket::connect(&self.endpoint, &self.options.tcp, self.options.timeout).await?;
-        let address = reached.address;
-        let spares = Spares::begin(self, &reached, &common);
-        let begin = Begin::LogIn(mechanisms, spares.together());
-        let (channel, ready) = self.start_driver(reached.stream, &common, previous, begin)?;
+        let shared = Arc::new(SessionShared::new(Arc::clone(&self.leases)));
+        let connected = socket::connect(&self.endpoint, &self.options.tcp, self.options.timeout).await?;
+        let address = connected.address;
+        let warm = WarmChannels::begin(self, &connected, &shared);
+        let begin = Begin::LogIn(mechanisms, warm.starting_channels());
+        let (channel, ready) = self.start_driver(connected.stream, &shared, previous, begin)?;
         let ready = self.logged_in(ready).await?;
         let number = self.sessions_made.fetch_add(1, Ordering::Relaxed);
         let can_bind = ready
@@ -261,67 +219,67 @@ impl Link {
         } else {
             1
         };
-        channel.aside(Side::Counts);
-        let session = Arc::new(Session {
+        channel.send_control(Control::Admitted);
+        let session = Arc::new(Session::new(Established {
             number,
-            negotiated: ready.negotiated,
-            flags: ready.flags,
             address,
-            common,
+            shared,
             compounds: Arc::clone(&self.compounds),
-            secret: ready.session,
-            channels: RwLock::new(vec![Arc::new(channel)]),
-            policy: Mutex::new(Channels::new(channels_max)),
-            started: Instant::now(),
-        });
-        spares.bind(&session, channels_max);
+            channels_max,
+            channel,
+            ready,
+        }));
+        warm.bind(&session, channels_max);
         Ok(session)
     }
 
-    /// One more connection to an address that answers.
+    /// Opens one more connection to an address that has answered before.
     pub(crate) async fn connect_further(&self, address: SocketAddr) -> Result<TcpStream> {
         let stream = socket::connect_to(address, &self.options.tcp, self.options.timeout).await;
-        stream.map_err(|source| Error::local("open a further connection", source))
+        stream.map_err(|source| Error::local("open another connection", source))
     }
 
-    /// Gives a connection to a driver, which begins as told.
+    /// Starts a driver on a connection, which starts as `begin` says.
     pub(crate) fn start_driver(
         &self,
         stream: TcpStream,
-        common: &Arc<Common>,
+        shared: &Arc<SessionShared>,
         previous: SessionId,
         begin: Begin<'_>,
-    ) -> Result<(Channel, Awaited)> {
+    ) -> Result<(Channel, ReadyReceiver)> {
         let mut connection = Connection::new(self.config(previous), random()?);
-        let (begun, together) = match begin {
-            Begin::LogIn(mechanisms, together) => (connection.log_in(mechanisms), together),
+        let (begun, starting_channels) = match begin {
+            Begin::LogIn(mechanisms, starting_channels) => (connection.log_in(mechanisms), starting_channels),
             Begin::Bind(secret, mechanisms) => (connection.bind(secret, mechanisms), 1),
-            Begin::Negotiate { together } => (Ok(()), together),
+            Begin::Negotiate { starting_channels } => (Ok(()), starting_channels),
         };
         begun.map_err(|fault| Error::PeerMisbehaved(fault.to_string()))?;
-        let shared = Arc::new(Shared::new(
+        let status = Arc::new(ChannelStatus::new(
             Arc::clone(&self.budget),
             self.options.bytes_in_flight_max,
-            together,
-            Arc::clone(common),
+            starting_channels,
+            Arc::clone(shared),
         ));
-        let (channel, queues) = Channel::new(Arc::clone(&shared));
+        let (channel, queues) = Channel::new(Arc::clone(&status));
         let (sender, ready) = oneshot::channel();
         let authenticator = Arc::clone(&self.authenticator);
+        let local_port = stream.local_addr().map_or(0, |local| local.port());
         let driver = Driver::new(
             stream,
             connection,
             authenticator,
-            shared,
+            status,
             queues,
             (sender, self.options.timeout),
         );
-        tokio::spawn(driver.run());
+        let span = tracing::debug_span!(parent: None, "connection", server = %self.endpoint, local_port);
+        tokio::spawn(driver.run().instrument(span));
         Ok((channel, ready))
     }
 
-    /// Waits until a driver's connection is logged in. Whoever gives up drops its channel, which ends it.
-    pub(crate) async fn logged_in(&self, ready: Awaited) -> Result<Ready> {
+    /// Waits until a driver's connection is logged in. A caller that gives up drops the channel,
+    /// which ends the driver.
+    pub(crate) async fn logged_in(&self, ready: ReadyReceiver) -> Result<Ready> {
         match tokio::time::timeout(self.options.timeout, ready).await {
             Ok(Ok(ready)) => ready,
             Ok(Err(_)) => Err(Error::Lost(LostReason::Closed)),
@@ -329,32 +287,24 @@ impl Link {
         }
     }
 
-    /// Asks the policy whether more connections would help; called after each transfer.
+    /// Opens or closes a connection if the policy advises it. Called after each transfer.
     pub(crate) fn consider_channels(self: &Arc<Self>, session: &Arc<Session>) {
         let Some(advice) = session.advice(&self.budget) else {
             return;
         };
         match advice {
             Advice::CloseNewest => {
-                let newest = {
-                    let mut channels = session.write_channels();
-                    // One that ended is none to close, and the last one stays.
-                    let standing = |channel: &Arc<Channel>| channel.ended().is_none();
-                    let several = channels.iter().filter(|channel| standing(channel)).count() > 1;
-                    let newest = channels.iter().rposition(standing).filter(|_| several);
-                    newest.map(|index| channels.remove(index))
-                };
-                if let Some(channel) = newest {
-                    tracing::debug!("a further connection carried nothing more; closing it");
-                    channel.aside(Side::Shut { waits: true });
+                if let Some(channel) = session.take_newest() {
+                    tracing::debug!("the newest connection brings no more throughput; closing it");
+                    channel.send_control(Control::Shutdown { waits: true });
                 }
             }
             Advice::Open => {
                 let (link, session) = (Arc::clone(self), Arc::clone(session));
                 tokio::spawn(async move {
                     if let Err(error) = link.add_channel(&session).await {
-                        tracing::debug!(%error, "the server takes no further connection");
-                        lock(&session.policy).settle();
+                        tracing::debug!(%error, "the server refuses another connection");
+                        session.settle_channels();
                     }
                 });
             }
@@ -372,7 +322,7 @@ impl Link {
         let mechanisms = self.authenticator.mechanisms().await?;
         let stream = self.connect_further(session.address).await?;
         let begin = Begin::Bind(secret, mechanisms);
-        let (channel, ready) = self.start_driver(stream, &session.common, SessionId(0), begin)?;
+        let (channel, ready) = self.start_driver(stream, &session.shared, SessionId(0), begin)?;
         let ready = self.logged_in(ready).await?;
         session.admit(channel, &ready)
     }
@@ -381,215 +331,26 @@ impl Link {
         self.sessions_made.load(Ordering::Relaxed).saturating_sub(1)
     }
 
-    /// Ends all connections and waits until they are gone; the last one logs off, and its answer is awaited or not.
+    /// Ends all connections and waits until their drivers have ended. The last one logs off, and
+    /// waits for the reply if `waits` is set.
     pub(crate) async fn close(&self, waits: bool) {
         self.is_closed.store(true, Ordering::Release);
-        let channels: Vec<_> = self.last().write_channels().drain(..).collect();
+        let channels: Vec<_> = self.last().take_channels();
         for channel in &channels {
-            channel.aside(Side::Shut { waits });
+            channel.send_control(Control::Shutdown { waits });
         }
         for channel in channels {
-            channel.gone().await;
+            channel.closed().await;
         }
     }
 }
 
-/// Whether another attempt may go better.
-fn is_passing(error: &Error) -> bool {
+/// Returns whether another attempt may succeed.
+fn is_transient(error: &Error) -> bool {
     match error {
         Error::Local { .. } | Error::Lost(_) => true,
-        // A server that starts or stops says such things.
-        Error::PeerRefused { .. } => error.verdict() == crate::Verdict::Retry,
+        // Typical of a server that is starting or stopping.
+        Error::PeerRefused { .. } => error.verdict() == Verdict::Retry,
         _ => false,
-    }
-}
-
-impl Session {
-    pub(crate) fn is_standing(&self) -> bool {
-        self.read_channels()
-            .iter()
-            .any(|channel| channel.ended().is_none())
-    }
-
-    /// What broke the protection of one of its connections: then none of them is used any more.
-    fn tampered(&self) -> Option<PeerMisbehaved> {
-        self.read_channels()
-            .iter()
-            .find_map(|channel| match channel.ended() {
-                Some(LostReason::Misbehaved(fault)) if fault.is_tampering() => Some(fault),
-                _ => None,
-            })
-    }
-
-    /// Whether it outlives the loss of a connection.
-    pub(crate) fn has_several_channels(&self) -> bool {
-        self.read_channels().len() > 1
-    }
-
-    /// Why the first connection ended.
-    fn ended(&self) -> Option<LostReason> {
-        self.read_channels().first().and_then(|channel| channel.ended())
-    }
-
-    fn read_channels(&self) -> std::sync::RwLockReadGuard<'_, Vec<Arc<Channel>>> {
-        self.channels.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// One more connection, logged in. Nobody asks the server on it whether its negotiation was tampered with, as on the
-    /// first ([MS-SMB2] 3.2.5.5): it has to be the same.
-    pub(crate) fn admit(&self, channel: Channel, ready: &Ready) -> Result<()> {
-        if let Some(what) = ready.negotiated.differs_from(&self.negotiated) {
-            let fault = format!("a further connection was negotiated otherwise: {what}");
-            return Err(Error::PeerMisbehaved(fault));
-        }
-        let channel = Arc::new(channel);
-        self.write_channels().push(Arc::clone(&channel));
-        channel.aside(Side::Counts);
-        tracing::debug!("a further connection is open");
-        Ok(())
-    }
-
-    fn write_channels(&self) -> std::sync::RwLockWriteGuard<'_, Vec<Arc<Channel>>> {
-        self.channels.write().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn channels(&self) -> usize {
-        self.read_channels()
-            .iter()
-            .filter(|channel| channel.ended().is_none())
-            .count()
-    }
-
-    pub(crate) fn window(&self) -> u64 {
-        self.read_channels().iter().map(|channel| channel.window()).sum()
-    }
-
-    pub(crate) fn round_trip(&self) -> Option<Duration> {
-        self.read_channels()
-            .iter()
-            .filter_map(|channel| channel.round_trip())
-            .min()
-    }
-
-    /// The first connection that stands: what carries no data goes there, so that servers get it in the order in which it
-    /// was asked.
-    fn first(&self) -> Option<Arc<Channel>> {
-        let channels = self.read_channels();
-        channels.iter().find(|channel| channel.ended().is_none()).cloned()
-    }
-
-    /// The connection that would be done with so many more bytes first.
-    fn pick(&self, bytes: u64) -> Option<Arc<Channel>> {
-        let channels = self.read_channels();
-        let standing = || channels.iter().filter(|channel| channel.ended().is_none());
-        let picked = soonest(standing().map(|channel| channel.work()), bytes)?;
-        standing().nth(picked).cloned()
-    }
-
-    /// Sends a chain and waits for the answers: data on the connection that will be done with it first. `bytes` is the data
-    /// that it carries or asks for.
-    pub(crate) async fn exchange(&self, chain: Compound, bytes: u64) -> Outcome {
-        let picked = match bytes {
-            0 => self.first(),
-            _ => self.pick(bytes),
-        };
-        let Some(channel) = picked else {
-            return Outcome::Lost {
-                operations: chain.operations,
-                sent: false,
-            };
-        };
-        let is_compound = chain.operations.len() > 1;
-        let answer = channel.exchange(chain, bytes).await;
-        if is_compound {
-            match (&answer, channel.ended()) {
-                (Answer::Replied(_), _) => self.compounds.answered(),
-                (Answer::Dropped { .. }, Some(LostReason::AnsweredInPart)) => self.compounds.refuse(),
-                (Answer::Dropped { sent: true, .. }, Some(reason)) if reason.is_of_the_server() => {
-                    self.compounds.lost()
-                }
-                _ => {}
-            }
-        }
-        match answer {
-            Answer::Replied(replies) => Outcome::Replied(replies),
-            Answer::Refused(Misuse::Ended, operations) => Outcome::Lost {
-                operations,
-                sent: false,
-            },
-            Answer::Refused(fault, operations) => Outcome::Failed {
-                operations,
-                error: Error::Misuse(misuse(fault)),
-            },
-            Answer::Overdue(operations) => Outcome::Failed {
-                operations,
-                error: Error::Lost(LostReason::TimedOut),
-            },
-            Answer::Dropped {
-                operations,
-                reason: DropReason::CreditsShort,
-                ..
-            } => Outcome::Failed {
-                operations,
-                error: Error::PeerMisbehaved("it grants too few credits for a request of this size".into()),
-            },
-            Answer::Dropped {
-                operations,
-                reason: DropReason::Outdated,
-                ..
-            } => {
-                tokio::time::sleep(OUTDATED_PAUSE).await;
-                // The server did not do it.
-                let sent = false;
-                Outcome::Lost { operations, sent }
-            }
-            Answer::Dropped { operations, sent, .. } => match self.tampered() {
-                // Whether it was done or not: that is why.
-                Some(fault) => Outcome::Failed {
-                    operations,
-                    error: Error::Tampered(fault),
-                },
-                None => Outcome::Lost { operations, sent },
-            },
-        }
-    }
-
-    /// Sends what nobody waits for.
-    pub(crate) fn aside(&self, side: Side) {
-        if let Some(channel) = self.first() {
-            channel.aside(side);
-        }
-    }
-
-    fn advice(&self, budget: &Budget) -> Option<Advice> {
-        // Whoever holds it asks already.
-        let mut policy = self.policy.try_lock().ok()?;
-        if policy.is_settled() {
-            return None;
-        }
-        let channels = self.read_channels();
-        let channels: Vec<_> = channels
-            .iter()
-            .filter(|channel| channel.ended().is_none())
-            .collect();
-        let load = Load {
-            channels: channels.len(),
-            delivered: channels.iter().map(|channel| channel.delivered()).sum(),
-            round_trip: channels.iter().filter_map(|channel| channel.round_trip()).min()?,
-            is_full: budget.is_used_up() && channels.iter().all(|channel| channel.is_steady()),
-        };
-        policy.advise(self.started.elapsed(), load)
-    }
-}
-
-/// What the caller did wrong.
-fn misuse(fault: Misuse) -> &'static str {
-    match fault {
-        Misuse::TooMany => "too many requests at once",
-        Misuse::CompoundLength => "a compound has 1 to 64 operations",
-        Misuse::TooLong => "a request is longer than the server allows",
-        Misuse::Block => "a block does not fit its request",
-        Misuse::NoEncryption => "the share demands encryption and the connection has none",
-        _ => "the request cannot be sent",
     }
 }

@@ -1,9 +1,10 @@
-//! Who logs in.
+//! Logins: the identity, and the proof of it.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use ropeway_smb_gss::KerberosError;
 use ropeway_smb_proto::auth::Mechanism;
 use ropeway_smb_proto::auth::ntlm::{Credentials, NtlmClient, NtlmEntropy, nt_hash};
 use ropeway_smb_proto::auth::spnego::SpnegoClient;
@@ -11,45 +12,47 @@ use ropeway_smb_proto::secret::{NtHash, Password};
 use ropeway_smb_wire::{FileTime, NtStatus, Text};
 use tokio::sync::oneshot;
 
-use crate::{Error, KerberosFault, Result};
+use crate::error::{Error, LostReason, Result};
 
-/// Who logs in, and how that is proved. Kept for the life of a client, because a lost connection logs in again.
+/// The identity that logs in, and the proof of it. A client keeps it for its life, because it logs
+/// in again after a lost connection.
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum Login {
-    /// A user by password (NTLMv2 in SPNEGO).
+    /// A user and a password (NTLMv2 in SPNEGO).
     Password {
-        /// Domain or workgroup; may be empty, and is with a user of the form `user@domain`.
+        /// Domain or workgroup. May be empty, and is empty for a user of the form `user@domain`.
         domain: String,
-        /// User.
+        /// User name.
         user: String,
-        /// Wiped from memory with the last owner. A client keeps the hash only.
+        /// Wiped from memory when the last owner is dropped. A client keeps the hash only.
         password: Password,
     },
-    /// The same by the password's hash, which is all that a login needs.
+    /// A user and the hash of a password, which is all that a login needs.
     Hash {
-        /// Domain or workgroup, as of a password.
+        /// Domain or workgroup, as for a password.
         domain: String,
-        /// User.
+        /// User name.
         user: String,
-        /// As good as the password wherever NTLM is taken ([MS-NLMP] 3.3.1).
+        /// As powerful as the password wherever NTLM is accepted ([MS-NLMP] 3.3.1).
         hash: NtHash,
     },
-    /// A principal by a ticket of Kerberos, from the credential cache (`KRB5CCNAME`, or the default). Needs the feature
-    /// `kerberos`; the server must be named as its realm does.
+    /// A principal with a Kerberos ticket from the credential cache (`KRB5CCNAME`, or the default).
+    /// Needs the feature `kerberos`. Name the server as its realm does.
     Kerberos {
-        /// `user@REALM`, or a user of the default realm; `None`: the cache's default principal.
+        /// `user@REALM`, or a user of the default realm. `None`: the default principal of the
+        /// cache.
         principal: Option<String>,
     },
-    /// A null session. It has no keys: nothing is signed or sealed.
+    /// A null session. It has no keys: messages are neither signed nor sealed.
     Anonymous,
-    /// The user `guest` without a password; a server may also make guests of users it does not know, which only this
-    /// login accepts.
+    /// The user `guest` without a password. A server may also turn unknown users into guests; only
+    /// this login and the anonymous one accept such a session.
     Guest,
 }
 
 impl Login {
-    /// A user by password.
+    /// Returns a login by user and password.
     pub fn password(domain: &str, user: &str, password: &str) -> Self {
         Self::Password {
             domain: domain.to_owned(),
@@ -58,7 +61,7 @@ impl Login {
         }
     }
 
-    /// The same without a password in clear.
+    /// Replaces the clear password by its hash.
     #[must_use]
     pub fn hashed(self) -> Self {
         match self {
@@ -75,7 +78,7 @@ impl Login {
         }
     }
 
-    /// Whether a session without keys is what the caller asked for.
+    /// Returns whether the caller asked for a session without keys.
     pub fn accepts_guest(&self) -> bool {
         matches!(self, Self::Anonymous | Self::Guest)
     }
@@ -96,54 +99,54 @@ impl fmt::Debug for Login {
     }
 }
 
-/// Makes the mechanisms of each login: the first, those after a lost connection, those of further channels, those of a
-/// session that expired.
+/// Creates the authentication mechanisms for each login: the first, those after a lost connection,
+/// those of further channels, and those of an expired session.
 pub(crate) struct Authenticator {
-    means: Means,
+    method: Method,
     host: String,
 }
 
-enum Means {
+enum Method {
     Ntlm(Credentials),
     Kerberos { principal: Option<String> },
 }
 
 impl Authenticator {
     pub(crate) fn new(login: &Login, host: &str) -> Self {
-        let means = match login {
+        let method = match login {
             Login::Password {
                 domain,
                 user,
                 password,
-            } => Means::Ntlm(Credentials::with_password(domain, user, password)),
+            } => Method::Ntlm(Credentials::with_password(domain, user, password)),
             Login::Hash { domain, user, hash } => {
-                Means::Ntlm(Credentials::with_hash(domain, user, hash.clone()))
+                Method::Ntlm(Credentials::with_hash(domain, user, hash.clone()))
             }
-            Login::Kerberos { principal } => Means::Kerberos {
+            Login::Kerberos { principal } => Method::Kerberos {
                 principal: principal.clone(),
             },
-            Login::Anonymous => Means::Ntlm(Credentials::anonymous()),
-            Login::Guest => Means::Ntlm(Credentials::with_password("", "guest", &Password::from(""))),
+            Login::Anonymous => Method::Ntlm(Credentials::anonymous()),
+            Login::Guest => Method::Ntlm(Credentials::with_password("", "guest", &Password::from(""))),
         };
         Self {
-            means,
+            method,
             host: host.to_owned(),
         }
     }
 
-    /// For one login. Asks the KDC for a ticket where one is needed.
+    /// Creates the mechanisms for one login. Asks the KDC for a ticket where one is needed.
     pub(crate) async fn mechanisms(&self) -> Result<SpnegoClient> {
-        let mechanism = match &self.means {
-            Means::Ntlm(credentials) => self.ntlm(credentials.clone())?,
-            Means::Kerberos { principal } => kerberos(principal.clone(), self.host.clone()).await?,
+        let mechanism = match &self.method {
+            Method::Ntlm(credentials) => self.ntlm(credentials.clone())?,
+            Method::Kerberos { principal } => kerberos(principal.clone(), self.host.clone()).await?,
         };
         Ok(SpnegoClient::new(vec![mechanism]))
     }
 
-    /// What the server's refusal means.
+    /// Returns the error for the server's refusal of a login.
     pub(crate) fn refused(&self, status: NtStatus) -> Error {
-        match (&self.means, KerberosFault::of_refusal(status)) {
-            (Means::Kerberos { .. }, Some(fault)) => fault.into(),
+        match (&self.method, KerberosError::of_refusal(status)) {
+            (Method::Kerberos { .. }, Some(fault)) => fault.into(),
             _ => Error::refused("log in", status),
         }
     }
@@ -156,55 +159,55 @@ impl Authenticator {
             client_challenge: random()?,
             session_key: zeroize::Zeroizing::new(random()?),
         };
-        // The service that we mean to reach.
+        // The service that the client intends to reach.
         let target = Some(Text::from(format!("cifs/{}", self.host).as_str()));
         let ntlm = NtlmClient::new(credentials, Text::default(), target, entropy);
         Ok(Box::new(ntlm))
     }
 }
 
-/// The mechanisms of a login that an expired session needs, while they are made.
+/// Prepares the mechanisms for the new login of an expired session.
 #[derive(Default)]
 pub(crate) struct Renewal(Option<oneshot::Receiver<Result<SpnegoClient>>>);
 
 impl Renewal {
-    /// Has them made.
+    /// Starts preparing the mechanisms.
     pub(crate) fn begin(&mut self, authenticator: &Arc<Authenticator>) {
         let (sender, receiver) = oneshot::channel();
         let authenticator = Arc::clone(authenticator);
         tokio::spawn(async move {
-            // Nobody listens if the connection has gone meanwhile.
+            // The receiver is gone if the connection ended meanwhile.
             let _ = sender.send(authenticator.mechanisms().await);
         });
         self.0 = Some(receiver);
     }
 
-    /// Waits until they are made; for ever if none are. May be dropped and called again.
+    /// Waits until the mechanisms are ready; for ever if none were started. Cancel safe.
     pub(crate) async fn made(&mut self) -> Result<SpnegoClient> {
         let Some(receiver) = &mut self.0 else {
             return std::future::pending().await;
         };
         let made = receiver.await;
         self.0 = None;
-        made.unwrap_or(Err(Error::Lost(crate::LostReason::ClientClosed)))
+        made.unwrap_or(Err(Error::Lost(LostReason::ClientClosed)))
     }
 }
 
-/// Prepares a login by Kerberos on a thread that may block: asking a KDC for a ticket takes time.
+/// Prepares a login by Kerberos on a thread that may block, since the KDC takes time to answer.
 async fn kerberos(principal: Option<String>, host: String) -> Result<Box<dyn Mechanism>> {
     let prepared =
         tokio::task::spawn_blocking(move || ropeway_smb_gss::login(principal.as_deref(), &host)).await;
     match prepared {
         Ok(mechanism) => Ok(mechanism?),
-        Err(_) => Err(Error::Lost(crate::LostReason::ClientClosed)),
+        Err(_) => Err(Error::Lost(LostReason::ClientClosed)),
     }
 }
 
-/// Random bytes from the system.
+/// Returns random bytes from the system.
 pub(crate) fn random<const N: usize>() -> Result<[u8; N]> {
     let mut bytes = [0; N];
     let flags = rustix::rand::GetRandomFlags::empty();
-    // At most 32 bytes are asked for, which getrandom(2) gives whole.
+    // Callers ask for at most 32 bytes; getrandom(2) returns up to 256 at once.
     let count = rustix::rand::getrandom(&mut bytes[..], flags)
         .map_err(|fault| Error::local("draw random numbers", fault.into()))?;
     assert_eq!(count, N, "up to 256 bytes come at once");
@@ -226,7 +229,7 @@ mod tests {
 
     #[cfg(not(feature = "kerberos"))]
     #[tokio::test]
-    async fn a_build_without_kerberos_says_so() {
+    async fn a_build_without_kerberos_reports_it() {
         let login = Login::Kerberos { principal: None };
         let error = Authenticator::new(&login, "nas")
             .mechanisms()

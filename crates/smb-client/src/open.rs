@@ -1,4 +1,4 @@
-//! What CREATE asks and answers.
+//! The parameters and the result of CREATE.
 
 use ropeway_smb_wire::create::{
     AccessMask, CreateAction, CreateDisposition, CreateOptions, CreateResponse, ShareAccess,
@@ -7,37 +7,41 @@ use ropeway_smb_wire::create_context::{OnDiskId, ResponseContext};
 use ropeway_smb_wire::info::FileBasicInformation;
 use ropeway_smb_wire::{FileAttributes, FileTime};
 
-/// Attributes that a user sets and a copy keeps ([MS-FSCC] 2.6); the others say what the file system did.
+/// Attributes that a user sets and a copy keeps ([MS-FSCC] 2.6). The others report what the file
+/// system did.
 pub(crate) const KEPT: FileAttributes = FileAttributes::READONLY
     .union(FileAttributes::HIDDEN)
     .union(FileAttributes::SYSTEM)
     .union(FileAttributes::ARCHIVE)
     .union(FileAttributes::NOT_CONTENT_INDEXED);
 
-/// How to open a file or directory ([MS-SMB2] 2.2.13). Start from a constructor and change what differs.
+/// How to open a file or directory ([MS-SMB2] 2.2.13). Start from a constructor and change the
+/// fields that differ.
 #[derive(Clone, Debug)]
 pub struct OpenFile {
-    /// Rights asked for.
+    /// Requested access rights.
     pub access: AccessMask,
-    /// Attributes of a file that is made.
+    /// Attributes of a newly created file.
     pub attributes: FileAttributes,
-    /// What others may do meanwhile.
+    /// Access that other opens may have at the same time.
     pub share: ShareAccess,
-    /// What to do if it exists, and if not.
+    /// What to do if the path exists, and if it does not.
     pub disposition: CreateDisposition,
-    /// How.
+    /// Create options.
     pub options: CreateOptions,
-    /// Ask for an open that survives a lost connection, where the client's options and the server allow it.
+    /// Whether to request a durable handle, which survives a lost connection, where the client's
+    /// options and the server allow it.
     pub durable: bool,
-    /// Space to reserve.
+    /// Bytes to allocate.
     pub allocation: Option<u64>,
-    /// A security descriptor for a file that is made.
+    /// Security descriptor of a newly created file.
     pub security: Option<Vec<u8>>,
-    /// The file as it was then (a snapshot).
+    /// Opens the file as it was at this time (a snapshot).
     pub snapshot: Option<FileTime>,
-    /// Ask for the file's id in its volume, by which a lost open is known again.
+    /// Whether to request the file's id on its volume, which identifies the file when it is opened
+    /// again.
     pub query_on_disk_id: bool,
-    /// Ask what the user may do.
+    /// Whether to request the maximal access of the user.
     pub query_maximal_access: bool,
 }
 
@@ -58,7 +62,7 @@ impl OpenFile {
         }
     }
 
-    /// An existing file, to read.
+    /// Opens an existing file for reading.
     pub fn read() -> Self {
         let access = AccessMask::FILE_GENERIC_READ;
         Self {
@@ -67,7 +71,7 @@ impl OpenFile {
         }
     }
 
-    /// A file to write (and read, rename and delete).
+    /// Opens a file for writing, reading, renaming and deleting.
     pub fn write(disposition: CreateDisposition) -> Self {
         let access = AccessMask::FILE_GENERIC_READ | AccessMask::FILE_GENERIC_WRITE | AccessMask::DELETE;
         Self {
@@ -77,13 +81,13 @@ impl OpenFile {
         }
     }
 
-    /// An existing directory, to list and watch.
+    /// Opens an existing directory for listing and watching.
     pub fn directory() -> Self {
         let access = AccessMask::LIST_DIRECTORY | AccessMask::READ_ATTRIBUTES | AccessMask::SYNCHRONIZE;
         Self::of(access, CreateDisposition::Open, CreateOptions::DIRECTORY_FILE)
     }
 
-    /// A directory to make.
+    /// Creates a directory.
     pub fn make_directory() -> Self {
         let access = AccessMask::READ_ATTRIBUTES | AccessMask::SYNCHRONIZE;
         Self {
@@ -92,22 +96,22 @@ impl OpenFile {
         }
     }
 
-    /// Whatever is there, with these rights, without following a reparse point.
+    /// Opens a node of any kind with these access rights. Does not follow a reparse point.
     pub fn metadata(access: AccessMask) -> Self {
         let options = CreateOptions::OPEN_REPARSE_POINT;
         Self::of(access | AccessMask::SYNCHRONIZE, CreateDisposition::Open, options)
     }
 
-    /// Whatever is there, to delete or rename it, without following a reparse point.
+    /// Opens a node of any kind for deleting or renaming. Does not follow a reparse point.
     pub fn delete() -> Self {
         Self::metadata(AccessMask::DELETE | AccessMask::READ_ATTRIBUTES)
     }
 }
 
-/// What CREATE answered ([MS-SMB2] 2.2.14).
+/// The result of CREATE ([MS-SMB2] 2.2.14).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Created {
-    /// What became of it: opened, created, overwritten.
+    /// Whether the file was opened, created or overwritten.
     pub action: CreateAction,
     /// Times and attributes.
     pub basic: FileBasicInformation,
@@ -115,11 +119,11 @@ pub struct Created {
     pub allocation_size: u64,
     /// Bytes of content.
     pub end_of_file: u64,
-    /// Which file it is, where the server tells.
+    /// The file's id on its volume, if the server reports it.
     pub on_disk_id: Option<OnDiskId>,
-    /// What the user may do, where it was asked and the server tells.
+    /// The maximal access of the user, if it was requested and the server reports it.
     pub maximal_access: Option<AccessMask>,
-    /// Whether the open survives a lost connection.
+    /// Whether the handle is durable: it survives a lost connection.
     pub durable: bool,
 }
 
@@ -153,7 +157,7 @@ impl Created {
         created
     }
 
-    /// Whether it is a directory.
+    /// Returns whether the node is a directory.
     pub fn is_directory(&self) -> bool {
         self.basic.attributes.contains(FileAttributes::DIRECTORY)
     }

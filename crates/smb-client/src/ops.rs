@@ -1,4 +1,4 @@
-//! Operations: one function for each request, with the length of the answer it may get.
+//! Constructors of requests: one function for each, with the maximum length of its reply.
 
 use ropeway_block::{Block, BlockMut};
 use ropeway_smb_proto::client::Operation;
@@ -19,12 +19,15 @@ use ropeway_smb_wire::set_info::SetInfoRequest;
 use ropeway_smb_wire::write::{WriteFlags, WriteRequest};
 use ropeway_smb_wire::{FileId, Text, TreeId};
 
-use crate::{OpenFile, snapshot};
+use crate::open::OpenFile;
+use crate::snapshot;
 
-/// The longest path that a CREATE can carry: its length has 16 bits ([MS-SMB2] 2.2.13).
+/// Maximum length of a path in CREATE, in UTF-16 units: its length in bytes has 16 bits ([MS-SMB2]
+/// 2.2.13).
 pub(crate) const PATH_UNITS_MAX: usize = 32_000;
 
-/// CREATE. `contexts` come in addition to what `open` asks for; a snapshot may be named by the path too.
+/// Returns a CREATE. `contexts` are added to those that `open` asks for. The path may name a
+/// snapshot.
 pub(crate) fn create<'a>(
     tree: TreeId,
     path: &Text,
@@ -35,7 +38,7 @@ pub(crate) fn create<'a>(
     if let Some(size) = open.allocation {
         contexts.push(RequestContext::AllocationSize(size));
     }
-    let (name, time) = snapshot::taken_apart(path);
+    let (name, time) = snapshot::split_snapshot(path);
     if let Some(time) = time.or(open.snapshot) {
         contexts.push(RequestContext::TimewarpToken(time));
     }
@@ -61,12 +64,12 @@ pub(crate) fn create<'a>(
     Operation::encoded(Command::Create, tree, |w| request.encode(w))
 }
 
-/// TREE_DISCONNECT.
-pub(crate) fn leave(tree: TreeId) -> Operation {
+/// Returns a TREE_DISCONNECT.
+pub(crate) fn tree_disconnect(tree: TreeId) -> Operation {
     Operation::encoded(Command::TreeDisconnect, tree, |w| TreeDisconnectRequest.encode(w))
 }
 
-/// CLOSE.
+/// Returns a CLOSE. `attributes` asks for the file's final attributes.
 pub(crate) fn close(tree: TreeId, file_id: FileId, attributes: bool) -> Operation {
     let flags = if attributes {
         CloseFlags::POSTQUERY_ATTRIB
@@ -77,7 +80,7 @@ pub(crate) fn close(tree: TreeId, file_id: FileId, attributes: bool) -> Operatio
     Operation::encoded(Command::Close, tree, |w| request.encode(w))
 }
 
-/// READ into `block`, which holds `length` bytes.
+/// Returns a READ into `block`, which holds at least `length` bytes.
 pub(crate) fn read(tree: TreeId, file_id: FileId, offset: u64, length: u32, block: BlockMut) -> Operation {
     let request = ReadRequest {
         file_id,
@@ -93,7 +96,7 @@ pub(crate) fn read(tree: TreeId, file_id: FileId, offset: u64, length: u32, bloc
     operation
 }
 
-/// WRITE of the whole block.
+/// Returns a WRITE of the whole block.
 pub(crate) fn write(tree: TreeId, file_id: FileId, offset: u64, block: Block) -> Operation {
     let request = WriteRequest {
         file_id,
@@ -101,14 +104,14 @@ pub(crate) fn write(tree: TreeId, file_id: FileId, offset: u64, block: Block) ->
         flags: WriteFlags::default(),
         channel: Channel::NONE,
     };
-    // Callers keep to `Limits::write_max`, a u32.
+    // Callers respect `Limits::write_max`, a u32.
     let length = u32::try_from(block.len()).unwrap_or(u32::MAX);
     let mut operation = Operation::encoded(Command::Write, tree, |w| request.encode_head(w, length));
     operation.payload = Some(block);
     operation
 }
 
-/// FLUSH.
+/// Returns a FLUSH.
 pub(crate) fn flush(tree: TreeId, file_id: FileId) -> Operation {
     let request = FlushRequest { file_id };
     Operation::encoded(Command::Flush, tree, |w| request.encode(w))
@@ -135,18 +138,18 @@ fn query(
     operation
 }
 
-/// QUERY_INFO of a file.
+/// Returns a QUERY_INFO of a file.
 pub(crate) fn query_file<I: FileInformation>(tree: TreeId, file_id: FileId, output_max: u32) -> Operation {
     query(tree, file_id, (InfoType::File, I::CLASS as u8), 0, output_max)
 }
 
-/// QUERY_INFO of a volume.
+/// Returns a QUERY_INFO of a volume.
 pub(crate) fn query_volume<I: FsInformation>(tree: TreeId, file_id: FileId) -> Operation {
-    // A label of 32 characters and a file system's name fit many times.
+    // Room for a label of 32 characters and the name of a file system many times over.
     query(tree, file_id, (InfoType::FileSystem, I::CLASS as u8), 0, 1024)
 }
 
-/// QUERY_INFO of a security descriptor.
+/// Returns a QUERY_INFO of a security descriptor.
 pub(crate) fn query_security(
     tree: TreeId,
     file_id: FileId,
@@ -167,13 +170,13 @@ fn set(tree: TreeId, file_id: FileId, what: (InfoType, u8), additional: u32, buf
     Operation::encoded(Command::SetInfo, tree, |w| request.encode(w))
 }
 
-/// SET_INFO of a file.
+/// Returns a SET_INFO of a file.
 pub(crate) fn set_file<I: FileInformation>(tree: TreeId, file_id: FileId, information: &I) -> Operation {
     let buffer = information.to_bytes();
     set(tree, file_id, (InfoType::File, I::CLASS as u8), 0, &buffer)
 }
 
-/// SET_INFO of a security descriptor.
+/// Returns a SET_INFO of a security descriptor.
 pub(crate) fn set_security(
     tree: TreeId,
     file_id: FileId,
@@ -183,7 +186,7 @@ pub(crate) fn set_security(
     set(tree, file_id, (InfoType::Security, 0), what.bits(), descriptor)
 }
 
-/// QUERY_DIRECTORY.
+/// Returns a QUERY_DIRECTORY.
 pub(crate) fn list(
     tree: TreeId,
     file_id: FileId,
@@ -208,7 +211,7 @@ pub(crate) fn list(
     operation
 }
 
-/// IOCTL with an FSCTL code.
+/// Returns an IOCTL with an FSCTL code.
 pub(crate) fn ioctl(
     tree: TreeId,
     file_id: FileId,
@@ -222,7 +225,7 @@ pub(crate) fn ioctl(
     operation
 }
 
-/// CHANGE_NOTIFY.
+/// Returns a CHANGE_NOTIFY.
 pub(crate) fn watch(
     tree: TreeId,
     file_id: FileId,
@@ -245,9 +248,10 @@ pub(crate) fn watch(
     operation
 }
 
-/// Room for `FileAllInformation` of `path`: its fixed parts (100 bytes, [MS-FSCC] 2.4.2) and the name from the root on.
+/// Returns the reply size for `FileAllInformation` of `path`: its fixed parts (100 bytes, [MS-FSCC]
+/// 2.4.2) and the path from the root on.
 pub(crate) fn query_all_len(path: &Text) -> u32 {
     let name = u32::try_from(path.wire_len()).unwrap_or(u32::MAX);
-    // A server may tell another spelling, such as a long name for a short one.
+    // A server may return another spelling, such as a long name for a short one.
     name.saturating_mul(2).clamp(1024, 60 << 10)
 }

@@ -1,4 +1,4 @@
-//! What a caller may choose.
+//! The options of a client.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -6,12 +6,12 @@ use std::time::Duration;
 use ropeway_smb_proto::client::{Encryption, Signing};
 use ropeway_smb_wire::negotiate::Dialect;
 
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 
-/// How a [`Client`](crate::Client) behaves. The defaults suit a line of any length.
+/// The options of a [`Client`](crate::Client). The defaults suit any round trip.
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
-    /// Dialects to offer.
+    /// Dialects to offer to the server.
     pub dialects: RangeInclusive<Dialect>,
     /// Whether signing is required or only offered.
     pub signing: Signing,
@@ -19,25 +19,28 @@ pub struct ClientOptions {
     pub encryption: Encryption,
     /// Whether compression is offered.
     pub compression: bool,
-    /// Connections at most, 1 to 32. More than one needs SMB 3 and a server with multichannel.
+    /// Maximum number of connections, 1 to 32. More than one needs SMB 3 and a server with
+    /// multichannel.
     pub channels_max: u16,
-    /// Connections to begin with, at most [`channels_max`](Self::channels_max): on a line of 10 ms or more the further
-    /// ones are opened while the first logs in, so that they cost no time and TCP starts on all of them at once. Servers
-    /// without multichannel get one.
+    /// Number of connections to start with, at most [`channels_max`](Self::channels_max). On a line
+    /// of 10 ms or more the client opens the further ones while the first logs in, so that they
+    /// cost no time and TCP starts on all of them at once. A server without multichannel gets one.
     pub channels_at_start: ChannelsAtStart,
-    /// The sockets.
+    /// Options of the sockets.
     pub tcp: TcpOptions,
-    /// How long a lost connection may take to come back, and how long a connect may take.
+    /// Maximum time to re-establish a lost connection, and to connect.
     pub timeout: Duration,
-    /// Bytes of READ and WRITE under way at most, over all connections.
+    /// Maximum number of READ and WRITE bytes in flight, over all connections.
     pub bytes_in_flight_max: u64,
-    /// The largest READ or WRITE; the server may allow less.
+    /// Size of the largest READ or WRITE in bytes. The server may allow less.
     pub io_max: u32,
-    /// Where DFS may lead with this login.
+    /// Servers to which DFS may take this login.
     pub dfs: DfsHosts,
-    /// Whether opens are made durable where the server can, so that they outlive a lost connection.
+    /// Whether to request durable handles, which survive a lost connection, where the server
+    /// supports them.
     pub durable: bool,
-    /// Names that a folder may hold: a listing that goes on is an error. Each costs 8 to 20 bytes while it is listed.
+    /// Maximum number of names in a folder; a longer listing is an error. Each name costs 8 to 20
+    /// bytes while the folder is being listed.
     pub names_max: usize,
 }
 
@@ -52,32 +55,34 @@ impl Default for ClientOptions {
             channels_at_start: ChannelsAtStart::Exactly(1),
             tcp: TcpOptions::default(),
             timeout: Duration::from_secs(60),
-            // Ten times 622 Mbit/s x 75 ms, and below what a small machine has to spare.
+            // Ten times 622 Mbit/s x 75 ms, and less than a small machine can spare.
             bytes_in_flight_max: 64 << 20,
             io_max: 8 << 20,
             dfs: DfsHosts::default(),
             durable: true,
-            // Twice the largest folders that people are known to have; 150 MiB. A guess.
+            // Twice the size of the largest folders known to be in use; 150 MiB. A guess.
             names_max: 10_000_000,
         }
     }
 }
 
-/// To which servers a login may be taken where DFS leads. A server can name any host in its referrals, and whoever listens
-/// there gets an NTLM response to guess the password from, or to pass on.
+/// The servers to which a DFS referral may take a login. A server can name any host in its
+/// referrals, and whatever listens on that host receives an NTLM response, from which it can guess
+/// the password or which it can relay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DfsHosts {
-    /// Only the server itself.
+    /// The server itself only.
     Own,
-    /// The server itself, and others of its DNS domain; from a name of one label, others of one label.
+    /// The server itself and others in its DNS domain. For a name of one label: others of one
+    /// label.
     #[default]
     Domain,
-    /// Whatever server a referral names.
+    /// Any server that a referral names.
     Any,
 }
 
 impl DfsHosts {
-    /// Whether a referral of `own` to `host` is followed.
+    /// Returns whether the client follows a referral from `own` to `host`.
     pub fn allows(self, own: &str, host: &str) -> bool {
         let tidy = |name: &str| name.trim_end_matches('.').to_ascii_lowercase();
         let (own, host) = (tidy(own), tidy(host));
@@ -90,7 +95,7 @@ impl DfsHosts {
     }
 }
 
-/// Whether two names, in lower case, belong to one DNS domain.
+/// Returns whether two names, in lower case, belong to one DNS domain.
 fn is_related(own: &str, host: &str) -> bool {
     let is_address = |name: &str| name.contains(':') || name.parse::<std::net::IpAddr>().is_ok();
     if is_address(own) || is_address(host) {
@@ -100,12 +105,13 @@ fn is_related(own: &str, host: &str) -> bool {
         |domain: &str| host == domain || host.strip_suffix(domain).is_some_and(|left| left.ends_with('.'));
     match own.split_once('.') {
         None => !host.contains('.'),
-        // The name of a domain itself is a server's, too: a namespace of Active Directory.
+        // The name of a domain can itself name a server: a namespace of Active Directory.
         Some((_, parent)) => is_in(own) || (is_domain(parent) && is_in(parent)),
     }
 }
 
-/// Whether one organisation has all names below this one, as far as that can be told without a list: not `com`, nor `co.uk`.
+/// Returns whether one organisation owns all names below this one, as far as that can be told
+/// without a list: not `com`, nor `co.uk`.
 fn is_domain(name: &str) -> bool {
     let labels: Vec<&str> = name.split('.').collect();
     match labels.as_slice() {
@@ -115,25 +121,26 @@ fn is_domain(name: &str) -> bool {
     }
 }
 
-/// Connections that a client begins with on a line of 10 ms or more.
+/// Number of connections that a client starts with on a line of 10 ms or more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChannelsAtStart {
-    /// So many, at least one.
+    /// Exactly this many, at least one.
     Exactly(u16),
-    /// As the congestion control of this end makes best: for whoever is about to move much.
+    /// The number that suits the congestion control of this machine. Choose it when you are about
+    /// to move much data.
     ByLine,
 }
 
-/// How sockets behave.
+/// Options of the TCP sockets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TcpOptions {
-    /// `SO_RCVBUF` and `SO_SNDBUF` in bytes. Best left alone: the kernel's own tuning goes beyond what an unprivileged
-    /// process may set, and a size that is set ends it (tcp(7)).
+    /// `SO_RCVBUF` and `SO_SNDBUF` in bytes. Leave it unset: the kernel's auto-tuning goes beyond
+    /// what an unprivileged process may set, and a fixed size turns it off (tcp(7)).
     pub window: Option<u32>,
     /// `TCP_CONGESTION`, such as `bbr`.
     pub congestion: Option<String>,
-    /// Whether ECN is wanted. Linux has it as a system setting only (`net.ipv4.tcp_ecn`); a difference is an error at
-    /// connect rather than a wish unheard.
+    /// Whether to use ECN. Linux has only a system setting for it (`net.ipv4.tcp_ecn`). If that
+    /// differs, connecting fails, so that the wish is not ignored silently.
     pub ecn: Option<bool>,
     /// `SO_KEEPALIVE` with this idle time; `None`: 30 s.
     pub keepalive: Option<Duration>,
@@ -142,23 +149,23 @@ pub struct TcpOptions {
 }
 
 impl ClientOptions {
-    /// Checks what cannot be right.
+    /// Checks the options for values that cannot work.
     ///
     /// # Errors
-    /// [`Error::Misuse`] with what is wrong.
+    /// [`Error::Misuse`] with the reason.
     pub fn validate(&self) -> Result<()> {
         let fault = if self.dialects.is_empty() {
-            "no dialect is allowed"
+            "the range of dialects is empty"
         } else if !(1..=32).contains(&self.channels_max) {
-            "connections are 1 to 32"
+            "the number of connections is 1 to 32"
         } else if self.channels_at_start == ChannelsAtStart::Exactly(0) {
-            "a client begins with one connection at least"
+            "a client starts with at least one connection"
         } else if self.io_max < 4096 {
             "reads and writes of less than 4 KiB are not supported"
         } else if self.bytes_in_flight_max < 64 << 10 {
             "at least 64 KiB must be allowed in flight"
         } else if self.timeout.is_zero() {
-            "a time-out of 0 allows nothing"
+            "the time-out must be longer than 0"
         } else {
             return Ok(());
         };

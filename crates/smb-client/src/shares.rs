@@ -1,20 +1,34 @@
-//! A server's shares: NetrShareEnum on the pipe `srvsvc` of IPC$ ([MS-SRVS] 3.1.4.8).
+//! Lists a server's shares: NetrShareEnum on the pipe `srvsvc` of IPC$ ([MS-SRVS] 3.1.4.8).
 
 use ropeway_block::Pool;
-use ropeway_smb_wire::NtStatus;
 use ropeway_smb_wire::create::{AccessMask, CreateDisposition, CreateOptions};
 use ropeway_smb_wire::fsctl::CtlCode;
 use ropeway_smb_wire::rpc::client::{ShareEnum, Step};
 use ropeway_smb_wire::rpc::srvsvc::{PIPE, ShareInfo};
+use ropeway_smb_wire::{NtStatus, Text};
 
-use crate::{Client, Error, Handle, OpenFile, Result, Text};
+use crate::client::Client;
+use crate::error::{Error, Result};
+use crate::handle::Handle;
+use crate::open::OpenFile;
 
-/// Bytes of one answer. A fragment of RPC has 5,840 at most in what we agree to ([MS-RPCE] 2.2.2.6); a guess above.
+/// Bytes of one reply. An RPC fragment has at most 5,840 bytes in what the client negotiates
+/// ([MS-RPCE] 2.2.2.6); a guess above that.
 const ANSWER_MAX: u32 = 16 << 10;
-/// Reads of one list. 64 MiB of shares are enough for anybody.
+/// Maximum number of reads for one list, which allows 64 MiB.
 const READS_MAX: usize = 4096;
 
-pub(crate) async fn list(client: &Client) -> Result<Vec<ShareInfo>> {
+impl Client {
+    /// Lists the server's shares, by NetrShareEnum over IPC$.
+    ///
+    /// # Errors
+    /// The server refuses to list its shares.
+    pub async fn shares(&self) -> Result<Vec<ShareInfo>> {
+        list(self).await
+    }
+}
+
+async fn list(client: &Client) -> Result<Vec<ShareInfo>> {
     let ipc = client.share("IPC$").await?;
     let open = OpenFile {
         access: AccessMask::READ_DATA | AccessMask::WRITE_DATA,
@@ -31,7 +45,8 @@ pub(crate) async fn list(client: &Client) -> Result<Vec<ShareInfo>> {
     let mut reads = 0;
     loop {
         let mut answer = Vec::new();
-        // All but the last are written; the last is written and answered in one round trip.
+        // All fragments but the last are written; the last is written and answered in one round
+        // trip.
         let last = fragments.pop();
         for fragment in fragments.drain(..) {
             write(&pipe, &pool, &fragment).await?;
@@ -48,7 +63,7 @@ pub(crate) async fn list(client: &Client) -> Result<Vec<ShareInfo>> {
                 let step = call.handle_input(&answer);
                 match step.map_err(|fault| Error::PeerMisbehaved(fault.to_string()))? {
                     Step::Done(shares) => {
-                        // The answer is here; the server's word on the pipe's end is of no use.
+                        // The list is complete: there is no need to wait for the CLOSE.
                         drop(pipe);
                         return Ok(shares);
                     }
@@ -71,7 +86,7 @@ pub(crate) async fn list(client: &Client) -> Result<Vec<ShareInfo>> {
             answer = block.to_vec();
             if answer.is_empty() {
                 return Err(Error::PeerMisbehaved(
-                    "its list of shares ends too soon".to_owned(),
+                    "its list of shares is truncated".to_owned(),
                 ));
             }
         }
@@ -81,7 +96,7 @@ pub(crate) async fn list(client: &Client) -> Result<Vec<ShareInfo>> {
 async fn write(pipe: &Handle, pool: &Pool, fragment: &[u8]) -> Result<()> {
     let mut block = pool.get().await;
     let Some(room) = block.capacity_mut().get_mut(..fragment.len()) else {
-        return Err(Error::Misuse("a fragment of RPC is longer than agreed"));
+        return Err(Error::Misuse("an RPC fragment is longer than negotiated"));
     };
     room.copy_from_slice(fragment);
     block.set_len(fragment.len());

@@ -1,82 +1,88 @@
-//! Small files: one related compound, one round trip.
+//! Small files: writes or reads a whole file in one related compound, which takes one round trip.
 
 use ropeway_block::{Block, BlockMut};
+use ropeway_smb_proto::client::{Operation, Reply};
 use ropeway_smb_wire::close::{CloseFlags, CloseResponse};
 use ropeway_smb_wire::create::{CreateDisposition, CreateResponse, OplockLevel};
 use ropeway_smb_wire::info::{FileBasicInformation, FileDispositionInformation, FileRenameInformation};
 use ropeway_smb_wire::write::WriteResponse;
 use ropeway_smb_wire::{FileAttributes, FileId, NtStatus, Text, TreeId};
 
-use crate::compound::{Refusal, Steps, refusal};
+use crate::compound::{CompoundSteps, RefusalCause, refusal_cause};
 use crate::dfs::{Route, routed};
-use crate::link::Outcome;
-use crate::share::check_path;
-use crate::tree::{ATTEMPTS, Ran, Replay, check, first, nth};
-use crate::{Created, Error, LostReason, OpenFile, Operation, Reply, Result, Share, ops};
+use crate::error::{Error, LostReason, Result};
+use crate::open::{Created, OpenFile};
+use crate::ops;
+use crate::replies::{check, first, nth};
+use crate::session::Outcome;
+use crate::share::{Share, check_path};
+use crate::tree::{ATTEMPTS, Completed, Replay};
 
 /// A small file to write.
 #[derive(Clone, Debug)]
 pub struct PutSmall {
-    /// Its path.
+    /// The path.
     pub path: Text,
-    /// Written under this path first, then renamed to `path`.
+    /// If set, the file is written under this path first, then renamed to `path`.
     pub temporary: Option<Text>,
-    /// What to do if it exists, and if not; with `temporary`, for that path.
+    /// What to do if the file exists, and if it does not. Applies to `temporary` if that is set.
     pub disposition: CreateDisposition,
-    /// Its content, at most [`Limits::write_max`](crate::Limits); `None`: an empty file.
+    /// The content, at most [`Limits::write_max`](crate::Limits) bytes. `None`: an empty file.
     pub content: Option<Block>,
-    /// Attributes with which it is made.
+    /// Attributes at creation.
     pub attributes: FileAttributes,
-    /// Times and attributes to set afterwards.
+    /// Times and attributes to set after writing.
     pub basic: Option<FileBasicInformation>,
-    /// Whether the server is to flush it.
+    /// Whether the server flushes the file.
     pub flush: bool,
-    /// With `temporary`: whether a file that has the name already is replaced, which takes a second round trip.
+    /// With `temporary`: whether to replace an existing file at `path`, which takes a second round
+    /// trip.
     pub replace: bool,
 }
 
-/// What became of a [`PutSmall`].
+/// The result of a [`PutSmall`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PutDone {
-    /// What CREATE answered.
+    /// The result of CREATE.
     pub created: Created,
-    /// Why times and attributes could not be set, if so; the content is written all the same.
+    /// The result of setting times and attributes. The content is written even if that failed.
     pub basic: Result<()>,
 }
 
-/// What became of a `get_small`.
+/// The result of a `get_small`.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct GotSmall {
-    /// What CREATE answered. `created.end_of_file` beyond the block's `len` says that there is more.
+    /// The result of CREATE. If `created.end_of_file` exceeds the `len` of the block, the file has
+    /// more content.
     pub created: Created,
-    /// What CLOSE answered shows another length or other times: the file changed while it was read.
+    /// The reply to CLOSE shows another length or other times: the file changed while it was read.
     pub changed: bool,
 }
 
-/// Requests beside the content, on the file that the compound opened; made anew where it is sent again.
-pub(crate) type Beside<'a> = &'a (dyn Fn(TreeId, FileId) -> Vec<Operation> + Send + Sync);
+/// Builds additional requests on the file that the compound opened, anew for each attempt.
+pub(crate) type ExtraRequests<'a> = &'a (dyn Fn(TreeId, FileId) -> Vec<Operation> + Send + Sync);
 
-/// Where each step's answer stands.
+/// The index of each step's reply.
 #[derive(Default)]
-struct Places {
+struct StepIndexes {
     write: Option<usize>,
     basic: Option<usize>,
     flush: Option<usize>,
     rename: Option<usize>,
 }
 
-/// A small file on its way: its content is with whoever sends it, so that it is protected where it lies.
-struct Putting<'a> {
+/// The steps that write a small file. The caller keeps the content, so that it is sealed in place.
+struct PutSteps<'a> {
     put: &'a PutSmall,
-    /// Of its content; `None`: it has none.
+    /// Length of the content; `None`: no content.
     length: Option<usize>,
     content: &'a mut Option<Block>,
 }
 
-impl Putting<'_> {
-    fn places(&self) -> Places {
+impl PutSteps<'_> {
+    fn indexes(&self) -> StepIndexes {
         let mut count = 0;
         let mut place = |is_there: bool| {
             is_there.then(|| {
@@ -88,7 +94,7 @@ impl Putting<'_> {
         let flush_before = place(self.flushes_first() && self.put.flush);
         let basic = place(self.put.basic.is_some());
         let flush_behind = place(!self.flushes_first() && self.put.flush);
-        Places {
+        StepIndexes {
             write,
             basic,
             flush: flush_before.or(flush_behind),
@@ -96,18 +102,18 @@ impl Putting<'_> {
         }
     }
 
-    /// Whether the attributes come after the FLUSH: where no rename follows, the time tells that a file is complete, and
-    /// whoever finds it must find what was flushed.
+    /// Returns whether the attributes come after the FLUSH. Without a rename, the modification time
+    /// marks a file as complete, so it may appear only after the content is durable.
     fn flushes_first(&self) -> bool {
         self.put.temporary.is_none()
     }
 
-    /// The WRITE, which takes the content along.
+    /// Returns the WRITE, which takes the content.
     fn write(&mut self, tree: TreeId, file: FileId) -> Result<Option<Operation>> {
         if self.length.is_none() {
             return Ok(None);
         }
-        // Sealed in its place, and the ciphertext is all there is.
+        // The content was sealed in place, so only the ciphertext is left.
         let content = self
             .content
             .take()
@@ -115,14 +121,14 @@ impl Putting<'_> {
         Ok(Some(ops::write(tree, file, 0, content)))
     }
 
-    /// What follows the WRITE.
+    /// Returns the steps after the WRITE.
     fn rest(&self, tree: TreeId, file: FileId) -> Vec<Operation> {
         let put = self.put;
         let basic = put.basic.iter().map(|basic| ops::set_file(tree, file, basic));
         let flush = put.flush.then(|| ops::flush(tree, file));
         let mut operations = Vec::with_capacity(6);
         operations.extend(basic.chain(flush));
-        // They are at most two.
+        // There are at most two.
         if self.flushes_first() {
             operations.reverse();
         }
@@ -132,26 +138,26 @@ impl Putting<'_> {
         operations
     }
 
-    /// Whether all of the content was taken.
+    /// Checks that the server took all of the content.
     fn written(&self, reply: &Reply) -> Result<()> {
         check("write", reply)?;
         let count = WriteResponse::decode(&mut reply.body())?.count;
         let length = self.length.unwrap_or(0);
         match length == count as usize {
             true => Ok(()),
-            false => Err(Error::kept(u64::from(count), length as u64)),
+            false => Err(Error::size_mismatch(u64::from(count), length as u64)),
         }
     }
 }
 
-impl Steps for &mut Putting<'_> {
+impl CompoundSteps for &mut PutSteps<'_> {
     fn all(&mut self, tree: TreeId, file: FileId) -> Result<Vec<Operation>> {
         let mut operations: Vec<_> = self.write(tree, file)?.into_iter().collect();
         operations.extend(self.rest(tree, file));
         Ok(operations)
     }
 
-    fn one(&mut self, index: usize, tree: TreeId, file: FileId) -> Result<Option<Operation>> {
+    fn single(&mut self, index: usize, tree: TreeId, file: FileId) -> Result<Option<Operation>> {
         let before = usize::from(self.length.is_some());
         match index.checked_sub(before) {
             None => self.write(tree, file),
@@ -159,11 +165,11 @@ impl Steps for &mut Putting<'_> {
         }
     }
 
-    fn asks_size(&self) -> bool {
+    fn wants_size(&self) -> bool {
         true
     }
 
-    fn take_back(&mut self, payload: Block) {
+    fn put_back(&mut self, payload: Block) {
         *self.content = Some(payload);
     }
 }
@@ -178,38 +184,39 @@ impl PutSmall {
 }
 
 impl Share {
-    /// Writes a small file in one round trip, or two where it replaces another. A server that refuses the compound gets
-    /// the plain sequence.
+    /// Writes a small file in one round trip, or in two if it replaces another. If the server
+    /// refuses the compound, the client sends the requests one by one.
     ///
     /// # Errors
-    /// The first step that failed. If it was not the first, a file may be left, at `temporary` where there is one.
+    /// The first step that failed. A file may be left behind, at `temporary` if that is set.
     pub async fn put_small(&self, mut put: PutSmall) -> Result<PutDone> {
         let mut content = put.content.take();
         self.put_small_of(&put, &mut content).await
     }
 
-    /// The same with the content aside; if it fails, the content is put back where that can be had still.
+    /// Writes a small file whose content is passed separately. After a failure, puts the content
+    /// back if it is still available.
     pub(crate) async fn put_small_of(&self, put: &PutSmall, content: &mut Option<Block>) -> Result<PutDone> {
         let length = content.as_ref().map(|content| content.len());
         routed!(self, &put.path, |share, path| {
-            // Where DFS leads one name, it leads the other.
+            // DFS refers both names to the same place.
             let there = PutSmall {
                 path: path.clone(),
                 temporary: put.temporary.as_ref().map(|name| Route::start(self, name).path),
                 ..put.clone()
             };
-            let putting = Putting {
+            let steps = PutSteps {
                 put: &there,
                 length,
                 content,
             };
-            share.put_here(putting).await
+            share.put_here(steps).await
         })
     }
 
-    async fn put_here(&self, mut putting: Putting<'_>) -> Result<PutDone> {
-        let put = putting.put;
-        let length = putting.length.unwrap_or(0) as u64;
+    async fn put_here(&self, mut steps: PutSteps<'_>) -> Result<PutDone> {
+        let put = steps.put;
+        let length = steps.length.unwrap_or(0) as u64;
         if length > u64::from(self.limits().write_max) {
             return Err(Error::Misuse("a write is longer than the server allows"));
         }
@@ -219,60 +226,62 @@ impl Share {
             query_on_disk_id: false,
             ..OpenFile::write(put.disposition)
         };
-        // Done twice, each of these ends the same; exclusive creation and renaming do not.
+        // Each of these may run twice; exclusive creation and renaming may not.
         let replay = match put.temporary.is_some() || put.disposition == CreateDisposition::Create {
             true => Replay::Once,
             false => Replay::Safe,
         };
         let _permit = self.client().link().budget.acquire(length.max(1)).await;
         let first = put.temporary.as_ref().unwrap_or(&put.path);
-        let places = putting.places();
-        let done = self.compound(first, &open, replay, &mut putting).await?;
+        let indexes = steps.indexes();
+        let done = self.compound(first, &open, replay, &mut steps).await?;
         let step = |op: &'static str, index: Option<usize>| match index {
             Some(index) => check(op, nth(&done.replies, index)?),
             None => Ok(()),
         };
-        let renamed = places.rename.and_then(|index| nth(&done.replies, index).ok());
-        if let Some(index) = places.write
-            && let Err(error) = putting.written(nth(&done.replies, index)?)
+        let renamed = indexes.rename.and_then(|index| nth(&done.replies, index).ok());
+        if let Some(index) = indexes.write
+            && let Err(error) = steps.written(nth(&done.replies, index)?)
         {
             if renamed.is_some_and(|reply| reply.status().is_success()) {
-                // Servers go on after a failed WRITE: what has the name now is a part of the file, and was not there before.
-                self.remove_part(&put.path).await;
+                // Servers go on after a failed WRITE, so an incomplete file now has the final name,
+                // which did not exist before.
+                self.remove_partial(&put.path).await;
             }
             return Err(error);
         }
         if let Some(size) = done.size.filter(|size| *size != length) {
             if renamed.is_some_and(|reply| reply.status().is_success()) {
-                self.remove_part(&put.path).await;
+                self.remove_partial(&put.path).await;
             }
-            return Err(Error::kept(size, length));
+            return Err(Error::size_mismatch(size, length));
         }
-        step("flush", places.flush)?;
+        step("flush", indexes.flush)?;
         match (&put.temporary, renamed.map(Reply::status)) {
-            // What stands there makes way only now that the new file is known to be whole.
+            // The existing file is replaced only now that the new one is known to be complete.
             (Some(temporary), Some(NtStatus::OBJECT_NAME_COLLISION)) if put.replace => {
                 self.rename_here(temporary, &put.rename(true)).await?;
             }
-            _ => step("rename", places.rename)?,
+            _ => step("rename", indexes.rename)?,
         }
-        let basic = step("set times and attributes", places.basic);
+        let basic = step("set times and attributes", indexes.basic);
         Ok(PutDone {
             created: done.created,
             basic,
         })
     }
 
-    /// Removes a part of a file under a name that nothing had before. That it stays is the smaller fault.
-    async fn remove_part(&self, path: &Text) {
+    /// Removes an incomplete file under a name that did not exist before. If that fails, the
+    /// original error matters more.
+    async fn remove_partial(&self, path: &Text) {
         let information = FileDispositionInformation { delete_pending: true };
         let steps = |tree, file| vec![ops::set_file(tree, file, &information)];
         let _ = self.remove_here(path, steps).await;
     }
 
-    /// Reads a small file in one round trip: its first `length` bytes, or as much of them as the block holds and
-    /// [`Limits::read_max`](crate::Limits) allows. What is asked for is paid for in credits and in depth, so a length that
-    /// is known serves better than a guess.
+    /// Reads the first `length` bytes of a small file in one round trip, or as many as the block
+    /// holds and [`Limits::read_max`](crate::Limits) allows. The request costs credits and window
+    /// for the length it asks for, so pass the known length rather than a guess.
     pub async fn get_small(
         &self,
         path: &Text,
@@ -283,19 +292,20 @@ impl Share {
         (block, got.map(|(got, _)| got))
     }
 
-    /// The same, and the answers to what is asked beside; none if the server takes no compounds.
+    /// Reads a small file, and returns the replies to additional requests; no replies if the server
+    /// takes no compounds.
     pub(crate) async fn get_small_with(
         &self,
         path: &Text,
         length: usize,
         block: BlockMut,
-        beside: Beside<'_>,
+        extra: ExtraRequests<'_>,
     ) -> (BlockMut, Result<(GotSmall, Vec<Reply>)>) {
         let asked = length.min(block.capacity());
         let mut slot = Some(block);
         let outcome = async {
             routed!(self, path, |share, path| share
-                .get_here(path, asked, &mut slot, beside)
+                .get_here(path, asked, &mut slot, extra)
                 .await)
         }
         .await;
@@ -307,10 +317,10 @@ impl Share {
         path: &Text,
         asked: usize,
         slot: &mut Option<BlockMut>,
-        beside: Beside<'_>,
+        extra: ExtraRequests<'_>,
     ) -> Result<(GotSmall, Vec<Reply>)> {
         check_path(path)?;
-        // Of an empty file one byte is asked for: a READ of none is not one.
+        // A READ of no bytes is not allowed, so at least one is requested.
         let length = u32::try_from(asked.max(1))
             .unwrap_or(u32::MAX)
             .min(self.limits().read_max);
@@ -322,22 +332,22 @@ impl Share {
         let link = self.client().link();
         let _permit = link.budget.acquire(u64::from(length)).await;
         for _ in 0..ATTEMPTS {
-            if !link.compounds.may_be_sent() {
+            if !link.compounds.is_usable() {
                 let got = self.get_plainly(path, &open, slot, length).await?;
                 return Ok((got, Vec::new()));
             }
-            let Some(mut ran) = self.try_get(path, &open, slot, length, beside).await? else {
+            let Some(mut completed) = self.try_get(path, &open, slot, length, extra).await? else {
                 continue;
             };
-            if let Refusal::Compound = refusal(&ran.replies) {
-                self.close_left_open(&ran);
+            if let RefusalCause::Compound = refusal_cause(&completed.replies) {
+                self.close_left_open(&completed);
                 let got = self.get_plainly(path, &open, slot, length).await?;
                 link.compounds.refuse();
                 return Ok((got, Vec::new()));
             }
-            check("open", first(&ran.replies)?)?;
-            let created = CreateResponse::decode(&mut first(&ran.replies)?.body())?;
-            let reply = nth(&ran.replies, 1)?;
+            check("open", first(&completed.replies)?)?;
+            let created = CreateResponse::decode(&mut first(&completed.replies)?.body())?;
+            let reply = nth(&completed.replies, 1)?;
             match reply.status() {
                 NtStatus::END_OF_FILE => {
                     if let Some(block) = slot {
@@ -348,39 +358,42 @@ impl Share {
             }
             let got = GotSmall {
                 created: Created::from_wire(&created),
-                changed: ran
+                changed: completed
                     .replies
                     .last()
                     .is_some_and(|closed| has_changed(&created, closed)),
             };
-            // CREATE and READ before the answers, CLOSE behind.
-            ran.replies.pop();
-            let answers = ran.replies.split_off(ran.replies.len().min(2));
+            // CREATE and READ come before the additional replies, CLOSE after them.
+            completed.replies.pop();
+            let answers = completed.replies.split_off(completed.replies.len().min(2));
             return Ok((got, answers));
         }
         Err(Error::Lost(LostReason::Closed))
     }
 
-    /// The compound, once; `None` if there are no answers.
+    /// Sends the compound once. Returns `None` if it was not answered.
     async fn try_get(
         &self,
         path: &Text,
         open: &OpenFile,
         slot: &mut Option<BlockMut>,
         length: u32,
-        beside: Beside<'_>,
-    ) -> Result<Option<Ran>> {
+        extra: ExtraRequests<'_>,
+    ) -> Result<Option<Completed>> {
         let (session, tree) = self.inner().tree().await?;
         let block = slot.take().expect("the block is put back after each attempt");
         let create = self
             .inner()
             .create(&tree, path, open, OplockLevel::None, Vec::new());
-        // The READ stays second: its answer is received where it belongs.
+        // The READ stays second: its data is received directly in the block.
         let mut operations = vec![create, ops::read(tree.id, FileId::RELATED, 0, length, block)];
-        operations.extend(beside(tree.id, FileId::RELATED));
+        operations.extend(extra(tree.id, FileId::RELATED));
         operations.push(ops::close(tree.id, FileId::RELATED, true));
         let back = |operations: &mut Vec<Operation>| operations.get_mut(1)?.receive.take();
-        let mut replies = match session.exchange(tree.chain(operations), u64::from(length)).await {
+        let mut replies = match session
+            .exchange(tree.compound(operations), u64::from(length))
+            .await
+        {
             Outcome::Replied(replies) => replies,
             Outcome::Lost { mut operations, .. } => {
                 *slot = back(&mut operations);
@@ -403,7 +416,7 @@ impl Share {
             }
             _ => {}
         }
-        Ok(Some(Ran {
+        Ok(Some(Completed {
             session,
             tree,
             replies,
@@ -419,7 +432,7 @@ impl Share {
     ) -> Result<GotSmall> {
         let handle = self.open_here(path, open).await?;
         let block = slot.take().expect("the block is put back after each attempt");
-        // The permit for these bytes is held already; a second one could wait for the first.
+        // The permit for these bytes is held already; waiting for a second one could deadlock.
         let (block, outcome) = handle.read_without_permit(0, block, length as usize).await;
         *slot = Some(block);
         outcome?;
@@ -432,8 +445,8 @@ impl Share {
     }
 }
 
-/// Whether a file was changed between the answers of CREATE and CLOSE, as far as the server tells
-/// ([MS-SMB2] 2.2.16: without the flag the fields mean nothing).
+/// Returns whether the file changed between CREATE and CLOSE, as far as the server reports it
+/// ([MS-SMB2] 2.2.16: the fields are valid only with the flag).
 fn has_changed(created: &CreateResponse<'_>, closed: &Reply) -> bool {
     let Ok(closed) = CloseResponse::decode(&mut closed.body()) else {
         return false;

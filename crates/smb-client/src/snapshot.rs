@@ -1,6 +1,7 @@
-//! Earlier states of a share by path: a component such as `@GMT-2026.01.31-12.00.00`, wherever it stands, means the rest
-//! of the path as it was then. It was a name on the wire once ([MS-SMB] 2.2.1.1.1); from SMB 2 on the time goes in a
-//! context of CREATE ([MS-SMB2] 2.2.13.2.7), and servers take the component for an ordinary name.
+//! Snapshots named in paths. A component such as `@GMT-2026.01.31-12.00.00`, anywhere in a path,
+//! means the rest of the path as it was at that time. SMB 1 sent it as a name ([MS-SMB] 2.2.1.1.1).
+//! From SMB 2 on the time goes into a create context ([MS-SMB2] 2.2.13.2.7), and servers take the
+//! component for an ordinary name.
 
 use std::borrow::Cow;
 
@@ -9,11 +10,12 @@ use ropeway_smb_wire::{FileTime, Text};
 
 const SEPARATOR: u16 = b'\\' as u16;
 
-/// The path without the component that names a snapshot, and its time; the last one counts.
-pub(crate) fn taken_apart(path: &Text) -> (Cow<'_, Text>, Option<FileTime>) {
+/// Returns the path without the components that name a snapshot, and the snapshot's time. The last
+/// component counts.
+pub(crate) fn split_snapshot(path: &Text) -> (Cow<'_, Text>, Option<FileTime>) {
     let mut time = None;
     let mut kept: Vec<&[u16]> = Vec::new();
-    // Nearly every path has none, and is not taken apart.
+    // Fast path: nearly every path has none.
     if !path.units().contains(&u16::from(b'@')) {
         return (Cow::Borrowed(path), None);
     }
@@ -35,12 +37,12 @@ mod tests {
 
     fn apart(path: &str) -> (String, Option<FileTime>) {
         let text = Text::from(path);
-        let (path, time) = taken_apart(&text);
+        let (path, time) = split_snapshot(&text);
         (path.to_string_lossy(), time)
     }
 
     #[test]
-    fn a_token_is_taken_out_wherever_it_stands() {
+    fn a_snapshot_component_is_removed_anywhere_in_a_path() {
         let then = token_time(&Text::from("@GMT-2026.01.31-12.00.00"));
         assert!(then.is_some());
         for (path, left) in [
@@ -55,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn other_names_stay() {
+    fn other_components_stay() {
         for path in [
             "",
             "a\\b",

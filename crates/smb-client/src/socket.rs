@@ -1,4 +1,4 @@
-//! Sockets: reaching a server, and the options that matter.
+//! TCP sockets: connecting to a server, and the socket options.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -8,30 +8,38 @@ use rustix::net::sockopt;
 use tokio::net::{TcpSocket, TcpStream, lookup_host};
 use tokio::time::{Instant, timeout_at};
 
-use crate::{Endpoint, Error, Result, TcpOptions};
+use crate::endpoint::Endpoint;
+use crate::error::{Error, Result};
+use crate::options::TcpOptions;
 
-/// Idle time before the kernel asks whether the server is still there. A guess: below what firewalls keep state for.
+/// Idle time before the kernel sends keep-alive probes. A guess: shorter than the time for which
+/// firewalls keep state.
 const KEEPALIVE: Duration = Duration::from_secs(30);
-/// How long one of several addresses may take. A guess: three lost SYNs (1 + 2 + 4 s) and the fourth's round trip.
+/// Time limit for one of several addresses. A guess: three lost SYNs (1 + 2 + 4 s) and the fourth's
+/// round trip.
 const ADDRESS_TIMEOUT: Duration = Duration::from_secs(8);
 
-/// A server that answered.
-pub(crate) struct Reached {
+/// A connected socket.
+pub(crate) struct Connected {
     pub(crate) stream: TcpStream,
     pub(crate) address: SocketAddr,
-    /// What the handshake took.
+    /// Duration of the TCP handshake.
     pub(crate) round_trip: Duration,
 }
 
 /// Connects to the first address of `endpoint` that answers before the time-out.
-pub(crate) async fn connect(endpoint: &Endpoint, options: &TcpOptions, timeout: Duration) -> Result<Reached> {
+pub(crate) async fn connect(
+    endpoint: &Endpoint,
+    options: &TcpOptions,
+    timeout: Duration,
+) -> Result<Connected> {
     check_ecn(options)?;
     let deadline = Instant::now() + timeout;
     let host = (endpoint.host.as_str(), endpoint.port);
     let found = timeout_at(deadline, lookup_host(host)).await;
     let addresses: Vec<SocketAddr> = found
-        .map_err(|_| Error::local("look the server up", ErrorKind::TimedOut.into()))?
-        .map_err(|source| Error::local("look the server up", source))?
+        .map_err(|_| Error::local("look up the server", ErrorKind::TimedOut.into()))?
+        .map_err(|source| Error::local("look up the server", source))?
         .collect();
     let mut fault = io::Error::from(ErrorKind::NotFound);
     for (index, address) in addresses.iter().enumerate() {
@@ -44,7 +52,7 @@ pub(crate) async fn connect(endpoint: &Endpoint, options: &TcpOptions, timeout: 
         let begun = Instant::now();
         match timeout_at(until, connect_to(*address, options, timeout)).await {
             Ok(Ok(stream)) => {
-                return Ok(Reached {
+                return Ok(Connected {
                     stream,
                     address: *address,
                     round_trip: begun.elapsed(),
@@ -68,7 +76,8 @@ pub(crate) async fn connect_to(
         SocketAddr::V4(_) => TcpSocket::new_v4()?,
         SocketAddr::V6(_) => TcpSocket::new_v6()?,
     };
-    // Before the handshake: the window scale is agreed there, and the congestion control counts its round trip.
+    // Set before the handshake: it fixes the window scale, and the congestion control measures its
+    // round trip.
     if let Some(window) = options.window {
         socket.set_recv_buffer_size(window)?;
         socket.set_send_buffer_size(window)?;
@@ -86,7 +95,8 @@ pub(crate) async fn connect_to(
     socket.connect(address).await
 }
 
-/// Linux has no option of a socket for ECN; the system either asks for it (`1`) or does not (`0`, `2`).
+/// Checks the system's ECN setting. Linux has no socket option for ECN: the system either requests
+/// it (`1`) or does not (`0`, `2`).
 fn check_ecn(options: &TcpOptions) -> Result<()> {
     let Some(wanted) = options.ecn else { return Ok(()) };
     let setting = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_ecn");

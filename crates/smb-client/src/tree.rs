@@ -1,9 +1,10 @@
-//! A share's tree connection, and requests that outlive a lost one.
+//! The tree connection of a share, and requests that survive its loss.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use ropeway_block::Block;
-use ropeway_smb_proto::client::{Compound, Reply};
+use ropeway_smb_proto::client::{Compound, Operation, Reply};
 use ropeway_smb_wire::create::OplockLevel;
 use ropeway_smb_wire::create_context::RequestContext;
 use ropeway_smb_wire::header::{Command, HeaderFlags};
@@ -13,26 +14,29 @@ use ropeway_smb_wire::tree_connect::{
 use ropeway_smb_wire::unc::SharePath;
 use ropeway_smb_wire::{NtStatus, Text, TreeId};
 
-use crate::channel::Side;
+use crate::channel::Control;
+use crate::client::Client;
 use crate::dfs::Redirects;
-use crate::link::{Outcome, Session};
-use crate::look::{Looks, Seen};
-use crate::{Client, Error, LostReason, OpenFile, Operation, Result, ops};
+use crate::error::{Error, LostReason, Result};
+use crate::open::OpenFile;
+use crate::ops;
+use crate::replies::{check, first};
+use crate::session::{Outcome, Session};
 
-/// Attempts at one request, each on a session of its own. A guess: a server restarted as often during one request has
-/// other troubles.
+/// Maximum number of attempts at one request, each on another session. A guess: a server that
+/// restarts this often during one request has other problems.
 pub(crate) const ATTEMPTS: u32 = 16;
 
-/// Whether a request may be sent again when nobody knows whether it was done.
+/// Whether a request may be sent again when its outcome is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Replay {
-    /// Twice is as good as once.
+    /// Running twice has the same effect as running once.
     Safe,
-    /// Twice is something else.
+    /// Running twice has another effect.
     Once,
 }
 
-/// A share, connected to.
+/// The shared state of a connected share.
 pub(crate) struct ShareInner {
     pub(crate) client: Client,
     pub(crate) name: String,
@@ -53,8 +57,8 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    /// A chain in this tree.
-    pub(crate) fn chain(&self, operations: Vec<Operation>) -> Compound {
+    /// Returns a compound of these operations in this tree.
+    pub(crate) fn compound(&self, operations: Vec<Operation>) -> Compound {
         let related = operations.len() > 1;
         Compound {
             operations,
@@ -63,37 +67,38 @@ impl Tree {
         }
     }
 
-    /// Whether the share is part of a DFS namespace ([MS-SMB2] 3.2.5.5, `TreeConnect.IsDfsShare`).
+    /// Returns whether the share is part of a DFS namespace ([MS-SMB2] 3.2.5.5,
+    /// `TreeConnect.IsDfsShare`).
     pub(crate) fn is_dfs(&self) -> bool {
         self.capabilities.contains(ShareCapabilities::DFS)
     }
 
-    /// Whether the share demands encryption ([MS-SMB2] 3.2.5.5).
+    /// Returns whether the share demands encryption ([MS-SMB2] 3.2.5.5).
     pub(crate) fn is_sealed(&self) -> bool {
         self.flags.contains(ShareFlags::ENCRYPT_DATA)
     }
 }
 
-/// Makes the operations of an attempt, anew for each.
-pub(crate) trait Build {
-    /// The operations in this tree.
+/// Builds the operations of a request, anew for each attempt.
+pub(crate) trait BuildRequest {
+    /// Returns the operations for a tree.
     ///
     /// # Errors
-    /// What they carried is gone.
+    /// The payload is no longer available.
     fn operations(&mut self, tree: &Tree) -> Result<Vec<Operation>>;
 
-    /// An attempt failed, and this is the payload that it carried.
-    fn take_back(&mut self, _payload: Block) {}
+    /// Takes the payload back after a failed attempt.
+    fn put_back(&mut self, _payload: Block) {}
 }
 
-impl<F: FnMut(&Tree) -> Vec<Operation>> Build for F {
+impl<F: FnMut(&Tree) -> Vec<Operation>> BuildRequest for F {
     fn operations(&mut self, tree: &Tree) -> Result<Vec<Operation>> {
         Ok(self(tree))
     }
 }
 
-/// Answers, and where they came from.
-pub(crate) struct Ran {
+/// The replies to a request, with their session and tree.
+pub(crate) struct Completed {
     pub(crate) session: Arc<Session>,
     pub(crate) tree: Tree,
     pub(crate) replies: Vec<Reply>,
@@ -106,36 +111,9 @@ impl ShareInner {
         Ok(share)
     }
 
-    /// Connects and looks around in the same round trip, where the server allows that.
-    pub(crate) async fn connect_looking(client: &Client, name: &str, looks: &Looks) -> Result<(Self, Seen)> {
-        let share = Self::new(client, name)?;
-        if !client.link().compounds.may_be_sent() {
-            share.tree().await?;
-            return Ok((share, Seen::default()));
-        }
-        let session = client.link().session().await?;
-        let seen = match share.connect_tree(&session, looks.operations(client)).await {
-            Ok((tree, replies)) => {
-                *share.lock() = Some(tree);
-                match tree.is_dfs() {
-                    // What was asked without DFS may lie elsewhere.
-                    true => Seen::default(),
-                    false => looks.seen(&replies),
-                }
-            }
-            // Lost on the way, or too much for this server at once.
-            Err(Error::Lost(_) | Error::PeerMisbehaved(_) | Error::Senseless(_)) => {
-                share.tree().await?;
-                Seen::default()
-            }
-            Err(error) => return Err(error),
-        };
-        Ok((share, seen))
-    }
-
-    fn new(client: &Client, name: &str) -> Result<Self> {
+    pub(crate) fn new(client: &Client, name: &str) -> Result<Self> {
         let host = client.link().endpoint.unc_host();
-        let path = SharePath::new(&host, name).map_err(|_| Error::Misuse("not the name of a share"))?;
+        let path = SharePath::new(&host, name).map_err(|_| Error::Misuse("the share's name is invalid"))?;
         Ok(Self {
             client: client.clone(),
             name: name.to_owned(),
@@ -146,7 +124,7 @@ impl ShareInner {
         })
     }
 
-    /// The session and the tree in it, both made again if they were lost.
+    /// Returns the session and the tree connection in it, both re-established if they were lost.
     pub(crate) async fn tree(&self) -> Result<(Arc<Session>, Tree)> {
         let mut error = Error::Lost(LostReason::Closed);
         for _ in 0..ATTEMPTS {
@@ -170,20 +148,21 @@ impl ShareInner {
         Err(error)
     }
 
-    /// The last tree connection, standing or not.
+    /// Returns the last tree connection, valid or not.
     pub(crate) fn last(&self) -> Tree {
-        self.lock().expect("a share was connected to when it was made")
+        self.lock()
+            .expect("a share has a tree connection from its creation on")
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Tree>> {
-        self.connected.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Option<Tree>> {
+        self.connected.lock()
     }
 
     fn tree_in(&self, session: &Session) -> Option<Tree> {
         self.lock().filter(|tree| tree.session == session.number)
     }
 
-    /// The server says that the tree is gone.
+    /// Notes that the server has closed the tree connection.
     pub(crate) fn forget(&self, tree: Tree) {
         if let Some(connected) = &mut *self.lock()
             && connected.id == tree.id
@@ -194,8 +173,13 @@ impl ShareInner {
         }
     }
 
-    /// TREE_CONNECT, and related to it what is to be done there at once; the answers to that.
-    async fn connect_tree(&self, session: &Session, then: Vec<Operation>) -> Result<(Tree, Vec<Reply>)> {
+    /// Sends TREE_CONNECT and, related to it, the operations in `then`. Returns the tree and the
+    /// replies to `then`.
+    pub(crate) async fn connect_tree(
+        &self,
+        session: &Session,
+        then: Vec<Operation>,
+    ) -> Result<(Tree, Vec<Reply>)> {
         let request = TreeConnectRequest {
             flags: TreeConnectFlags::default(),
             path: self.path.to_text(),
@@ -204,12 +188,12 @@ impl ShareInner {
             request.encode(w)
         })];
         operations.extend(then);
-        let chain = Compound {
+        let compound = Compound {
             related: operations.len() > 1,
             operations,
             encrypt: false,
         };
-        let mut replies = match session.exchange(chain, 0).await {
+        let mut replies = match session.exchange(compound, 0).await {
             Outcome::Replied(replies) => replies,
             Outcome::Lost { .. } => return Err(Error::Lost(LostReason::Closed)),
             Outcome::Failed { error, .. } => return Err(error),
@@ -217,9 +201,10 @@ impl ShareInner {
         let reply = first(&replies)?;
         check("connect to the share", reply)?;
         let response = TreeConnectResponse::decode(&mut reply.body())?;
-        let id = reply.header.tree_id().ok_or_else(|| {
-            Error::PeerMisbehaved("an asynchronous answer to a connection with a share".to_owned())
-        })?;
+        let id = reply
+            .header
+            .tree_id()
+            .ok_or_else(|| Error::PeerMisbehaved("an asynchronous reply to TREE_CONNECT".to_owned()))?;
         let tree = Tree {
             session: session.number,
             id,
@@ -231,30 +216,35 @@ impl ShareInner {
         Ok((tree, replies))
     }
 
-    /// Sends what is built, related if it is several, until there are answers.
-    pub(crate) async fn run(&self, replay: Replay, bytes: u64, mut build: impl Build) -> Result<Ran> {
+    /// Sends a request until it is answered. Several operations become a related compound.
+    pub(crate) async fn run(
+        &self,
+        replay: Replay,
+        bytes: u64,
+        mut build: impl BuildRequest,
+    ) -> Result<Completed> {
         let compounds = &self.client.link().compounds;
         let mut is_new_tree = false;
         for _ in 0..ATTEMPTS {
             let (session, tree) = self.tree().await?;
             let operations = build.operations(&tree)?;
             let is_compound = operations.len() > 1;
-            let mut outcome = session.exchange(tree.chain(operations), bytes).await;
+            let mut outcome = session.exchange(tree.compound(operations), bytes).await;
             if let Some(payload) = outcome.take_payload() {
-                build.take_back(payload);
+                build.put_back(payload);
             }
             match outcome {
                 Outcome::Replied(replies) => {
                     let status = first(&replies)?.status();
                     match status {
-                        // The driver logs in again meanwhile, and keeps what is sent until then.
+                        // The driver logs in again, and holds requests until then.
                         NtStatus::NETWORK_SESSION_EXPIRED => {}
                         NtStatus::NETWORK_NAME_DELETED if !is_new_tree => {
                             is_new_tree = true;
                             self.forget(tree);
                         }
                         _ => {
-                            return Ok(Ran {
+                            return Ok(Completed {
                                 session,
                                 tree,
                                 replies,
@@ -266,7 +256,7 @@ impl ShareInner {
                     return Err(Error::Lost(LostReason::OutcomeUnknown));
                 }
                 // Sent as a compound, it would be lost again.
-                Outcome::Lost { .. } if is_compound && !compounds.may_be_sent() => break,
+                Outcome::Lost { .. } if is_compound && !compounds.is_usable() => break,
                 Outcome::Lost { .. } => {}
                 Outcome::Failed { error, .. } => return Err(error),
             }
@@ -274,9 +264,9 @@ impl ShareInner {
         Err(Error::Lost(LostReason::Closed))
     }
 
-    /// CREATE in this share. In a share that is part of a DFS namespace the path is the whole one, from the host on
-    /// ([MS-SMB2] 2.2.13, 3.2.4.3); paths in other requests (renaming, linking) are not: servers look there for one in
-    /// the share.
+    /// Returns a CREATE in this share. In a share of a DFS namespace CREATE takes the full path,
+    /// from the host on ([MS-SMB2] 2.2.13, 3.2.4.3). Other requests (renaming, linking) take a path
+    /// within the share.
     pub(crate) fn create<'a>(
         &self,
         tree: &Tree,
@@ -300,35 +290,16 @@ impl ShareInner {
 }
 
 impl Drop for ShareInner {
-    /// Leaves the share ([MS-SMB2] 3.2.4.22): its last handle is closed, since each holds it.
+    /// Disconnects from the share ([MS-SMB2] 3.2.4.22). All handles are closed, since each of them
+    /// holds the share.
     fn drop(&mut self) {
         let Some(tree) = *self.lock() else { return };
         let session = self.client.link().last();
         if session.number == tree.session {
-            session.aside(Side::Leave {
+            session.send_control(Control::TreeDisconnect {
                 tree: tree.id,
                 encrypt: tree.is_sealed(),
             });
         }
-    }
-}
-
-/// The first answer; a chain has as many answers as operations.
-pub(crate) fn first(replies: &[Reply]) -> Result<&Reply> {
-    nth(replies, 0)
-}
-
-/// The answer to operation `index`.
-pub(crate) fn nth(replies: &[Reply], index: usize) -> Result<&Reply> {
-    replies
-        .get(index)
-        .ok_or_else(|| Error::PeerMisbehaved("an answer is missing".to_owned()))
-}
-
-/// Whether the server did `op`.
-pub(crate) fn check(op: &'static str, reply: &Reply) -> Result<()> {
-    match reply.status().is_success() {
-        true => Ok(()),
-        false => Err(Error::refused(op, reply.status())),
     }
 }

@@ -1,4 +1,5 @@
-//! The client against Samba: every dialect, signing and encryption; files, directories, small files.
+//! Tests the client against Samba: every dialect, signing and encryption; files, directories, small
+//! files.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod common;
@@ -23,7 +24,7 @@ const DIALECTS: [Dialect; 5] = [
     Dialect::Smb311,
 ];
 
-/// Writes a file in blocks, all at once, and reads it back the same way.
+/// Writes a file in blocks, all in flight at the same time, and reads it back the same way.
 async fn round_trip(share: &Share, path: &str, len: usize) {
     let pool = Pool::new(1 << 20, 16);
     let content = bytes(len, len as u64);
@@ -103,7 +104,7 @@ async fn every_dialect_signing_and_encryption() {
     }
 }
 
-/// Small files there and back.
+/// Writes small files and reads them back.
 async fn small_files(share: &Share) {
     let pool = Pool::new(64 << 10, 16);
     share.make_directory(&text("small")).await.unwrap();
@@ -163,7 +164,7 @@ async fn small_files(share: &Share) {
     assert_eq!(pool.available(), 16, "every block came back");
 }
 
-/// Renaming, asking, removing.
+/// Renames, queries and removes.
 async fn names(share: &Share) {
     share
         .rename(&text("small\\a"), &text("small\\b"), false)
@@ -204,7 +205,7 @@ async fn listings_of_any_size() {
         while let Some(records) = directory.next().await.unwrap() {
             names.extend(records.into_iter().map(|record| record.name.to_string_lossy()));
         }
-        assert!(directory.next().await.unwrap().is_none(), "the end stays the end");
+        assert!(directory.next().await.unwrap().is_none(), "the end is final");
         names.sort();
         names.dedup();
         assert_eq!(names.len(), count);
@@ -333,7 +334,7 @@ async fn lengths_and_attributes_are_set() {
 }
 
 #[tokio::test]
-async fn a_file_is_copied_inside_a_server_and_to_another_one() {
+async fn a_file_is_copied_on_a_server_and_to_another_one() {
     log();
     let (near, far) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let one = or_skip!(start(near.path()));
@@ -356,7 +357,7 @@ async fn a_file_is_copied_inside_a_server_and_to_another_one() {
         assert!(std::fs::read(&path).unwrap() == content);
         let basic = target.stat(&to).await.unwrap().basic;
         assert_eq!(basic.last_write_time, before.last_write_time);
-        // What has the name stays, unless it is to go.
+        // An existing file stays unless `replace` is set.
         std::fs::write(&path, b"mine").unwrap();
         let refused = share.copy(&from, target, &to, false).await.unwrap_err();
         assert_eq!(refused.status(), Some(NtStatus::OBJECT_NAME_COLLISION));

@@ -1,4 +1,5 @@
-//! FSCTL_DUPLICATE_EXTENTS_TO_FILE against smbd on btrfs: what is shared, and what the server says when it cannot be.
+//! Tests FSCTL_DUPLICATE_EXTENTS_TO_FILE against smbd on btrfs: what is cloned, and the errors for
+//! what cannot be.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod common;
@@ -37,7 +38,7 @@ impl Btrfs {
 
 impl Drop for Btrfs {
     fn drop(&mut self) {
-        // Not mounted, if that is what failed. smbd's last files may be open for a moment yet.
+        // It is not mounted if mounting failed. smbd may keep its last files open for a moment.
         for _ in 0..50 {
             if run("umount", &[&self.root()]).is_ok() || !self.root().join("data").exists() {
                 break;
@@ -81,7 +82,8 @@ async fn extents_are_shared_to_the_end_of_the_file() {
     let client = connect(&smbd).await;
     let share = client.share("data").await.unwrap();
 
-    // The request itself: length first, then all of it, up to an end that is no cluster's.
+    // The request itself: set the length first, then clone everything, up to an end inside a
+    // cluster.
     let size = content.len() as u64;
     let from = share.open(&text("from"), &OpenFile::read()).await.unwrap();
     let open = OpenFile::write(CreateDisposition::Create);
@@ -93,17 +95,17 @@ async fn extents_are_shared_to_the_end_of_the_file() {
     to.flush().await.unwrap();
     assert_eq!(std::fs::read(root.join("to")).unwrap(), content);
     let beyond = to.duplicate_extents(&from, 4096, 0, size).await;
-    assert!(beyond.is_err(), "the source ends before");
+    assert!(beyond.is_err(), "the source ends earlier");
     let other = connect(&smbd).await.share("data").await.unwrap();
     let foreign = other.open(&text("from"), &OpenFile::read()).await.unwrap();
     let error = to.duplicate_extents(&foreign, 0, 0, 4096).await.unwrap_err();
     assert_eq!(
         error.status(),
         Some(NtStatus::NOT_SAME_DEVICE),
-        "of another client"
+        "the source belongs to another client"
     );
 
-    // As trees ask for it.
+    // The request as trees send it.
     for (name, is_shared) in [("data", true), ("plain", false)] {
         let share = client.share(name).await.unwrap();
         let tree = SmbTree::open(share, "", SmbTreeOptions::default()).await.unwrap();

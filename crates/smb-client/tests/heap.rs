@@ -1,4 +1,5 @@
-//! What a bulk transfer takes from the heap in its steady state: nothing of a block's size, and little else.
+//! Measures the heap use of a bulk transfer in its steady state: no allocation of a block's size,
+//! and little else.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod common;
@@ -39,12 +40,12 @@ async fn pass(file: &Handle, pool: &Pool, blocks: u64, write: bool) {
 
 #[tokio::test]
 async fn heap_in_the_steady_state() {
-    // One after the other: the counters are the whole process's.
+    // One after the other, since the counters cover the whole process.
     blocks_cost_no_large_allocation().await;
     small_files_cost_no_large_allocation().await;
 }
 
-/// Whole files in compounds: signed without a copy, and sealed where they lie.
+/// Whole files in compounds are signed without a copy and sealed in place.
 async fn small_files_cost_no_large_allocation() {
     let folder = tempfile::tempdir().unwrap();
     let smbd = or_skip!(start(folder.path()));
@@ -55,7 +56,7 @@ async fn small_files_cost_no_large_allocation() {
         };
         let client = connect_with(&smbd, options).await.unwrap();
         let share = client.share("data").await.unwrap();
-        // Room behind the content for what follows it in the compound.
+        // Room behind the content for the rest of the compound.
         let pool = Pool::new(BLOCK + 4096, 16);
         let put = async |index: u64| {
             let mut block = pool.get().await;
@@ -85,7 +86,7 @@ async fn blocks_cost_no_large_allocation() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("f"), bytes(64 << 20, 1)).unwrap();
     let smbd = or_skip!(start(folder.path()));
-    // Signed by AES-GMAC where the frames are, and by AES-CMAC by workers.
+    // Signed with AES-GMAC in place, and with AES-CMAC by workers.
     for dialect in [Dialect::Smb311, Dialect::Smb300] {
         let options = ClientOptions {
             dialects: dialect..=dialect,
@@ -109,7 +110,8 @@ async fn blocks_cost_no_large_allocation() {
             println!(
                 "{dialect:?}, write {write}: {count} allocations for {blocks} blocks, {bytes} bytes for each"
             );
-            // Requests, answers and their bookkeeping: none as large as a page, let alone a block.
+            // Requests, replies and their bookkeeping: no allocation as large as a page, let alone
+            // a block.
             assert!(bytes < 4096, "{bytes} bytes for each block");
             assert!(
                 count <= 24 * blocks as usize,

@@ -1,7 +1,8 @@
-//! Logins by Kerberos, against MIT's KDC and Samba.
+//! Tests logins by Kerberos, against MIT's KDC and Samba.
 //!
-//! The library reads `KRB5_CONFIG` and `KRB5CCNAME` from the environment, which a process cannot safely change while it
-//! has threads. So each test runs itself again in a process that has them from the start ([`in_realm`]).
+//! The library reads `KRB5_CONFIG` and `KRB5CCNAME` from the environment, which a process cannot
+//! safely change while it has threads. So each test runs itself again in a process that has them
+//! from the start ([`in_realm`]).
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod common;
@@ -17,7 +18,7 @@ use common::{block, bytes, log, options, text};
 use ropeway_block::Pool;
 use ropeway_peers::{Kdc, KdcBuilder, Share as PeerShare, Smbd, SmbdBuilder, or_skip, run_again};
 use ropeway_smb_client::{
-    Client, ClientOptions, Encryption, Endpoint, Error, KerberosFault, Login, OpenFile, Share, Signing,
+    Client, ClientOptions, Encryption, Endpoint, Error, KerberosError, Login, OpenFile, Share, Signing,
 };
 use ropeway_smb_gss::{KerberosService, kerberos_ticket};
 use ropeway_smb_proto::crypto::Cipher;
@@ -26,10 +27,11 @@ use ropeway_smb_wire::negotiate::Dialect;
 use serve::Serve;
 
 const HOUR: Duration = Duration::from_secs(3600);
-/// Where the inner process keeps what the environment names.
+/// Names the folder in which the inner process keeps its Kerberos files.
 const HOME: &str = "ROPEWAY_TEST_REALM";
 
-/// Runs the test `name` again in a process whose Kerberos looks into a folder of its own; there, `inside` runs.
+/// Runs the test `name` again in a process whose Kerberos files are in a folder of its own, and
+/// runs `inside` there.
 fn in_realm<F: Future<Output = ()>>(name: &str, inside: impl FnOnce(Home) -> F) {
     if let Some(home) = std::env::var_os(HOME) {
         log();
@@ -50,7 +52,7 @@ fn in_realm<F: Future<Output = ()>>(name: &str, inside: impl FnOnce(Home) -> F) 
     });
 }
 
-/// Of the inner process.
+/// The folder of the inner process.
 struct Home(std::path::PathBuf);
 
 impl Home {
@@ -58,7 +60,7 @@ impl Home {
         self.0.join("cache")
     }
 
-    /// From now on this is the realm.
+    /// Makes this the realm of the process.
     fn enter(&self, kdc: &Kdc) {
         let configuration = kdc.environment()[0].1.clone();
         std::fs::copy(configuration, self.0.join("krb5.conf")).unwrap();
@@ -83,7 +85,7 @@ fn login() -> Login {
     Login::Kerberos { principal: None }
 }
 
-/// The realm knows the server by this name.
+/// Returns the endpoint under the name that the realm knows.
 fn endpoint(smbd: &Smbd) -> Endpoint {
     Endpoint::new("localhost", smbd.port())
 }
@@ -111,7 +113,8 @@ async fn round_trip(share: &Share, path: &str) {
 #[test]
 fn tickets_open_shares_in_every_dialect() {
     in_realm("tickets_open_shares_in_every_dialect", async |home| {
-        // The key of a ticket has 32 or 16 bytes; ciphers with 256 bits use all of it, everything else 16.
+        // The key of a ticket has 32 or 16 bytes. Ciphers with 256 bits use all of it, all others
+        // use 16 bytes.
         for enctype in [
             "aes256-cts-hmac-sha1-96",
             "aes128-cts-hmac-sha1-96",
@@ -191,13 +194,13 @@ fn further_channels_and_lost_connections() {
 }
 
 #[test]
-fn a_session_outlives_its_ticket_when_there_is_a_new_one() {
+fn a_session_outlives_its_ticket_if_there_is_a_new_one() {
     in_realm(
-        "a_session_outlives_its_ticket_when_there_is_a_new_one",
+        "a_session_outlives_its_ticket_if_there_is_a_new_one",
         async |home| {
             let folder = tempfile::tempdir().unwrap();
             let life = Duration::from_secs(3);
-            // As little as there can be: a ticket is good for so much longer than it says.
+            // The shortest possible: a ticket stays valid for this long after its end.
             let skew = Duration::from_secs(1);
             let kdc = or_skip!(realm().clock_skew(skew).start());
             home.enter(&kdc);
@@ -209,7 +212,7 @@ fn a_session_outlives_its_ticket_when_there_is_a_new_one() {
             let over = life + skew + Duration::from_secs(2);
             tokio::time::sleep(over).await;
             kdc.ticket("alice", "secret", life, &home.cache()).unwrap();
-            // Several requests meet the end of the session at once.
+            // Several requests meet the expired session at the same time.
             let all = ["a", "b", "c", "d"].map(|path| round_trip(&share, path));
             futures_util::future::join_all(all).await;
             assert_eq!(
@@ -220,11 +223,11 @@ fn a_session_outlives_its_ticket_when_there_is_a_new_one() {
             let tickets = kdc.log().matches("for cifs/localhost").count();
             assert_eq!(tickets, 2, "{}", kdc.log());
 
-            // And when there is none.
+            // The same without a new ticket.
             tokio::time::sleep(over).await;
             let error = share.open(&text("a"), &OpenFile::read()).await.unwrap_err();
             assert!(
-                matches!(error, Error::Kerberos(KerberosFault::Expired)),
+                matches!(error, Error::Kerberos(KerberosError::Expired)),
                 "{error:?}"
             );
             assert!(error.hint().unwrap().contains("kinit"));
@@ -232,7 +235,8 @@ fn a_session_outlives_its_ticket_when_there_is_a_new_one() {
     );
 }
 
-/// Our server, with the realm's keytab: alice may log in, by ticket or by password; whoever else has a ticket not.
+/// Starts our server with the realm's keytab: alice may log in, by ticket or by password; no other
+/// ticket is accepted.
 fn our_server(kdc: &Kdc, service: &str, folder: &Path) -> Serve {
     let service = KerberosService::open(&kdc.keytab(), service).unwrap();
     assert_eq!(service.realm(), kdc.realm());
@@ -273,7 +277,7 @@ fn our_server_takes_tickets() {
                 client.close().await;
             }
         }
-        // A password is as good as before, beside it.
+        // Logins by password still work.
         let by_password = Login::Password {
             domain: String::new(),
             user: "alice".to_owned(),
@@ -282,30 +286,30 @@ fn our_server_takes_tickets() {
         let client = Client::connect(&at, by_password, options()).await.unwrap();
         round_trip(&client.share("data").await.unwrap(), "file").await;
         client.close().await;
-        // A ticket is no account.
+        // A valid ticket without an account is refused.
         kdc.ticket("bob", "other", HOUR, &home.cache()).unwrap();
         let error = Client::connect(&at, login(), options()).await.unwrap_err();
         assert!(
-            matches!(error, Error::Kerberos(KerberosFault::NotAccepted { .. })),
+            matches!(error, Error::Kerberos(KerberosError::NotAccepted { .. })),
             "{error:?}"
         );
-        // A ticket of another realm's key is none.
+        // A ticket with the key of another realm is refused.
         let other = or_skip!(realm().start());
         home.enter(&other);
         other.ticket("alice", "secret", HOUR, &home.cache()).unwrap();
         let error = Client::connect(&at, login(), options()).await.unwrap_err();
         assert!(
-            matches!(error, Error::Kerberos(KerberosFault::NotAccepted { .. })),
+            matches!(error, Error::Kerberos(KerberosError::NotAccepted { .. })),
             "{error:?}"
         );
     });
 }
 
 #[test]
-fn smbclient_comes_to_our_server_with_a_ticket() {
-    in_realm("smbclient_comes_to_our_server_with_a_ticket", async |home| {
+fn smbclient_logs_in_to_our_server_with_a_ticket() {
+    in_realm("smbclient_logs_in_to_our_server_with_a_ticket", async |home| {
         let folder = tempfile::tempdir().unwrap();
-        // It asks for no ticket for "localhost" or an address.
+        // smbclient requests no ticket for "localhost" or an address.
         let kdc = or_skip!(realm().service("cifs/filer.test").start());
         home.enter(&kdc);
         let serve = our_server(&kdc, "cifs/filer.test", folder.path());
@@ -340,8 +344,8 @@ fn smbclient_comes_to_our_server_with_a_ticket() {
 }
 
 #[test]
-fn what_is_missing_is_named() {
-    in_realm("what_is_missing_is_named", async |home| {
+fn failures_name_their_cause() {
+    in_realm("failures_name_their_cause", async |home| {
         let folder = tempfile::tempdir().unwrap();
         let kdc = or_skip!(realm().start());
         home.enter(&kdc);
@@ -360,7 +364,7 @@ fn what_is_missing_is_named() {
         assert!(
             matches!(
                 &error,
-                Error::Kerberos(KerberosFault::NoTicket { principal: None })
+                Error::Kerberos(KerberosError::NoTicket { principal: None })
             ),
             "{error:?}"
         );
@@ -371,21 +375,21 @@ fn what_is_missing_is_named() {
         kerberos_ticket(Some("bob@ROPEWAY.TEST"), "localhost").unwrap();
         let error = refused("localhost", Some("alice")).await;
         assert!(
-            matches!(&error, Error::Kerberos(KerberosFault::NoTicket { principal: Some(who) }) if who == "alice"),
+            matches!(&error, Error::Kerberos(KerberosError::NoTicket { principal: Some(who) }) if who == "alice"),
             "{error:?}"
         );
-        // The realm has no such service: an address is no host name.
+        // The realm has no such service: an address is not a host name.
         let error = refused("127.0.0.1", None).await;
         assert!(
-            matches!(&error, Error::Kerberos(KerberosFault::UnknownService { service }) if service == "cifs/127.0.0.1"),
+            matches!(&error, Error::Kerberos(KerberosError::UnknownService { service }) if service == "cifs/127.0.0.1"),
             "{error:?}"
         );
-        // A ticket is no account.
+        // A valid ticket without an account is refused.
         let error = refused("localhost", None).await;
         let not_accepted =
-            |error: &Error| matches!(error, Error::Kerberos(KerberosFault::NotAccepted { .. }));
+            |error: &Error| matches!(error, Error::Kerberos(KerberosError::NotAccepted { .. }));
         assert!(not_accepted(&error), "{error:?}");
-        // Somebody else's key: the server cannot read the ticket.
+        // Another key: the server cannot decrypt the ticket.
         let other = or_skip!(realm().start());
         home.enter(&other);
         other.ticket("alice", "secret", HOUR, &home.cache()).unwrap();
@@ -396,7 +400,7 @@ fn what_is_missing_is_named() {
         drop(kdc);
         let error = refused("localhost", None).await;
         assert!(
-            matches!(error, Error::Kerberos(KerberosFault::NoKdc { .. })),
+            matches!(error, Error::Kerberos(KerberosError::NoKdc { .. })),
             "{error:?}"
         );
     });

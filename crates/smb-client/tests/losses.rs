@@ -1,4 +1,4 @@
-//! Lost connections, restarted servers, dropped futures.
+//! Tests lost connections, restarted servers and dropped futures.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod common;
@@ -13,7 +13,7 @@ use ropeway_smb_client::{
 };
 use ropeway_smb_wire::create::CreateDisposition;
 
-/// Writes `len` bytes while `disturb` acts on the server, and looks at the outcome.
+/// Writes a file while the server is killed or its connections are cut, and checks the outcome.
 async fn written_through(encryption: Encryption, kill: bool) {
     log();
     let folder = tempfile::tempdir().unwrap();
@@ -58,11 +58,11 @@ async fn written_through(encryption: Encryption, kill: bool) {
     let _smbd = disturb.await.unwrap();
     file.close().await.unwrap();
     let on_disk = std::fs::read(folder.path().join("big")).unwrap();
-    assert!(on_disk == content, "what arrived differs");
+    assert!(on_disk == content, "the received data differs");
     println!("reconnects: {}", client.info().reconnects);
     assert!(client.info().reconnects > 0);
 
-    // And back, through the same disturbances of its own.
+    // Reads it back through similar disturbances.
     let file = share.open(&text("big"), &OpenFile::read()).await.unwrap();
     let (first, outcome) = file.read_at(0, pool.get().await, 256 << 10).await;
     outcome.unwrap();
@@ -120,7 +120,10 @@ async fn reads_and_listings_survive_cut_connections() {
         let mut names = std::collections::HashSet::new();
         while let Some(records) = directory.next().await.unwrap() {
             for record in records {
-                assert!(names.insert(record.name.to_string_lossy()), "a name came twice");
+                assert!(
+                    names.insert(record.name.to_string_lossy()),
+                    "a name was listed twice"
+                );
             }
         }
         assert_eq!(names.len(), 12_000);
@@ -157,7 +160,7 @@ async fn a_server_that_stays_away_is_an_error_in_time() {
         started.elapsed()
     );
     smbd.restart().unwrap();
-    assert!(share.stat(&text("")).await.is_ok(), "it is found again");
+    assert!(share.stat(&text("")).await.is_ok(), "the client reconnects");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -229,13 +232,14 @@ async fn durable_handles_are_reclaimed() {
         file.write_at(0, block(&pool, b"before").await).await.unwrap();
         way.cut();
         file.write_at(6, block(&pool, b" and after").await).await.unwrap();
-        // Only a reclaimed open is sure of what was written before.
+        // Only a reclaimed handle is sure of earlier writes.
         file.flush().await.unwrap();
         file.close().await.unwrap();
         let (got, outcome) = share.get_small(&path, usize::MAX, pool.get().await).await;
         outcome.unwrap();
         assert_eq!(&got[..], b"before and after");
-        // A second open of the same file takes the first one's oplock away, which is given at once.
+        // A second open of the same file breaks the first one's oplock, and the client acknowledges
+        // at once.
         let first = share.open(&path, &OpenFile::read()).await.unwrap();
         let began = std::time::Instant::now();
         let second = share
@@ -249,7 +253,7 @@ async fn durable_handles_are_reclaimed() {
 }
 
 #[tokio::test]
-async fn writes_in_doubt_are_told() {
+async fn writes_in_doubt_are_reported() {
     log();
     let folder = tempfile::tempdir().unwrap();
     let mut smbd = or_skip!(start(folder.path()));
@@ -261,12 +265,12 @@ async fn writes_in_doubt_are_told() {
     file.write_at(0, block(&pool, b"x").await).await.unwrap();
     smbd.kill();
     smbd.restart().unwrap();
-    let told = file.flush().await.unwrap_err();
-    assert!(matches!(told, Error::Lost(LostReason::WritesInDoubt)), "{told}");
-    let told = file.flush().await.unwrap_err();
+    let error = file.flush().await.unwrap_err();
+    assert!(matches!(error, Error::Lost(LostReason::WritesInDoubt)), "{error}");
+    let error = file.flush().await.unwrap_err();
     assert!(
-        matches!(told, Error::Lost(LostReason::WritesInDoubt)),
-        "of this open, it stays so: {told}"
+        matches!(error, Error::Lost(LostReason::WritesInDoubt)),
+        "the handle stays in doubt: {error}"
     );
     // Another file of the same name is not taken for it.
     smbd.kill();

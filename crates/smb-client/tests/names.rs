@@ -1,5 +1,5 @@
-//! The plan's mapping of names and the server's are one: what a copy to a share sends is what the server's own table makes of
-//! the name, so that its disk has the name that was meant; and back.
+//! Tests that the plan and the server map names alike: the server's table turns the name that a
+//! copy sends into the intended name on its disk, and back.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use proptest::prelude::*;
@@ -20,7 +20,7 @@ fn maps() -> (NameMap, NameMap) {
     (map(&disk, &share), map(&share, &disk))
 }
 
-/// Pieces that meet every rule, glued at random.
+/// Pieces that trigger every rule, joined at random.
 fn piece() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         "[\u{F000}-\u{F0FF}]".prop_map(String::into_bytes),
@@ -38,10 +38,10 @@ fn names() -> impl Strategy<Value = Name> {
 
 proptest! {
     #[test]
-    fn what_is_sent_is_what_the_server_means(name in names()) {
+    fn the_plan_and_the_server_map_names_alike(name in names()) {
         let (there, back) = maps();
         let sent = to_wire(there.map(&name).unwrap().name.as_bytes(), NameMapping::None);
-        // A device's first letter is mapped for the sake of servers that are Windows.
+        // The first letter of a device name is mapped for Windows servers.
         if !is_device(&to_wire(name.as_bytes(), NameMapping::None)) {
             prop_assert_eq!(from_wire(&sent, NameMapping::Sfm), name.as_bytes());
         }

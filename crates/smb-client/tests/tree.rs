@@ -1,4 +1,4 @@
-//! A share as a tree, against a private smbd: the contract of trees, and copies both ways.
+//! Tests a share as a tree, against a private smbd: the contract of trees, and copies both ways.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -49,7 +49,7 @@ fn path(text: &str) -> RelPath {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_share_keeps_the_contract() {
+async fn a_share_fulfils_the_contract() {
     let folder = tempfile::tempdir().unwrap();
     let share = |name| Share::new(name, folder.path());
     let builder = Smbd::builder().user("alice", "secret").share(share("data"));
@@ -87,12 +87,12 @@ async fn copy(source: Arc<dyn Tree>, target: Arc<dyn Tree>, to: &str, durability
     }
 }
 
-/// Names, contents, times and (where `holes`) blocks below two folders are the same.
+/// Asserts that two folders have the same names, contents, times and (with `holes`) blocks.
 fn assert_same(one: &Path, two: &Path, holes: bool, server: bool) {
     let list = |at: &Path| {
         let entries = fs::read_dir(at).unwrap();
         let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
-        // Names that are not UTF-8 are spelled otherwise on the server.
+        // Names that are not UTF-8 are encoded differently on the server.
         names.retain(|name| !server || !name.as_bytes().starts_with(b"raw"));
         names.sort();
         names
@@ -240,9 +240,10 @@ async fn streams_attributes_and_creation_times_are_carried() {
     assert_eq!(fs::read(folder.path().join("to/file")).unwrap(), b"content");
 }
 
-/// Servers rename no folder while a file below it is open, and the last task that holds one may need a moment.
+/// Servers do not rename a folder while a file below it is open, and the last task that holds one
+/// may need a moment to close it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_folder_is_renamed_when_the_last_file_in_it_is_let_go() {
+async fn a_folder_is_renamed_when_the_last_file_in_it_is_closed() {
     let folder = tempfile::tempdir().unwrap();
     let builder = Smbd::builder().user("alice", "secret");
     let builder = builder

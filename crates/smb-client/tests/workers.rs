@@ -1,4 +1,5 @@
-//! Slow algorithms, computed by workers, against Samba: what is written is what is read, also when the line is lost.
+//! Tests slow algorithms, which workers compute, against Samba: the data read equals the data
+//! written, also after lost connections.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod common;
@@ -16,7 +17,7 @@ use ropeway_smb_wire::negotiate::Dialect;
 const BLOCK: usize = 1 << 20;
 const AT_ONCE: usize = 8;
 
-/// AES-GMAC, which is no work (of old servers AES-CMAC), HMAC-SHA256, AES-CMAC, AES-CCM.
+/// AES-GMAC, which needs no workers (AES-CMAC with old servers), HMAC-SHA256, AES-CMAC, AES-CCM.
 const WAYS: [(Dialect, Encryption); 4] = [
     (Dialect::Smb311, Encryption::Off),
     (Dialect::Smb210, Encryption::Off),
@@ -77,7 +78,7 @@ async fn read_all(share: &Share, path: &str, len: usize) -> Vec<u8> {
     blocks.concat()
 }
 
-/// Threads of this process.
+/// Returns the number of threads of this process.
 fn threads() -> usize {
     std::fs::read_dir("/proc/self/task").unwrap().count()
 }
@@ -103,7 +104,7 @@ fn there_and_back(dialect: Dialect, encryption: Encryption) {
         assert!(is_slow || dialect == Dialect::Smb311);
         let share = client.share("data").await.unwrap();
         let before = threads();
-        // Not of whole blocks.
+        // Not a multiple of the block size.
         let content = bytes((24 << 20) + 12_345, 3);
         write_all(&share, "f", &content).await;
         assert!(
@@ -124,17 +125,17 @@ fn there_and_back(dialect: Dialect, encryption: Encryption) {
     });
 }
 
-/// One after the other: the threads of the process are counted.
+/// One after the other, since the threads of the process are counted.
 #[test]
 fn slow_algorithms_are_computed_by_workers() {
     for (dialect, encryption) in WAYS {
         there_and_back(dialect, encryption);
     }
-    lines_are_lost();
+    transfers_survive_lost_connections();
 }
 
-/// With jobs under way each time.
-fn lines_are_lost() {
+/// Jobs are running at each loss.
+fn transfers_survive_lost_connections() {
     runtime().block_on(async {
         let folder = tempfile::tempdir().unwrap();
         let smbd = or_skip!(start(folder.path()));
@@ -150,7 +151,7 @@ fn lines_are_lost() {
                     tokio::time::sleep(Duration::from_millis(150)).await;
                     way.cut();
                 }
-                // No more of them.
+                // No further losses.
                 std::future::pending::<()>().await;
             };
             let copies = async {

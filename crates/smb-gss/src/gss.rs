@@ -1,10 +1,11 @@
-//! Kerberos as a mechanism of SPNEGO, by the system's GSS-API and a credential cache (`KRB5CCNAME`, or the default).
+//! Kerberos as a mechanism of SPNEGO, through the system's GSS-API and a credential cache
+//! (`KRB5CCNAME`, or the default).
 //!
 //! ```text
 //! prepare (blocking: reads the cache, may ask the KDC) ─> KerberosClient { first token }
-//!                                                            └─ step(server's token): no network any more
+//!                                                  └─ step(server's token): no network
 //! ```
-//! So a connection's task, which makes the steps, is never held up by a KDC.
+//! So the task of a connection, which makes the steps, never waits for a KDC.
 
 mod service;
 mod sys;
@@ -12,14 +13,14 @@ mod sys;
 use ropeway_smb_proto::auth::{AuthError, Established, Mechanism, Oid, Result, Step};
 use ropeway_smb_proto::secret::SessionKey;
 
-use crate::KerberosFault;
+use crate::KerberosError;
 pub(crate) use service::Service;
-use sys::{Context, Credential, Fault, Name};
+use sys::{Context, Credential, GssError, Name};
 
-/// Names of Kerberos, the right one first.
+/// OIDs of Kerberos, the standard one first.
 const OIDS: [Oid; 2] = [Oid::KERBEROS, Oid::MS_KERBEROS];
 
-/// The client's end of one login, its first token made.
+/// The client's end of one login, with its first token prepared.
 pub(crate) struct KerberosClient {
     context: Context,
     target: Name,
@@ -30,18 +31,18 @@ pub(crate) struct KerberosClient {
 enum State {
     /// The first token, not sent yet.
     Prepared(Vec<u8>),
-    /// Awaits the server's proof.
+    /// Awaits the server's token, which authenticates it.
     Awaiting,
     Done,
     Failed,
 }
 
-/// A login to the service `cifs` of a host; blocks while the KDC is asked for a ticket. Without a principal it is the
-/// cache's default one.
+/// Prepares a login to the service `cifs` of a host. Blocks while the KDC issues a ticket. Without
+/// `principal`, uses the default principal of the cache.
 pub(crate) fn prepare(
     principal: Option<&str>,
     host: &str,
-) -> std::result::Result<KerberosClient, KerberosFault> {
+) -> std::result::Result<KerberosClient, KerberosError> {
     let begin = || {
         let credential = credential(principal)?;
         let target = Name::service(&format!("cifs@{host}"))?;
@@ -54,14 +55,15 @@ pub(crate) fn prepare(
             state: State::Prepared(first.token),
         })
     };
-    begin().map_err(|fault| told(fault, principal, host))
+    begin().map_err(|fault| to_kerberos_error(fault, principal, host))
 }
 
-fn credential(principal: Option<&str>) -> std::result::Result<Credential, Fault> {
+fn credential(principal: Option<&str>) -> std::result::Result<Credential, GssError> {
     let Some(principal) = principal else {
         return Credential::acquire(None);
     };
-    // A user without a realm is the cache's, if it is of that name, else one of the default realm.
+    // A user without a realm is the principal of the cache if the name matches, otherwise one of
+    // the default realm.
     if !principal.contains('@')
         && let Ok(default) = Credential::acquire(None)
         && let Ok(name) = default.principal()
@@ -84,7 +86,7 @@ impl Mechanism for KerberosClient {
                 Ok(Step::Continue(first))
             }
             (State::Awaiting, Some(token)) => self.take(token),
-            _ => Err(AuthError::OutOfOrder("Kerberos is not at that step")),
+            _ => Err(AuthError::OutOfOrder("Kerberos does not expect this step")),
         }
     }
 
@@ -99,12 +101,12 @@ impl Mechanism for KerberosClient {
 
     fn verify_mic(&mut self, message: &[u8], mic: &[u8]) -> Result<()> {
         self.require_done()?;
-        self.context.verify_mic(message, mic).map_err(unfit_mic)
+        self.context.verify_mic(message, mic).map_err(bad_mic)
     }
 }
 
 impl KerberosClient {
-    /// The server's proof, which takes no network.
+    /// Processes the server's token, without I/O.
     fn take(&mut self, token: &[u8]) -> Result<Step> {
         let stepped = self.context.step(&self.credential, &self.target, Some(token));
         let stepped = stepped.map_err(|fault| failed(&fault))?;
@@ -129,21 +131,21 @@ impl KerberosClient {
     }
 }
 
-fn unfit_mic(fault: Fault) -> AuthError {
-    tracing::debug!(fault = %fault.text, "the peer's integrity check does not fit");
+fn bad_mic(fault: GssError) -> AuthError {
+    tracing::debug!(fault = %fault.text, "the peer's MIC is wrong");
     AuthError::BadMic
 }
 
-fn failed(fault: &Fault) -> AuthError {
+fn failed(fault: &GssError) -> AuthError {
     tracing::debug!(fault = %fault.text, "Kerberos failed");
-    AuthError::Mechanism("Kerberos does not take the server's answer")
+    AuthError::Mechanism("Kerberos rejects the server's token")
 }
 
 /// `GSS_S_NO_CRED`, `GSS_S_CREDENTIALS_EXPIRED` (RFC 2744 3.9.1), in the upper half.
 const NO_CREDENTIAL: u32 = 7 << 16;
 const CREDENTIALS_EXPIRED: u32 = 11 << 16;
 
-/// Kerberos's own numbers (MIT's `krb5.h`), which begin at `ERROR_TABLE_BASE_krb5`.
+/// Error codes of Kerberos itself (MIT's `krb5.h`), which start at `ERROR_TABLE_BASE_krb5`.
 mod number {
     const BASE: u32 = -1_765_328_384_i32 as u32;
     pub(super) const CLIENT_EXPIRED: u32 = BASE + 1;
@@ -159,32 +161,32 @@ mod number {
     pub(super) const REALM_UNRESOLVABLE: u32 = BASE + 220;
 }
 
-fn told(fault: Fault, principal: Option<&str>, host: &str) -> KerberosFault {
+fn to_kerberos_error(fault: GssError, principal: Option<&str>, host: &str) -> KerberosError {
     tracing::debug!(
         major = fault.major,
         minor = fault.minor,
         text = fault.text,
         "no Kerberos login"
     );
-    let said = fault.text;
+    let message = fault.text;
     match (fault.major, fault.minor) {
-        (_, number::SERVICE_UNKNOWN) => KerberosFault::UnknownService {
+        (_, number::SERVICE_UNKNOWN) => KerberosError::UnknownService {
             service: format!("cifs/{host}"),
         },
-        (CREDENTIALS_EXPIRED, _) | (_, number::TICKET_EXPIRED) => KerberosFault::Expired,
-        (_, number::CLOCK_SKEW) => KerberosFault::ClockSkew,
+        (CREDENTIALS_EXPIRED, _) | (_, number::TICKET_EXPIRED) => KerberosError::Expired,
+        (_, number::CLOCK_SKEW) => KerberosError::ClockSkew,
         (_, number::KDC_UNREACHABLE | number::REALM_UNKNOWN | number::REALM_UNRESOLVABLE) => {
-            KerberosFault::NoKdc { said }
+            KerberosError::NoKdc { message }
         }
         (_, number::CLIENT_EXPIRED | number::CLIENT_REVOKED | number::CLIENT_UNKNOWN) => {
-            KerberosFault::NoAccount { said }
+            KerberosError::NoAccount { message }
         }
         (NO_CREDENTIAL, _) | (_, number::CACHE_NOT_FOUND | number::NO_CACHE_FILE) => {
-            KerberosFault::NoTicket {
+            KerberosError::NoTicket {
                 principal: principal.map(str::to_owned),
             }
         }
-        _ => KerberosFault::Failed { said },
+        _ => KerberosError::Failed { message },
     }
 }
 
@@ -192,33 +194,33 @@ fn told(fault: Fault, principal: Option<&str>, host: &str) -> KerberosFault {
 mod tests {
     use super::*;
 
-    fn fault(major: u32, minor: u32) -> KerberosFault {
+    fn fault(major: u32, minor: u32) -> KerberosError {
         let text = "words".to_owned();
-        told(Fault { major, minor, text }, Some("anna"), "nas")
+        to_kerberos_error(GssError { major, minor, text }, Some("anna"), "nas")
     }
 
     #[test]
-    fn faults_are_told_apart() {
+    fn errors_are_distinguished() {
         assert_eq!(
             fault(NO_CREDENTIAL, 5),
-            KerberosFault::NoTicket {
+            KerberosError::NoTicket {
                 principal: Some("anna".to_owned())
             }
         );
         assert_eq!(
             fault(NO_CREDENTIAL, number::TICKET_EXPIRED),
-            KerberosFault::Expired
+            KerberosError::Expired
         );
         assert_eq!(
             fault(13 << 16, number::SERVICE_UNKNOWN),
-            KerberosFault::UnknownService {
+            KerberosError::UnknownService {
                 service: "cifs/nas".to_owned()
             }
         );
         assert_eq!(
             fault(13 << 16, 1),
-            KerberosFault::Failed {
-                said: "words".to_owned()
+            KerberosError::Failed {
+                message: "words".to_owned()
             }
         );
         assert_eq!(number::NO_CACHE_FILE as i32, -1_765_328_189, "as krb5.h has it");

@@ -1,7 +1,8 @@
-//! Kerberos for SMB: logins by ticket for a client, the key of a service for a server.
+//! Kerberos for SMB: logins by ticket for a client, and the key of a service for a server.
 //!
-//! The mechanism is the system's GSS-API (RFC 2743, RFC 4121). It is built in with the feature `kerberos` only;
-//! without it every function here returns [`KerberosFault::NotBuiltIn`], so callers need no feature of their own.
+//! The crate calls the GSS-API of the system (RFC 2743, RFC 4121). It does so only with the feature
+//! `kerberos`; without it every function returns [`KerberosError::NotBuiltIn`], so callers need no
+//! feature of their own.
 
 #[cfg(feature = "kerberos")]
 mod gss;
@@ -13,62 +14,62 @@ use ropeway_smb_proto::auth::Mechanism;
 use ropeway_smb_proto::server::Mechanisms;
 use ropeway_smb_wire::{NtStatus, Text};
 
-/// Why there is no login by Kerberos.
+/// Reasons for the failure of a login by Kerberos.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum KerberosFault {
-    /// This build does not have it.
+pub enum KerberosError {
+    /// This build has no Kerberos.
     #[error("this program was built without Kerberos")]
     NotBuiltIn,
-    /// The credential cache is empty, missing, or another principal's.
+    /// The credential cache is empty, missing, or belongs to another principal.
     #[error("there is no Kerberos ticket{}", of(.principal))]
     NoTicket {
-        /// Whose was looked for; `None`: anybody's.
+        /// The requested principal; `None`: any.
         principal: Option<String>,
     },
-    /// The ticket's time is over.
+    /// The ticket has expired.
     #[error("the Kerberos ticket has expired")]
     Expired,
     /// The KDC does not know the server by this name.
-    #[error("the Kerberos realm knows no service {service}")]
+    #[error("the Kerberos realm does not know the service {service}")]
     UnknownService {
-        /// As asked for, `cifs/host`.
+        /// The requested service, `cifs/host`.
         service: String,
     },
-    /// No KDC answers, or it cannot be found.
-    #[error("no Kerberos server answers: {said}")]
+    /// No KDC answers, or none was found.
+    #[error("no Kerberos server answers: {message}")]
     NoKdc {
-        /// The library's words.
-        said: String,
+        /// The library's message.
+        message: String,
     },
-    /// The KDC knows no such account, or does not let it in any more.
-    #[error("the Kerberos account is refused: {said}")]
+    /// The KDC does not know the account, or has disabled it.
+    #[error("the Kerberos account is refused: {message}")]
     NoAccount {
-        /// The library's words.
-        said: String,
+        /// The library's message.
+        message: String,
     },
-    /// The clocks differ by more than the realm allows, five minutes as a rule.
+    /// The clocks differ by more than the realm allows, usually five minutes.
     #[error("this computer's clock and the Kerberos server's differ too much")]
     ClockSkew,
-    /// The ticket is good, and the server does not let its owner in.
+    /// The ticket is valid, but the server refuses it.
     #[error("the server does not accept the Kerberos ticket ({status})")]
     NotAccepted {
-        /// What it says.
+        /// The server's status.
         status: NtStatus,
     },
-    /// A server has no key of its own.
-    #[error("there is no key of the service {principal}: {said}")]
+    /// The keytab holds no key of the service.
+    #[error("there is no key of the service {principal}: {message}")]
     NoKey {
-        /// As asked for, `cifs/host`.
+        /// The requested service, `cifs/host`.
         principal: String,
-        /// The library's words.
-        said: String,
+        /// The library's message.
+        message: String,
     },
-    /// Something else.
-    #[error("Kerberos: {said}")]
+    /// Any other failure.
+    #[error("Kerberos: {message}")]
     Failed {
-        /// The library's words.
-        said: String,
+        /// The library's message.
+        message: String,
     },
 }
 
@@ -78,23 +79,25 @@ fn of(principal: &Option<String>) -> String {
         .map_or_else(String::new, |principal| format!(" of {principal}"))
 }
 
-impl KerberosFault {
-    /// What would help.
+impl KerberosError {
+    /// Returns a hint for the user.
     pub fn hint(&self) -> &'static str {
         match self {
             Self::NotBuiltIn => "build with `--features kerberos` (needs libkrb5-dev), or log in by password",
             Self::NoTicket { .. } => {
-                "get one with `kinit USER@REALM`; `klist` shows what there is (KRB5CCNAME)"
+                "get one with `kinit USER@REALM`; `klist` lists your tickets (KRB5CCNAME)"
             }
             Self::Expired => "renew it with `kinit`",
             Self::UnknownService { .. } => {
                 "name the server as its realm does, by its full host name rather than an alias or address"
             }
-            Self::NoKdc { .. } => "check the realm in /etc/krb5.conf (KRB5_CONFIG) and the line to its KDC",
+            Self::NoKdc { .. } => {
+                "check the realm in /etc/krb5.conf (KRB5_CONFIG) and the connection to its KDC"
+            }
             Self::NoAccount { .. } => "ask the realm's administrator",
             Self::ClockSkew => "set the clock",
             Self::NotAccepted { .. } => {
-                "the server may know no such account, or have another key for this name; a newer ticket (`kinit`) may help"
+                "the server may not know the account, or may have another key for this name; a new ticket (`kinit`) may help"
             }
             Self::NoKey { .. } => {
                 "`klist -k FILE` shows the keytab's principals; name one with --service-principal"
@@ -103,7 +106,8 @@ impl KerberosFault {
         }
     }
 
-    /// What a server's refusal of a login by ticket means; `None` if it has nothing to do with the ticket.
+    /// Returns the error for a server's refusal of a login by ticket; `None` if the status has
+    /// nothing to do with the ticket.
     pub fn of_refusal(status: NtStatus) -> Option<Self> {
         let is_of_ticket = matches!(
             status,
@@ -117,65 +121,67 @@ impl KerberosFault {
     }
 }
 
-/// Whether a login by Kerberos at a host can begin: there is a ticket for its service `cifs`, or the KDC gives one now.
-/// Blocks meanwhile. Without a principal the cache's default one counts; one without a realm is the cache's, if it is of
-/// that name, else one of the default realm.
+/// Checks that a login by Kerberos to a host can start: the cache holds a ticket for its service
+/// `cifs`, or the KDC issues one now. Blocks meanwhile. Without `principal`, uses the default
+/// principal of the cache. A principal without a realm is that of the cache if the name matches,
+/// otherwise one of the default realm.
 ///
 /// # Errors
-/// Why not.
-pub fn kerberos_ticket(principal: Option<&str>, host: &str) -> Result<(), KerberosFault> {
+/// The reason why the login cannot start.
+pub fn kerberos_ticket(principal: Option<&str>, host: &str) -> Result<(), KerberosError> {
     #[cfg(feature = "kerberos")]
     return gss::prepare(principal, host).map(drop);
     #[cfg(not(feature = "kerberos"))]
     {
         let _ = (principal, host);
-        Err(KerberosFault::NotBuiltIn)
+        Err(KerberosError::NotBuiltIn)
     }
 }
 
-/// Prepares a login by Kerberos to the service `cifs` of a host, as a mechanism of SPNEGO ([MS-SPNG]). Blocks while the
-/// KDC is asked for a ticket; the steps of the login itself do no I/O.
+/// Prepares a login by Kerberos to the service `cifs` of a host, as a mechanism of SPNEGO
+/// ([MS-SPNG]). Blocks while the KDC issues a ticket; the steps of the login itself do no I/O.
 ///
 /// # Errors
-/// As of [`kerberos_ticket`].
-pub fn login(principal: Option<&str>, host: &str) -> Result<Box<dyn Mechanism>, KerberosFault> {
+/// The errors of [`kerberos_ticket`].
+pub fn login(principal: Option<&str>, host: &str) -> Result<Box<dyn Mechanism>, KerberosError> {
     #[cfg(feature = "kerberos")]
     return Ok(Box::new(gss::prepare(principal, host)?));
     #[cfg(not(feature = "kerberos"))]
     {
         let _ = (principal, host);
-        Err(KerberosFault::NotBuiltIn)
+        Err(KerberosError::NotBuiltIn)
     }
 }
 
-/// Which users a server lets in by ticket: the name that somebody of a realm has there; none if there is none.
-pub type Admits = Arc<dyn Fn(&str, &str) -> Option<Text> + Send + Sync>;
+/// Maps a user and a realm to the name of the account on the server; `None` refuses the user.
+pub type PrincipalMapper = Arc<dyn Fn(&str, &str) -> Option<Text> + Send + Sync>;
 
-/// What a server needs to let users in by ticket: the key of its service, out of a keytab.
+/// The key of a server's service, from a keytab, with which it accepts tickets.
 pub struct KerberosService {
     #[cfg(feature = "kerberos")]
     service: gss::Service,
-    /// There is none.
+    /// Cannot exist in this build.
     #[cfg(not(feature = "kerberos"))]
     service: std::convert::Infallible,
 }
 
 impl KerberosService {
-    /// The key of a principal, `cifs/host` with or without its realm. The keytab is read again at each login.
+    /// Opens the key of a principal, `cifs/host` with or without its realm. The keytab is read
+    /// again at each login.
     ///
     /// # Errors
-    /// It has none, or this build has no Kerberos.
-    pub fn open(keytab: &Path, principal: &str) -> Result<Self, KerberosFault> {
+    /// The keytab has no such key, or this build has no Kerberos.
+    pub fn open(keytab: &Path, principal: &str) -> Result<Self, KerberosError> {
         #[cfg(feature = "kerberos")]
         return gss::Service::open(keytab, principal).map(|service| Self { service });
         #[cfg(not(feature = "kerberos"))]
         {
             let _ = (keytab, principal);
-            Err(KerberosFault::NotBuiltIn)
+            Err(KerberosError::NotBuiltIn)
         }
     }
 
-    /// The realm of the service.
+    /// Returns the realm of the service.
     pub fn realm(&self) -> &str {
         #[cfg(feature = "kerberos")]
         return self.service.realm();
@@ -183,8 +189,8 @@ impl KerberosService {
         match self.service {}
     }
 
-    /// For the server's [`Config`](ropeway_smb_proto::server::Config).
-    pub fn mechanisms(self, admits: Admits) -> Mechanisms {
+    /// Returns the mechanisms for the server's [`Config`](ropeway_smb_proto::server::Config).
+    pub fn mechanisms(self, admits: PrincipalMapper) -> Mechanisms {
         #[cfg(feature = "kerberos")]
         return Arc::new(move || vec![self.service.login(&admits)]);
         #[cfg(not(feature = "kerberos"))]
@@ -200,21 +206,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn faults_are_clauses() {
-        let fault = KerberosFault::NoTicket {
+    fn error_messages_are_clauses() {
+        let fault = KerberosError::NoTicket {
             principal: Some("anna@EXAMPLE".to_owned()),
         };
         assert_eq!(fault.to_string(), "there is no Kerberos ticket of anna@EXAMPLE");
         assert!(fault.hint().contains("kinit"));
-        let fault = KerberosFault::NoTicket { principal: None };
+        let fault = KerberosError::NoTicket { principal: None };
         assert_eq!(fault.to_string(), "there is no Kerberos ticket");
     }
 
     #[cfg(not(feature = "kerberos"))]
     #[test]
-    fn a_build_without_it_says_so() {
+    fn a_build_without_kerberos_reports_it() {
         let fault = kerberos_ticket(None, "nas").unwrap_err();
-        assert_eq!(fault, KerberosFault::NotBuiltIn);
+        assert_eq!(fault, KerberosError::NotBuiltIn);
         assert!(fault.hint().contains("--features kerberos"));
     }
 }

@@ -211,7 +211,7 @@ impl Input {
     }
 
     /// Returns the next whole frame.
-    pub(super) fn next(&mut self, length_max: usize) -> Result<Option<Frame>, Hangup> {
+    pub(super) fn next(&mut self, length_max: usize) -> Result<Option<Frame>, PeerMisbehaved> {
         if let Some(large) = self.large.take_if(|large| large.filled == large.length) {
             self.expected = Some(large.length);
             return Ok(Some(Frame::Large(large.finish())));

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use ropeway_smb_proto::server::ReplyFrame;
 use ropeway_smb_wire::NtStatus;

@@ -1,5 +1,6 @@
 use super::*;
 use crate::testing;
+use ropeway_smb_wire::create::AccessMask;
 use ropeway_smb_wire::create::CreateOptions;
 use ropeway_smb_wire::info::FileFullEaInformation;
 use ropeway_vfs::store::StreamOpen;

@@ -356,7 +356,7 @@ impl Serving {
     fn run_chain(&mut self, messages: &[u8], mut compound: CompoundState) -> Result<(), Ended> {
         let mut frame = self.frame(compound.sealed);
         let mut after = 0;
-        for message in Chain::new(messages) {
+        for message in CompoundMessages::new(messages) {
             let message = message.map_err(|_| PeerMisbehaved("a malformed compound"))?;
             if frame.len() >= TOGETHER_MAX {
                 let next = self.frame(compound.sealed);

@@ -1,6 +1,7 @@
 use super::*;
 use crate::testing;
 use ropeway_smb_wire::FileAttributes;
+use ropeway_smb_wire::create::AccessMask;
 
 fn set(open: &Open, class: FileInfoClass, buffer: &[u8]) -> Result<(), NtStatus> {
     SetFile::decode(open, class.to_u8(), buffer)?.apply(open)

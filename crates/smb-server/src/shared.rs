@@ -395,7 +395,7 @@ impl Shared {
     /// The sessions of a user.
     fn sessions_of(&self, user: &str) -> Vec<SessionInfo> {
         let asked = Text::from(user);
-        let mut logins: Vec<(SessionId, u64)> = {
+        let mut logins: Vec<(SessionId, Duration)> = {
             let tokens = self.tokens.lock();
             let own = tokens.iter().filter(|(_, login)| {
                 !login.token.is_anonymous && upcase::equal(&Text::from(login.token.name.as_str()), &asked)

@@ -1,11 +1,13 @@
-//! Where big frames are signed, verified, sealed and opened when that would hold the line back.
+//! Worker threads that sign, verify, seal and open large frames where the driver itself would hold
+//! the line back.
 //!
-//! AES-GCM and AES-GMAC keep up with any line and are computed where the frames are. AES-CMAC, HMAC-SHA256 and AES-CCM do
-//! not: a connection that computes them itself carries what one core computes, less what that core needs to receive. Their
-//! frames go to blocking threads of the runtime, no more at once in the whole process than there are cores.
+//! AES-GCM and AES-GMAC keep up with any line, so the driver computes them in place. AES-CMAC,
+//! HMAC-SHA256 and AES-CCM do not: a connection that computes them itself carries what one core
+//! computes, less what that core needs to receive. Their frames go to blocking threads of the
+//! runtime. In the whole process at most as many jobs run at once as there are cores.
 //!
-//! When all seats are taken by other connections, and none by this one, the driver computes itself: it always makes
-//! progress, and nobody needs to be woken for a seat.
+//! When other connections hold all permits and this one has no job running, the driver computes the
+//! job itself. So it always makes progress, and need not be woken for a permit.
 
 use std::sync::{Arc, LazyLock};
 
@@ -14,37 +16,38 @@ use tokio::sync::Semaphore;
 use tokio::task::{JoinError, JoinSet};
 
 use super::Driver;
-use crate::LostReason;
+use crate::error::LostReason;
 
-/// Frames from here on go to workers. Measured on two cores with other load (`tests/client/pays.rs` of `smb-proto`): from
-/// 256 KiB on two workers carry up to 1.3 times (HMAC), 1.45 times (CMAC) and 1.5 times (CCM) as much when the second core
-/// is free, and 3 % less when it is not; at 64 KiB they gain a tenth at best (CCM) and lose up to a fifth (HMAC).
-const FROM: usize = 256 << 10;
+/// Frames of this size or larger go to workers. Measured on two cores under other load
+/// (`tests/client/pays.rs` of `smb-proto`): from 256 KiB on two workers carry up to 1.3 times
+/// (HMAC), 1.45 times (CMAC) and 1.5 times (CCM) as much when the second core is free, and 3 % less
+/// when it is not; at 64 KiB they gain a tenth at best (CCM) and lose up to a fifth (HMAC).
+const OFFLOAD_MIN: usize = 256 << 10;
 
 static CORES: LazyLock<usize> =
     LazyLock::new(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get));
 
-/// One for each job that runs, in the whole process.
-static SEATS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(*CORES)));
+/// One permit for each running job in the process.
+static JOB_PERMITS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(*CORES)));
 
-/// What a connection leaves to workers: nothing where they would only wait for the one core.
+/// Returns which jobs a connection leaves to workers: none on a machine with one core.
 pub(crate) fn jobs() -> Option<Jobs> {
     (*CORES > 1).then_some(Jobs {
-        from: FROM,
+        from: OFFLOAD_MIN,
         fast_too: false,
     })
 }
 
-/// Jobs that run.
+/// The running jobs of one connection.
 #[derive(Default)]
 pub(super) struct Workers(JoinSet<CryptoDone>);
 
-/// What became of one.
-pub(super) type Worked = Result<CryptoDone, JoinError>;
+/// The outcome of a job.
+pub(super) type FinishedJob = Result<CryptoDone, JoinError>;
 
 impl Workers {
-    /// The next that is done; none at once if none runs.
-    pub(super) async fn done(&mut self) -> Option<Worked> {
+    /// Waits for the next finished job; returns `None` at once if none is running.
+    pub(super) async fn done(&mut self) -> Option<FinishedJob> {
         self.0.join_next().await
     }
 
@@ -54,31 +57,32 @@ impl Workers {
 }
 
 impl Driver {
-    /// Gives jobs to workers; whether one was done here instead, so that there may be news.
-    pub(super) fn hand_out(&mut self) -> bool {
+    /// Gives jobs to workers. Returns whether the driver computed one itself instead, so that the
+    /// connection may have new events.
+    pub(super) fn start_jobs(&mut self) -> bool {
         while self.connection.jobs() > self.workers.0.len() {
-            let seat = Arc::clone(&SEATS).try_acquire_owned().ok();
-            if seat.is_none() && self.workers.are_busy() {
+            let permit = Arc::clone(&JOB_PERMITS).try_acquire_owned().ok();
+            if permit.is_none() && self.workers.are_busy() {
                 return false;
             }
             let Some(job) = self.connection.poll_job() else {
                 return false;
             };
-            let Some(seat) = seat else {
-                self.worked(Ok(job.run()));
+            let Some(permit) = permit else {
+                self.finish_job(Ok(job.run()));
                 return true;
             };
             self.workers.0.spawn_blocking(move || {
                 let done = job.run();
-                drop(seat);
+                drop(permit);
                 done
             });
         }
         false
     }
 
-    pub(super) fn worked(&mut self, worked: Worked) {
-        match worked {
+    pub(super) fn finish_job(&mut self, finished: FinishedJob) {
+        match finished {
             Ok(done) => {
                 let now = self.now();
                 if let Err(fault) = self.connection.job_done(now, done) {
@@ -88,7 +92,7 @@ impl Driver {
             }
             Err(fault) => match fault.try_into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),
-                // The runtime goes, and with it everybody who waits.
+                // The runtime shuts down, and with it every waiting task.
                 Err(_) => {
                     self.ended.get_or_insert(LostReason::ClientClosed);
                 }
@@ -96,10 +100,10 @@ impl Driver {
         }
     }
 
-    /// All that run come to their end.
+    /// Waits for all running jobs.
     pub(super) async fn settle_jobs(&mut self) {
-        while let Some(worked) = self.workers.done().await {
-            self.worked(worked);
+        while let Some(finished) = self.workers.done().await {
+            self.finish_job(finished);
         }
     }
 }

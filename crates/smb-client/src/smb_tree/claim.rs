@@ -1,5 +1,5 @@
-//! Claims on a share: an open that shares nothing. It is not durable, so it ends with the holder's last connection; after
-//! a lost one it is opened again by the next use.
+//! Claims on a share: an open that denies all sharing. It is not durable, so it ends with the
+//! holder's last connection. After a lost connection the next use opens it again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,9 +9,11 @@ use ropeway_smb_wire::create::{CreateDisposition, CreateOptions, ShareAccess};
 use ropeway_smb_wire::info::FileDispositionInformation;
 use ropeway_vfs::{Claim, ClaimAbove, ClaimKind, Name, Op, Pending, RelPath, Result};
 
-use super::errors::fault;
-use super::{Inner, paths};
-use crate::{Handle, OpenFile};
+use super::errors::tree_error;
+use super::inner::Inner;
+use super::paths;
+use crate::handle::Handle;
+use crate::open::OpenFile;
 
 pub(super) struct SmbClaim {
     tree: Arc<Inner>,
@@ -20,7 +22,7 @@ pub(super) struct SmbClaim {
     length: AtomicU64,
 }
 
-/// An open that shares nothing and dies with its connection.
+/// Returns the parameters of an open that denies all sharing and ends with its connection.
 fn exclusively(disposition: CreateDisposition) -> OpenFile {
     let mut open = OpenFile::write(disposition);
     open.share = ShareAccess::default();
@@ -37,7 +39,7 @@ impl SmbClaim {
             false => CreateDisposition::Open,
         };
         let opened = tree.share.open(&text, &exclusively(disposition)).await;
-        let handle = tree.refined(Op::Open, path, opened).await?;
+        let handle = tree.map_error(Op::Open, path, opened).await?;
         Ok(Self {
             tree: Arc::clone(tree),
             length: AtomicU64::new(handle.created().end_of_file),
@@ -61,7 +63,7 @@ impl Claim for SmbClaim {
                 let wanted = (length.min(max) - bytes.len()).min(block.capacity());
                 let wanted = wanted.min(self.tree.share.limits().read_max as usize);
                 let (block, result) = self.handle.read_at(bytes.len() as u64, block, wanted).await;
-                result.map_err(|error| fault(Op::Read, &self.path, error))?;
+                result.map_err(|error| tree_error(Op::Read, &self.path, error))?;
                 if block.is_empty() {
                     break;
                 }
@@ -82,7 +84,7 @@ impl Claim for SmbClaim {
                 block.set_len(part.len());
                 let at = self.length.fetch_add(part.len() as u64, Ordering::AcqRel);
                 let written = self.handle.write_at(at, block.freeze()).await;
-                written.map_err(|error| fault(Op::Write, &self.path, error))?;
+                written.map_err(|error| tree_error(Op::Write, &self.path, error))?;
                 rest = after;
             }
             Ok(())
@@ -94,13 +96,13 @@ impl Claim for SmbClaim {
             let Self {
                 handle, path, tree, ..
             } = *self;
-            tree.changes(&path);
+            tree.note_change(&path);
             let marked = handle
                 .set(&FileDispositionInformation { delete_pending: true })
                 .await;
             let closed = handle.close().await;
             let removed = marked.and(closed);
-            removed.map_err(|error| fault(Op::Remove, &path, error))
+            removed.map_err(|error| tree_error(Op::Remove, &path, error))
         })
     }
 }
@@ -126,17 +128,17 @@ impl Inner {
         found
     }
 
-    /// Names of a folder that begin with `prefix`, chosen by the server.
+    /// Returns the names in a folder that start with `prefix`. The server filters them.
     pub(super) async fn names_with_prefix(&self, dir: &RelPath, prefix: &[u8]) -> Result<Vec<Name>> {
         let text = self.base.text(Op::List, dir)?;
         let pattern = format!("{}*", String::from_utf8_lossy(prefix));
         let listed = self.share.list_matching(&text, &pattern).await;
-        let mut directory = self.refined(Op::List, dir, listed).await?;
+        let mut directory = self.map_error(Op::List, dir, listed).await?;
         let mut found = Vec::new();
         while let Some(records) = directory
             .next()
             .await
-            .map_err(|error| fault(Op::List, dir, error))?
+            .map_err(|error| tree_error(Op::List, dir, error))?
         {
             let names = records.iter().filter_map(|record| paths::name_of(&record.name));
             found.extend(names.filter(|name| name.as_bytes().starts_with(prefix)));

@@ -1,8 +1,10 @@
-//! Content shared between files of one server (ReFS, btrfs, XFS): FSCTL_DUPLICATE_EXTENTS_TO_FILE ([MS-FSCC] 2.3.7).
+//! Cloning: sharing content between files of one server (ReFS, btrfs, XFS) by
+//! FSCTL_DUPLICATE_EXTENTS_TO_FILE ([MS-FSCC] 2.3.7).
 //!
-//! What servers ask for: the target has its length before; whole clusters, of which the last may reach beyond both files'
-//! ends (Windows) or may not (Samba, which takes the end of the file instead); a target that is sparse if the source
-//! is; the same state of checksums on both (ReFS).
+//! Requirements of servers: the target has its final length first; whole clusters, of which the
+//! last may reach beyond the ends of both files (Windows) or may not (Samba, which takes the end of
+//! the file instead); a sparse target if the source is sparse; the same checksum setting on both
+//! (ReFS).
 
 use std::sync::atomic::Ordering;
 
@@ -11,15 +13,16 @@ use ropeway_smb_wire::fsctl::CtlCode;
 use ropeway_smb_wire::fsctl::ranges::Integrity;
 use ropeway_vfs::{File, Op, Result};
 
-use super::SmbFile;
+use super::file::SmbFile;
 use super::ranges::encoded;
-use crate::Error as ClientError;
-use crate::copying::is_unsupported;
+use crate::error::{Error as ClientError, Result as ClientResult};
+use crate::server_copy::is_unsupported;
 
-/// Bytes of one request: below 4 GiB, ReFS' bound, and whole clusters of any size.
+/// Bytes of one request: below 4 GiB, the bound of ReFS, and whole clusters of any size.
 const CLONE_MAX: u64 = 1 << 30;
 
-/// Lengths to try, in this order, for a range whose end is the file's or a whole cluster's.
+/// Returns the lengths to try, in this order, for a range that ends at the end of the file or of a
+/// cluster.
 fn lengths(length: u64, cluster: u64, by_clusters: bool) -> impl Iterator<Item = u64> {
     let whole = match cluster {
         0 => length,
@@ -39,8 +42,8 @@ fn is_refused(error: &ClientError) -> bool {
 }
 
 impl SmbFile {
-    /// Shares the whole content where the file system can. What of it the server then does not share after all is copied
-    /// there; `false` if it shares nothing.
+    /// Clones the whole content where the file system can. Copies the ranges that the server then
+    /// does not clone. Returns `false` if it clones nothing.
     pub(super) async fn clone_from_file(&self, source: &dyn File) -> Result<bool> {
         let Some(source) = self.same_server(source).filter(|_| self.tree.may_reflink) else {
             return Ok(false);
@@ -52,7 +55,7 @@ impl SmbFile {
         if self.tree.has_integrity {
             self.take_integrity(source).await;
         }
-        self.cut(size).await?;
+        self.set_length(size).await?;
         let mut at = 0;
         while at < size {
             let length = CLONE_MAX.min(size - at);
@@ -61,20 +64,21 @@ impl SmbFile {
                 continue;
             }
             if at == 0 {
-                tracing::debug!(path = %self.path(), "the server does not share this content");
+                tracing::debug!(path = %self.path(), "the server does not clone this content");
                 return Ok(false);
             }
             match self.copy_inside(source, at, length).await? {
                 Some(copied) if copied > 0 => at += copied,
-                // Carried whole, over what is shared.
+                // The caller copies all of it, over the cloned ranges.
                 _ => return Ok(false),
             }
         }
-        tracing::debug!(path = %self.path(), size, "content is shared");
+        tracing::debug!(path = %self.path(), size, "content was cloned");
         Ok(true)
     }
 
-    /// One request, with the length as it is or in whole clusters; `false` if the server takes neither.
+    /// Clones one range, with its exact length or in whole clusters. Returns `false` if the server
+    /// accepts neither.
     async fn share_range(&self, source: &SmbFile, at: u64, length: u64) -> Result<bool> {
         let by_clusters = &self.tree.clones_by_clusters;
         let lengths = lengths(length, self.tree.cluster, by_clusters.load(Ordering::Relaxed));
@@ -91,19 +95,20 @@ impl SmbFile {
                     return Ok(true);
                 }
                 Err(error) if is_refused(&error) => {}
-                Err(error) => return Err(self.fault(Op::CopyRange, error)),
+                Err(error) => return Err(self.error(Op::CopyRange, error)),
             }
         }
         Ok(false)
     }
 
-    /// Gives this file the source's state of checksums; best effort, since a server that minds refuses to share.
+    /// Gives this file the checksum setting of the source. Best effort: a server that insists on it
+    /// refuses to clone.
     async fn take_integrity(&self, source: &SmbFile) {
         let (get, set) = (
             CtlCode::GET_INTEGRITY_INFORMATION,
             CtlCode::SET_INTEGRITY_INFORMATION,
         );
-        let of = |bytes: crate::Result<Vec<u8>>| Integrity::decode(&bytes.ok()?).ok();
+        let of = |bytes: ClientResult<Vec<u8>>| Integrity::decode(&bytes.ok()?).ok();
         let wanted = of(source.handle().ioctl(get, &[], 16).await);
         let own = of(self.handle().ioctl(get, &[], 16).await);
         if let Some(wanted) = wanted.filter(|wanted| own.as_ref() != Some(wanted)) {
@@ -122,7 +127,11 @@ mod tests {
         assert_eq!(of(5000, 4096, false), [5000, 8192]);
         assert_eq!(of(5000, 4096, true), [8192, 5000]);
         assert_eq!(of(8192, 4096, false), [8192]);
-        assert_eq!(of(5000, 0, false), [5000], "a share that does not say");
+        assert_eq!(
+            of(5000, 0, false),
+            [5000],
+            "the share does not report its cluster size"
+        );
         assert_eq!(of(CLONE_MAX, 1 << 21, true), [CLONE_MAX]);
     }
 }

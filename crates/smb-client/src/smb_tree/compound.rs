@@ -1,7 +1,8 @@
-//! What has to be done to one node, in one round trip: CREATE, some requests, CLOSE.
+//! A builder for operations on one node in one round trip: CREATE, some requests, CLOSE.
 //!
-//! The share sees to DFS, lost connections, and servers that take no compounds.
+//! The share handles DFS, lost connections, and servers that take no compounds.
 
+use ropeway_smb_proto::client::{Operation, Reply};
 use ropeway_smb_wire::fsctl::CtlCode;
 use ropeway_smb_wire::info::FileInformation;
 use ropeway_smb_wire::ioctl::IoctlResponse;
@@ -9,13 +10,17 @@ use ropeway_smb_wire::query_info::{QueryInfoResponse, SecurityInformation};
 use ropeway_smb_wire::{FileId, Text, TreeId};
 
 use crate::dfs::routed;
-use crate::tree::{Replay, check};
-use crate::{Error, OpenFile, Operation, Reply, Result, Share, ops};
+use crate::error::{Error, Result};
+use crate::open::OpenFile;
+use crate::ops;
+use crate::replies::check;
+use crate::share::Share;
+use crate::tree::Replay;
 
-/// One request on what CREATE opened; made anew where it is sent again.
+/// Builds one request on the opened file, anew for each attempt.
 type Step = Box<dyn Fn(TreeId, FileId) -> Operation + Send + Sync>;
 
-/// Opens a node, does things to it, closes it.
+/// Opens a node, runs requests on it, and closes it.
 pub(super) struct Compound<'a> {
     op: &'static str,
     path: &'a Text,
@@ -25,7 +30,8 @@ pub(super) struct Compound<'a> {
 }
 
 impl<'a> Compound<'a> {
-    /// Begins with CREATE; `op` is what errors say was attempted. May be sent twice.
+    /// Starts with CREATE. Errors name `op` as the attempted operation. The compound may run twice
+    /// unless [`once`](Self::once) is called.
     pub(super) fn open(op: &'static str, path: &'a Text, open: &'a OpenFile) -> Self {
         Self {
             op,
@@ -36,13 +42,13 @@ impl<'a> Compound<'a> {
         }
     }
 
-    /// Twice is something else: after a lost connection the outcome is unknown.
+    /// Forbids a repetition: after a lost connection the outcome is unknown.
     pub(super) fn once(mut self) -> Self {
         self.replay = Replay::Once;
         self
     }
 
-    /// One more step.
+    /// Adds a step.
     pub(super) fn and(mut self, step: impl Fn(TreeId, FileId) -> Operation + Send + Sync + 'static) -> Self {
         self.steps.push(Box::new(step));
         self
@@ -73,11 +79,11 @@ impl<'a> Compound<'a> {
         self.and(ops::flush)
     }
 
-    /// Sends it; the answer to each step, which may be that it failed. A server that takes no compounds stops at the
-    /// first failure.
+    /// Sends the compound and returns the reply to each step, failed or not. With a server that
+    /// takes no compounds it stops at the first failure.
     ///
     /// # Errors
-    /// The node could not be opened.
+    /// The error of the CREATE.
     pub(super) async fn run_all(self, share: &Share) -> Result<Vec<Reply>> {
         let steps = &self.steps;
         let done = async {
@@ -93,7 +99,7 @@ impl<'a> Compound<'a> {
         }
     }
 
-    /// Sends it; the answer to the last step.
+    /// Sends the compound and returns the reply to the last step.
     ///
     /// # Errors
     /// The first request that failed.
@@ -111,17 +117,17 @@ impl<'a> Compound<'a> {
     }
 }
 
-/// The output of an IOCTL.
+/// Returns the output of an IOCTL.
 pub(super) fn ioctl_output(reply: &Reply) -> Result<&[u8]> {
     Ok(IoctlResponse::decode(&mut reply.body())?.output)
 }
 
-/// The information that a QUERY_INFO gave.
+/// Decodes the information in the reply to a QUERY_INFO.
 pub(super) fn information<I: FileInformation>(reply: &Reply) -> Result<I> {
     Ok(I::decode(output(reply)?)?)
 }
 
-/// The bytes that a QUERY_INFO gave.
+/// Returns the bytes in the reply to a QUERY_INFO.
 pub(super) fn output(reply: &Reply) -> Result<&[u8]> {
     Ok(QueryInfoResponse::decode(&mut reply.body())?.output)
 }

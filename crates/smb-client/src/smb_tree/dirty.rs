@@ -1,46 +1,49 @@
-//! What was written and not flushed: so that `sync` makes durable what it says.
+//! Tracks unflushed writes, so that `sync` makes them durable.
 //!
-//! SMB has no flush of a share; each file is flushed by an open of its own ([MS-SMB2] 2.2.17). So the tree remembers
-//! every file written since its last flush, follows its renames, and `sync` flushes each: those still open through
-//! their handles, closed ones by opening them again.
+//! SMB cannot flush a whole share; each file is flushed through a handle of its own ([MS-SMB2]
+//! 2.2.17). So the tree remembers every file written since its last flush and follows its renames.
+//! `sync` flushes each: open files through their handles, closed ones by opening them again.
 //!
-//! A name that a file got after its flush is not durable with it: a server that loses power may come back with the old
-//! name. So the tree remembers the folders in which names or attributes changed, too, and `sync` flushes these
-//! ([MS-SMB2] 3.3.5.11 does not exclude directories; Samba and `ropeway serve` call fsync on them).
+//! A flush does not make a later rename durable: a server that loses power may come back with the
+//! old name. So the tree also remembers the folders in which names or attributes changed, and
+//! `sync` flushes these ([MS-SMB2] 3.3.5.11 does not exclude directories; Samba and `ropeway serve`
+//! call fsync on them).
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use ropeway_vfs::RelPath;
 
-/// Files remembered: a bound on memory and on the time that a rename takes to follow them.
+/// Maximum number of files remembered: bounds memory, and the time that a rename takes to update
+/// them.
 const FILES_MAX: usize = 1024;
 
-/// Folders remembered; with more the topmost one stands for all. On file systems with one journal for all (ext4, XFS,
-/// NTFS) any of them makes all earlier changes of names durable.
+/// Maximum number of folders remembered; with more, the topmost one stands for all. On file systems
+/// with one journal (ext4, XFS, NTFS) flushing any folder makes all earlier changes of names
+/// durable.
 const FOLDERS_MAX: usize = 1024;
 
-/// Number of an entry.
+/// The number of a remembered file.
 pub(super) type Ticket = u64;
 
 #[derive(Default)]
 struct Files {
     next: Ticket,
     paths: HashMap<Ticket, RelPath>,
-    /// More was written than can be remembered.
+    /// Whether more files were written than can be remembered.
     forgotten: bool,
 }
 
-/// The files written and not flushed.
+/// The files with unflushed writes.
 #[derive(Default)]
-pub(super) struct Dirty(Mutex<Files>);
+pub(super) struct DirtyFiles(Mutex<Files>);
 
-impl Dirty {
+impl DirtyFiles {
     fn lock(&self) -> MutexGuard<'_, Files> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
-    /// Remembers a file; the ticket is for [`clean`](Self::clean).
+    /// Remembers a file. Returns the ticket for [`clean`](Self::clean).
     pub(super) fn add(&self, path: &RelPath) -> Ticket {
         let mut files = self.lock();
         files.next += 1;
@@ -53,12 +56,12 @@ impl Dirty {
         ticket
     }
 
-    /// It is flushed.
+    /// Notes that a file was flushed.
     pub(super) fn clean(&self, ticket: Ticket) {
         self.lock().paths.remove(&ticket);
     }
 
-    /// A node, and all below it, is called otherwise now.
+    /// Follows a rename of a node, and of all below it.
     pub(super) fn renamed(&self, from: &RelPath, to: &RelPath) {
         let mut files = self.lock();
         for path in files.paths.values_mut() {
@@ -68,7 +71,7 @@ impl Dirty {
         }
     }
 
-    /// What is to be flushed now, and whether more was forgotten.
+    /// Returns the files to flush, and whether any were forgotten since the last call.
     pub(super) fn all(&self) -> (Vec<(Ticket, RelPath)>, bool) {
         let mut files = self.lock();
         let forgotten = std::mem::take(&mut files.forgotten);
@@ -80,15 +83,15 @@ impl Dirty {
     }
 }
 
-/// Nodes whose names or attributes changed since the last flush, by the folder that holds them.
+/// The parent folders of nodes whose names or attributes changed since the last flush.
 #[derive(Default)]
-pub(super) struct Changed(Mutex<BTreeSet<RelPath>>);
+pub(super) struct ChangedFolders(Mutex<BTreeSet<RelPath>>);
 
-impl Changed {
-    /// Something happened to this node: its name, its attributes, or what it holds.
+impl ChangedFolders {
+    /// Notes a change of a node: its name, its attributes or its content.
     pub(super) fn add(&self, path: &RelPath) {
         let folder = path.parent().unwrap_or_default();
-        let mut folders = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut folders = self.0.lock();
         if folders.len() >= FOLDERS_MAX {
             folders.clear();
             folders.insert(RelPath::root());
@@ -96,17 +99,14 @@ impl Changed {
         folders.insert(folder);
     }
 
-    /// The folders to flush, which are forgotten.
+    /// Takes the folders to flush.
     pub(super) fn take(&self) -> BTreeSet<RelPath> {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.0.lock())
     }
 
-    /// What [`take`](Self::take) gave was not flushed.
+    /// Returns folders from [`take`](Self::take) that could not be flushed.
     pub(super) fn put_back(&self, folders: BTreeSet<RelPath>) {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .extend(folders);
+        self.0.lock().extend(folders);
     }
 }
 
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn renames_are_followed_and_flushed_files_forgotten() {
-        let dirty = Dirty::default();
+        let dirty = DirtyFiles::default();
         let one = dirty.add(&path("dir/tmp"));
         dirty.add(&path("dir/other"));
         dirty.add(&path("dirt"));
@@ -135,8 +135,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_much_is_told_once() {
-        let dirty = Dirty::default();
+    fn an_overflow_is_reported_once() {
+        let dirty = DirtyFiles::default();
         for number in 0..=FILES_MAX {
             dirty.add(&path(&number.to_string()));
         }
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn folders_of_changed_names_are_bounded_and_kept_until_flushed() {
-        let changed = Changed::default();
+        let changed = ChangedFolders::default();
         changed.add(&path("dir/file"));
         changed.add(&path("dir/other"));
         changed.add(&path("top"));

@@ -1,35 +1,41 @@
-//! Extended attributes of SMB ([MS-FSCC] 2.4.16) as those of a tree; pure.
+//! Converts EAs of SMB ([MS-FSCC] 2.4.16) to extended attributes of a tree, and back. Pure.
 //!
-//! `NAME` on a share is `user.NAME` here, as Samba has it. Names are ASCII and their case means nothing (Windows turns them
-//! into capitals), a value has 1 to 65,535 bytes: an empty one deletes. What does not fit is a [`Loss`].
+//! The EA `NAME` is `user.NAME` in the tree, as in Samba. Names are ASCII and case-insensitive
+//! (Windows converts them to upper case). A value has 1 to 65,535 bytes: an empty one deletes the
+//! EA. What does not fit is a [`Loss`].
 //!
-//! Samba shows whatever its file system has in the name space `user` but what it keeps there for itself; of what a server
-//! lists, names that stand for something else in a tree (streams, the security descriptor) are left out.
+//! Samba shows all attributes of the name space `user` except its own. Of the EAs that a server
+//! lists, this module leaves out names with another meaning in a tree (streams, the security
+//! descriptor).
 
 use std::collections::BTreeSet;
 
 use ropeway_smb_wire::info::{FileFullEaInformation, FullEa};
 use ropeway_vfs::{Loss, SDDL_XATTR, STREAM_XATTR_PREFIX, Xattr};
 
-/// The name space that SMB has.
+/// The only name space of SMB.
 const SPACE: &[u8] = b"user.";
-/// `EaNameLength` is at most 254 ([MS-FSCC] 2.4.16).
+/// Maximum length of a name: `EaNameLength` is at most 254 ([MS-FSCC] 2.4.16).
 const NAME_MAX: usize = 254;
-/// What no name may hold besides control characters ([MS-FSCC] 2.4.16, footnote; [MS-FSA] 2.1.5.15.4).
+/// Characters that a name may not hold, besides control characters ([MS-FSCC] 2.4.16, footnote;
+/// [MS-FSA] 2.1.5.15.4).
 const FORBIDDEN: &[u8] = br#"\/:*?"<>|,+=[];"#;
-/// What Samba keeps in the same name space, and refuses (as it does streams).
-const SAMBAS: [&[u8]; 2] = [b"DOSATTRIB", b"SAMBA_PAI"];
+/// Names that Samba uses itself in the same name space, and refuses (as it does streams).
+const SAMBA_RESERVED: [&[u8]; 2] = [b"DOSATTRIB", b"SAMBA_PAI"];
 
-/// The name on the share; `None` if it cannot have one there.
+/// Returns the name on the share; `None` if there is none.
 fn to_share(xattr: &[u8]) -> Option<&[u8]> {
     let name = xattr.strip_prefix(SPACE)?;
     let is_fit = |byte: &u8| matches!(byte, b' '..=b'~') && !FORBIDDEN.contains(byte);
     let fits = (1..=NAME_MAX).contains(&name.len()) && name.iter().all(is_fit);
-    let taken = SAMBAS.iter().any(|taken| name.eq_ignore_ascii_case(taken)) || is_other(name);
+    let taken = SAMBA_RESERVED
+        .iter()
+        .any(|taken| name.eq_ignore_ascii_case(taken))
+        || is_other(name);
     (fits && !taken).then_some(name)
 }
 
-/// Whether a name on the share would stand for a stream or the security descriptor here.
+/// Returns whether a name on the share would mean a stream or the security descriptor in the tree.
 fn is_other(name: &[u8]) -> bool {
     let starts = |known: &[u8]| {
         let known = &known[SPACE.len()..];
@@ -38,12 +44,12 @@ fn is_other(name: &[u8]) -> bool {
     starts(STREAM_XATTR_PREFIX) || (starts(SDDL_XATTR) && name.len() + SPACE.len() == SDDL_XATTR.len())
 }
 
-/// Whether an extended attribute has a form on a share.
+/// Returns whether a share can store an extended attribute.
 pub(super) fn fits(xattr: &Xattr) -> bool {
     !xattr.value.is_empty() && u16::try_from(xattr.value.len()).is_ok() && to_share(&xattr.name).is_some()
 }
 
-/// What a share shows as extended attributes. Names that no tree can have are left out.
+/// Converts the EAs of a share. Leaves out names that no tree can have.
 pub(super) fn from_share(list: FileFullEaInformation) -> impl Iterator<Item = Xattr> {
     let shown = |ea: &FullEa| !ea.name.is_empty() && !is_other(&ea.name) && !ea.value.is_empty();
     list.attributes.into_iter().filter(shown).map(|ea| Xattr {
@@ -52,8 +58,8 @@ pub(super) fn from_share(list: FileFullEaInformation) -> impl Iterator<Item = Xa
     })
 }
 
-/// What makes the attributes on a share those that are wanted: set, and deleted where `there` are others. What does not
-/// fit is added to the losses.
+/// Returns the change that turns the EAs in `there` into those in `wanted`: sets the wanted ones
+/// and deletes the others. Adds what does not fit to the losses.
 pub(super) fn change(wanted: &[&Xattr], there: &[Vec<u8>], losses: &mut Vec<Loss>) -> Vec<FullEa> {
     let mut seen = BTreeSet::new();
     let mut change = Vec::new();
@@ -72,7 +78,7 @@ pub(super) fn change(wanted: &[&Xattr], there: &[Vec<u8>], losses: &mut Vec<Loss
     change
 }
 
-/// Copied: attributes are small, and sent again where a request has to be.
+/// Copied: attributes are small, and a request may be sent again.
 fn ea(name: &[u8], value: &[u8]) -> FullEa {
     FullEa {
         need_ea: false,
@@ -81,8 +87,8 @@ fn ea(name: &[u8], value: &[u8]) -> FullEa {
     }
 }
 
-/// Lists of at most `bytes_max` on the wire; a single longer attribute stands alone. [MS-FSCC] 2.4.16: 8 bytes, the name
-/// and a 0, the value, aligned to 4.
+/// Splits a change into lists of at most `bytes_max` on the wire. A longer single attribute gets a
+/// list of its own. [MS-FSCC] 2.4.16: 8 bytes, the name and a 0, the value, aligned to 4.
 pub(super) fn portions(change: Vec<FullEa>, bytes_max: usize) -> Vec<FileFullEaInformation> {
     let mut portions: Vec<FileFullEaInformation> = Vec::new();
     let mut room = 0;
@@ -124,14 +130,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_wanted_is_deleted_whatever_its_case() {
+    fn unwanted_attributes_are_deleted_regardless_of_case() {
         let (change, losses) = plan(&[xattr("user.a", b"1")], &["user.A", "user.old"]);
         assert_eq!(change, [("a".to_owned(), 1), ("old".to_owned(), 0)]);
         assert_eq!(losses, []);
     }
 
     #[test]
-    fn what_does_not_fit_is_lost_and_named() {
+    fn attributes_that_do_not_fit_are_reported_as_losses() {
         let long = format!("user.{}", "n".repeat(255));
         for (lost, loss) in [
             (xattr("user.empty", b""), Loss::Xattr),
@@ -154,12 +160,12 @@ mod tests {
         assert_eq!(
             plan(&twins, &[]),
             (kept, vec![Loss::Xattr]),
-            "names that are one there"
+            "the names are equal on the share"
         );
     }
 
     #[test]
-    fn a_server_cannot_pass_something_else_off() {
+    fn a_server_cannot_pass_off_eas_as_streams_or_descriptors() {
         let names = [
             "comment",
             "ROPEWAY.SDDL",

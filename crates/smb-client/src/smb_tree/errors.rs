@@ -1,14 +1,14 @@
-//! The client's errors as those of a tree.
+//! Maps errors of the client to errors of a tree.
 
 use std::io;
 
 use ropeway_smb_wire::NtStatus;
 use ropeway_vfs::{Error, ErrorKind, Op, RelPath, Verdict};
 
-use crate::{Error as ClientError, LostReason, Unprotected};
+use crate::error::{Error as ClientError, LostReason, Unprotected};
 
-/// An error of an operation on a path.
-pub(super) fn fault(op: Op, path: &RelPath, error: ClientError) -> Error {
+/// Returns the tree's error for a client error of an operation on a path.
+pub(super) fn tree_error(op: Op, path: &RelPath, error: ClientError) -> Error {
     Error {
         op,
         path: path.clone(),
@@ -17,8 +17,8 @@ pub(super) fn fault(op: Op, path: &RelPath, error: ClientError) -> Error {
     }
 }
 
-/// An error that the tree itself found, with a sentence.
-pub(super) fn found(op: Op, path: &RelPath, kind: ErrorKind, sentence: impl Into<String>) -> Error {
+/// Returns an error that the tree itself found, with a message.
+pub(super) fn with_message(op: Op, path: &RelPath, kind: ErrorKind, sentence: impl Into<String>) -> Error {
     Error {
         op,
         path: path.clone(),
@@ -38,7 +38,7 @@ fn kind_of(error: &ClientError) -> ErrorKind {
         }
         ClientError::PeerMisbehaved(_) => ErrorKind::PeerMisbehaved,
         ClientError::Senseless(_) => ErrorKind::Senseless,
-        ClientError::LedAway { .. } => ErrorKind::PermissionDenied,
+        ClientError::ReferralRefused { .. } => ErrorKind::PermissionDenied,
         ClientError::Tampered(_) => ErrorKind::Tampered,
         ClientError::Local { source, .. } => match ErrorKind::of(source) {
             ErrorKind::Other => ErrorKind::Network,
@@ -55,7 +55,7 @@ fn kind_of(error: &ClientError) -> ErrorKind {
     }
 }
 
-/// What a status means for a tree; `None` for those that only their verdict tells.
+/// Returns the kind of a status; `None` if only its verdict decides.
 fn kind_of_status(status: NtStatus) -> Option<ErrorKind> {
     use ErrorKind as K;
     Some(match status {
@@ -144,7 +144,7 @@ mod tests {
             assert_eq!(
                 kind(status),
                 ErrorKind::ServerExhausted,
-                "no limit of this machine"
+                "not a limit of this machine"
             );
             assert_eq!(kind(status).verdict(), Verdict::Retry);
         }
@@ -164,13 +164,13 @@ mod tests {
     }
 
     #[test]
-    fn errors_keep_the_servers_sentence() {
+    fn errors_contain_the_servers_message() {
         let refused = ClientError::PeerRefused {
             op: "open",
             status: NtStatus::ACCESS_DENIED,
         };
         let path = RelPath::parse(b"dir/file").unwrap();
-        let text = fault(Op::Open, &path, refused).to_string();
+        let text = tree_error(Op::Open, &path, refused).to_string();
         assert!(
             text.contains("dir/file") && text.contains("STATUS_ACCESS_DENIED"),
             "{text}"

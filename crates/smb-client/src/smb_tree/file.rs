@@ -1,47 +1,53 @@
-//! An open file of a share.
+//! An open file of a share, as a tree's [`File`].
 
 use std::any::Any;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::future::try_join_all;
+use parking_lot::Mutex;
 use ropeway_block::{Block, BlockMut};
 use ropeway_smb_wire::create::{CreateAction, CreateDisposition, CreateOptions};
 use ropeway_smb_wire::info::{FileAllInformation, FileEndOfFileInformation, FileStandardInformation};
-use ropeway_smb_wire::{FileAttributes, FileTime, NtStatus};
+use ropeway_smb_wire::{FileAttributes, FileTime, NtStatus, Text};
 use ropeway_vfs::{
     Create, Error, ErrorKind, Extent, File, Kind, Loss, Metadata, MetadataChange, Op, OpenOptions, Pending,
     RelPath, Result, Xattr,
 };
 
 use super::dirty::Ticket;
-use super::errors::{fault, found};
+use super::errors::{tree_error, with_message};
+use super::inner::Inner;
+use super::map;
 use super::ranges::Ranges;
-use super::{Inner, map};
-use crate::{Handle, OpenFile};
+use crate::error::Error as ClientError;
+use crate::handle::Handle;
+use crate::open::{Created, OpenFile};
 
-/// A write that begins this far behind the end of all that was begun makes the file sparse first, so that the server need
-/// not fill what lies between. A guess: blocks of a copy come nearly in order.
-const FAR_BEHIND: u64 = 4 << 20;
-/// How long a rename waits for files to be closed: some round trips of any line.
-const CLOSINGS_MAX: std::time::Duration = std::time::Duration::from_secs(5);
+/// A write that starts this far behind the end of all writes so far makes the file sparse first, so
+/// that the server need not fill the gap. A guess: blocks of a copy come nearly in order.
+const SPARSE_GAP_MIN: u64 = 4 << 20;
+/// Maximum time that a rename waits for files to be closed: some round trips of any line.
+const CLOSE_WAIT_MAX: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// An open file of a share.
 pub struct SmbFile {
     pub(super) tree: Arc<Inner>,
-    /// Taken by drop only.
+    /// `None` only while dropping.
     handle: Option<Handle>,
     path: RelPath,
+    /// Its key in the list of open files.
+    open_key: Text,
     writable: bool,
-    /// The length as far as this open knows it.
+    /// The length as far as this handle knows it.
     length: AtomicU64,
     pub(super) sparse: AtomicBool,
     pub(super) ranges: Mutex<Ranges>,
-    /// Extended attributes were set by this open, which may have made the file.
+    /// Whether this handle, which may have created the file, has set extended attributes.
     has_attributes: AtomicBool,
-    /// Set while something is written and not flushed.
+    /// Set while there are unflushed writes.
     unflushed: Mutex<Option<Ticket>>,
-    /// What names this open as the source of copies inside the server.
+    /// The key of this file as the source of copies on the server.
     pub(super) resume_key: tokio::sync::OnceCell<ropeway_smb_wire::fsctl::copy_chunk::ResumeKey>,
 }
 
@@ -69,10 +75,11 @@ impl SmbFile {
         };
         open.options |= CreateOptions::OPEN_REPARSE_POINT;
         let mut opened = tree.share.open(&text, &open).await;
-        let denied = |error: &crate::Error| error.status() == Some(NtStatus::ACCESS_DENIED);
+        let denied = |error: &ClientError| error.status() == Some(NtStatus::ACCESS_DENIED);
         let mut truncate = false;
         if options.create == Create::Truncate && opened.as_ref().is_err_and(denied) {
-            // [MS-FSA] 2.1.5.1.2.1: a hidden or system file is not overwritten by one that is neither.
+            // [MS-FSA] 2.1.5.1.2.1: an open without these attributes may not overwrite a hidden or
+            // system file.
             open.disposition = CreateDisposition::OpenIf;
             opened = tree.share.open(&text, &open).await;
             truncate = true;
@@ -84,24 +91,18 @@ impl SmbFile {
             {
                 return Err(tree.refused_new(op, path, error).await);
             }
-            opened => tree.refined(op, path, opened).await?,
+            opened => tree.map_error(op, path, opened).await?,
         };
         let created = handle.created();
         let attributes = created.basic.attributes;
         if attributes.contains(FileAttributes::REPARSE_POINT) {
-            let mut metadata = map::created(created, tree.volume);
-            tree.look_into(op, path, &mut metadata).await?;
-            match metadata.kind {
-                Kind::File => {}
-                Kind::Symlink => return Err(Error::new(op, path, ErrorKind::SymbolicLink)),
-                _ => return Err(found(op, path, ErrorKind::Unsupported, "it is no regular file")),
-            }
+            tree.check_regular(op, path, created).await?;
         }
         let sparse = attributes.contains(FileAttributes::SPARSE_FILE);
         let holes = sparse || created.allocation_size < created.end_of_file;
-        tree.opens.fetch_add(1, Ordering::AcqRel);
         let file = Self {
             tree: Arc::clone(tree),
+            open_key: tree.open_files.add(&text),
             path: path.clone(),
             writable,
             length: AtomicU64::new(created.end_of_file),
@@ -113,7 +114,7 @@ impl SmbFile {
             handle: Some(handle),
         };
         if truncate {
-            file.cut(0).await?;
+            file.set_length(0).await?;
         }
         Ok(file)
     }
@@ -122,27 +123,24 @@ impl SmbFile {
         self.handle.as_ref().expect("taken only by drop")
     }
 
-    pub(super) fn fault(&self, op: Op, error: crate::Error) -> Error {
-        fault(op, &self.path, error)
+    pub(super) fn error(&self, op: Op, error: ClientError) -> Error {
+        tree_error(op, &self.path, error)
     }
 
-    /// Notes that something is about to be written.
-    pub(super) fn touch(&self) {
-        self.ranges
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .forget();
-        let mut unflushed = self.unflushed.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Notes that a write is about to start.
+    pub(super) fn note_write(&self) {
+        self.ranges.lock().forget();
+        let mut unflushed = self.unflushed.lock();
         if unflushed.is_none() {
             *unflushed = Some(self.tree.dirty.add(&self.path));
         }
     }
 
-    pub(super) async fn cut(&self, length: u64) -> Result<()> {
-        self.touch();
+    pub(super) async fn set_length(&self, length: u64) -> Result<()> {
+        self.note_write();
         let end = FileEndOfFileInformation { end_of_file: length };
         let set = self.handle().set(&end).await;
-        set.map_err(|error| self.fault(Op::SetLength, error))?;
+        set.map_err(|error| self.error(Op::SetLength, error))?;
         self.length.store(length, Ordering::Release);
         Ok(())
     }
@@ -154,15 +152,15 @@ impl SmbFile {
         if block.is_empty() {
             return Ok(());
         }
-        self.touch();
+        self.note_write();
         let known = self.length.load(Ordering::Acquire);
-        if offset >= known.saturating_add(FAR_BEHIND) {
+        if offset >= known.saturating_add(SPARSE_GAP_MIN) {
             self.make_sparse().await;
         }
         let end = offset.saturating_add(block.len() as u64);
         self.length.fetch_max(end, Ordering::AcqRel);
         let most = self.tree.share.limits().write_max as usize;
-        let failed = |error| self.fault(Op::Write, error);
+        let failed = |error| self.error(Op::Write, error);
         if block.len() <= most {
             self.handle().write_at(offset, block).await.map_err(failed)?;
         } else {
@@ -176,24 +174,24 @@ impl SmbFile {
         Ok(())
     }
 
-    /// Writes back what is not: to the server's disk.
+    /// Flushes the file to the server's disk.
     async fn flush(&self) -> Result<()> {
-        self.flushed_by(async {
+        self.run_flush(async {
             match self.writable {
                 true => self.handle().flush().await,
                 false => Ok(()),
             }
         })
         .await
-        .map_err(|error| self.fault(Op::Sync, error))
+        .map_err(|error| self.error(Op::Sync, error))
     }
 
-    /// Runs what flushes the file, and notes that it did.
-    async fn flushed_by<E>(
+    /// Runs a flush, and marks the file as clean if it succeeds.
+    async fn run_flush<E>(
         &self,
         flush: impl Future<Output = std::result::Result<(), E>>,
     ) -> std::result::Result<(), E> {
-        let lock = || self.unflushed.lock().unwrap_or_else(PoisonError::into_inner);
+        let lock = || self.unflushed.lock();
         let ticket = lock().take();
         let flushed = flush.await;
         match flushed {
@@ -205,12 +203,13 @@ impl SmbFile {
         flushed
     }
 
-    /// A flush, then the attributes: in one round trip, unless there is more to it. Size and time tell a later run that the
-    /// file is complete, so they come when its data is durable. They are durable with the name that it or its folder gets;
-    /// where there is none, in place, by one more flush.
+    /// Flushes, then sets the attributes, in one round trip where possible. Size and time tell a
+    /// later run that the file is complete, so they are set after its data is durable. They become
+    /// durable with the final name of the file or its folder; a file written in place is flushed
+    /// once more.
     async fn flush_and_set(&self, change: &MetadataChange) -> Result<Vec<Loss>> {
         let basic = map::change(change, false);
-        // A new file has none.
+        // A new file has no extended attributes.
         let is_first = self.is_new() && !self.has_attributes.load(Ordering::Acquire);
         let no_xattrs = match &change.xattrs {
             Some(xattrs) => is_first && xattrs.is_empty(),
@@ -224,49 +223,49 @@ impl SmbFile {
             self.check_size(None).await?;
             return Ok(losses);
         };
-        let mut told = None;
-        self.flushed_by(async {
+        let mut reported = None;
+        self.run_flush(async {
             let again = !self.is_new();
             let (set, flushed, size) = self.handle().flush_and_set(&basic, again).await;
-            told = size;
-            flushed.map_err(|error| self.fault(Op::Sync, error))?;
-            set.map_err(|error| self.fault(Op::SetAttributes, error))
+            reported = size;
+            flushed.map_err(|error| self.error(Op::Sync, error))?;
+            set.map_err(|error| self.error(Op::SetAttributes, error))
         })
         .await?;
-        self.tree.changes(&self.path);
-        self.check_size(told).await?;
+        self.tree.note_change(&self.path);
+        self.check_size(reported).await?;
         Ok(map::losses(change))
     }
 
-    /// Attributes of a complete file, without a flush.
+    /// Sets the attributes of a complete file, without a flush.
     async fn set_complete(&self, change: &MetadataChange) -> Result<Vec<Loss>> {
         let losses = self.set(change).await?;
         self.check_size(None).await?;
         Ok(losses)
     }
 
-    /// Whether the server keeps as much as was written, by what it `told` or by asking.
-    async fn check_size(&self, told: Option<u64>) -> Result<()> {
+    /// Checks that the file has the expected size on the server: `reported` by it, or queried.
+    async fn check_size(&self, reported: Option<u64>) -> Result<()> {
         if !self.writable {
             return Ok(());
         }
-        let size = match told {
+        let size = match reported {
             Some(size) => size,
             None => {
                 let standard = self.handle().query::<FileStandardInformation>().await;
-                let standard = standard.map_err(|error| self.fault(Op::Stat, error))?;
+                let standard = standard.map_err(|error| self.error(Op::Stat, error))?;
                 standard.end_of_file
             }
         };
         match self.known_length() {
             known if known == size => Ok(()),
-            known => Err(self.fault(Op::Write, crate::Error::kept(size, known))),
+            known => Err(self.error(Op::Write, ClientError::size_mismatch(size, known))),
         }
     }
 
     async fn query(&self) -> Result<Metadata> {
         let all = self.handle().query::<FileAllInformation>().await;
-        let all = all.map_err(|error| self.fault(Op::Stat, error))?;
+        let all = all.map_err(|error| self.error(Op::Stat, error))?;
         self.length.fetch_max(all.standard.end_of_file, Ordering::AcqRel);
         Ok(self.tree.all(&all))
     }
@@ -284,9 +283,9 @@ impl SmbFile {
         };
         if let Some(basic) = map::change(change, false) {
             let set = self.handle().set(&basic).await;
-            set.map_err(|error| self.fault(Op::SetAttributes, error))?;
+            set.map_err(|error| self.error(Op::SetAttributes, error))?;
             if self.sparse.load(Ordering::Acquire) && basic.creation_time != FileTime::KEEP {
-                // Samba 4.17 forgets that a file is sparse when it is given a creation time.
+                // Samba 4.17 clears the sparse attribute when it sets a creation time.
                 self.set_sparse().await;
             }
         }
@@ -300,45 +299,61 @@ impl SmbFile {
         self.handle().created().action == CreateAction::CREATED
     }
 
-    /// The length, as far as it is known without asking.
+    /// Returns the length, as far as it is known without a request.
     pub(super) fn known_length(&self) -> u64 {
         self.length.load(Ordering::Acquire)
     }
 }
 
 impl Drop for SmbFile {
-    /// Closes in the background; what is asked for afterwards, the server gets afterwards. Who renames or replaces it
-    /// next may have to wait for the answer all the same: see `closings_end`.
+    /// Closes in the background. The server receives later requests after the CLOSE, but renaming
+    /// or replacing the file may still have to wait for the reply: see `wait_for_closes`.
     fn drop(&mut self) {
         let Some(handle) = self.handle.take() else {
             return;
         };
-        // What a close says is of no use to anybody any more: what had to be durable was flushed.
-        match Arc::clone(&self.tree.closings).try_read_owned() {
-            Ok(closing) => handle.inner.close_aside(Some(closing)),
-            // Somebody waits for those before, and those who come later for this one.
+        // The result of the CLOSE does not matter: what had to be durable was flushed.
+        match Arc::clone(&self.tree.pending_closes).try_read_owned() {
+            Ok(closing) => handle.inner.close_detached(Some(closing)),
+            // A task is waiting for earlier closes. Later waiters wait for this one too.
             Err(_) => {
-                let closing = Arc::clone(&self.tree.closings);
+                let closing = Arc::clone(&self.tree.pending_closes);
                 if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-                    runtime.spawn(async move { handle.inner.close_aside(Some(closing.read_owned().await)) });
+                    runtime
+                        .spawn(async move { handle.inner.close_detached(Some(closing.read_owned().await)) });
                 }
             }
         }
-        self.tree.opens.fetch_sub(1, Ordering::AcqRel);
+        self.tree.open_files.remove(&self.open_key);
     }
 }
 
 impl Inner {
-    /// Waits until the files that were let go before are closed; `false` if that takes too long.
-    pub(super) async fn closings_end(&self) -> bool {
-        let ended = self.closings.write();
-        tokio::time::timeout(CLOSINGS_MAX, ended).await.is_ok()
+    /// Waits until all files dropped before are closed. Returns `false` if that takes too long.
+    pub(super) async fn wait_for_closes(&self) -> bool {
+        let ended = self.pending_closes.write();
+        tokio::time::timeout(CLOSE_WAIT_MAX, ended).await.is_ok()
     }
 
-    /// Why a new file was refused. Some servers say of a folder in the way that it is one.
-    async fn refused_new(&self, op: Op, path: &RelPath, error: crate::Error) -> Error {
+    /// Checks that an opened reparse point is a regular file: the server shows its content.
+    async fn check_regular(&self, op: Op, path: &RelPath, created: &Created) -> Result<()> {
+        let mut metadata = map::created(created, self.volume);
+        self.read_reparse_kind(op, path, &mut metadata).await?;
+        match metadata.kind {
+            Kind::File => Ok(()),
+            Kind::Symlink => Err(Error::new(op, path, ErrorKind::SymbolicLink)),
+            _ => {
+                let message = "it is not a regular file";
+                Err(with_message(op, path, ErrorKind::Unsupported, message))
+            }
+        }
+    }
+
+    /// Returns the error for a refused new file. Some servers report FILE_IS_A_DIRECTORY for a
+    /// folder in the way.
+    async fn refused_new(&self, op: Op, path: &RelPath, error: ClientError) -> Error {
         let is_folder = error.status() == Some(NtStatus::FILE_IS_A_DIRECTORY);
-        match self.refined::<()>(op, path, Err(error)).await {
+        match self.map_error::<()>(op, path, Err(error)).await {
             Err(error) if is_folder => Error {
                 kind: ErrorKind::AlreadyExists,
                 ..error
@@ -387,15 +402,16 @@ impl File for SmbFile {
                 return Err(Error::new(Op::SetLength, &self.path, ErrorKind::PermissionDenied));
             }
             if length > self.known_length() {
-                // New bytes are a hole, not zeroes on the server's disk.
+                // The new range becomes a hole, not zeroes on the server's disk.
                 self.make_sparse().await;
             }
-            self.cut(length).await
+            self.set_length(length).await
         })
     }
 
     fn allocate(&self, _length: u64) -> Pending<'_, Result<()>> {
-        // FileAllocationInformation cuts a file that is longer ([MS-FSA] 2.1.5.15.1); a reservation is not worth that.
+        // FileAllocationInformation truncates a longer file ([MS-FSA] 2.1.5.15.1); preallocation is
+        // not worth that risk.
         Box::pin(std::future::ready(Ok(())))
     }
 

@@ -1,12 +1,11 @@
-//! Reparse points as symbolic links and special nodes ([MS-FSCC] 2.1.2).
+//! Converts reparse points to symbolic links and special nodes ([MS-FSCC] 2.1.2).
 
-use ropeway_smb_wire::Text;
-use ropeway_smb_wire::Writer;
 use ropeway_smb_wire::fsctl::reparse::{NfsSpecial, REPARSE_BUFFER_MAX, ReparseData, Symlink, SymlinkFlags};
 use ropeway_smb_wire::names::{self, NameMapping};
+use ropeway_smb_wire::{Text, Writer};
 use ropeway_vfs::Kind;
 
-/// What a reparse point is, and the text if it is a link.
+/// The kind of a reparse point, and the text if it is a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Special {
     pub(super) kind: Kind,
@@ -31,7 +30,7 @@ impl Special {
         }
     }
 
-    /// From reparse data; `None` if the server shows content there (deduplicated, in a cloud, …).
+    /// Converts reparse data; `None` if the server shows the content (deduplicated, in a cloud, …).
     pub(super) fn of(data: &ReparseData<'_>) -> Option<Self> {
         Some(match data {
             ReparseData::Symlink(link) => Self::link(link_text(link)),
@@ -55,7 +54,8 @@ impl Special {
     }
 }
 
-/// A relative link is what is followed, with slashes; an absolute one is shown as people see it (`C:/folder`).
+/// Returns the text of a link with slashes: that of the substitute name if it is relative, that of
+/// the print name (`C:/folder`) if it is absolute.
 fn link_text(link: &Symlink) -> Vec<u8> {
     if link.flags.contains(SymlinkFlags::RELATIVE) {
         return slashes(&link.substitute_name);
@@ -76,11 +76,12 @@ fn swap(text: &[u8], from: u8, to: u8) -> Vec<u8> {
     swapped.collect()
 }
 
-/// The reparse data of a link with this text. A text that begins with a slash leads to a place of the server's own; it
-/// is absolute, as a Windows path without a drive. `None`: longer than reparse data can be.
+/// Returns the reparse data of a link with this text; `None` if it is too long. A text that starts
+/// with a slash leads to a path on the server; it becomes an absolute Windows path without a drive.
 pub(super) fn link_data(text: &[u8]) -> Option<Vec<u8>> {
     let name = names::to_wire(&swap(text, b'/', b'\\'), NameMapping::None);
-    // Two names, their four numbers and the flags (12 bytes) behind a header of 8 ([MS-FSCC] 2.1.2.4).
+    // Two names, their four numbers and the flags (12 bytes) behind a header of 8 ([MS-FSCC]
+    // 2.1.2.4).
     if 2 * name.wire_len() + 20 > REPARSE_BUFFER_MAX as usize {
         return None;
     }
@@ -103,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn link_texts_come_back() {
+    fn link_texts_survive_a_round_trip() {
         for text in ["file", "../other/ä b", "dir/sub/", "/absolute/path", "."] {
             let data = link_data(text.as_bytes()).unwrap();
             let special = Special::of(&ReparseData::decode(&data).unwrap()).unwrap();
@@ -114,7 +115,7 @@ mod tests {
 
     /// The text may come from another server's reparse data, which hold up to 64 KiB of one name.
     #[test]
-    fn a_link_text_that_no_server_can_keep_is_refused_and_no_panic() {
+    fn a_link_text_that_is_too_long_is_refused_without_a_panic() {
         let longest = (REPARSE_BUFFER_MAX as usize - 20) / 4;
         assert_eq!(link_data(&vec![b'a'; longest]).unwrap().len(), 4 * longest + 20);
         assert_eq!(link_data(&vec![b'a'; longest + 1]), None);
@@ -122,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_links_are_shown_as_people_see_them() {
+    fn windows_links_show_their_print_name() {
         let absolute = Symlink {
             substitute_name: Text::from("\\??\\C:\\folder"),
             print_name: Text::from("C:\\folder"),

@@ -1,4 +1,4 @@
-//! Listings.
+//! Listings of a tree's folders.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,30 +9,30 @@ use ropeway_smb_wire::fsctl::reparse::ReparseTag;
 use ropeway_smb_wire::info::{BadRecord, DirectoryRecord};
 use ropeway_vfs::{DirEntry, ErrorKind, Kind, Listing, Metadata, Name, Op, Origin, Pending, RelPath, Result};
 
-use super::errors::{fault, found};
+use super::errors::{tree_error, with_message};
+use super::inner::Inner;
 use super::names::AT_ONCE;
-use super::{Inner, map, paths};
-use crate::Directory;
-use crate::directory::Dots;
+use super::{map, paths};
+use crate::directory::{Directory, DotEntries};
 
-/// A folder being listed.
+/// A listing of a folder.
 pub struct SmbListing {
     tree: Arc<Inner>,
     dir: RelPath,
-    /// None if all names are ready.
+    /// `None` if the cache had all names.
     directory: Option<Directory>,
     ready: VecDeque<DirectoryRecord>,
     bad: VecDeque<BadRecord>,
     ended: bool,
-    /// Of names that were ready.
-    dots: Dots,
+    /// File numbers from cached names.
+    dots: DotEntries,
 }
 
 impl SmbListing {
     pub(super) async fn start(tree: Arc<Inner>, dir: &RelPath) -> Result<Self> {
         let text = tree.base.text(Op::List, dir)?;
-        if let Some(names) = tree.glance.names(&text) {
-            let mut dots = Dots::default();
+        if let Some(names) = tree.listing_cache.names(&text) {
+            let mut dots = DotEntries::default();
             for record in &names {
                 dots.take(record);
             }
@@ -46,18 +46,18 @@ impl SmbListing {
                 tree,
             });
         }
-        let listed = match tree.is_shown(dir) {
+        let listed = match tree.is_content_shown(dir) {
             true => tree.share.list(&text, "*").await,
             false => tree.share.list_itself(&text).await,
         };
-        let directory = tree.refined(Op::List, dir, listed).await?;
+        let directory = tree.map_error(Op::List, dir, listed).await?;
         Ok(Self {
             dir: dir.clone(),
             directory: Some(directory),
             ready: VecDeque::new(),
             bad: VecDeque::new(),
             ended: false,
-            dots: Dots::default(),
+            dots: DotEntries::default(),
             tree,
         })
     }
@@ -70,7 +70,7 @@ impl SmbListing {
             match directory.next().await {
                 Ok(Some(records)) => self.ready.extend(records),
                 Ok(None) => self.ended = true,
-                Err(error) => return Err(fault(Op::List, &self.dir, error)),
+                Err(error) => return Err(tree_error(Op::List, &self.dir, error)),
             }
             self.bad.extend(directory.take_bad());
         }
@@ -90,7 +90,8 @@ impl SmbListing {
         Ok(chunk)
     }
 
-    /// One entry; `None` for `.` and `..`. Only links cost a question: their size is that of their text.
+    /// Returns one entry; `None` for `.` and `..`. Only links take a request: their size is that of
+    /// their text.
     async fn entry(&self, record: DirectoryRecord) -> Result<Option<DirEntry>> {
         if matches!(record.name.to_string_lossy().as_str(), "." | "..") {
             return Ok(None);
@@ -103,7 +104,7 @@ impl SmbListing {
         Ok(Some(DirEntry { name, metadata }))
     }
 
-    /// The entry of a record whose names cannot be read.
+    /// Returns the entry of a malformed record.
     fn bad_entry(&self, record: &BadRecord) -> DirEntry {
         let name = paths::marked_name(&record.shown);
         let sentence = format!(
@@ -113,9 +114,9 @@ impl SmbListing {
         self.senseless(name, &sentence)
     }
 
-    /// An entry that failed. The name stands for the node in messages, and nothing is done by it.
+    /// Returns a failed entry. Its name only serves for messages; no operation uses it.
     fn senseless(&self, name: Name, sentence: &str) -> DirEntry {
-        let error = found(Op::List, &self.dir.join(&name), ErrorKind::Senseless, sentence);
+        let error = with_message(Op::List, &self.dir.join(&name), ErrorKind::Senseless, sentence);
         DirEntry {
             name,
             metadata: Err(error),
@@ -131,9 +132,9 @@ impl SmbListing {
         match map::kind(record.attributes, tag) {
             Some(kind @ (Kind::File | Kind::Directory)) => {
                 metadata.kind = kind;
-                self.tree.note_shown(path, kind);
+                self.tree.note_content_shown(path, kind);
             }
-            _ => self.tree.look_into(Op::Stat, path, &mut metadata).await?,
+            _ => self.tree.read_reparse_kind(Op::Stat, path, &mut metadata).await?,
         }
         Ok(metadata)
     }
@@ -142,7 +143,7 @@ impl SmbListing {
 impl Listing for SmbListing {
     fn next(&mut self, max: usize) -> Pending<'_, Result<Vec<DirEntry>>> {
         Box::pin(async move {
-            // A batch of `.` and `..` alone is not the end.
+            // A batch of only `.` and `..` is not the end.
             loop {
                 let chunk = self.chunk(max).await?;
                 if !chunk.is_empty() || (self.ended && self.ready.is_empty() && self.bad.is_empty()) {

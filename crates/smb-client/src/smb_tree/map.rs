@@ -1,43 +1,46 @@
-//! What SMB knows of a node and what a tree does, each as the other.
+//! Converts between SMB's metadata and that of a tree. Pure.
 
 use ropeway_smb_wire::fsctl::reparse::ReparseTag;
 use ropeway_smb_wire::info::{DirectoryRecord, FileAllInformation, FileBasicInformation, FsAttributes};
 use ropeway_smb_wire::{FileAttributes, FileTime};
 use ropeway_vfs::{Capabilities, FileId, Kind, Loss, Metadata, MetadataChange, Timestamp};
 
-use crate::open::KEPT;
-use crate::{Created, Volume};
+use crate::open::{Created, KEPT};
+use crate::share::Volume;
 
-/// Files written or read in one go at once: what a line of 622 Mbit/s and 75 ms holds of files of 32 KiB (180), and some
-/// for the server's own time.
+/// Small files in flight: what a line of 622 Mbit/s and 75 ms holds of files of 32 KiB (180), and
+/// some for the server's own time.
 const SMALL_IN_FLIGHT: usize = 256;
-/// Blocks in flight on a short line. A guess: a server's disk is busy with them.
+/// Blocks in flight on a short line. A guess: enough to keep a server's disk busy.
 pub(super) const BLOCKS_NEAR: usize = 12;
-/// The same on a long one: a line of 622 Mbit/s and 75 ms holds 5.8 MB and its queue as much again, and TCP finds its speed
-/// sooner where more is asked for (measured there, 100 MB: 2.6 s with 12, 2.5 s with 28).
+/// Blocks in flight on a long line: 622 Mbit/s and 75 ms hold 5.8 MB and as much in the queue, and
+/// TCP reaches its speed sooner with more requests (measured there, 100 MB: 2.6 s with 12, 2.5 s
+/// with 28).
 pub(super) const BLOCKS_FAR: usize = 28;
-/// Folders' worth of work at once.
+/// Folders processed at the same time.
 const BATCHES_IN_FLIGHT: usize = 16;
 
-/// A moment as a tree has it.
+/// Converts a time to that of a tree.
 pub(super) fn timestamp(time: FileTime) -> Timestamp {
     let (seconds, nanoseconds) = time.to_unix();
     Timestamp::from_unix(seconds, nanoseconds)
 }
 
-/// A moment as SMB has it: steps of 100 ns, 1601 to 30828.
+/// Converts a time to that of SMB: steps of 100 ns, years 1601 to 30828.
 pub(super) fn file_time(time: Timestamp) -> FileTime {
     let (seconds, nanoseconds) = time.to_unix();
     FileTime::from_unix(seconds, nanoseconds)
 }
 
-/// 0 is no time ([MS-FSCC] 2.4.7), and neither are -1 and -2, which mean something else where times are set, nor any other
-/// negative one: FILETIME is not negative ([MS-FSCC] 2.1.1).
+/// Converts a time; `None` if it is unknown. 0 is no time ([MS-FSCC] 2.4.7), nor are -1 and -2,
+/// which have a special meaning when times are set, nor any other negative value: a FILETIME is not
+/// negative ([MS-FSCC] 2.1.1).
 fn known(time: FileTime) -> Option<Timestamp> {
     (time != FileTime::KEEP && time <= FileTime::MAX).then(|| timestamp(time))
 }
 
-/// What a node is by its attributes and reparse tag. `None`: only its reparse data tell.
+/// Returns the kind of a node by its attributes and reparse tag. `None`: only its reparse data
+/// decide.
 pub(super) fn kind(attributes: FileAttributes, tag: Option<ReparseTag>) -> Option<Kind> {
     let plain = match attributes.contains(FileAttributes::DIRECTORY) {
         true => Kind::Directory,
@@ -53,7 +56,7 @@ pub(super) fn kind(attributes: FileAttributes, tag: Option<ReparseTag>) -> Optio
     }
 }
 
-/// What a node is whose content the server does not show.
+/// Returns the kind of a reparse point whose content the server does not show.
 pub(super) fn kind_of_tag(tag: ReparseTag) -> Option<Kind> {
     Some(match tag {
         ReparseTag::SYMLINK | ReparseTag::MOUNT_POINT | ReparseTag::LX_SYMLINK => Kind::Symlink,
@@ -65,7 +68,7 @@ pub(super) fn kind_of_tag(tag: ReparseTag) -> Option<Kind> {
     })
 }
 
-/// Metadata of what is no reparse point, or of one whose kind is filled in later.
+/// Returns the metadata of a node that is no reparse point, or whose kind is filled in later.
 pub(super) fn basic(basic: &FileBasicInformation, size: u64, allocated: u64) -> Metadata {
     let is_directory = basic.attributes.contains(FileAttributes::DIRECTORY);
     let kind = kind(basic.attributes, None).unwrap_or(Kind::File);
@@ -84,12 +87,12 @@ pub(super) fn basic(basic: &FileBasicInformation, size: u64, allocated: u64) -> 
     }
 }
 
-/// A file number of 0 or -1 is none ([MS-FSCC] 2.1.9).
+/// Returns the id of a file number; 0 and -1 are none ([MS-FSCC] 2.1.9).
 pub(super) fn id(volume: u64, index: u64) -> Option<FileId> {
     (index != 0 && index != u64::MAX).then_some(FileId { volume, index })
 }
 
-/// Metadata of an answer to a query.
+/// Converts the reply to a query.
 pub(super) fn all(all: &FileAllInformation, volume: u64) -> Metadata {
     let standard = &all.standard;
     Metadata {
@@ -99,7 +102,7 @@ pub(super) fn all(all: &FileAllInformation, volume: u64) -> Metadata {
     }
 }
 
-/// Metadata of an answer to CREATE.
+/// Converts the reply to CREATE.
 pub(super) fn created(created: &Created, volume: u64) -> Metadata {
     Metadata {
         id: created
@@ -109,7 +112,7 @@ pub(super) fn created(created: &Created, volume: u64) -> Metadata {
     }
 }
 
-/// Metadata of a directory's record. How many links there are it does not tell.
+/// Converts a record of a directory, which lacks the number of links.
 pub(super) fn record(record: &DirectoryRecord, volume: u64) -> Metadata {
     let times = FileBasicInformation {
         creation_time: record.creation_time,
@@ -126,12 +129,12 @@ pub(super) fn record(record: &DirectoryRecord, volume: u64) -> Metadata {
     }
 }
 
-/// Times and attributes to set; `None` if nothing of a change can be.
+/// Returns the times and attributes to set; `None` if the change holds none.
 pub(super) fn change(change: &MetadataChange, is_directory: bool) -> Option<FileBasicInformation> {
     let time = |time: Option<Timestamp>| time.and_then(Timestamp::known).map_or(FileTime::KEEP, file_time);
     let attributes = change.dos_attributes.map_or(FileAttributes::default(), |bits| {
         match FileAttributes::from_bits_retain(bits & KEPT.bits()) {
-            // 0 would leave them as they are.
+            // 0 would leave the attributes unchanged.
             kept if kept.is_empty() && is_directory => FileAttributes::DIRECTORY,
             kept if kept.is_empty() => FileAttributes::NORMAL,
             kept => kept,
@@ -147,7 +150,7 @@ pub(super) fn change(change: &MetadataChange, is_directory: bool) -> Option<File
     (information != FileBasicInformation::default()).then_some(information)
 }
 
-/// What of a change no share can keep.
+/// Returns the parts of a change that no share can store.
 pub(super) fn losses(change: &MetadataChange) -> Vec<Loss> {
     let mut losses = Vec::new();
     losses.extend(change.owner.map(|_| Loss::Owner));
@@ -155,8 +158,8 @@ pub(super) fn losses(change: &MetadataChange) -> Vec<Loss> {
     losses
 }
 
-/// What a share can hold. That its names are case-sensitive is not believed: NTFS and Samba say so of shares on which
-/// they are not.
+/// Returns the capabilities of a share. Its claim of case-sensitive names is ignored: NTFS and
+/// Samba claim that for shares that are not.
 pub(super) fn capabilities(volume: &Volume, acls: bool) -> Capabilities {
     let can = |flag| volume.attributes.attributes.contains(flag);
     let says_ntfs = volume.attributes.file_system_name.to_string_lossy() == "NTFS";
@@ -172,13 +175,13 @@ pub(super) fn capabilities(volume: &Volume, acls: bool) -> Capabilities {
             name_max.min(255) as usize
         },
         windows_names: true,
-        // `names::to_wire` spells them.
+        // `names::to_wire` encodes them.
         raw_names: true,
         file_size_max: i64::MAX as u64,
         owners: false,
         modes: false,
         xattrs: false,
-        // Samba has them and does not say so, and may be told not to: then it refuses.
+        // Samba supports them without announcing it, and refuses them if so configured.
         short_xattrs: can(FsAttributes::SUPPORTS_EXTENDED_ATTRIBUTES) || says_ntfs,
         security: acls,
         folder_renames: true,
@@ -186,7 +189,7 @@ pub(super) fn capabilities(volume: &Volume, acls: bool) -> Capabilities {
         creation_times: true,
         links_shown: can(FsAttributes::SUPPORTS_REPARSE_POINTS),
         symlinks: can(FsAttributes::SUPPORTS_REPARSE_POINTS),
-        // Samba has them and does not say so.
+        // Samba supports them without announcing it.
         hard_links: can(FsAttributes::SUPPORTS_HARD_LINKS) || says_ntfs,
         special_files: false,
         sparse: can(FsAttributes::SUPPORTS_SPARSE_FILES),
@@ -216,9 +219,9 @@ mod tests {
         }
     }
 
-    /// A server that tells no time made files of 1601.
+    /// A server without a time used to produce files of 1601.
     #[test]
-    fn no_time_is_unknown() {
+    fn a_missing_time_is_unknown() {
         for none in [0, u64::MAX, u64::MAX - 1, 1 << 63] {
             let entry = DirectoryRecord {
                 creation_time: FileTime(none),
@@ -238,11 +241,11 @@ mod tests {
             modified: Some(Timestamp::UNKNOWN),
             ..MetadataChange::default()
         };
-        assert_eq!(change(&unknown, false), None, "and is not set");
+        assert_eq!(change(&unknown, false), None, "an unknown time is not set");
     }
 
     #[test]
-    fn attributes_make_kinds() {
+    fn attributes_determine_kinds() {
         let reparse = FileAttributes::REPARSE_POINT;
         assert_eq!(kind(FileAttributes::ARCHIVE, None), Some(Kind::File));
         assert_eq!(kind(FileAttributes::DIRECTORY, None), Some(Kind::Directory));
@@ -255,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_sets_what_it_names_and_no_more() {
+    fn a_change_sets_only_what_it_names() {
         assert_eq!(change(&MetadataChange::default(), false), None);
         let only_mode = MetadataChange {
             mode: Some(0o644),
@@ -288,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn records_and_queries_tell_the_same() {
+    fn records_and_queries_agree() {
         let entry = DirectoryRecord {
             creation_time: FileTime(116_444_736_000_000_001),
             last_write_time: FileTime(116_444_736_000_000_002),
@@ -310,7 +313,7 @@ mod tests {
         assert_eq!(
             metadata.dos_attributes,
             Some(0x20),
-            "what the file system did is left out"
+            "attributes that report what the file system did are left out"
         );
         assert_eq!(metadata.id, Some(FileId { volume: 9, index: 77 }));
         assert_eq!((metadata.created.unwrap().0, metadata.accessed), (100, None));

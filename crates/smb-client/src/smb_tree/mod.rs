@@ -1,18 +1,19 @@
 //! A folder of a share as a [`Tree`].
 //!
 //! ```text
-//! SmbTree ── Inner ─┬─ Share            requests, limits, reconnects (the crate's)
-//!                   ├─ paths, map, errors, links, eas   what is one thing here and another there; pure
-//!                   ├─ xattrs ── streams, eas, security     what is an extended attribute of a tree
-//!                   ├─ compound         open · one thing · close, in one round trip
-//!                   ├─ names, renames, small     operations on paths
-//!                   └─ dirty            what `sync` has to flush
+//! SmbTree ── Inner ─┬─ Share                              requests, limits, reconnects
+//!                   ├─ paths, map, errors, links, eas    conversions between SMB and tree; pure
+//!                   ├─ xattrs ── streams, eas, security  what a tree shows as extended attributes
+//!                   ├─ compound                          open, one request, close: one round trip
+//!                   ├─ names, renames, small             operations on paths
+//!                   └─ dirty, open_files                 files to flush, files that are open
 //! SmbFile (file, ranges, clone) · SmbListing (list) · SmbWatch (watch)
 //! ```
 //!
-//! No operation follows a reparse point that is a link: everything is opened with FILE_OPEN_REPARSE_POINT
-//! ([MS-SMB2] 2.2.13), and servers refuse paths through one (STATUS_STOPPED_ON_SYMLINK). Samba resolves links on its own
-//! side; clients cannot see those. Durable means flushed: see [`dirty`]. Nothing passes through this machine's page cache.
+//! No operation follows a reparse point that is a link: everything is opened with
+//! FILE_OPEN_REPARSE_POINT ([MS-SMB2] 2.2.13), and servers refuse paths through a link
+//! (STATUS_STOPPED_ON_SYMLINK). Samba resolves links on its own side, where clients cannot see
+//! them. Durable means flushed: see [`dirty`]. No data passes through this machine's page cache.
 
 mod claim;
 mod clone;
@@ -21,11 +22,13 @@ mod dirty;
 mod eas;
 mod errors;
 mod file;
-mod glance;
+mod inner;
 mod links;
 mod list;
+mod listing_cache;
 mod map;
 mod names;
+mod open_files;
 mod paths;
 mod ranges;
 mod reads;
@@ -37,10 +40,10 @@ mod watch;
 mod xattrs;
 
 use std::any::Any;
-use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use parking_lot::Mutex;
 use ropeway_block::{BlockMut, Pool};
 use ropeway_smb_wire::info::FsAttributes;
 use ropeway_vfs::tree::Watch;
@@ -50,29 +53,22 @@ use ropeway_vfs::{
 };
 
 use self::claim::SmbClaim;
-use self::dirty::{Changed, Dirty};
+use self::dirty::{ChangedFolders, DirtyFiles};
 pub use self::file::SmbFile;
-use self::glance::Glance;
+use self::inner::Inner;
+pub use self::inner::SmbTreeOptions;
 pub use self::list::SmbListing;
+use self::listing_cache::ListingCache;
 use self::paths::Base;
 pub use self::watch::SmbWatch;
-use crate::look::Looks;
-use crate::{Client, Share, Volume};
+use crate::client::Client;
+use crate::error::{Error as ClientError, Result as ClientResult};
+use crate::open_summary::SummaryRequest;
+use crate::share::{Share, Volume};
 
-/// Blocks for what has none of the caller's: streams, zeroes, pieces of a read larger than the server allows. A guess:
-/// enough to keep some of them in flight.
+/// Size and number of scratch blocks, for data without a block of the caller: streams, zeroes,
+/// pieces of a read larger than the server allows. A guess: enough to keep some of them in flight.
 const SCRATCH: (usize, usize) = (64 << 10, 16);
-
-/// How a share is taken as a tree.
-#[derive(Clone, Debug, Default)]
-pub struct SmbTreeOptions {
-    /// Carry security descriptors (owner, group, DACL), as extended attribute `user.ropeway.sddl`.
-    pub acls: bool,
-    /// What the tree is called for people; without it, the share's name and the folder.
-    pub description: Option<String>,
-    /// Whether names that differ only in case are different files. Servers do not say it reliably.
-    pub case_sensitive: bool,
-}
 
 /// A folder of a share as a tree. Clones are the same tree.
 #[derive(Clone)]
@@ -80,94 +76,71 @@ pub struct SmbTree {
     inner: Arc<Inner>,
 }
 
-/// What open files share with the tree.
-struct Inner {
-    share: Share,
-    base: Base,
-    options: SmbTreeOptions,
-    description: String,
-    capabilities: Capabilities,
-    /// The volume's serial number, in every [`ropeway_vfs::FileId`].
-    volume: u64,
-    /// The share stores named streams.
-    has_streams: bool,
-    /// The share said that it has no extended attributes, though it looked as if.
-    eas_refused: AtomicBool,
-    /// The share can clone ranges.
-    may_reflink: bool,
-    /// Bytes of a cluster, 0 if the share does not say.
-    cluster: u64,
-    /// Files may have checksums of their content (ReFS).
-    has_integrity: bool,
-    /// The share clones whole clusters only, the last one beyond the end of the file.
-    clones_by_clusters: AtomicBool,
-    /// Folders that are reparse points of which the server shows the content (in a cloud, …): opened as such they may be
-    /// empty.
-    content_shown: Mutex<HashSet<RelPath>>,
-    scratch: Pool,
-    dirty: Dirty,
-    changed: Changed,
-    /// Shared with the trees of other folders of the share.
-    glance: Arc<Glance>,
-    /// Held for reading by each file that is being closed.
-    closings: Arc<tokio::sync::RwLock<()>>,
-    /// Files that are open: each is let go by the last task that holds it.
-    opens: Arc<AtomicUsize>,
-}
-
 impl SmbTree {
-    /// Takes the folder `base` of a share (names separated by slashes or backslashes; empty: all of it) as a tree. Asks
-    /// the share what it can hold, in one round trip.
+    /// Opens the folder `base` of a share as a tree. Its names are separated by slashes or
+    /// backslashes; the empty path is the whole share. Queries the features of the share, in one
+    /// round trip.
     ///
     /// # Errors
-    /// What any request may meet. Whether the folder is there is not asked.
-    pub async fn open(share: Share, base: &str, options: SmbTreeOptions) -> crate::Result<Self> {
+    /// The errors of any request. Does not check that the folder exists.
+    pub async fn open(share: Share, base: &str, options: SmbTreeOptions) -> ClientResult<Self> {
         let volume = share.volume().await?;
-        Ok(Self::new(share, (base, &volume), options, Glance::default()))
+        Ok(Self::new(
+            share,
+            (base, &volume),
+            options,
+            ListingCache::default(),
+        ))
     }
 
-    /// Connects to a share and takes all of it as a tree. In the same round trip it looks at what stands at `path`, at the
-    /// folder that holds it and, with `names`, at what is in it: what is asked about them in the next moment is
-    /// answered from that, unless something was changed through the tree meanwhile.
+    /// Connects to a share and opens all of it as a tree. The same round trip reads the metadata of
+    /// `path` and of its parent folder and, with `names`, lists `path`. For a moment, queries about
+    /// them are answered from that, unless something was changed through the tree.
     ///
     /// # Errors
-    /// What [`Client::share`] and any request may meet. Whether anything stands at `path` is not asked.
+    /// The errors of [`Client::share`] and of any request. Does not check that `path` exists.
     pub async fn connect(
         client: &Client,
         share: &str,
         path: &RelPath,
         names: bool,
         options: SmbTreeOptions,
-    ) -> crate::Result<Self> {
+    ) -> ClientResult<Self> {
         let top = Base::parse("");
-        // What no server can hold is not there to be seen.
-        let seen_at = |path: &RelPath| top.text(Op::Stat, path).ok();
-        let looks = Looks {
-            paths: path.parent().iter().chain([path]).filter_map(seen_at).collect(),
-            names_of: seen_at(path).filter(|_| names),
+        // Skips a path that no server can store.
+        let text_of = |path: &RelPath| top.text(Op::Stat, path).ok();
+        let summary_request = SummaryRequest {
+            paths: path.parent().iter().chain([path]).filter_map(text_of).collect(),
+            names_of: text_of(path).filter(|_| names),
         };
-        let (share, mut seen) = client.share_seen(share, &looks).await?;
-        let volume = match seen.volume.take() {
+        let (share, mut summary) = client.share_with_summary(share, &summary_request).await?;
+        let volume = match summary.volume.take() {
             Some(volume) => volume,
             None => share.volume().await?,
         };
-        Ok(Self::new(share, ("", &volume), options, Glance::of(seen)))
+        Ok(Self::new(
+            share,
+            ("", &volume),
+            options,
+            ListingCache::of(summary),
+        ))
     }
 
-    /// A folder of this tree as a tree of its own, without asking anybody; `description` is what it is called for people.
+    /// Returns a folder of this tree as a tree of its own, without a request. `description` is its
+    /// name in messages.
     ///
     /// # Errors
-    /// [`crate::Error::Misuse`] if the path holds what names in a share cannot.
-    pub fn below(&self, path: &RelPath, description: String) -> crate::Result<Self> {
+    /// [`crate::Error::Misuse`] if the path holds a name that no share can store.
+    pub fn below(&self, path: &RelPath, description: String) -> ClientResult<Self> {
         let inner = &self.inner;
         let base = inner
             .base
             .below(path)
-            .ok_or(crate::Error::Misuse("a folder's name that no share can hold"))?;
+            .ok_or(ClientError::Misuse("the folder's name cannot exist on a share"))?;
         Ok(self.at(base, description))
     }
 
-    /// Another folder of the share as a tree.
+    /// Returns another folder of the share as a tree.
     fn at(&self, base: Base, description: String) -> Self {
         let inner = &self.inner;
         Self {
@@ -189,16 +162,21 @@ impl SmbTree {
                 may_reflink: inner.may_reflink,
                 content_shown: Mutex::default(),
                 scratch: inner.scratch.clone(),
-                dirty: Dirty::default(),
-                changed: Changed::default(),
-                glance: Arc::clone(&inner.glance),
-                closings: Arc::clone(&inner.closings),
-                opens: Arc::clone(&inner.opens),
+                dirty: DirtyFiles::default(),
+                changed: ChangedFolders::default(),
+                listing_cache: Arc::clone(&inner.listing_cache),
+                pending_closes: Arc::clone(&inner.pending_closes),
+                open_files: Arc::clone(&inner.open_files),
             }),
         }
     }
 
-    fn new(share: Share, (base, volume): (&str, &Volume), options: SmbTreeOptions, glance: Glance) -> Self {
+    fn new(
+        share: Share,
+        (base, volume): (&str, &Volume),
+        options: SmbTreeOptions,
+        listing_cache: ListingCache,
+    ) -> Self {
         let mut capabilities = map::capabilities(volume, options.acls);
         capabilities.case_sensitive = options.case_sensitive;
         if share.client().is_far() {
@@ -228,11 +206,11 @@ impl SmbTree {
             may_reflink: can(FsAttributes::SUPPORTS_BLOCK_REFCOUNTING),
             content_shown: Mutex::default(),
             scratch: Pool::new(SCRATCH.0, SCRATCH.1),
-            dirty: Dirty::default(),
-            changed: Changed::default(),
-            glance: Arc::new(glance),
-            closings: Arc::default(),
-            opens: Arc::default(),
+            dirty: DirtyFiles::default(),
+            changed: ChangedFolders::default(),
+            listing_cache: Arc::new(listing_cache),
+            pending_closes: Arc::default(),
+            open_files: Arc::default(),
             share,
             options,
         };
@@ -241,7 +219,7 @@ impl SmbTree {
         }
     }
 
-    /// The share.
+    /// Returns the share.
     pub fn share(&self) -> &Share {
         &self.inner.share
     }
@@ -268,11 +246,11 @@ impl Tree for SmbTree {
 
     fn metadata<'a>(&'a self, path: &'a RelPath) -> Pending<'a, Result<Metadata>> {
         Box::pin(async move {
-            if let Some(seen) = self.inner.glimpsed(path) {
-                return seen;
+            if let Some(summary) = self.inner.cached_metadata(path) {
+                return summary;
             }
-            // A server may tell the new times of a written file only once it is closed.
-            self.inner.closings_end().await;
+            // A server may report the new times of a written file only once it is closed.
+            self.inner.wait_for_closes().await;
             self.inner.stat(Op::Stat, path).await
         })
     }
@@ -295,7 +273,7 @@ impl Tree for SmbTree {
     fn open<'a>(&'a self, path: &'a RelPath, options: OpenOptions) -> Pending<'a, Result<Arc<dyn File>>> {
         Box::pin(async move {
             if options.write || options.create != Create::No {
-                self.inner.changes(path);
+                self.inner.note_change(path);
             }
             let file = SmbFile::open(&self.inner, path, options).await?;
             Ok(Arc::new(file) as Arc<dyn File>)
@@ -303,23 +281,23 @@ impl Tree for SmbTree {
     }
 
     fn make_dir<'a>(&'a self, path: &'a RelPath, _mode: u32) -> Pending<'a, Result<()>> {
-        self.inner.changes(path);
+        self.inner.note_change(path);
         Box::pin(self.inner.make_dir(path))
     }
 
     fn make_symlink<'a>(&'a self, path: &'a RelPath, text: &'a [u8]) -> Pending<'a, Result<()>> {
-        self.inner.changes(path);
+        self.inner.note_change(path);
         Box::pin(self.inner.make_symlink(path, text))
     }
 
     fn make_hard_link<'a>(&'a self, existing: &'a RelPath, new: &'a RelPath) -> Pending<'a, Result<()>> {
-        self.inner.changes(new);
+        self.inner.note_change(new);
         Box::pin(self.inner.make_hard_link(existing, new))
     }
 
     fn make_special<'a>(&'a self, path: &'a RelPath, _metadata: &'a Metadata) -> Pending<'a, Result<()>> {
-        let sentence = "shares hold no FIFOs or devices";
-        let error = errors::found(Op::Create, path, ropeway_vfs::ErrorKind::Unsupported, sentence);
+        let sentence = "a share cannot hold FIFOs or devices";
+        let error = errors::with_message(Op::Create, path, ropeway_vfs::ErrorKind::Unsupported, sentence);
         Box::pin(std::future::ready(Err(error)))
     }
 
@@ -328,24 +306,24 @@ impl Tree for SmbTree {
     }
 
     fn remove_file<'a>(&'a self, path: &'a RelPath) -> Pending<'a, Result<()>> {
-        self.inner.changes(path);
+        self.inner.note_change(path);
         Box::pin(self.inner.remove(path, false))
     }
 
     fn remove_dir<'a>(&'a self, path: &'a RelPath) -> Pending<'a, Result<()>> {
-        self.inner.changes(path);
+        self.inner.note_change(path);
         Box::pin(self.inner.remove(path, true))
     }
 
     fn rename<'a>(&'a self, from: &'a RelPath, to: &'a RelPath, replace: bool) -> Pending<'a, Result<()>> {
-        self.inner.changes(from);
-        self.inner.changes(to);
+        self.inner.note_change(from);
+        self.inner.note_change(to);
         Box::pin(self.inner.rename(from, to, replace))
     }
 
     fn rename_in<'a>(&'a self, dir: &'a RelPath, pairs: &'a [(Name, Name)]) -> Pending<'a, Vec<Result<()>>> {
         for (_, to) in pairs.iter().take(1) {
-            self.inner.changes(&dir.join(to));
+            self.inner.note_change(&dir.join(to));
         }
         Box::pin(self.inner.rename_in(dir, pairs))
     }
@@ -355,7 +333,7 @@ impl Tree for SmbTree {
         path: &'a RelPath,
         change: &'a MetadataChange,
     ) -> Pending<'a, Result<Vec<Loss>>> {
-        self.inner.changes(path);
+        self.inner.note_change(path);
         Box::pin(self.inner.set_metadata(path, change))
     }
 
@@ -369,8 +347,8 @@ impl Tree for SmbTree {
         change: &'a MetadataChange,
         rename_to: &'a RelPath,
     ) -> Pending<'a, (Result<Vec<Loss>>, Result<()>)> {
-        self.inner.changes(path);
-        self.inner.changes(rename_to);
+        self.inner.note_change(path);
+        self.inner.note_change(rename_to);
         Box::pin(self.inner.finish_dir(path, change, rename_to))
     }
 
@@ -383,7 +361,7 @@ impl Tree for SmbTree {
     }
 
     fn sync_dir<'a>(&'a self, dir: &'a RelPath) -> Pending<'a, Result<()>> {
-        // Servers keep the order of names by themselves; there is no request for it.
+        // Servers keep the order of changed names by themselves; there is no request for it.
         Box::pin(async move { self.inner.stat(Op::Sync, dir).await.map(drop) })
     }
 
@@ -393,7 +371,8 @@ impl Tree for SmbTree {
     }
 
     fn put_small(&self, put: PutSmall) -> Pending<'_, Result<Vec<Loss>>> {
-        self.inner.changes(put.rename_to.as_ref().unwrap_or(&put.path));
+        self.inner
+            .note_change(put.rename_to.as_ref().unwrap_or(&put.path));
         Box::pin(small::put(self, put))
     }
 
@@ -408,7 +387,7 @@ impl Tree for SmbTree {
     fn claim<'a>(&'a self, path: &'a RelPath, create: bool) -> Pending<'a, Result<Box<dyn Claim>>> {
         Box::pin(async move {
             if create {
-                self.inner.glance.forget();
+                self.inner.listing_cache.forget();
             }
             let claim = SmbClaim::take(&self.inner, path, create).await?;
             Ok(Box::new(claim) as Box<dyn Claim>)

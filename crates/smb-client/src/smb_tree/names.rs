@@ -1,7 +1,6 @@
-//! Operations on paths.
+//! Operations on the paths of a tree.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::PoisonError;
 
 use futures_util::StreamExt as _;
 use ropeway_smb_wire::create::{AccessMask, CreateDisposition, CreateOptions};
@@ -11,36 +10,40 @@ use ropeway_smb_wire::info::{
     DirectoryRecord, FileAllInformation, FileBasicInformation, FileDispositionInformation,
     FileLinkInformation,
 };
-use ropeway_smb_wire::upcase;
-use ropeway_smb_wire::{FileAttributes, NtStatus, Text};
+use ropeway_smb_wire::{FileAttributes, NtStatus, Text, upcase};
 use ropeway_vfs::{
     Error, ErrorKind, Kind, Loss, Metadata, MetadataChange, Name, Op, RelPath, Result, Space, Verdict,
 };
 
 use super::compound::{self, Compound};
-use super::errors::{fault, found};
+use super::errors::{tree_error, with_message};
+use super::inner::Inner;
 use super::links::{self, Special};
-use super::{Inner, map};
+use super::map;
 use crate::dfs::Route;
-use crate::look::SeenNode;
-use crate::{Error as ClientError, OpenFile, ops};
+use crate::error::{Error as ClientError, Result as ClientResult};
+use crate::open::OpenFile;
+use crate::open_summary::NodeSummary;
+use crate::ops;
 
-/// Questions about single nodes at once; the connection's credits bound it further. A guess.
+/// Maximum number of queries for single nodes in flight; the connection's credits limit it further.
+/// A guess.
 pub(super) const AT_ONCE: usize = 128;
-/// From so many names on, a folder is listed rather than asked name by name.
+/// Number of names from which on a folder is listed rather than queried name by name.
 const LOOKUP_LISTS_FROM: usize = 32;
-/// Folders remembered as reparse points with content. A guess; those beyond are listed as they are on the disk.
+/// Maximum number of folders remembered as reparse points whose content the server shows. A guess;
+/// any further are listed as they are on the disk.
 const CONTENT_SHOWN_MAX: usize = 1 << 16;
 
 impl Inner {
-    /// The error of an operation on a path. A path that leads through a file is told apart from one that leads nowhere;
-    /// servers have one status for both ([MS-FSA] 2.1.5.1).
-    pub(super) async fn refined<T>(&self, op: Op, path: &RelPath, result: crate::Result<T>) -> Result<T> {
+    /// Maps the error of an operation on a path. Distinguishes a path through a file from a path
+    /// that does not exist; servers have one status for both ([MS-FSA] 2.1.5.1).
+    pub(super) async fn map_error<T>(&self, op: Op, path: &RelPath, result: ClientResult<T>) -> Result<T> {
         let error = match result {
             Ok(value) => return Ok(value),
             Err(error) => error,
         };
-        let mut refined = fault(op, path, error.clone());
+        let mut refined = tree_error(op, path, error.clone());
         if error.status() == Some(NtStatus::STOPPED_ON_SYMLINK)
             && let Some(sentence) = self.link_in(op, path).await
         {
@@ -66,38 +69,40 @@ impl Inner {
         Err(refined)
     }
 
-    /// Metadata of a node as it was seen a moment ago, or that it was not there; `None` if it was not looked at.
-    pub(super) fn glimpsed(&self, path: &RelPath) -> Option<Result<Metadata>> {
+    /// Returns the cached metadata of a node, or that it does not exist; `None` if it is not
+    /// cached.
+    pub(super) fn cached_metadata(&self, path: &RelPath) -> Option<Result<Metadata>> {
         let text = self.base.text(Op::Stat, path).ok()?;
-        Some(match self.glance.node(&text)? {
-            SeenNode::There(all) => Ok(self.all(&all)),
-            SeenNode::Missing => Err(Error::new(Op::Stat, path, ErrorKind::NotFound)),
+        Some(match self.listing_cache.node(&text)? {
+            NodeSummary::There(all) => Ok(self.all(&all)),
+            NodeSummary::Missing => Err(Error::new(Op::Stat, path, ErrorKind::NotFound)),
         })
     }
 
-    /// Metadata of an answer to a query.
+    /// Converts the reply to a query.
     pub(super) fn all(&self, all: &FileAllInformation) -> Metadata {
         let mut metadata = map::all(all, self.volume);
-        metadata.has_xattrs = self.told_xattrs(all.basic.attributes, all.ea.ea_size);
+        metadata.has_xattrs = self.has_xattrs_by_ea_size(all.basic.attributes, all.ea.ea_size);
         metadata
     }
 
-    /// Metadata of a directory's record.
+    /// Converts a record of a directory.
     pub(super) fn record(&self, record: &DirectoryRecord) -> Metadata {
         let mut metadata = map::record(record, self.volume);
-        metadata.has_xattrs = self.told_xattrs(record.attributes, record.ea_size);
+        metadata.has_xattrs = self.has_xattrs_by_ea_size(record.attributes, record.ea_size);
         metadata
     }
 
-    /// Whether a node has anything that is shown as an extended attribute, where its `EaSize` tells: it says nothing about
-    /// streams and security descriptors, and is the tag of a reparse point ([MS-FSCC] 2.4.17).
-    fn told_xattrs(&self, attributes: FileAttributes, ea_size: u32) -> Option<bool> {
+    /// Returns whether a node has extended attributes, where `EaSize` decides that. It does not
+    /// cover streams and security descriptors, and for a reparse point it is the tag ([MS-FSCC]
+    /// 2.4.17).
+    fn has_xattrs_by_ea_size(&self, attributes: FileAttributes, ea_size: u32) -> Option<bool> {
         let only_eas = !self.has_streams && !self.options.acls;
         (only_eas && !attributes.contains(FileAttributes::REPARSE_POINT)).then_some(ea_size > 0)
     }
 
-    /// Which link a path leads through, as a sentence: the server says it only in the answer to the CREATE that failed
-    /// ([MS-SMB2] 2.2.2.2.1), or not at all (macOS).
+    /// Returns a message that names the link on a path. The server reports it only in the reply to
+    /// the failed CREATE ([MS-SMB2] 2.2.2.2.1), or not at all (macOS).
     async fn link_in(&self, op: Op, path: &RelPath) -> Option<String> {
         let mut at = RelPath::root();
         for name in path.components() {
@@ -105,7 +110,7 @@ impl Inner {
             let text = self.base.text(op, &at).ok()?;
             let read = match self.read_reparse(&text).await {
                 Ok(read) => read,
-                // Further down than the link itself.
+                // This path is already beyond the link.
                 Err(error) if error.status() == Some(NtStatus::STOPPED_ON_SYMLINK) => return None,
                 Err(_) => continue,
             };
@@ -119,34 +124,39 @@ impl Inner {
         None
     }
 
-    /// Metadata of a node itself.
+    /// Returns the metadata of a node, without following a link.
     pub(super) async fn stat(&self, op: Op, path: &RelPath) -> Result<Metadata> {
         let text = self.base.text(op, path)?;
-        let all = self.refined(op, path, self.share.stat(&text).await).await?;
+        let all = self.map_error(op, path, self.share.stat(&text).await).await?;
         let mut metadata = self.all(&all);
         if all.basic.attributes.contains(FileAttributes::REPARSE_POINT) {
-            self.look_into(op, path, &mut metadata).await?;
-            self.note_shown(path, metadata.kind);
+            self.read_reparse_kind(op, path, &mut metadata).await?;
+            self.note_content_shown(path, metadata.kind);
         }
         Ok(metadata)
     }
 
-    /// Remembers a reparse point whose content the server shows.
-    pub(super) fn note_shown(&self, path: &RelPath, kind: Kind) {
-        let mut shown = self.content_shown.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Remembers a folder that is a reparse point whose content the server shows.
+    pub(super) fn note_content_shown(&self, path: &RelPath, kind: Kind) {
+        let mut shown = self.content_shown.lock();
         if kind == Kind::Directory && shown.len() < CONTENT_SHOWN_MAX {
             shown.insert(path.clone());
         }
     }
 
-    /// Whether a folder is to be listed by what it leads to.
-    pub(super) fn is_shown(&self, path: &RelPath) -> bool {
-        let shown = self.content_shown.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Returns whether to list a folder through its reparse point.
+    pub(super) fn is_content_shown(&self, path: &RelPath) -> bool {
+        let shown = self.content_shown.lock();
         shown.contains(path)
     }
 
-    /// Completes the metadata of a reparse point by what its data say.
-    pub(super) async fn look_into(&self, op: Op, path: &RelPath, metadata: &mut Metadata) -> Result<()> {
+    /// Completes the metadata of a reparse point from its data.
+    pub(super) async fn read_reparse_kind(
+        &self,
+        op: Op,
+        path: &RelPath,
+        metadata: &mut Metadata,
+    ) -> Result<()> {
         let Some(special) = self.special(op, path).await? else {
             return Ok(());
         };
@@ -156,14 +166,14 @@ impl Inner {
         Ok(())
     }
 
-    /// What a reparse point is; `None` for those whose content the server shows.
+    /// Reads a reparse point; `None` if the server shows its content.
     async fn special(&self, op: Op, path: &RelPath) -> Result<Option<Special>> {
         let text = self.base.text(op, path)?;
         let read = self.read_reparse(&text).await;
-        self.refined(op, path, read).await
+        self.map_error(op, path, read).await
     }
 
-    async fn read_reparse(&self, text: &Text) -> crate::Result<Option<Special>> {
+    async fn read_reparse(&self, text: &Text) -> ClientResult<Option<Special>> {
         let open = OpenFile::metadata(AccessMask::READ_ATTRIBUTES);
         let reply = Compound::open("read a reparse point", text, &open)
             .ioctl(CtlCode::GET_REPARSE_POINT, Vec::new(), REPARSE_BUFFER_MAX)
@@ -186,8 +196,9 @@ impl Inner {
             false => self.listed(dir, names).await?,
         };
         let listed = &listed;
-        let looks = names.iter().cloned().map(|name| async move {
-            // How a server folds other letters, and its short names, are its own affair: those are asked for.
+        let lookups = names.iter().cloned().map(|name| async move {
+            // Only the server knows how it folds other letters, and its short names, so those are
+            // queried.
             let is_plain = name.as_bytes().is_ascii() && !name.as_bytes().contains(&b'~');
             if let (Some(listed), true) = (listed, is_plain) {
                 return Ok(listed.get(&self.folded(&name)).cloned());
@@ -195,17 +206,17 @@ impl Inner {
             match self.stat(Op::Stat, &dir.join(&name)).await {
                 Ok(metadata) => Ok(Some(metadata)),
                 Err(error) if error.kind == ErrorKind::NotFound => Ok(None),
-                // What the server cannot hold is not there.
+                // A name that the server cannot store does not exist.
                 Err(error) if error.kind == ErrorKind::NameRefused => Ok(None),
                 Err(error) => Err(error),
             }
         });
-        let found: Vec<_> = futures_util::stream::iter(looks)
+        let found: Vec<_> = futures_util::stream::iter(lookups)
             .buffered(AT_ONCE)
             .collect()
             .await;
         if found.iter().all(|one| matches!(one, Ok(None))) && listed.is_none() {
-            // Nothing there, or no folder: one more question tells.
+            // Either nothing exists or this is not a folder: one more query decides.
             self.stat_folder(dir).await?;
         }
         match found
@@ -233,15 +244,16 @@ impl Inner {
         }
     }
 
-    /// What a folder holds of these names, by folded name: whatever else is there costs no memory.
+    /// Lists a folder and returns the metadata of these names, by folded name. Other names take no
+    /// memory.
     async fn listed(&self, dir: &RelPath, names: &[Name]) -> Result<Option<HashMap<Text, Metadata>>> {
         let wanted: HashSet<Text> = names.iter().map(|name| self.folded(name)).collect();
         let text = self.base.text(Op::Stat, dir)?;
         let mut listing = self
-            .refined(Op::Stat, dir, self.share.list(&text, "*").await)
+            .map_error(Op::Stat, dir, self.share.list(&text, "*").await)
             .await?;
         let mut found = HashMap::new();
-        while let Some(records) = self.refined(Op::Stat, dir, listing.next().await).await? {
+        while let Some(records) = self.map_error(Op::Stat, dir, listing.next().await).await? {
             for record in records {
                 let Some(name) = super::paths::name_of(&record.name) else {
                     continue;
@@ -252,7 +264,8 @@ impl Inner {
                 }
                 let mut metadata = self.record(&record);
                 if record.attributes.contains(FileAttributes::REPARSE_POINT) {
-                    self.look_into(Op::Stat, &dir.join(&name), &mut metadata).await?;
+                    self.read_reparse_kind(Op::Stat, &dir.join(&name), &mut metadata)
+                        .await?;
                 }
                 found.insert(folded, metadata);
             }
@@ -265,15 +278,15 @@ impl Inner {
         if path.is_root() {
             return Err(Error::new(Op::MakeDir, path, ErrorKind::AlreadyExists));
         }
-        self.refined(Op::MakeDir, path, self.share.make_directory(&text).await)
+        self.map_error(Op::MakeDir, path, self.share.make_directory(&text).await)
             .await
     }
 
     pub(super) async fn make_symlink(&self, path: &RelPath, link: &[u8]) -> Result<()> {
         let text = self.base.new_text(Op::Link, path)?;
         if !self.capabilities.symlinks {
-            let sentence = "the share holds no symbolic links";
-            return Err(found(Op::Link, path, ErrorKind::Unsupported, sentence));
+            let sentence = "the share does not support symbolic links";
+            return Err(with_message(Op::Link, path, ErrorKind::Unsupported, sentence));
         }
         let open = OpenFile {
             attributes: FileAttributes::NORMAL,
@@ -281,8 +294,8 @@ impl Inner {
             ..OpenFile::metadata(AccessMask::WRITE_ATTRIBUTES | AccessMask::WRITE_DATA | AccessMask::DELETE)
         };
         let Some(data) = links::link_data(link) else {
-            let sentence = "the link's text is longer than a server can keep";
-            return Err(found(Op::Link, path, ErrorKind::NameRefused, sentence));
+            let sentence = "the link's text is too long for a server";
+            return Err(with_message(Op::Link, path, ErrorKind::NameRefused, sentence));
         };
         let made = Compound::open("make a link", &text, &open)
             .once()
@@ -292,10 +305,11 @@ impl Inner {
         let Err(error) = made else { return Ok(()) };
         let taken = error.status() == Some(NtStatus::OBJECT_NAME_COLLISION);
         if !taken && matches!(error, ClientError::PeerRefused { .. }) && self.is_empty_file(&text).await {
-            // The file was made and did not become a link. If it cannot go either, it is the smaller fault.
+            // The file was created but did not become a link. If it cannot be removed, the original
+            // error matters more.
             let _ = self.share.remove(&text).await;
         }
-        self.refined(Op::Link, path, Err(error)).await
+        self.map_error(Op::Link, path, Err(error)).await
     }
 
     async fn is_empty_file(&self, text: &Text) -> bool {
@@ -304,7 +318,7 @@ impl Inner {
     }
 
     pub(super) async fn read_link(&self, path: &RelPath) -> Result<Vec<u8>> {
-        let not_a_link = || found(Op::Stat, path, ErrorKind::Misuse, "it is not a symbolic link");
+        let not_a_link = || with_message(Op::Stat, path, ErrorKind::Misuse, "it is not a symbolic link");
         let special = match self.special(Op::Stat, path).await {
             Ok(special) => special,
             Err(error) if matches!(error.kind, ErrorKind::NotFound | ErrorKind::NotADirectory) => {
@@ -327,13 +341,13 @@ impl Inner {
             self.base.new_text(Op::Link, new)?,
         );
         let there = Route::start(&self.share, &from).share;
-        if let Err(elsewhere) = self.share.led_to("link", &name, &there) {
-            return self.refined(Op::Link, new, Err(elsewhere)).await;
+        if let Err(elsewhere) = self.share.redirected_name("link", &name, &there) {
+            return self.map_error(Op::Link, new, Err(elsewhere)).await;
         }
         let open = OpenFile::metadata(AccessMask::WRITE_ATTRIBUTES | AccessMask::READ_ATTRIBUTES);
         let share = self.share.clone();
         let link = move |tree, file| {
-            // Where DFS leads one name, it leads the other.
+            // DFS refers both names to the same place.
             let information = FileLinkInformation {
                 replace_if_exists: false,
                 name: Route::start(&share, &name).path,
@@ -345,7 +359,7 @@ impl Inner {
             .and(link)
             .run(&self.share)
             .await;
-        self.refined(Op::Link, new, linked.map(drop)).await
+        self.map_error(Op::Link, new, linked.map(drop)).await
     }
 
     pub(super) async fn remove(&self, path: &RelPath, directory: bool) -> Result<()> {
@@ -364,7 +378,7 @@ impl Inner {
             Some(NtStatus::CANNOT_DELETE | NtStatus::ACCESS_DENIED) if self.make_writable(&text).await => {
                 removed = self.delete(&text, &open).await;
             }
-            // A link that leads to a folder is a folder to servers.
+            // To servers a link to a folder is a folder.
             Some(NtStatus::FILE_IS_A_DIRECTORY)
                 if self
                     .stat(Op::Remove, path)
@@ -376,19 +390,19 @@ impl Inner {
             _ => {}
         }
         if removed.is_ok() {
-            // The name goes with the last handle on it, and one of ours may be on its way to be closed.
-            self.closings_end().await;
+            // The name disappears with the last handle, and one of ours may still be closing.
+            self.wait_for_closes().await;
         }
-        self.refined(Op::Remove, path, removed).await
+        self.map_error(Op::Remove, path, removed).await
     }
 
-    async fn delete(&self, text: &Text, open: &OpenFile) -> crate::Result<()> {
+    async fn delete(&self, text: &Text, open: &OpenFile) -> ClientResult<()> {
         let disposition = FileDispositionInformation { delete_pending: true };
         let removed = Compound::open("remove", text, open).once().set(&disposition);
         removed.run(&self.share).await.map(drop)
     }
 
-    /// Takes the read-only attribute away; whether it was there.
+    /// Clears the read-only attribute. Returns whether it was set.
     pub(super) async fn make_writable(&self, text: &Text) -> bool {
         let Ok(all) = self.share.stat(text).await else {
             return false;
@@ -407,7 +421,7 @@ impl Inner {
         self.set_basic(text, &change).await.is_ok()
     }
 
-    pub(super) async fn set_basic(&self, text: &Text, change: &FileBasicInformation) -> crate::Result<()> {
+    pub(super) async fn set_basic(&self, text: &Text, change: &FileBasicInformation) -> ClientResult<()> {
         let open = OpenFile::metadata(AccessMask::WRITE_ATTRIBUTES);
         let set = Compound::open("set attributes", text, &open).set(change);
         set.run(&self.share).await.map(drop)
@@ -420,7 +434,7 @@ impl Inner {
             Some(xattrs) => self.set_xattrs(path, xattrs, false, &mut losses).await?,
             None => None,
         };
-        // A folder that is given no attributes must not be told it is a plain file.
+        // Empty attributes of a folder must not become those of a plain file.
         let is_directory = match change.dos_attributes {
             Some(_) => self.stat(Op::SetAttributes, path).await?.is_dir(),
             None => false,
@@ -428,7 +442,7 @@ impl Inner {
         match map::change(change, is_directory) {
             Some(basic) => {
                 let set = self.set_basic(&text, &basic).await;
-                self.refined(Op::SetAttributes, path, set).await?;
+                self.map_error(Op::SetAttributes, path, set).await?;
             }
             None => self.stat(Op::SetAttributes, path).await.map(drop)?,
         }
@@ -440,7 +454,7 @@ impl Inner {
 
     pub(super) async fn space(&self) -> Result<Space> {
         let volume = self.share.volume().await;
-        let volume = volume.map_err(|error| fault(Op::Stat, &RelPath::root(), error))?;
+        let volume = volume.map_err(|error| tree_error(Op::Stat, &RelPath::root(), error))?;
         let unit = volume.size.unit_bytes().unwrap_or(0);
         Ok(Space {
             total: volume.size.total_allocation_units.saturating_mul(unit),
@@ -449,18 +463,19 @@ impl Inner {
         })
     }
 
-    /// Notes that something happens to this node, or in its folder.
-    pub(super) fn changes(&self, path: &RelPath) {
-        self.glance.forget();
+    /// Notes a change of this node or of its name.
+    pub(super) fn note_change(&self, path: &RelPath) {
+        self.listing_cache.forget();
         self.changed.add(path);
     }
 
-    /// Flushes every file written since its last flush, then every folder in which names changed, many at once.
+    /// Flushes every file written since its last flush, then every folder in which names changed,
+    /// many at a time.
     pub(super) async fn sync(&self) -> Result<()> {
         let (files, forgotten) = self.dirty.all();
         let flushes = files.into_iter().map(|(ticket, path)| async move {
             match self.flush_path(&path).await {
-                // It was removed since, or by somebody else: there is nothing to keep.
+                // It was removed meanwhile, so there is nothing to flush.
                 Err(error) if matches!(error.kind, ErrorKind::NotFound | ErrorKind::IsADirectory) => {}
                 result => result?,
             }
@@ -473,13 +488,19 @@ impl Inner {
             .await;
         flushed.into_iter().collect::<Result<()>>()?;
         if forgotten {
-            let sentence = "more files were written without a flush than are remembered";
-            return Err(found(Op::Sync, &RelPath::root(), ErrorKind::Other, sentence));
+            let sentence = "more files were written without a flush than can be tracked";
+            return Err(with_message(
+                Op::Sync,
+                &RelPath::root(),
+                ErrorKind::Other,
+                sentence,
+            ));
         }
         self.sync_names().await
     }
 
-    /// Flushes the folders in which names changed. A server that has no flush of folders keeps their order by itself.
+    /// Flushes the folders in which names changed. A server that cannot flush folders keeps their
+    /// order by itself.
     async fn sync_names(&self) -> Result<()> {
         let folders = self.changed.take();
         let flushes = folders.clone().into_iter().map(|folder| async move {
@@ -501,21 +522,21 @@ impl Inner {
 
     async fn flush_folder(&self, folder: &RelPath) -> Result<()> {
         let text = self.base.text(Op::Sync, folder)?;
-        // The right to add a file, without which a folder is not flushed ([MS-SMB2] 3.3.5.11).
+        // A folder is flushed only with the right to add files ([MS-SMB2] 3.3.5.11).
         let mut open = OpenFile::metadata(AccessMask::WRITE_DATA);
         open.options |= CreateOptions::DIRECTORY_FILE;
         let flushed = Compound::open("flush a folder", &text, &open).flush();
         let flushed = flushed.run(&self.share).await;
-        self.refined(Op::Sync, folder, flushed.map(drop)).await
+        self.map_error(Op::Sync, folder, flushed.map(drop)).await
     }
 
     async fn flush_path(&self, path: &RelPath) -> Result<()> {
         let text = self.base.text(Op::Sync, path)?;
         let mut open = OpenFile::metadata(AccessMask::WRITE_DATA);
         open.options |= CreateOptions::NON_DIRECTORY_FILE;
-        // Once: after a loss the server may not have what was written before.
+        // Not repeatable: after a loss the server may lack earlier writes.
         let flushed = Compound::open("flush", &text, &open).once().flush();
         let flushed = flushed.run(&self.share).await;
-        self.refined(Op::Sync, path, flushed.map(drop)).await
+        self.map_error(Op::Sync, path, flushed.map(drop)).await
     }
 }

@@ -1,18 +1,18 @@
-//! Paths of a tree as paths of its share, and back.
+//! Converts paths of a tree to paths of its share, and back.
 
 use ropeway_smb_wire::Text;
 use ropeway_smb_wire::names::{self, NameError, NameMapping};
 use ropeway_vfs::{Error, ErrorKind, Name, Op, RelPath};
 
-/// Between the names of a path.
+/// The separator of a share's paths.
 const BACKSLASH: u16 = b'\\' as u16;
 
-/// Where a tree's root lies in its share.
+/// The path of a tree's root in its share.
 #[derive(Clone, Debug)]
 pub(super) struct Base(Vec<u16>);
 
 impl Base {
-    /// From a path with slashes or backslashes; empty is the share's root.
+    /// Parses a path with slashes or backslashes. The empty path is the share's root.
     pub(super) fn parse(base: &str) -> Self {
         let parts: Vec<&str> = base
             .split(['/', '\\'])
@@ -21,14 +21,14 @@ impl Base {
         Self(parts.join("\\").encode_utf16().collect())
     }
 
-    /// A folder of it as a base; `None` if its path holds what is no name in a share.
+    /// Returns a folder below as a base; `None` if its path holds a name that no share can store.
     pub(super) fn below(&self, path: &RelPath) -> Option<Self> {
         self.text(Op::Open, path)
             .ok()
             .map(|text| Self(text.units().to_vec()))
     }
 
-    /// The folder that holds this one; `None` at the share's root.
+    /// Returns the parent folder; `None` at the share's root.
     pub(super) fn parent(&self) -> Option<Self> {
         if self.0.is_empty() {
             return None;
@@ -37,7 +37,7 @@ impl Base {
         Some(Self(self.0[..end.unwrap_or(0)].to_vec()))
     }
 
-    /// The paths of a name in each folder of the share above this one.
+    /// Returns the path of a name in each folder of the share above this one.
     pub(super) fn above(&self, name: &Name) -> Vec<Text> {
         let part = names::to_wire(name.as_bytes(), NameMapping::None);
         let ends = self.0.iter().enumerate().filter(|(_, unit)| **unit == BACKSLASH);
@@ -49,8 +49,8 @@ impl Base {
         folders.into_iter().map(path).collect()
     }
 
-    /// The path in the share of a node to be made there: names that servers change or hide (a dot or space at the end,
-    /// devices) are refused too.
+    /// Returns the path in the share of a node to create. Also refuses names that servers change or
+    /// hide (a dot or space at the end, device names).
     pub(super) fn new_text(&self, op: Op, path: &RelPath) -> Result<Text, Error> {
         let last = path
             .file_name()
@@ -61,8 +61,8 @@ impl Base {
         }
     }
 
-    /// The path in the share. Names that would mean something else there (a separator, a stream, a pattern) are refused:
-    /// a copy's plan has mapped them before.
+    /// Returns the path in the share. Refuses names with another meaning there (a separator, a
+    /// stream, a pattern); a copy's plan has mapped them before.
     pub(super) fn text(&self, op: Op, path: &RelPath) -> Result<Text, Error> {
         let mut units = self.0.clone();
         for name in path.components() {
@@ -85,21 +85,22 @@ fn refused(op: Op, path: &RelPath, fault: NameError) -> Error {
     error
 }
 
-/// Longest name of one node that any file system has, in UTF-16 (NTFS, APFS, ext4 with fewer).
+/// Maximum length of a name in any file system, in UTF-16 units (NTFS, APFS; less in ext4).
 const NAME_UNITS_MAX: usize = 255;
-/// As much of a longer one is shown.
+/// Units shown of a longer name.
 const NAME_UNITS_SHOWN: usize = 40;
 
-/// A server's name of one node; `None` if no Linux name can be made of it (a slash, NUL, `.` or `..`), it holds a backslash,
-/// which separates names in a share, or it is longer than names are. Surrogates without a partner are names: [MS-FSCC] 2.1.5
-/// asks for 16-bit units only.
+/// Converts a server's name of one node. Returns `None` if no Linux name can express it (a slash,
+/// NUL, `.` or `..`), if it holds a backslash, which separates names in a share, or if it is too
+/// long. Unpaired surrogates are allowed: [MS-FSCC] 2.1.5 requires 16-bit units only.
 pub(super) fn name_of(text: &Text) -> Option<Name> {
     let fits = text.units().len() <= NAME_UNITS_MAX && !text.units().contains(&BACKSLASH);
     fits.then(|| Name::new(&names::from_wire(text, NameMapping::None)))
         .flatten()
 }
 
-/// What stands in messages for a name that is none. It holds a backslash, so no node of a share has it.
+/// Returns the text that messages show for an invalid name. It holds a backslash, so no node of a
+/// share has it.
 pub(super) fn shown_name(text: &Text) -> Name {
     let shown = text.units().len().min(NAME_UNITS_SHOWN);
     let mut bytes = Vec::new();
@@ -124,7 +125,7 @@ pub(super) fn shown_name(text: &Text) -> Name {
     Name::new(&bytes).expect("no slash, no NUL, neither empty nor dots alone")
 }
 
-/// What stands in messages for a name that cannot be read, though it may look as one that can.
+/// Returns the text that messages show for a name of a malformed record, even if it looks valid.
 pub(super) fn marked_name(text: &Text) -> Name {
     let mut bytes = shown_name(text).as_bytes().to_vec();
     if !bytes.contains(&b'\\') {
@@ -133,7 +134,7 @@ pub(super) fn marked_name(text: &Text) -> Name {
     Name::new(&bytes).expect("a name and more")
 }
 
-/// A server's path below a folder.
+/// Converts a server's path below a folder.
 pub(super) fn path_of(text: &Text) -> Option<RelPath> {
     let mut path = RelPath::root();
     for part in text.units().split(|unit| *unit == BACKSLASH) {
@@ -142,7 +143,7 @@ pub(super) fn path_of(text: &Text) -> Option<RelPath> {
     Some(path)
 }
 
-/// A path with a stream's name behind it, `:name:$DATA` ([MS-FSCC] 2.1.5.3).
+/// Returns the path of a stream of a node, `path:name:$DATA` ([MS-FSCC] 2.1.5.3).
 pub(super) fn stream_of(path: &Text, stream: &[u16]) -> Text {
     let mut units = path.units().to_vec();
     units.push(u16::from(b':'));
@@ -184,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_mean_something_else_is_refused() {
+    fn names_with_another_meaning_are_refused() {
         for odd in ["a\\b", "a:stream", "star*", "new\nline", "x?"] {
             let error = Base::parse("").text(Op::Create, &path(odd)).unwrap_err();
             assert_eq!(error.kind, ErrorKind::NameRefused, "{odd}");
@@ -192,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn lone_surrogates_and_raw_bytes_come_back() {
+    fn lone_surrogates_and_raw_bytes_survive_a_round_trip() {
         let lone = Text::from_units(vec![0x61, 0xD83D, 0x62]);
         let name = name_of(&lone).unwrap();
         let text = Base::parse("")
@@ -214,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_name_is_shown_as_one() {
+    fn invalid_names_are_shown_escaped() {
         let long = "n".repeat(300);
         for (wire, shown) in [
             ("a/b", "a\\x2fb"),
@@ -234,7 +235,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn anything_that_is_no_name_can_be_shown(units in proptest::collection::vec(proptest::prelude::any::<u16>(), 0..600)) {
+        fn every_invalid_name_can_be_shown(units in proptest::collection::vec(proptest::prelude::any::<u16>(), 0..600)) {
             let text = Text::from_units(units);
             let marked = marked_name(&text);
             proptest::prop_assert!(marked.as_bytes().contains(&b'\\'));
@@ -246,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_stand_behind_the_path() {
+    fn streams_follow_the_path() {
         let stream: Vec<u16> = "Zone.Identifier".encode_utf16().collect();
         let text = stream_of(&Text::from("a\\file"), &stream);
         assert_eq!(text.to_string(), "a\\file:Zone.Identifier:$DATA");

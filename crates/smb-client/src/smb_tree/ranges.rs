@@ -1,6 +1,5 @@
-//! Ranges of open files: allocated, zeroed, copied inside the server, shared.
+//! Ranges of open files: allocated extents, zeroing, copies on the server.
 
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use ropeway_smb_wire::fsctl::CtlCode;
@@ -9,23 +8,23 @@ use ropeway_smb_wire::info::FileStandardInformation;
 use ropeway_smb_wire::{NtStatus, Writer};
 use ropeway_vfs::{Extent, File, Op, Result};
 
-use super::SmbFile;
-use crate::copying::is_unsupported;
+use super::file::SmbFile;
+use crate::server_copy::is_unsupported;
 
-/// Bytes that one answer about ranges may take: 4,096 of them.
+/// Maximum bytes of a reply about allocated ranges: 4,096 of them.
 const RANGES_MAX: u32 = 64 << 10;
 
-/// Allocated ranges of a file, as last told.
+/// The allocated ranges of a file, as last reported by the server.
 #[derive(Debug, Default)]
 pub(super) struct Ranges {
-    /// The file may have holes; otherwise nobody is asked.
+    /// Whether the file may have holes. If not, the server is not asked.
     holes: bool,
-    told: Option<Told>,
+    known: Option<KnownExtents>,
 }
 
 #[derive(Debug)]
-struct Told {
-    /// Offsets for which the answer holds.
+struct KnownExtents {
+    /// The range of offsets for which the reply holds.
     from: u64,
     upto: u64,
     runs: Vec<Extent>,
@@ -33,21 +32,22 @@ struct Told {
 
 impl Ranges {
     pub(super) fn new(holes: bool) -> Self {
-        Self { holes, told: None }
+        Self { holes, known: None }
     }
 
-    /// Something is written: what was told may be wrong.
+    /// Discards the ranges, since a write may change them.
     pub(super) fn forget(&mut self) {
-        self.told = None;
+        self.known = None;
     }
 
-    /// The first run at or after an offset; `None`: ask the server. `Some(None)`: there is none.
+    /// Returns the first run at or after an offset. `None`: ask the server. `Some(None)`: there is
+    /// no run.
     fn find(&self, offset: u64) -> Option<Option<Extent>> {
-        let told = self.told.as_ref()?;
-        if !(told.from..told.upto).contains(&offset) {
+        let known = self.known.as_ref()?;
+        if !(known.from..known.upto).contains(&offset) {
             return None;
         }
-        let run = told.runs.iter().find(|run| run.offset + run.length > offset);
+        let run = known.runs.iter().find(|run| run.offset + run.length > offset);
         match run {
             Some(run) => {
                 let start = run.offset.max(offset);
@@ -56,14 +56,14 @@ impl Ranges {
                     length: run.offset + run.length - start,
                 }))
             }
-            // Behind the last run told there may be more, unless all was told.
-            None if told.upto == u64::MAX => Some(None),
+            // There may be more runs behind the last one, unless the reply was complete.
+            None if known.upto == u64::MAX => Some(None),
             None => None,
         }
     }
 
-    /// Takes an answer in. Ranges that overlap, run backwards or lead beyond the file's length are cut.
-    fn tell(&mut self, from: u64, size: u64, ranges: &[AllocatedRange], complete: bool) {
+    /// Records a reply. Cuts ranges that overlap, run backwards or reach beyond the file's length.
+    fn record(&mut self, from: u64, size: u64, ranges: &[AllocatedRange], complete: bool) {
         let mut runs: Vec<Extent> = Vec::with_capacity(ranges.len());
         let mut at = from;
         for range in ranges {
@@ -82,7 +82,7 @@ impl Ranges {
             at = end;
         }
         let upto = if complete { u64::MAX } else { at };
-        self.told = Some(Told { from, upto, runs });
+        self.known = Some(KnownExtents { from, upto, runs });
     }
 }
 
@@ -92,8 +92,8 @@ pub(super) fn encoded(encode: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
     bytes
 }
 
-impl super::Inner {
-    /// Whether two shares are the same server's by the same login.
+impl super::inner::Inner {
+    /// Returns whether two shares belong to the same server and login.
     pub(super) fn is_same_server(&self, other: &Self) -> bool {
         let (one, two) = (self.share.client().info(), other.share.client().info());
         one.address == two.address && one.server_guid == two.server_guid
@@ -103,12 +103,12 @@ impl super::Inner {
 impl SmbFile {
     pub(super) async fn size(&self, op: Op) -> Result<u64> {
         let standard = self.handle().query::<FileStandardInformation>().await;
-        Ok(standard.map_err(|error| self.fault(op, error))?.end_of_file)
+        Ok(standard.map_err(|error| self.error(op, error))?.end_of_file)
     }
 
     pub(super) async fn extent(&self, offset: u64) -> Result<Option<Extent>> {
         let holes = {
-            let ranges = self.ranges.lock().unwrap_or_else(PoisonError::into_inner);
+            let ranges = self.ranges.lock();
             if let Some(known) = ranges.find(offset) {
                 return Ok(known);
             }
@@ -141,14 +141,15 @@ impl SmbFile {
         let (status, answer) = match self.handle().ioctl_with_status(code, &input, RANGES_MAX).await {
             Ok(answer) => answer,
             Err(error) if is_unsupported(&error) => return Ok(Some(whole)),
-            Err(error) => return Err(self.fault(Op::Extents, error)),
+            Err(error) => return Err(self.error(Op::Extents, error)),
         };
         let list = AllocatedRange::decode_list(&answer)
-            .map_err(|malformed| self.fault(Op::Extents, malformed.into()))?;
-        // [MS-FSCC] 2.3.52: STATUS_BUFFER_OVERFLOW tells of more; so does an answer as long as it could be.
+            .map_err(|malformed| self.error(Op::Extents, malformed.into()))?;
+        // [MS-FSCC] 2.3.52: there are more ranges after STATUS_BUFFER_OVERFLOW, or if the reply has
+        // its maximum length.
         let complete = status != NtStatus::BUFFER_OVERFLOW && answer.len() < RANGES_MAX as usize;
-        let mut ranges = self.ranges.lock().unwrap_or_else(PoisonError::into_inner);
-        ranges.tell(offset, size, &list, complete);
+        let mut ranges = self.ranges.lock();
+        ranges.record(offset, size, &list, complete);
         match ranges.find(offset) {
             Some(found) => Ok(found),
             None if list.is_empty() => Ok(None),
@@ -156,18 +157,18 @@ impl SmbFile {
         }
     }
 
-    /// Lets the file have holes from now on; best effort, since everything is right without, only larger.
+    /// Makes the file sparse. Best effort: without it, the file is only larger.
     pub(super) async fn make_sparse(&self) {
         if !self.tree.capabilities.sparse || self.sparse.swap(true, Ordering::AcqRel) {
             return;
         }
-        self.ranges.lock().unwrap_or_else(PoisonError::into_inner).holes = true;
+        self.ranges.lock().holes = true;
         self.set_sparse().await;
     }
 
     pub(super) async fn set_sparse(&self) {
         let input = encoded(|w| SetSparse { set_sparse: true }.encode(w));
-        // Refused where the share's file system cannot.
+        // File systems without sparse files refuse it.
         let _ = self.handle().ioctl(CtlCode::SET_SPARSE, &input, 0).await;
     }
 
@@ -177,7 +178,7 @@ impl SmbFile {
         if offset >= end {
             return Ok(());
         }
-        self.touch();
+        self.note_write();
         let zero = SetZeroData {
             file_offset: offset,
             beyond_final_zero: end,
@@ -186,7 +187,7 @@ impl SmbFile {
         match self.handle().ioctl(CtlCode::SET_ZERO_DATA, &input, 0).await {
             Ok(_) => Ok(()),
             Err(error) if is_unsupported(&error) => self.write_zeroes(offset, end).await,
-            Err(error) => Err(self.fault(Op::SetLength, error)),
+            Err(error) => Err(self.error(Op::SetLength, error)),
         }
     }
 
@@ -199,19 +200,21 @@ impl SmbFile {
             block.capacity_mut()[..length].fill(0);
             block.set_len(length);
             let written = self.handle().write_at(at, block.freeze()).await;
-            written.map_err(|error| self.fault(Op::SetLength, error))?;
+            written.map_err(|error| self.error(Op::SetLength, error))?;
             at += length as u64;
         }
         Ok(())
     }
 
-    /// The source, if both files are the same server's by the same login: then it may copy by itself.
+    /// Returns the source if both files belong to the same server and login, so that the server can
+    /// copy by itself.
     pub(super) fn same_server<'a>(&self, source: &'a dyn File) -> Option<&'a SmbFile> {
         let source = source.as_any().downcast_ref::<SmbFile>()?;
         self.tree.is_same_server(&source.tree).then_some(source)
     }
 
-    /// FSCTL_SRV_COPYCHUNK ([MS-SMB2] 3.3.5.15.6): up to the largest request that every server takes.
+    /// Copies on the server by FSCTL_SRV_COPYCHUNK ([MS-SMB2] 3.3.5.15.6): at most the largest
+    /// request that every server accepts.
     pub(super) async fn copy_inside(
         &self,
         source: &dyn File,
@@ -225,18 +228,18 @@ impl SmbFile {
         let key = match key.await {
             Ok(key) => *key,
             Err(error) if is_unsupported(&error) => return Ok(None),
-            Err(error) => return Err(self.fault(Op::CopyRange, error)),
+            Err(error) => return Err(self.error(Op::CopyRange, error)),
         };
         let size = source.size(Op::CopyRange).await?;
         let end = offset.saturating_add(length).min(size);
         if offset >= end {
             return Ok(Some(0));
         }
-        self.touch();
+        self.note_write();
         match self.handle().copy_chunks(key, offset, end).await {
             Ok(copied) => Ok(Some(copied)),
             Err(error) if is_unsupported(&error) => Ok(None),
-            Err(error) => Err(self.fault(Op::CopyRange, error)),
+            Err(error) => Err(self.error(Op::CopyRange, error)),
         }
     }
 }
@@ -251,16 +254,16 @@ mod tests {
     }
 
     #[test]
-    fn runs_are_found_and_the_end_is_told() {
+    fn runs_and_the_end_are_found() {
         let mut ranges = Ranges::new(true);
-        assert_eq!(ranges.find(0), None, "nobody was asked");
-        ranges.tell(0, 1000, &[range(0, 100), range(100, 50), range(500, 600)], true);
+        assert_eq!(ranges.find(0), None, "the server was not asked");
+        ranges.record(0, 1000, &[range(0, 100), range(100, 50), range(500, 600)], true);
         let run = |offset, length| Some(Some(Extent { offset, length }));
         assert_eq!(ranges.find(0), run(0, 150));
         assert_eq!(ranges.find(120), run(120, 30));
         assert_eq!(ranges.find(150), run(500, 500), "cut at the file's length");
         assert_eq!(ranges.find(1000), Some(None));
-        ranges.tell(0, 1000, &[range(0, 100)], false);
+        ranges.record(0, 1000, &[range(0, 100)], false);
         assert_eq!(ranges.find(100), None, "there may be more");
         ranges.forget();
         assert_eq!(ranges.find(0), None);
@@ -275,7 +278,7 @@ mod tests {
         ) {
             let mut ranges = Ranges::new(true);
             let list: Vec<_> = list.into_iter().map(|(offset, length)| range(offset, length)).collect();
-            ranges.tell(from, 1 << 40, &list, complete);
+            ranges.record(from, 1 << 40, &list, complete);
             let mut at = from;
             while let Some(Some(run)) = ranges.find(at) {
                 prop_assert!(run.offset >= at && run.length > 0 && run.offset + run.length <= 1 << 40);

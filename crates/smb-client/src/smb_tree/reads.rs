@@ -1,21 +1,22 @@
-//! Reads of an open file: whole, or short only at its end.
+//! Reads of an open file, which are complete or end at the end of the file.
 //!
-//! A server may answer a READ with fewer bytes than asked for ([MS-SMB2] 3.3.5.12) without being at the end: the rest is
-//! asked for again. Only `STATUS_END_OF_FILE` says that the file ends before the size that was told.
+//! A server may answer a READ with fewer bytes than requested ([MS-SMB2] 3.3.5.12) without being at
+//! the end: the client requests the rest. Only `STATUS_END_OF_FILE` means that the file ends before
+//! its reported size.
 
 use futures_util::StreamExt as _;
 use ropeway_block::{BlockMut, Pool};
 use ropeway_vfs::{Op, Result};
 
-use super::SmbFile;
-use crate::Error as ClientError;
+use super::file::SmbFile;
+use crate::error::{Error as ClientError, Result as ClientResult};
 
-/// Pieces of one read in flight, where the server gives less at once than a block holds.
+/// Pieces of one read in flight, where the server allows less in one READ than a block holds.
 const PIECES_AT_ONCE: usize = 8;
-/// Answers in a row that bring nothing, and do not say that the file ends, before the server is taken for one that never
-/// will. A guess: one may be an accident.
+/// Maximum number of empty replies in a row that do not report the end of the file; with more, the
+/// server will never return the rest. A guess: one may be an accident.
 const IDLE_MAX: usize = 3;
-/// Most bytes that are asked for again at once.
+/// Maximum bytes of one request for the rest.
 const REST_MAX: usize = 256 << 10;
 
 impl SmbFile {
@@ -34,14 +35,14 @@ impl SmbFile {
             return self.read_pieces(block, offset, length).await;
         }
         let (mut block, read) = self.read_whole(block, offset, length).await;
-        let read = read.map_err(|error| self.fault(Op::Read, error));
+        let read = read.map_err(|error| self.error(Op::Read, error));
         if read.is_err() {
             block.set_len(0);
         }
         (block, read)
     }
 
-    /// A read of more than the server gives at once: by pieces, copied together.
+    /// Reads more than the server allows in one READ: in pieces, which are copied together.
     async fn read_pieces(&self, mut block: BlockMut, offset: u64, length: usize) -> (BlockMut, Result<()>) {
         let piece_max = (self.tree.share.limits().read_max as usize).min(self.tree.scratch.block_size());
         let reads = (0..length).step_by(piece_max).map(|at| async move {
@@ -50,7 +51,8 @@ impl SmbFile {
             let (piece, result) = self.read_whole(piece, offset + at as u64, wanted).await;
             (at, piece, result)
         });
-        // Each piece goes to its place as it comes: one that waited for those before it would keep its block from them.
+        // Each piece is copied to its place as it arrives: holding its block back for earlier
+        // pieces could leave them without blocks.
         let mut reads = futures_util::stream::iter(reads).buffer_unordered(PIECES_AT_ONCE);
         let mut ends = vec![0; length.div_ceil(piece_max)];
         block.set_len(0);
@@ -58,13 +60,13 @@ impl SmbFile {
             if let Err(error) = result {
                 drop(reads);
                 block.set_len(0);
-                return (block, Err(self.fault(Op::Read, error)));
+                return (block, Err(self.error(Op::Read, error)));
             }
             block.capacity_mut()[at..at + piece.len()].copy_from_slice(&piece);
             ends[at / piece_max] = at + piece.len();
         }
         drop(reads);
-        // Up to the first piece that is short.
+        // The result ends at the first short piece.
         let mut upto = 0;
         for (index, end) in ends.into_iter().enumerate() {
             if upto != index * piece_max {
@@ -76,16 +78,16 @@ impl SmbFile {
         (block, Ok(()))
     }
 
-    /// A read of no more than the server gives at once. What is missing of an answer is asked for again, into memory of its
-    /// own: a READ fills its block from the beginning.
-    async fn read_whole(&self, block: BlockMut, offset: u64, length: usize) -> (BlockMut, crate::Result<()>) {
-        let (mut block, first) = self.handle().read_or_end(offset, block, length).await;
+    /// Reads no more than the server allows in one READ. Requests missing bytes again, into memory
+    /// of their own: a READ fills its block from the beginning.
+    async fn read_whole(&self, block: BlockMut, offset: u64, length: usize) -> (BlockMut, ClientResult<()>) {
+        let (mut block, first) = self.handle().read_to_end_status(offset, block, length).await;
         let mut is_at_end = match first {
             Ok(is_at_end) => is_at_end,
             Err(error) => return (block, Err(error)),
         };
         let (mut upto, mut idle) = (block.len(), 0);
-        // A file that ends where it was said to costs no further question.
+        // A file that ends at its known length needs no further request.
         let is_missing = |upto: usize| upto < length && offset + (upto as u64) < self.known_length();
         while !is_at_end && is_missing(upto) {
             let (rest, read) = self.read_rest(offset + upto as u64, length - upto).await;
@@ -95,7 +97,7 @@ impl SmbFile {
             }
             idle = if rest.is_empty() { idle + 1 } else { 0 };
             if !is_at_end && idle >= IDLE_MAX {
-                let sentence = "a READ before the end of the file brings nothing";
+                let sentence = "a READ before the end of the file returns nothing";
                 return (block, Err(ClientError::Senseless(sentence.to_owned())));
             }
             block.capacity_mut()[upto..upto + rest.len()].copy_from_slice(&rest);
@@ -105,12 +107,12 @@ impl SmbFile {
         (block, Ok(()))
     }
 
-    async fn read_rest(&self, offset: u64, length: usize) -> (Vec<u8>, crate::Result<bool>) {
-        // Not of the tree's blocks: this read may hold one of those already.
+    async fn read_rest(&self, offset: u64, length: usize) -> (Vec<u8>, ClientResult<bool>) {
+        // Not one of the scratch blocks: this read may hold one of those already.
         let wanted = length.min(REST_MAX);
         let piece = Pool::new(wanted, 1).get().await;
-        let (piece, read) = self.handle().read_or_end(offset, piece, wanted).await;
-        // Copied: what a server leaves out is small or rare.
+        let (piece, read) = self.handle().read_to_end_status(offset, piece, wanted).await;
+        // Copied: missing ranges are small or rare.
         (piece.to_vec(), read)
     }
 }

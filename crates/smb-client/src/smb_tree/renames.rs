@@ -1,20 +1,21 @@
-//! Other names for what is there.
+//! Renames.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use ropeway_smb_wire::{NtStatus, Text};
 use ropeway_vfs::{Error, ErrorKind, Loss, MetadataChange, Name, Op, RelPath, Result};
 
-use super::errors::fault;
+use super::errors::tree_error;
+use super::inner::Inner;
+use super::map;
 use super::names::AT_ONCE;
-use super::{Inner, map};
+use crate::error::{Error as ClientError, LostReason, Result as ClientResult};
 use crate::tree::ATTEMPTS;
-use crate::{Error as ClientError, LostReason};
 
-/// A folder is not renamed while a file below it is open, and the task that holds one of ours may be about to let it go.
-const IN_USE_PAUSES_MS: [u64; 6] = [2, 5, 10, 20, 50, 100];
+/// Maximum time that a rename waits for our own files to be dropped. Servers do not rename a folder
+/// while a file below it is open, and a task that holds one may be about to drop it. A guess.
+const OPEN_WAIT_MAX: Duration = Duration::from_millis(200);
 
 fn is_unknown(error: &ClientError) -> bool {
     matches!(error, ClientError::Lost(LostReason::OutcomeUnknown))
@@ -32,7 +33,7 @@ impl Inner {
         if from == to {
             return self.stat(Op::Rename, from).await.map(drop);
         }
-        let mut renamed = self.rename_surely(&old, &new, replace).await;
+        let mut renamed = self.rename_verified(&old, &new, replace).await;
         let in_use = |error: &ClientError| {
             let status = error.status();
             matches!(
@@ -40,28 +41,24 @@ impl Inner {
                 Some(NtStatus::ACCESS_DENIED | NtStatus::SHARING_VIOLATION)
             )
         };
-        let mut pauses = IN_USE_PAUSES_MS.iter();
-        while renamed.as_ref().is_err_and(in_use) {
-            let has_open = self.opens.load(Ordering::Acquire) > 0;
-            if !self.closings_end().await {
-                break;
-            }
-            renamed = self.rename_surely(&old, &new, replace).await;
-            let Some(pause) = pauses.next().filter(|_| has_open) else {
-                break;
-            };
-            if renamed.as_ref().is_err_and(in_use) {
-                tokio::time::sleep(Duration::from_millis(*pause)).await;
-            }
+        if renamed.as_ref().is_err_and(in_use) && self.wait_for_closes().await {
+            renamed = self.rename_verified(&old, &new, replace).await;
+        }
+        if renamed.as_ref().is_err_and(in_use)
+            && self.open_files.wait_for_close(&[&old, &new], OPEN_WAIT_MAX).await
+            && self.wait_for_closes().await
+        {
+            renamed = self.rename_verified(&old, &new, replace).await;
         }
         if let Err(error) = renamed {
-            self.rename_anyway(from, to, replace, error).await?;
+            self.rename_over_obstacle(from, to, replace, error).await?;
         }
         self.dirty.renamed(from, to);
         Ok(())
     }
 
-    /// Attributes and final name of a folder in one compound. What is more to it than that goes step by step.
+    /// Sets attributes and final name of a folder in one compound, or step by step where that does
+    /// not suffice.
     pub(super) async fn finish_dir(
         &self,
         path: &RelPath,
@@ -76,9 +73,9 @@ impl Inner {
                 Ok((set, renamed)) => {
                     let losses = match set {
                         Ok(()) => Ok(map::losses(change)),
-                        Err(error) => self.refined(Op::SetAttributes, path, Err(error)).await,
+                        Err(error) => self.map_error(Op::SetAttributes, path, Err(error)).await,
                     };
-                    // What may be in the way, and what helps, the longer way knows.
+                    // The full rename handles obstacles.
                     let renamed = match renamed {
                         Ok(()) => {
                             self.dirty.renamed(path, to);
@@ -99,8 +96,8 @@ impl Inner {
         (set, self.rename(path, to, false).await)
     }
 
-    /// Renames. What is known neither as done nor as not done is looked for, and done again if it was not.
-    async fn rename_surely(&self, old: &Text, new: &Text, replace: bool) -> crate::Result<()> {
+    /// Renames. If the outcome is unknown, checks it, and renames again if necessary.
+    async fn rename_verified(&self, old: &Text, new: &Text, replace: bool) -> ClientResult<()> {
         let mut renamed = self.share.rename(old, new, replace).await;
         for _ in 1..ATTEMPTS {
             if !renamed.as_ref().is_err_and(is_unknown) {
@@ -114,15 +111,16 @@ impl Inner {
         renamed
     }
 
-    /// Whether a renaming whose answer was lost was done.
+    /// Returns whether a rename whose reply was lost was carried out.
     async fn was_renamed(&self, old: &Text, new: &Text) -> bool {
         let old = self.share.stat(old).await;
         let is_gone = old.is_err_and(|error| error.status() == Some(NtStatus::OBJECT_NAME_NOT_FOUND));
         is_gone && self.share.stat(new).await.is_ok()
     }
 
-    /// Servers replace neither folders nor read-only files; a tree does.
-    async fn rename_anyway(
+    /// Renames over an obstacle: servers replace neither folders nor read-only files, but a tree
+    /// does.
+    async fn rename_over_obstacle(
         &self,
         from: &RelPath,
         to: &RelPath,
@@ -142,7 +140,7 @@ impl Inner {
             && let Ok(target) = self.share.stat(&new).await
         {
             let source = self
-                .refined(Op::Rename, from, self.share.stat(&old).await)
+                .map_error(Op::Rename, from, self.share.stat(&old).await)
                 .await?;
             match (source.standard.directory, target.standard.directory) {
                 (true, true) => self.remove(to, true).await.map_err(|error| Error {
@@ -152,13 +150,13 @@ impl Inner {
                 (false, true) => return Err(Error::new(Op::Rename, to, ErrorKind::IsADirectory)),
                 (true, false) => return Err(Error::new(Op::Rename, to, ErrorKind::NotADirectory)),
                 (false, false) if self.make_writable(&new).await => {}
-                (false, false) => return Err(fault(Op::Rename, from, error)),
+                (false, false) => return Err(tree_error(Op::Rename, from, error)),
             }
             return self
-                .refined(Op::Rename, from, self.share.rename(&old, &new, true).await)
+                .map_error(Op::Rename, from, self.share.rename(&old, &new, true).await)
                 .await;
         }
-        self.refined(Op::Rename, from, Err(error)).await
+        self.map_error(Op::Rename, from, Err(error)).await
     }
 
     pub(super) async fn rename_in(&self, dir: &RelPath, pairs: &[(Name, Name)]) -> Vec<Result<()>> {

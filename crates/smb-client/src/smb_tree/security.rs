@@ -1,9 +1,9 @@
 //! Security descriptors as text ([MS-DTYP] 2.5.1): owner, group and DACL, in the extended attribute
 //! [`SDDL_XATTR`](ropeway_vfs::SDDL_XATTR).
 //!
-//! The SACL takes a privilege (SeSecurityPrivilege) that copies do not have: it is neither read nor set. What the text has
-//! no words for (conditional and object entries) is told as `0x` and the descriptor's bytes, so that nothing is lost
-//! between shares.
+//! Reading or setting the SACL needs a privilege (SeSecurityPrivilege) that copies do not have, so
+//! it is left out. If SDDL cannot express a descriptor (conditional and object entries), the text
+//! is `0x` and the descriptor's bytes, so that nothing is lost between shares.
 
 use ropeway_smb_wire::create::AccessMask;
 use ropeway_smb_wire::query_info::SecurityInformation;
@@ -11,19 +11,21 @@ use ropeway_smb_wire::security::{ControlFlags, SecurityDescriptor};
 use ropeway_smb_wire::{NtStatus, Text};
 use ropeway_vfs::{Loss, Op, RelPath, Result};
 
-use super::Inner;
 use super::compound::{self, Compound};
-use crate::{Error as ClientError, OpenFile};
+use super::inner::Inner;
+use crate::error::{Error as ClientError, Result as ClientResult};
+use crate::open::OpenFile;
 
-/// Owner, group and DACL: what a user may read of his own files.
+/// Owner, group and DACL: the parts that the owner of a file may read.
 pub(super) const PARTS: SecurityInformation = SecurityInformation::OWNER
     .union(SecurityInformation::GROUP)
     .union(SecurityInformation::DACL);
-/// Room for a descriptor: an ACL has at most 65,535 bytes ([MS-DTYP] 2.4.5), those of files some hundred.
+/// Maximum bytes of a descriptor: an ACL has at most 65,535 bytes ([MS-DTYP] 2.4.5), and that of a
+/// file some hundred.
 pub(super) const DESCRIPTOR_MAX: u32 = 64 << 10;
 
-/// A descriptor's text.
-pub(super) fn to_text(bytes: &[u8]) -> crate::Result<String> {
+/// Returns the text of a descriptor.
+pub(super) fn to_text(bytes: &[u8]) -> ClientResult<String> {
     let descriptor = SecurityDescriptor::decode(bytes)?;
     Ok(descriptor.to_sddl().unwrap_or_else(|_| {
         let descriptor = SecurityDescriptor {
@@ -39,9 +41,9 @@ pub(super) fn to_text(bytes: &[u8]) -> crate::Result<String> {
     }))
 }
 
-/// The descriptor of a text.
+/// Parses the text of a descriptor.
 pub(super) fn from_text(text: &[u8]) -> Option<SecurityDescriptor> {
-    // Values that other programs set may end with a 0, as strings of C do.
+    // Values set by other programs may end with a 0, as C strings do.
     let text = std::str::from_utf8(text.strip_suffix(&[0]).unwrap_or(text))
         .ok()?
         .trim();
@@ -59,7 +61,7 @@ pub(super) fn from_text(text: &[u8]) -> Option<SecurityDescriptor> {
     SecurityDescriptor::decode(&bytes?).ok()
 }
 
-/// What is set of a descriptor, and its bytes.
+/// Returns the parts of a descriptor to set, and its bytes.
 fn to_set(mut descriptor: SecurityDescriptor) -> (SecurityInformation, Vec<u8>) {
     let mut parts = SecurityInformation::default();
     if descriptor.owner.is_some() {
@@ -73,7 +75,8 @@ fn to_set(mut descriptor: SecurityDescriptor) -> (SecurityInformation, Vec<u8>) 
         parts |= SecurityInformation::DACL;
     }
     if control.contains(ControlFlags::DACL_AUTO_INHERITED) {
-        // Asked for, or the server forgets that it holds what was inherited ([MS-DTYP] 2.4.6, `DR`).
+        // Without this request the server drops the flag that the DACL holds inherited entries
+        // ([MS-DTYP] 2.4.6, `DR`).
         descriptor.control |= ControlFlags::DACL_AUTO_INHERIT_REQ;
     }
     descriptor.control = descriptor.control.difference(ControlFlags::SACL_PRESENT);
@@ -81,7 +84,7 @@ fn to_set(mut descriptor: SecurityDescriptor) -> (SecurityInformation, Vec<u8>) 
     (parts, descriptor.to_bytes())
 }
 
-/// What of `wanted` is not in `found`.
+/// Returns the losses: the parts of `wanted` that `found` lacks.
 fn missing(wanted: &SecurityDescriptor, found: &SecurityDescriptor) -> Vec<Loss> {
     let mut losses = Vec::new();
     let other = |wanted: &Option<_>, found: &Option<_>| wanted.is_some() && wanted != found;
@@ -116,9 +119,9 @@ fn is_not_allowed(error: &ClientError) -> bool {
 }
 
 impl Inner {
-    /// Gives a node a security descriptor, and looks whether it has it: servers make of a descriptor what their file
-    /// system can hold, and do not say so. What is not there, or not allowed, is a loss. Owner and group take a privilege
-    /// if they are others: then the DACL alone is set.
+    /// Sets a node's security descriptor and reads it back: servers reduce a descriptor to what
+    /// their file system can hold, without reporting it. What is missing or not allowed counts as a
+    /// loss. Setting another owner or group needs a privilege; if that fails, only the DACL is set.
     pub(super) async fn set_sddl(&self, path: &RelPath, sddl: &[u8], losses: &mut Vec<Loss>) -> Result<()> {
         let text = self.base.text(Op::Xattr, path)?;
         let Some(wanted) = from_text(sddl) else {
@@ -139,19 +142,19 @@ impl Inner {
             Err(ClientError::PeerRefused { status, .. }) if !is_transient(status) => {
                 losses.push(Loss::Acl);
             }
-            Err(error) => return self.refined(Op::Xattr, path, Err(error)).await,
+            Err(error) => return self.map_error(Op::Xattr, path, Err(error)).await,
         }
         Ok(())
     }
 
-    /// Sets parts of a descriptor; what the node has then.
+    /// Sets parts of a descriptor, and returns the node's resulting descriptor.
     async fn set_descriptor(
         &self,
         text: &Text,
         access: AccessMask,
         parts: SecurityInformation,
         bytes: Vec<u8>,
-    ) -> crate::Result<SecurityDescriptor> {
+    ) -> ClientResult<SecurityDescriptor> {
         let open = OpenFile::metadata(access);
         let reply = Compound::open("set the security descriptor", text, &open)
             .set_security(parts, bytes)
@@ -162,7 +165,7 @@ impl Inner {
     }
 }
 
-/// Whether a refusal says nothing about descriptors.
+/// Returns whether a refusal has nothing to do with descriptors.
 fn is_transient(status: NtStatus) -> bool {
     matches!(
         status,
@@ -184,7 +187,7 @@ mod tests {
     const SDDL: &str = "O:BAG:SYD:PAI(A;OICI;FA;;;SY)(D;;FW;;;BU)";
 
     #[test]
-    fn texts_come_back() {
+    fn texts_survive_a_round_trip() {
         let descriptor = SecurityDescriptor::from_sddl(SDDL).unwrap();
         assert_eq!(to_text(&descriptor.to_bytes()).unwrap(), SDDL);
         assert_eq!(from_text(SDDL.as_bytes()).as_ref(), Some(&descriptor));
@@ -199,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_without_words_keep_their_bytes() {
+    fn entries_without_a_text_form_keep_their_bytes() {
         use ropeway_smb_wire::security::{Ace, AceFlags, Acl};
         let mut descriptor = SecurityDescriptor::from_sddl(SDDL).unwrap();
         descriptor.dacl = Some(Acl::new(vec![Ace::Opaque {
@@ -215,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn missing_parts_are_reported() {
         let of = |sddl| SecurityDescriptor::from_sddl(sddl).unwrap();
         let wanted = of(SDDL);
         assert_eq!(
@@ -234,7 +237,7 @@ mod tests {
         assert_eq!(
             missing(&of("D:"), &of("O:BAG:SY")),
             [Loss::Acl],
-            "nobody may, or everybody"
+            "an empty DACL denies all, a missing one allows all"
         );
         assert_eq!(missing(&of("O:BA"), &of("O:BAG:SYD:")), []);
     }

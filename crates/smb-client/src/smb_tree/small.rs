@@ -1,4 +1,4 @@
-//! Small files in one round trip.
+//! Small files of a tree, in one round trip each.
 
 use ropeway_block::BlockMut;
 use ropeway_smb_wire::FileAttributes;
@@ -7,12 +7,15 @@ use ropeway_vfs::{
     Create, Error, ErrorKind, GetSmall, GotSmall, Kind, Loss, Op, PutSmall, Result, Tree as _,
 };
 
-use super::{Inner, SmbTree, map};
+use super::inner::Inner;
+use super::{SmbTree, map};
+use crate::error::Error as ClientError;
 
-/// Writes one: CREATE, WRITE, SET_INFO, FLUSH, rename, CLOSE in one compound; without a rename the FLUSH comes first.
+/// Writes a small file: CREATE, WRITE, SET_INFO, FLUSH, rename, CLOSE in one compound. Without a
+/// rename the FLUSH comes before SET_INFO.
 ///
-/// What the compound cannot hold (extended attributes to set, content larger than one WRITE, a name that is refused because a
-/// folder or a read-only file stands there) goes step by step.
+/// Some cases go step by step instead: extended attributes to set, content larger than one WRITE, a
+/// name that is refused because a folder or a read-only file has it.
 pub(super) async fn put(tree: &SmbTree, mut put: PutSmall) -> Result<Vec<Loss>> {
     let inner = &tree.inner;
     let size = put.content.as_ref().map_or(0, |content| content.len());
@@ -37,7 +40,7 @@ pub(super) async fn put(tree: &SmbTree, mut put: PutSmall) -> Result<Vec<Loss>> 
     losses.extend(xattrs.map(|xattr| Loss::of_xattr(&xattr.name)));
     let basic = map::change(&put.change, false);
     let asks_basic = basic.is_some();
-    let request = crate::PutSmall {
+    let request = crate::small::PutSmall {
         path: target,
         temporary,
         disposition: match put.create {
@@ -51,7 +54,7 @@ pub(super) async fn put(tree: &SmbTree, mut put: PutSmall) -> Result<Vec<Loss>> 
         flush: put.sync,
         replace: true,
     };
-    // Nobody else holds it: so it is protected and sent where it lies.
+    // The only reference to the content, so it is sealed and sent in place.
     let mut content = put.content.take().filter(|content| !content.is_empty());
     let done = match inner.share.put_small_of(&request, &mut content).await {
         Ok(done) => done,
@@ -63,7 +66,7 @@ pub(super) async fn put(tree: &SmbTree, mut put: PutSmall) -> Result<Vec<Loss>> 
     };
     if asks_basic && let Err(error) = done.basic {
         let at = put.rename_to.as_ref().unwrap_or(&put.path);
-        return Err(super::errors::fault(Op::SetAttributes, at, error));
+        return Err(super::errors::tree_error(Op::SetAttributes, at, error));
     }
     if !put.sync {
         inner.dirty.add(put.rename_to.as_ref().unwrap_or(&put.path));
@@ -71,14 +74,15 @@ pub(super) async fn put(tree: &SmbTree, mut put: PutSmall) -> Result<Vec<Loss>> 
     Ok(losses)
 }
 
-/// After a refusal that the steps may avoid; otherwise, or if the content is not there any more, the error.
+/// Goes step by step after a refusal that this may avoid. Otherwise, or if the content is no longer
+/// available, returns the error.
 async fn by_steps(
     tree: &SmbTree,
     (put, is_whole): (PutSmall, bool),
-    error: crate::Error,
+    error: ClientError,
 ) -> Result<Vec<Loss>> {
-    let refined: Result<()> = tree.inner.refined(Op::Create, &put.path, Err(error)).await;
-    let Err(mut error) = refined else {
+    let mapped: Result<()> = tree.inner.map_error(Op::Create, &put.path, Err(error)).await;
+    let Err(mut error) = mapped else {
         return Ok(Vec::new());
     };
     let replacing = put.create == Create::Truncate || put.rename_to.is_some();
@@ -92,7 +96,8 @@ async fn by_steps(
         && let Ok(found) = tree.inner.stat(Op::Create, &put.path).await
         && (found.kind != Kind::File || error.kind == ErrorKind::AlreadyExists && found.size > 0)
     {
-        // The name to write under was taken before: nothing of ours. Some servers say of a folder that it is one.
+        // The temporary name existed before and is not ours. Some servers report
+        // FILE_IS_A_DIRECTORY for a folder.
         error.op = Op::Create;
         error.kind = ErrorKind::AlreadyExists;
         return Err(error);
@@ -100,7 +105,7 @@ async fn by_steps(
     if !replacing || !may_pass || !is_whole {
         return Err(error);
     }
-    // What the compound left under the first name is made anew, in case somebody else made it.
+    // Replaces what the compound left under the first name, in case another client created it.
     if put.create == Create::New {
         match tree.remove_file(&put.path).await {
             Err(error) if error.kind != ErrorKind::NotFound => return Err(error),
@@ -110,8 +115,8 @@ async fn by_steps(
     ropeway_vfs::small::put_by_steps(tree, put).await
 }
 
-/// Reads one: CREATE, READ, what there is of streams and EAs, CLOSE in one compound; streams that are there cost their own
-/// questions.
+/// Reads a small file: CREATE, READ, a query for streams and EAs, CLOSE in one compound. Existing
+/// streams take further requests.
 pub(super) async fn get(tree: &SmbTree, get: GetSmall, block: BlockMut) -> (BlockMut, Result<GotSmall>) {
     let inner = &tree.inner;
     let mut block = block;
@@ -125,27 +130,29 @@ pub(super) async fn get(tree: &SmbTree, get: GetSmall, block: BlockMut) -> (Bloc
     };
     let asked = usize::try_from(get.size).unwrap_or(usize::MAX);
     let parts = match get.xattrs && inner.capabilities.takes_xattrs() {
-        true => inner.parts_beside(),
+        true => inner.parts_without_security(),
         false => Vec::new(),
     };
-    let beside = |tree, file| parts.iter().map(|part| part.question(tree, file)).collect();
-    let (mut block, got) = inner.share.get_small_with(&text, asked, block, &beside).await;
+    let extra = |tree, file| parts.iter().map(|part| part.request(tree, file)).collect();
+    let (mut block, got) = inner.share.get_small_with(&text, asked, block, &extra).await;
     let length = block.len() as u64;
     if let Ok((got, _)) = &got
         && !got.changed
         && length < got.created.end_of_file.min(asked as u64)
     {
-        // A server that gave less than there is: the steps ask for the rest.
+        // The server returned less than the file holds: the steps read the rest.
         return ropeway_vfs::small::get_by_steps(tree, get, block).await;
     }
     let got = async {
-        let (got, answers) = inner.refined(Op::Open, &get.path, got).await?;
-        let mut told = Inner::plain_xattrs(&parts, &answers);
+        let (got, answers) = inner.map_error(Op::Open, &get.path, got).await?;
+        let mut xattrs_known = Inner::plain_xattrs(&parts, &answers);
         let created = &got.created;
         let mut metadata = map::created(created, inner.volume);
         if created.basic.attributes.contains(FileAttributes::REPARSE_POINT) {
-            inner.look_into(Op::Open, &get.path, &mut metadata).await?;
-            told = None;
+            inner
+                .read_reparse_kind(Op::Open, &get.path, &mut metadata)
+                .await?;
+            xattrs_known = None;
             match metadata.kind {
                 Kind::File => {}
                 Kind::Symlink => return Err(Error::new(Op::Open, &get.path, ErrorKind::SymbolicLink)),
@@ -153,7 +160,7 @@ pub(super) async fn get(tree: &SmbTree, get: GetSmall, block: BlockMut) -> (Bloc
             }
         }
         let xattrs = match get.xattrs {
-            true if told.is_some() => told,
+            true if xattrs_known.is_some() => xattrs_known,
             true if inner.capabilities.takes_xattrs() => Some(inner.xattrs(&get.path).await?),
             true => Some(Vec::new()),
             false => None,

@@ -1,7 +1,7 @@
 //! Alternate data streams as extended attributes.
 //!
-//! A stream `NAME` of a file is seen as `user.DosStream.NAME:$DATA`, as Samba's `streams_xattr` keeps it, whose values end
-//! with one 0 byte more.
+//! A stream `NAME` of a file appears as `user.DosStream.NAME:$DATA`, the name under which Samba's
+//! `streams_xattr` stores it. Values there have one extra 0 byte at the end.
 
 use ropeway_smb_wire::create::CreateDisposition;
 use ropeway_smb_wire::info::{FileDispositionInformation, FileStreamInformation};
@@ -10,17 +10,20 @@ use ropeway_smb_wire::{NtStatus, Text};
 use ropeway_vfs::STREAM_XATTR_PREFIX as PREFIX;
 
 use super::compound::Compound;
-use super::{Inner, paths};
-use crate::OpenFile;
+use super::inner::Inner;
+use super::paths;
+use crate::error::{Error as ClientError, Result as ClientResult};
+use crate::open::OpenFile;
 
-/// What the names of streams end with, as extended attributes.
+/// Suffix of the names of streams as extended attributes.
 const SUFFIX: &[u8] = b":$DATA";
-/// The largest stream that is carried: values are whole in memory. Windows' own are far below; a guess.
+/// Bytes of the largest stream that a tree carries: values are kept whole in memory. The streams of
+/// Windows are far smaller; a guess.
 pub(super) const STREAM_MAX: u64 = 16 << 20;
-/// Bytes that a list of streams may take: some hundred of them.
+/// Maximum bytes of a list of streams: some hundred of them.
 pub(super) const LIST_MAX: u32 = 64 << 10;
 
-/// The stream that an extended attribute stands for.
+/// Returns the stream that an extended attribute stands for.
 pub(super) fn stream_name(xattr: &[u8]) -> Option<Text> {
     let name = xattr.strip_prefix(PREFIX)?;
     let name = name.strip_suffix(SUFFIX).unwrap_or(name);
@@ -28,7 +31,8 @@ pub(super) fn stream_name(xattr: &[u8]) -> Option<Text> {
     (!text.is_empty() && names::check(&text).is_ok()).then_some(text)
 }
 
-/// The extended attribute that a stream of FileStreamInformation (`:NAME:$DATA`) is; `None` for the content itself.
+/// Returns the name and the extended attribute of an entry in FileStreamInformation
+/// (`:NAME:$DATA`); `None` for the content itself.
 fn xattr_name(entry: &Text) -> Option<(Text, Vec<u8>)> {
     let colon = u16::from(b':');
     let units = entry.units().strip_prefix(&[colon])?;
@@ -41,7 +45,7 @@ fn xattr_name(entry: &Text) -> Option<(Text, Vec<u8>)> {
     Some((name, [PREFIX, &bytes, SUFFIX].concat()))
 }
 
-/// The named streams among all of a node, with their sizes.
+/// Returns the named streams of a node, with their sizes.
 pub(super) fn named(list: FileStreamInformation) -> impl Iterator<Item = (Text, Vec<u8>, u64)> {
     list.streams.into_iter().filter_map(|entry| {
         let (name, xattr) = xattr_name(&entry.name)?;
@@ -50,8 +54,8 @@ pub(super) fn named(list: FileStreamInformation) -> impl Iterator<Item = (Text, 
 }
 
 impl Inner {
-    /// The content of a stream.
-    pub(super) async fn read_stream(&self, of: &Text, name: &Text, size: u64) -> crate::Result<Vec<u8>> {
+    /// Reads the content of a stream.
+    pub(super) async fn read_stream(&self, of: &Text, name: &Text, size: u64) -> ClientResult<Vec<u8>> {
         let stream = paths::stream_of(of, name.units());
         let handle = self.share.open(&stream, &OpenFile::read()).await?;
         let mut bytes = Vec::new();
@@ -61,16 +65,16 @@ impl Inner {
             let (block, result) = handle.read_at(bytes.len() as u64, block, length).await;
             result?;
             if block.is_empty() {
-                // A part of a stream is none.
-                return Err(crate::Error::refused("read", NtStatus::END_OF_FILE));
+                // An incomplete stream is an error.
+                return Err(ClientError::refused("read", NtStatus::END_OF_FILE));
             }
             bytes.extend_from_slice(&block);
         }
         Ok(bytes)
     }
 
-    /// Gives a node a stream with this content, or this content to the stream that it has.
-    pub(super) async fn write_stream(&self, of: &Text, name: &Text, bytes: &[u8]) -> crate::Result<()> {
+    /// Creates or overwrites a stream of a node.
+    pub(super) async fn write_stream(&self, of: &Text, name: &Text, bytes: &[u8]) -> ClientResult<()> {
         let stream = paths::stream_of(of, name.units());
         let open = OpenFile::write(CreateDisposition::OverwriteIf);
         let handle = self.share.open(&stream, &open).await?;
@@ -79,18 +83,18 @@ impl Inner {
             let mut block = self.scratch.get().await;
             let most = block.capacity().min(self.share.limits().write_max as usize);
             let length = most.min(bytes.len() - at);
-            // A copy: an extended attribute comes as bytes of the heap.
+            // A copy: the value of an extended attribute is on the heap.
             block.capacity_mut()[..length].copy_from_slice(&bytes[at..at + length]);
             block.set_len(length);
             handle.write_at(at as u64, block.freeze()).await?;
             at += length;
         }
-        // Nobody flushes a stream by itself: its file is.
-        handle.inner.doubtless()?;
+        // A stream is flushed with its file, not by itself.
+        handle.inner.check_no_lost_writes()?;
         handle.close().await
     }
 
-    pub(super) async fn remove_stream(&self, of: &Text, name: &Text) -> crate::Result<()> {
+    pub(super) async fn remove_stream(&self, of: &Text, name: &Text) -> ClientResult<()> {
         let stream = paths::stream_of(of, name.units());
         let removed = Compound::open("remove a stream", &stream, &OpenFile::delete())
             .once()
@@ -115,7 +119,7 @@ mod tests {
         assert_eq!(
             stream_name(b"user.DosStream.a:b:$DATA"),
             None,
-            "no name of a stream"
+            "not the name of a stream"
         );
         assert_eq!(stream_name(b"user.DosStream.:$DATA"), None);
     }

@@ -1,4 +1,4 @@
-//! Changes below the root, by CHANGE_NOTIFY ([MS-SMB2] 3.3.5.19).
+//! Watches the changes below the root by CHANGE_NOTIFY ([MS-SMB2] 3.3.5.19).
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -8,14 +8,16 @@ use ropeway_smb_wire::change_notify::{CompletionFilter, FileNotifyInformation};
 use ropeway_vfs::tree::{Change, Watch};
 use ropeway_vfs::{Op, Pending, RelPath, Result};
 
-use super::errors::fault;
-use super::{Inner, paths};
-use crate::handle::watch_at;
-use crate::opened::Opened;
+use super::errors::tree_error;
+use super::inner::Inner;
+use super::paths;
+use crate::error::{Error as ClientError, LostReason, Result as ClientResult};
+use crate::handle::{Handle, watch_once};
+use crate::open::OpenFile;
+use crate::reopen::Opened;
 use crate::tree::ATTEMPTS;
-use crate::{Handle, OpenFile};
 
-/// What a copy has to know of.
+/// The changes that matter to a copy.
 const FILTER: CompletionFilter = CompletionFilter::FILE_NAME
     .union(CompletionFilter::DIR_NAME)
     .union(CompletionFilter::ATTRIBUTES)
@@ -26,16 +28,17 @@ const FILTER: CompletionFilter = CompletionFilter::FILE_NAME
     .union(CompletionFilter::STREAM_NAME)
     .union(CompletionFilter::STREAM_WRITE);
 
-/// A question under way at the server; its answer stays in it until somebody asks.
-type Question =
-    Pin<Box<dyn Future<Output = crate::Result<Option<Vec<FileNotifyInformation>>>> + Send + Sync>>;
+/// A CHANGE_NOTIFY in flight; it keeps its reply until it is polled.
+type NotifyRequest =
+    Pin<Box<dyn Future<Output = ClientResult<Option<Vec<FileNotifyInformation>>>> + Send + Sync>>;
 
-/// The changes below a tree's root. The server keeps what happens between two questions; before the first one and after
-/// a lost connection it keeps nothing, and then all has to be looked at.
+/// A watch of the changes below a tree's root. The server records changes between two requests. It
+/// records nothing before the first one or after a lost connection; then the caller must scan
+/// everything.
 pub struct SmbWatch {
     handle: Handle,
     at: Opened,
-    question: Question,
+    request: NotifyRequest,
 }
 
 impl SmbWatch {
@@ -44,57 +47,58 @@ impl SmbWatch {
         let text = tree.base.text(Op::Watch, &root)?;
         let started = async {
             let handle = tree.share.open(&text, &OpenFile::directory()).await?;
-            let (at, question) = asked(&handle).await?;
-            Ok(Self { handle, at, question })
+            let (at, request) = start_request(&handle).await?;
+            Ok(Self { handle, at, request })
         };
-        started.await.map_err(|error| fault(Op::Watch, &root, error))
+        started.await.map_err(|error| tree_error(Op::Watch, &root, error))
     }
 
-    async fn changes(&mut self) -> crate::Result<Vec<Change>> {
-        // Nobody loses an answer by waiting for it no longer: the question is kept.
-        let Some(told) = (&mut self.question).await? else {
-            (self.at, self.question) = asked(&self.handle).await?;
+    async fn changes(&mut self) -> ClientResult<Vec<Change>> {
+        // Cancel safe: the request stays in `self`.
+        let Some(changes) = (&mut self.request).await? else {
+            (self.at, self.request) = start_request(&self.handle).await?;
             return Ok(vec![Change::Overflow]);
         };
-        self.question = question(&self.handle, &self.at);
-        if told.is_empty() {
+        self.request = request(&self.handle, &self.at);
+        if changes.is_empty() {
             return Ok(vec![Change::Overflow]);
         }
-        Ok(told.iter().map(change_of).collect())
+        Ok(changes.iter().map(change_of).collect())
     }
 }
 
-fn question(handle: &Handle, at: &Opened) -> Question {
-    Box::pin(watch_at(Arc::clone(&handle.inner), at.clone(), FILTER))
+fn request(handle: &Handle, at: &Opened) -> NotifyRequest {
+    Box::pin(watch_once(Arc::clone(&handle.inner), at.clone(), FILTER))
 }
 
-/// Asks for the first time at the open that there is now; when this returns, the server has heard the question, and keeps
-/// what changes from then on.
-async fn asked(handle: &Handle) -> crate::Result<(Opened, Question)> {
+/// Sends the first request on the current handle. On return the server has received it, and records
+/// changes from then on.
+async fn start_request(handle: &Handle) -> ClientResult<(Opened, NotifyRequest)> {
     for _ in 0..ATTEMPTS {
         let at = handle.inner.opened().await?;
-        let mut question = question(handle, &at);
+        let mut request = request(handle, &at);
         let heard = handle.share().stat(handle.path());
         tokio::select! {
-            // First, so that it is sent first: requests are taken in their order ([MS-SMB2] 3.3.5.19 answers it later).
+            // Polled first, so that it is sent first: servers take requests in order ([MS-SMB2]
+            // 3.3.5.19 answers it later).
             biased;
-            told = &mut question => {
-                if let Some(told) = told? {
-                    return Ok((at, Box::pin(std::future::ready(Ok(Some(told))))));
+            changes = &mut request => {
+                if let Some(changes) = changes? {
+                    return Ok((at, Box::pin(std::future::ready(Ok(Some(changes))))));
                 }
             }
             heard = heard => {
                 heard?;
-                return Ok((at, question));
+                return Ok((at, request));
             }
         }
     }
-    Err(crate::Error::Lost(crate::LostReason::Closed))
+    Err(ClientError::Lost(LostReason::Closed))
 }
 
-fn change_of(told: &FileNotifyInformation) -> Change {
-    // A stream is named behind its file.
-    let units = told.file_name.units();
+fn change_of(changes: &FileNotifyInformation) -> Change {
+    // The name of a stream follows that of its file.
+    let units = changes.file_name.units();
     let end = units
         .iter()
         .position(|unit| *unit == u16::from(b':'))
@@ -107,7 +111,7 @@ impl Watch for SmbWatch {
     fn next(&mut self) -> Pending<'_, Result<Vec<Change>>> {
         Box::pin(async {
             let changes = self.changes().await;
-            changes.map_err(|error| fault(Op::Watch, &RelPath::root(), error))
+            changes.map_err(|error| tree_error(Op::Watch, &RelPath::root(), error))
         })
     }
 }

@@ -1,4 +1,4 @@
-//! What all tests against a real server need.
+//! Helpers for all tests against a real server.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::path::Path;
@@ -8,14 +8,14 @@ use ropeway_block::{Block, Pool};
 use ropeway_peers::{PeerError, Share as PeerShare, Smbd, SmbdBuilder};
 use ropeway_smb_client::{Client, ClientOptions, Endpoint, Error, Login, Text};
 
-/// One user, one share on `folder`.
+/// Configures a server with one user and one share on `folder`.
 pub(crate) fn server(folder: &Path) -> SmbdBuilder {
     Smbd::builder()
         .user("alice", "secret")
         .share(PeerShare::new("data", folder))
 }
 
-/// The usual server, started.
+/// Starts the server of [`server`].
 pub(crate) fn start(folder: &Path) -> Result<Smbd, PeerError> {
     server(folder).start()
 }
@@ -43,7 +43,7 @@ pub(crate) fn text(path: &str) -> Text {
     Text::from(path)
 }
 
-/// Bytes that differ everywhere.
+/// Returns pseudo-random bytes.
 pub(crate) fn bytes(len: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     (0..len)
@@ -56,7 +56,7 @@ pub(crate) fn bytes(len: usize, seed: u64) -> Vec<u8> {
         .collect()
 }
 
-/// A block with these bytes.
+/// Returns a block with these bytes.
 pub(crate) async fn block(pool: &Pool, bytes: &[u8]) -> Block {
     let mut block = pool.get().await;
     block.capacity_mut()[..bytes.len()].copy_from_slice(bytes);
@@ -64,7 +64,7 @@ pub(crate) async fn block(pool: &Pool, bytes: &[u8]) -> Block {
     block.freeze()
 }
 
-/// What the client says of itself, with `RUST_LOG`.
+/// Turns on the client's log, filtered by `RUST_LOG`.
 pub(crate) fn log() {
     let filter = tracing_subscriber::EnvFilter::from_default_env();
     let _ = tracing_subscriber::fmt()
@@ -73,7 +73,8 @@ pub(crate) fn log() {
         .try_init();
 }
 
-/// A way to the server that can be cut, as a failing network would: both ends see their connection end.
+/// A relay to the server that can be cut as by a failing network: both ends see their connection
+/// end.
 pub(crate) struct Way {
     pub(crate) endpoint: Endpoint,
     cut: tokio::sync::watch::Sender<u32>,

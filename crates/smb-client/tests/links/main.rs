@@ -1,4 +1,5 @@
-//! Symbolic links as reparse points, against a server in memory: Samba's cannot be set by clients.
+//! Tests symbolic links as reparse points, against a server in memory: clients cannot create
+//! Samba's.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod server;
@@ -22,7 +23,7 @@ async fn tree() -> Arc<SmbTree> {
         signing: Signing::Offered,
         encryption: Encryption::Off,
         channels_max: 1,
-        // Below 3.0 there is no signed question whether the negotiation was tampered with.
+        // Below 3.0 the negotiation is not validated by a signed request.
         dialects: Dialect::Smb210..=Dialect::Smb210,
         timeout: std::time::Duration::from_secs(10),
         ..ClientOptions::default()
@@ -59,7 +60,7 @@ async fn links_are_made_read_listed_renamed_and_removed() {
         assert_eq!(
             tree.read_link(&link).await.unwrap(),
             text.as_bytes(),
-            "it stays as it was"
+            "it is unchanged"
         );
     }
     let mut listing = tree.list(&path("dir")).await.unwrap();
@@ -83,7 +84,7 @@ async fn links_are_made_read_listed_renamed_and_removed() {
 }
 
 #[tokio::test]
-async fn links_are_not_passed_through_and_the_error_names_them() {
+async fn links_are_not_followed_and_the_error_names_them() {
     let tree = tree().await;
     tree.make_dir(&path("real"), 0o755).await.unwrap();
     tree.make_symlink(&path("link"), b"real").await.unwrap();
@@ -104,7 +105,7 @@ async fn links_are_not_passed_through_and_the_error_names_them() {
     }
 }
 
-/// What is below a folder: text of links, content of files, nothing of folders.
+/// Collects the nodes below a folder: text of links, content of files, nothing for folders.
 fn snapshot(at: &Path, base: &Path, into: &mut BTreeMap<PathBuf, Option<Vec<u8>>>) {
     for entry in std::fs::read_dir(at).unwrap() {
         let path = entry.unwrap().path();
@@ -159,7 +160,7 @@ async fn trees_with_links_go_both_ways() {
     let local: Arc<dyn Tree> = LocalTree::open(here.path(), LocalOptions::default()).unwrap();
     let share: Arc<dyn Tree> = tree().await;
     copy(Arc::clone(&local), Arc::clone(&share), "source", "up").await;
-    // A second time: equal links are left alone.
+    // The second copy leaves equal links unchanged.
     copy(Arc::clone(&local), Arc::clone(&share), "source", "up").await;
     copy(Arc::clone(&share), local, "up", "back").await;
     let mut trees = [BTreeMap::new(), BTreeMap::new()];

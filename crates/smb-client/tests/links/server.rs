@@ -1,7 +1,9 @@
-//! A server in memory whose volume has reparse points, as Windows' has and Samba's has not: SMB 2.1, unsigned, one thread.
+//! A server in memory whose volume has reparse points, as on Windows and unlike Samba: SMB 2.1,
+//! unsigned, one thread.
 //!
-//! It keeps to what matters here: CREATE does not follow a link that it was told not to follow, refuses a path through one
-//! with the link's data ([MS-SMB2] 3.3.5.9), and sets and gives reparse data as they are.
+//! It implements only what these tests need: CREATE does not follow a link if so requested, and
+//! refuses a path through a link with the link's data ([MS-SMB2] 3.3.5.9); reparse data are stored
+//! and returned unchanged.
 
 #[path = "server/quirks.rs"]
 mod quirks;
@@ -45,7 +47,7 @@ pub(crate) use quirks::Quirks;
 
 type Answer = Result<Vec<u8>, Refused>;
 
-/// A status, and what the ERROR response carries.
+/// A status, and the data of the ERROR response.
 struct Refused(NtStatus, Vec<u8>);
 
 impl From<NtStatus> for Refused {
@@ -76,13 +78,13 @@ struct Server {
     quirks: Quirks,
 }
 
-/// Starts one for a single client, until that goes.
+/// Starts a server for a single client; it ends with the client.
 pub(crate) fn start() -> SocketAddr {
-    start_odd(Quirks::default())
+    start_with(Quirks::default())
 }
 
-/// The same with quirks.
-pub(crate) fn start_odd(quirks: Quirks) -> SocketAddr {
+/// Starts a server with quirks.
+pub(crate) fn start_with(quirks: Quirks) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
@@ -151,7 +153,7 @@ impl Server {
             (*file, *failed) = (FileId::default(), None);
         }
         let answer = match *failed {
-            // [MS-SMB2] 3.3.5.2.7.2: what relates to a CREATE that failed fails with it.
+            // [MS-SMB2] 3.3.5.2.7.2: requests related to a failed CREATE fail with it.
             Some(status) => Err(status.into()),
             None => self.answer(&request, message, file),
         };
@@ -229,7 +231,7 @@ impl Server {
         })
     }
 
-    /// What is asked of an open file.
+    /// Answers a request on an open file.
     fn answer_on_file(&mut self, header: &Header, reader: &mut Reader<'_>, opened: &mut FileId) -> Answer {
         let mut of = |given: FileId| {
             if given != FileId::RELATED {
@@ -311,7 +313,7 @@ impl Server {
         body(|w| response.encode(w))
     }
 
-    /// The response, and a byte behind that is 1 where there is more to come.
+    /// Returns the response, followed by a byte that is 1 if more steps follow.
     fn session_setup(&mut self, request: &SessionSetupRequest<'_>) -> Answer {
         let step = self.spnego.step(request.security_buffer);
         let (more, token) = match step.map_err(|_| NtStatus::LOGON_FAILURE)? {
@@ -358,7 +360,7 @@ impl Server {
         self.nodes.get_mut(&path).unwrap()
     }
 
-    /// The link that stands at a place or above it, as the error that a client gets ([MS-SMB2] 2.2.2.2.1).
+    /// Returns the error for a link at a path or above it ([MS-SMB2] 2.2.2.2.1).
     fn stopped(&self, path: &str, follows: bool) -> Option<Refused> {
         let ends = path.match_indices('\\').map(|(at, _)| at);
         for end in ends.chain(follows.then_some(path.len())) {
@@ -560,7 +562,7 @@ impl Server {
     }
 }
 
-/// Whether a path is this node's or below it.
+/// Returns whether a path is this node's or below it.
 fn is_in(path: &str, node: &str) -> bool {
     path.strip_prefix(node)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('\\'))

@@ -1,4 +1,4 @@
-//! What becomes of requests whose channel is lost, and of paths in DFS.
+//! Tests requests whose channel is lost, and paths in DFS.
 
 use crate::peer::Setup;
 use crate::{Played, content, options, text};
@@ -34,16 +34,16 @@ async fn a_write_whose_channel_is_lost_is_replayed_on_another() {
             .collect()
     });
     assert_eq!(written, [(0, false), (0, false), (1, true)]);
-    assert_eq!(client.info().reconnects, 0, "the session stands");
-    // The file is the same open.
+    assert_eq!(client.info().reconnects, 0, "the session is still valid");
+    // The handle is the same.
     assert_eq!(server.hub(|hub| hub.count(Command::Create)), 1);
     file.close().await.unwrap();
 }
 
-/// Nobody waits for the answer to the CLOSE of a file that is let go. Lost with one of two connections it left the file
-/// open on the server for as long as the session stood.
+/// No task waits for the reply to the CLOSE of a dropped file. If it was lost with one of two
+/// connections, the file used to stay open on the server for the life of the session.
 #[tokio::test]
-async fn a_close_that_nobody_waits_for_is_sent_again_if_its_channel_is_lost() {
+async fn a_detached_close_is_sent_again_if_its_channel_is_lost() {
     for (command, closes) in [(Command::Close, 2), (Command::Echo, 1)] {
         let server = Played::start(Setup::default()).await;
         let client = server.client(options()).await;
@@ -65,9 +65,10 @@ async fn a_close_that_nobody_waits_for_is_sent_again_if_its_channel_is_lost() {
     }
 }
 
-/// The server went on in a listing, and the answer was lost with one of two connections: no name is left out.
+/// The server advanced a listing, and the reply was lost with one of two connections: no name is
+/// missing.
 #[tokio::test]
-async fn a_listing_whose_channel_is_lost_lacks_nothing() {
+async fn a_listing_whose_channel_is_lost_is_complete() {
     for lost in 3..7 {
         let server = Played::start(Setup::default()).await;
         let client = server.client(options()).await;
@@ -83,13 +84,14 @@ async fn a_listing_whose_channel_is_lost_lacks_nothing() {
             names.extend(records.into_iter().map(|record| record.name.to_string_lossy()));
         }
         assert_eq!(names, ["n0", "n1", "n2", "n3", "n4", "n5"], "{lost}");
-        assert_eq!(client.info().reconnects, 0, "the session stands");
+        assert_eq!(client.info().reconnects, 0, "the session is still valid");
     }
 }
 
-/// The server closed the file, or the session ran out: what was to be written is still there, also where it was sealed.
+/// The server closed the file, or the session expired: the data to write is still available, even
+/// if it was sealed.
 #[tokio::test]
-async fn a_write_that_is_refused_for_its_open_is_sent_again() {
+async fn a_write_refused_for_a_lost_handle_is_sent_again() {
     for status in [NtStatus::FILE_CLOSED, NtStatus::NETWORK_SESSION_EXPIRED] {
         let server = Played::start(Setup {
             cipher: Some(Cipher::Aes128Gcm),
@@ -110,7 +112,7 @@ async fn a_write_that_is_refused_for_its_open_is_sent_again() {
         let (writes, opened) = server.hub(|hub| (hub.count(Command::Write), hub.count(Command::Create)));
         let reopened = usize::from(status == NtStatus::FILE_CLOSED);
         assert_eq!((writes, opened), (2, 1 + reopened), "{status}");
-        // It was answered: it is no replay.
+        // The request was answered, so the repetition is not a replay.
         assert!(server.hub(|hub| {
             let mut flags = hub.seen.iter().map(|seen| seen.flags);
             flags.all(|flags| !flags.contains(HeaderFlags::REPLAY_OPERATION))
@@ -119,7 +121,7 @@ async fn a_write_that_is_refused_for_its_open_is_sent_again() {
     }
 }
 
-/// Exclusive creation may be sent again if the server can tell that it is the same one.
+/// Exclusive creation may be repeated if the server can recognize it by its GUID.
 #[tokio::test]
 async fn exclusive_creation_is_replayed_by_its_guid() {
     let server = Played::start(Setup::default()).await;
@@ -140,8 +142,8 @@ async fn exclusive_creation_is_replayed_by_its_guid() {
     drop(file);
 }
 
-/// In another session it would be another open: exclusive creation is not repeated, and what may be repeated has a name
-/// of its own.
+/// In another session the request would be another open: exclusive creation is not repeated, and a
+/// repeatable one gets a GUID of its own.
 #[tokio::test]
 async fn with_the_session_lost_nothing_is_replayed() {
     let server = Played::start(Setup::default()).await;

@@ -1,4 +1,4 @@
-//! Servers that do not do compounds get the plain sequence.
+//! Tests servers without compounds: they get single requests.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ fn put(path: &str, content: Option<ropeway_block::Block>, disposition: CreateDis
     }
 }
 
-/// One of each that is a compound where compounds are done.
+/// Runs one operation of each kind that uses compounds.
 async fn everything(share: &Share) {
     let pool = Pool::new(8192, 4);
     share.stat(&text("file")).await.unwrap();
@@ -55,7 +55,7 @@ async fn share_of(server: &Played, options: ClientOptions) -> Share {
 }
 
 #[tokio::test]
-async fn a_server_that_does_them_gets_nothing_else() {
+async fn a_server_with_compounds_gets_only_compounds() {
     let server = Played::start(Setup::default()).await;
     let share = share_of(&server, options()).await;
     everything(&share).await;
@@ -63,13 +63,13 @@ async fn a_server_that_does_them_gets_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_server_that_refuses_them_is_asked_once() {
+async fn a_server_that_refuses_compounds_gets_one() {
     for (status, cipher) in [
         (NtStatus::INVALID_PARAMETER, None),
         (NtStatus::NOT_SUPPORTED, None),
         (NtStatus::NOT_IMPLEMENTED, None),
         (NtStatus::FILE_CLOSED, None),
-        // What was sealed in its place is sent again as it was before.
+        // A payload that was sealed in place is opened and sent again.
         (NtStatus::INVALID_PARAMETER, Some(Cipher::Aes128Gcm)),
     ] {
         let server = Played::start(Setup {
@@ -86,7 +86,7 @@ async fn a_server_that_refuses_them_is_asked_once() {
         assert_eq!(share.client().info().cipher, cipher);
         everything(&share).await;
         assert_eq!(server.hub(|hub| hub.compounds), 1, "{status}");
-        // What the refused one had opened was closed.
+        // The file that the refused compound had opened was closed.
         share.client().clone().close().await;
         let (opened, closed) = server.hub(|hub| (hub.count(Command::Create), hub.count(Command::Close)));
         assert_eq!(opened - closed, 1, "{status}: only what was not found");
@@ -94,7 +94,7 @@ async fn a_server_that_refuses_them_is_asked_once() {
 }
 
 #[tokio::test]
-async fn a_listing_finds_it_out_as_well() {
+async fn a_listing_detects_a_server_without_compounds() {
     let server = Played::start(Setup {
         compounds: Compounds::Refused(NtStatus::INVALID_PARAMETER),
         ..Setup::default()
@@ -108,7 +108,7 @@ async fn a_listing_finds_it_out_as_well() {
 }
 
 #[tokio::test]
-async fn a_server_that_closes_the_connection_is_asked_twice() {
+async fn a_server_that_closes_the_connection_gets_two_compounds() {
     let server = Played::start(Setup {
         compounds: Compounds::Closed,
         ..Setup::default()
@@ -120,9 +120,9 @@ async fn a_server_that_closes_the_connection_is_asked_twice() {
     assert_eq!(share.client().info().reconnects, 2);
 }
 
-/// What must not be done twice is not sent again by itself, and goes the third time.
+/// A request that must not run twice is not repeated automatically, and succeeds at the third call.
 #[tokio::test]
-async fn what_must_not_be_done_twice_is_left_to_the_caller() {
+async fn a_request_that_must_not_run_twice_is_left_to_the_caller() {
     let server = Played::start(Setup {
         compounds: Compounds::Closed,
         ..Setup::default()
@@ -139,7 +139,7 @@ async fn what_must_not_be_done_twice_is_left_to_the_caller() {
 }
 
 #[tokio::test]
-async fn a_server_that_does_only_the_first_is_found_out() {
+async fn a_server_that_answers_only_the_first_request_is_detected() {
     let server = Played::start(Setup {
         compounds: Compounds::FirstOnly,
         ..Setup::default()
@@ -172,7 +172,7 @@ async fn put_over(setup: Setup, replace: bool) -> (Played, Result<(), Error>) {
 }
 
 #[tokio::test]
-async fn what_has_the_name_makes_way_for_a_whole_file_only() {
+async fn an_existing_file_is_replaced_only_by_a_complete_one() {
     let free = Setup::default();
     let taken = Setup {
         taken: true,
@@ -192,11 +192,15 @@ async fn what_has_the_name_makes_way_for_a_whole_file_only() {
     );
     let (server, done) = put_over(taken.clone(), true).await;
     done.unwrap();
-    assert_eq!(server.hub(|hub| hub.renamings.clone()), [true], "in a second one");
+    assert_eq!(
+        server.hub(|hub| hub.renamings.clone()),
+        [true],
+        "in a second compound"
+    );
     let (server, done) = put_over(taken, false).await;
     assert_eq!(done.unwrap_err().status(), Some(NtStatus::OBJECT_NAME_COLLISION));
     assert_eq!(server.hub(|hub| hub.renamings.len()), 0);
-    // A server that goes on after a WRITE that failed.
+    // A server that continues a compound after a failed WRITE.
     let (server, done) = put_over(full(true), true).await;
     assert_eq!(done.unwrap_err().status(), Some(NtStatus::DISK_FULL));
     assert_eq!(
@@ -209,13 +213,13 @@ async fn what_has_the_name_makes_way_for_a_whole_file_only() {
     assert_eq!(
         server.hub(|hub| (hub.renamings.clone(), hub.deletions)),
         (vec![false], 1),
-        "a part of a file does not keep its name"
+        "an incomplete file does not keep its name"
     );
 }
 
-/// Size and time tell that a file is complete: whoever finds them must find what was flushed.
+/// Size and time mark a file as complete, so they may appear only after its data is durable.
 #[tokio::test]
-async fn what_has_its_name_is_flushed_before_it_looks_complete() {
+async fn a_file_under_its_final_name_is_flushed_before_it_looks_complete() {
     for compounds in [Compounds::Taken, Compounds::Refused(NtStatus::NOT_SUPPORTED)] {
         let server = Played::start(Setup {
             compounds,

@@ -1,4 +1,4 @@
-//! Servers that never come to an end.
+//! Tests servers whose replies never end.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ async fn share_of(server: &Played, options: ClientOptions) -> Share {
     server.client(options).await.share("data").await.unwrap()
 }
 
-/// How many names came before the error.
+/// Returns the number of names before the error, and the error.
 async fn names_before(share: &Share) -> (usize, Error) {
     let mut listing = share.list(&text("folder"), "*").await.unwrap();
     let mut names = 0;
@@ -24,7 +24,7 @@ async fn names_before(share: &Share) -> (usize, Error) {
     }
 }
 
-/// The same page again and again: the listing fails, and nothing else does.
+/// The server repeats the same page: the listing fails, and nothing else does.
 #[tokio::test]
 async fn a_listing_that_repeats_itself_is_an_error() {
     let server = Played::start(Setup::default()).await;
@@ -41,9 +41,9 @@ async fn a_listing_that_repeats_itself_is_an_error() {
     assert_eq!(share.client().info().reconnects, 0);
 }
 
-/// Fresh names without end.
+/// The server sends new names without end.
 #[tokio::test]
-async fn a_folder_has_as_many_names_as_can_be_remembered() {
+async fn a_folder_with_too_many_names_is_an_error() {
     let server = Played::start(Setup::default()).await;
     let options = ClientOptions {
         names_max: 300,
@@ -60,8 +60,8 @@ async fn a_folder_has_as_many_names_as_can_be_remembered() {
     share.stat(&text("file")).await.unwrap();
 }
 
-/// A request ends in its time, whatever the server says meanwhile.
-async fn ends_by_itself(silence: impl FnOnce(&mut Hub)) {
+/// Checks that a request times out, whatever else the server sends.
+async fn times_out(silence: impl FnOnce(&mut Hub)) {
     let server = Played::start(Setup::default()).await;
     let options = ClientOptions {
         timeout: Duration::from_millis(400),
@@ -77,7 +77,7 @@ async fn ends_by_itself(silence: impl FnOnce(&mut Hub)) {
     );
     for error in [stat.map(drop), list.map(drop), rename.map(drop)] {
         let error = error.unwrap_err();
-        // Nor are logins answered.
+        // Logins are not answered either.
         let is_silence = matches!(
             error,
             Error::Lost(LostReason::TimedOut | LostReason::OutcomeUnknown | LostReason::NotBack)
@@ -87,14 +87,14 @@ async fn ends_by_itself(silence: impl FnOnce(&mut Hub)) {
 }
 
 #[tokio::test]
-async fn what_is_never_answered_ends_by_itself() {
-    ends_by_itself(|hub| hub.mute = true).await;
+async fn an_unanswered_request_times_out() {
+    times_out(|hub| hub.mute = true).await;
 }
 
-/// An interim answer need not be signed ([MS-SMB2] 3.2.5.1.3): anybody on the line can make one.
+/// An interim reply need not be signed ([MS-SMB2] 3.2.5.1.3), so anyone on the line can forge one.
 #[tokio::test]
-async fn what_is_announced_for_ever_ends_by_itself() {
-    ends_by_itself(|hub| {
+async fn endless_interim_replies_time_out() {
+    times_out(|hub| {
         hub.mute = true;
         hub.announces = true;
     })

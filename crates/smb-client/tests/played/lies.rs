@@ -1,4 +1,4 @@
-//! Servers that lie, and whoever stands between.
+//! Tests lying servers, and tampering in transit.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,9 +13,9 @@ use ropeway_smb_wire::create::CreateDisposition;
 use ropeway_smb_wire::header::Command;
 use ropeway_vfs::{CacheMode, Create, ErrorKind, MetadataChange, OpenOptions, RelPath, Tree};
 
-/// A reply that is not signed ends everything: it is said what was violated, and there is no further login.
+/// An unsigned reply ends the client: the error names the violation, and there is no further login.
 #[tokio::test]
-async fn nobody_logs_in_again_after_a_bad_signature() {
+async fn there_is_no_login_after_a_bad_signature() {
     let server = Played::start(Setup {
         signing_required: true,
         ..Setup::default()
@@ -40,9 +40,9 @@ async fn nobody_logs_in_again_after_a_bad_signature() {
     assert_eq!(server.hub(|hub| hub.count(Command::SessionSetup)), logins);
 }
 
-/// What a server does not keep is not written, whatever it says.
+/// Data that the server does not store counts as not written, whatever it reports.
 #[tokio::test]
-async fn a_server_that_keeps_less_has_not_written() {
+async fn data_that_the_server_does_not_store_is_not_written() {
     for keeps in [0, 4999, 5001, 5000] {
         let server = Played::start(Setup {
             keeps: Some(keeps),
@@ -73,9 +73,9 @@ async fn a_server_that_keeps_less_has_not_written() {
     }
 }
 
-/// The same of a file that is written in pieces, over several connections, with a flush at its end and without.
+/// The same for a file written in pieces, over several connections, with and without a final flush.
 #[tokio::test]
-async fn a_server_that_keeps_less_of_a_big_file_has_not_written() {
+async fn data_of_a_big_file_that_the_server_does_not_store_is_not_written() {
     const PIECE: usize = 64 << 10;
     const SIZE: u64 = 8 * PIECE as u64;
     for (keeps, sync) in [
@@ -113,9 +113,9 @@ async fn a_server_that_keeps_less_of_a_big_file_has_not_written() {
     }
 }
 
-/// A server that answers ECHO and never what was asked keeps nobody for ever.
+/// A server that answers only ECHO does not block a request for ever.
 #[tokio::test]
-async fn a_request_has_an_end_of_its_own() {
+async fn a_request_times_out_despite_echo_replies() {
     let server = Played::start(Setup::default()).await;
     let options = ClientOptions {
         timeout: Duration::from_millis(400),
@@ -129,7 +129,7 @@ async fn a_request_has_an_end_of_its_own() {
     assert!(matches!(error, Error::Lost(LostReason::TimedOut)), "{error}");
     assert!(
         server.hub(|hub| hub.count(Command::Echo)) > 0,
-        "it said something all the while"
+        "it kept sending other messages"
     );
     server.hub(|hub| hub.mute = false);
     share.stat(&text("file")).await.unwrap();

@@ -1,4 +1,4 @@
-//! Names that no request can carry are refused; none is a panic.
+//! Tests names that no request can carry: they are refused without a panic.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use ropeway_block::Pool;
 use ropeway_smb_client::{NtStatus, SmbTree, SmbTreeOptions, Text};
 use ropeway_vfs::{ErrorKind, MetadataChange, OpenOptions, RelPath, Tree};
 
-/// Deeper than a CREATE's 16-bit length: 70,000 units.
+/// Returns a path of 70,000 units, longer than the 16-bit length in CREATE allows.
 fn deep() -> RelPath {
     let mut text = "folder/".repeat(10_000);
     text.push('x');
@@ -21,7 +21,8 @@ async fn tree(server: &Played, base: &str) -> Arc<SmbTree> {
     Arc::new(tree.unwrap())
 }
 
-/// A local tree may be deeper than a share can hold, and a hostile server may list folders in folders without end.
+/// A local tree may be deeper than a share allows, and a hostile server may list nested folders
+/// without end.
 #[tokio::test]
 async fn a_path_longer_than_a_create_can_carry_is_refused_by_every_operation() {
     let server = Played::start(Setup::default()).await;
@@ -75,7 +76,7 @@ async fn a_pattern_longer_than_a_request_can_carry_is_refused() {
     assert_eq!(error.status(), Some(NtStatus::OBJECT_NAME_INVALID));
 }
 
-/// A unit of 0 would end the question to DFS in its middle.
+/// A zero unit would truncate the DFS referral request.
 #[tokio::test]
 async fn a_path_with_a_zero_is_refused() {
     let server = Played::start(Setup::default()).await;

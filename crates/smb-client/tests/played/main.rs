@@ -1,4 +1,5 @@
-//! The client against a server that is played in memory: what no Samba does. The server is that of `smb-proto`'s own tests.
+//! Tests the client against a server simulated in memory, for behaviour that Samba does not show.
+//! The server is that of `smb-proto`'s own tests.
 #![allow(clippy::unwrap_used, reason = "a test")]
 #![allow(dead_code, reason = "the played server does more than these tests ask of it")]
 
@@ -16,7 +17,7 @@ mod compounds;
 mod endless;
 mod lies;
 mod limits;
-mod parting;
+mod shutdown;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -27,7 +28,7 @@ use ropeway_smb_client::{Client, ClientOptions, Endpoint, Login, Text};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
-/// A played server on a port of its own.
+/// A simulated server on its own port.
 struct Played {
     endpoint: Endpoint,
     hub: Arc<Mutex<Hub>>,

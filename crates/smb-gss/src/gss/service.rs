@@ -7,10 +7,10 @@ use ropeway_smb_proto::auth::{AuthError, Established, Identity, Mechanism, Oid, 
 use ropeway_smb_proto::secret::SessionKey;
 use ropeway_smb_wire::Text;
 
-use super::sys::{Context, Credential, Fault, Name};
-use super::{OIDS, unfit_mic};
-use crate::Admits;
-use crate::KerberosFault;
+use super::sys::{Context, Credential, GssError, Name};
+use super::{OIDS, bad_mic};
+use crate::KerberosError;
+use crate::PrincipalMapper;
 
 /// The key of a service.
 pub(crate) struct Service {
@@ -19,8 +19,8 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// A principal's key, with or without its realm.
-    pub(crate) fn open(keytab: &Path, principal: &str) -> std::result::Result<Self, KerberosFault> {
+    /// Opens the key of a principal, named with or without its realm.
+    pub(crate) fn open(keytab: &Path, principal: &str) -> std::result::Result<Self, KerberosError> {
         let keytab = format!("FILE:{}", keytab.display());
         let open = || {
             let name = Name::principal(principal)?;
@@ -28,9 +28,9 @@ impl Service {
             let actual = credential.principal()?;
             Ok((credential, actual))
         };
-        let (credential, actual) = open().map_err(|fault: Fault| KerberosFault::NoKey {
+        let (credential, actual) = open().map_err(|fault: GssError| KerberosError::NoKey {
             principal: principal.to_owned(),
-            said: fault.text,
+            message: fault.text,
         })?;
         let realm = actual.rsplit_once('@').map(|(_, realm)| realm.to_owned());
         Ok(Self {
@@ -39,13 +39,13 @@ impl Service {
         })
     }
 
-    /// Its realm.
+    /// Returns the realm of the service.
     pub(crate) fn realm(&self) -> &str {
         &self.realm
     }
 
-    /// One login.
-    pub(crate) fn login(&self, admits: &Admits) -> Box<dyn Mechanism> {
+    /// Returns the mechanism for one login.
+    pub(crate) fn login(&self, admits: &PrincipalMapper) -> Box<dyn Mechanism> {
         Box::new(KerberosServer {
             context: Context::new(),
             credential: Arc::clone(&self.credential),
@@ -59,7 +59,7 @@ impl Service {
 struct KerberosServer {
     context: Context,
     credential: Arc<Credential>,
-    admits: Admits,
+    admits: PrincipalMapper,
     state: State,
 }
 
@@ -79,7 +79,7 @@ impl Mechanism for KerberosServer {
     fn step(&mut self, token: Option<&[u8]>) -> Result<Step> {
         match (std::mem::replace(&mut self.state, State::Failed), token) {
             (State::Awaiting, Some(token)) => self.take(token),
-            _ => Err(AuthError::OutOfOrder("Kerberos is not at that step")),
+            _ => Err(AuthError::OutOfOrder("Kerberos does not expect this step")),
         }
     }
 
@@ -94,7 +94,7 @@ impl Mechanism for KerberosServer {
 
     fn verify_mic(&mut self, message: &[u8], mic: &[u8]) -> Result<()> {
         self.require_done()?;
-        self.context.verify_mic(message, mic).map_err(unfit_mic)
+        self.context.verify_mic(message, mic).map_err(bad_mic)
     }
 }
 
@@ -111,7 +111,7 @@ impl KerberosServer {
         let client = accepted.client.ok_or(AuthError::Refused(Refusal::Anonymous))?;
         let (user, realm) = parts(&client).ok_or(AuthError::Refused(Refusal::UnknownUser))?;
         let Some(name) = (self.admits)(user, realm) else {
-            tracing::info!(%client, "a ticket of somebody who may not log in");
+            tracing::info!(%client, "a ticket names a user who may not log in");
             return Err(AuthError::Refused(Refusal::UnknownUser));
         };
         let key = self.context.session_key().map_err(|fault| failed(&fault))?;
@@ -135,16 +135,17 @@ impl KerberosServer {
     }
 }
 
-/// User and realm of a principal. One with characters that are written with a backslash (RFC 1964 2.1.1) is nobody's here.
+/// Returns user and realm of a principal. Refuses principals with escaped characters, which are
+/// written with a backslash (RFC 1964 2.1.1).
 fn parts(principal: &str) -> Option<(&str, &str)> {
     let (user, realm) = principal.rsplit_once('@')?;
     let is_plain = !user.is_empty() && !realm.is_empty() && !principal.contains(['\\', '\0']);
     is_plain.then_some((user, realm))
 }
 
-fn failed(fault: &Fault) -> AuthError {
-    tracing::debug!(fault = %fault.text, "a ticket is not taken");
-    AuthError::Mechanism("Kerberos does not take the client's ticket")
+fn failed(fault: &GssError) -> AuthError {
+    tracing::debug!(fault = %fault.text, "a ticket is rejected");
+    AuthError::Mechanism("Kerberos rejects the client's ticket")
 }
 
 #[cfg(test)]
@@ -152,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn principals_have_parts() {
+    fn principals_split_into_user_and_realm() {
         assert_eq!(parts("ann@EXAMPLE.ORG"), Some(("ann", "EXAMPLE.ORG")));
         assert_eq!(parts("host/nas@EXAMPLE"), Some(("host/nas", "EXAMPLE")));
         for odd in ["ann", "@EXAMPLE", "ann@", "a\\@b@EXAMPLE", ""] {
@@ -161,10 +162,10 @@ mod tests {
     }
 
     #[test]
-    fn a_keytab_that_is_not_there_is_told() {
+    fn a_missing_keytab_is_reported() {
         let missing = Service::open(Path::new("/nonexistent/keytab"), "cifs/nas@EXAMPLE");
         let fault = missing.map(|_| ()).unwrap_err();
-        assert!(matches!(&fault, KerberosFault::NoKey { principal, .. } if principal == "cifs/nas@EXAMPLE"));
+        assert!(matches!(&fault, KerberosError::NoKey { principal, .. } if principal == "cifs/nas@EXAMPLE"));
         assert!(fault.to_string().contains("cifs/nas@EXAMPLE"), "{fault}");
     }
 }

@@ -1,11 +1,12 @@
-//! The calls of GSS-API (RFC 2744) that a login needs, behind types that cannot be misused.
+//! The GSS-API calls (RFC 2744) of a login, wrapped in types that cannot be misused.
 //!
-//! Declared by hand rather than by the crate `libgssapi`: that one keeps the handle of a context to itself and has no
-//! call for its session key, without which SMB can neither sign nor seal (`docs/adr/0009-kerberos-by-gss-api.md`).
-//! The declarations are those of MIT's `gssapi/gssapi.h` and `gssapi_ext.h` on Linux, where no structure is packed.
+//! The declarations are written by hand, since the crate `libgssapi` keeps the handle of a context
+//! private and has no call for its session key, without which SMB can neither sign nor seal
+//! (`docs/adr/0009-kerberos-by-gss-api.md`). They match MIT's `gssapi/gssapi.h` and `gssapi_ext.h`
+//! on Linux, where no structure is packed.
 //!
-//! Owners: [`Name`], [`Credential`], [`Context`] and [`Buffer`] each own what the library allocated, and release it when
-//! dropped. Nothing that the library keeps points into our memory.
+//! Ownership: [`Name`], [`Credential`], [`Context`] and [`Buffer`] each own what the library
+//! allocated, and release it when dropped. The library keeps no pointer into our memory.
 
 mod accept;
 
@@ -136,22 +137,23 @@ const PRINCIPAL: &[u8] = &[0x2A, 0x86, 0x48, 0x86, 0xF7, 0x12, 1, 2, 2, 1];
 /// `GSS_C_INQ_SSPI_SESSION_KEY`, 1.2.840.113554.1.2.2.5.5 (MIT's `gssapi_ext.h`).
 const SESSION_KEY: &[u8] = &[0x2A, 0x86, 0x48, 0x86, 0xF7, 0x12, 1, 2, 2, 5, 5];
 
-/// `GSS_S_CONTINUE_NEEDED`: the only supplementary bit of interest.
+/// `GSS_S_CONTINUE_NEEDED`, the only supplementary bit in use here.
 const CONTINUE_NEEDED: Uint = 1;
-/// Calling and routine errors: the upper half (RFC 2744 3.9.1).
+/// Mask of calling and routine errors: the upper half (RFC 2744 3.9.1).
 const ERRORS: Uint = 0xFFFF_0000;
 const INDEFINITE: Uint = u32::MAX;
 /// `GSS_C_INITIATE`.
 const INITIATE: c_int = 1;
-/// `GSS_C_MUTUAL_FLAG | GSS_C_REPLAY_FLAG | GSS_C_SEQUENCE_FLAG | GSS_C_INTEG_FLAG`: never delegation, so that a server
-/// cannot act as the user elsewhere.
+/// `GSS_C_MUTUAL_FLAG | GSS_C_REPLAY_FLAG | GSS_C_SEQUENCE_FLAG | GSS_C_INTEG_FLAG`. Never
+/// delegation, so that a server cannot act as the user elsewhere.
 const FLAGS: Uint = 2 | 4 | 8 | 32;
-/// Without these a context is refused: the server has proved itself, and MICs can be made.
+/// A context without these flags is refused: they mean that the server has authenticated itself and
+/// that MICs are available.
 const FLAGS_NEEDED: Uint = 2 | 32;
 /// `GSS_C_GSS_CODE` and `GSS_C_MECH_CODE`.
 const GSS_CODE: c_int = 1;
 const MECHANISM_CODE: c_int = 2;
-/// Most lines that a status is made of; there is one in practice.
+/// Maximum number of lines of a status text; one in practice.
 const STATUS_LINES_MAX: usize = 8;
 
 fn oid(bytes: &'static [u8]) -> OidDesc {
@@ -162,28 +164,29 @@ fn oid(bytes: &'static [u8]) -> OidDesc {
     }
 }
 
-/// A buffer of ours, which the library only reads.
-fn lent(bytes: &[u8]) -> BufferDesc {
+/// Describes our memory to the library, which only reads it.
+fn borrowed(bytes: &[u8]) -> BufferDesc {
     BufferDesc {
         length: bytes.len(),
         value: bytes.as_ptr().cast_mut().cast(),
     }
 }
 
-/// What the library says went wrong.
+/// An error of the library.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Fault {
+pub(super) struct GssError {
     /// The routine error, `GSS_S_…`.
     pub(super) major: u32,
-    /// Kerberos's own number.
+    /// Kerberos's own error code.
     pub(super) minor: u32,
-    /// In the library's words.
+    /// The library's message.
     pub(super) text: String,
 }
 
-impl Fault {
+impl GssError {
     fn of(major: Uint, minor: Uint) -> Self {
-        // The mechanism's words say more than those of GSS-API, which are used where there are no others.
+        // The mechanism's message says more than that of GSS-API, which is used if there is no
+        // other.
         let words = match minor {
             0 => String::new(),
             minor => status_text(minor, MECHANISM_CODE),
@@ -215,7 +218,8 @@ fn status_text(status: Uint, kind: c_int) -> String {
     while lines.len() < STATUS_LINES_MAX {
         let mut text = Buffer::empty();
         let mut minor = 0;
-        // SAFETY: all pointers are to locals that outlive the call; `text` owns what is put into it.
+        // SAFETY: all pointers are to locals that outlive the call; `text` owns what the library
+        // puts into it.
         let major =
             unsafe { gss_display_status(&mut minor, status, kind, &mechanism, &mut more, &mut text.0) };
         if major & ERRORS != 0 {
@@ -229,7 +233,7 @@ fn status_text(status: Uint, kind: c_int) -> String {
     lines.join("; ")
 }
 
-/// Bytes that the library allocated.
+/// Memory that the library allocated.
 struct Buffer(BufferDesc);
 
 impl Buffer {
@@ -241,7 +245,8 @@ impl Buffer {
     }
 
     fn bytes(&self) -> &[u8] {
-        // SAFETY: the library filled the descriptor, or it is null and empty; what it points to is released in `drop`.
+        // SAFETY: the library filled the descriptor, or it is null and empty; the memory behind it
+        // lives until `drop`.
         unsafe { slice(&self.0) }
     }
 }
@@ -249,13 +254,14 @@ impl Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         let mut minor = 0;
-        // SAFETY: this is the owner of what the library allocated; null is allowed (RFC 2744 5.27).
+        // SAFETY: this owns what the library allocated; null is allowed (RFC 2744 5.27).
         unsafe { gss_release_buffer(&mut minor, &mut self.0) };
     }
 }
 
 /// # Safety
-/// The descriptor is null or points to `length` bytes that live and do not change as long as it is borrowed.
+/// The descriptor is null or points to `length` bytes that live and do not change for the life of
+/// the borrow.
 unsafe fn slice(buffer: &BufferDesc) -> &[u8] {
     if buffer.value.is_null() {
         return &[];
@@ -264,39 +270,42 @@ unsafe fn slice(buffer: &BufferDesc) -> &[u8] {
     unsafe { std::slice::from_raw_parts(buffer.value.cast(), buffer.length) }
 }
 
-/// Who or what is meant.
+/// The name of a principal or a service.
 pub(super) struct Name(*mut c_void);
 
-// SAFETY: a name has one owner and never changes; the library keeps nothing of it in the thread that made it.
+// SAFETY: a name has one owner and never changes; the library keeps nothing of it in the thread
+// that created it.
 unsafe impl Send for Name {}
 
 impl Name {
-    /// A service at a host, `cifs@host`.
-    pub(super) fn service(text: &str) -> Result<Self, Fault> {
+    /// Imports a service at a host, `cifs@host`.
+    pub(super) fn service(text: &str) -> Result<Self, GssError> {
         Self::import(text, HOST_BASED_SERVICE)
     }
 
-    /// A principal, with or without its realm.
-    pub(super) fn principal(text: &str) -> Result<Self, Fault> {
+    /// Imports a principal, with or without its realm.
+    pub(super) fn principal(text: &str) -> Result<Self, GssError> {
         Self::import(text, PRINCIPAL)
     }
 
-    fn import(text: &str, kind: &'static [u8]) -> Result<Self, Fault> {
-        let (text, kind) = (lent(text.as_bytes()), oid(kind));
+    fn import(text: &str, kind: &'static [u8]) -> Result<Self, GssError> {
+        let (text, kind) = (borrowed(text.as_bytes()), oid(kind));
         let mut name = Self(ptr::null_mut());
         let mut minor = 0;
-        // SAFETY: text and kind outlive the call, which copies them; the new name is owned by `name`.
+        // SAFETY: text and kind outlive the call, which copies them; the new name is owned by
+        // `name`.
         let major = unsafe { gss_import_name(&mut minor, &text, &kind, &mut name.0) };
-        Fault::check(major, minor)?;
+        GssError::check(major, minor)?;
         Ok(name)
     }
 
-    fn text(&self) -> Result<String, Fault> {
+    fn text(&self) -> Result<String, GssError> {
         let mut text = Buffer::empty();
         let mut minor = 0;
-        // SAFETY: the name is alive as long as its owner; `text` owns what is put into it; the kind is not asked for.
+        // SAFETY: the name lives as long as its owner; `text` owns what the library puts into it;
+        // the kind is not requested.
         let major = unsafe { gss_display_name(&mut minor, self.0, &mut text.0, ptr::null_mut()) };
-        Fault::check(major, minor)?;
+        GssError::check(major, minor)?;
         Ok(String::from_utf8_lossy(text.bytes()).into_owned())
     }
 }
@@ -309,15 +318,17 @@ impl Drop for Name {
     }
 }
 
-/// Tickets of one principal in a credential cache.
+/// The tickets of one principal in a credential cache, or the key of a service.
 pub(super) struct Credential(*mut c_void);
 
-// SAFETY: a credential has one owner, and the library guards it by a lock of its own (MIT, "Thread safety").
+// SAFETY: a credential has one owner, and the library protects it by a lock of its own (MIT,
+// "Thread safety").
 unsafe impl Send for Credential {}
 
 impl Credential {
-    /// The principal's, or the default one's. Reads the cache; the network is not used.
-    pub(super) fn acquire(name: Option<&Name>) -> Result<Self, Fault> {
+    /// Acquires the credential of a principal, or the default one. Reads the cache; does not use
+    /// the network.
+    pub(super) fn acquire(name: Option<&Name>) -> Result<Self, GssError> {
         let mut credential = Self(ptr::null_mut());
         let mut minor = 0;
         let name = name.map_or(ptr::null_mut(), |name| name.0);
@@ -326,8 +337,8 @@ impl Credential {
             count: 1,
             elements: &mechanism,
         };
-        // SAFETY: a null name means the default one; the set and its one element outlive the call, which copies them; the
-        // credential is owned by `credential`.
+        // SAFETY: a null name means the default one; the set and its one element outlive the call,
+        // which copies them; `credential` owns the new credential.
         let major = unsafe {
             gss_acquire_cred(
                 &mut minor,
@@ -340,15 +351,15 @@ impl Credential {
                 ptr::null_mut(),
             )
         };
-        Fault::check(major, minor)?;
+        GssError::check(major, minor)?;
         Ok(credential)
     }
 
-    /// Whose it is, `user@REALM`.
-    pub(super) fn principal(&self) -> Result<String, Fault> {
+    /// Returns the principal, `user@REALM`.
+    pub(super) fn principal(&self) -> Result<String, GssError> {
         let mut name = Name(ptr::null_mut());
         let mut minor = 0;
-        // SAFETY: the credential is alive; the new name is owned by `name`; nothing else is asked for.
+        // SAFETY: the credential is alive; `name` owns the new name; nothing else is requested.
         let major = unsafe {
             gss_inquire_cred(
                 &mut minor,
@@ -359,7 +370,7 @@ impl Credential {
                 ptr::null_mut(),
             )
         };
-        Fault::check(major, minor)?;
+        GssError::check(major, minor)?;
         name.text()
     }
 }
@@ -372,40 +383,42 @@ impl Drop for Credential {
     }
 }
 
-/// One login, from its first token on.
+/// The security context of one login, from its first token on.
 pub(super) struct Context(*mut c_void);
 
-// SAFETY: a context has one owner, and the library keeps nothing of it in the thread that made it; its calls may come
-// from any thread, one at a time (MIT, "Thread safety"), which `&mut self` below ensures.
+// SAFETY: a context has one owner, and the library keeps nothing of it in the thread that created
+// it; its calls may come from any thread, one at a time (MIT, "Thread safety"), which `&mut self`
+// below ensures.
 unsafe impl Send for Context {}
 
-/// What a step gives.
-pub(super) struct Stepped {
-    /// For the peer; may be empty.
+/// The result of a step.
+pub(super) struct StepResult {
+    /// The token for the peer; may be empty.
     pub(super) token: Vec<u8>,
-    /// Whether this end is satisfied.
+    /// Whether this end has completed the login.
     pub(super) is_done: bool,
 }
 
 impl Context {
-    /// Of nobody yet.
+    /// Creates an empty context.
     pub(super) fn new() -> Self {
         Self(ptr::null_mut())
     }
 
-    /// The next step; the first, without a token, may ask the KDC for a ticket and so take long.
+    /// Takes the next step. The first one, without a token, may ask the KDC for a ticket, and so
+    /// take long.
     pub(super) fn step(
         &mut self,
         credential: &Credential,
         target: &Name,
         token: Option<&[u8]>,
-    ) -> Result<Stepped, Fault> {
-        let input = lent(token.unwrap_or_default());
+    ) -> Result<StepResult, GssError> {
+        let input = borrowed(token.unwrap_or_default());
         let mechanism = oid(KERBEROS);
         let mut output = Buffer::empty();
         let (mut minor, mut flags) = (0, 0);
-        // SAFETY: credential and target are alive; the context is null or ours, and stays ours; the input is only read;
-        // `output` owns what is put into it.
+        // SAFETY: credential and target are alive; the context is null or ours, and stays ours; the
+        // input is only read; `output` owns what the library puts into it.
         let major = unsafe {
             gss_init_sec_context(
                 &mut minor,
@@ -423,30 +436,32 @@ impl Context {
                 ptr::null_mut(),
             )
         };
-        Fault::check(major, minor)?;
+        GssError::check(major, minor)?;
         let is_done = major & CONTINUE_NEEDED == 0;
         if is_done && flags & FLAGS_NEEDED != FLAGS_NEEDED {
-            return Err(Fault {
+            return Err(GssError {
                 major: 0,
                 minor: 0,
-                text: "the server did not prove itself".to_owned(),
+                text: "the server did not authenticate itself".to_owned(),
             });
         }
-        Ok(Stepped {
+        Ok(StepResult {
             token: output.bytes().to_vec(),
             is_done,
         })
     }
 
-    /// The session key, in full length ([MS-SMB2] 3.2.5.3: "the cryptographic key for this authenticated context").
-    pub(super) fn session_key(&mut self) -> Result<Vec<u8>, Fault> {
+    /// Returns the session key in full length ([MS-SMB2] 3.2.5.3: "the cryptographic key for this
+    /// authenticated context").
+    pub(super) fn session_key(&mut self) -> Result<Vec<u8>, GssError> {
         let what = oid(SESSION_KEY);
         let mut set: *mut BufferSetDesc = ptr::null_mut();
         let mut minor = 0;
-        // SAFETY: the context is alive; the answer is a set that is released below.
+        // SAFETY: the context is alive; the result is a set that is released below.
         let major = unsafe { gss_inquire_sec_context_by_oid(&mut minor, self.0, &what, &mut set) };
-        Fault::check(major, minor)?;
-        // SAFETY: on success the set is not null and has `count` elements; the first is the key, which nobody else uses.
+        GssError::check(major, minor)?;
+        // SAFETY: on success the set is not null and has `count` elements; the first is the key, to
+        // which there is no other reference.
         let key = unsafe {
             let elements = match set.as_ref() {
                 Some(set) if set.count > 0 && !set.elements.is_null() => {
@@ -464,42 +479,45 @@ impl Context {
         };
         // SAFETY: the set is ours; the borrows above have ended.
         unsafe { gss_release_buffer_set(&mut minor, &mut set) };
-        key.filter(|key| !key.is_empty()).ok_or(Fault {
+        key.filter(|key| !key.is_empty()).ok_or(GssError {
             major: 0,
             minor: 0,
             text: "there is no session key".to_owned(),
         })
     }
 
-    /// An integrity check over a message.
-    pub(super) fn mic(&mut self, message: &[u8]) -> Result<Vec<u8>, Fault> {
-        let message = lent(message);
+    /// Returns the MIC of a message.
+    pub(super) fn mic(&mut self, message: &[u8]) -> Result<Vec<u8>, GssError> {
+        let message = borrowed(message);
         let mut mic = Buffer::empty();
         let mut minor = 0;
-        // SAFETY: the context is alive; the message is only read; `mic` owns what is put into it.
+        // SAFETY: the context is alive; the message is only read; `mic` owns what the library puts
+        // into it.
         let major = unsafe { gss_get_mic(&mut minor, self.0, 0, &message, &mut mic.0) };
-        Fault::check(major, minor)?;
+        GssError::check(major, minor)?;
         Ok(mic.bytes().to_vec())
     }
 
-    /// Checks what the peer made.
-    pub(super) fn verify_mic(&mut self, message: &[u8], mic: &[u8]) -> Result<(), Fault> {
-        let (message, mic) = (lent(message), lent(mic));
+    /// Verifies the peer's MIC of a message.
+    pub(super) fn verify_mic(&mut self, message: &[u8], mic: &[u8]) -> Result<(), GssError> {
+        let (message, mic) = (borrowed(message), borrowed(mic));
         let mut minor = 0;
-        // SAFETY: the context is alive; both buffers are only read; the quality is not asked for.
+        // SAFETY: the context is alive; both buffers are only read; the quality is not requested.
         let major = unsafe { gss_verify_mic(&mut minor, self.0, &message, &mic, ptr::null_mut()) };
-        // Supplementary bits tell replayed and missing messages; there are none of those between two MICs.
+        // Supplementary bits report replayed and missing messages, which cannot occur between two
+        // MICs.
         if major == 0 {
             return Ok(());
         }
-        Err(Fault::of(major, minor))
+        Err(GssError::of(major, minor))
     }
 }
 
 impl Drop for Context {
     fn drop(&mut self) {
         let mut minor = 0;
-        // SAFETY: this is the owner; null contexts are allowed (RFC 2744 5.9), and no token is wanted.
+        // SAFETY: this is the owner; null contexts are allowed (RFC 2744 5.9), and no token is
+        // wanted.
         unsafe { gss_delete_sec_context(&mut minor, &mut self.0, ptr::null_mut()) };
     }
 }
@@ -509,7 +527,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_have_forms() {
+    fn names_are_imported() {
         let name = Name::service("cifs@host.example").unwrap();
         assert_eq!(name.text().unwrap(), "cifs@host.example");
         let name = Name::principal("anna@EXAMPLE").unwrap();
@@ -517,16 +535,16 @@ mod tests {
     }
 
     #[test]
-    fn faults_are_told_in_words() {
+    fn errors_have_messages() {
         // KRB5KRB_AP_ERR_TKT_EXPIRED.
-        let fault = Fault::of(13 << 16, -1_765_328_352_i32 as u32);
+        let fault = GssError::of(13 << 16, -1_765_328_352_i32 as u32);
         assert_eq!(fault.major, 13 << 16);
         assert!(!fault.text.is_empty());
-        assert!(Fault::check(CONTINUE_NEEDED, 0).is_ok());
+        assert!(GssError::check(CONTINUE_NEEDED, 0).is_ok());
     }
 
     #[test]
-    fn a_context_of_nobody_gives_nothing() {
+    fn an_empty_context_yields_nothing() {
         let mut context = Context::new();
         assert!(context.session_key().is_err());
         assert!(context.mic(b"x").is_err());

@@ -10,7 +10,7 @@ use ropeway_smb_wire::negotiate::Dialect;
 use ropeway_smb_wire::session_setup::SessionFlags;
 
 use crate::crypto::{
-    Cipher, KeyContext, SealError, Opener, SealTicket, Sealer, Sender, Signer, SigningAlgorithm,
+    Cipher, KeyContext, Opener, SealError, SealTicket, Sealer, Sender, Signer, SigningAlgorithm,
     TRANSFORM_HEADER_LEN, UnsealError,
 };
 use crate::secret::{Key, SessionKey};

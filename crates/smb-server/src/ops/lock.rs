@@ -1,6 +1,6 @@
 //! LOCK ([MS-SMB2] 3.3.5.14).
 
-use ropeway_smb_proto::server::hub::{LockOutcome, LockWish};
+use ropeway_smb_proto::server::hub::{LockOutcome, RangeLockRequest};
 use ropeway_smb_proto::server::rules::lock::verifies_sequence;
 use ropeway_smb_wire::NtStatus;
 use ropeway_smb_wire::lock::{LockRequest, LockResponse};
@@ -29,8 +29,8 @@ pub(super) fn lock(context: &mut Context<'_>) -> Outcome {
     let id = open.hub_id();
     let is_durable = context.shared.hub().is_durable(id);
     let verifies = verifies_sequence(context.protocol.dialect(), is_durable);
-    let wish = LockWish {
-        now_ms: context.shared.now_ms(),
+    let wish = RangeLockRequest {
+        now: context.shared.uptime(),
         open: id,
         elements: &request.locks,
         sequence: verifies.then_some(request.lock_sequence),

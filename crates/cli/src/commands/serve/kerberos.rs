@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ropeway_smb_gss::{Admits, KerberosFault, KerberosService};
+use ropeway_smb_gss::{KerberosError, KerberosService, PrincipalMapper};
 use ropeway_smb_proto::server::{Accounts, Mechanisms};
 use ropeway_smb_wire::Text;
 
@@ -35,7 +35,7 @@ pub(super) fn mechanisms(args: &ServeLoginArgs, accounts: Accounts) -> Result<Op
     };
     let service = KerberosService::open(keytab, &principal).map_err(|fault| {
         let code = match fault {
-            KerberosFault::NotBuiltIn => code::USAGE,
+            KerberosError::NotBuiltIn => code::USAGE,
             _ => code::PERMISSION,
         };
         Failure::new(code, format!("no logins by ticket: {fault}")).hint(fault.hint())
@@ -50,7 +50,7 @@ pub(super) fn mechanisms(args: &ServeLoginArgs, accounts: Accounts) -> Result<Op
 
 /// A user of the service's own realm is the user of that name here, if there is one. Others keep their realm, so that
 /// nobody is taken for a user of another realm, or of none.
-fn admits(who: KerberosUsers, own: String, accounts: Accounts) -> Admits {
+fn admits(who: KerberosUsers, own: String, accounts: Accounts) -> PrincipalMapper {
     Arc::new(move |user, realm| {
         let name = Text::from(user);
         if realm == own && accounts(&name, &Text::from(realm)).is_some() {

@@ -1,4 +1,4 @@
-//! Listings, and what the server does that others do not.
+//! Listings, and the deliberate faults of the server.
 
 use ropeway_smb_wire::info::{DirectoryClass, DirectoryRecord, DirectoryWriter, FileInfoClass, FsAttributes};
 use ropeway_smb_wire::query_directory::QueryDirectoryRequest;
@@ -7,31 +7,31 @@ use ropeway_smb_wire::{FileAttributes, FileId, FileTime, NtStatus, Text};
 
 use super::{Answer, Server, encoded};
 
-/// What is odd.
+/// The deliberate faults of a server.
 #[derive(Default)]
 pub(crate) struct Quirks {
-    /// Files that are there from the beginning, and their content.
+    /// Initial files and their content.
     pub(crate) files: Vec<(&'static str, Vec<u8>)>,
-    /// Folders that are there from the beginning.
+    /// Initial folders.
     pub(crate) folders: Vec<&'static str>,
-    /// Reparse points, and their data.
+    /// Reparse points and their data.
     pub(crate) reparse: Vec<(&'static str, Vec<u8>)>,
     /// All times of the files.
     pub(crate) times: Option<u64>,
-    /// Names that are listed beside those of files, in a folder.
+    /// Names that the listing of the folder `names_in` contains in addition to its files.
     pub(crate) names: Vec<Vec<u16>>,
     pub(crate) names_in: &'static str,
-    /// What is written over a record of the folder above: which one, where in it, which bytes.
+    /// Bytes written over a record of the folder above: index of the record, offset, bytes.
     pub(crate) spoilt: Option<(usize, usize, &'static [u8])>,
-    /// Most bytes of an answer to READ.
+    /// Maximum bytes of a reply to READ.
     pub(crate) read_max: Option<usize>,
-    /// A READ from here on brings nothing, and no error.
+    /// A READ from this offset on returns no data and no error.
     pub(crate) dry_from: Option<u64>,
     /// The EAs of each file, as they are sent.
     pub(crate) eas: Vec<(&'static str, Vec<u8>)>,
     /// The security descriptor of each file, as it is sent.
     pub(crate) descriptors: Vec<(&'static str, Vec<u8>)>,
-    /// Of a file whose path ends so, half of each WRITE is stored.
+    /// If a file's path ends with this, only half of each WRITE is stored.
     pub(crate) forgetful: Option<&'static str>,
 }
 
@@ -61,7 +61,7 @@ impl Quirks {
         found.map_or(0, |(_, bytes)| bytes.len() as u32)
     }
 
-    /// The answer to a question for EAs or a descriptor, where the server has such.
+    /// Returns the reply to a query for EAs or a descriptor, if the server has such.
     pub(super) fn query(&self, path: &str, request: &QueryInfoRequest<'_>) -> Option<Answer> {
         let is_ea = request.info_type == InfoType::File && request.info_class == FileInfoClass::FullEa as u8;
         let (list, none) = match request.info_type {
@@ -77,7 +77,7 @@ impl Quirks {
 }
 
 impl Server {
-    /// What is there from the beginning.
+    /// Creates the initial nodes.
     pub(super) fn seed(&mut self) {
         for folder in self.quirks.folders.clone() {
             self.make(folder, FileAttributes::DIRECTORY);

@@ -1,10 +1,10 @@
-//! The calls that a server needs, beside those of a client: keys from a keytab, and tokens that clients send.
+//! The GSS-API calls that only a server needs: keys from a keytab, and tokens from clients.
 
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::ptr;
 
-use super::{Buffer, BufferDesc, CONTINUE_NEEDED, Context, Credential, Fault, INDEFINITE, KERBEROS};
-use super::{Name, OidDesc, OidSetDesc, Uint, lent, oid};
+use super::{Buffer, BufferDesc, CONTINUE_NEEDED, Context, Credential, GssError, INDEFINITE, KERBEROS};
+use super::{Name, OidDesc, OidSetDesc, Uint, borrowed, oid};
 
 /// `gss_key_value_element_desc`.
 #[repr(C)]
@@ -50,30 +50,30 @@ unsafe extern "C" {
 
 /// `GSS_C_ACCEPT`.
 const ACCEPT: c_int = 2;
-/// `GSS_C_ANON_FLAG`: the client has a ticket that names nobody.
+/// `GSS_C_ANON_FLAG`: the client has an anonymous ticket.
 const ANONYMOUS: Uint = 64;
 
-// SAFETY: the library guards a credential by a lock of its own (MIT, "Thread safety"), so that contexts of several threads
-// may be accepted with one.
+// SAFETY: the library protects a credential by a lock of its own (MIT, "Thread safety"), so that
+// several threads may accept contexts with it.
 unsafe impl Sync for Credential {}
 
-/// What a client's token gives.
+/// The result of a client's token.
 pub(in crate::gss) struct Accepted {
-    /// For the client; may be empty.
+    /// The token for the client; may be empty.
     pub(in crate::gss) token: Vec<u8>,
-    /// Who the client is, `user@REALM`, once it is known; none if the ticket names nobody.
+    /// The client's principal, `user@REALM`, once it is known; `None` for an anonymous ticket.
     pub(in crate::gss) client: Option<String>,
-    /// Whether this end is satisfied.
+    /// Whether this end has completed the login.
     pub(in crate::gss) is_done: bool,
 }
 
 impl Credential {
-    /// The key of a service in a keytab (`FILE:…`, a path). No network is used.
-    pub(in crate::gss) fn of_service(keytab: &str, principal: &Name) -> Result<Self, Fault> {
-        let keytab = CString::new(keytab).map_err(|_| Fault {
+    /// Acquires the key of a service from a keytab (`FILE:…`, a path). Does not use the network.
+    pub(in crate::gss) fn of_service(keytab: &str, principal: &Name) -> Result<Self, GssError> {
+        let keytab = CString::new(keytab).map_err(|_| GssError {
             major: 0,
             minor: 0,
-            text: "a NUL in the keytab's name".to_owned(),
+            text: "the name of the keytab contains a NUL".to_owned(),
         })?;
         let element = KeyValueDesc {
             key: c"keytab".as_ptr(),
@@ -90,7 +90,8 @@ impl Credential {
         };
         let mut credential = Self(ptr::null_mut());
         let mut minor = 0;
-        // SAFETY: name, sets and their elements outlive the call, which copies them; the credential is owned by `credential`.
+        // SAFETY: name, sets and their elements outlive the call, which copies them; `credential`
+        // owns the new credential.
         let major = unsafe {
             gss_acquire_cred_from(
                 &mut minor,
@@ -104,24 +105,25 @@ impl Credential {
                 ptr::null_mut(),
             )
         };
-        Fault::check(major, minor)?;
+        GssError::check(major, minor)?;
         Ok(credential)
     }
 }
 
 impl Context {
-    /// Takes a client's token. Reads the keytab and the cache of replays; no network is used.
+    /// Processes a client's token. Reads the keytab and the replay cache; does not use the network.
     pub(in crate::gss) fn accept(
         &mut self,
         credential: &Credential,
         token: &[u8],
-    ) -> Result<Accepted, Fault> {
-        let input = lent(token);
+    ) -> Result<Accepted, GssError> {
+        let input = borrowed(token);
         let mut output = Buffer::empty();
         let mut source = Name(ptr::null_mut());
         let (mut minor, mut flags) = (0, 0);
-        // SAFETY: the credential is alive; the context is null or ours, and stays ours; the input is only read; `output` and
-        // `source` own what is put into them; what is delegated, if anything, is not asked for.
+        // SAFETY: the credential is alive; the context is null or ours, and stays ours; the input
+        // is only read; `output` and `source` own what the library puts into them; a delegated
+        // credential is not requested.
         let major = unsafe {
             gss_accept_sec_context(
                 &mut minor,
@@ -137,7 +139,7 @@ impl Context {
                 ptr::null_mut(),
             )
         };
-        Fault::check(major, minor)?;
+        GssError::check(major, minor)?;
         let is_done = major & CONTINUE_NEEDED == 0;
         let client = match is_done && flags & ANONYMOUS == 0 && !source.0.is_null() {
             true => Some(source.text()?),

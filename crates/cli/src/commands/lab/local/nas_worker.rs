@@ -53,7 +53,7 @@ async fn sweep(args: &NasWorkerArgs, password: &str) -> Result<Duration, Error> 
     };
     evict(args.evict.as_deref());
     let result = pass(&share, &path, &open, &pool, Shape::of(args, reads)).await;
-    client.leave().await;
+    client.close_now().await;
     result
 }
 

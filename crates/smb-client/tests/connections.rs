@@ -1,4 +1,4 @@
-//! DFS, sealed shares, further channels, guests.
+//! Tests DFS, sealed shares, further channels and guest sessions.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod common;
@@ -11,7 +11,7 @@ use ropeway_smb_client::{Client, ClientOptions, Login, NtStatus, OpenFile};
 use ropeway_smb_wire::create::CreateDisposition;
 
 #[tokio::test]
-async fn dfs_leads_to_another_share() {
+async fn dfs_refers_to_another_share() {
     log();
     let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     std::fs::create_dir(other.path().join("inner")).unwrap();
@@ -82,7 +82,7 @@ async fn a_share_may_demand_encryption() {
 }
 
 #[tokio::test]
-async fn guests_only_by_name() {
+async fn guest_sessions_need_the_guest_login() {
     let folder = tempfile::tempdir().unwrap();
     let builder = peers::Smbd::builder()
         .user("alice", "secret")
@@ -93,7 +93,7 @@ async fn guests_only_by_name() {
     let unknown = Client::connect(&endpoint, Login::password("", "nobody-known", "x"), options()).await;
     assert!(
         unknown.is_err(),
-        "an unknown user is not made a guest behind our back"
+        "an unknown user does not silently become a guest"
     );
     let guest = Client::connect(&endpoint, Login::Guest, options()).await.unwrap();
     assert!(guest.info().guest);

@@ -1,28 +1,33 @@
-//! What an open file is on the server now, and how it is opened again when that is lost.
+//! The state of an open file on the server, and how the client opens it again after a loss.
 //!
 //! ```text
-//! standing ── connection lost ──> durable handle reclaimed ─────────────────────────> standing
-//!                             └─> opened by path ── the same file (QFid, birth) ────> standing, writes in doubt
-//!                                                └─ another ── `HandleGone`
+//! open ── connection lost ──> durable handle reclaimed ─────────────────> open
+//!                         └─> opened by path ── the same file ──────────> open, writes in doubt
+//!                                            └─ another file ───────────> `HandleGone`
 //! ```
+//! A file is the same if its id (QFid) or, without one, its creation time is the same.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ropeway_smb_proto::client::Reply;
+use parking_lot::{Mutex, MutexGuard};
+use ropeway_smb_proto::client::{Operation, Reply};
 use ropeway_smb_wire::create::{CreateDisposition, CreateResponse, OplockLevel};
 use ropeway_smb_wire::header::{Command, HeaderFlags};
 use ropeway_smb_wire::tree_connect::ShareType;
 use ropeway_smb_wire::{FileId, NtStatus, Text, TreeId};
 
-use crate::channel::{Awaiting, Closing, Side};
-use crate::compound::size_told;
+use crate::channel::{CloseGuard, CloseNotice, Control};
 use crate::durable::Durability;
-use crate::link::{Outcome, Session};
-use crate::tree::{ATTEMPTS, Ran, Replay, Tree, check, first};
-use crate::{Created, Error, LostReason, OpenFile, Operation, Result, Share, ops};
+use crate::error::{Error, LostReason, Result};
+use crate::open::{Created, OpenFile};
+use crate::ops;
+use crate::replies::{check, first, reported_size};
+use crate::session::{Outcome, Session};
+use crate::share::Share;
+use crate::tree::{ATTEMPTS, Completed, Replay, Tree};
 
-/// An open, and how to have it again.
+/// An open file, with all that is needed to open it again.
 pub(crate) struct HandleInner {
     pub(crate) share: Share,
     pub(crate) path: Text,
@@ -31,11 +36,11 @@ pub(crate) struct HandleInner {
     durability: Durability,
     state: Mutex<State>,
     reopening: tokio::sync::Mutex<()>,
-    /// Writes begun, and how many of them the server has flushed.
+    /// Number of writes begun, and how many of them the server has flushed.
     written: AtomicU64,
     flushed: AtomicU64,
-    /// Something was written and not flushed when the server lost this open.
-    is_doubtful: AtomicBool,
+    /// The server lost the open file while it had unflushed writes.
+    has_lost_writes: AtomicBool,
 }
 
 struct State {
@@ -45,7 +50,7 @@ struct State {
     is_closed: bool,
 }
 
-/// Where a file is open.
+/// The session, tree and id in which a file is open.
 #[derive(Clone)]
 pub(crate) struct Opened {
     pub(crate) session: Arc<Session>,
@@ -53,12 +58,12 @@ pub(crate) struct Opened {
     pub(crate) file_id: FileId,
 }
 
-/// Whether the server does not know the open any more, though the connection stands.
+/// Returns whether the server no longer knows the handle, although the connection is up.
 pub(crate) fn is_stale(status: NtStatus) -> bool {
     matches!(status, NtStatus::FILE_CLOSED | NtStatus::NETWORK_NAME_DELETED)
 }
 
-/// What the reply to CREATE says.
+/// Decodes the reply to a CREATE.
 fn created(reply: &Reply) -> Result<(Created, FileId)> {
     check("open", reply)?;
     let response = CreateResponse::decode(&mut reply.body())?;
@@ -66,18 +71,18 @@ fn created(reply: &Reply) -> Result<(Created, FileId)> {
 }
 
 impl HandleInner {
-    /// From the answer to a CREATE, the first of `ran`.
+    /// Creates the state from the reply to a CREATE, the first of `completed`.
     pub(crate) fn new(
         share: &Share,
         path: &Text,
         open: &OpenFile,
         durability: Durability,
-        ran: &Ran,
+        completed: &Completed,
     ) -> Result<Self> {
-        let (created, file_id) = created(first(&ran.replies)?)?;
+        let (created, file_id) = created(first(&completed.replies)?)?;
         let at = Opened {
-            session: Arc::clone(&ran.session),
-            tree: ran.tree,
+            session: Arc::clone(&completed.session),
+            tree: completed.tree,
             file_id,
         };
         Ok(Self {
@@ -95,49 +100,51 @@ impl HandleInner {
             reopening: tokio::sync::Mutex::new(()),
             written: AtomicU64::new(0),
             flushed: AtomicU64::new(0),
-            is_doubtful: AtomicBool::new(false),
+            has_lost_writes: AtomicBool::new(false),
         })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
-    /// A write begins: counted before it is sent, so that whoever opens the file again knows of it.
-    pub(crate) fn writes(&self) {
+    /// Counts a write before it is sent, so that a task that reopens the file knows of it.
+    pub(crate) fn count_write(&self) {
         self.written.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Writes begun so far: what a flush that begins now covers, of those that were answered.
+    /// Returns the number of writes begun so far. A flush that begins now covers those of them that
+    /// were answered.
     pub(crate) fn written(&self) -> u64 {
         self.written.load(Ordering::Acquire)
     }
 
-    /// The server has flushed what was `written` when the flush began: whether all of that was there.
+    /// Notes that the server has flushed `written` writes. Fails if writes were lost before.
     pub(crate) fn flushed(&self, written: u64) -> Result<()> {
-        self.doubtless()?;
+        self.check_no_lost_writes()?;
         self.flushed.fetch_max(written, Ordering::AcqRel);
         Ok(())
     }
 
-    /// Whether no write was lost with an open before this one. Whoever flushes hears of it: only a new open writes anew.
-    pub(crate) fn doubtless(&self) -> Result<()> {
-        match self.is_doubtful.load(Ordering::Acquire) {
+    /// Fails if unflushed writes were lost with an earlier handle. Every later flush fails too:
+    /// only a newly opened file starts afresh.
+    pub(crate) fn check_no_lost_writes(&self) -> Result<()> {
+        match self.has_lost_writes.load(Ordering::Acquire) {
             true => Err(Error::Lost(LostReason::WritesInDoubt)),
             false => Ok(()),
         }
     }
 
-    /// Where it is open, opened again if that was lost.
+    /// Returns where the file is open, after opening it again if the handle was lost.
     pub(crate) async fn opened(&self) -> Result<Opened> {
         let (session, _) = self.share.inner().tree().await?;
-        if let Some(at) = self.standing(&session) {
+        if let Some(at) = self.current(&session) {
             return Ok(at);
         }
         let _guard = self.reopening.lock().await;
         for _ in 0..ATTEMPTS {
             let (session, tree) = self.share.inner().tree().await?;
-            if let Some(at) = self.standing(&session) {
+            if let Some(at) = self.current(&session) {
                 return Ok(at);
             }
             match self.reopen(&session, tree).await {
@@ -149,12 +156,12 @@ impl HandleInner {
         Err(Error::Lost(LostReason::HandleGone))
     }
 
-    fn standing(&self, session: &Session) -> Option<Opened> {
+    fn current(&self, session: &Session) -> Option<Opened> {
         let state = self.lock();
         (!state.is_stale && state.at.session.number == session.number).then(|| state.at.clone())
     }
 
-    /// The server does not know this open any more.
+    /// Notes that the server no longer knows this handle.
     pub(crate) fn make_stale(&self, at: &Opened, status: NtStatus) {
         if status == NtStatus::NETWORK_NAME_DELETED {
             self.share.inner().forget(at.tree);
@@ -165,7 +172,7 @@ impl HandleInner {
         }
     }
 
-    /// Opens it again; `None` if the connection was lost once more.
+    /// Opens the file again. Returns `None` if the connection was lost once more.
     async fn reopen(&self, session: &Arc<Session>, tree: Tree) -> Result<Option<Opened>> {
         if tree.share_type != ShareType::Disk {
             return Err(Error::Lost(LostReason::HandleGone));
@@ -189,8 +196,9 @@ impl HandleInner {
                 Err(error) => tracing::debug!(path = %self.path, %error, "durable handle not reclaimed"),
             }
         }
-        // The guid names the first open, which is lost; durable or not, this one is not asked to be, as a second guid
-        // would have to be kept. A further cut opens by path again.
+        // The GUID names the first handle, which is lost. This one is not requested as durable,
+        // since a second GUID would have to be kept; after a further loss the file is opened by
+        // path again.
         let open = OpenFile {
             disposition: CreateDisposition::Open,
             allocation: None,
@@ -206,14 +214,14 @@ impl HandleInner {
         };
         let (found, file_id) = match created(&reply) {
             Err(Error::PeerRefused { status, .. }) if is_gone(status) => {
-                tracing::debug!(path = %self.path, %status, "an open file is gone");
+                tracing::debug!(path = %self.path, %status, "an open file no longer exists");
                 return Err(Error::Lost(LostReason::HandleGone));
             }
             other => other?,
         };
         let is_same = match (found.on_disk_id, self.created.on_disk_id) {
             (Some(now), Some(before)) => now == before,
-            // Servers without ids may make up a directory's birth.
+            // Servers without file ids may invent a directory's creation time.
             _ if found.is_directory() && self.created.is_directory() => true,
             _ => found.basic.creation_time == self.created.basic.creation_time,
         };
@@ -224,18 +232,18 @@ impl HandleInner {
                 tree,
                 file_id,
             };
-            other.close_aside(None);
+            other.close_detached(None);
             return Err(Error::Lost(LostReason::HandleGone));
         }
         tracing::debug!(path = %self.path, "opened again by path");
         if self.written() > self.flushed.load(Ordering::Acquire) {
-            self.is_doubtful.store(true, Ordering::Release);
+            self.has_lost_writes.store(true, Ordering::Release);
         }
         Ok(Some(self.install(session, tree, file_id, false)))
     }
 
     async fn ask(&self, session: &Session, tree: Tree, operation: Operation) -> Result<Option<Reply>> {
-        match session.exchange(tree.chain(vec![operation]), 0).await {
+        match session.exchange(tree.compound(vec![operation]), 0).await {
             Outcome::Replied(replies) => Ok(replies.into_iter().next()),
             Outcome::Lost { .. } => Ok(None),
             Outcome::Failed { error, .. } => Err(error),
@@ -255,17 +263,18 @@ impl HandleInner {
         at
     }
 
-    /// Sends one request on this open until there is an answer.
+    /// Sends one request on this file until it is answered.
     pub(crate) async fn run(
         &self,
         replay: Replay,
         mut build: impl FnMut(TreeId, FileId) -> Operation,
     ) -> Result<Vec<Reply>> {
-        self.run_chain(replay, |tree, file| vec![build(tree, file)]).await
+        self.run_compound(replay, |tree, file| vec![build(tree, file)])
+            .await
     }
 
-    /// The same with several, related ones.
-    pub(crate) async fn run_chain(
+    /// Sends related requests on this file until they are answered.
+    pub(crate) async fn run_compound(
         &self,
         replay: Replay,
         mut build: impl FnMut(TreeId, FileId) -> Vec<Operation>,
@@ -277,7 +286,7 @@ impl HandleInner {
             for operation in &mut operations {
                 mark_replay(operation, attempt);
             }
-            match at.session.exchange(at.tree.chain(operations), 0).await {
+            match at.session.exchange(at.tree.compound(operations), 0).await {
                 Outcome::Replied(replies) => match first(&replies)?.status() {
                     NtStatus::NETWORK_SESSION_EXPIRED => {}
                     status if is_stale(status) && !is_reopened => {
@@ -296,7 +305,7 @@ impl HandleInner {
         Err(Error::Lost(LostReason::Closed))
     }
 
-    /// One step of a plain sequence; `None` if there is none.
+    /// Sends one step of a sequence of single requests. Returns `None` if there is no such step.
     pub(crate) async fn step(
         &self,
         replay: Replay,
@@ -306,7 +315,7 @@ impl HandleInner {
         let Some(operation) = build(at.tree.id, at.file_id)? else {
             return Ok(None);
         };
-        match at.session.exchange(at.tree.chain(vec![operation]), 0).await {
+        match at.session.exchange(at.tree.compound(vec![operation]), 0).await {
             Outcome::Replied(replies) => Ok(replies.into_iter().next()),
             Outcome::Lost { sent, .. } if sent && replay == Replay::Once => {
                 Err(Error::Lost(LostReason::OutcomeUnknown))
@@ -316,45 +325,49 @@ impl HandleInner {
         }
     }
 
-    /// Closes it on the server, once, and does not wait; `until` is let go when the server has answered.
-    pub(crate) fn close_aside(&self, until: Option<Closing>) {
+    /// Sends CLOSE, once, and does not wait. `guard` is dropped when the server has answered.
+    pub(crate) fn close_detached(&self, guard: Option<CloseGuard>) {
         let mut state = self.lock();
         if std::mem::replace(&mut state.is_closed, true) {
             return;
         }
         let at = state.at.clone();
         drop(state);
-        at.close_aside(until);
+        at.close_detached(guard);
     }
 
-    /// Closes it on the server and waits.
-    /// `asks_size`: for the size that the server keeps, which it may not tell.
-    pub(crate) async fn close(&self, asks_size: bool) -> Result<Option<u64>> {
+    /// Sends CLOSE and waits for the reply. `wants_size` asks for the file's size, which the server
+    /// may not report.
+    pub(crate) async fn close(&self, wants_size: bool) -> Result<Option<u64>> {
         let at = {
             let mut state = self.lock();
             state.is_closed = true;
             state.at.clone()
         };
-        at.close(asks_size).await
+        at.close(wants_size).await
     }
 }
 
 impl Opened {
-    /// Closes it on the server and waits.
-    async fn close(&self, asks_size: bool) -> Result<Option<u64>> {
-        self.session.common.oplocks.remove(&self.file_id);
+    /// Sends CLOSE and waits for the reply.
+    async fn close(&self, wants_size: bool) -> Result<Option<u64>> {
+        self.session.shared.oplocks.remove(&self.file_id);
         for _ in 0..ATTEMPTS {
-            let operation = ops::close(self.tree.id, self.file_id, asks_size);
-            match self.session.exchange(self.tree.chain(vec![operation]), 0).await {
+            let operation = ops::close(self.tree.id, self.file_id, wants_size);
+            match self
+                .session
+                .exchange(self.tree.compound(vec![operation]), 0)
+                .await
+            {
                 Outcome::Replied(replies) => {
                     let reply = first(&replies)?;
                     return match reply.status() {
                         status if is_stale(status) => Ok(None),
-                        _ => check("close", reply).map(|()| size_told(reply)),
+                        _ => check("close", reply).map(|()| reported_size(reply)),
                     };
                 }
-                // Lost with one of several connections: the session stands, and with it the open.
-                Outcome::Lost { .. } if self.session.is_standing() => {}
+                // Lost with one of several connections: the session and the handle are still valid.
+                Outcome::Lost { .. } if self.session.is_alive() => {}
                 Outcome::Lost { .. } => return Ok(None),
                 Outcome::Failed { error, .. } => return Err(error),
             }
@@ -362,33 +375,34 @@ impl Opened {
         Ok(None)
     }
 
-    /// Closes it on the server without waiting; `until` is let go when the server has answered.
-    pub(crate) fn close_aside(self, until: Option<Closing>) {
-        let side = |until| Side::Close {
+    /// Sends CLOSE without waiting. `guard` is dropped when the server has answered.
+    pub(crate) fn close_detached(self, guard: Option<CloseGuard>) {
+        let control = |notice| Control::Close {
             tree: self.tree.id,
             file_id: self.file_id,
             encrypt: self.tree.is_sealed(),
-            until,
+            notice,
         };
         let runtime = tokio::runtime::Handle::try_current().ok();
         let Some(runtime) = runtime.filter(|_| self.session.has_several_channels()) else {
-            // With its only connection the session is lost, and with that the open.
-            return self.session.aside(side(until.map(Awaiting::Closing)));
+            // The session is lost with its only connection, and the handle with the session.
+            return self.session.send_control(control(guard.map(CloseNotice::Guard)));
         };
-        let (told, answered) = tokio::sync::oneshot::channel();
-        self.session.aside(side(Some(Awaiting::Answer(told))));
+        let (notice, answered) = tokio::sync::oneshot::channel();
+        self.session
+            .send_control(control(Some(CloseNotice::Answer(notice))));
         runtime.spawn(async move {
             if answered.await.is_err() {
-                // Nobody hears what the server says to it.
+                // The reply is of no use: the caller has not waited for it.
                 let _ = self.close(false).await;
             }
-            drop(until);
+            drop(guard);
         });
     }
 }
 
-/// What is sent again says so, if it is something that servers must not do twice ([MS-SMB2] 3.2.5.12, 3.2.5.14, 3.2.5.18).
-/// Below 3.0 the connection leaves the flag away.
+/// Marks a repeated request as a replay if servers must not carry it out twice ([MS-SMB2] 3.2.5.12,
+/// 3.2.5.14, 3.2.5.18). Below 3.0 the connection clears the flag.
 pub(crate) fn mark_replay(operation: &mut Operation, attempt: u32) {
     let counts = matches!(
         operation.command,
@@ -399,7 +413,7 @@ pub(crate) fn mark_replay(operation: &mut Operation, attempt: u32) {
     }
 }
 
-/// Whether the file is not there any more.
+/// Returns whether the status says that the file no longer exists.
 fn is_gone(status: NtStatus) -> bool {
     matches!(
         status,
@@ -409,6 +423,6 @@ fn is_gone(status: NtStatus) -> bool {
 
 impl Drop for HandleInner {
     fn drop(&mut self) {
-        self.close_aside(None);
+        self.close_detached(None);
     }
 }

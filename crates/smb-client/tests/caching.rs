@@ -1,4 +1,5 @@
-//! Rights to cache, against Samba: what another client's opens do to ours, and ours to theirs.
+//! Tests oplocks and leases against Samba: the effect of another client's opens on ours, and of
+//! ours on theirs.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod common;
@@ -14,10 +15,10 @@ use ropeway_smb_client::{Client, ClientOptions, Login, OpenFile};
 use ropeway_smb_wire::create::{AccessMask, CreateDisposition};
 use ropeway_smb_wire::negotiate::Dialect;
 
-/// Shorter than the 35 s that smbd waits for an acknowledgment before it takes the right away by itself.
+/// Shorter than the 35 s that smbd waits for an acknowledgment before it revokes the right.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(25);
 
-/// Another client does something, which does not have to wait for us.
+/// Runs another client, which must not have to wait for ours.
 async fn smbclient(smbd: &Smbd, what: String) {
     let mut command = Command::new("smbclient");
     command
@@ -58,7 +59,7 @@ fn durable_server(folder: &Path) -> Result<Smbd, ropeway_peers::PeerError> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn another_client_opens_what_we_hold() {
+async fn another_clients_opens_break_our_rights() {
     log();
     let (folder, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let smbd = or_skip!(durable_server(folder.path()));
@@ -78,16 +79,16 @@ async fn another_client_opens_what_we_hold() {
         let file = share.open(&text(&name), &open).await.unwrap();
         assert!(file.created().durable, "{dialect:?}");
         file.write_at(0, block(&pool, b"ours").await).await.unwrap();
-        // A reader: with a lease we keep all we have; an oplock is given back.
+        // A reader: a lease stays complete; an oplock is broken.
         smbclient(&smbd, format!("get {name} {}", got.display())).await;
         assert_eq!(std::fs::read(&got).unwrap(), b"ours");
         file.write_at(4, block(&pool, b", still").await).await.unwrap();
         if dialect != Dialect::Smb202 {
-            // So it is reclaimed, not opened again: nothing is in doubt.
+            // So the handle is reclaimed, not opened again: no write is in doubt.
             way.cut();
             file.flush().await.unwrap();
         }
-        // A writer, twice: what is left after the first goes as well.
+        // A writer, twice: the second one breaks what the first left.
         for _ in 0..2 {
             smbclient(&smbd, format!("put {} {name}", theirs.display())).await;
             assert_eq!(
@@ -95,7 +96,7 @@ async fn another_client_opens_what_we_hold() {
                 b"by another client"
             );
         }
-        // Renamed and deleted under us: the right to keep the handle goes, too.
+        // Renamed and deleted by the other client: handle caching is broken too.
         smbclient(&smbd, format!("rename {name} {name}.old")).await;
         let (read, outcome) = file.read_at(0, pool.get().await, 4096).await;
         outcome.unwrap();
@@ -105,9 +106,9 @@ async fn another_client_opens_what_we_hold() {
     }
 }
 
-/// Our own second open, and a rename by path, do not wait for ourselves.
+/// A second open and a rename by path of the same client do not wait for its own lease.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn our_own_opens_do_not_hinder_each_other() {
+async fn our_own_opens_do_not_wait_for_each_other() {
     log();
     let folder = tempfile::tempdir().unwrap();
     let smbd = or_skip!(durable_server(folder.path()));
@@ -132,9 +133,9 @@ async fn our_own_opens_do_not_hinder_each_other() {
     }
 }
 
-/// A lease's key names one file for ever: one of another name is taken for the same server's mistake.
+/// A lease key names one file for ever: the server would treat a file of another name as an error.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_name_used_again_is_another_lease() {
+async fn a_reused_name_gets_another_lease() {
     let folder = tempfile::tempdir().unwrap();
     let smbd = or_skip!(durable_server(folder.path()));
     let way = Way::to(&smbd).await;

@@ -1,46 +1,50 @@
-//! How many bytes of READ and WRITE are kept under way on one connection: twice the measured bandwidth-delay product,
-//! and head-room for the server's disk. Pure: time is an argument.
+//! The window of one connection: how many READ and WRITE bytes it keeps in flight. It is twice the
+//! measured bandwidth-delay product, plus headroom for the server's disk. Pure: time is an
+//! argument.
 //!
 //! ```text
-//! Startup   the window doubles each round trip while the delivery rate grows by a quarter and the window is the limit
-//! Steady    window = 2 x best rate of the last rounds x shortest round trip + head-room
+//! Startup   the window doubles each round trip while it limits and the rate grows by a quarter
+//! Steady    window = 2 x best rate of the last rounds x shortest round trip + headroom
 //! ```
-//! On a long line the head-room is two of the largest requests at least: a whole file of 4 MiB counts as under way until its
-//! last byte is here, and what follows it has to be on the line by then.
+//! On a long line the headroom is at least two of the largest requests: a whole file of 4 MiB
+//! counts as in flight until its last byte arrives, and the next request has to be on the line by
+//! then.
 //!
-//! The estimate is that of BBR (Cardwell et al., "BBR: congestion-based congestion control", ACM Queue 2016), one level
-//! up: TCP decides what is on the line, this decides how much the two ends are asked to hold ready for it. When only a
-//! queue grows, round trips get longer and the rate does not grow, so the window stays. The shortest round trip is kept
-//! for a connection's life: a queue that stands forever must not pass for distance.
+//! The estimate is that of BBR (Cardwell et al., "BBR: congestion-based congestion control", ACM
+//! Queue 2016), one level up: TCP decides what is on the line, and the window decides how much the
+//! two ends hold ready for it. When only a queue grows, round trips get longer and the rate does
+//! not grow, so the window stays. The shortest round trip is kept for the life of a connection: a
+//! queue that never drains must not look like distance.
 //!
-//! While TCP itself still starts, the rate grows by itself. A window that grew with it would be more than the line and
-//! its queue hold just when TCP probes hardest, and cost losses; so it grows only where it is what keeps the rate down.
+//! While TCP itself is in slow start, the rate grows anyway. A window that grew with it would
+//! exceed what the line and its queue hold just when TCP probes hardest, and would cost losses. So
+//! the window grows only where it limits the rate.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// The smallest window. A guess: four requests of 1 MiB keep a disk busy.
+/// The smallest window in bytes. A guess: four requests of 1 MiB keep a disk busy.
 pub(crate) const WINDOW_MIN: u64 = 4 << 20;
-/// A line with this round trip or more is long: below it a start in the small costs nothing that anybody sees. A guess: nine
-/// doublings of what TCP has under way are 90 ms.
-pub(crate) const FAR: Duration = Duration::from_millis(10);
-/// Where it starts on a short line: what a server's disk and a processor's cache like.
+/// A line with this round trip or more is long. Below it a small start costs no noticeable time. A
+/// guess: nine doublings of TCP's congestion window take 90 ms.
+pub(crate) const FAR_ROUND_TRIP: Duration = Duration::from_millis(10);
+/// Initial window on a short line in bytes: suits a server's disk and a processor's cache.
 const WINDOW_START: u64 = 8 << 20;
-/// Where it starts on a long one: twice what 622 Mbit/s x 75 ms and a queue of the same length hold (11.7 MB). While TCP
-/// starts, what is more waits in sockets and hurts nobody; less leaves connections without work (measured: 2.6 s with
-/// 8 MiB, 2.5 s with 24 for 100 MB).
+/// Initial window on a long line in bytes: twice what 622 Mbit/s x 75 ms and a queue of the same
+/// length hold (11.7 MB). While TCP starts, the excess waits in sockets and does no harm; less
+/// leaves connections idle (measured: 2.6 s with 8 MiB, 2.5 s with 24 for 100 MB).
 const WINDOW_START_FAR: u64 = 24 << 20;
-/// For the server's disk, on top of what the line holds. A guess.
+/// Headroom for the server's disk in bytes, on top of what the line holds. A guess.
 const HEADROOM: u64 = 4 << 20;
-/// Rounds whose best rate counts; BBR takes as many.
+/// Number of rounds whose best rate counts, as in BBR.
 const ROUNDS: usize = 10;
-/// Rounds without growth that end the start, as in BBR.
+/// Number of rounds without growth that end the start, as in BBR.
 const FLAT_ROUNDS: u32 = 3;
-/// The window is the limit if rate x round trip comes to this part of it: all of it but what one request takes, where
-/// nothing else is. A line that carries less than its window shows less.
+/// The window is the limit if rate x round trip reaches this fraction of it: all of it but what one
+/// request takes, if nothing else limits. A line that carries less than its window shows less.
 const LIMITING: f64 = 0.75;
 
-/// State when a request was sent.
+/// The governor's state when a request was sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stamp {
     sent_at: Duration,
@@ -50,23 +54,23 @@ pub(crate) struct Stamp {
     idle: bool,
 }
 
-/// The governor of one connection.
+/// The governor of one connection's window.
 #[derive(Debug)]
-pub(crate) struct Depth {
+pub(crate) struct WindowGovernor {
     window: u64,
     window_min: u64,
     window_max: u64,
     headroom: u64,
     in_flight: u64,
-    /// The largest request so far.
+    /// Size of the largest request so far.
     largest: u64,
     delivered: u64,
     delivered_at: Duration,
     round_trip: Option<Duration>,
-    /// Best rate of each of the last rounds, in bytes each second.
+    /// Best rate of each of the last rounds, in bytes a second.
     rates: VecDeque<u64>,
     round_ends_at: u64,
-    /// The window was full at some time of this round.
+    /// Whether the window was full at some time in this round.
     was_full: bool,
     start: Option<Start>,
 }
@@ -77,7 +81,7 @@ struct Start {
     flat_rounds: u32,
 }
 
-impl Depth {
+impl WindowGovernor {
     pub(crate) fn new(window_max: u64) -> Self {
         let window_max = window_max.max(WINDOW_MIN);
         Self {
@@ -97,11 +101,12 @@ impl Depth {
         }
     }
 
-    /// One of several connections that start together and share what one would take. Before anything is sent.
-    pub(crate) fn share(&mut self, connections: u32) {
+    /// Makes this one of several connections that start together and share the window of one. Call
+    /// it before anything is sent.
+    pub(crate) fn divide(&mut self, connections: u32) {
         let connections = u64::from(connections.max(1));
         if connections > 1 {
-            // Only on a long line they do.
+            // Connections start together only on a long line.
             self.begin_far();
         }
         self.window /= connections;
@@ -115,39 +120,39 @@ impl Depth {
         }
     }
 
-    /// Bytes that may be under way.
+    /// Returns the number of bytes that may be in flight.
     pub(crate) fn window(&self) -> u64 {
         self.window
     }
 
-    /// The shortest round trip seen.
+    /// Returns the shortest round trip measured.
     pub(crate) fn round_trip(&self) -> Option<Duration> {
         self.round_trip
     }
 
-    /// Bytes delivered since the start.
+    /// Returns the number of bytes delivered since the start.
     pub(crate) fn total(&self) -> u64 {
         self.delivered
     }
 
-    /// Bytes each second, the best of the last rounds.
+    /// Returns the best rate of the last rounds, in bytes a second.
     pub(crate) fn rate(&self) -> u64 {
         self.rates.iter().copied().max().unwrap_or(0)
     }
 
-    /// Whether more bytes under way brought no more rate.
+    /// Returns whether a larger window no longer raises the rate.
     pub(crate) fn is_steady(&self) -> bool {
         self.start.is_none()
     }
 
-    /// A request with `bytes` of data goes out.
+    /// Accounts for a request with `bytes` of payload that is sent now.
     pub(crate) fn sent(&mut self, now: Duration, bytes: u64) -> Stamp {
         if self.in_flight == 0 {
             self.delivered_at = now;
         }
         self.in_flight += bytes;
         self.largest = self.largest.max(bytes);
-        // One more request of the same size would not fit: full.
+        // Full: one more request of the same size would not fit.
         let idle = self.in_flight + bytes <= self.window;
         self.was_full |= !idle;
         Stamp {
@@ -158,21 +163,22 @@ impl Depth {
         }
     }
 
-    /// A request without data was answered, so the way is no longer than this.
+    /// Records the duration of a request without payload, which is an upper bound of the round
+    /// trip.
     pub(crate) fn answered(&mut self, took: Duration) {
         let took = took.max(Duration::from_micros(1));
-        if took >= FAR && self.delivered == 0 && self.in_flight == 0 {
+        if took >= FAR_ROUND_TRIP && self.delivered == 0 && self.in_flight == 0 {
             self.begin_far();
         }
         self.round_trip = Some(self.round_trip.map_or(took, |best| best.min(took)));
     }
 
-    /// A request went down with its connection or was cancelled.
+    /// Accounts for a request that was lost or cancelled.
     pub(crate) fn lost(&mut self, bytes: u64) {
         self.in_flight = self.in_flight.saturating_sub(bytes);
     }
 
-    /// The answer to a request with `bytes` of data.
+    /// Accounts for the reply to a request with `bytes` of payload.
     pub(crate) fn delivered(&mut self, now: Duration, stamp: Stamp, bytes: u64) {
         self.in_flight = self.in_flight.saturating_sub(bytes);
         self.delivered += bytes;
@@ -182,7 +188,7 @@ impl Depth {
             .saturating_sub(stamp.delivered_at)
             .max(Duration::from_micros(1));
         let rate = (self.delivered - stamp.delivered) as f64 / took.as_secs_f64();
-        // Saturates: a float cast does.
+        // A cast from float saturates.
         let rate = rate as u64;
         if (!stamp.idle || rate > self.rate())
             && let Some(best) = self.rates.back_mut()
@@ -198,7 +204,8 @@ impl Depth {
         self.round_ends_at = self.delivered;
         let was_full = std::mem::take(&mut self.was_full);
         let best = self.rate();
-        // A round in which the caller had less to do is no round: it proves neither growth nor a limit.
+        // A round in which the caller did not fill the window proves neither growth nor a limit, so
+        // it does not count.
         if was_full {
             if self.rates.len() == ROUNDS {
                 self.rates.pop_front();
@@ -228,7 +235,7 @@ impl Depth {
         }
     }
 
-    /// Whether the window keeps the rate down, and not the line.
+    /// Returns whether the window limits the rate, and not the line.
     fn is_limiting(&self, rate: u64) -> bool {
         self.round_trip
             .is_none_or(|round_trip| rate as f64 * round_trip.as_secs_f64() >= LIMITING * self.window as f64)
@@ -237,7 +244,7 @@ impl Depth {
     fn settle(&mut self) {
         let Some(round_trip) = self.round_trip else { return };
         let product = self.rate() as f64 * round_trip.as_secs_f64();
-        let headroom = match round_trip >= FAR {
+        let headroom = match round_trip >= FAR_ROUND_TRIP {
             true => self.headroom.max(2 * self.largest),
             false => self.headroom,
         };
@@ -250,21 +257,22 @@ impl Depth {
 mod tests {
     use super::*;
 
-    /// A line that carries `rate` bytes a second, `delay` there and back, and a sender with more to do than fits.
-    fn run(depth: &mut Depth, rate: f64, delay: Duration, block: u64, seconds: u64) -> Duration {
+    /// Simulates a line that carries `rate` bytes a second with a round trip of `delay`, and a
+    /// sender that always has more to send.
+    fn run(governor: &mut WindowGovernor, rate: f64, delay: Duration, block: u64, seconds: u64) -> Duration {
         let (mut now, mut free_at) = (Duration::ZERO, Duration::ZERO);
         let mut under_way: VecDeque<(Duration, Stamp)> = VecDeque::new();
         let mut longest = Duration::ZERO;
         while now < Duration::from_secs(seconds) {
-            while depth.in_flight + block <= depth.window() {
-                let stamp = depth.sent(now, block);
+            while governor.in_flight + block <= governor.window() {
+                let stamp = governor.sent(now, block);
                 free_at = free_at.max(now) + Duration::from_secs_f64(block as f64 / rate);
                 under_way.push_back((free_at + delay, stamp));
             }
             let (at, stamp) = under_way.pop_front().unwrap();
             now = at;
             longest = longest.max(now - stamp.sent_at);
-            depth.delivered(now, stamp, block);
+            governor.delivered(now, stamp, block);
         }
         longest
     }
@@ -272,102 +280,107 @@ mod tests {
     #[test]
     fn a_long_line_is_filled() {
         for (rate, delay_ms) in [(77.75e6, 75), (19.4e6, 32), (125e6, 200), (1e9, 1)] {
-            let mut depth = Depth::new(64 << 20);
-            depth.answered(Duration::from_millis(delay_ms));
-            run(&mut depth, rate, Duration::from_millis(delay_ms), 1 << 20, 20);
+            let mut governor = WindowGovernor::new(64 << 20);
+            governor.answered(Duration::from_millis(delay_ms));
+            run(&mut governor, rate, Duration::from_millis(delay_ms), 1 << 20, 20);
             let product = rate * delay_ms as f64 / 1000.0;
-            assert!(depth.is_steady());
-            assert!(depth.rate() as f64 > 0.95 * rate, "{} of {rate}", depth.rate());
+            assert!(governor.is_steady());
             assert!(
-                depth.window() as f64 >= 1.5 * product,
-                "{} for {product}",
-                depth.window()
+                governor.rate() as f64 > 0.95 * rate,
+                "{} of {rate}",
+                governor.rate()
             );
             assert!(
-                depth.window() as f64 <= 2.5 * product + 5e6,
+                governor.window() as f64 >= 1.5 * product,
                 "{} for {product}",
-                depth.window()
+                governor.window()
+            );
+            assert!(
+                governor.window() as f64 <= 2.5 * product + 5e6,
+                "{} for {product}",
+                governor.window()
             );
         }
     }
 
-    /// Whole files, each in one request.
+    /// Each request carries a whole file.
     #[test]
     fn a_long_line_is_filled_with_large_requests() {
         let (rate, delay) = (19.4e6, Duration::from_millis(32));
-        let mut depth = Depth::new(64 << 20);
-        depth.answered(delay);
-        run(&mut depth, rate, delay, 4 << 20, 60);
-        assert!(depth.is_steady());
-        let carried = depth.delivered as f64 / 60.0;
+        let mut governor = WindowGovernor::new(64 << 20);
+        governor.answered(delay);
+        run(&mut governor, rate, delay, 4 << 20, 60);
+        assert!(governor.is_steady());
+        let carried = governor.delivered as f64 / 60.0;
         assert!(carried > 0.97 * rate, "{carried} of {rate}");
-        assert!(depth.window() < 12 << 20, "{}", depth.window());
+        assert!(governor.window() < 12 << 20, "{}", governor.window());
     }
 
     #[test]
     fn the_start_takes_few_rounds() {
         // 125 MB/s x 200 ms needs 25 MB: two doublings of 8 MiB.
-        let mut depth = Depth::new(64 << 20);
-        depth.answered(Duration::from_millis(200));
-        run(&mut depth, 125e6, Duration::from_millis(200), 1 << 20, 1);
-        assert!(depth.window() >= 25_000_000, "{}", depth.window());
+        let mut governor = WindowGovernor::new(64 << 20);
+        governor.answered(Duration::from_millis(200));
+        run(&mut governor, 125e6, Duration::from_millis(200), 1 << 20, 1);
+        assert!(governor.window() >= 25_000_000, "{}", governor.window());
     }
 
     #[test]
-    fn what_grows_by_itself_needs_no_larger_window() {
-        // TCP's own start on 622 Mbit/s x 75 ms: the rate doubles each round trip until it is the line's.
-        let (mut depth, delay) = (Depth::new(64 << 20), Duration::from_millis(75));
-        depth.answered(delay);
+    fn slow_start_does_not_grow_the_window() {
+        // TCP's own start on 622 Mbit/s x 75 ms: the rate doubles each round trip until it is the
+        // line's.
+        let (mut governor, delay) = (WindowGovernor::new(64 << 20), Duration::from_millis(75));
+        governor.answered(delay);
         let (mut now, mut rate) = (Duration::ZERO, 200e3);
         while rate < 73e6 {
-            let sent: Vec<_> = (0..8).map(|_| depth.sent(now, 1 << 20)).collect();
+            let sent: Vec<_> = (0..8).map(|_| governor.sent(now, 1 << 20)).collect();
             for stamp in sent {
                 now += Duration::from_secs_f64((1 << 20) as f64 / rate);
-                depth.delivered(now.max(stamp.sent_at + delay), stamp, 1 << 20);
+                governor.delivered(now.max(stamp.sent_at + delay), stamp, 1 << 20);
             }
             rate = (rate * 2.0).min(73e6);
-            assert_eq!(depth.window(), WINDOW_START_FAR);
+            assert_eq!(governor.window(), WINDOW_START_FAR);
         }
     }
 
     #[test]
     fn connections_that_start_together_share_a_window() {
-        let mut depth = Depth::new(64 << 20);
-        depth.share(4);
-        assert_eq!(depth.window(), WINDOW_START_FAR / 4);
-        depth.answered(Duration::from_millis(75));
-        run(&mut depth, 73e6 / 4.0, Duration::from_millis(75), 1 << 18, 20);
-        let total = 4 * depth.window();
+        let mut governor = WindowGovernor::new(64 << 20);
+        governor.divide(4);
+        assert_eq!(governor.window(), WINDOW_START_FAR / 4);
+        governor.answered(Duration::from_millis(75));
+        run(&mut governor, 73e6 / 4.0, Duration::from_millis(75), 1 << 18, 20);
+        let total = 4 * governor.window();
         assert!((10_000_000..18_000_000).contains(&total), "{total}");
     }
 
     #[test]
-    fn a_slow_disk_grows_a_queue_but_not_the_window() {
-        let mut depth = Depth::new(64 << 20);
-        depth.answered(Duration::from_millis(1));
-        let longest = run(&mut depth, 10e6, Duration::from_millis(1), 1 << 20, 60);
-        assert!(depth.window() <= 5 << 20, "{}", depth.window());
+    fn a_slow_disk_does_not_grow_the_window() {
+        let mut governor = WindowGovernor::new(64 << 20);
+        governor.answered(Duration::from_millis(1));
+        let longest = run(&mut governor, 10e6, Duration::from_millis(1), 1 << 20, 60);
+        assert!(governor.window() <= 5 << 20, "{}", governor.window());
         assert!(longest < Duration::from_secs(7), "{longest:?}");
     }
 
     #[test]
-    fn little_to_do_teaches_nothing() {
-        let mut depth = Depth::new(64 << 20);
-        let before = depth.window();
+    fn an_idle_caller_does_not_change_the_window() {
+        let mut governor = WindowGovernor::new(64 << 20);
+        let before = governor.window();
         for step in 0..1000 {
             let now = Duration::from_millis(100 * step);
-            let stamp = depth.sent(now, 4096);
-            depth.delivered(now + Duration::from_millis(50), stamp, 4096);
+            let stamp = governor.sent(now, 4096);
+            governor.delivered(now + Duration::from_millis(50), stamp, 4096);
         }
-        assert_eq!(depth.window(), before);
-        assert!(!depth.is_steady());
+        assert_eq!(governor.window(), before);
+        assert!(!governor.is_steady());
     }
 
     #[test]
-    fn the_callers_bound_holds() {
-        let mut depth = Depth::new(16 << 20);
-        depth.answered(Duration::from_millis(500));
-        run(&mut depth, 1e9, Duration::from_millis(500), 1 << 20, 10);
-        assert!(depth.window() <= 16 << 20);
+    fn the_window_respects_the_callers_limit() {
+        let mut governor = WindowGovernor::new(16 << 20);
+        governor.answered(Duration::from_millis(500));
+        run(&mut governor, 1e9, Duration::from_millis(500), 1 << 20, 10);
+        assert!(governor.window() <= 16 << 20);
     }
 }

@@ -1,4 +1,5 @@
-//! Servers that tell odd things: one item fails, or what is odd is made good; the rest is copied.
+//! Tests servers with malformed or unusual replies: the affected item fails or is repaired, and the
+//! rest is copied.
 #![allow(clippy::unwrap_used, reason = "a test")]
 #![allow(dead_code, reason = "the server does more than these tests ask of it")]
 
@@ -22,7 +23,7 @@ use ropeway_vfs::{ErrorKind, Preserve, RelPath, Tree};
 use server::Quirks;
 
 async fn tree(quirks: Quirks, acls: bool) -> Arc<SmbTree> {
-    let address = server::start_odd(quirks);
+    let address = server::start_with(quirks);
     let options = ClientOptions {
         signing: Signing::Offered,
         encryption: Encryption::Off,
@@ -61,7 +62,7 @@ async fn run(spec: JobSpec) -> (Outcome, Events) {
     (outcome, events)
 }
 
-/// Copies the whole share into `to` of a folder of this machine.
+/// Copies the whole share into `to` in a local folder.
 async fn copy(share: &Arc<SmbTree>, here: &Path, to: &str, options: Options) -> (Outcome, Events) {
     let target: Arc<dyn Tree> = LocalTree::open(here, LocalOptions::default()).unwrap();
     let spec = JobSpec {
@@ -96,9 +97,10 @@ fn files(content: &[u8]) -> Quirks {
     }
 }
 
-/// A name that no file can have ended the whole job, and so did everything that no frame shows as wrong.
+/// An invalid name used to end the whole job, and so did everything else that is wrong inside a
+/// well-formed message.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_name_that_is_none_fails_alone() {
+async fn an_invalid_name_fails_alone() {
     let names = ["../../outside", "x/y", "x\\y", "", "nul\0", &"n".repeat(300)];
     let share = tree(
         Quirks {
@@ -130,11 +132,12 @@ async fn a_name_that_is_none_fails_alone() {
     assert_eq!(
         std::fs::read_dir(here.path()).unwrap().count(),
         1,
-        "nothing beside the target"
+        "nothing next to the target"
     );
 }
 
-/// Offsets in FileIdBothDirectoryInformation ([MS-FSCC] 2.4.22), and what makes a record of it one that cannot be read.
+/// Offsets in FileIdBothDirectoryInformation ([MS-FSCC] 2.4.22), and bytes there that make a record
+/// malformed.
 const BAD_RECORDS: [(usize, &[u8]); 4] = [
     (60, &[3, 0, 0, 0]),
     (60, &[200, 0, 0, 0]),
@@ -142,10 +145,10 @@ const BAD_RECORDS: [(usize, &[u8]); 4] = [
     (68, &[25]),
 ];
 
-/// A record that cannot be read failed its folder.
+/// A malformed record used to fail its folder.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_record_that_cannot_be_read_fails_alone() {
-    // Of "a", "b" and "folder", in this order.
+async fn a_malformed_record_fails_alone() {
+    // The records are "a", "b" and "folder", in this order.
     for (which, (field, bytes)) in [1, 0, 1, 0].into_iter().zip(BAD_RECORDS) {
         let quirks = Quirks {
             spoilt: Some((which, field, bytes)),
@@ -175,7 +178,7 @@ async fn a_record_that_cannot_be_read_fails_alone() {
     }
 }
 
-/// The file `a`, and a folder of two, the first of whose records has these bytes there.
+/// The file `a`, and a folder of two, with these bytes in its first record.
 fn spoilt_in_folder(field: usize, bytes: &'static [u8]) -> Quirks {
     Quirks {
         files: ["a", "folder\\b", "folder\\c"]
@@ -187,7 +190,7 @@ fn spoilt_in_folder(field: usize, bytes: &'static [u8]) -> Quirks {
     }
 }
 
-/// Where the next record begins is not known, so nothing of the folder is.
+/// The start of the next record is unknown, so the listing cannot be read.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_listing_whose_offsets_are_broken_fails_its_folder() {
     for next in [&[1, 0, 0, 0], &[0xff; 4]] {
@@ -201,16 +204,16 @@ async fn a_listing_whose_offsets_are_broken_fails_its_folder() {
     }
 }
 
-/// The target's file may be the one whose name cannot be read.
+/// The file on the target may be the one whose name is malformed.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_mirror_deletes_nothing_beside_a_record_that_cannot_be_read() {
+async fn a_mirror_deletes_nothing_next_to_a_malformed_record() {
     for (field, bytes) in BAD_RECORDS {
         mirror_keeps_what_may_belong(spoilt_in_folder(field, bytes)).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_mirror_deletes_nothing_beside_a_name_that_is_none() {
+async fn a_mirror_deletes_nothing_next_to_an_invalid_name() {
     for name in ["x/y", "x\\y"] {
         let quirks = Quirks {
             names: vec![units(name)],
@@ -221,7 +224,7 @@ async fn a_mirror_deletes_nothing_beside_a_name_that_is_none() {
     }
 }
 
-/// `folder` is not listed whole, the root is.
+/// The listing of `folder` is incomplete, that of the root is complete.
 async fn mirror_keeps_what_may_belong(quirks: Quirks) {
     let share = tree(quirks, false).await;
     let here = tempfile::tempdir().unwrap();
@@ -247,7 +250,7 @@ async fn mirror_keeps_what_may_belong(quirks: Quirks) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn eas_and_descriptors_that_make_no_sense_fail_alone() {
+async fn malformed_eas_and_descriptors_fail_alone() {
     let bad = vec![0xff; 40];
     for (acls, quirks) in [
         (
@@ -278,9 +281,10 @@ async fn eas_and_descriptors_that_make_no_sense_fail_alone() {
     }
 }
 
-/// A copy whose file arrived in part said "durable", and a move said nothing.
+/// A copy used to report a file as durable that the server had stored only in part, and a move
+/// deleted it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_that_the_server_keeps_in_part_fails_alone_and_is_not_moved() {
+async fn a_file_stored_in_part_fails_alone_and_is_not_moved() {
     for big in [false, true] {
         let share = tree(
             Quirks {
@@ -325,9 +329,9 @@ async fn a_file_that_the_server_keeps_in_part_fails_alone_and_is_not_moved() {
     }
 }
 
-/// A server without times made files of 1601, or of the year 30828.
+/// A server without times used to produce files of 1601, or of the year 30828.
 #[tokio::test(flavor = "multi_thread")]
-async fn no_time_is_no_time() {
+async fn a_missing_time_stays_missing() {
     for none in [0, u64::MAX, u64::MAX - 1] {
         let share = tree(
             Quirks {
@@ -347,7 +351,8 @@ async fn no_time_is_no_time() {
         assert!(age < Duration::from_secs(3600), "{none}: {age:?}");
         let lost = format!("{:?}", outcome.summary.losses);
         assert!(lost.contains("Times"), "{lost}");
-        // Equal content is equal; other content of the same size is not, whatever the times.
+        // Equal content counts as equal; other content of the same size does not, whatever the
+        // times.
         let (again, events) = copy(&share, here.path(), "to", Options::default()).await;
         assert_eq!(again.summary.counters.bytes_sent, 0, "{events:?}");
         let spec = || CheckSpec {
@@ -371,9 +376,9 @@ async fn no_time_is_no_time() {
     }
 }
 
-/// "It changed while it was copied", though nothing had.
+/// Such files used to fail as changed while copied, although they had not changed.
 #[tokio::test(flavor = "multi_thread")]
-async fn short_answers_are_asked_for_again() {
+async fn the_rest_of_a_short_read_is_requested_again() {
     let content: Vec<u8> = (0..300_000_u32).map(|at| (at * 7 % 251) as u8).collect();
     for read_max in [1000, 65_536, 299_999] {
         let share = tree(
@@ -394,7 +399,7 @@ async fn short_answers_are_asked_for_again() {
             );
         }
     }
-    // One that brings nothing at all is not asked for ever.
+    // A server that returns nothing is not asked for ever.
     let share = tree(
         Quirks {
             dry_from: Some(100_000),
@@ -413,7 +418,7 @@ async fn short_answers_are_asked_for_again() {
     );
 }
 
-/// Root made what a share's users put there.
+/// Copies by root used to create the devices that a share's users had stored.
 #[tokio::test(flavor = "multi_thread")]
 async fn devices_of_a_share_are_left_out() {
     let mut device = Vec::new();
@@ -432,8 +437,8 @@ async fn devices_of_a_share_are_left_out() {
     assert!(here.path().join("to/a").exists());
     assert!(std::fs::symlink_metadata(here.path().join("to/disk")).is_err());
     let notes = events.lock().unwrap();
-    let told = notes
+    let reported = notes
         .iter()
         .filter(|event| matches!(event, Event::Note { path: Some(path), .. } if path.contains("disk")));
-    assert_eq!(told.count(), 1, "{notes:?}");
+    assert_eq!(reported.count(), 1, "{notes:?}");
 }

@@ -1,83 +1,88 @@
-//! Rights to cache: oplocks and leases ([MS-SMB2] 3.2.5.19). A copy caches nothing, so it does not want them for their own
-//! sake: servers make only such opens durable that have one ([MS-SMB2] 3.3.5.9.6, 3.3.5.9.10), and durable is what lets a
-//! file of many gigabytes outlive a lost connection with certainty about what was written.
+//! Caching rights: oplocks and leases ([MS-SMB2] 3.2.5.19). A copy caches nothing and does not need
+//! them for their own sake. But servers make only such opens durable that hold one ([MS-SMB2]
+//! 3.3.5.9.6, 3.3.5.9.10), and only a durable handle lets a file of many gigabytes survive a lost
+//! connection with certainty about what was written.
 //!
-//! | | asked for | why |
+//! | | requested | why |
 //! |---|---|---|
-//! | 2.0.2, or a server without leases | a batch oplock | there is nothing else |
-//! | 2.1 | a lease of the first version, R and H | another reader does not break it, as it would an oplock: both go on |
-//! | 3.x | the same, second version | |
+//! | 2.0.2, or a server without leases | a batch oplock | there is no alternative |
+//! | 2.1 | a version 1 lease, R and H | another reader breaks an oplock, but not this lease |
+//! | 3.x | a version 2 lease, R and H | as for 2.1 |
 //!
-//! Not W: nothing is written later than the caller says, and with it every other open of the file would wait for our
-//! acknowledgment. One key for each open, at random, and no parent: a key names one file for the client's life
-//! ([MS-SMB2] 3.3.5.9.8), and a copy's temporary name becomes another file's.
+//! The client does not request W: it never delays a write, and with W every other open of the file
+//! would wait for the client's acknowledgment. Each open has a random key of its own, and no
+//! parent: a key names one file for the life of the client ([MS-SMB2] 3.3.5.9.8), and the temporary
+//! name of a copy later becomes another file's.
 //!
-//! A break is acknowledged at once with what the server leaves us, since there is nothing to write back or to forget. What
-//! was durable by it is so no more: if the connection is lost then, the file is opened again by its path, with doubts
-//! about what was not flushed. Small files, listings and metadata go without: they are one round trip, and sent again.
+//! The client acknowledges a break at once with what the server leaves it, since it has nothing to
+//! write back or to discard. After that the handle is no longer durable: if the connection is lost
+//! then, the client opens the file again by its path, and unflushed writes are in doubt. Small
+//! files, listings and metadata need no right: they take one round trip and are sent again.
 
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use ropeway_smb_wire::create::OplockLevel;
 use ropeway_smb_wire::create_context::{Lease, LeaseFlags, LeaseState, LeaseV2, RequestContext};
 use ropeway_smb_wire::negotiate::{Capabilities, Dialect};
 use ropeway_smb_wire::oplock_break::{BreakAcknowledgment, BreakNotification, LeaseBreak, LeaseBreakFlags};
 use ropeway_smb_wire::{FileId, LeaseKey, TreeId};
 
-use crate::{Result, login};
+use crate::error::Result;
+use crate::login;
 
-/// Where a right's acknowledgment has to be sent: the tree, and whether it is sealed.
-pub(crate) type Place = (TreeId, bool);
+/// Where to send the acknowledgment of a break: the tree, and whether it is sealed.
+pub(crate) type AckTarget = (TreeId, bool);
 
-/// Rights by what the server calls them. Bounded by use: one for each handle that lives.
+/// The rights held, by the name that the server uses. Bounded by use: one for each live handle.
 #[derive(Debug)]
-pub(crate) struct Rights<K>(Mutex<HashMap<K, Place>>);
+pub(crate) struct HolderTable<K>(Mutex<HashMap<K, AckTarget>>);
 
-/// Opens with an oplock, of one session.
-pub(crate) type Oplocks = Rights<FileId>;
-/// Opens with a lease, by the key that the client chose; of one client.
-pub(crate) type Leases = Rights<LeaseKey>;
+/// The opens of one session that hold an oplock.
+pub(crate) type Oplocks = HolderTable<FileId>;
+/// The opens of one client that hold a lease, by lease key.
+pub(crate) type Leases = HolderTable<LeaseKey>;
 
-impl<K> Default for Rights<K> {
+impl<K> Default for HolderTable<K> {
     fn default() -> Self {
         Self(Mutex::default())
     }
 }
 
-impl<K: Eq + Hash> Rights<K> {
-    pub(crate) fn insert(&self, name: K, place: Place) {
+impl<K: Eq + Hash> HolderTable<K> {
+    pub(crate) fn insert(&self, name: K, place: AckTarget) {
         self.lock().insert(name, place);
     }
 
-    pub(crate) fn remove(&self, name: &K) -> Option<Place> {
+    pub(crate) fn remove(&self, name: &K) -> Option<AckTarget> {
         self.lock().remove(name)
     }
 
-    fn get(&self, name: &K) -> Option<Place> {
+    fn get(&self, name: &K) -> Option<AckTarget> {
         self.lock().get(name).copied()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<K, Place>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HashMap<K, AckTarget>> {
+        self.0.lock()
     }
 }
 
-/// What to answer to a break, and where; `None` if the server awaits no answer.
+/// Returns the acknowledgment of a break, and where to send it; `None` if the server awaits none.
 pub(crate) fn answer(
     notification: &BreakNotification,
     oplocks: &Oplocks,
     leases: &Leases,
-) -> Option<(BreakAcknowledgment, Place)> {
+) -> Option<(BreakAcknowledgment, AckTarget)> {
     match notification {
-        // [MS-SMB2] 3.2.5.19.1. A batch oplock's first break is awaited, what is left of it goes without a word
-        // (2.2.24.1); so it is forgotten with the first.
+        // [MS-SMB2] 3.2.5.19.1. The first break of a batch oplock is acknowledged; the rest of it
+        // ends without an acknowledgment (2.2.24.1). So the first break removes the entry.
         BreakNotification::Oplock(oplock) => {
             let place = oplocks.remove(&oplock.file_id)?;
             Some((BreakAcknowledgment::Oplock(*oplock), place))
         }
-        // [MS-SMB2] 3.2.5.19.2. One that was R and H may be broken twice.
+        // [MS-SMB2] 3.2.5.19.2. A lease with R and H may be broken twice.
         BreakNotification::Lease(lease) => {
             let place = leases.get(&lease.lease_key)?;
             lease.flags.contains(LeaseBreakFlags::ACK_REQUIRED).then(|| {
@@ -91,9 +96,9 @@ pub(crate) fn answer(
     }
 }
 
-/// The right that goes with a durable open, and is given up with it.
+/// The caching right of a durable open. Dropping it releases the entry.
 #[derive(Debug)]
-pub(crate) enum Right {
+pub(crate) enum CachingRight {
     None,
     Batch,
     Leased {
@@ -103,8 +108,8 @@ pub(crate) enum Right {
     },
 }
 
-impl Right {
-    /// The best that the ends agreed on.
+impl CachingRight {
+    /// Returns the best right that both ends support.
     pub(crate) fn of(dialect: Dialect, server: Capabilities, leases: &Arc<Leases>) -> Result<Self> {
         if dialect < Dialect::Smb210 || !server.contains(Capabilities::LEASING) {
             return Ok(Self::Batch);
@@ -124,7 +129,8 @@ impl Right {
         }
     }
 
-    /// For CREATE; a reclaiming one names the same lease ([MS-SMB2] 3.3.5.9.7).
+    /// Returns the create context. A CREATE that reclaims the handle names the same lease
+    /// ([MS-SMB2] 3.3.5.9.7).
     pub(crate) fn context(&self) -> Option<RequestContext<'static>> {
         let Self::Leased { key, is_v2, .. } = self else {
             return None;
@@ -144,15 +150,15 @@ impl Right {
         })
     }
 
-    /// Notes where a lease lives, before it is asked for: its break may be the first message about it.
-    pub(crate) fn live_in(&self, place: Place) {
+    /// Registers a lease before it is requested: its break may be the first message about it.
+    pub(crate) fn register(&self, place: AckTarget) {
         if let Self::Leased { key, leases, .. } = self {
             leases.insert(*key, place);
         }
     }
 }
 
-impl Drop for Right {
+impl Drop for CachingRight {
     fn drop(&mut self) {
         if let Self::Leased { key, leases, .. } = self {
             leases.remove(key);
@@ -178,12 +184,12 @@ mod tests {
     #[test]
     fn the_best_right_that_both_ends_know() {
         let leases = Arc::default();
-        let of = |dialect, capabilities| Right::of(dialect, capabilities, &leases).unwrap();
+        let of = |dialect, capabilities| CachingRight::of(dialect, capabilities, &leases).unwrap();
         let leasing = Capabilities::LEASING;
-        assert!(matches!(of(Dialect::Smb202, leasing), Right::Batch));
+        assert!(matches!(of(Dialect::Smb202, leasing), CachingRight::Batch));
         assert!(matches!(
             of(Dialect::Smb311, Capabilities::default()),
-            Right::Batch
+            CachingRight::Batch
         ));
         assert!(matches!(
             of(Dialect::Smb210, leasing).context(),
@@ -201,16 +207,16 @@ mod tests {
     }
 
     #[test]
-    fn leases_are_answered_until_they_are_given_up() {
+    fn lease_breaks_are_acknowledged_until_the_right_is_dropped() {
         let (oplocks, leases) = (Oplocks::default(), Arc::default());
-        let right = Right::of(Dialect::Smb311, Capabilities::LEASING, &leases).unwrap();
-        let Right::Leased { key, .. } = &right else {
+        let right = CachingRight::of(Dialect::Smb311, Capabilities::LEASING, &leases).unwrap();
+        let CachingRight::Leased { key, .. } = &right else {
             panic!("{right:?}");
         };
         let key = *key;
         let first = broken(key, LeaseState::READ_CACHING, LeaseBreakFlags::ACK_REQUIRED);
-        assert_eq!(answer(&first, &oplocks, &leases), None, "not ours yet");
-        right.live_in((TreeId(3), true));
+        assert_eq!(answer(&first, &oplocks, &leases), None, "not registered yet");
+        right.register((TreeId(3), true));
         let kept = LeaseBreak {
             lease_key: key,
             lease_state: LeaseState::READ_CACHING,
@@ -227,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn an_oplock_is_answered_once() {
+    fn an_oplock_break_is_acknowledged_once() {
         let (oplocks, leases) = (Oplocks::default(), Leases::default());
         let file_id = FileId {
             persistent: 1,

@@ -1,4 +1,5 @@
-//! Copying a file from share to share: inside the server where it does that, else through this machine.
+//! Copies a file from share to share: on the server where it supports that, otherwise through this
+//! machine.
 
 use std::sync::Arc;
 
@@ -14,18 +15,21 @@ use ropeway_smb_wire::info::{
 };
 use ropeway_smb_wire::{FileAttributes, FileTime, NtStatus, Text, Writer};
 
-use crate::open::KEPT;
-use crate::share::check_path;
-use crate::{Error, Handle, OpenFile, Result, Share, login};
+use crate::error::{Error, Result};
+use crate::handle::Handle;
+use crate::login;
+use crate::open::{KEPT, OpenFile};
+use crate::share::{Share, check_path};
 
-/// What every server takes in one copy request (Windows: 256 chunks of 1 MiB, 16 MiB in all; Samba the same).
+/// Limits of one copy request that every server accepts, in bytes (Windows: 256 chunks of 1 MiB, 16
+/// MiB in all; Samba the same).
 const CHUNK_MAX: u64 = 1 << 20;
 const REQUEST_MAX: u64 = 16 << 20;
-/// Bytes of a block that passes through this machine, and how many are on their way: 16 MiB of memory.
+/// Size of the blocks that pass through this machine, and their number in flight: 16 MiB of memory.
 const BLOCK_MAX: u32 = 1 << 20;
 const BLOCKS: usize = 16;
 
-/// Whether a server merely does not do this.
+/// Returns whether the error means that the server does not support the operation.
 pub(crate) fn is_unsupported(error: &Error) -> bool {
     matches!(
         error.status(),
@@ -42,43 +46,46 @@ pub(crate) fn is_unsupported(error: &Error) -> bool {
 }
 
 impl Share {
-    /// Copies a file's content, times and attributes to the path `to` of `target`, which may be this share, another one,
-    /// or another server's; bytes copied. The server itself copies what stays with it and one client
-    /// (FSCTL_SRV_COPYCHUNK, [MS-SMB2] 3.3.5.15.6); the rest passes through this machine, several blocks at once. It is
-    /// written beside `to`, and gets that name when it is whole and flushed; with `replace`, in the place of a file that
-    /// has it. Streams, extended attributes and security descriptors are not copied; [`SmbTree`](crate::SmbTree) below a
-    /// copy job does that.
+    /// Copies a file's content, times and attributes to the path `to` of `target`, and returns the
+    /// number of bytes. `target` may be this share, another one, or another server's. The server
+    /// itself copies between shares of one client (FSCTL_SRV_COPYCHUNK, [MS-SMB2] 3.3.5.15.6);
+    /// otherwise the data passes through this machine, several blocks at once. The file is written
+    /// under a temporary name next to `to`, and renamed when it is complete and flushed. With
+    /// `replace` it replaces an existing file. Streams, extended attributes and security
+    /// descriptors are not copied; [`SmbTree`](crate::SmbTree) below a copy job copies them.
     ///
-    /// Dropped on its way, it leaves `.ropeway-…` beside `to`.
+    /// If the future is dropped, a file `.ropeway-…` stays next to `to`.
     ///
     /// # Errors
-    /// What any request may meet, of either share; `STATUS_OBJECT_NAME_COLLISION` if the name is taken and `replace` is
-    /// not set; `STATUS_END_OF_FILE` if the source became shorter meanwhile. Then nothing has changed at `to`.
+    /// The errors of any request on either share; `STATUS_OBJECT_NAME_COLLISION` if the name exists
+    /// and `replace` is not set; `STATUS_END_OF_FILE` if the source became shorter meanwhile. After
+    /// an error nothing has changed at `to`.
     pub async fn copy(&self, from: &Text, target: &Self, to: &Text, replace: bool) -> Result<u64> {
         check_path(to)?;
         let source = self.open(from, &OpenFile::read()).await?;
-        let part = beside(to)?;
+        let part = partial_path(to)?;
         let file = target
             .open(&part, &OpenFile::write(CreateDisposition::Create))
             .await?;
         let mut is_renaming = false;
         let mut size = 0;
         let copied: Result<()> = async {
-            size = carry_all(&source, &file).await?;
+            size = copy_content(&source, &file).await?;
             let rename = FileRenameInformation {
                 replace_if_exists: replace,
-                name: target.led_to("copy", to, file.share())?,
+                name: target.redirected_name("copy", to, file.share())?,
             };
-            file.set(&kept(&source)).await?;
+            file.set(&basic_to_set(&source)).await?;
             file.flush().await?;
             is_renaming = true;
             file.set(&rename).await
         }
         .await;
-        // Done or not: by its handle the file would be deleted under its new name, too.
+        // The rename may have happened: deleting by handle would delete the file under its new name
+        // too.
         let is_open = is_renaming && matches!(copied, Err(Error::Lost(_)));
         if copied.is_err() && !is_open {
-            // Best effort: the failure itself is told.
+            // Best effort: the original error is returned.
             let information = FileDispositionInformation { delete_pending: true };
             let _ = file.set(&information).await;
         }
@@ -101,14 +108,16 @@ impl Share {
 }
 
 impl Handle {
-    /// What the server calls this open when it is the source of a copy ([MS-SMB2] 2.2.32.3).
+    /// Returns the key by which the server knows this file as the source of a copy ([MS-SMB2]
+    /// 2.2.32.3).
     pub(crate) async fn resume_key(&self) -> Result<ResumeKey> {
         let answer = self.ioctl(CtlCode::SRV_REQUEST_RESUME_KEY, &[], 32).await?;
         Ok(ResumeKeyResponse::decode(&answer)?.resume_key)
     }
 
-    /// Lets the server copy from `offset` to `end` of the file with this key, to the same place here: no more than the
-    /// largest request that every server takes. Bytes copied.
+    /// Lets the server copy the range from `offset` to `end` of the source to the same offset of
+    /// this file, at most the largest request that every server accepts. Returns the number of
+    /// bytes copied.
     pub(crate) async fn copy_chunks(&self, source_key: ResumeKey, offset: u64, end: u64) -> Result<u64> {
         let end = end.min(offset.saturating_add(REQUEST_MAX));
         let chunks = (offset..end).step_by(CHUNK_MAX as usize).map(|at| Chunk {
@@ -127,14 +136,14 @@ impl Handle {
         match copied <= end.saturating_sub(offset) {
             true => Ok(copied),
             false => Err(Error::PeerMisbehaved(
-                "more was copied than was asked for".to_owned(),
+                "it copied more than was requested".to_owned(),
             )),
         }
     }
 }
 
-/// A name of its own in the same folder.
-fn beside(to: &Text) -> Result<Text> {
+/// Returns a unique temporary path in the same folder.
+fn partial_path(to: &Text) -> Result<Text> {
     let units = to.units();
     let folder = units
         .iter()
@@ -146,8 +155,8 @@ fn beside(to: &Text) -> Result<Text> {
     Ok(Text::from_units(units.collect()))
 }
 
-/// Times and attributes that a copy keeps.
-fn kept(source: &Handle) -> FileBasicInformation {
+/// Returns the times and attributes that a copy keeps.
+fn basic_to_set(source: &Handle) -> FileBasicInformation {
     let basic = source.created().basic;
     let attributes = basic.attributes & KEPT;
     FileBasicInformation {
@@ -160,19 +169,19 @@ fn kept(source: &Handle) -> FileBasicInformation {
     }
 }
 
-async fn carry_all(source: &Handle, target: &Handle) -> Result<u64> {
+async fn copy_content(source: &Handle, target: &Handle) -> Result<u64> {
     let size = source.query::<FileStandardInformation>().await?.end_of_file;
     let (here, there) = (source.share().client(), target.share().client());
     let inside = match Arc::ptr_eq(here.link(), there.link()) {
-        true => carry_inside(source, target, size).await?,
+        true => copy_on_server(source, target, size).await?,
         false => 0,
     };
-    carry_through(source, target, inside, size).await?;
+    copy_through_client(source, target, inside, size).await?;
     Ok(size)
 }
 
-/// By the server, as far as it does that.
-async fn carry_inside(source: &Handle, target: &Handle, size: u64) -> Result<u64> {
+/// Lets the server copy, as far as it supports that. Returns the number of bytes copied.
+async fn copy_on_server(source: &Handle, target: &Handle, size: u64) -> Result<u64> {
     let key = match source.resume_key().await {
         Ok(key) => key,
         Err(error) if is_unsupported(&error) => return Ok(0),
@@ -190,8 +199,8 @@ async fn carry_inside(source: &Handle, target: &Handle, size: u64) -> Result<u64
     Ok(at)
 }
 
-/// Through this machine, from `start` on.
-async fn carry_through(source: &Handle, target: &Handle, start: u64, size: u64) -> Result<()> {
+/// Copies through this machine, from `start` on.
+async fn copy_through_client(source: &Handle, target: &Handle, start: u64, size: u64) -> Result<()> {
     let most = source
         .share()
         .limits()
@@ -227,12 +236,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_whole_has_a_name_beside() {
+    fn an_incomplete_copy_has_a_temporary_name_in_the_same_folder() {
         for (to, folder) in [("a", ""), ("x\\a", "x\\"), ("x\\y z\\a.b", "x\\y z\\")] {
-            let part = beside(&Text::from(to)).unwrap().to_string_lossy();
+            let part = partial_path(&Text::from(to)).unwrap().to_string_lossy();
             let name = part.strip_prefix(folder).unwrap();
             assert!(name.starts_with(".ropeway-") && !name.contains('\\'), "{part}");
-            assert_ne!(part, beside(&Text::from(to)).unwrap().to_string_lossy());
+            assert_ne!(part, partial_path(&Text::from(to)).unwrap().to_string_lossy());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Whoever goes says so.
+//! Tests the shutdown of clients and shares.
 
 use crate::peer::Setup;
 use crate::{Played, options, text};
@@ -24,14 +24,14 @@ async fn a_closed_client_leaves_its_shares_and_logs_off() {
     assert_eq!(said, [Command::Close, Command::TreeDisconnect, Command::Logoff]);
 }
 
-/// What is handed to the kernel arrives, though nobody waits for the answer.
+/// Bytes handed to the kernel arrive, although the client does not wait for the reply.
 #[tokio::test]
-async fn whoever_is_in_a_hurry_says_so_and_goes() {
+async fn close_now_logs_off_without_waiting() {
     let server = Played::start(Setup::default()).await;
     let client = server.client(options()).await;
     let share = client.share("data").await.unwrap();
     share.stat(&text("file")).await.unwrap();
-    client.leave().await;
+    client.close_now().await;
     await_logoff(&server).await;
     assert_eq!(last(&server, 2), [Command::TreeDisconnect, Command::Logoff]);
     let refused = share.stat(&text("file")).await.unwrap_err();
@@ -41,9 +41,9 @@ async fn whoever_is_in_a_hurry_says_so_and_goes() {
     ));
 }
 
-/// A server that answers nothing any more keeps nobody for long.
+/// A server that no longer answers does not delay a shutdown for long.
 #[tokio::test]
-async fn a_server_that_is_gone_is_not_waited_for() {
+async fn a_silent_server_does_not_delay_a_close() {
     let server = Played::start(Setup::default()).await;
     let client = server.client(options()).await;
     let share = client.share("data").await.unwrap();
@@ -63,7 +63,7 @@ async fn await_logoff(server: &Played) {
 }
 
 #[tokio::test]
-async fn a_dropped_client_does_so_in_the_background() {
+async fn a_dropped_client_logs_off_in_the_background() {
     let server = Played::start(Setup::default()).await;
     let client = server.client(options()).await;
     let share = client.share("data").await.unwrap();
@@ -74,7 +74,7 @@ async fn a_dropped_client_does_so_in_the_background() {
 }
 
 #[tokio::test]
-async fn a_share_that_nobody_uses_any_more_is_left() {
+async fn an_unused_share_is_disconnected() {
     let server = Played::start(Setup::default()).await;
     let client = server.client(options()).await;
     for _ in 0..3 {
@@ -99,9 +99,9 @@ async fn a_share_that_nobody_uses_any_more_is_left() {
     assert_eq!(server.hub(|hub| hub.count(Command::Logoff)), 1);
 }
 
-/// The session ends once, with the last of its connections.
+/// The session is logged off once, by the last of its connections.
 #[tokio::test]
-async fn of_several_connections_one_logs_off() {
+async fn one_of_several_connections_logs_off() {
     let server = Played::start(Setup::default()).await;
     let client = server.client(ClientOptions::default()).await;
     client.open_channel().await.unwrap();

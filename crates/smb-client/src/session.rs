@@ -1,0 +1,309 @@
+//! A session: one valid login, and the connections (channels) that belong to it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use ropeway_block::Block;
+use ropeway_smb_proto::client::{
+    Compound, DropReason, Misuse, Negotiated, Operation, PeerMisbehaved, Reply, SessionSecret,
+};
+use ropeway_smb_wire::session_setup::SessionFlags;
+use tokio::time::Instant;
+use tracing::Instrument as _;
+
+use crate::budget::Budget;
+use crate::channel::{Answer, Channel, Control, SessionShared};
+use crate::channel_policy::{Advice, ChannelPolicy, LoadSample, earliest_done};
+use crate::compound_support::CompoundSupport;
+use crate::driver::Ready;
+use crate::error::{Error, LostReason, Result};
+
+/// Pause before a request that the server took for outdated is sent again: the lost channel may
+/// still have requests running there. A guess; at most [`crate::tree::ATTEMPTS`] pauses.
+const OUTDATED_PAUSE: Duration = Duration::from_millis(50);
+
+/// A session: one login and its connections.
+pub(crate) struct Session {
+    /// Number of the session within its link. Files opened in another session are lost.
+    pub(crate) number: u64,
+    pub(crate) negotiated: Negotiated,
+    pub(crate) flags: SessionFlags,
+    pub(crate) address: SocketAddr,
+    pub(crate) shared: Arc<SessionShared>,
+    compounds: Arc<CompoundSupport>,
+    pub(crate) secret: Option<SessionSecret>,
+    channels: RwLock<Vec<Arc<Channel>>>,
+    policy: Mutex<ChannelPolicy>,
+    started: Instant,
+}
+
+/// What a new session is made of.
+pub(crate) struct Established {
+    pub(crate) number: u64,
+    pub(crate) address: SocketAddr,
+    pub(crate) shared: Arc<SessionShared>,
+    pub(crate) compounds: Arc<CompoundSupport>,
+    pub(crate) channels_max: usize,
+    pub(crate) channel: Channel,
+    pub(crate) ready: Ready,
+}
+
+/// The outcome of a compound.
+pub(crate) enum Outcome {
+    Replied(Vec<Reply>),
+    /// The connection was lost. The caller may try again if the request may run twice.
+    Lost {
+        operations: Vec<Operation>,
+        sent: bool,
+    },
+    Failed {
+        operations: Vec<Operation>,
+        error: Error,
+    },
+}
+
+impl Outcome {
+    /// Takes the payload of a compound that the server did not accept, if it is still available.
+    pub(crate) fn take_payload(&mut self) -> Option<Block> {
+        match self {
+            Self::Replied(replies) => replies.iter_mut().find_map(|reply| reply.returned.take()),
+            Self::Lost { operations, .. } | Self::Failed { operations, .. } => operations
+                .iter_mut()
+                .find_map(|operation| operation.payload.take()),
+        }
+    }
+}
+
+impl Session {
+    pub(crate) fn new(established: Established) -> Self {
+        Self {
+            number: established.number,
+            negotiated: established.ready.negotiated,
+            flags: established.ready.flags,
+            address: established.address,
+            shared: established.shared,
+            compounds: established.compounds,
+            secret: established.ready.session,
+            channels: RwLock::new(vec![Arc::new(established.channel)]),
+            policy: Mutex::new(ChannelPolicy::new(established.channels_max)),
+            started: Instant::now(),
+        }
+    }
+
+    pub(crate) fn is_alive(&self) -> bool {
+        self.read_channels()
+            .iter()
+            .any(|channel| channel.ended().is_none())
+    }
+
+    /// Returns the violation that broke the protection of a connection, if any. The session is not
+    /// used any more then.
+    pub(crate) fn tampered(&self) -> Option<PeerMisbehaved> {
+        self.read_channels()
+            .iter()
+            .find_map(|channel| match channel.ended() {
+                Some(LostReason::Misbehaved(fault)) if fault.is_tampering() => Some(fault),
+                _ => None,
+            })
+    }
+
+    /// Whether the session survives the loss of one connection.
+    pub(crate) fn has_several_channels(&self) -> bool {
+        self.read_channels().len() > 1
+    }
+
+    /// Returns why the first connection ended.
+    pub(crate) fn ended(&self) -> Option<LostReason> {
+        self.read_channels().first().and_then(|channel| channel.ended())
+    }
+
+    fn read_channels(&self) -> RwLockReadGuard<'_, Vec<Arc<Channel>>> {
+        self.channels.read()
+    }
+
+    /// Admits one more connection, which is logged in. Its negotiation is not validated as that of
+    /// the first connection is ([MS-SMB2] 3.2.5.5), so it must have the same result.
+    pub(crate) fn admit(&self, channel: Channel, ready: &Ready) -> Result<()> {
+        if let Some(what) = ready.negotiated.differs_from(&self.negotiated) {
+            let fault = format!("another connection was negotiated differently: {what}");
+            return Err(Error::PeerMisbehaved(fault));
+        }
+        let channel = Arc::new(channel);
+        self.write_channels().push(Arc::clone(&channel));
+        channel.send_control(Control::Admitted);
+        tracing::debug!("another connection is open");
+        Ok(())
+    }
+
+    /// Removes the newest connection that has not ended, if another one stays.
+    pub(crate) fn take_newest(&self) -> Option<Arc<Channel>> {
+        let mut channels = self.write_channels();
+        let live = |channel: &Arc<Channel>| channel.ended().is_none();
+        let several = channels.iter().filter(|channel| live(channel)).count() > 1;
+        let newest = channels.iter().rposition(live).filter(|_| several);
+        newest.map(|index| channels.remove(index))
+    }
+
+    /// Removes all connections, so that the caller can end them.
+    pub(crate) fn take_channels(&self) -> Vec<Arc<Channel>> {
+        self.write_channels().drain(..).collect()
+    }
+
+    /// Opens no further connections: the server has refused one.
+    pub(crate) fn settle_channels(&self) {
+        self.policy.lock().settle();
+    }
+
+    fn write_channels(&self) -> RwLockWriteGuard<'_, Vec<Arc<Channel>>> {
+        self.channels.write()
+    }
+
+    pub(crate) fn channels(&self) -> usize {
+        self.read_channels()
+            .iter()
+            .filter(|channel| channel.ended().is_none())
+            .count()
+    }
+
+    pub(crate) fn window(&self) -> u64 {
+        self.read_channels().iter().map(|channel| channel.window()).sum()
+    }
+
+    pub(crate) fn round_trip(&self) -> Option<Duration> {
+        self.read_channels()
+            .iter()
+            .filter_map(|channel| channel.round_trip())
+            .min()
+    }
+
+    /// Returns the first live connection. Requests without data use it, so that the server
+    /// receives them in the order in which they were made.
+    fn first(&self) -> Option<Arc<Channel>> {
+        let channels = self.read_channels();
+        channels.iter().find(|channel| channel.ended().is_none()).cloned()
+    }
+
+    /// Returns the connection that would finish `bytes` more first.
+    fn pick(&self, bytes: u64) -> Option<Arc<Channel>> {
+        let channels = self.read_channels();
+        let live = || channels.iter().filter(|channel| channel.ended().is_none());
+        let picked = earliest_done(live().map(|channel| channel.backlog()), bytes)?;
+        live().nth(picked).cloned()
+    }
+
+    /// Sends a compound and waits for the replies. `bytes` is the data that it carries or asks for;
+    /// a compound with data goes to the connection that will finish it first.
+    pub(crate) async fn exchange(&self, compound: Compound, bytes: u64) -> Outcome {
+        let command = compound.operations.first().map(|operation| operation.command);
+        let requests = compound.operations.len();
+        let span = tracing::trace_span!("operation", ?command, requests, bytes);
+        self.exchange_in_span(compound, bytes).instrument(span).await
+    }
+
+    async fn exchange_in_span(&self, compound: Compound, bytes: u64) -> Outcome {
+        let picked = match bytes {
+            0 => self.first(),
+            _ => self.pick(bytes),
+        };
+        let Some(channel) = picked else {
+            return Outcome::Lost {
+                operations: compound.operations,
+                sent: false,
+            };
+        };
+        let is_compound = compound.operations.len() > 1;
+        let answer = channel.exchange(compound, bytes).await;
+        if is_compound {
+            match (&answer, channel.ended()) {
+                (Answer::Replied(_), _) => self.compounds.answered(),
+                (Answer::Dropped { .. }, Some(LostReason::AnsweredInPart)) => self.compounds.refuse(),
+                (Answer::Dropped { sent: true, .. }, Some(reason)) if reason.is_by_server() => {
+                    self.compounds.lost()
+                }
+                _ => {}
+            }
+        }
+        match answer {
+            Answer::Replied(replies) => Outcome::Replied(replies),
+            Answer::Refused(Misuse::Ended, operations) => Outcome::Lost {
+                operations,
+                sent: false,
+            },
+            Answer::Refused(fault, operations) => Outcome::Failed {
+                operations,
+                error: Error::Misuse(misuse(fault)),
+            },
+            Answer::Overdue(operations) => Outcome::Failed {
+                operations,
+                error: Error::Lost(LostReason::TimedOut),
+            },
+            Answer::Dropped {
+                operations,
+                reason: DropReason::CreditsShort,
+                ..
+            } => Outcome::Failed {
+                operations,
+                error: Error::PeerMisbehaved("it grants too few credits for a request of this size".into()),
+            },
+            Answer::Dropped {
+                operations,
+                reason: DropReason::Outdated,
+                ..
+            } => {
+                tokio::time::sleep(OUTDATED_PAUSE).await;
+                // The server did not carry it out.
+                let sent = false;
+                Outcome::Lost { operations, sent }
+            }
+            Answer::Dropped { operations, sent, .. } => match self.tampered() {
+                // Tampering is the reason, whether the request was carried out or not.
+                Some(fault) => Outcome::Failed {
+                    operations,
+                    error: Error::Tampered(fault),
+                },
+                None => Outcome::Lost { operations, sent },
+            },
+        }
+    }
+
+    /// Sends a control message to the first connection, and does not wait.
+    pub(crate) fn send_control(&self, side: Control) {
+        if let Some(channel) = self.first() {
+            channel.send_control(side);
+        }
+    }
+
+    pub(crate) fn advice(&self, budget: &Budget) -> Option<Advice> {
+        // Another task that holds the policy is asking already.
+        let mut policy = self.policy.try_lock()?;
+        if policy.is_settled() {
+            return None;
+        }
+        let channels = self.read_channels();
+        let channels: Vec<_> = channels
+            .iter()
+            .filter(|channel| channel.ended().is_none())
+            .collect();
+        let load = LoadSample {
+            channels: channels.len(),
+            delivered: channels.iter().map(|channel| channel.delivered()).sum(),
+            round_trip: channels.iter().filter_map(|channel| channel.round_trip()).min()?,
+            is_full: budget.is_used_up() && channels.iter().all(|channel| channel.is_steady()),
+        };
+        policy.advise(self.started.elapsed(), load)
+    }
+}
+
+/// Returns the message for a misuse by the caller.
+fn misuse(fault: Misuse) -> &'static str {
+    match fault {
+        Misuse::TooMany => "too many requests at once",
+        Misuse::CompoundLength => "a compound has 1 to 64 operations",
+        Misuse::TooLong => "a request is longer than the server allows",
+        Misuse::Block => "a block does not fit its request",
+        Misuse::NoEncryption => "the share demands encryption and the connection has none",
+        _ => "the request cannot be sent",
+    }
+}
