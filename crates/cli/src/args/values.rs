@@ -1,4 +1,4 @@
-//! Values of flags: each parser gives the value or one clause that says what is wrong.
+//! Parsers for the values of flags. Each returns the value, or one clause that says what is wrong.
 
 use std::fmt::Display;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -23,7 +23,7 @@ use ropeway_vfs::{CacheMode, Timestamp};
 use super::lab::{LinkRate, RelayPorts, SideBySide};
 use crate::secrets::{Auth, Ring};
 
-/// The rules of one `--fault`.
+/// The rules of one `--fault` flag.
 #[derive(Clone, Debug)]
 pub(crate) struct FaultRules(pub(crate) Vec<FaultRule>);
 
@@ -31,7 +31,7 @@ fn text(error: impl Display) -> String {
     error.to_string()
 }
 
-/// Picks the value of a word, or names the words.
+/// Looks up a word, or returns an error that lists the words.
 fn word<T: Copy>(given: &str, words: &[(&str, T)]) -> Result<T, String> {
     let found = words
         .iter()
@@ -39,7 +39,7 @@ fn word<T: Copy>(given: &str, words: &[(&str, T)]) -> Result<T, String> {
         .map(|(_, value)| *value);
     found.ok_or_else(|| {
         let names: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
-        format!("there are {}", names.join(", "))
+        format!("choose one of {}", names.join(", "))
     })
 }
 
@@ -98,7 +98,7 @@ pub(super) fn auth(given: &str) -> Result<Auth, String> {
         ("auto", Auth::Auto),
         ("ntlm", Auth::Ntlm),
         ("kerberos", Auth::Kerberos),
-        // As mount.cifs calls them.
+        // The names that mount.cifs uses.
         ("krb5", Auth::Kerberos),
         ("ntlmssp", Auth::Ntlm),
     ];
@@ -144,10 +144,10 @@ pub(super) fn dialect(given: &str) -> Result<Dialect, String> {
     word(plain, &words)
 }
 
-/// SMB's own port ([MS-SMB2] 2.1).
+/// SMB's registered port ([MS-SMB2] 2.1).
 const SMB_PORT: u16 = 445;
 
-/// `ADDR:PORT`, or `ADDR` alone for SMB's own port.
+/// Parses `ADDR:PORT`, or `ADDR` alone for SMB's registered port.
 pub(super) fn listen(given: &str) -> Result<SocketAddr, String> {
     if let Ok(address) = given.parse() {
         return Ok(address);
@@ -155,21 +155,21 @@ pub(super) fn listen(given: &str) -> Result<SocketAddr, String> {
     let bare = given.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     match bare.unwrap_or(given).parse::<IpAddr>() {
         Ok(address) => Ok(SocketAddr::new(address, SMB_PORT)),
-        Err(_) => Err("an address of this machine with a port, e.g. 127.0.0.1:4450 or [::]:445".to_owned()),
+        Err(_) => Err("give an address of this machine with a port, e.g. 127.0.0.1:4450 or [::]:445".to_owned()),
     }
 }
 
-/// `ADDR:PORT`, or `PORT` of the loopback.
+/// Parses `ADDR:PORT`, or `PORT` alone for 127.0.0.1.
 pub(super) fn http(given: &str) -> Result<SocketAddr, String> {
     if let Ok(port) = given.trim_start_matches(':').parse::<u16>() {
         return Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
     }
     given
         .parse()
-        .map_err(|_| "a port, or an address of this machine with a port, e.g. 127.0.0.1:9450".to_owned())
+        .map_err(|_| "give a port, or an address of this machine with a port, e.g. 127.0.0.1:9450".to_owned())
 }
 
-/// One dialect, or `MIN..MAX` with either end left out.
+/// Parses one dialect, or `MIN..MAX` with either end left out.
 pub(super) fn dialects(given: &str) -> Result<RangeInclusive<Dialect>, String> {
     let Some((min, max)) = given.split_once("..") else {
         return dialect(given).map(|only| only..=only);
@@ -178,7 +178,7 @@ pub(super) fn dialects(given: &str) -> Result<RangeInclusive<Dialect>, String> {
     let end = |text: &str, open: Dialect| if text.is_empty() { Ok(open) } else { dialect(text) };
     let (min, max) = (end(min, Dialect::Smb202)?, end(max, Dialect::Smb311)?);
     if min > max {
-        return Err("the older dialect comes first".to_owned());
+        return Err("put the older dialect first".to_owned());
     }
     Ok(min..=max)
 }
@@ -199,7 +199,7 @@ pub(super) fn size(given: &str) -> Result<u64, String> {
     filter::parse_size(given).map_err(text)
 }
 
-/// An age before now or a date in local time.
+/// Parses an age before now, or a date in local time.
 pub(super) fn age(given: &str) -> Result<Timestamp, String> {
     let now = Timestamp(jiff::Timestamp::now().as_nanosecond());
     filter::parse_age_in(given, now, &TimeZone::system()).map_err(text)
@@ -213,7 +213,7 @@ pub(super) fn model(given: &str) -> Result<DeviceModel, String> {
     DeviceModel::parse(given).map_err(text)
 }
 
-/// `622mbit`; `none` for a line without a rate.
+/// Parses `622mbit`, or `none` for a link without a limit.
 pub(super) fn link_rate(given: &str) -> Result<LinkRate, String> {
     if given.eq_ignore_ascii_case("none") {
         return Ok(LinkRate(None));
@@ -221,7 +221,7 @@ pub(super) fn link_rate(given: &str) -> Result<LinkRate, String> {
     given.parse().map(|rate| LinkRate(Some(rate)))
 }
 
-/// `640mbit`, or `off`.
+/// Parses `640mbit`, or `off`.
 pub(super) fn side_by_side(given: &str) -> Result<SideBySide, String> {
     if given == "off" {
         return Ok(SideBySide(None));
@@ -237,16 +237,16 @@ pub(super) fn congestion(given: &str) -> Result<Congestion, String> {
     given.parse()
 }
 
-/// `NEAR:FAR`, two ports.
+/// Parses `NEAR:FAR`, two ports.
 pub(super) fn ports(given: &str) -> Result<RelayPorts, String> {
     let both = given.split_once(':').and_then(|(near, far)| {
         let (near, far): (u16, u16) = (near.parse().ok()?, far.parse().ok()?);
         (near > 0 && far > 0).then_some(RelayPorts { near, far })
     });
-    both.ok_or_else(|| format!("{given:?} is not two ports such as 8445:445"))
+    both.ok_or_else(|| format!("{given:?} is not a pair of ports such as 8445:445"))
 }
 
-/// Rules separated by `;`; `source:` before a rule is taken for `source.`.
+/// Parses rules separated by `;`. `source:` before a rule is read as `source.`.
 pub(crate) fn fault(given: &str) -> Result<FaultRules, String> {
     let rules: Vec<String> = given
         .split(';')
@@ -263,12 +263,12 @@ pub(crate) fn fault(given: &str) -> Result<FaultRules, String> {
         .collect();
     let rules = FaultRule::parse(&rules.join(";")).map_err(text)?;
     if rules.is_empty() {
-        return Err("it holds no rule".to_owned());
+        return Err("the text has no rule".to_owned());
     }
     Ok(FaultRules(rules))
 }
 
-/// `500us`, `10ms`, `30s`, `5m`, `2h`; a bare number counts seconds. More than zero.
+/// Parses `500us`, `10ms`, `30s`, `5m` or `2h`; a bare number is seconds. Zero is refused.
 pub(super) fn duration(given: &str) -> Result<Duration, String> {
     ropeway_lab::link::parse_time(given)
 }
@@ -342,7 +342,7 @@ mod tests {
     fn unknown_words_name_the_known_ones() {
         assert_eq!(
             cache("warm"),
-            Err("there are auto, keep, leave, direct".to_owned())
+            Err("choose one of auto, keep, leave, direct".to_owned())
         );
         assert!(durability("end").is_ok());
     }
