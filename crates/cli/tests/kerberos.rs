@@ -162,7 +162,7 @@ fn a_keytab_is_private_and_has_the_key() {
         serve.arg(realm.place.join("data")).exits(5)
     };
     let said = serve(0o644, "cifs/localhost");
-    assert!(said.mentions("others may read the keytab"), "{said}");
+    assert!(said.mentions("other users can read the keytab"), "{said}");
     let said = serve(0o600, "cifs/elsewhere");
     assert!(said.mentions("no key of the service cifs/elsewhere"), "{said}");
     let missing = realm.run("serve").args(["--kerberos-users", "any"]);

@@ -206,7 +206,7 @@ fn tables_of_commands_of_commands() {
     assert!(finished.mentions("ROPEWAY_MTU"), "{finished}");
     text(&place.config_file(), "[lab.lonk]\nrtt = \"30ms\"\n");
     let finished = run().exits(1);
-    assert!(finished.mentions("[lab.lonk] is no command"), "{finished}");
+    assert!(finished.mentions("[lab.lonk] is not a command"), "{finished}");
 }
 
 #[test]

@@ -97,7 +97,7 @@ fn a_lab_is_broken_off_cleanly_and_goes_on() {
     running.signal(Signal::INT);
     let finished = running.wait();
     finished.assert_code(&[130]);
-    assert!(finished.mentions("the same command goes on"), "{finished}");
+    assert!(finished.mentions("run the same command to resume"), "{finished}");
     assert_eq!(left(id), Vec::<String>::new());
     let read = fs::read_to_string(out.join("report.md")).unwrap();
     assert!(read.contains("tiny"), "what there is can be read: {read}");
@@ -164,7 +164,7 @@ fn a_second_signal_ends_it_at_once_and_nothing_is_left() {
     running.signal(Signal::TERM);
     let finished = running.wait();
     finished.assert_code(&[130]);
-    assert!(finished.mentions("leaving at once"), "{finished}");
+    assert!(finished.mentions("stopping at once"), "{finished}");
     assert_eq!(left(id), Vec::<String>::new());
     // The report is whole, as it is at any time.
     assert_eq!(report(&place.join("out"))["complete"], false, "{finished}");

@@ -103,7 +103,10 @@ fn a_password_is_kept_used_and_forgotten() {
     assert_eq!(run("login").arg("--list").ok().out, "");
 
     let kept = run("login").arg(&data).env("ROPEWAY_PASSWORD", PASSWORD).ok();
-    assert!(kept.mentions("is kept") && !kept.mentions(PASSWORD), "{kept}");
+    assert!(
+        kept.mentions("stored the password") && !kept.mentions(PASSWORD),
+        "{kept}"
+    );
     run("ls").arg(&data).ok();
     // Users and hosts have no case.
     run("ls").arg(data.replace("ann@", "ANN@")).ok();
@@ -265,7 +268,7 @@ fn a_terminal_is_asked_without_echo() {
     // Ctrl-C, in the middle of it.
     let left = typed(&place, "correct\\003", "ls", &url);
     assert!(
-        left.code() == Some(130) && left.mentions("nothing was touched") && !left.mentions("correct"),
+        left.code() == Some(130) && left.mentions("nothing was changed") && !left.mentions("correct"),
         "{left}"
     );
 }

@@ -52,7 +52,7 @@ fn stat() {
         "kind        file",
         "0640 -rw-r-----",
         "symbolic link",
-        "leads to    dir",
+        "points to   dir",
     ] {
         assert!(shown.out.contains(part), "{part}: {shown}");
     }

@@ -9,8 +9,9 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use fastrand::Rng;
 use rustix::process::Signal;
-use support::{Finished, Place, Rng, Volume, file, mixed, no_temporaries, or_skip, same, small_files, text};
+use support::{Finished, Place, Volume, file, mixed, no_temporaries, or_skip, same, small_files, text};
 
 const MIB: u64 = 1 << 20;
 
@@ -47,7 +48,7 @@ fn killed_at_random_moments() {
     let start = Instant::now();
     place.copy("source", "undisturbed").ok();
     let took = start.elapsed();
-    let mut rng = Rng(2_026);
+    let mut rng = Rng::with_seed(2_026);
     let mut killed = 0;
     for number in 0..12 {
         let target = place.join(format!("target {number}"));
@@ -68,7 +69,7 @@ fn killed_at_random_moments() {
             took
         };
         let running = run().start();
-        std::thread::sleep(whole.mul_f64(rng.below(1_000) as f64 / 1_000.0));
+        std::thread::sleep(whole.mul_f64(rng.u64(..1_000) as f64 / 1_000.0));
         let first = running.kill();
         killed += u32::from(first.signal().is_some());
         if first.code() == Some(0) {
@@ -96,13 +97,13 @@ fn killed_again_and_again_until_it_is_done() {
     let total = tree(&source, 12 * MIB, 200);
     let target = place.join("target");
     let mut sent = 0;
-    let mut rng = Rng(7);
+    let mut rng = Rng::with_seed(7);
     for round in 0..40 {
         let running = place
             .copy(&source, &target)
             .args(["-T", "--bwlimit", "24M"])
             .start();
-        std::thread::sleep(Duration::from_millis(150 + 60 * round + rng.below(100)));
+        std::thread::sleep(Duration::from_millis(150 + 60 * round + rng.u64(..100)));
         let finished = running.kill();
         sent += finished.counter("bytes_sent");
         if finished.code() == Some(0) {

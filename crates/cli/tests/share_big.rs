@@ -10,8 +10,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use fastrand::Rng;
 use ropeway_peers::{Share, or_skip};
-use support::{Ground, Place, Rng, no_temporaries, skip};
+use support::{Ground, Place, no_temporaries, skip};
 
 const GIB: u64 = 1 << 30;
 const SIZE: u64 = 5 * GIB + 4_097;
@@ -45,9 +46,9 @@ fn place() -> Option<Place> {
 /// Random bytes again and again, each page with its own number, so that no two pages are equal and none is zero.
 fn write(path: &Path) {
     const PAGE: usize = 4 << 10;
-    let mut rng = Rng(1);
+    let mut rng = Rng::with_seed(1);
     let mut block: Vec<u8> = (0..(4 << 20) / 8)
-        .flat_map(|_| rng.next().to_le_bytes())
+        .flat_map(|_| rng.u64(..).to_le_bytes())
         .collect();
     let output = File::create(path).unwrap();
     let mut at = 0;

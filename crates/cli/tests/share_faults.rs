@@ -9,10 +9,11 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
+use fastrand::Rng;
 use ropeway_peers::{PeerError, Share, or_skip};
 use support::{
-    Finished, Ground, Rng, Run, Running, Volume, content_same, file, no_temporaries, one_line_and_a_hint,
-    skip, snapshot, text,
+    Finished, Ground, Run, Running, Volume, content_same, file, no_temporaries, one_line_and_a_hint, skip,
+    snapshot, text,
 };
 
 const MIB: u64 = 1 << 20;
@@ -184,7 +185,7 @@ fn a_share_that_goes_away() {
 fn through_restarts(up: bool, times: u32) {
     let mut ends = or_skip!(Ends::start(up));
     let (mut killed, mut copies) = (0, 0);
-    let mut rng = Rng(7);
+    let mut rng = Rng::with_seed(7);
     while killed < times {
         copies += 1;
         ends.target = format!("copied {copies}");
@@ -192,12 +193,12 @@ fn through_restarts(up: bool, times: u32) {
         let mut running = ends.copy().args(flags).start();
         while killed < times && running.until(|running| running.counter("bytes_sent") > 0) {
             // Some hit a copy that goes on again, some one that still logs in.
-            thread::sleep(Duration::from_millis(20 + rng.below(300)));
+            thread::sleep(Duration::from_millis(20 + rng.u64(..300)));
             if !running.runs() {
                 break;
             }
             ends.ground.smbd.kill();
-            thread::sleep(Duration::from_millis(rng.below(100)));
+            thread::sleep(Duration::from_millis(rng.u64(..100)));
             ends.ground.smbd.restart().unwrap();
             killed += 1;
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::{AFTER_HELP, ShareArgs, values};
-use crate::secrets::Ring;
+use crate::secrets::Keyring;
 
 /// `ropeway login`.
 #[derive(Args, Clone, Debug)]
@@ -47,5 +47,5 @@ pub(crate) struct LogoutArgs {
     pub(crate) json: bool,
     /// Keyring: persistent (default), user, session
     #[arg(long, value_name = "RING", default_value = "persistent", value_parser = values::keyring, hide_default_value = true)]
-    pub(crate) keyring: Ring,
+    pub(crate) keyring: Keyring,
 }

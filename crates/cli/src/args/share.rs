@@ -10,7 +10,7 @@ use ropeway_smb_proto::wire::negotiate::Dialect;
 
 use super::values;
 use crate::failure::Failure;
-use crate::secrets::{Auth, Ring};
+use crate::secrets::{Auth, Keyring};
 
 /// Flags for connections to servers, shared by every command that takes a URL.
 #[derive(Args, Clone, Debug)]
@@ -38,7 +38,7 @@ pub(crate) struct ShareArgs {
     /// until three days pass without use, `user` while the user has a process, `session` while the
     /// login session lasts. `off` uses none.
     #[arg(long, value_name = "RING", default_value = "persistent", value_parser = values::keyring, hide_default_value = true)]
-    pub(crate) keyring: Ring,
+    pub(crate) keyring: Keyring,
     /// Log in anonymously if a URL names no user
     #[arg(long)]
     pub(crate) anonymous: bool,

@@ -21,7 +21,7 @@ use ropeway_vfs::trace::End;
 use ropeway_vfs::{CacheMode, Timestamp};
 
 use super::lab::{LinkRate, RelayPorts, SideBySide};
-use crate::secrets::{Auth, Ring};
+use crate::secrets::{Auth, Keyring};
 
 /// The rules of one `--fault` flag.
 #[derive(Clone, Debug)]
@@ -105,12 +105,12 @@ pub(super) fn auth(given: &str) -> Result<Auth, String> {
     word(given, &words)
 }
 
-pub(super) fn keyring(given: &str) -> Result<Ring, String> {
+pub(super) fn keyring(given: &str) -> Result<Keyring, String> {
     let words = [
-        ("persistent", Ring::Persistent),
-        ("user", Ring::User),
-        ("session", Ring::Session),
-        ("off", Ring::Off),
+        ("persistent", Keyring::Persistent),
+        ("user", Keyring::User),
+        ("session", Keyring::Session),
+        ("off", Keyring::Off),
     ];
     word(given, &words)
 }
@@ -155,7 +155,9 @@ pub(super) fn listen(given: &str) -> Result<SocketAddr, String> {
     let bare = given.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     match bare.unwrap_or(given).parse::<IpAddr>() {
         Ok(address) => Ok(SocketAddr::new(address, SMB_PORT)),
-        Err(_) => Err("give an address of this machine with a port, e.g. 127.0.0.1:4450 or [::]:445".to_owned()),
+        Err(_) => {
+            Err("give an address of this machine with a port, e.g. 127.0.0.1:4450 or [::]:445".to_owned())
+        }
     }
 }
 

@@ -59,12 +59,12 @@ fn wrong_use_is_one_line_and_touches_nothing() {
         assert!(finished.mentions(says), "{says} expected: {finished}");
         assert_eq!(finished.err.lines().count(), 2, "{finished}");
     };
-    refused(1, &[], "no folder is named");
+    refused(1, &[], "there is no folder to share");
     refused(3, &["missing"], "missing");
     refused(3, &["plain"], "plain");
     refused(3, &["data:readonly"], ":ro and :encrypt");
-    refused(1, &["a=data", "A=data"], "would both be called A");
-    refused(1, &["IPC$=data"], "servers need");
+    refused(1, &["a=data", "A=data"], "would both have the name A");
+    refused(1, &["IPC$=data"], "reserved");
     refused(1, &[&format!("{}=data", "x".repeat(81))], "80");
     refused(
         1,
@@ -84,7 +84,7 @@ fn wrong_use_is_one_line_and_touches_nothing() {
     refused(
         5,
         &["data", "--user=ann", "--password-file", &password],
-        "others may read",
+        "other users can read",
     );
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
@@ -92,7 +92,7 @@ fn wrong_use_is_one_line_and_touches_nothing() {
     refused(
         6,
         &["data", "--listen", "192.0.2.1:4450"],
-        "no address of this machine",
+        "this machine has no such address",
     );
     if let Ok(run) = place.ropeway_as_nobody("serve") {
         let finished = run.args(["data", "--listen", "127.0.0.1:444"]).run();
@@ -145,7 +145,7 @@ fn people_are_told_what_they_need() {
         "smb://ann@127.0.0.1:",
         "/pics  (",
         "read-only)",
-        "may log in: ann",
+        "users: ann",
         "every request is signed",
     ] {
         assert!(out.contains(line), "{line}: {out}");
@@ -155,7 +155,7 @@ fn people_are_told_what_they_need() {
     let finished = running.wait();
     finished.assert_code(&[0]);
     assert!(
-        finished.out.ends_with("stopped; everything written is durable\n"),
+        finished.out.ends_with("stopped; all written data is durable\n"),
         "{finished}"
     );
     assert!(finished.err.contains("stopping"), "{finished}");

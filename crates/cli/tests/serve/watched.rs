@@ -204,7 +204,7 @@ fn the_unit_is_one_that_systemd_takes() {
     let place = Place::new();
     let arguments = exec.split_whitespace().skip(2);
     let finished = place.ropeway("serve").args(arguments).exits(1);
-    assert!(finished.mentions("no folder is named"), "{finished}");
+    assert!(finished.mentions("there is no folder to share"), "{finished}");
 
     or_skip!(needs(false, &["systemd-analyze"]));
     // The program need not be installed for the check.

@@ -30,7 +30,7 @@ pub(crate) use served::{
 };
 pub(crate) use snapshot::{Entry, Snapshot, snapshot};
 pub(crate) use tree::{
-    Rng, byte_at, file, mixed, name_bytes, odd_names, patterned, set_times, small_files, text, write_at,
+    byte_at, file, mixed, name_bytes, odd_names, patterned, set_times, small_files, text, write_at,
 };
 pub(crate) use volume::{Volume, power_cut};
 pub(crate) use watching::{Watching, holds};
