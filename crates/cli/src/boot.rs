@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use tracing_subscriber::EnvFilter;
 
-/// Starts diagnostics on stderr if `ROPEWAY_DEBUG` names a filter (e.g. `debug` or `ropeway_copy=trace`).
+/// Starts diagnostics on stderr if `ROPEWAY_DEBUG` names a filter (e.g. `debug` or
+/// `ropeway_copy=trace`).
 pub(crate) fn start_diagnostics() {
     let Ok(filter) = std::env::var("ROPEWAY_DEBUG") else {
         return;

@@ -1,4 +1,5 @@
-//! The binary `ropeway`: move and share files at the speed of the link, and tell the truth about it.
+//! The binary `ropeway`: move and share files at the speed of the link, and tell the truth about
+//! it.
 //!
 //! ```text
 //! main ─ args (clap) ─ layers (flags > environment > config file)

@@ -1,4 +1,4 @@
-//! What goes wrong at the server while a copy runs, and what the binary makes of it.
+//! Failures at the server while a copy runs.
 
 #![allow(clippy::unwrap_used, reason = "a failed set-up fails the test")]
 
@@ -18,7 +18,7 @@ use support::{
 
 const MIB: u64 = 1 << 20;
 
-/// A tree whose copy takes a while at a limited rate: 8 files of 4 MiB, and 400 small ones.
+/// Makes a tree whose copy takes a while at a limited rate: 8 files of 4 MiB, and 400 small ones.
 fn tree(root: &Path) {
     fs::create_dir_all(root).unwrap();
     for number in 0..8 {
@@ -64,16 +64,17 @@ impl Ends {
         self.ground.copy(&from, &to).arg("-T")
     }
 
-    /// A copy that has begun and is not near its end; the server may be away for 2 s.
+    /// Starts a copy that is far from its end; it waits 2 s for a lost server.
     fn begun(&self) -> Running {
         let run = self.copy().args(["--timeout", "2s", "--bwlimit", "16M"]);
-        // Far less than the default of a minute to wait for a server, and slack for a busy machine.
+        // Far less than the default of a minute to wait for a server, with slack for a busy
+        // machine.
         let mut running = run.hang_after(Duration::from_secs(30)).start();
         running.reach("bytes_sent", 6 * MIB);
         running
     }
 
-    /// The same command again ends well, and does not begin anew.
+    /// Checks that the same command succeeds and resumes.
     #[track_caller]
     fn goes_on(&self) {
         let again = self.copy().ok();
@@ -126,7 +127,7 @@ fn a_share_that_may_only_be_read() {
         assert!(finished.err.contains("hint:"), "{finished}");
         assert!(snapshot(&ground.behind("fixed")) == before, "{finished}");
     }
-    // Reading is all right.
+    // Reading is allowed.
     ground.run("copy").args([&top, "read"]).ok();
     content_same(&ground.behind("fixed"), &ground.place.join("read"));
 }
@@ -149,7 +150,7 @@ fn a_full_disk_behind_a_share() {
         "{finished}"
     );
     ends_with_error(&finished, 4);
-    // Room is made (here: by a smaller source), and the same command goes on.
+    // A smaller source makes space, and the same command resumes.
     for number in 4..8 {
         fs::remove_file(source.join(format!("large {number}"))).unwrap();
     }
@@ -172,7 +173,7 @@ fn a_share_that_goes_away() {
         let code = if up { 4 } else { 3 };
         finished.assert_code(&[code]);
         ends_with_error(&finished, code);
-        // It is shared again, and the same command goes on.
+        // The folder is shared again, and the same command resumes.
         ends.ground
             .smbd
             .reconfigure("data", &[("available", "yes")])
@@ -181,7 +182,7 @@ fn a_share_that_goes_away() {
     }
 }
 
-/// Kills and restarts the server so many times while copies run, which must not notice.
+/// Kills and restarts the server this many times while copies run; the copies must not fail.
 fn through_restarts(up: bool, times: u32) {
     let mut ends = or_skip!(Ends::start(up));
     let (mut killed, mut copies) = (0, 0);
@@ -192,7 +193,7 @@ fn through_restarts(up: bool, times: u32) {
         let flags = ["--timeout", "20s", "--bwlimit", "2M", "--verify"];
         let mut running = ends.copy().args(flags).start();
         while killed < times && running.until(|running| running.counter("bytes_sent") > 0) {
-            // Some hit a copy that goes on again, some one that still logs in.
+            // Some restarts hit a copy that is resuming, some one that is logging in.
             thread::sleep(Duration::from_millis(20 + rng.u64(..300)));
             if !running.runs() {
                 break;
@@ -235,7 +236,7 @@ fn a_server_that_never_comes_back() {
             !listed.is_empty() && finished.mentions("did not come back"),
             "{finished}"
         );
-        // The other commands say so as well, each in its time.
+        // The other commands report it too, each in time.
         let url = ends.ground.url("data");
         for arguments in [&["ls", &url][..], &["check", &url, "tree"], &["rm", "-ry", &url]] {
             let run = ends.ground.run(arguments[0]).args(&arguments[1..]);

@@ -36,8 +36,8 @@ pub(crate) enum LocalCommand {
     ///
     /// Writes, rewrites, reads and rereads one file with records of one size, one at a time and
     /// pipelined. The file is on a private server (ropeway's, and smbd if it is installed) behind a
-    /// link of 1 Gbit/s. The report plots throughput against record size next to published figures of
-    /// a NAS. The default takes about an hour and a half.
+    /// link of 1 Gbit/s. The report plots throughput against record size next to published figures
+    /// of a NAS. The default takes about an hour and a half.
     Nas(Box<NasArgs>),
     /// Runs one pass of `lab nas`. The lab starts it at the near end of the link.
     #[command(hide = true)]

@@ -54,7 +54,8 @@ pub(crate) fn is_command_line_only(command: &str, long: &str) -> bool {
     }
 }
 
-/// Move and share files between disks, flash, NAS and sites at the speed of the link, and tell the truth about it.
+/// Move and share files between disks, flash, NAS and sites at the speed of the link, and tell the
+/// truth about it.
 #[derive(Debug, Parser)]
 #[command(
     name = "ropeway",
@@ -212,7 +213,8 @@ pub(crate) struct MirrorArgs {
     /// Delete even if something could not be copied
     ///
     /// Otherwise a failure stops all deletions: a file that was renamed and cannot be read would be
-    /// lost under both names. The run lists what it keeps for this reason and ends with exit code 2.
+    /// lost under both names. The run lists what it keeps for this reason and ends with exit code
+    /// 2.
     #[arg(long)]
     pub(crate) delete_on_errors: bool,
     /// Delete without asking

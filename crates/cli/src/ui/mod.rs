@@ -1,8 +1,8 @@
 //! The output of a job, for people and for programs.
 //!
 //! One [`Reporter`] receives all events of a job and its periodic progress. It prints either text
-//! for people (with a progress bar on a terminal) or JSON JsonLines. The log gets every event in both
-//! cases.
+//! for people (with a progress bar on a terminal) or JSON JsonLines. The log gets every event in
+//! both cases.
 
 mod bar;
 pub(crate) mod format;

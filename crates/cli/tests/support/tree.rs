@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use fastrand::Rng;
 
-/// A file of `size` random bytes.
+/// Writes a file of `size` random bytes.
 pub(crate) fn file(path: &Path, size: u64, seed: u64) {
     let mut rng = Rng::with_seed(seed);
     let mut output = File::create(path).unwrap();
@@ -24,7 +24,7 @@ pub(crate) fn file(path: &Path, size: u64, seed: u64) {
     }
 }
 
-/// A file in which every 8 bytes tell their own offset.
+/// Writes a file in which every 8 bytes contain their own offset.
 pub(crate) fn patterned(path: &Path, size: u64) {
     let mut output = std::io::BufWriter::new(File::create(path).unwrap());
     for word in 0..size / 8 {
@@ -37,7 +37,7 @@ pub(crate) fn text(path: &Path, content: &str) {
     fs::write(path, content).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
 }
 
-/// Writes into a file without changing its length otherwise.
+/// Writes into a file without truncating it.
 pub(crate) fn write_at(path: &Path, offset: u64, bytes: &[u8]) {
     File::options()
         .write(true)
@@ -47,7 +47,7 @@ pub(crate) fn write_at(path: &Path, offset: u64, bytes: &[u8]) {
         .unwrap();
 }
 
-/// One byte of a file.
+/// Returns one byte of a file.
 pub(crate) fn byte_at(path: &Path, offset: u64) -> u8 {
     let mut byte = [0];
     File::open(path)
@@ -57,13 +57,13 @@ pub(crate) fn byte_at(path: &Path, offset: u64) -> u8 {
     byte[0]
 }
 
-/// Sets the modification time to so many seconds after 1970 plus nanoseconds.
+/// Sets the modification time, in seconds and nanoseconds after 1970.
 pub(crate) fn set_times(path: &Path, seconds: u64, nanoseconds: u32) {
     let time = SystemTime::UNIX_EPOCH + Duration::new(seconds, nanoseconds);
     File::open(path).unwrap().set_modified(time).unwrap();
 }
 
-/// `count` files of 1 byte to 8 KiB in folders of 100.
+/// Makes `count` files of 1 byte to 8 KiB in folders of 100.
 pub(crate) fn small_files(root: &Path, count: u64, seed: u64) -> u64 {
     let mut rng = Rng::with_seed(seed);
     let noise: Vec<u8> = (0..2_048).flat_map(|_| rng.u64(..).to_le_bytes()).collect();
@@ -85,7 +85,7 @@ pub(crate) fn small_files(root: &Path, count: u64, seed: u64) -> u64 {
     bytes
 }
 
-/// A small tree with a bit of everything ordinary: some files of many sizes, folders, links.
+/// Makes a small tree of ordinary nodes: files of many sizes, folders, links.
 pub(crate) fn mixed(root: &Path) {
     fs::create_dir_all(root.join("deep/er/and/deeper")).unwrap();
     fs::create_dir(root.join("empty folder")).unwrap();
@@ -110,7 +110,7 @@ pub(crate) fn name_bytes(bytes: &[u8]) -> &OsStr {
     OsStr::from_bytes(bytes)
 }
 
-/// Files and folders with names that are legal and odd.
+/// Makes files and folders with odd but legal names.
 pub(crate) fn odd_names(root: &Path) {
     fs::create_dir_all(root).unwrap();
     let long = [b'n'; 255];

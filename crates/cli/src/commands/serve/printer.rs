@@ -256,11 +256,8 @@ mod tests {
         assert!(who(&users, &login).ends_with("u7, 2 more"));
         assert_eq!(who(&[], &login), "nobody");
         login.anonymous = true;
-        assert_eq!(who(&users[..1], &login), "u0, anybody without a name");
+        assert_eq!(who(&users[..1], &login), "u0, anonymous");
         login.guest = true;
-        assert_eq!(
-            who(&[], &login),
-            "guest without a password, anybody without a name"
-        );
+        assert_eq!(who(&[], &login), "guest without a password, anonymous");
     }
 }

@@ -1,5 +1,5 @@
-//! A file system whose device has less room than it claims: what the page cache took cannot be written back, and the
-//! kernel tells of that once.
+//! A file system whose device has less space than it claims. What the page cache has accepted
+//! cannot be written back, and the kernel reports that only once.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use crate::support::{Place, Volume, content_same, file, or_skip, same, tool};
 
 const MIB: u64 = 1 << 20;
 
-/// A file system of 320 MiB on an image for which there are 100 MiB.
+/// A file system of 320 MiB on an image with 100 MiB of space.
 struct Cramped {
     // Dropped in this order.
     inner: Volume,
@@ -23,7 +23,7 @@ impl Cramped {
         Ok(Self { inner, outer })
     }
 
-    /// ext4 without a journal, its free space in pieces of 64 KiB.
+    /// Makes an ext4 without a journal whose free space is in pieces of 64 KiB.
     fn in_pieces() -> Result<Self, String> {
         let cramped = Self::new(ext4)?;
         let pieces = cramped.inner.join("pieces");
@@ -40,12 +40,12 @@ impl Cramped {
         Ok(cramped)
     }
 
-    /// Makes room, and forgets nothing else.
+    /// Enlarges the device; changes nothing else.
     fn enlarge(&self) {
         self.outer.resize(500);
     }
 
-    /// What is on the device now, and not in the page cache.
+    /// Drops the page cache, so that the device's contents are visible.
     fn come_back(&mut self) {
         self.inner.unmount_wholly();
         self.inner.mount().unwrap();
@@ -68,14 +68,14 @@ fn sources(root: &Path, count: u64, size: u64) {
     }
 }
 
-/// The run that fails says so, and the next one repairs whatever it left.
+/// Checks that the failing run reports its failure and the next run repairs its result.
 fn repaired(cramped: Result<Cramped, String>, (count, size): (u64, u64), flags: &[&str]) {
     let mut cramped = or_skip!(cramped);
     let place = Place::new();
     let source = place.join("source");
     sources(&source, count, size);
     let target = cramped.inner.join("into");
-    // Slowly, so that parts are durable before the loss.
+    // Slow enough for parts to be durable before the failure.
     place
         .copy(&source, &target)
         .args(["-T", "--bwlimit", "32M"])
@@ -86,7 +86,7 @@ fn repaired(cramped: Result<Cramped, String>, (count, size): (u64, u64), flags: 
     same(&source, &target);
 }
 
-/// Names were given in the second run to what the first had written and the device had not.
+/// A second run gave final names to data that the first run had written and the device had lost.
 #[test]
 fn a_failed_flush_is_remembered_on_xfs() {
     repaired(Cramped::new(xfs), (12, 9 * MIB), &[]);
@@ -97,8 +97,8 @@ fn a_failed_flush_is_remembered_on_ext4_without_a_journal() {
     repaired(Cramped::new(ext4), (12, 9 * MIB), &[]);
 }
 
-/// Free space in pieces, so that a file's block map takes blocks of its own. Such a block is lost like any other, and is not
-/// written again when the file's data is written to the same place.
+/// With fragmented free space, a file's block map needs its own blocks. Such a block can be lost
+/// too, and is not written again when the file's data is written to the same place.
 #[test]
 fn a_failed_flush_that_lost_the_map_of_a_file_is_repaired() {
     repaired(Cramped::in_pieces(), (12, 9 * MIB), &[]);
@@ -129,9 +129,9 @@ fn a_new_folder_and_small_files_are_repaired_after_a_failed_flush() {
     same(&source, &target);
 }
 
-/// A run that found everything equal called it durable, and asked nobody.
+/// A run that found everything equal called it durable without flushing.
 #[test]
-fn what_another_run_left_in_the_page_cache_is_not_called_durable_unasked() {
+fn data_in_the_page_cache_from_another_run_is_flushed_before_it_is_called_durable() {
     let mut cramped = or_skip!(Cramped::new(xfs));
     let place = Place::new();
     let source = place.join("source");
@@ -147,7 +147,7 @@ fn what_another_run_left_in_the_page_cache_is_not_called_durable_unasked() {
 }
 
 #[test]
-fn what_was_written_in_place_before_a_failed_flush_is_written_again() {
+fn data_written_in_place_before_a_failed_flush_is_written_again() {
     repaired_in_place(Cramped::new(xfs));
 }
 
@@ -156,7 +156,7 @@ fn the_map_of_a_file_written_in_place_before_a_failed_flush_is_written_again() {
     repaired_in_place(Cramped::in_pieces());
 }
 
-/// The next run is killed too: what the first lost stays lost.
+/// The next run is killed too: data that the first run lost stays lost.
 #[test]
 fn a_failed_flush_is_remembered_over_a_killed_run() {
     let mut cramped = or_skip!(Cramped::new(xfs));
@@ -177,7 +177,7 @@ fn a_failed_flush_is_remembered_over_a_killed_run() {
     same(&source, &target);
 }
 
-/// A move removed the sources of what the device did not have.
+/// A move removed sources whose copies the device did not have.
 #[test]
 fn a_move_after_a_failed_flush_loses_nothing() {
     let mut cramped = or_skip!(Cramped::new(xfs));
@@ -190,7 +190,7 @@ fn a_move_after_a_failed_flush_loses_nothing() {
     run().exits(4);
     for number in 0..12 {
         let name = format!("file {number}");
-        assert!(source.join(&name).exists(), "{name} is nowhere");
+        assert!(source.join(&name).exists(), "{name} is lost");
     }
     cramped.enlarge();
     run().ok();
@@ -198,7 +198,7 @@ fn a_move_after_a_failed_flush_loses_nothing() {
     content_same(&kept, &target);
 }
 
-/// In place: over files with holes, for which there is no room either.
+/// In place: over files with holes, which have no space either.
 fn repaired_in_place(cramped: Result<Cramped, String>) {
     let mut cramped = or_skip!(cramped);
     let place = Place::new();
