@@ -49,17 +49,18 @@ pub(crate) enum LocalCommand {
 #[command(after_long_help = AFTER_HELP)]
 pub(crate) struct NasArgs {
     /// File sizes
-    #[arg(long, value_name = "SIZES", value_delimiter = ',', default_value = "64M,128M,256M,512M,1G", value_parser = values::size)]
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', default_value = "64M,128M,256M,512M,1G", value_parser = values::lab_file_size)]
     pub(crate) sizes: Vec<u64>,
     /// Record sizes: how many bytes one request carries
-    #[arg(long, value_name = "SIZES", value_delimiter = ',', default_value = "64K,128K,256K,512K,1M", value_parser = values::size)]
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', default_value = "64K,128K,256K,512K,1M", value_parser = values::record_size)]
     pub(crate) records: Vec<u64>,
     /// Servers: ropeway, smbd
     #[arg(
         long,
         value_name = "NAMES",
         value_delimiter = ',',
-        default_value = "ropeway,smbd"
+        default_value = "ropeway,smbd",
+        value_parser = values::smb_server
     )]
     pub(crate) servers: Vec<Server>,
     /// Rate of the link, both ways
@@ -128,7 +129,7 @@ pub(crate) struct NasWorkerArgs {
 #[command(after_long_help = AFTER_HELP)]
 pub(crate) struct VistaArgs {
     /// Fraction of the works' full size, which is 2.5 GB each
-    #[arg(long, value_name = "F", default_value_t = 0.05)]
+    #[arg(long, value_name = "F", default_value_t = 0.05, value_parser = values::scale)]
     pub(crate) scale: f64,
     /// Runs of each cell; the first one is discarded if there are several
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]

@@ -2,8 +2,9 @@
 //!
 //! `-h` shows the first line of each flag, `--help` the whole text. Flags declare no conflicts to
 //! clap: a flag may also come from the environment or the configuration ([`crate::layers`]), so
-//! each command checks combinations itself.
+//! `combinations` checks them after the layers are merged.
 
+mod combinations;
 mod jobs;
 mod lab;
 mod lab_reports;
@@ -12,6 +13,7 @@ mod login;
 mod nodes;
 mod serve;
 mod share;
+mod share_spec;
 mod transfer;
 pub(crate) mod values;
 
@@ -33,6 +35,7 @@ pub(crate) use serve::{
     KerberosUsers, ServeArgs, ServeCommand, ServeLinks, ServeLoginArgs, UserAddArgs, UserCommand,
 };
 pub(crate) use share::ShareArgs;
+pub(crate) use share_spec::{ShareSpec, check_share_name};
 pub(crate) use transfer::{
     AttributeArgs, ExistingArgs, ModelArgs, OutputArgs, SelectArgs, SpeedArgs, TransferArgs,
 };

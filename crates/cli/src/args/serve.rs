@@ -7,7 +7,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use ropeway_smb::{Encryption, Signing};
 use ropeway_smb_proto::wire::negotiate::Dialect;
 
-use super::{AFTER_HELP, values};
+use super::{AFTER_HELP, ShareSpec, values};
 
 /// `ropeway serve`.
 #[derive(Args, Clone, Debug)]
@@ -27,11 +27,11 @@ pub(crate) struct ServeArgs {
     /// Options follow the folder: `:ro` (clients cannot change anything) and `:encrypt` (only
     /// clients that encrypt may connect). If the folder's own name ends like an option, add one
     /// more colon: `odd:ro:`. If it contains `=`, write it with a slash: `./a=b`.
-    #[arg(value_name = "[NAME=]DIR")]
-    pub(crate) shares: Vec<String>,
+    #[arg(value_name = "[NAME=]DIR", value_parser = ShareSpec::parse)]
+    pub(crate) shares: Vec<ShareSpec>,
     /// Another folder to share, as above; for the configuration, which SIGHUP reads again
-    #[arg(long, value_name = "[NAME=]DIR")]
-    pub(crate) share: Vec<String>,
+    #[arg(long, value_name = "[NAME=]DIR", value_parser = ShareSpec::parse)]
+    pub(crate) share: Vec<ShareSpec>,
     /// Address to listen on (default 127.0.0.1:4450; repeatable)
     ///
     /// Other machines can connect only if you ask for it: use 0.0.0.0 or `[::]` for all addresses.
@@ -39,7 +39,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "ADDR[:PORT]", default_value = "127.0.0.1:4450", value_parser = values::listen, hide_default_value = true)]
     pub(crate) listen: Vec<SocketAddr>,
     /// Name of the server (default: the machine's name)
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = values::server_name)]
     pub(crate) name: Option<String>,
     /// Share every folder read-only
     #[arg(long)]
@@ -81,7 +81,7 @@ pub(crate) struct ServeLoginArgs {
     ///
     /// Without this flag and without a file of users, the server creates a user `ropeway` with a
     /// new random pass phrase and prints it.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = values::user_name)]
     pub(crate) user: Option<String>,
     /// 0600 file whose first line is the password of --user
     #[arg(long, value_name = "FILE")]
@@ -239,7 +239,7 @@ pub(crate) enum UserCommand {
 #[command(after_long_help = AFTER_HELP)]
 pub(crate) struct UserAddArgs {
     /// Name of the user; case is ignored
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", value_parser = values::user_name)]
     pub(crate) name: String,
     /// 0600 file whose first line is the password (default: ROPEWAY_PASSWORD, else it asks)
     #[arg(long, value_name = "FILE")]

@@ -73,8 +73,8 @@ pub(crate) struct ShareArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=32))]
     pub(crate) channels: Option<u16>,
     /// Size of the socket buffers; best left to the kernel
-    #[arg(long, value_name = "SIZE", value_parser = values::size)]
-    pub(crate) tcp_window: Option<u64>,
+    #[arg(long, value_name = "SIZE", value_parser = values::window)]
+    pub(crate) tcp_window: Option<u32>,
     /// TCP congestion control, e.g. bbr
     #[arg(long, value_name = "NAME")]
     pub(crate) congestion: Option<String>,
@@ -131,12 +131,7 @@ impl ShareArgs {
         if let Some(channels) = self.channels {
             options.channels_max = channels;
         }
-        if let Some(window) = self.tcp_window {
-            let window = u32::try_from(window).map_err(|_| {
-                Failure::usage("--tcp-window is below 4 GiB").hint("leave it out: the kernel adapts it")
-            })?;
-            options.tcp.window = Some(window);
-        }
+        options.tcp.window = self.tcp_window;
         options.tcp.congestion.clone_from(&self.congestion);
         options.tcp.ecn = self.ecn.then_some(true);
         if let Some(timeout) = self.timeout {

@@ -9,7 +9,7 @@ use ropeway_plan::Engine;
 use ropeway_plan::bandwidth::Schedule;
 use ropeway_plan::names::NamePolicy;
 use ropeway_vfs::decorate::slow::DeviceModel;
-use ropeway_vfs::{CacheMode, Timestamp};
+use ropeway_vfs::{CacheMode, RelPath, Timestamp};
 
 use super::{ShareArgs, values};
 
@@ -105,14 +105,21 @@ pub(crate) struct ExistingArgs {
     /// A newer backup replaces an older one, file by file. If the older backup is of another kind
     /// (a file where a folder is to be kept, or the reverse), the new one gets a number instead:
     /// `name.~1~~`. With --inplace the old content is copied first.
-    #[arg(long, value_name = "SUFFIX", num_args = 0..=1, require_equals = true, default_missing_value = "~")]
+    #[arg(
+        long,
+        value_name = "SUFFIX",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "~",
+        value_parser = values::suffix
+    )]
     pub(crate) backup: Option<String>,
     /// Keep replaced or deleted files in this folder of DST
     ///
     /// They keep their path below the folder. A newer backup replaces an older one, file by file. A
     /// mirror with the same flag deletes nothing in the folder.
-    #[arg(long, value_name = "DIR")]
-    pub(crate) backup_dir: Option<PathBuf>,
+    #[arg(long, value_name = "DIR", value_parser = values::folder_in_target())]
+    pub(crate) backup_dir: Option<RelPath>,
     /// Write into existing files instead of temporary ones, to save space
     ///
     /// While a file is written it is neither the old file nor the new one. After a kill it stays so

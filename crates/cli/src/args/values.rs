@@ -3,11 +3,15 @@
 use std::fmt::Display;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, PathBuf};
 use std::time::Duration;
 
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use jiff::tz::TimeZone;
 use ropeway_copy::{Changing, Durability};
 use ropeway_lab::link::Congestion;
+use ropeway_lab::scenario::Server;
 use ropeway_plan::Engine;
 use ropeway_plan::bandwidth::Schedule;
 use ropeway_plan::filter;
@@ -18,10 +22,20 @@ use ropeway_smb_proto::wire::negotiate::Dialect;
 use ropeway_vfs::decorate::faults::FaultRule;
 use ropeway_vfs::decorate::slow::DeviceModel;
 use ropeway_vfs::trace::End;
-use ropeway_vfs::{CacheMode, Timestamp};
+use ropeway_vfs::{CacheMode, RelPath, Timestamp};
 
 use super::lab::{LinkRate, RelayPorts, SideBySide};
 use crate::secrets::{Auth, Keyring};
+
+/// Maximum length of a server's name in bytes, that of a DNS label (RFC 1035, 2.3.4).
+const SERVER_NAME_BYTES_MAX: usize = 63;
+/// Record sizes of `lab nas`: from a page to the maximum that servers grant
+/// ([MS-SMB2] 3.3.5.4).
+const RECORD_SIZES: RangeInclusive<u64> = 4096..=8 << 20;
+/// File sizes of `lab nas`.
+const LAB_FILE_SIZES: RangeInclusive<u64> = 4096..=1 << 40;
+/// Scales of `lab vista`: below this range no work is left, above it no disk is large enough.
+const SCALES: RangeInclusive<f64> = 1e-5..=4.0;
 
 /// The rules of one `--fault` flag.
 #[derive(Clone, Debug)]
@@ -201,6 +215,84 @@ pub(super) fn size(given: &str) -> Result<u64, String> {
     filter::parse_size(given).map_err(text)
 }
 
+/// Parses a size of a socket buffer.
+pub(super) fn window(given: &str) -> Result<u32, String> {
+    let window = size(given)?;
+    u32::try_from(window).map_err(|_| "the size must be below 4 GiB".to_owned())
+}
+
+/// Parses a suffix for backups.
+pub(super) fn suffix(given: &str) -> Result<String, String> {
+    match given.is_empty() || given.contains('/') {
+        true => Err("a suffix must not be empty or contain a slash, e.g. .old".to_owned()),
+        false => Ok(given.to_owned()),
+    }
+}
+
+/// Returns the parser for a folder below DST.
+pub(super) fn folder_in_target() -> impl TypedValueParser<Value = RelPath> {
+    PathBufValueParser::new().try_map(|folder| {
+        // `Path` removes `./`, doubled slashes and a slash at the end.
+        let plain: PathBuf = folder
+            .components()
+            .filter(|part| !matches!(part, Component::CurDir))
+            .collect();
+        RelPath::parse(plain.as_os_str().as_bytes())
+            .filter(|path| !path.is_root())
+            .ok_or("give a path relative to DST without `..`, e.g. .old")
+    })
+}
+
+/// Parses a server's name: an RFC 1123 name, or one with the underscore that Windows allows.
+pub(super) fn server_name(given: &str) -> Result<String, String> {
+    let is_valid = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if given.is_empty() || given.len() > SERVER_NAME_BYTES_MAX {
+        return Err("a server's name has between 1 and 63 bytes".to_owned());
+    }
+    if !given.chars().all(is_valid) || given.starts_with(['-', '.']) {
+        return Err("a server's name has letters, digits, -, _ and . only, e.g. nas".to_owned());
+    }
+    Ok(given.to_owned())
+}
+
+/// Parses a user's name.
+pub(super) fn user_name(given: &str) -> Result<String, String> {
+    crate::commands::serve::check_user_name(given)
+        .map(|()| given.to_owned())
+        .map_err(|why| format!("{why}; choose another name"))
+}
+
+/// Parses the size of a record of `lab nas`.
+pub(super) fn record_size(given: &str) -> Result<u64, String> {
+    bounded(size(given)?, RECORD_SIZES, "a record must have 4K to 8M")
+}
+
+/// Parses the size of a file of `lab nas`.
+pub(super) fn lab_file_size(given: &str) -> Result<u64, String> {
+    bounded(size(given)?, LAB_FILE_SIZES, "a file must have 4K to 1T")
+}
+
+/// Parses the scale of `lab vista`.
+pub(super) fn scale(given: &str) -> Result<f64, String> {
+    const RULE: &str = "give a fraction such as 0.05, at most 4";
+    bounded(given.parse().map_err(|_| RULE)?, SCALES, RULE)
+}
+
+/// Parses the name of an SMB server for a lab.
+pub(super) fn smb_server(given: &str) -> Result<Server, String> {
+    match given.parse()? {
+        Server::Rsyncd => Err("rsyncd does not speak SMB; choose ropeway or smbd".to_owned()),
+        server => Ok(server),
+    }
+}
+
+fn bounded<T: PartialOrd>(value: T, range: RangeInclusive<T>, rule: &str) -> Result<T, String> {
+    match range.contains(&value) {
+        true => Ok(value),
+        false => Err(rule.to_owned()),
+    }
+}
+
 /// Parses an age before now, or a date in local time.
 pub(super) fn age(given: &str) -> Result<Timestamp, String> {
     let now = Timestamp(jiff::Timestamp::now().as_nanosecond());
@@ -338,6 +430,29 @@ mod tests {
         for bad in ["", "1.0", "3", "3.1.1..3.0", "3.0...", "2.0.2-3.0"] {
             assert!(dialects(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn server_names_are_valid_or_refused() {
+        for good in ["nas", "nas-2.example", "büro", "A_1"] {
+            assert!(server_name(good).is_ok(), "{good}");
+        }
+        for bad in ["", "a b", "-a", "a/b", "a\n", &"x".repeat(64)] {
+            assert!(server_name(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn numbers_out_of_range_are_refused() {
+        assert_eq!(record_size("64K"), Ok(65_536));
+        assert!(record_size("1K").is_err() && record_size("16M").is_err());
+        assert!(lab_file_size("1G").is_ok() && lab_file_size("2T").is_err());
+        assert_eq!(scale("0.05"), Ok(0.05));
+        for bad in ["0", "5", "NaN", "-1", "x"] {
+            assert!(scale(bad).is_err(), "{bad}");
+        }
+        assert!(window("1M").is_ok() && window("4G").is_err());
+        assert!(smb_server("smbd").is_ok() && smb_server("rsyncd").is_err());
     }
 
     #[test]

@@ -36,7 +36,7 @@ const REPORT_EVERY: Duration = Duration::from_millis(500);
 /// # Errors
 /// Nothing was written: the ends or the flags are wrong, or the device is in use.
 pub(super) fn run(args: &CopyArgs, sources: &[PathBuf], target: &Path) -> Result<u8, Failure> {
-    refuse_contradictions(args)?;
+    args.check_device()?;
     let [source] = sources else {
         return Err(
             Failure::usage("--write-device writes one image, but there are several sources")
@@ -83,29 +83,6 @@ pub(super) fn run(args: &CopyArgs, sources: &[PathBuf], target: &Path) -> Result
     let outcome: Outcome = outcome?;
     reporter.finish(&outcome, &info);
     Ok(outcome.status.exit_code())
-}
-
-fn refuse_contradictions(args: &CopyArgs) -> Result<(), Failure> {
-    let (transfer, existing) = (&args.transfer, &args.transfer.existing);
-    let contradictions = [
-        (args.move_source, "--move"),
-        (transfer.watch, "--watch"),
-        (transfer.manifest.is_some(), "--manifest"),
-        (existing.backup.is_some(), "--backup"),
-        (existing.backup_dir.is_some(), "--backup-dir"),
-        (existing.update, "--update"),
-        (existing.ignore_existing, "--ignore-existing"),
-        (transfer.speed.bwlimit.is_some(), "--bwlimit"),
-        (transfer.output.trace.is_some(), "--trace"),
-        (transfer.durability == Durability::None, "--durability none"),
-        (transfer.verify && transfer.dry_run, "--verify with --dry-run"),
-    ];
-    match contradictions.into_iter().find(|(given, _)| *given) {
-        Some((_, flag)) => Err(
-            Failure::usage(format!("--write-device does not work with {flag}")).hint("leave one of them out"),
-        ),
-        None => Ok(()),
-    }
 }
 
 fn local(end: &Path) -> Result<PathBuf, Failure> {

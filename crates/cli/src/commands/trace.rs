@@ -18,9 +18,7 @@ use crate::ui::messages::print_stderr;
 /// # Errors
 /// The file cannot be read or is not a trace.
 pub(crate) fn run(args: &TraceArgs) -> Result<u8, Failure> {
-    if args.json && args.csv {
-        return Err(Failure::usage("--json and --csv cannot be used together").hint("leave out one of them"));
-    }
+    args.check()?;
     let mut reader = TraceReader::open(&args.file).map_err(|error| failure(args, error))?;
     let mut out = BufWriter::new(io::stdout().lock());
     let mut view = View::new(args);

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ropeway_copy::{
-    Backup, Delete, Durability, Job, JobSpec, JournalSpec, Options, Outcome, Root, Verification, WallClock,
-    pool_for, unfinished,
+    Backup, Delete, Job, JobSpec, JournalSpec, Options, Outcome, Root, Verification, WallClock, pool_for,
+    unfinished,
 };
 use ropeway_plan::retry::Backoff;
 use ropeway_vfs::event::Event;
-use ropeway_vfs::{Preserve, RelPath, Tree};
+use ropeway_vfs::{Preserve, Tree};
 
 use super::jobs::recorded::CommandRecord;
 use crate::args::{AttributeArgs, ExistingArgs, TransferArgs};
@@ -45,7 +45,7 @@ pub(super) struct Request<'a> {
 /// written.
 pub(super) fn transfer(request: &Request<'_>) -> Result<u8, Failure> {
     let args = request.args;
-    refuse_contradictions(args, request.move_source)?;
+    args.check(request.move_source)?;
     let servers = Servers::new(&args.share)?.with_channels_at_start();
     let state_dir = boot::jobs_folder();
     let runtime = job::runtime()?;
@@ -118,52 +118,6 @@ pub(super) fn transfer(request: &Request<'_>) -> Result<u8, Failure> {
     Ok(outcome.status.exit_code())
 }
 
-fn refuse_contradictions(args: &TransferArgs, moves: bool) -> Result<(), Failure> {
-    let existing = &args.existing;
-    let contradictions = [
-        (
-            existing.backup.is_some() && existing.backup_dir.is_some(),
-            "--backup",
-            "--backup-dir",
-        ),
-        (
-            existing.update && existing.ignore_existing,
-            "--update",
-            "--ignore-existing",
-        ),
-        (
-            existing.force && existing.ignore_existing,
-            "--force",
-            "--ignore-existing",
-        ),
-        (existing.force && existing.update, "--force", "--update"),
-        (args.watch && args.dry_run, "--watch", "--dry-run"),
-        (args.verify && args.dry_run, "--verify", "--dry-run"),
-        (
-            args.durability == Durability::None && args.verify,
-            "--durability none",
-            "--verify",
-        ),
-        (
-            args.durability == Durability::None && moves,
-            "--durability none",
-            "--move",
-        ),
-        (args.output.quiet && args.output.verbose, "--quiet", "--verbose"),
-    ];
-    if args.watch && moves {
-        return Err(Failure::usage(
-            "--move and --watch cannot be used together: later changes would not be moved",
-        )
-        .hint("use --watch without --move, or run copy --move repeatedly, e.g. by a timer"));
-    }
-    match contradictions.into_iter().find(|(both, ..)| *both) {
-        Some((_, one, two)) => Err(Failure::usage(format!("{one} and {two} cannot be used together"))
-            .hint("leave out one of them; `--flag=false` overrides a switch of the configuration")),
-        None => Ok(()),
-    }
-}
-
 fn options(request: &Request<'_>, ends: &Ends) -> Result<Options, Failure> {
     let args = request.args;
     let existing = &args.existing;
@@ -184,7 +138,7 @@ fn options(request: &Request<'_>, ends: &Ends) -> Result<Options, Failure> {
         checksum: existing.checksum,
         force: existing.force,
         modify_window: existing.modify_window.unwrap_or_default(),
-        backup: backup(existing, ends)?,
+        backup: backup(existing, ends),
         inplace: existing.inplace,
         move_source: request.move_source,
         changing: args.changing,
@@ -216,34 +170,15 @@ pub(super) fn preserve(args: &AttributeArgs) -> Preserve {
     }
 }
 
-fn backup(args: &ExistingArgs, ends: &Ends) -> Result<Option<Backup>, Failure> {
-    use std::os::unix::ffi::OsStrExt;
+fn backup(args: &ExistingArgs, ends: &Ends) -> Option<Backup> {
     if let Some(suffix) = &args.backup {
-        if suffix.is_empty() || suffix.contains('/') {
-            return Err(
-                Failure::usage(format!("{suffix:?} is not a valid suffix")).hint("e.g. --backup=.old")
-            );
-        }
-        return Ok(Some(Backup::Suffix(suffix.clone().into_bytes())));
+        return Some(Backup::Suffix(suffix.clone().into_bytes()));
     }
-    let Some(folder) = &args.backup_dir else {
-        return Ok(None);
-    };
-    // `Path` removes `./`, doubled slashes and a slash at the end.
-    let plain: PathBuf = folder
-        .components()
-        .filter(|part| !matches!(part, std::path::Component::CurDir))
-        .collect();
-    match RelPath::parse(plain.as_os_str().as_bytes()).filter(|path| !path.is_root()) {
-        Some(path) => Ok(Some(Backup::Directory {
-            base: ends.target_base.join_path(&path),
-            top: ends.target_base.clone(),
-        })),
-        None => Err(
-            Failure::usage(format!("--backup-dir {} is not inside DST", folder.display()))
-                .hint("give a path relative to DST without `..`, e.g. --backup-dir .old"),
-        ),
-    }
+    let folder = args.backup_dir.as_ref()?;
+    Some(Backup::Directory {
+        base: ends.target_base.join_path(folder),
+        top: ends.target_base.clone(),
+    })
 }
 
 fn open_trace(path: &Path, options: &Options) -> Result<TraceWriter, Failure> {
@@ -395,6 +330,7 @@ mod tests {
     use super::*;
     use crate::args::{Cli, Command};
     use clap::Parser;
+    use ropeway_vfs::RelPath;
 
     fn args(flags: &[&str]) -> TransferArgs {
         let line = ["ropeway", "copy", "a", "b"].iter().chain(flags);
@@ -416,7 +352,7 @@ mod tests {
 
     fn job_options(flags: &[&str]) -> Result<Options, Failure> {
         let args = args(flags);
-        refuse_contradictions(&args, false)?;
+        args.check(false)?;
         let request = Request {
             sources: &[],
             target: Path::new("b"),
@@ -465,17 +401,28 @@ mod tests {
 
     #[test]
     fn contradicting_flags_are_refused() {
-        let bad: [&[&str]; 7] = [
+        let bad: [&[&str]; 4] = [
             &["--backup", "--backup-dir", "x"],
             &["--update", "--ignore-existing"],
             &["--watch", "-n"],
-            &["--backup-dir", "/abs"],
-            &["--backup-dir", "../x"],
-            &["--backup=a/b"],
             &["--min-size", "2K", "--max-size", "1K"],
         ];
         for flags in bad {
             assert_eq!(job_options(flags).unwrap_err().code, code::USAGE, "{flags:?}");
+        }
+    }
+
+    #[test]
+    fn invalid_backups_are_refused() {
+        let bad: [&[&str]; 4] = [
+            &["--backup-dir", "/abs"],
+            &["--backup-dir", "../x"],
+            &["--backup-dir", "."],
+            &["--backup=a/b"],
+        ];
+        for flags in bad {
+            let line = ["ropeway", "copy", "a", "b"].iter().chain(flags);
+            assert!(Cli::try_parse_from(line).is_err(), "{flags:?}");
         }
     }
 }

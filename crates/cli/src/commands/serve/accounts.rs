@@ -14,7 +14,7 @@ use ropeway_smb_proto::wire::Text;
 use super::directory::Names;
 use super::phrase;
 use super::user::file_of;
-use super::users::{Users, check_name};
+use super::users::Users;
 use crate::args::{KerberosUsers, ServeLoginArgs};
 use crate::failure::Failure;
 use crate::secrets::{VARIABLE, private};
@@ -61,10 +61,6 @@ impl Accounts {
         let others = args.anonymous || args.guest || args.kerberos_users == KerberosUsers::Any;
         let one = if is_named || (users.len() == 0 && !others) {
             let name = args.user.as_deref().unwrap_or(DEFAULT_USER);
-            check_name(name).map_err(|why| {
-                Failure::usage(format!("{name:?} cannot be the name of a user: {why}"))
-                    .hint("choose another name")
-            })?;
             let password = match &args.password_file {
                 Some(file) => private::password(file)?,
                 None => match std::env::var(VARIABLE) {

@@ -40,6 +40,7 @@ use self::metrics::Metrics;
 use self::printer::Printer;
 use self::shares::Folders;
 use self::signals::Reload;
+pub(crate) use self::users::check_name as check_user_name;
 use crate::args::{ServeArgs, ServeCommand};
 use crate::boot;
 use crate::failure::{Failure, code};

@@ -19,13 +19,9 @@ const DESCRIPTORS_OWN: usize = 256;
 /// # Errors
 /// The flags contradict each other.
 pub(super) fn options(args: &ServeArgs, accounts: Accounts) -> Result<ServerOptions, Failure> {
+    args.check()?;
     let name = match &args.name {
-        Some(name) => {
-            check_server_name(name).map_err(|why| {
-                Failure::usage(format!("{name:?} cannot be a server: {why}")).hint("e.g. --name nas")
-            })?;
-            name.clone()
-        }
+        Some(name) => name.clone(),
         None => rustix::system::uname().nodename().to_string_lossy().into_owned(),
     };
     let protocol = &args.protocol;
@@ -48,21 +44,6 @@ pub(super) fn options(args: &ServeArgs, accounts: Accounts) -> Result<ServerOpti
     options.give_back = Some(ropeway_local::give_back_memory);
     if let Some(most) = protocol.max_connections {
         options.connections_max = usize::try_from(most).unwrap_or(usize::MAX);
-    }
-    if options.config.dialect_min > options.config.dialect_max {
-        return Err(Failure::usage("--min-dialect is newer than --max-dialect").hint("leave out one of them"));
-    }
-    if protocol.encrypt == Encryption::Required {
-        if options.config.dialect_max < Dialect::Smb300 {
-            return Err(Failure::usage("there is no encryption below SMB 3.0")
-                .hint("leave out --encrypt required or --max-dialect"));
-        }
-        if args.login.anonymous || args.login.guest {
-            return Err(Failure::usage(
-                "anonymous and guest sessions have no key, so they cannot be encrypted",
-            )
-            .hint("leave out --encrypt required, or --anonymous and --guest"));
-        }
     }
     Ok(options)
 }
@@ -87,18 +68,6 @@ pub(super) fn check_shares(args: &ServeArgs, wanted: &[RequestedShare]) -> Resul
     }
 }
 
-fn check_server_name(name: &str) -> Result<(), &'static str> {
-    // RFC 1123 names, and the underscore that Windows takes.
-    let fine = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.');
-    if name.is_empty() || name.len() > 63 {
-        return Err("it has between 1 and 63 bytes");
-    }
-    if !name.chars().all(fine) || name.starts_with(['-', '.']) {
-        return Err("letters, digits, - and . are in it");
-    }
-    Ok(())
-}
-
 /// Raises the limit of descriptors as far as this user may; returns how many are left for clients'
 /// files.
 pub(super) fn descriptors(connections_max: usize) -> usize {
@@ -117,19 +86,4 @@ pub(super) fn descriptors(connections_max: usize) -> usize {
     // Connections that do not exist yet reserve at most half of a small limit.
     let others = DESCRIPTORS_OWN + connections_max.min(limit / 2);
     limit.saturating_sub(others).max(limit / 4)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn server_names_are_valid_or_refused() {
-        for good in ["nas", "nas-2.example", "büro", "A_1"] {
-            assert!(check_server_name(good).is_ok(), "{good}");
-        }
-        for bad in ["", "a b", "-a", "a/b", "a\n", &"x".repeat(64)] {
-            assert!(check_server_name(bad).is_err(), "{bad}");
-        }
-    }
 }

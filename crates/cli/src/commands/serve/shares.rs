@@ -9,14 +9,11 @@ use ropeway_smb::server::{Links, Share};
 use ropeway_smb_proto::upcase;
 use ropeway_smb_proto::wire::Text;
 
-use crate::args::{ServeArgs, ServeLinks};
+use crate::args::{ServeArgs, ServeLinks, ShareSpec, check_share_name};
 use crate::failure::{Failure, code};
 
 /// Maximum number of shares. A guess: clients list them all at once.
 const SHARES_MAX: usize = 1000;
-/// Maximum length of a share's name in UTF-16 units, as on Windows (`NNLEN`).
-const NAME_UNITS_MAX: usize = 80;
-
 /// A share as requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RequestedShare {
@@ -32,34 +29,26 @@ pub(super) struct RequestedShare {
 }
 
 impl RequestedShare {
-    /// Parses a share.
+    /// Finds the folder of a share.
     ///
     /// # Errors
-    /// The folder is missing or not a folder, or the name is not valid for a share.
-    fn parse(text: &str) -> Result<Self, Failure> {
-        let (name, rest) = match text.split_once('=') {
-            Some((name, rest)) if !name.is_empty() && !name.contains('/') => (Some(name), rest),
-            _ => (None, text),
-        };
-        let (folder, read_only, encrypt) = without_options(rest);
-        if folder.is_empty() {
-            return Err(Failure::usage(format!("{text:?} has no folder")).hint("write NAME=DIR or DIR"));
-        }
-        let folder = PathBuf::from(folder);
+    /// The folder is missing or not a folder, or its own name is not valid for a share.
+    fn find(spec: &ShareSpec) -> Result<Self, Failure> {
+        let folder = &spec.folder;
         let whole = folder.canonicalize().and_then(|whole| {
             let is_folder = whole.metadata()?.is_dir();
             is_folder
                 .then_some(whole)
                 .ok_or_else(|| std::io::ErrorKind::NotADirectory.into())
         });
-        let whole = whole.map_err(|error| cannot_share(&folder, &crate::ends::cause(&error)))?;
-        let name = match name {
-            Some(name) => name.to_owned(),
+        let whole = whole.map_err(|error| cannot_share(folder, &crate::ends::cause(&error)))?;
+        let name = match &spec.name {
+            Some(name) => name.clone(),
             None => whole
                 .file_name()
                 .map_or_else(|| "root".to_owned(), |name| name.to_string_lossy().into_owned()),
         };
-        check_name(&name).map_err(|why| {
+        check_share_name(&name).map_err(|why| {
             Failure::usage(format!(
                 "{} cannot be shared as {name:?}: {why}",
                 folder.display()
@@ -69,8 +58,8 @@ impl RequestedShare {
         Ok(Self {
             name,
             folder: whole,
-            read_only,
-            encrypt,
+            read_only: spec.read_only,
+            encrypt: spec.encrypt,
             anonymous: false,
             links: Links::default(),
         })
@@ -93,21 +82,6 @@ impl RequestedShare {
     }
 }
 
-/// Splits the folder from the options `:ro` and `:encrypt`; an empty option ends the options.
-fn without_options(text: &str) -> (&str, bool, bool) {
-    let (mut folder, mut read_only, mut encrypt) = (text, false, false);
-    while let Some((before, option)) = folder.rsplit_once(':') {
-        match option {
-            "ro" => read_only = true,
-            "encrypt" => encrypt = true,
-            "" => return (before, read_only, encrypt),
-            _ => break,
-        }
-        folder = before;
-    }
-    (folder, read_only, encrypt)
-}
-
 fn cannot_share(folder: &Path, cause: &str) -> Failure {
     let text = folder.to_string_lossy();
     let hint = if text == "user" {
@@ -120,41 +94,14 @@ fn cannot_share(folder: &Path, cause: &str) -> Failure {
     Failure::new(code::SOURCE, format!("cannot share {text}: {cause}")).hint(hint)
 }
 
-/// Checks whether a name is valid for a share; returns the reason if not.
-fn check_name(name: &str) -> Result<(), &'static str> {
-    /// Characters with a meaning in UNC paths, patterns and lists ([MS-FSCC] 2.1.6).
-    const FORBIDDEN: &str = "\"/\\[]:|<>+=;,*?";
-    /// Names that every server uses itself ([MS-SRVS] 3.1.1.7 refuses `PIPE` and `MAILSLOT` too).
-    const RESERVED: [&str; 3] = ["IPC$", "PIPE", "MAILSLOT"];
-    if name.is_empty() || name.trim() != name {
-        return Err("it is empty, or has blanks at its start or end");
-    }
-    if name.encode_utf16().count() > NAME_UNITS_MAX {
-        return Err("it is longer than 80 characters");
-    }
-    if name.chars().any(|c| c.is_control() || FORBIDDEN.contains(c)) {
-        return Err("it must not contain \"/\\[]:|<>+=;,*?");
-    }
-    if name == "." || name == ".." || name.contains('\u{FFFD}') {
-        return Err("clients cannot use such a name");
-    }
-    if RESERVED
-        .iter()
-        .any(|reserved| reserved.eq_ignore_ascii_case(name))
-    {
-        return Err("it is reserved for the server");
-    }
-    Ok(())
-}
-
 /// Returns the shares that the flags request.
 ///
 /// # Errors
 /// There is no share, there are too many, two have one name, or one is invalid.
 pub(super) fn requested(args: &ServeArgs) -> Result<Vec<RequestedShare>, Failure> {
     let mut wanted: Vec<RequestedShare> = Vec::new();
-    for text in args.shares.iter().chain(&args.share) {
-        let mut share = RequestedShare::parse(text)?;
+    for spec in args.shares.iter().chain(&args.share) {
+        let mut share = RequestedShare::find(spec)?;
         share.read_only |= args.read_only;
         share.links = match args.links {
             ServeLinks::Refuse => Links::Refuse,
@@ -271,20 +218,13 @@ mod tests {
     use super::*;
     use std::fs;
 
-    #[test]
-    fn options_follow_the_folder() {
-        for (text, expected) in [
-            ("/srv", ("/srv", false, false)),
-            ("/srv:ro", ("/srv", true, false)),
-            ("/srv:encrypt:ro", ("/srv", true, true)),
-            ("/srv:rw", ("/srv:rw", false, false)),
-            ("/a:b:ro", ("/a:b", true, false)),
-            ("/odd:ro:", ("/odd:ro", false, false)),
-            ("/odd:ro::encrypt", ("/odd:ro", false, true)),
-            ("/odd::", ("/odd:", false, false)),
-        ] {
-            assert_eq!(without_options(text), expected, "{text}");
-        }
+    fn find(folder: &Path) -> Result<RequestedShare, Failure> {
+        RequestedShare::find(&ShareSpec {
+            name: None,
+            folder: folder.into(),
+            read_only: true,
+            encrypt: false,
+        })
     }
 
     #[test]
@@ -293,27 +233,31 @@ mod tests {
         let folder = place.path().join("a=b:c");
         fs::create_dir(&folder).unwrap();
         fs::write(place.path().join("file"), "").unwrap();
-        let text = |name: &str| format!("{name}{}", folder.display());
-        let named = RequestedShare::parse(&format!("{}:ro", text("Photos="))).unwrap();
+        let named = RequestedShare::find(&ShareSpec {
+            name: Some("Photos".to_owned()),
+            folder: folder.clone(),
+            read_only: true,
+            encrypt: false,
+        });
+        let named = named.unwrap();
         assert_eq!(
             (named.name.as_str(), named.read_only, named.encrypt),
             ("Photos", true, false)
         );
         assert_eq!(named.folder, folder.canonicalize().unwrap());
-        let failure = RequestedShare::parse(&text("")).unwrap_err();
+        let failure = find(&folder).unwrap_err();
         assert!(
             failure.code == 1 && failure.message.contains("a=b:c"),
             "{failure:?}"
         );
         for missing in ["none", "file", "file/below"] {
-            let path = place.path().join(missing).display().to_string();
-            let failure = RequestedShare::parse(&path).unwrap_err();
+            let path = place.path().join(missing);
+            let failure = find(&path).unwrap_err();
             assert!(
-                failure.code == 3 && failure.message.contains(&path),
+                failure.code == 3 && failure.message.contains(&path.display().to_string()),
                 "{failure:?}"
             );
         }
-        assert_eq!(RequestedShare::parse("x=").unwrap_err().code, 1);
     }
 
     #[test]
@@ -321,7 +265,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let folder = place.path().join("data");
         fs::create_dir(&folder).unwrap();
-        let wanted = || vec![RequestedShare::parse(&folder.display().to_string()).unwrap()];
+        let wanted = || vec![find(&folder).unwrap()];
         let mut folders = Folders::new(1000);
         folders.set(wanted()).unwrap();
         let first = Arc::clone(&folders.open[0].store);
@@ -332,25 +276,5 @@ mod tests {
         assert!(!folders.is_current(&wanted()));
         folders.set(wanted()).unwrap();
         assert!(!Arc::ptr_eq(&first, &folders.open[0].store) && folders.is_current(&wanted()));
-    }
-
-    #[test]
-    fn invalid_names_are_refused() {
-        for bad in [
-            "",
-            " a",
-            "ipc$",
-            "Pipe",
-            "a\\b",
-            "a:b",
-            "a\tb",
-            "..",
-            &"x".repeat(81),
-        ] {
-            assert!(check_name(bad).is_err(), "{bad}");
-        }
-        for good in ["a", "Ann's photos", "zoë", "hidden$", &"x".repeat(80)] {
-            assert!(check_name(good).is_ok(), "{good}");
-        }
     }
 }

@@ -38,10 +38,6 @@ pub(super) fn file_of(given: Option<&PathBuf>) -> Result<PathBuf, Failure> {
 }
 
 fn add(args: &UserAddArgs, path: &Path) -> Result<u8, Failure> {
-    users::check_name(&args.name).map_err(|why| {
-        Failure::usage(format!("{:?} cannot be the name of a user: {why}", args.name))
-            .hint("choose another name")
-    })?;
     // Reports a bad file before the user types a password.
     Users::load(path)?;
     let password = password(args)?;

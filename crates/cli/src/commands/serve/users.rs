@@ -153,7 +153,7 @@ pub(super) fn change<T>(
 }
 
 /// Checks whether a name is valid for a user; returns the reason if not.
-pub(super) fn check_name(name: &str) -> Result<(), &'static str> {
+pub(crate) fn check_name(name: &str) -> Result<(), &'static str> {
     /// Characters that Windows forbids in names, and those that end a line or a field in the file.
     const FORBIDDEN: &str = "\"/\\[]:;|=,+*?<>@#";
     if name.is_empty() {

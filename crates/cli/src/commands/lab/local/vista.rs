@@ -7,20 +7,11 @@ use super::{Stopper, absolute};
 use crate::args::VistaArgs;
 use crate::failure::Failure;
 
-/// Allowed scales: below this range no work is left, above it no disk is large enough.
-const SCALE: std::ops::RangeInclusive<f64> = 1e-5..=4.0;
-
 /// Runs the lab and returns its exit code.
 ///
 /// # Errors
 /// There is too little space, the link or the server cannot be started, or the lab was interrupted.
 pub(super) fn run(args: &VistaArgs) -> Result<u8, Failure> {
-    if !SCALE.contains(&args.scale) {
-        return Err(
-            Failure::usage(format!("the scale {} is out of range", args.scale))
-                .hint("give a fraction such as 0.05, at most 4"),
-        );
-    }
     let first = args.dir.clone().unwrap_or_else(std::env::temp_dir);
     let second = args.dir2.clone().unwrap_or_else(|| first.clone());
     let options = Options {
