@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_name_their_line() {
+    fn errors_name_the_line() {
         assert!(
             fault("verify = true\ncolour = 1")
                 .message
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_of_a_command_wins() {
+    fn the_table_of_a_command_overrides_the_top_level() {
         let config = Config::parse("c", "retries = 1_0\n[copy]\nretries = 0x10\n").unwrap();
         assert_eq!(config.setting("copy", "retries").unwrap().values, ["16"]);
         assert_eq!(config.setting("mirror", "retries").unwrap().values, ["10"]);
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unreadable_file_is_wrong_use_and_a_missing_one_is_nothing() {
+    fn an_unreadable_file_is_an_error_and_a_missing_one_is_empty() {
         let folder = tempfile::tempdir().unwrap();
         let failure = Config::load(&Some(folder.path().to_path_buf())).unwrap_err();
         assert_eq!(failure.code, 1);

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_agree_with_those_of_jobs() {
+    fn exit_codes_equal_those_of_jobs() {
         use ropeway_copy::Status;
         let pairs = [
             (Status::Done, code::DONE),

@@ -102,7 +102,7 @@ pub(crate) async fn drive(
 ) -> Outcome {
     let job = Job::new(spec).with_pool(pool);
     let handle = job.handle();
-    let progress = || blame_progress(handle.progress(), bandwidth);
+    let progress = || attribute_progress(handle.progress(), bandwidth);
     let sink = {
         let reporter = Arc::clone(reporter);
         Arc::new(move |event: Event| reporter.event(&event))
@@ -118,9 +118,9 @@ pub(crate) async fn drive(
             // The job's end comes first, because nothing may be reported after it.
             biased;
             ended = &mut run => match ended {
-                Ok(outcome) => return blame_outcome(outcome, bandwidth),
+                Ok(outcome) => return attribute_outcome(outcome, bandwidth),
                 Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-                Err(_) => return lost(&handle),
+                Err(_) => return cancelled(&handle),
             },
             _ = signals.interrupt.recv() => stop(&handle, reporter, &mut stopping),
             _ = signals.terminate.recv() => stop(&handle, reporter, &mut stopping),
@@ -138,7 +138,12 @@ pub(crate) async fn drive(
 const BANDWIDTH_REACHED: f64 = 0.85;
 
 /// Reports `--bwlimit` as the bottleneck if the source seems slow only because of it.
-fn blame(limit: Option<Limit>, seconds: f64, bytes_read: u64, bandwidth: Option<&Schedule>) -> Option<Limit> {
+fn attribute_limit(
+    limit: Option<Limit>,
+    seconds: f64,
+    bytes_read: u64,
+    bandwidth: Option<&Schedule>,
+) -> Option<Limit> {
     let allowed = bandwidth.and_then(|schedule| schedule.rate_at(jiff::Zoned::now().datetime()));
     match (limit, allowed) {
         (Some(Limit::Source), Some(allowed))
@@ -150,7 +155,7 @@ fn blame(limit: Option<Limit>, seconds: f64, bytes_read: u64, bandwidth: Option<
     }
 }
 
-fn blame_progress(progress: Event, bandwidth: Option<&Schedule>) -> Event {
+fn attribute_progress(progress: Event, bandwidth: Option<&Schedule>) -> Event {
     match progress {
         Event::Progress {
             seconds,
@@ -159,7 +164,7 @@ fn blame_progress(progress: Event, bandwidth: Option<&Schedule>) -> Event {
             eta,
             limit,
         } => {
-            let limit = blame(limit, seconds, counters.bytes_read, bandwidth);
+            let limit = attribute_limit(limit, seconds, counters.bytes_read, bandwidth);
             Event::Progress {
                 seconds,
                 counters,
@@ -172,10 +177,10 @@ fn blame_progress(progress: Event, bandwidth: Option<&Schedule>) -> Event {
     }
 }
 
-fn blame_outcome(mut outcome: Outcome, bandwidth: Option<&Schedule>) -> Outcome {
+fn attribute_outcome(mut outcome: Outcome, bandwidth: Option<&Schedule>) -> Outcome {
     let summary = &mut outcome.summary;
     let seconds = summary.perceived.as_secs_f64();
-    summary.limit = blame(summary.limit, seconds, summary.counters.bytes_read, bandwidth);
+    summary.limit = attribute_limit(summary.limit, seconds, summary.counters.bytes_read, bandwidth);
     outcome
 }
 
@@ -189,7 +194,7 @@ fn stop(handle: &Handle, reporter: &Reporter, stopping: &mut bool) {
 }
 
 /// Returns an outcome for a job whose task was cancelled. No code here cancels it.
-fn lost(handle: &Handle) -> Outcome {
+fn cancelled(handle: &Handle) -> Outcome {
     let summary = ropeway_vfs::event::Summary {
         counters: handle.counters(),
         ..Default::default()
@@ -207,16 +212,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_source_is_not_blamed_for_the_limit() {
+    fn a_source_slowed_by_bwlimit_is_not_the_bottleneck() {
         let limited = Schedule::constant(Some(1000));
         let source = Some(Limit::Source);
-        assert_eq!(blame(source, 10.0, 9_900, Some(&limited)), Some(Limit::Bandwidth));
-        assert_eq!(blame(source, 10.0, 5_000, Some(&limited)), source);
-        assert_eq!(blame(source, 10.0, 9_900, None), source);
         assert_eq!(
-            blame(Some(Limit::Destination), 10.0, 9_900, Some(&limited)),
+            attribute_limit(source, 10.0, 9_900, Some(&limited)),
+            Some(Limit::Bandwidth)
+        );
+        assert_eq!(attribute_limit(source, 10.0, 5_000, Some(&limited)), source);
+        assert_eq!(attribute_limit(source, 10.0, 9_900, None), source);
+        assert_eq!(
+            attribute_limit(Some(Limit::Destination), 10.0, 9_900, Some(&limited)),
             Some(Limit::Destination)
         );
-        assert_eq!(blame(None, 10.0, 9_900, Some(&limited)), None);
+        assert_eq!(attribute_limit(None, 10.0, 9_900, Some(&limited)), None);
     }
 }

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_say_what_was_given_but_no_password() {
+    fn errors_quote_the_argument_but_never_a_password() {
         let failure = Place::parse(Path::new("smb://nas:x/s")).unwrap_err();
         assert!(
             failure.message.starts_with("smb://nas:x/s: ") && failure.hint.is_some(),
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn the_identity_is_that_of_the_place() {
+    fn equal_places_have_equal_identities() {
         let same = |one: &str, other: &str| assert_eq!(place(one).identity(), place(other).identity());
         same("smb://ann@NAS/Share/a", "smb://WORK;bob@nas:445/share/x/../a");
         let differs = |one: &str, other: &str| assert_ne!(place(one).identity(), place(other).identity());
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_names_are_no_part_of_a_root() {
+    fn names_that_are_not_plain_text_stay_out_of_the_root() {
         let rooted = |text: &str| {
             let (root, rest) = place(text).rooted();
             (root.to_string(), rest.as_bytes().to_vec())
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn places_below_others() {
+    fn starts_with_and_parent_follow_the_path() {
         assert!(place("smb://nas/s/a/b").starts_with(&place("smb://nas/S/a")));
         assert!(!place("smb://nas/s/ab").starts_with(&place("smb://nas/s/a")));
         assert!(!place("smb://nas/s/a").starts_with(&place("smb://nas/t")));

@@ -332,7 +332,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_recorded_is_read_back() {
+    fn recorded_operations_are_read_back() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("trace");
         let writer = TraceWriter::create(&file, "auto").unwrap();
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_off_trace_is_recognised_and_nonsense_refused() {
+    fn a_truncated_trace_is_recognised_and_other_files_are_refused() {
         let header =
             r#"{"type":"trace","version":1,"program":"p","started":"s","engine":"auto","command":[]}"#;
         let op = r#"{"type":"op","t_ns":1,"end":"source","kind":"read","path":"a","offset":0,"length":1,"result":1,"duration_ns":2}"#;

@@ -177,7 +177,7 @@ mod tests {
     use crate::args::values;
 
     #[test]
-    fn only_what_is_asked_for_stands_before_the_files() {
+    fn trees_are_wrapped_only_on_request() {
         let folder = tempfile::tempdir().unwrap();
         let place = Place::Local(folder.path().to_path_buf());
         let servers = Servers::none();

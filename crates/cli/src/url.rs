@@ -58,7 +58,7 @@ pub(crate) struct SmbUrl {
 
 /// Reasons for rejecting a URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct UrlFault {
+pub(crate) struct UrlError {
     /// One clause.
     pub(crate) message: String,
     /// What to write instead.
@@ -67,7 +67,7 @@ pub(crate) struct UrlFault {
     pub(crate) is_quotable: bool,
 }
 
-impl UrlFault {
+impl UrlError {
     fn new(message: impl Into<String>, hint: &'static str) -> Self {
         Self {
             message: message.into(),
@@ -98,8 +98,8 @@ impl SmbUrl {
     ///
     /// # Errors
     /// The URL is malformed.
-    pub(crate) fn parse(argument: &[u8]) -> Result<Self, UrlFault> {
-        let rest = without_scheme(argument).ok_or_else(|| UrlFault::new("not an smb:// URL", FORM))?;
+    pub(crate) fn parse(argument: &[u8]) -> Result<Self, UrlError> {
+        let rest = without_scheme(argument).ok_or_else(|| UrlError::new("not an smb:// URL", FORM))?;
         let end = rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len());
         let (authority, rest) = rest.split_at(end);
         let server = Server::parse(authority)?;
@@ -117,7 +117,7 @@ impl SmbUrl {
                 b"." => {}
                 b".." if names.pop().is_some() => {}
                 b".." => {
-                    return Err(UrlFault::new(
+                    return Err(UrlError::new(
                         "`..` leads out of the share",
                         "give the path from the share's top",
                     ));
@@ -195,7 +195,7 @@ impl SmbUrl {
 }
 
 impl Server {
-    fn parse(authority: &[u8]) -> Result<Self, UrlFault> {
+    fn parse(authority: &[u8]) -> Result<Self, UrlError> {
         let (login, address) = match authority.iter().rposition(|byte| *byte == b'@') {
             Some(at) => (Some(&authority[..at]), &authority[at + 1..]),
             None => (None, authority),
@@ -213,9 +213,9 @@ impl Server {
 
 type Login = (Option<String>, Option<String>);
 
-fn parse_login(login: &[u8]) -> Result<Login, UrlFault> {
+fn parse_login(login: &[u8]) -> Result<Login, UrlError> {
     if login.contains(&b':') {
-        return Err(UrlFault {
+        return Err(UrlError {
             message:
                 "no password belongs in a URL: other users see it in the process list and in shell histories"
                     .to_owned(),
@@ -230,16 +230,16 @@ fn parse_login(login: &[u8]) -> Result<Login, UrlFault> {
     };
     let user = text(user, "the user's name")?;
     if user.is_empty() {
-        return Err(UrlFault::new("the user's name is empty", FORM));
+        return Err(UrlError::new("the user's name is empty", FORM));
     }
     Ok((domain.filter(|domain| !domain.is_empty()), Some(user)))
 }
 
-fn parse_address(address: &[u8]) -> Result<(String, u16), UrlFault> {
+fn parse_address(address: &[u8]) -> Result<(String, u16), UrlError> {
     let bracketed = address.strip_prefix(b"[");
     let (host, port) = if let Some(rest) = bracketed {
         let end = rest.iter().position(|byte| *byte == b']');
-        let end = end.ok_or_else(|| UrlFault::new("the bracket of the IPv6 address is not closed", FORM))?;
+        let end = end.ok_or_else(|| UrlError::new("the bracket of the IPv6 address is not closed", FORM))?;
         (ipv6(&rest[..end])?, &rest[end + 1..])
     } else {
         let end = address
@@ -247,7 +247,7 @@ fn parse_address(address: &[u8]) -> Result<(String, u16), UrlFault> {
             .position(|byte| *byte == b':')
             .unwrap_or(address.len());
         if address[end..].iter().filter(|byte| **byte == b':').count() > 1 {
-            return Err(UrlFault::new(
+            return Err(UrlError::new(
                 "an IPv6 address needs brackets",
                 "e.g. smb://user@[fd00::7]/share",
             ));
@@ -258,12 +258,12 @@ fn parse_address(address: &[u8]) -> Result<(String, u16), UrlFault> {
         None if port.is_empty() => PORT,
         Some(b"") => PORT,
         Some(digits) => parse_port(digits)?,
-        None => return Err(UrlFault::new("there is text between host and port", FORM)),
+        None => return Err(UrlError::new("there is text between host and port", FORM)),
     };
     Ok((host, port))
 }
 
-fn parse_port(digits: &[u8]) -> Result<u16, UrlFault> {
+fn parse_port(digits: &[u8]) -> Result<u16, UrlError> {
     let is_number = digits.iter().all(u8::is_ascii_digit);
     let port = std::str::from_utf8(digits)
         .ok()
@@ -271,7 +271,7 @@ fn parse_port(digits: &[u8]) -> Result<u16, UrlFault> {
         .and_then(|text| text.parse().ok())
         .filter(|port| *port != 0);
     port.ok_or_else(|| {
-        UrlFault::new(
+        UrlError::new(
             "the port is not a number from 1 to 65535",
             "e.g. smb://user@host:1445/share",
         )
@@ -279,9 +279,9 @@ fn parse_port(digits: &[u8]) -> Result<u16, UrlFault> {
 }
 
 /// Parses an address without its brackets; a zone may follow `%` or `%25` (RFC 6874).
-fn ipv6(bytes: &[u8]) -> Result<String, UrlFault> {
+fn ipv6(bytes: &[u8]) -> Result<String, UrlError> {
     let fault = || {
-        UrlFault::new(
+        UrlError::new(
             "the text in brackets is not an IPv6 address",
             "e.g. smb://user@[fd00::7]/share",
         )
@@ -308,21 +308,21 @@ fn ipv6(bytes: &[u8]) -> Result<String, UrlFault> {
     }
 }
 
-fn host_name(bytes: &[u8]) -> Result<String, UrlFault> {
+fn host_name(bytes: &[u8]) -> Result<String, UrlError> {
     let host = text(bytes, "the host's name")?.to_lowercase();
     if host.is_empty() {
-        return Err(UrlFault::new("there is no host", FORM));
+        return Err(UrlError::new("there is no host", FORM));
     }
     let fits = |c: char| c.is_alphanumeric() || matches!(c, '-' | '.' | '_');
     if host.len() > HOST_BYTES_MAX || !host.chars().all(fits) {
-        return Err(UrlFault::new("the host is neither a name nor an address", FORM));
+        return Err(UrlError::new("the host is neither a name nor an address", FORM));
     }
     Ok(host)
 }
 
-fn check_share(host: &str, share: &str) -> Result<(), UrlFault> {
+fn check_share(host: &str, share: &str) -> Result<(), UrlError> {
     let fault = |message: &str| {
-        Err(UrlFault::new(
+        Err(UrlError::new(
             message,
             "`ropeway ls smb://user@host/` lists the shares",
         ))
@@ -337,27 +337,27 @@ fn check_share(host: &str, share: &str) -> Result<(), UrlFault> {
     }
 }
 
-fn name(bytes: &[u8], part: &[u8]) -> Result<Name, UrlFault> {
+fn name(bytes: &[u8], part: &[u8]) -> Result<Name, UrlError> {
     if part.contains(&b'\\') {
-        return Err(UrlFault::new(
+        return Err(UrlError::new(
             "the path contains a backslash",
             "folders are separated by /; a backslash in a name is %5C",
         ));
     }
     Name::new(bytes).ok_or_else(|| {
-        UrlFault::new(
+        UrlError::new(
             "a name contains a slash or a NUL",
             "%2F and %00 cannot be part of a name",
         )
     })
 }
 
-fn text(bytes: &[u8], what: &str) -> Result<String, UrlFault> {
-    String::from_utf8(decoded(bytes)?).map_err(|_| UrlFault::new(format!("{what} is not UTF-8"), FORM))
+fn text(bytes: &[u8], what: &str) -> Result<String, UrlError> {
+    String::from_utf8(decoded(bytes)?).map_err(|_| UrlError::new(format!("{what} is not UTF-8"), FORM))
 }
 
 /// Decodes `%XX` (RFC 3986, 2.1); other bytes stay as they are.
-fn decoded(bytes: &[u8]) -> Result<Vec<u8>, UrlFault> {
+fn decoded(bytes: &[u8]) -> Result<Vec<u8>, UrlError> {
     let mut plain = Vec::with_capacity(bytes.len());
     let mut rest = bytes;
     while let [first, tail @ ..] = rest {
@@ -368,7 +368,7 @@ fn decoded(bytes: &[u8]) -> Result<Vec<u8>, UrlFault> {
         }
         let digit = |byte: &u8| char::from(*byte).to_digit(16).and_then(|d| u8::try_from(d).ok());
         let (Some(high), Some(low)) = (tail.first().and_then(digit), tail.get(1).and_then(digit)) else {
-            return Err(UrlFault::new(
+            return Err(UrlError::new(
                 "a percent sign is not followed by two hexadecimal digits",
                 PERCENT,
             ));

@@ -7,7 +7,7 @@ fn url(text: &str) -> SmbUrl {
     SmbUrl::parse(text.as_bytes()).unwrap_or_else(|fault| panic!("{text}: {fault:?}"))
 }
 
-fn fault(text: &str) -> UrlFault {
+fn fault(text: &str) -> UrlError {
     match SmbUrl::parse(text.as_bytes()) {
         Ok(url) => panic!("{text}: {url:?}"),
         Err(fault) => fault,

@@ -200,11 +200,11 @@ fn inside(place: &Place) -> Running {
 /// Checks that the file was copied again and is equal, or is reported and missing; never silently
 /// torn.
 #[track_caller]
-fn noticed(place: &Place, finished: &Finished) {
+fn change_is_noticed(place: &Place, finished: &Finished) {
     finished.assert_code(&[0, 2]);
     assert!(
         finished.mentions("growing") && finished.mentions("chang"),
-        "the change was not noticed: {finished}"
+        "the change was not change_is_noticed: {finished}"
     );
     let target = place.join("target/growing");
     if finished.code() == Some(0) {
@@ -227,7 +227,7 @@ fn a_source_file_that_grows_while_copied_is_noticed() {
         .unwrap()
         .write_all(b"more")
         .unwrap();
-    noticed(&place, &running.wait());
+    change_is_noticed(&place, &running.wait());
 }
 
 #[test]
@@ -239,7 +239,7 @@ fn a_source_file_that_changes_while_copied_is_noticed() {
         100,
         b"changed where it was read already",
     );
-    noticed(&place, &running.wait());
+    change_is_noticed(&place, &running.wait());
 }
 
 #[test]
@@ -251,7 +251,7 @@ fn a_source_file_that_shrinks_while_copied_is_noticed() {
         .open(place.join("source/growing"))
         .unwrap();
     shrinking.set_len(5 * MIB + 1).unwrap();
-    noticed(&place, &running.wait());
+    change_is_noticed(&place, &running.wait());
 }
 
 #[test]

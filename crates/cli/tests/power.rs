@@ -17,7 +17,7 @@ const MIB: u64 = 1 << 20;
 /// Cuts the power and returns as after a boot: unmounted, journal replayed, mounted.
 fn cut_and_return(volume: &mut Volume) {
     power_cut(&volume.root()).unwrap();
-    volume.unmount_wholly();
+    volume.unmount_completely();
     volume.mount().unwrap();
 }
 
@@ -61,7 +61,7 @@ fn finished_copy_survives(volume: Result<Volume, String>, flags: &[&str]) {
         .args(flags)
         .ok();
     or_skip!(power_cut(&volume.root()));
-    volume.unmount_wholly();
+    volume.unmount_completely();
     volume.mount().unwrap();
     same(&source, &volume.join("target"));
     same(&source, &volume.join("again"));
@@ -125,7 +125,7 @@ fn cut_in_the_middle(volume: Result<Volume, String>, flags: &[&str]) {
         let durable = running.counter("bytes_durable");
         or_skip!(power_cut(&volume.root()));
         running.kill();
-        volume.unmount_wholly();
+        volume.unmount_completely();
         volume.mount().unwrap();
         if flags.contains(&"file") && target.exists() {
             final_names_are_whole(&source, &target);
@@ -186,7 +186,7 @@ fn a_target_that_dies_is_reported_without_hanging() {
         or_skip!(power_cut(&volume.root()));
         let finished = running.wait();
         finished.assert_code(&[4]);
-        volume.unmount_wholly();
+        volume.unmount_completely();
         volume.mount().unwrap();
         place.copy(&source, &target).ok();
         same(&source, &target);

@@ -117,7 +117,7 @@ impl Smbclient {
     }
 
     /// Makes a client with one dialect only.
-    fn speaking(dialect: &str, flags: &[&str]) -> Result<Self, String> {
+    fn with_dialect(dialect: &str, flags: &[&str]) -> Result<Self, String> {
         let mut client = Self::find(flags)?;
         for end in ["min", "max"] {
             client
@@ -199,7 +199,7 @@ fn smbclient_in_every_dialect() {
     let served = Served::start(&[]);
     for dialect in ["SMB2_02", "SMB2_10", "SMB3_00", "SMB3_02", "SMB3_11"] {
         println!("{dialect}");
-        both_ways(&served, &or_skip!(Smbclient::speaking(dialect, &[])));
+        both_ways(&served, &or_skip!(Smbclient::with_dialect(dialect, &[])));
     }
     served.stop();
 }
@@ -210,7 +210,7 @@ fn smbclient_where_signing_is_required() {
     for dialect in ["SMB2_02", "SMB3_11"] {
         both_ways(
             &served,
-            &or_skip!(Smbclient::speaking(dialect, &["--client-protection=sign"])),
+            &or_skip!(Smbclient::with_dialect(dialect, &["--client-protection=sign"])),
         );
     }
     // A client that prefers not to sign signs anyway.
@@ -224,11 +224,11 @@ fn smbclient_where_encryption_is_required() {
     for dialect in ["SMB3_00", "SMB3_02", "SMB3_11"] {
         both_ways(
             &served,
-            &or_skip!(Smbclient::speaking(dialect, &["--client-protection=encrypt"])),
+            &or_skip!(Smbclient::with_dialect(dialect, &["--client-protection=encrypt"])),
         );
     }
     both_ways(&served, &or_skip!(Smbclient::find(&[])));
-    let old = or_skip!(Smbclient::speaking("SMB2_10", &[]));
+    let old = or_skip!(Smbclient::with_dialect("SMB2_10", &[]));
     let refused = old.command(&served, "ls").stdin(Stdio::null()).output().unwrap();
     let told = String::from_utf8_lossy(&refused.stdout);
     assert!(

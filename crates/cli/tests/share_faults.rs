@@ -76,7 +76,7 @@ impl Ends {
 
     /// Checks that the same command succeeds and resumes.
     #[track_caller]
-    fn goes_on(&self) {
+    fn resumes(&self) {
         let again = self.copy().ok();
         assert_eq!(again.summary()["resumed"], true, "{again}");
         self.same();
@@ -178,7 +178,7 @@ fn a_share_that_goes_away() {
             .smbd
             .reconfigure("data", &[("available", "yes")])
             .unwrap();
-        ends.goes_on();
+        ends.resumes();
     }
 }
 
@@ -243,6 +243,6 @@ fn a_server_that_never_comes_back() {
             one_line_and_a_hint(&run.args(["--timeout", "1s"]).exits(6));
         }
         ends.ground.smbd.restart().unwrap();
-        ends.goes_on();
+        ends.resumes();
     }
 }

@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_take_both_spellings_of_the_end() {
+    fn fault_rules_accept_both_spellings_of_the_end() {
         for rule in ["source:read:errno=EIO", "source.read:errno=EIO"] {
             let rules = fault(rule).unwrap().0;
             assert_eq!(rules.len(), 1);
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_to_listen_on() {
+    fn listen_addresses_have_default_ports() {
         let shown = |given| listen(given).map(|address| address.to_string()).ok();
         for (given, expected) in [
             ("127.0.0.1:4450", "127.0.0.1:4450"),
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_words_name_the_known_ones() {
+    fn errors_for_unknown_words_list_the_known_ones() {
         assert_eq!(
             cache("warm"),
             Err("choose one of auto, keep, leave, direct".to_owned())

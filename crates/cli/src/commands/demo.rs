@@ -45,8 +45,9 @@ pub(crate) fn run(args: &DemoArgs) -> Result<u8, Failure> {
     let relay = super::lab::needs_relay();
     let parent = args.dir.clone().unwrap_or_else(std::env::temp_dir);
     let folder = Folder::make(&parent, args.keep)?;
-    let children =
-        Arc::new(Children::new(&folder.path.join("private")).map_err(|error| broken("start", &error))?);
+    let children = Arc::new(
+        Children::new(&folder.path.join("private")).map_err(|error| setup_failure("start", &error))?,
+    );
     let runtime = job::runtime()?;
     let mut signals = runtime.block_on(async { Signals::catch() })?;
     let on_signal = Arc::clone(&children);
@@ -91,7 +92,7 @@ impl Demo<'_> {
             1,
             &format!("creating a mixed tree in {}", self.folder.path.display()),
         );
-        let stats = tree::make(&source, self.seed).map_err(|error| broken("make the tree", &error))?;
+        let stats = tree::make(&source, self.seed).map_err(|error| setup_failure("make the tree", &error))?;
         say_more(&format!(
             "{} and {}, {} of data in {} (links, holes, a FIFO, odd names{})",
             format::counted(stats.files, "file", "files"),
@@ -161,7 +162,7 @@ impl Demo<'_> {
                 print_line("");
                 Ok(())
             }
-            Some(fault) => Err(untrue(fault, &ChildResult::default())),
+            Some(fault) => Err(claim_failure(fault, &ChildResult::default())),
         }
     }
 
@@ -176,7 +177,7 @@ impl Demo<'_> {
         let arguments = flags.into_iter().chain([source.into(), target.into()]);
         self.children
             .run(arguments, kill)
-            .map_err(|error| broken("run the copy", &error))
+            .map_err(|error| setup_failure("run the copy", &error))
     }
 
     fn first(&self, source: &Path, target: &Path, stats: &TreeStats) -> Result<ChildResult, Failure> {
@@ -188,7 +189,7 @@ impl Demo<'_> {
         })?;
         match ended.code {
             None => Ok(ended),
-            Some(code) => Err(untrue(
+            Some(code) => Err(claim_failure(
                 format!("the first run ended by itself with exit code {code}"),
                 &ended,
             )),
@@ -199,11 +200,14 @@ impl Demo<'_> {
         let ended = self.copy(source, target, SECOND_RATE, |_| false)?;
         match ended.code {
             Some(0) => Ok(ended),
-            Some(code) => Err(untrue(
+            Some(code) => Err(claim_failure(
                 format!("the second run ended with exit code {code}"),
                 &ended,
             )),
-            None => Err(untrue("the second run was killed by a signal".to_owned(), &ended)),
+            None => Err(claim_failure(
+                "the second run was killed by a signal".to_owned(),
+                &ended,
+            )),
         }
     }
 
@@ -212,9 +216,9 @@ impl Demo<'_> {
         let ended = self
             .children
             .run(arguments, |_| false)
-            .map_err(|error| broken("run the check", &error))?;
+            .map_err(|error| setup_failure("run the check", &error))?;
         if ended.code != Some(0) {
-            return Err(untrue(
+            return Err(claim_failure(
                 format!("the trees differ in {} places", ended.number("differences")),
                 &ended,
             ));
@@ -223,11 +227,11 @@ impl Demo<'_> {
             "{} compared, no difference",
             format::counted(ended.number("files"), "file", "files")
         ));
-        let left =
-            tree::leftovers(&self.folder.path).map_err(|error| broken("look for leftovers", &error))?;
+        let left = tree::leftovers(&self.folder.path)
+            .map_err(|error| setup_failure("look for leftovers", &error))?;
         match left.first() {
             None => Ok(()),
-            Some(path) => Err(untrue(
+            Some(path) => Err(claim_failure(
                 format!("a temporary file was left: {}", path.display()),
                 &ChildResult::default(),
             )),
@@ -294,7 +298,7 @@ fn conclude(stats: &TreeStats, first: &ChildResult, second: &ChildResult) -> Res
     ];
     match claims.into_iter().find(|(holds, _)| !holds) {
         None => Ok(()),
-        Some((_, claim)) => Err(untrue(format!("this claim is false: {claim}"), second)),
+        Some((_, claim)) => Err(claim_failure(format!("this claim is false: {claim}"), second)),
     }
 }
 
@@ -351,19 +355,19 @@ impl Drop for Folder {
 }
 
 /// Makes a failure for a step that could not be carried out.
-fn broken(what: &str, error: &io::Error) -> Failure {
+fn setup_failure(what: &str, error: &io::Error) -> Failure {
     Failure::of_end(format!("cannot {what}: {error}"), error, code::TARGET)
         .hint("choose another folder with --dir")
 }
 
 /// Makes a failure for a wrong result.
-fn untrue(what: String, ended: &ChildResult) -> Failure {
-    let said = ended
-        .said
+fn claim_failure(what: String, ended: &ChildResult) -> Failure {
+    let messages = ended
+        .messages
         .lines()
         .next()
         .unwrap_or("--keep leaves both trees for inspection");
-    Failure::new(code::SOME_FAILED, what).hint(said)
+    Failure::new(code::SOME_FAILED, what).hint(messages)
 }
 
 fn say(step: u32, text: &str) {

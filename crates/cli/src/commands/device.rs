@@ -59,7 +59,7 @@ pub(super) fn run(args: &CopyArgs, sources: &[PathBuf], target: &Path) -> Result
             action: "update",
             bytes: size,
         });
-        reporter.finish(&would_be(size), &info);
+        reporter.finish(&dry_run_outcome(size), &info);
         return Ok(code::DONE);
     };
     reporter.say(&format!(
@@ -162,7 +162,7 @@ fn open_device(path: &Path, image: &File, size: u64) -> Result<Option<BlockDevic
     Ok(Some(device))
 }
 
-fn would_be(size: u64) -> Outcome {
+fn dry_run_outcome(size: u64) -> Outcome {
     Outcome {
         summary: Summary {
             counters: counters(size, 0, true),

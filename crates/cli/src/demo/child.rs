@@ -27,7 +27,7 @@ pub(crate) struct ChildResult {
     /// The last line with counters.
     pub(crate) last: Value,
     /// Its other messages.
-    pub(crate) said: String,
+    pub(crate) messages: String,
 }
 
 impl ChildResult {
@@ -127,10 +127,10 @@ fn follow(child: &mut Child, kill: &mut impl FnMut(&Value) -> bool) -> io::Resul
             Some("phase") | None => {}
             Some(_) => {
                 if let Some(message) = value.get("message").and_then(Value::as_str)
-                    && ended.said.len() < 2000
+                    && ended.messages.len() < 2000
                 {
-                    ended.said.push_str(message);
-                    ended.said.push('\n');
+                    ended.messages.push_str(message);
+                    ended.messages.push('\n');
                 }
             }
         }

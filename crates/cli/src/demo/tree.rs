@@ -238,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_seed_decides_everything() {
+    fn the_same_seed_makes_the_same_tree() {
         let folder = tempfile::tempdir().unwrap();
         let content = |name: &str, seed| {
             let mut maker = Maker {
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn special_nodes_are_there_and_leftovers_are_found() {
+    fn special_nodes_are_created_and_leftovers_are_found() {
         let folder = tempfile::tempdir().unwrap();
         let mut maker = Maker {
             random: Rng::with_seed(1),

@@ -30,7 +30,7 @@ struct Id {
 }
 
 /// Converts nanoseconds to SMB's unit of 100 ns.
-fn hundreds(nanoseconds: i128) -> i128 {
+fn to_100ns(nanoseconds: i128) -> i128 {
     nanoseconds.div_euclid(100)
 }
 
@@ -64,7 +64,7 @@ impl Node {
                         (metadata.ctime(), metadata.ctime_nsec()),
                         (metadata.mtime(), metadata.mtime_nsec()),
                     ]
-                    .map(|(seconds, rest)| hundreds(i128::from(seconds) * 1_000_000_000 + i128::from(rest))),
+                    .map(|(seconds, rest)| to_100ns(i128::from(seconds) * 1_000_000_000 + i128::from(rest))),
                 ),
             }),
         }
@@ -87,7 +87,7 @@ impl Node {
             marks: [metadata.created, metadata.changed].map(|time| time.map(|time| time.0)),
             times: metadata
                 .changed
-                .map(|changed| [changed, metadata.modified].map(|time| hundreds(time.0))),
+                .map(|changed| [changed, metadata.modified].map(|time| to_100ns(time.0))),
         });
         Self {
             is_dir: metadata.is_dir(),

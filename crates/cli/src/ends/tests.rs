@@ -169,7 +169,7 @@ fn an_unfinished_copy_is_resumed_and_not_copied_into() {
 }
 
 #[test]
-fn the_same_job_has_the_same_key_however_it_is_spelled() {
+fn the_key_of_a_job_does_not_depend_on_spelling() {
     let ground = Ground::new();
     let key = |source: &str, target: &str| ground.resolve(TargetMode::Into, &[source], target).unwrap().key;
     assert_eq!(key("dir", "new"), key("dir/inner/../", "other/../new"));

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_as_mount_cifs_has_them() {
+    fn lines_of_mount_cifs_are_parsed() {
         let parsed = parse("# mine\n username=ann\r\npassword= a=b #c \n\ndomain=WORK\n").unwrap();
         assert_eq!(parsed.user.as_deref(), Some("ann"));
         assert_eq!(clear(&parsed), " a=b #c ");
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn users_and_keys_as_mount_cifs_spells_them() {
+    fn users_and_keys_of_mount_cifs_are_parsed() {
         for (text, user, domain) in [
             ("username=WORK\\ann", "ann", Some("WORK")),
             ("username=WORK/ann", "ann", Some("WORK")),
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_text_or_too_much_is_refused_without_being_shown() {
+    fn invalid_files_are_refused_without_showing_their_contents() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("c");
         let long = format!("password=hunter2\n#{}", "x".repeat(BYTES_MAX));
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_others_may_read_is_refused() {
+    fn a_file_that_other_users_can_read_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("c");
         fs::write(&path, "username=ann\npassword=hunter2\nnonsense hunter2\n").unwrap();

@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn our_living_keys_are_listed() {
+    fn only_our_valid_keys_are_listed() {
         let text = "\
 06a33724 I------     2   3d 1f030000     0 65534 keyring   _persistent.0: empty
 13d09e84 I--Q---     1 perm 3f010000     7     7 user      ropeway:smb://ann@nas: 13
@@ -281,7 +281,7 @@ cut
     }
 
     #[test]
-    fn an_off_ring_knows_nothing() {
+    fn a_keyring_that_is_off_has_no_passwords() {
         let nas = server("smb://ann@nas/");
         assert!(Keyring::Off.password(&nas).is_none());
         assert!(!Keyring::Off.forget(&nas).unwrap());

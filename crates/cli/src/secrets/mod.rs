@@ -94,7 +94,7 @@ type Ask = Box<dyn Fn(&str) -> Result<Option<Password>, Failure> + Send + Sync>;
 /// Returns whether a principal has a ticket for a host.
 type HasTicket = Box<dyn Fn(Option<&str>, &str) -> bool + Send + Sync>;
 /// Returns the stored password for a server.
-type Remember = Box<dyn Fn(&Server) -> Option<Password> + Send + Sync>;
+type StoredPasswordFor = Box<dyn Fn(&Server) -> Option<Password> + Send + Sync>;
 
 /// A user's secret.
 #[derive(Clone)]
@@ -133,7 +133,7 @@ pub(crate) struct Secrets {
     anonymous: bool,
     auth: Auth,
     has_ticket: HasTicket,
-    remember: Remember,
+    stored_password: StoredPasswordFor,
     ask: Ask,
 }
 
@@ -167,7 +167,7 @@ impl Secrets {
             anonymous: login_options.anonymous,
             auth: login_options.auth,
             has_ticket: Box::new(|principal, host| ropeway_smb::kerberos_ticket(principal, host).is_ok()),
-            remember: Box::new(move |server| ring.password(server)),
+            stored_password: Box::new(move |server| ring.password(server)),
             ask: Box::new(prompt::ask),
         })
     }
@@ -231,7 +231,7 @@ impl Secrets {
                 )),
             );
         };
-        let who = Server {
+        let login_server = Server {
             user: Some(user.clone()),
             domain: domain.cloned(),
             ..server.clone()
@@ -239,7 +239,7 @@ impl Secrets {
         let (secret, source) = match given {
             Some(given) => given,
             None => {
-                let (password, source) = self.remembered_or_typed(&who)?;
+                let (password, source) = self.from_keyring_or_terminal(&login_server)?;
                 (Secret::Clear(password), source)
             }
         };
@@ -249,11 +249,14 @@ impl Secrets {
         })
     }
 
-    fn remembered_or_typed(&self, who: &Server) -> Result<(Password, Source), Failure> {
-        if let Some(password) = (self.remember)(who) {
+    fn from_keyring_or_terminal(&self, login_server: &Server) -> Result<(Password, Source), Failure> {
+        if let Some(password) = (self.stored_password)(login_server) {
             return Ok((password, Source::Keyring));
         }
-        let (user, address) = (who.user.as_deref().unwrap_or_default(), Address(who));
+        let (user, address) = (
+            login_server.user.as_deref().unwrap_or_default(),
+            Address(login_server),
+        );
         let typed = (self.ask)(&format!("Password of {user} at {address}: "))?;
         typed.map(|password| (password, Source::Typed)).ok_or_else(|| {
             Failure::new(
@@ -303,7 +306,7 @@ mod tests {
             anonymous: false,
             auth: Auth::Auto,
             has_ticket: Box::new(|_, _| false),
-            remember: Box::new(|_| None),
+            stored_password: Box::new(|_| None),
             ask: Box::new(move |prompt| {
                 assert!(prompt.ends_with(": "), "{prompt}");
                 Ok(typed.map(Password::from))
@@ -329,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_comes_before_the_variable_and_that_before_the_terminal() {
+    fn a_file_precedes_the_variable_which_precedes_the_terminal() {
         let files = || {
             vec![
                 file(Some("ann"), Some("a"), Some("WORK")),
@@ -353,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_keeps_hashes() {
+    fn secrets_can_be_reduced_to_hashes() {
         let files = vec![file(Some("ann"), Some("a"), Some("WORK"))];
         let hashed = secrets(files, Some("variable"), None).hashed();
         for (url, user, password) in [
@@ -373,21 +376,21 @@ mod tests {
     }
 
     #[test]
-    fn without_a_password_nothing_is_tried() {
+    fn without_a_password_there_is_no_login() {
         let failure = secrets(Vec::new(), None, None)
             .login(&server("smb://ann@[fd00::7]/s"))
             .err()
             .unwrap();
         assert_eq!(failure.code, code::PERMISSION);
         assert!(failure.message.contains("ann at [fd00::7]"), "{failure:?}");
-        let mut nobody = secrets(Vec::new(), Some("x"), None);
-        nobody.local_user = None;
-        let failure = nobody.login(&server("smb://nas/s")).err().unwrap();
+        let mut without_user = secrets(Vec::new(), Some("x"), None);
+        without_user.local_user = None;
+        let failure = without_user.login(&server("smb://nas/s")).err().unwrap();
         assert_eq!(failure.code, code::USAGE);
     }
 
     #[test]
-    fn guests_and_nobody_are_asked_for_by_name() {
+    fn guest_and_anonymous_logins_need_their_name() {
         let mut secrets = secrets(Vec::new(), Some("x"), None);
         let login =
             |secrets: &Secrets, url: &str| format!("{:?}", secrets.login(&server(url)).unwrap().login);
@@ -400,13 +403,13 @@ mod tests {
     }
 
     #[test]
-    fn tickets_come_after_what_is_given_and_before_what_is_kept() {
+    fn tickets_precede_the_keyring_but_not_given_passwords() {
         let all = |files, variable| {
             let mut secrets = secrets(files, variable, Some("typed"));
             secrets.has_ticket = Box::new(|principal, host| {
                 host == "nas" && principal.is_none_or(|principal| principal == "ann")
             });
-            secrets.remember = Box::new(|server| {
+            secrets.stored_password = Box::new(|server| {
                 assert!(server.user.is_some());
                 (server.host == "nas").then(|| Password::from("kept"))
             });

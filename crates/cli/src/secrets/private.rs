@@ -119,7 +119,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn a_private_line_is_a_password_and_nothing_else_is() {
+    fn only_the_first_line_of_a_private_file_is_a_password() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("p");
         assert_eq!(password(&path).err().unwrap().code, code::USAGE);

@@ -85,7 +85,7 @@ impl Human {
 
     pub(super) fn finish(&self, outcome: &Outcome, info: &RunInfo) {
         self.bar.clear();
-        self.say_rest();
+        self.report_hidden();
         let terminal = io::stdout().is_terminal();
         let lines = final_lines(outcome, info, terminal);
         let failed = outcome.status != Status::Done;
@@ -105,7 +105,7 @@ impl Human {
 
     pub(super) fn finish_check(&self, summary: &CheckSummary) {
         self.bar.clear();
-        self.say_rest();
+        self.report_hidden();
         if self.quiet {
             return;
         }
@@ -174,7 +174,7 @@ impl Human {
     }
 
     /// Prints how many errors and notes were left out.
-    fn say_rest(&self) {
+    fn report_hidden(&self) {
         let state = self.state.lock();
         let place = if self.has_log {
             "; the log has all of them"

@@ -159,7 +159,7 @@ mod tests {
     use ropeway_vfs::event::{Counters, Summary as Done};
 
     #[test]
-    fn the_names_that_scripts_rely_on() {
+    fn the_summary_has_its_documented_names() {
         let counters = Counters {
             files_done: 3,
             bytes_done: 1 << 60,
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn progress_lines_have_their_counters_flat() {
+    fn progress_lines_have_flat_counters() {
         let event = Event::Progress {
             seconds: 1.0,
             counters: Counters {

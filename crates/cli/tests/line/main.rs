@@ -10,7 +10,7 @@ mod relay;
 use std::fs;
 use std::time::Duration;
 
-use relay::{Deed, Relay};
+use relay::{Attack, Relay};
 use support::{Finished, Served, text};
 
 /// Far longer than any command below takes to give up: three or ten timeouts of a second, several
@@ -18,11 +18,11 @@ use support::{Finished, Served, text};
 const HANGS_AFTER: Duration = Duration::from_secs(120);
 
 /// Starts a server with a few names behind a relay that commits this attack.
-fn behind(deed: Deed) -> (Served, Relay) {
+fn behind(attack: Attack) -> (Served, Relay) {
     let served = Served::start(&[]);
     served.place.folder("source");
     text(&served.place.join("source/file"), "new content");
-    let relay = Relay::start(served.address(), deed, 0);
+    let relay = Relay::start(served.address(), attack, 0);
     (served, relay)
 }
 
@@ -71,12 +71,12 @@ fn a_changed_reply_ends_a_run_without_a_new_login() {
         (["--encrypt", "off"], "sign"),
         (["--encrypt", "required"], "encrypted"),
     ] {
-        let (served, probe) = behind(Deed::Nothing);
+        let (served, probe) = behind(Attack::Nothing);
         let count = commands(&probe).len();
         for (number, after) in (0..count).flat_map(|number| [(number, 0), (number, 2)]) {
             // An encrypted reply may be that to the logoff.
             let after = if violated == "encrypted" { 0 } else { after };
-            let relay = Relay::start(served.address(), Deed::Flip, after);
+            let relay = Relay::start(served.address(), Attack::Flip, after);
             let command = commands(&relay).swap_remove(number);
             let finished = run(&served, &borrowed(&command), &flags);
             if !is_reached(&relay, after, &finished) {
@@ -101,7 +101,7 @@ fn a_changed_negotiation_ends_a_run() {
     let served = Served::start(&[]);
     for dialect in ["3.0.2", "3.1.1"] {
         for encrypt in ["off", "desired"] {
-            let relay = Relay::start(served.address(), Deed::Downgrade, 0);
+            let relay = Relay::start(served.address(), Attack::Downgrade, 0);
             let flags = ["--max-dialect", dialect, "--encrypt", encrypt];
             let finished = run(&served, &["ls", &relay.url("")], &flags);
             assert!(relay.is_done(), "{finished}");
@@ -119,13 +119,13 @@ fn a_changed_negotiation_ends_a_run() {
 
 /// All other attacks: a reply that never comes ends its request. Each command has its own server,
 /// and all run at once.
-fn end_in_time(deed: Deed) {
+fn end_in_time(attack: Attack) {
     let commands = ["ls", "stat", "mv", "mirror"];
     std::thread::scope(|scope| {
         for (name, after) in commands.iter().flat_map(|name| [(name, 0), (name, 2)]) {
             scope.spawn(move || {
-                let (served, _) = behind(Deed::Nothing);
-                let relay = Relay::start(served.address(), deed, after);
+                let (served, _) = behind(Attack::Nothing);
+                let relay = Relay::start(served.address(), attack, after);
                 let command = self::commands(&relay)
                     .into_iter()
                     .find(|command| command[0] == *name);
@@ -134,8 +134,8 @@ fn end_in_time(deed: Deed) {
                 if is_reached(&relay, after, &finished) {
                     // After a single loss a request may be repeated; one node may fail, and there
                     // is no other.
-                    let codes: &[i32] = match (deed, *name) {
-                        (Deed::DropOne, _) => &[0, 2, 6],
+                    let codes: &[i32] = match (attack, *name) {
+                        (Attack::DropOne, _) => &[0, 2, 6],
                         (_, "mirror") => &[2, 6],
                         _ => &[6],
                     };
@@ -149,15 +149,15 @@ fn end_in_time(deed: Deed) {
 
 #[test]
 fn a_dropped_reply_ends_its_request() {
-    end_in_time(Deed::DropOne);
+    end_in_time(Attack::DropOne);
 }
 
 #[test]
 fn a_reply_that_stays_pending_forever_ends_its_request() {
-    end_in_time(Deed::Pending);
+    end_in_time(Attack::Pending);
 }
 
 #[test]
 fn a_reply_sent_byte_by_byte_ends_its_request() {
-    end_in_time(Deed::Drip);
+    end_in_time(Attack::Drip);
 }

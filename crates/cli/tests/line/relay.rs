@@ -28,7 +28,7 @@ const PULSE: Duration = Duration::from_millis(50);
 
 /// The attack on the server's replies; those to ECHO are exempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Deed {
+pub(crate) enum Attack {
     Nothing,
     /// Flips one bit of one reply.
     Flip,
@@ -60,7 +60,7 @@ pub(crate) struct Relay {
 
 impl Relay {
     /// Starts the relay; `after`: number of replies after the login that pass unchanged.
-    pub(crate) fn start(server: SocketAddr, deed: Deed, after: usize) -> Self {
+    pub(crate) fn start(server: SocketAddr, attack: Attack, after: usize) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let seen = Arc::<Seen>::default();
@@ -71,7 +71,7 @@ impl Relay {
                     continue;
                 };
                 let line = Line {
-                    deed,
+                    attack,
                     after,
                     seen: Arc::clone(&known),
                     is_logged_in: false,
@@ -103,7 +103,7 @@ impl Relay {
 
 /// One connection.
 struct Line {
-    deed: Deed,
+    attack: Attack,
     after: usize,
     seen: Arc<Seen>,
     is_logged_in: bool,
@@ -148,26 +148,26 @@ impl Line {
         } else if self.is_logged_in && self.after > 0 {
             self.after -= usize::from(command != Some(ECHO));
         } else if self.is_logged_in && !matches!(command, Some(ECHO | LOGOFF | TREE_DISCONNECT)) {
-            match self.deed {
-                Deed::Flip if !self.mark() => *frame.last_mut().unwrap() ^= 1,
-                Deed::DropOne if !self.mark() => return Ok(()),
-                Deed::Pending => {
+            match self.attack {
+                Attack::Flip if !self.mark() => *frame.last_mut().unwrap() ^= 1,
+                Attack::DropOne if !self.mark() => return Ok(()),
+                Attack::Pending => {
                     self.mark();
                     announce(frame, Arc::clone(client));
                     return Ok(());
                 }
-                Deed::Drip => {
+                Attack::Drip => {
                     self.mark();
                 }
                 _ => {}
             }
-        } else if command == Some(NEGOTIATE) && self.deed == Deed::Downgrade {
+        } else if command == Some(NEGOTIATE) && self.attack == Attack::Downgrade {
             self.mark();
             // Capabilities (2.2.4): without DFS, leases and large requests.
             frame[4 + HEADER + 24] &= !0x07;
         }
         let mut client = client.lock().unwrap();
-        if self.deed != Deed::Drip || !self.is_marked() {
+        if self.attack != Attack::Drip || !self.is_marked() {
             return client.write_all(&frame);
         }
         for byte in frame.chunks(1) {

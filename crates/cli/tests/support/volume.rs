@@ -228,7 +228,7 @@ impl Volume {
     }
 
     /// Unmounts completely, so that the volume can be mounted again.
-    pub(crate) fn unmount_wholly(&mut self) {
+    pub(crate) fn unmount_completely(&mut self) {
         let root = self.root();
         let gone = wait_until(Duration::from_secs(10), || {
             tool("umount", &[root.as_os_str()]).is_ok()

@@ -47,7 +47,7 @@ impl Watching {
 
     /// Asserts that the run prints a text soon.
     #[track_caller]
-    pub(crate) fn said(&self, what: &str) {
+    pub(crate) fn prints(&self, what: &str) {
         let said = || self.0.stdout().contains(what) || self.0.stderr().contains(what);
         self.follows(&format!("{what:?}"), said);
     }

@@ -15,8 +15,8 @@ use crate::ui::messages::{print, print_line, print_stderr};
 /// The document cannot be read or is not a report, or the reports cannot be written.
 pub(super) fn report(args: &LabReportArgs) -> Result<u8, Failure> {
     let (path, document) = load(&args.file)?;
-    let beside = path.parent().unwrap_or(Path::new("."));
-    let out = args.out.as_deref().unwrap_or(beside);
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let out = args.out.as_deref().unwrap_or(folder);
     let written = report::write_all(&document, out).map_err(|error| match &error {
         ReportError::Write { source, .. } => {
             Failure::of_end(error.to_string(), source, code::TARGET).hint("choose another folder with --out")

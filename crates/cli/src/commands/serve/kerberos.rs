@@ -51,13 +51,13 @@ pub(super) fn mechanisms(args: &ServeLoginArgs, accounts: Accounts) -> Result<Op
 /// Maps principals to users. A principal of the service's own realm is the user of that name, if
 /// there is one. Others keep their realm, so that a user of another realm is never mistaken for a
 /// local user.
-fn admits(who: KerberosUsers, own: String, accounts: Accounts) -> Admits {
+fn admits(accepted: KerberosUsers, own: String, accounts: Accounts) -> Admits {
     Arc::new(move |user, realm| {
         let name = Text::from(user);
         if realm == own && accounts(&name, &Text::from(realm)).is_some() {
             return Some(name);
         }
-        (who == KerberosUsers::Any).then(|| Text::from(format!("{user}@{realm}").as_str()))
+        (accepted == KerberosUsers::Any).then(|| Text::from(format!("{user}@{realm}").as_str()))
     })
 }
 
@@ -66,11 +66,11 @@ mod tests {
     use super::*;
     use ropeway_smb_proto::secret::NtHash;
 
-    fn named(who: KerberosUsers, user: &str, realm: &str) -> Option<String> {
+    fn named(accepted: KerberosUsers, user: &str, realm: &str) -> Option<String> {
         let accounts: Accounts = Arc::new(|name: &Text, _: &Text| {
             (*name == Text::from("ann")).then(|| NtHash::from_bytes([1; 16]))
         });
-        let admits = admits(who, "OWN".to_owned(), accounts);
+        let admits = admits(accepted, "OWN".to_owned(), accounts);
         admits(user, realm).map(|name| name.to_string_lossy())
     }
 

@@ -56,7 +56,7 @@ impl Printer {
         for (url, share) in urls.iter().zip(shares.iter().cycle()) {
             messages::print_line(&format!("{url}  ({})", share.shown()));
         }
-        messages::print_line(&format!("users: {}", who(&summary.users, &args.login)));
+        messages::print_line(&format!("users: {}", accepted_users(&summary.users, &args.login)));
         if let Some(phrase) = &summary.new {
             messages::print_line(&format!(
                 "pass phrase: {}  (valid for this run only)",
@@ -88,7 +88,7 @@ impl Printer {
     }
 
     /// Reports a part that could not be reloaded and stays as it was.
-    pub(super) fn kept(&self, what: &str, why: &str) {
+    pub(super) fn unchanged(&self, what: &str, why: &str) {
         if self.json {
             self.object(&json!({"type": "warning", "message": format!("{what} stay as they were: {why}")}));
         } else {
@@ -175,7 +175,7 @@ fn encode(text: &str) -> String {
     encoded
 }
 
-fn who(users: &[String], login: &ServeLoginArgs) -> String {
+fn accepted_users(users: &[String], login: &ServeLoginArgs) -> String {
     let mut names: Vec<&str> = users.iter().take(NAMES_SHOWN).map(String::as_str).collect();
     let more = users.len().saturating_sub(NAMES_SHOWN);
     let more = format!("{more} more");
@@ -253,11 +253,11 @@ mod tests {
     fn a_long_list_of_users_ends_with_a_count() {
         let users: Vec<String> = (0..10).map(|number| format!("u{number}")).collect();
         let mut login = ServeLoginArgs::none();
-        assert!(who(&users, &login).ends_with("u7, 2 more"));
-        assert_eq!(who(&[], &login), "nobody");
+        assert!(accepted_users(&users, &login).ends_with("u7, 2 more"));
+        assert_eq!(accepted_users(&[], &login), "nobody");
         login.anonymous = true;
-        assert_eq!(who(&users[..1], &login), "u0, anonymous");
+        assert_eq!(accepted_users(&users[..1], &login), "u0, anonymous");
         login.guest = true;
-        assert_eq!(who(&[], &login), "guest without a password, anonymous");
+        assert_eq!(accepted_users(&[], &login), "guest without a password, anonymous");
     }
 }

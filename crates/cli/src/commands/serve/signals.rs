@@ -94,11 +94,11 @@ impl Reload {
         let mut changes = Vec::new();
         match self.accounts.reload() {
             Ok(more) => changes.extend(more),
-            Err(failure) => self.printer.kept("the users", &failure.message),
+            Err(failure) => self.printer.unchanged("the users", &failure.message),
         }
         match self.reload_shares() {
             Ok(more) => changes.extend(more),
-            Err(failure) => self.printer.kept("the shares", &failure.message),
+            Err(failure) => self.printer.unchanged("the shares", &failure.message),
         }
         if let Some(audit) = &self.audit {
             audit.reopen();

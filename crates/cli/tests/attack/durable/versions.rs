@@ -14,7 +14,7 @@ const MIB: u64 = 1 << 20;
 const TRIES: u32 = 5;
 
 /// Runs `change` and then restores the modification time.
-fn unseen(path: &Path, change: impl FnOnce()) {
+fn with_time_restored(path: &Path, change: impl FnOnce()) {
     let time = fs::metadata(path).unwrap().modified().unwrap();
     change();
     fs::File::options()
@@ -37,7 +37,7 @@ fn killed_and_changed_once(is_new: bool, flags: &[&str], change: impl Fn(&Place)
     let place = Place::new();
     let source = place.folder("source");
     file(&source.join("big"), 24 * MIB, 1);
-    unseen(&source.join("big"), || {});
+    with_time_restored(&source.join("big"), || {});
     if !is_new {
         place.folder("target");
     }
@@ -62,7 +62,7 @@ fn killed_and_changed_once(is_new: bool, flags: &[&str], change: impl Fn(&Place)
 
 fn overwritten(place: &Place) {
     let big = place.join("source/big");
-    unseen(&big, || {
+    with_time_restored(&big, || {
         write_at(&big, 1_000, b"another version, of the same size and time")
     });
 }
@@ -120,7 +120,7 @@ fn a_small_file_rewritten_after_a_killed_run_is_copied_again() {
     let source = place.folder("source");
     file(&source.join("big"), 24 * MIB, 1);
     file(&source.join("small"), 5_000, 2);
-    unseen(&source.join("small"), || {});
+    with_time_restored(&source.join("small"), || {});
     let run = || {
         place
             .copy("source", "target")
@@ -130,7 +130,7 @@ fn a_small_file_rewritten_after_a_killed_run_is_copied_again() {
     running.reach("bytes_sent", 16 * MIB);
     running.kill();
     let small = source.join("small");
-    unseen(&small, || write_at(&small, 1_000, b"another version"));
+    with_time_restored(&small, || write_at(&small, 1_000, b"another version"));
     run().ok();
     same(&source, &place.join("target"));
 }
@@ -144,7 +144,7 @@ fn a_move_never_removes_a_version_that_was_not_copied() {
     file(&source.join("f"), 5_000, 2);
     place.copy("source", "target").arg("-T").ok();
     let f = source.join("f");
-    unseen(&f, || write_at(&f, 1_000, b"another version"));
+    with_time_restored(&f, || write_at(&f, 1_000, b"another version"));
     let content = fs::read(&f).unwrap();
     place.copy("source", "target").args(["-T", "--move"]).ok();
     assert!(!f.exists(), "it was copied");

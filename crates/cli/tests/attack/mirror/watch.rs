@@ -94,7 +94,7 @@ fn an_emptied_source_deletes_nothing_while_watching() {
     }
     let running = watching(&place, &[]);
     fs::remove_dir_all(place.join("source/d")).unwrap();
-    running.said("is empty");
+    running.prints("is empty");
     assert_eq!(below(&place.join("target/d")).len(), 20);
     // With its first file it is a valid source again.
     put(&place.join("source/new"), "new");
@@ -246,7 +246,7 @@ fn removals_wait_while_something_fails() {
     ];
     let running = watching(&place, &rule);
     fs::rename(place.join("source/old"), place.join("source/unreadable")).unwrap();
-    running.said("is kept");
+    running.prints("is kept");
     assert_eq!(reads(&place.join("target/old")), "the only one");
     settle(&running, &place, "later");
     assert_eq!(reads(&place.join("target/old")), "the only one");
@@ -269,7 +269,7 @@ fn a_source_emptied_by_a_storm_is_compared_completely_later() {
     running.signal(Signal::STOP);
     fs::remove_dir_all(&folder).unwrap();
     running.signal(Signal::CONT);
-    running.said("is empty");
+    running.prints("is empty");
     put(&place.join("source/new"), "new");
     running.follows_within(Duration::from_secs(60), "the removals", || {
         below(&place.join("target")).len() == 1

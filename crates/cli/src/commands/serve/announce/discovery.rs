@@ -82,7 +82,7 @@ impl Discovery {
 
     /// Announces and answers until `stop` is set.
     pub(super) fn run(self, stop: &AtomicBool) {
-        self.tell(|device, at, stamp| device.hello(at, stamp));
+        self.multicast(|device, at, stamp| device.hello(at, stamp));
         let mut packet = vec![0; MESSAGE_MAX + 1];
         while !stop.load(Ordering::Relaxed) {
             match self.receiver.recv_from(&mut packet) {
@@ -95,10 +95,10 @@ impl Discovery {
                 Err(_) => std::thread::sleep(STOP_CHECK_EVERY),
             }
         }
-        self.tell(|device, _, stamp| device.bye(stamp));
+        self.multicast(|device, _, stamp| device.bye(stamp));
     }
 
-    fn tell(&self, message: impl Fn(&Device, Ipv4Addr, &Stamp) -> String) {
+    fn multicast(&self, message: impl Fn(&Device, Ipv4Addr, &Stamp) -> String) {
         for (socket, at) in &self.senders {
             let text = message(&self.device, *at, &self.stamp());
             // Sends twice, because datagrams get lost (SOAP-over-UDP, 2.1: MULTICAST_UDP_REPEAT).

@@ -471,7 +471,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn noise_never_panics(packet in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn random_input_never_panics(packet in proptest::collection::vec(any::<u8>(), 0..200)) {
             _ = ready().handle_input(10_000, &packet, peer());
         }
     }

@@ -352,7 +352,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn noise_never_panics(packet in "[<>/:a-zA-Z \"&]{0,200}", bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn random_input_never_panics(packet in "[<>/:a-zA-Z \"&]{0,200}", bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             _ = device().answer(packet.as_bytes(), AT, &stamp());
             _ = device().metadata(&bytes, &stamp());
         }
