@@ -113,8 +113,8 @@ impl Servers {
         top.metadata(&url.path).await.map_err(ServerError::Tree)
     }
 
-    /// Returns the metadata of a node that is about to be read. Lists its folder's names in the
-    /// same round trip, if it has some.
+    /// Returns the metadata of a node that is about to be read. If the node is a folder, its first
+    /// entries come in the same round trip.
     ///
     /// # Errors
     /// The node does not exist, or the server cannot be reached.
