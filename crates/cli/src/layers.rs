@@ -223,7 +223,7 @@ fn from_environment(arg: &Arg, long: &str, environment: Environment<'_>) -> Opti
 fn values_of(arg: &Arg, setting: &Setting) -> Result<Vec<OsString>, Failure> {
     if setting.is_list && !matches!(arg.get_action(), ArgAction::Append) {
         return Err(Failure::usage(format!(
-            "{}: is a list, but the flag takes one value",
+            "{}: the value is a list, but the flag takes one",
             setting.place
         )));
     }
