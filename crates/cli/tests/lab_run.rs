@@ -97,7 +97,7 @@ fn an_interrupted_lab_cleans_up_and_resumes() {
     running.signal(Signal::INT);
     let finished = running.wait();
     finished.assert_code(&[130]);
-    assert!(finished.mentions("run the same command to resume"), "{finished}");
+    assert!(finished.mentions("the same command goes on"), "{finished}");
     assert_eq!(left(id), Vec::<String>::new());
     let read = fs::read_to_string(out.join("report.md")).unwrap();
     assert!(read.contains("tiny"), "the partial report can be read: {read}");

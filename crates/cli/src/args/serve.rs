@@ -186,7 +186,7 @@ pub(crate) struct ServeProtocolArgs {
 
 /// Monitoring and discovery.
 #[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "Watching")]
+#[command(next_help_heading = "Monitoring")]
 pub(crate) struct ServeWatchArgs {
     /// Serve GET /metrics (Prometheus) and /healthz on this port, e.g. 127.0.0.1:9450
     ///

@@ -214,7 +214,6 @@ mod tests {
             &["--dialect=3.0.2..", "--max-dialect=2.1"][..],
             &["--dialect=..2.1", "--max-dialect=3.0"],
             &["--encrypt=required", "--max-dialect=2.1"],
-            &["--tcp-window=5G"],
         ] {
             assert_eq!(options(bad).unwrap_err().code, 1, "{bad:?}");
         }

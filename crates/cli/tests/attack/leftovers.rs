@@ -522,7 +522,7 @@ fn a_folder_does_not_go_into_itself(behind: &Path, url: &str, run: impl Fn(&str)
             .args([format!("{url}dir"), format!("{url}{target}")])
             .exits(1);
         assert!(
-            refused.mentions("lies inside") && !refused.mentions("another program"),
+            refused.mentions("is inside") && !refused.mentions("another program"),
             "{refused}"
         );
     }

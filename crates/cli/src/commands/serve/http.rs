@@ -133,6 +133,8 @@ async fn serve(socket: TcpStream, site: Arc<impl Site>) {
     let service = service_fn(|request| respond(&*site, request));
     let served = http1::Builder::new()
         .keep_alive(false)
+        // A client may end its side of the connection after the request.
+        .half_close(true)
         .auto_date_header(false)
         .title_case_headers(true)
         .max_buf_size(REQUEST_MAX)
