@@ -239,7 +239,7 @@ impl Secrets {
         let (secret, source) = match given {
             Some(given) => given,
             None => {
-                let (password, source) = self.from_keyring_or_terminal(&login_server)?;
+                let (password, source) = self.stored_or_typed_password(&login_server)?;
                 (Secret::Clear(password), source)
             }
         };
@@ -249,7 +249,7 @@ impl Secrets {
         })
     }
 
-    fn from_keyring_or_terminal(&self, login_server: &Server) -> Result<(Password, Source), Failure> {
+    fn stored_or_typed_password(&self, login_server: &Server) -> Result<(Password, Source), Failure> {
         if let Some(password) = (self.stored_password)(login_server) {
             return Ok((password, Source::Keyring));
         }
