@@ -1,15 +1,16 @@
-//! Where things are kept, which boot this is, and diagnostics.
+//! Start-up: diagnostics, and the folders for configuration and state.
 
 use std::path::PathBuf;
 
 use tracing_subscriber::EnvFilter;
 
-/// Starts diagnostics on stderr if `ROPEWAY_DEBUG` names a filter (e.g. `debug` or `ropeway_copy=trace`).
+/// Starts diagnostics on stderr if `ROPEWAY_DEBUG` names a filter (e.g. `debug` or
+/// `ropeway_copy=trace`).
 pub(crate) fn start_diagnostics() {
     let Ok(filter) = std::env::var("ROPEWAY_DEBUG") else {
         return;
     };
-    // An unusable filter falls back to everything: whoever sets the variable wants to see something.
+    // An invalid filter falls back to `debug`: a user who sets the variable wants to see something.
     let filter = EnvFilter::try_new(&filter).unwrap_or_else(|_| EnvFilter::new("debug"));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -18,9 +19,10 @@ pub(crate) fn start_diagnostics() {
         .init();
 }
 
-/// For what runs unattended: warnings on stderr, unless [`start_diagnostics`] has started more.
+/// Prints warnings on stderr, for commands that run unattended, unless [`start_diagnostics`]
+/// already prints more.
 pub(crate) fn start_warnings() {
-    // Fails if there is a subscriber already, which then shows what was asked for.
+    // Fails if there is a subscriber already; that one prints what the user asked for.
     _ = tracing_subscriber::fmt()
         .with_max_level(tracing::Level::WARN)
         .with_writer(std::io::stderr)
@@ -29,22 +31,25 @@ pub(crate) fn start_warnings() {
         .try_init();
 }
 
-/// `$XDG_CONFIG_HOME/ropeway/config.toml`, by default below `~/.config`; `None` without a home.
+/// Returns `$XDG_CONFIG_HOME/ropeway/config.toml`, by default below `~/.config`; `None` without a
+/// home folder.
 pub(crate) fn config_file() -> Option<PathBuf> {
     base("XDG_CONFIG_HOME", ".config").map(|folder| folder.join("ropeway/config.toml"))
 }
 
-/// `$XDG_CONFIG_HOME/ropeway/users`, who may log in to a server; `None` without a home.
+/// Returns `$XDG_CONFIG_HOME/ropeway/users`, the users who may log in to `ropeway serve`; `None`
+/// without a home folder.
 pub(crate) fn users_file() -> Option<PathBuf> {
     base("XDG_CONFIG_HOME", ".config").map(|folder| folder.join("ropeway/users"))
 }
 
-/// `$XDG_STATE_HOME/ropeway/jobs`, by default below `~/.local/state`; `None` without a home.
+/// Returns `$XDG_STATE_HOME/ropeway/jobs`, by default below `~/.local/state`; `None` without a home
+/// folder.
 pub(crate) fn jobs_folder() -> Option<PathBuf> {
     base("XDG_STATE_HOME", ".local/state").map(|folder| folder.join("ropeway/jobs"))
 }
 
-/// XDG base directories: relative values are ignored, as the specification asks.
+/// Returns an XDG base directory; relative values are ignored, as the specification requires.
 fn base(variable: &str, below_home: &str) -> Option<PathBuf> {
     let given = std::env::var_os(variable)
         .map(PathBuf::from)

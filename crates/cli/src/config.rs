@@ -1,4 +1,4 @@
-//! The configuration file: TOML, keys are the long names of flags.
+//! The configuration file: TOML whose keys are the long names of flags.
 //!
 //! ```toml
 //! verify = true                       # for every command that has the flag
@@ -11,7 +11,7 @@
 //! rtt = "75ms"
 //! ```
 //!
-//! Whatever is wrong is one line with file and line number; nothing is done with half a configuration.
+//! An error is one line with file name and line number. A file with an error is not used at all.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -24,21 +24,21 @@ use toml::de::{DeTable, DeValue};
 
 use crate::failure::Failure;
 
-/// A value for a flag that does not come from the command line.
+/// A flag's value from the environment or the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Setting {
-    /// Where it stands, for messages: a file and line, or a variable.
+    /// Where the value comes from, for messages: a file and line, or a variable.
     pub(crate) place: String,
-    /// The values as texts.
+    /// The values as text.
     pub(crate) values: Vec<OsString>,
-    /// Whether it was written as a list.
+    /// Whether the value was a list.
     pub(crate) is_list: bool,
-    /// Whether it was written as true or false.
+    /// Whether the value was true or false.
     pub(crate) is_bool: bool,
 }
 
 impl Setting {
-    /// Whether it turns a switch off.
+    /// Returns whether the setting turns a switch off.
     pub(crate) fn is_off(&self) -> bool {
         let off = |value: &OsString| matches!(value.to_str(), Some("0" | "false" | "no" | "off" | "n" | "f"));
         self.values.iter().all(off)
@@ -47,16 +47,16 @@ impl Setting {
 
 type Settings = BTreeMap<String, Setting>;
 
-/// What the file says.
+/// A parsed configuration file.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Config {
     common: Settings,
-    /// By the command's name, dotted if it is one of a command: `lab.link`.
+    /// Settings of each command, by its name; a subcommand's name is dotted: `lab.link`.
     commands: BTreeMap<String, (String, Settings)>,
 }
 
 impl Config {
-    /// Reads the file; a missing one is an empty one.
+    /// Reads the file; a missing file counts as empty.
     ///
     /// # Errors
     /// The file cannot be read or is not TOML.
@@ -78,25 +78,25 @@ impl Config {
                 "cannot read the configuration {}: {error}",
                 path.display()
             ))
-            .hint("make it readable, or point XDG_CONFIG_HOME elsewhere")),
+            .hint("make it readable, or set XDG_CONFIG_HOME to another folder")),
         }
     }
 
     /// Parses the text of a file.
     ///
     /// # Errors
-    /// It is not TOML, or holds values that no flag can have.
+    /// The text is not TOML, or has values that no flag can have.
     pub(crate) fn parse(file: &str, text: &str) -> Result<Self, Failure> {
         let place = |offset: usize| {
             let before = text.get(..offset).unwrap_or(text);
             format!("{file}:{}", before.matches('\n').count() + 1)
         };
-        // Windows editors begin a file with a byte-order mark.
+        // Editors on Windows put a byte-order mark at the start of a file.
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let table = DeTable::parse(text).map_err(|error| {
             let at = place(error.span().map_or(0, |span| span.start));
             Failure::usage(format!("{at}: {}", error.message().replace('\n', " ")))
-                .hint("the file is TOML: `flag-name = value`, texts in quotes")
+                .hint("the file is TOML: `flag-name = value`, with text in quotes")
         })?;
         let mut config = Self::default();
         for (key, value) in table.get_ref() {
@@ -113,7 +113,7 @@ impl Config {
         Ok(config)
     }
 
-    /// Reads the table of a command, and those of its commands.
+    /// Reads the table of a command and the tables of its subcommands.
     fn read_command(
         &mut self,
         name: &str,
@@ -137,7 +137,7 @@ impl Config {
         Ok(())
     }
 
-    /// What the file says of a flag of a command (`copy`, `lab.link`).
+    /// Returns the setting for a flag of a command (`copy`, `lab.link`).
     pub(crate) fn setting(&self, command: &str, long: &str) -> Option<&Setting> {
         let own = self
             .commands
@@ -146,10 +146,10 @@ impl Config {
         own.or_else(|| self.common.get(long))
     }
 
-    /// Refuses keys that name no flag and tables that name no command.
+    /// Refuses keys that are not flags and tables that are not commands.
     ///
     /// # Errors
-    /// The first unknown name, with its place.
+    /// The first unknown name and its place.
     pub(crate) fn check_keys(&self, cli: &Clap) -> Result<(), Failure> {
         let longs = |command: &Clap| -> Vec<String> {
             command
@@ -170,11 +170,11 @@ impl Config {
             for part in name.split('.') {
                 let Some(found) = command.find_subcommand(part) else {
                     let names: Vec<&str> = command.get_subcommands().map(Clap::get_name).collect();
-                    let failure = Failure::usage(format!("{place}: [{name}] is no command"));
+                    let failure = Failure::usage(format!("{place}: [{name}] is not a command"));
                     return Err(if names.is_empty() {
-                        failure.hint("values of flags are no tables")
+                        failure.hint("the value of a flag cannot be a table")
                     } else {
-                        failure.hint(format!("there are {}", names.join(", ")))
+                        failure.hint(format!("the commands are {}", names.join(", ")))
                     });
                 };
                 command = found;
@@ -188,13 +188,13 @@ impl Config {
 fn known(settings: &Settings, flags: &[String], of: &str) -> Result<(), Failure> {
     for (key, setting) in settings {
         if !flags.iter().any(|flag| flag == key) {
-            let failure = Failure::usage(format!("{}: {key:?} is no flag{of}", setting.place));
+            let failure = Failure::usage(format!("{}: {key:?} is not a flag{of}", setting.place));
             let alike = flags
                 .iter()
                 .find(|flag| flag.replace('-', "") == key.replace(['-', '_'], ""));
             return Err(match alike {
                 Some(flag) => failure.hint(format!("it is spelled {flag:?}")),
-                None => failure.hint("keys are the long names of flags, without the dashes in front"),
+                None => failure.hint("keys are the long names of flags without the leading dashes"),
             });
         }
     }
@@ -255,16 +255,16 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_name_their_line() {
+    fn errors_name_the_line() {
         assert!(
             fault("verify = true\ncolour = 1")
                 .message
-                .starts_with("c.toml:2: \"colour\" is no flag")
+                .starts_with("c.toml:2: \"colour\" is not a flag")
         );
         assert!(
             fault("\n[paint]\nverify = true")
                 .message
-                .starts_with("c.toml:2: [paint] is no command")
+                .starts_with("c.toml:2: [paint] is not a command")
         );
         assert!(
             fault("[check]\nchecksum = true\nbwlimit = \"8M\"")
@@ -277,7 +277,7 @@ mod tests {
                 .starts_with("c.toml:2: "),
             "not TOML"
         );
-        assert!(fault("verify = { a = 1 }").message.contains("is no command"));
+        assert!(fault("verify = { a = 1 }").message.contains("is not a command"));
         assert!(
             fault("[copy]\ninclude = [[1]]")
                 .message
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_of_a_command_wins() {
+    fn the_table_of_a_command_overrides_the_top_level() {
         let config = Config::parse("c", "retries = 1_0\n[copy]\nretries = 0x10\n").unwrap();
         assert_eq!(config.setting("copy", "retries").unwrap().values, ["16"]);
         assert_eq!(config.setting("mirror", "retries").unwrap().values, ["10"]);
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unreadable_file_is_wrong_use_and_a_missing_one_is_nothing() {
+    fn an_unreadable_file_is_an_error_and_a_missing_one_is_empty() {
         let folder = tempfile::tempdir().unwrap();
         let failure = Config::load(&Some(folder.path().to_path_buf())).unwrap_err();
         assert_eq!(failure.code, 1);

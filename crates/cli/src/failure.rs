@@ -1,4 +1,4 @@
-//! Why a command ends without having done its work: one line, a hint, an exit code.
+//! Failures that end a command: one line, a hint, an exit code.
 
 use std::io;
 
@@ -6,11 +6,11 @@ use ropeway_vfs::{Error, ErrorKind};
 
 use crate::servers;
 
-/// Exit codes of the product that a command gives by itself; those of jobs come from `ropeway_copy::Status`.
+/// Exit codes that commands return themselves; those of jobs come from `ropeway_copy::Status`.
 pub(crate) mod code {
-    /// All done.
+    /// Everything is done.
     pub(crate) const DONE: u8 = 0;
-    /// Wrong use: flags, configuration, ends that make no sense together.
+    /// Wrong usage: flags, configuration, or ends that do not fit together.
     pub(crate) const USAGE: u8 = 1;
     /// Some items failed.
     pub(crate) const SOME_FAILED: u8 = 2;
@@ -20,29 +20,29 @@ pub(crate) mod code {
     pub(crate) const TARGET: u8 = 4;
     /// Permission or authentication.
     pub(crate) const PERMISSION: u8 = 5;
-    /// The network or its other end.
+    /// The network or the server failed.
     pub(crate) const NETWORK: u8 = 6;
-    /// What was verified does not hold.
+    /// Verification found differences.
     pub(crate) const DIFFERS: u8 = 7;
-    /// A guard refused.
+    /// Refused as a precaution.
     pub(crate) const REFUSED: u8 = 8;
-    /// Interrupted by a signal (128 + SIGINT, as shells have it).
+    /// Interrupted by a signal (128 + SIGINT, as in shells).
     pub(crate) const INTERRUPTED: u8 = 130;
 }
 
-/// A command that could not do its work.
+/// A command that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     /// Exit code.
     pub(crate) code: u8,
-    /// One line: what is wrong.
+    /// What is wrong, in one line.
     pub(crate) message: String,
-    /// What the user can do about it.
+    /// What the user can do.
     pub(crate) hint: Option<String>,
 }
 
 impl Failure {
-    /// A failure with an exit code of [`code`].
+    /// Makes a failure with an exit code of [`code`].
     pub(crate) fn new(code: u8, message: impl Into<String>) -> Self {
         Self {
             code,
@@ -51,29 +51,30 @@ impl Failure {
         }
     }
 
-    /// Wrong use.
+    /// Makes a failure for wrong usage.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self::new(code::USAGE, message)
     }
 
-    /// Adds what the user can do about it.
+    /// Adds what the user can do.
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 
-    /// A failure of an end: permission is told apart, everything else is `otherwise`.
+    /// Makes a failure for a source or target: exit code PERMISSION if access was denied, else
+    /// `otherwise`.
     pub(crate) fn of_end(message: impl Into<String>, error: &io::Error, otherwise: u8) -> Self {
         let denied = ErrorKind::of(error) == ErrorKind::PermissionDenied;
         Self::new(if denied { code::PERMISSION } else { otherwise }, message)
     }
 
-    /// A failure to open a tree on one end.
+    /// Makes a failure to open a tree.
     pub(crate) fn of_tree(place: &str, error: &Error, on_source: bool) -> Self {
         Self::of_node(&format!("cannot open {place}"), error, on_source)
     }
 
-    /// A failure of a tree operation on one end; `what` could not be done.
+    /// Makes a failure of a tree operation; `what` says what could not be done.
     pub(crate) fn of_node(what: &str, error: &Error, on_source: bool) -> Self {
         let code = match error.kind {
             ErrorKind::PermissionDenied | ErrorKind::Authentication => code::PERMISSION,
@@ -94,7 +95,9 @@ impl Failure {
         let failure = Self::new(code, format!("{what}: {cause}"));
         match server_hint.or(ropeway_copy::hint_for(error.kind, on_source)) {
             Some(hint) => failure.hint(hint),
-            None if code == code::NETWORK => failure.hint("check the server and the line; then run it again"),
+            None if code == code::NETWORK => {
+                failure.hint("check the server and the network, then run it again")
+            }
             None if error.kind.is_absence() => failure.hint("check the spelling"),
             None => failure,
         }
@@ -115,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_agree_with_those_of_jobs() {
+    fn exit_codes_equal_those_of_jobs() {
         use ropeway_copy::Status;
         let pairs = [
             (Status::Done, code::DONE),

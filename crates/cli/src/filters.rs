@@ -1,4 +1,4 @@
-//! From flags to the filter of a job, files with patterns and lists included.
+//! Builds a job's filter from the flags, including files of patterns and lists of paths.
 
 use std::io::Read;
 use std::path::Path;
@@ -9,16 +9,16 @@ use ropeway_plan::{Filter, FilterSpec};
 use crate::args::SelectArgs;
 use crate::failure::Failure;
 
-/// Largest list of files or patterns that is read: a bound, some million paths. Bytes.
+/// Maximum size in bytes of a file of patterns or paths: a bound, enough for some million paths.
 const LIST_BYTES_MAX: u64 = 1 << 30;
 
 /// U+FEFF in UTF-8.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// Builds the filter that the flags ask for.
+/// Builds the filter for the flags.
 ///
 /// # Errors
-/// A file cannot be read, or a pattern, size or path makes no sense.
+/// A file cannot be read, or a pattern, size or path is invalid.
 pub(crate) fn build(args: &SelectArgs) -> Result<Filter, Failure> {
     let mut spec = FilterSpec {
         include: args.include.clone(),
@@ -39,10 +39,8 @@ pub(crate) fn build(args: &SelectArgs) -> Result<Filter, Failure> {
             .map_err(|error| Failure::usage(format!("--files-from {}: {error}", path.display())))?;
         spec.files_from = Some(list);
     } else if args.null {
-        return Err(
-            Failure::usage("--null says how --files-from is read, and there is none")
-                .hint("add --files-from FILE, or leave --null out"),
-        );
+        return Err(Failure::usage("--null applies to --files-from, which is missing")
+            .hint("add --files-from FILE, or leave out --null"));
     }
     Filter::new(&spec).map_err(|error| {
         Failure::usage(error.to_string())
@@ -50,7 +48,7 @@ pub(crate) fn build(args: &SelectArgs) -> Result<Filter, Failure> {
     })
 }
 
-/// Lines that are neither empty nor begin with `#`, as in a `.gitignore`.
+/// Returns the lines that are not empty and do not begin with `#`, as in a `.gitignore`.
 fn patterns(bytes: &[u8], path: &Path) -> Result<Vec<String>, Failure> {
     let text = std::str::from_utf8(bytes).map_err(|error| {
         let line = bytes[..error.valid_up_to()]
@@ -58,7 +56,7 @@ fn patterns(bytes: &[u8], path: &Path) -> Result<Vec<String>, Failure> {
             .filter(|byte| **byte == b'\n')
             .count()
             + 1;
-        Failure::usage(format!("{}:{line}: not UTF-8", path.display()))
+        Failure::usage(format!("{}:{line}: the line is not UTF-8", path.display()))
             .hint("patterns are UTF-8; use `?` for other bytes")
     })?;
     let lines = text
@@ -78,8 +76,7 @@ fn read(flag: &str, path: &Path) -> Result<Vec<u8>, Failure> {
         std::fs::File::open(path).and_then(|file| file.take(LIST_BYTES_MAX).read_to_end(&mut bytes))
     };
     result.map_err(|error| {
-        Failure::usage(format!("{flag}: cannot read {}: {error}", path.display()))
-            .hint("check the file's name")
+        Failure::usage(format!("{flag}: cannot read {}: {error}", path.display())).hint("check the file name")
     })?;
     if bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff") {
         return Err(
@@ -87,7 +84,7 @@ fn read(flag: &str, path: &Path) -> Result<Vec<u8>, Failure> {
                 .hint("save it as UTF-8, with or without a byte-order mark"),
         );
     }
-    // Windows editors begin a file with a byte-order mark.
+    // Editors on Windows put a byte-order mark at the start of a file.
     if bytes.starts_with(BYTE_ORDER_MARK) {
         bytes.drain(..BYTE_ORDER_MARK.len());
     }

@@ -17,20 +17,20 @@ use crate::failure::{Failure, code};
 use crate::servers::Servers;
 use crate::ui::Reporter;
 
-/// Time between updates of a bar.
-const FREQUENT: Duration = Duration::from_millis(100);
-/// Time between updates that nobody sees; the estimate lives on them.
-const SELDOM: Duration = Duration::from_millis(500);
-/// Time between two progress lines of `--json`, in updates of [`FREQUENT`].
+/// Time between updates of the progress bar.
+const BAR_EVERY: Duration = Duration::from_millis(100);
+/// Time between updates without a bar; the estimate of the time left needs them.
+const ESTIMATE_EVERY: Duration = Duration::from_millis(500);
+/// Updates (of [`BAR_EVERY`]) from one progress line of `--json` to the next.
 const LINE_EVERY: u64 = 5;
 
-/// Threads of the runtime: control work only; files have threads of their own.
+/// Threads of the runtime. They do control work only; file I/O has its own threads.
 const WORKERS: usize = 2;
 
-/// The runtime of one command.
+/// Builds the runtime of one command.
 ///
 /// # Errors
-/// The system gives no threads.
+/// The system cannot start threads.
 pub(crate) fn runtime() -> Result<Runtime, Failure> {
     Builder::new_multi_thread()
         .worker_threads(WORKERS)
@@ -43,13 +43,13 @@ pub(crate) fn runtime() -> Result<Runtime, Failure> {
         })
 }
 
-/// Takes leave of the servers, and ends the runtime without waiting for what hangs.
-pub(crate) fn end(runtime: Runtime, servers: &Servers) {
-    runtime.block_on(servers.leave());
+/// Logs off from the servers and shuts the runtime down without waiting for tasks that hang.
+pub(crate) fn shut_down(runtime: Runtime, servers: &Servers) {
+    runtime.block_on(servers.log_off());
     runtime.shutdown_background();
 }
 
-/// The signals a command answers to, caught from now on.
+/// Signals that a command handles, caught from now on.
 pub(crate) struct Signals {
     interrupt: Signal,
     terminate: Signal,
@@ -57,10 +57,10 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Catches them; needs a runtime.
+    /// Starts catching the signals; needs a runtime.
     ///
     /// # Errors
-    /// The system refuses.
+    /// The system refuses to register a handler.
     pub(crate) fn catch() -> Result<Self, Failure> {
         let catch = |kind| {
             signal(kind).map_err(|error: io::Error| {
@@ -83,7 +83,7 @@ impl Signals {
     }
 }
 
-/// Runs a future until it ends or a signal stops it; `None` if stopped.
+/// Runs a future until it completes or a signal stops it; `None` if a signal stopped it.
 pub(crate) async fn until_stopped<T>(signals: &mut Signals, future: impl Future<Output = T>) -> Option<T> {
     tokio::select! {
         value = future => Some(value),
@@ -91,8 +91,8 @@ pub(crate) async fn until_stopped<T>(signals: &mut Signals, future: impl Future<
     }
 }
 
-/// Runs a job, reporting to `reporter`. The first SIGINT or SIGTERM ends it in order, the second one at once.
-/// `bandwidth` is the limit put around the source, if any.
+/// Runs a job and reports to `reporter`. The first SIGINT or SIGTERM ends the job in order, the
+/// second one ends the process at once. `bandwidth` is the limit around the source, if any.
 pub(crate) async fn drive(
     spec: JobSpec,
     pool: Pool,
@@ -102,7 +102,7 @@ pub(crate) async fn drive(
 ) -> Outcome {
     let job = Job::new(spec).with_pool(pool);
     let handle = job.handle();
-    let progress = || blame_progress(handle.progress(), bandwidth);
+    let progress = || attribute_progress(handle.progress(), bandwidth);
     let sink = {
         let reporter = Arc::clone(reporter);
         Arc::new(move |event: Event| reporter.event(&event))
@@ -110,17 +110,17 @@ pub(crate) async fn drive(
     reporter.progress(&progress(), true);
     let mut run = tokio::spawn(job.run(sink));
     let frequent = reporter.wants_frequent_progress();
-    let mut ticks = interval(if frequent { FREQUENT } else { SELDOM });
+    let mut ticks = interval(if frequent { BAR_EVERY } else { ESTIMATE_EVERY });
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut tick, mut stopping) = (0_u64, false);
     loop {
         tokio::select! {
-            // The job's end first: nothing is to be said after it.
+            // The job's end comes first, because nothing may be reported after it.
             biased;
             ended = &mut run => match ended {
-                Ok(outcome) => return blame_outcome(outcome, bandwidth),
+                Ok(outcome) => return attribute_outcome(outcome, bandwidth),
                 Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-                Err(_) => return lost(&handle),
+                Err(_) => return cancelled(&handle),
             },
             _ = signals.interrupt.recv() => stop(&handle, reporter, &mut stopping),
             _ = signals.terminate.recv() => stop(&handle, reporter, &mut stopping),
@@ -133,11 +133,17 @@ pub(crate) async fn drive(
     }
 }
 
-/// Reading at this part of `--bwlimit` or above means that it is the limit (waiting for it looks like a slow source).
+/// A source that reads at this fraction of `--bwlimit` or more is limited by it: waiting for the
+/// limit looks like a slow source.
 const BANDWIDTH_REACHED: f64 = 0.85;
 
-/// Names `--bwlimit` as the limit where a source seems slow only because of it.
-fn blame(limit: Option<Limit>, seconds: f64, bytes_read: u64, bandwidth: Option<&Schedule>) -> Option<Limit> {
+/// Reports `--bwlimit` as the bottleneck if the source seems slow only because of it.
+fn attribute_limit(
+    limit: Option<Limit>,
+    seconds: f64,
+    bytes_read: u64,
+    bandwidth: Option<&Schedule>,
+) -> Option<Limit> {
     let allowed = bandwidth.and_then(|schedule| schedule.rate_at(jiff::Zoned::now().datetime()));
     match (limit, allowed) {
         (Some(Limit::Source), Some(allowed))
@@ -149,7 +155,7 @@ fn blame(limit: Option<Limit>, seconds: f64, bytes_read: u64, bandwidth: Option<
     }
 }
 
-fn blame_progress(progress: Event, bandwidth: Option<&Schedule>) -> Event {
+fn attribute_progress(progress: Event, bandwidth: Option<&Schedule>) -> Event {
     match progress {
         Event::Progress {
             seconds,
@@ -158,7 +164,7 @@ fn blame_progress(progress: Event, bandwidth: Option<&Schedule>) -> Event {
             eta,
             limit,
         } => {
-            let limit = blame(limit, seconds, counters.bytes_read, bandwidth);
+            let limit = attribute_limit(limit, seconds, counters.bytes_read, bandwidth);
             Event::Progress {
                 seconds,
                 counters,
@@ -171,24 +177,24 @@ fn blame_progress(progress: Event, bandwidth: Option<&Schedule>) -> Event {
     }
 }
 
-fn blame_outcome(mut outcome: Outcome, bandwidth: Option<&Schedule>) -> Outcome {
+fn attribute_outcome(mut outcome: Outcome, bandwidth: Option<&Schedule>) -> Outcome {
     let summary = &mut outcome.summary;
     let seconds = summary.perceived.as_secs_f64();
-    summary.limit = blame(summary.limit, seconds, summary.counters.bytes_read, bandwidth);
+    summary.limit = attribute_limit(summary.limit, seconds, summary.counters.bytes_read, bandwidth);
     outcome
 }
 
 fn stop(handle: &Handle, reporter: &Reporter, stopping: &mut bool) {
     if std::mem::replace(stopping, true) {
-        // Asked twice: what is in flight may be lost, the journal tells the next run.
+        // On the second signal data in flight may be lost; the journal tells the next run.
         std::process::exit(i32::from(code::INTERRUPTED));
     }
     handle.cancel();
-    reporter.say("stopping; what is under way is finished first (again to stop at once)");
+    reporter.say("stopping; files in progress are finished first (interrupt again to stop at once)");
 }
 
-/// The task of the job was cancelled, which nothing here does.
-fn lost(handle: &Handle) -> Outcome {
+/// Returns an outcome for a job whose task was cancelled. No code here cancels it.
+fn cancelled(handle: &Handle) -> Outcome {
     let summary = ropeway_vfs::event::Summary {
         counters: handle.counters(),
         ..Default::default()
@@ -206,16 +212,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_source_is_not_blamed_for_the_limit() {
+    fn a_source_slowed_by_bwlimit_is_not_the_bottleneck() {
         let limited = Schedule::constant(Some(1000));
         let source = Some(Limit::Source);
-        assert_eq!(blame(source, 10.0, 9_900, Some(&limited)), Some(Limit::Bandwidth));
-        assert_eq!(blame(source, 10.0, 5_000, Some(&limited)), source);
-        assert_eq!(blame(source, 10.0, 9_900, None), source);
         assert_eq!(
-            blame(Some(Limit::Destination), 10.0, 9_900, Some(&limited)),
+            attribute_limit(source, 10.0, 9_900, Some(&limited)),
+            Some(Limit::Bandwidth)
+        );
+        assert_eq!(attribute_limit(source, 10.0, 5_000, Some(&limited)), source);
+        assert_eq!(attribute_limit(source, 10.0, 9_900, None), source);
+        assert_eq!(
+            attribute_limit(Some(Limit::Destination), 10.0, 9_900, Some(&limited)),
             Some(Limit::Destination)
         );
-        assert_eq!(blame(None, 10.0, 9_900, Some(&limited)), None);
+        assert_eq!(attribute_limit(None, 10.0, 9_900, Some(&limited)), None);
     }
 }

@@ -1,11 +1,12 @@
-//! Flags > `ROPEWAY_*` environment > configuration file, for every flag of every command.
+//! Layers of settings for every flag: command line > `ROPEWAY_*` environment > configuration file.
 //!
-//! Nothing here knows a flag by name: the tree of clap's commands is walked. For each flag that the command line does
-//! not give, the environment (`ROPEWAY_` and the long name in capitals, `-` as `_`) is asked, then the configuration
-//! (the long name). What is found becomes the flag's default, after it has been checked alone, so that a mistake is
-//! named with its place. Switches take `--flag=false` on the command line to take back what the others set.
-//! Flags that delete or move ([`crate::args::is_command_line_only`]) are refused in the lower layers.
-//! Environment variables of repeatable flags hold one value a line.
+//! This module knows no flag by name; it walks clap's tree of commands. For each flag that the
+//! command line does not give, it looks into the environment (`ROPEWAY_` and the long name in
+//! capitals, `-` as `_`), then into the configuration (the long name). A value that it finds
+//! becomes the flag's default. The value is first checked alone, so that an error message can name
+//! the variable or the line. On the command line, switches accept `--flag=false` to override the
+//! lower layers. Flags that delete or move ([`crate::args::is_command_line_only`]) are refused in
+//! the lower layers. The environment variable of a repeatable flag has one value per line.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -21,10 +22,10 @@ use crate::failure::{Failure, code};
 /// Looks up an environment variable.
 pub(crate) type Environment<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 
-/// What the command line comes to.
+/// A parsed command line.
 #[derive(Debug)]
 pub(crate) enum Parsed {
-    /// A command to run.
+    /// The command to run.
     Command(Box<Command>),
     /// Help or version, for standard output.
     Text {
@@ -35,10 +36,11 @@ pub(crate) enum Parsed {
     },
 }
 
-/// Parses the command line (the program's name first) over environment and configuration.
+/// Parses the command line (program name first), with the environment and the configuration below
+/// it.
 ///
 /// # Errors
-/// Wrong use, by flag, environment or configuration; exit code 1.
+/// Wrong usage in a flag, the environment or the configuration; exit code 1.
 pub(crate) fn parse(
     arguments: Vec<OsString>,
     environment: Environment<'_>,
@@ -49,7 +51,7 @@ pub(crate) fn parse(
     let lenient = with_lenient_switches(plain.clone());
     let given = match lenient.clone().try_get_matches_from(&arguments) {
         Ok(matches) => matches,
-        // Texts are made from the command without this module's additions.
+        // Help is rendered from the plain command, without this module's additions.
         Err(error) if is_text(error.kind()) => return text(plain, &arguments),
         Err(error) => return Err(usage(&error)),
     };
@@ -61,7 +63,7 @@ pub(crate) fn parse(
     Ok(Parsed::Command(Box::new(cli.command)))
 }
 
-/// The environment variable of a flag.
+/// Returns the environment variable of a flag.
 pub(crate) fn variable(long: &str) -> String {
     format!("ROPEWAY_{}", long.to_ascii_uppercase().replace('-', "_"))
 }
@@ -79,19 +81,19 @@ fn text(plain: Clap, arguments: &[OsString]) -> Result<Parsed, Failure> {
     match plain.try_get_matches_from(arguments) {
         Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             Err(Failure::usage("no command given")
-                .hint("`ropeway --help` lists the commands; `ropeway demo` shows one at work"))
+                .hint("`ropeway --help` lists the commands; `ropeway demo` shows ropeway at work"))
         }
         Err(error) if is_text(error.kind()) => Ok(Parsed::Text {
             text: error.render().to_string(),
             code: code::DONE,
         }),
         Err(error) => Err(usage(&error)),
-        // Only --switch=value before --help can lead here.
+        // Reached only by --switch=value before --help.
         Ok(_) => Err(Failure::usage("no command given")),
     }
 }
 
-/// Clap's message as one line and a hint.
+/// Turns clap's message into one line and a hint.
 fn usage(error: &clap::Error) -> Failure {
     let text = error.render().to_string();
     let mut message = String::new();
@@ -118,7 +120,7 @@ fn is_switch(arg: &Arg) -> bool {
     matches!(arg.get_action(), ArgAction::SetTrue)
 }
 
-/// Lets every switch take `=true` or `=false`.
+/// Lets every switch accept `=true` or `=false`.
 fn with_lenient_switches(command: Clap) -> Clap {
     command.mut_subcommands(|sub| {
         with_lenient_switches(sub).mut_args(|arg| {
@@ -132,7 +134,7 @@ fn with_lenient_switches(command: Clap) -> Clap {
                 .require_equals(true)
                 .default_value("false")
                 .default_missing_value("true")
-                // Marks it for `is_lenient`.
+                // The hint that `is_lenient` looks for.
                 .value_hint(ValueHint::Other)
         })
     })
@@ -142,8 +144,8 @@ fn is_lenient(arg: &Arg) -> bool {
     arg.get_value_hint() == ValueHint::Other
 }
 
-/// Gives the flags of the commands that were named, each below the other, their defaults. `above` is the dotted name
-/// of the command whose matches these are, with a dot at its end, or empty.
+/// Sets defaults for the flags of the given command and of its subcommands. `above` is the dotted
+/// name of the command that `matches` belongs to, with a dot at its end; it is empty at the top.
 fn with_layers(
     command: Clap,
     above: &str,
@@ -171,11 +173,11 @@ fn with_layers(
                 continue;
             }
             return Err(Failure::usage(format!(
-                "{}: --{long} of {path} is taken from the command line only",
+                "{}: --{long} of {path} works on the command line only",
                 setting.place
             ))
             .hint(format!(
-                "remove it there and say --{long} where it is meant: it deletes, moves or overwrites"
+                "remove it there and give --{long} on the command line when you need it: it deletes, moves or overwrites"
             )));
         }
         let values = values_of(arg, &setting)?;
@@ -189,7 +191,7 @@ fn with_layers(
     Ok(command.mut_subcommand(name, |_| {
         defaults.into_iter().fold(below, |sub, (id, values)| {
             sub.mut_arg(id, |arg| {
-                // Several values of a repeatable flag come as if at once.
+                // Lets a repeatable flag take several default values at once.
                 let arg = if values.len() > 1 { arg.num_args(1..) } else { arg };
                 arg.default_values(values)
             })
@@ -217,15 +219,15 @@ fn from_environment(arg: &Arg, long: &str, environment: Environment<'_>) -> Opti
     })
 }
 
-/// The texts that clap is to take for a setting; none if it is the same as not given.
+/// Returns the values of a setting for clap; empty if the setting equals an absent flag.
 fn values_of(arg: &Arg, setting: &Setting) -> Result<Vec<OsString>, Failure> {
     if setting.is_list && !matches!(arg.get_action(), ArgAction::Append) {
         return Err(Failure::usage(format!(
-            "{}: a list, where one value belongs",
+            "{}: the value is a list, but the flag takes one",
             setting.place
         )));
     }
-    // A flag with an optional value, e.g. --backup: true is the flag without its value.
+    // A flag with an optional value, e.g. --backup: `true` is the flag without a value.
     let optional = arg.get_num_args().is_some_and(|range| range.min_values() == 0);
     if setting.is_bool && optional && !is_lenient(arg) {
         let given = setting.values.iter().any(|value| value == "true");
@@ -238,7 +240,7 @@ fn values_of(arg: &Arg, setting: &Setting) -> Result<Vec<OsString>, Failure> {
     Ok(setting.values.clone())
 }
 
-/// The values that clap takes for a flag given without one.
+/// Returns the values that clap stores for a flag without a value.
 fn values_without_one(arg: &Arg) -> Vec<OsString> {
     let flag = format!("--{}", arg.get_long().unwrap_or_default());
     let alone = Clap::new("ropeway").no_binary_name(true).arg(arg.clone());
@@ -249,7 +251,7 @@ fn values_without_one(arg: &Arg) -> Vec<OsString> {
     raw.into_iter().flatten().map(OsStr::to_owned).collect()
 }
 
-/// Checks one setting by itself, so that the message can name its place.
+/// Checks one setting alone, so that the message can name its place.
 fn check_alone(arg: &Arg, long: &str, setting: &Setting, values: &[OsString]) -> Result<(), Failure> {
     for value in values {
         let mut flag = OsString::from(format!("--{long}="));

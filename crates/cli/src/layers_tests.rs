@@ -1,4 +1,4 @@
-//! Tests of the layering, on the real command line.
+//! Tests of the layers, on the real command line.
 
 use super::*;
 use crate::args::CopyArgs;
@@ -42,7 +42,7 @@ fn flag_over_environment_over_command_table_over_top_level() {
 }
 
 #[test]
-fn switches_can_be_set_and_taken_back() {
+fn a_lower_layer_sets_switches_and_a_higher_one_clears_them() {
     let verify = |flags: &[&str], environment: &[(&str, &str)], config: &str| {
         copy(flags, environment, config).unwrap().transfer.verify
     };
@@ -63,7 +63,7 @@ fn switches_can_be_set_and_taken_back() {
 }
 
 #[test]
-fn short_switches_still_join() {
+fn short_switches_can_be_combined() {
     let args = copy(&["-nvx", "-Tq"], &[], "").unwrap();
     assert!(args.transfer.dry_run && args.transfer.output.verbose && args.transfer.select.one_file_system);
     assert!(args.no_target_directory && args.transfer.output.quiet);
@@ -71,7 +71,7 @@ fn short_switches_still_join() {
 }
 
 #[test]
-fn lists_come_whole_from_one_layer() {
+fn the_values_of_a_list_come_from_one_layer() {
     let exclude = |flags: &[&str], environment: &[(&str, &str)], config: &str| {
         copy(flags, environment, config).unwrap().transfer.select.exclude
     };
@@ -94,7 +94,7 @@ fn lists_come_whole_from_one_layer() {
 }
 
 #[test]
-fn optional_values_have_both_forms() {
+fn a_flag_with_an_optional_value_works_in_both_forms() {
     let backup = |flags: &[&str], config: &str| copy(flags, &[], config).unwrap().transfer.existing.backup;
     assert_eq!(backup(&[], ""), None);
     assert_eq!(backup(&["--backup"], ""), Some("~".into()));
@@ -105,7 +105,7 @@ fn optional_values_have_both_forms() {
 }
 
 #[test]
-fn mistakes_name_their_place() {
+fn errors_name_the_variable_or_line() {
     let failure = copy(&[], &[("ROPEWAY_CACHE", "warm")], "").unwrap_err();
     assert!(
         failure.message.starts_with("ROPEWAY_CACHE: "),
@@ -127,7 +127,7 @@ fn mistakes_name_their_place() {
 }
 
 #[test]
-fn other_commands_settings_do_no_harm() {
+fn settings_of_other_commands_are_ignored() {
     assert!(
         copy(
             &[],
@@ -139,9 +139,9 @@ fn other_commands_settings_do_no_harm() {
 }
 
 #[test]
-fn every_flag_has_a_variable_of_its_own() {
+fn no_flag_has_a_reserved_variable() {
     use clap::CommandFactory;
-    // Reserved for what is no flag.
+    // Variables that do not belong to a flag.
     let reserved = [
         "ROPEWAY_IO",
         "ROPEWAY_PASSWORD",
@@ -158,7 +158,7 @@ fn every_flag_has_a_variable_of_its_own() {
 }
 
 #[test]
-fn help_and_version_are_texts() {
+fn help_and_version_are_printed_with_exit_code_0() {
     for flag in ["--help", "-h", "--version"] {
         let arguments = ["ropeway", flag].iter().map(OsString::from).collect();
         match parse(arguments, &|_| None, &Config::default()).unwrap() {

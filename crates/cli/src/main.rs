@@ -1,17 +1,19 @@
-//! The binary `ropeway`: move and share files at the speed of the link, and tell the truth about it.
+//! The binary `ropeway`: move and share files at the speed of the link, and tell the truth about
+//! it.
 //!
 //! ```text
 //! main ─ args (clap) ─ layers (flags > environment > config file)
-//!      └ commands::{copy, mirror, check, ls, stat, mkdir, rm, mv, login, logout, serve, jobs, trace, demo, lab} one file a command
-//!            ├ place, url   what an argument names: a path, or something on a share
-//!            ├ servers, secrets   connections to servers, and who logs in
-//!            ├ ends    what SRC and DST mean, refused before anything is touched
-//!            ├ trees   opens them, with limits and models around them
+//!      └ commands    one file for each command: copy, mirror, check, ls, stat, mkdir, rm, mv, login,
+//!            │       logout, serve, jobs, trace, demo, lab
+//!            ├ place, url   what an argument names: a local path, or a place on a share
+//!            ├ servers, secrets   connections to servers, and their logins
+//!            ├ ends    what SRC and DST mean; refuses bad combinations before anything is changed
+//!            ├ trees   opens both trees, with limits and models around them
 //!            ├ job     runs a job: signals, progress, exit code
-//!            └ ui      bar, JSON Lines, messages, log
+//!            └ ui      progress bar, JSON Lines, messages, log
 //! ```
 //!
-//! Every command ends in an exit code or a [`failure::Failure`]: one line, a hint, a code.
+//! Every command returns an exit code or a [`failure::Failure`]: one line, a hint, a code.
 
 mod args;
 mod boot;
@@ -39,7 +41,7 @@ use failure::Failure;
 
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
-    // What stands behind `--` is not for us.
+    // Arguments after `--` belong to another command.
     let own = arguments.iter().skip(1).take_while(|argument| *argument != "--");
     let json = own.into_iter().any(|argument| argument == "--json");
     ExitCode::from(match run(arguments) {

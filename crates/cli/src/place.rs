@@ -1,4 +1,4 @@
-//! A place that an argument names: a path of this machine, or something on a share.
+//! Places that arguments name: local paths, and servers or shares with paths on them.
 
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
@@ -10,25 +10,25 @@ use ropeway_vfs::{Name, RelPath};
 use crate::failure::{Failure, code};
 use crate::url::{Address, SmbUrl, is_url};
 
-/// A place, absolute or as given.
+/// A place, absolute or as it was given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// A path of this machine.
+    /// A path on this machine.
     Local(PathBuf),
-    /// A server, a share or something on it.
+    /// A server, a share, or a path on a share.
     Remote(SmbUrl),
 }
 
 impl Place {
-    /// What an argument names.
+    /// Parses an argument.
     ///
     /// # Errors
-    /// It begins like a URL and is none.
+    /// The argument begins like a URL but is not a valid one.
     pub(crate) fn parse(argument: &Path) -> Result<Self, Failure> {
         let bytes = argument.as_os_str().as_bytes();
         if !is_url(bytes) {
             if bytes.len() > 7 && bytes[..7].eq_ignore_ascii_case(b"cifs://") {
-                return Err(Failure::usage("cifs:// is not known").hint("write smb://"));
+                return Err(Failure::usage("cifs:// URLs are not supported").hint("write smb:// instead"));
             }
             return Ok(Self::Local(argument.to_path_buf()));
         }
@@ -41,7 +41,7 @@ impl Place {
         })
     }
 
-    /// The same for an end of a copy: a server alone is none.
+    /// Parses one end of a copy; a server without a share is refused.
     ///
     /// # Errors
     /// As for [`parse`](Self::parse), and a URL without a share.
@@ -49,14 +49,14 @@ impl Place {
         let place = Self::parse(argument)?;
         match &place {
             Self::Remote(url) if url.share.is_none() => {
-                Err(Failure::usage(format!("{url} names a server and no share"))
+                Err(Failure::usage(format!("{url} names a server, but no share"))
                     .hint(format!("`ropeway ls {url}` lists its shares")))
             }
             _ => Ok(place),
         }
     }
 
-    /// The same for what is to be changed: an earlier state of a share cannot be.
+    /// Parses a place that is to be changed; a snapshot of a share is refused.
     ///
     /// # Errors
     /// As for [`parse_end`](Self::parse_end), and a path in a snapshot.
@@ -65,14 +65,14 @@ impl Place {
         match &place {
             Self::Remote(url) if url.snapshot().is_some() => Err(Failure::new(
                 code::TARGET,
-                format!("{url} is an earlier state of the share, which can only be read"),
+                format!("{url} is in a snapshot of the share, and snapshots are read-only"),
             )
-            .hint("leave the name that begins with @GMT out of the target")),
+            .hint("remove the component that begins with @GMT from the target")),
             _ => Ok(place),
         }
     }
 
-    /// The folder that holds it; `None` at the top.
+    /// Returns the parent folder; `None` at the top.
     pub(crate) fn parent(&self) -> Option<Self> {
         match self {
             Self::Local(path) => path.parent().map(|parent| Self::Local(parent.to_path_buf())),
@@ -80,7 +80,7 @@ impl Place {
         }
     }
 
-    /// Its last name.
+    /// Returns the last name.
     pub(crate) fn name(&self) -> Option<Name> {
         match self {
             Self::Local(path) => path.file_name().and_then(|name| Name::new(name.as_bytes())),
@@ -88,7 +88,7 @@ impl Place {
         }
     }
 
-    /// What lies in it under a path.
+    /// Returns the place at a path below this one.
     pub(crate) fn join(&self, path: &RelPath) -> Self {
         match self {
             Self::Local(folder) if path.is_root() => Self::Local(folder.clone()),
@@ -97,8 +97,9 @@ impl Place {
         }
     }
 
-    /// The tree to open for a folder, and its path in it. Names that are no plain text on the server's side cannot be part
-    /// of a tree's root: such a folder is reached from the deepest one above it that can.
+    /// Returns the tree to open for a folder, and the folder's path in it. A tree's root must have
+    /// only names that the server sees as plain text. A folder with other names is reached from its
+    /// deepest ancestor that has none of them.
     pub(crate) fn rooted(&self) -> (Self, RelPath) {
         let Self::Remote(url) = self else {
             return (self.clone(), RelPath::root());
@@ -121,7 +122,7 @@ impl Place {
         (Self::Remote(url.with_path(root)), rest)
     }
 
-    /// Whether it is `above` or lies below it, by its spelling.
+    /// Returns whether this place is `above` or is below it, judged by spelling alone.
     pub(crate) fn starts_with(&self, above: &Self) -> bool {
         match (self, above) {
             (Self::Local(path), Self::Local(above)) => path.starts_with(above),
@@ -132,7 +133,8 @@ impl Place {
         }
     }
 
-    /// Its text for the identity of a job: different for different places, the same whoever logs in.
+    /// Returns the text that identifies the place in a job's key. Different places have different
+    /// texts; the user who logs in makes no difference.
     pub(crate) fn identity(&self) -> String {
         match self {
             Self::Local(path) => identity(path.as_os_str().as_bytes(), ""),
@@ -144,7 +146,7 @@ impl Place {
         }
     }
 
-    /// A node of the tree that begins here, for people.
+    /// Returns the name of a node below this place, for messages.
     pub(crate) fn below(&self, path: &RelPath) -> String {
         match path.is_root() {
             true => self.to_string(),
@@ -152,7 +154,7 @@ impl Place {
         }
     }
 
-    /// The path, if it is one of this machine.
+    /// Returns the path if the place is on this machine.
     pub(crate) fn local(&self) -> Option<&Path> {
         match self {
             Self::Local(path) => Some(path),
@@ -161,7 +163,7 @@ impl Place {
     }
 }
 
-/// UTF-8 as it is, else its bytes in hexadecimal after a NUL (which no path can hold).
+/// Returns UTF-8 as it is, and other bytes in hexadecimal after a NUL, which no path can contain.
 fn identity(bytes: &[u8], before: &str) -> String {
     match std::str::from_utf8(bytes) {
         Ok(text) => format!("{before}{text}"),
@@ -196,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_say_what_was_given_but_no_password() {
+    fn errors_quote_the_argument_but_never_a_password() {
         let failure = Place::parse(Path::new("smb://nas:x/s")).unwrap_err();
         assert!(
             failure.message.starts_with("smb://nas:x/s: ") && failure.hint.is_some(),
@@ -214,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn the_identity_is_that_of_the_place() {
+    fn equal_places_have_equal_identities() {
         let same = |one: &str, other: &str| assert_eq!(place(one).identity(), place(other).identity());
         same("smb://ann@NAS/Share/a", "smb://WORK;bob@nas:445/share/x/../a");
         let differs = |one: &str, other: &str| assert_ne!(place(one).identity(), place(other).identity());
@@ -227,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_names_are_no_part_of_a_root() {
+    fn names_that_are_not_plain_text_stay_out_of_the_root() {
         let rooted = |text: &str| {
             let (root, rest) = place(text).rooted();
             (root.to_string(), rest.as_bytes().to_vec())
@@ -248,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn places_below_others() {
+    fn starts_with_and_parent_follow_the_path() {
         assert!(place("smb://nas/s/a/b").starts_with(&place("smb://nas/S/a")));
         assert!(!place("smb://nas/s/ab").starts_with(&place("smb://nas/s/a")));
         assert!(!place("smb://nas/s/a").starts_with(&place("smb://nas/t")));

@@ -1,4 +1,5 @@
-//! The servers that a command speaks with: one client for each, one connection to each share, made when first needed.
+//! The servers that a command uses: one client per server, one connection per share, opened on
+//! first use.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -14,23 +15,24 @@ use tokio::sync::Mutex;
 
 use crate::args::ShareArgs;
 use crate::failure::{Failure, code};
-use crate::secrets::{Auth, Chosen, Means, Ring, Secrets, Source};
+use crate::secrets::{Auth, ChosenLogin, Keyring, LoginOptions, Secrets, Source};
 use crate::url::{Address, Server, SmbUrl};
 
-/// A share of a server; names of shares have no case.
+/// A share on a server; the names of shares are case-insensitive.
 type ShareKey = (Server, String);
 
 /// The servers of one command.
 pub(crate) struct Servers {
     options: ClientOptions,
-    /// For those about to move much.
+    /// Connections to open at the start, for commands that move much data.
     at_start: ChannelsAtStart,
-    means: Means,
+    login_options: LoginOptions,
     acls: bool,
     connected: Mutex<Connected>,
 }
 
-/// Everything that is connected so far. Locked while connecting: the second URL of a server waits for the first.
+/// Clients and shares that are connected. It is locked while connecting, so a second URL of the
+/// same server waits for the first.
 #[derive(Default)]
 struct Connected {
     secrets: Option<Secrets>,
@@ -39,7 +41,7 @@ struct Connected {
 }
 
 impl Servers {
-    /// As the flags say; nothing is read or connected yet.
+    /// Prepares for servers as the flags say; reads nothing and connects to nothing yet.
     ///
     /// # Errors
     /// The flags contradict each other.
@@ -49,37 +51,38 @@ impl Servers {
             at_start: args
                 .channels
                 .map_or(ChannelsAtStart::ByLine, ChannelsAtStart::Exactly),
-            means: Means::of(args),
+            login_options: LoginOptions::of(args),
             acls: args.acls,
             connected: Mutex::default(),
         })
     }
 
-    /// With several connections from the start, as many as the line or `--channels` wants: much is about to be moved.
-    pub(crate) fn for_much(mut self) -> Self {
+    /// Opens several connections at the start, as many as the line or `--channels` asks for,
+    /// because much data is about to be moved.
+    pub(crate) fn with_channels_at_start(mut self) -> Self {
         self.options.channels_at_start = self.at_start;
         self
     }
 
-    /// No server is known, as for paths of this machine.
+    /// Returns an instance that knows no server, for local paths.
     pub(crate) fn none() -> Self {
         Self {
             options: ClientOptions::default(),
             at_start: ChannelsAtStart::ByLine,
-            means: Means {
+            login_options: LoginOptions {
                 credentials: Vec::new(),
                 anonymous: true,
                 auth: Auth::Ntlm,
-                keyring: Ring::Off,
+                keyring: Keyring::Off,
             },
             acls: false,
             connected: Mutex::default(),
         }
     }
 
-    /// Takes leave of all servers, without waiting for what they say to it.
-    pub(crate) async fn leave(&self) {
-        // Whoever holds it is connecting still, and nobody waits for that any more.
+    /// Logs off from every server without waiting for the replies.
+    pub(crate) async fn log_off(&self) {
+        // The lock is held by a connect that nobody waits for any more.
         let Ok(mut connected) = self.connected.try_lock() else {
             return;
         };
@@ -89,62 +92,64 @@ impl Servers {
         }
     }
 
-    /// The shares that a server offers.
+    /// Lists the shares that a server offers.
     ///
     /// # Errors
-    /// It cannot be reached, or does not say.
-    pub(crate) async fn shares(&self, server: &Server) -> Result<Vec<ShareInfo>, Trouble> {
+    /// The server cannot be reached, or refuses the list.
+    pub(crate) async fn shares(&self, server: &Server) -> Result<Vec<ShareInfo>, ServerError> {
         let client = {
             let mut connected = self.connected.lock().await;
             self.client(&mut connected, server).await?
         };
-        client.shares().await.map_err(Trouble::Smb)
+        client.shares().await.map_err(ServerError::Smb)
     }
 
-    /// Metadata of what a URL names; a link is not followed.
+    /// Returns the metadata of the node a URL names; a link is not followed.
     ///
     /// # Errors
-    /// It is not there, or cannot be reached.
-    pub(crate) async fn metadata(&self, url: &SmbUrl) -> Result<Metadata, Trouble> {
+    /// The node does not exist, or the server cannot be reached.
+    pub(crate) async fn metadata(&self, url: &SmbUrl) -> Result<Metadata, ServerError> {
         let top = self.share(url, false).await?;
-        top.metadata(&url.path).await.map_err(Trouble::Tree)
+        top.metadata(&url.path).await.map_err(ServerError::Tree)
     }
 
-    /// The same of what is about to be read: its names, if it has some, come along.
+    /// Returns the metadata of a node that is about to be read. If the node is a folder, its first
+    /// entries come in the same round trip.
     ///
     /// # Errors
-    /// It is not there, or cannot be reached.
-    pub(crate) async fn metadata_of_source(&self, url: &SmbUrl) -> Result<Metadata, Trouble> {
+    /// The node does not exist, or the server cannot be reached.
+    pub(crate) async fn metadata_of_source(&self, url: &SmbUrl) -> Result<Metadata, ServerError> {
         let top = self.share(url, true).await?;
-        top.metadata(&url.path).await.map_err(Trouble::Tree)
+        top.metadata(&url.path).await.map_err(ServerError::Tree)
     }
 
-    /// The share of a URL as a tree, from its top.
+    /// Returns the share of a URL as a tree, from its top folder.
     ///
     /// # Errors
-    /// It cannot be reached.
-    pub(crate) async fn top(&self, url: &SmbUrl) -> Result<Arc<dyn Tree>, Trouble> {
+    /// The server cannot be reached.
+    pub(crate) async fn share_tree(&self, url: &SmbUrl) -> Result<Arc<dyn Tree>, ServerError> {
         Ok(Arc::new(self.share(url, true).await?))
     }
 
     /// Opens a folder as a tree.
     ///
     /// # Errors
-    /// It cannot be reached.
-    pub(crate) async fn tree(&self, url: &SmbUrl) -> Result<Arc<dyn Tree>, Trouble> {
+    /// The server cannot be reached.
+    pub(crate) async fn tree(&self, url: &SmbUrl) -> Result<Arc<dyn Tree>, ServerError> {
         let top = self.share(url, true).await?;
         if url.path.is_root() {
             return Ok(Arc::new(top));
         }
         let tree = top.below(&url.path, url.to_string());
-        Ok(Arc::new(tree.map_err(Trouble::Smb)?))
+        Ok(Arc::new(tree.map_err(ServerError::Smb)?))
     }
 
-    /// The share of a URL from its top. Made for this URL, it has looked at it already, and with `names` into it.
-    async fn share(&self, url: &SmbUrl, names: bool) -> Result<SmbTree, Trouble> {
+    /// Returns the share of a URL from its top folder. A new connection looks up the URL's path at
+    /// once, and with `names` lists the folder too.
+    async fn share(&self, url: &SmbUrl, names: bool) -> Result<SmbTree, ServerError> {
         let Some(name) = &url.share else {
-            return Err(Trouble::Said(
-                Failure::usage(format!("{url} names a server and no share"))
+            return Err(ServerError::Reported(
+                Failure::usage(format!("{url} names a server, but no share"))
                     .hint(format!("`ropeway ls {url}` lists its shares")),
             ));
         };
@@ -160,12 +165,12 @@ impl Servers {
                     ..SmbTreeOptions::default()
                 };
                 let top = SmbTree::connect(&client, name, &url.path, names, options).await;
-                Ok(vacant.insert(top.map_err(Trouble::Smb)?).clone())
+                Ok(vacant.insert(top.map_err(ServerError::Smb)?).clone())
             }
         }
     }
 
-    async fn client(&self, connected: &mut Connected, server: &Server) -> Result<Client, Trouble> {
+    async fn client(&self, connected: &mut Connected, server: &Server) -> Result<Client, ServerError> {
         if let Some(client) = connected.clients.get(server) {
             return Ok(client.clone());
         }
@@ -173,30 +178,30 @@ impl Servers {
             Some(secrets) => secrets,
             empty => {
                 let environment = |name: &str| std::env::var_os(name);
-                let secrets = Secrets::load(&self.means, &environment);
-                empty.insert(secrets.map_err(Trouble::Said)?.hashed())
+                let secrets = Secrets::load(&self.login_options, &environment);
+                empty.insert(secrets.map_err(ServerError::Reported)?.hashed())
             }
         };
-        let chosen = secrets.login(server).map_err(Trouble::Said)?;
+        let chosen = secrets.login(server).map_err(ServerError::Reported)?;
         let mut options = self.options.clone();
         if chosen.source == Source::Keyring {
-            // It was kept for this host.
+            // The password was stored for this host only.
             options.dfs = DfsHosts::Own;
         }
         let client = connect(server, chosen, options).await;
-        let client = client.map_err(Trouble::Said)?;
+        let client = client.map_err(ServerError::Reported)?;
         connected.clients.insert(server.clone(), client.clone());
         Ok(client)
     }
 }
 
-/// Logs in to a server.
+/// Connects and logs in to a server.
 ///
 /// # Errors
-/// It cannot be reached, or does not let us in.
+/// The server cannot be reached, or refuses the login.
 pub(crate) async fn connect(
     server: &Server,
-    chosen: Chosen,
+    chosen: ChosenLogin,
     options: ClientOptions,
 ) -> Result<Client, Failure> {
     let endpoint = Endpoint::new(server.host.clone(), server.port);
@@ -204,22 +209,22 @@ pub(crate) async fn connect(
     connected.map_err(|error| of_connect(server, chosen.source, &error))
 }
 
-/// Why something on a server cannot be had.
+/// Errors while using a server.
 #[derive(Debug)]
-pub(crate) enum Trouble {
-    /// Already in words for people.
-    Said(Failure),
-    /// The client's.
+pub(crate) enum ServerError {
+    /// An error that already has a message and a hint.
+    Reported(Failure),
+    /// The SMB client's error.
     Smb(SmbError),
-    /// A tree's.
+    /// A tree operation's error.
     Tree(ropeway_vfs::Error),
 }
 
-impl Trouble {
-    /// Whether there is nothing of that name.
+impl ServerError {
+    /// Returns whether the node does not exist.
     pub(crate) fn is_missing(&self) -> bool {
         match self {
-            Self::Said(_) => false,
+            Self::Reported(_) => false,
             Self::Smb(error) => matches!(
                 error.status(),
                 Some(
@@ -232,7 +237,7 @@ impl Trouble {
         }
     }
 
-    /// The kind of a tree's error.
+    /// Returns the kind of a tree's error.
     pub(crate) fn kind(&self) -> Option<ErrorKind> {
         match self {
             Self::Tree(error) => Some(error.kind),
@@ -240,10 +245,10 @@ impl Trouble {
         }
     }
 
-    /// As a failure; `what` could not be done.
+    /// Converts the error to a failure; `what` says what could not be done.
     pub(crate) fn failure(&self, what: &str, on_source: bool) -> Failure {
         match self {
-            Self::Said(failure) => failure.clone(),
+            Self::Reported(failure) => failure.clone(),
             Self::Smb(error) => {
                 let failure = Failure::new(code_of(error, on_source), format!("{what}: {}", clause(error)));
                 with_hint(failure, error)
@@ -253,10 +258,10 @@ impl Trouble {
     }
 }
 
-/// A server that cannot be reached, or does not let us in.
+/// Makes a failure for a server that cannot be reached or that refuses the login.
 fn of_connect(server: &Server, source: Source, error: &SmbError) -> Failure {
     let code = match error {
-        // Nothing that this machine failed at has to do with a source or target yet.
+        // A local error at this point concerns the network, not the source or the target.
         SmbError::Local { .. } => code::NETWORK,
         other => code_of(other, true),
     };
@@ -267,15 +272,15 @@ fn of_connect(server: &Server, source: Source, error: &SmbError) -> Failure {
     );
     match error {
         SmbError::Local { .. } => failure.hint(format!(
-            "is the server on, and does it listen on port {}? `smb://host:port/…` names another port",
+            "check that the server is running and listens on port {}; `smb://host:port/…` names another port",
             server.port
         )),
-        // What was kept may have been changed since.
+        // The password may have changed since it was stored.
         SmbError::PeerRefused {
             status: NtStatus::LOGON_FAILURE | NtStatus::WRONG_PASSWORD,
             ..
         } if source == Source::Keyring => failure.hint(format!(
-            "the password comes from the keyring: `ropeway login {server}` keeps another, `ropeway logout {server}` forgets it"
+            "the password comes from the keyring: `ropeway login {server}` replaces it, `ropeway logout {server}` removes it"
         )),
         _ => with_hint(failure, error),
     }
@@ -285,13 +290,13 @@ fn with_hint(failure: Failure, error: &SmbError) -> Failure {
     match error.hint() {
         Some(hint) => failure.hint(hint),
         None if failure.code == code::NETWORK => {
-            failure.hint("check the server and the line; then run it again")
+            failure.hint("check the server and the network, then run it again")
         }
         None => failure,
     }
 }
 
-/// The server's sentence without the name of the request, which people do not know.
+/// Returns the server's message without the name of the request, which users do not know.
 fn clause(error: &SmbError) -> String {
     match error {
         SmbError::PeerRefused { status, .. } => format!("{} ({status})", status.sentence()),
@@ -322,7 +327,7 @@ fn code_of(error: &SmbError, on_source: bool) -> u8 {
     }
 }
 
-/// The client's error in a tree's error: its clause and hint.
+/// Returns the clause and the hint of a client's error inside a tree's error.
 pub(crate) fn inside(error: &io::Error) -> Option<(String, Option<&'static str>)> {
     let error: &SmbError = error.get_ref()?.downcast_ref()?;
     Some((clause(error), error.hint()))

@@ -1,27 +1,28 @@
-//! The file that `--trace` writes: JSON Lines, documented in `docs/trace.md`.
+//! The file that `--trace` writes: JSON Lines, described in `docs/trace.md`.
 //!
-//! Records are put into lines by a thread of their own, behind a bounded queue: an operation waits when the queue is
-//! full, and none is lost. The first line describes the run, the last one counts the operations, so that a trace
-//! that was cut off is recognised.
+//! A thread formats and writes the records behind a bounded queue. An operation waits while the
+//! queue is full, so no record is lost. The first line describes the run, and the last line counts
+//! the operations, so a reader can tell that a trace is truncated.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use ropeway_copy::private_options;
 use ropeway_vfs::RelPath;
 use ropeway_vfs::trace::{End, Observer, Record};
 use serde::{Deserialize, Serialize};
 
-/// Format version; readers refuse others.
+/// Version of the format; the reader refuses all others.
 const VERSION: u32 = 1;
-/// Records waiting to be written: about 2 MiB with paths of common length.
+/// Bound of the queue in records: about 2 MiB with paths of ordinary length.
 const QUEUE_RECORDS: usize = 8192;
-/// Bytes collected before they are written.
+/// Size of the write buffer in bytes.
 const BUFFER_BYTES: usize = 256 << 10;
 
 /// The first line.
@@ -31,9 +32,9 @@ pub(crate) struct Header {
     pub(crate) version: u32,
     /// Name and version of the program.
     pub(crate) program: String,
-    /// Zero of all times, RFC 3339.
+    /// Start of the run (RFC 3339); all times count from here.
     pub(crate) started: String,
-    /// The copy engine.
+    /// Name of the copy engine.
     pub(crate) engine: String,
     /// The command line.
     pub(crate) command: Vec<String>,
@@ -42,21 +43,21 @@ pub(crate) struct Header {
 /// One operation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Operation {
-    /// Start in nanoseconds since the trace's zero.
+    /// Start in nanoseconds since [`Header::started`].
     pub(crate) t_ns: u64,
-    /// Which end of the copy.
+    /// End of the copy on which it ran.
     pub(crate) end: End,
-    /// What was done.
+    /// Kind of operation.
     pub(crate) kind: String,
-    /// The node, escaped by [`escape`].
+    /// Path of the node, escaped by [`escape`].
     pub(crate) path: String,
-    /// First byte, 0 where it has no meaning.
+    /// Offset of the first byte; 0 if the kind has none.
     pub(crate) offset: u64,
-    /// Bytes asked for, 0 where it has no meaning.
+    /// Bytes requested; 0 if the kind has none.
     pub(crate) length: u64,
-    /// Bytes done, or a negative errno.
+    /// Bytes transferred, or a negative errno.
     pub(crate) result: i64,
-    /// How long it took, in nanoseconds.
+    /// Duration in nanoseconds.
     pub(crate) duration_ns: u64,
 }
 
@@ -64,33 +65,34 @@ pub(crate) struct Operation {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(crate) enum Line {
-    /// The first one.
+    /// The first line.
     Trace(Header),
     /// An operation.
     Op(Operation),
-    /// The last one.
+    /// The last line.
     End {
-        /// Operations before it.
+        /// Number of operations before it.
         operations: u64,
     },
 }
 
-/// An owned record on its way to the writer; escaping is left to its thread.
+/// A record on its way to the writer's thread, which escapes the path.
 struct Queued {
     operation: Operation,
     path: RelPath,
 }
 
-/// Writes a trace; give [`observer`](Self::observer) to the trees and call [`finish`](Self::finish) at the end.
+/// Writes a trace. Give [`observer`](Self::observer) to the trees and call [`finish`](Self::finish)
+/// at the end.
 pub(crate) struct TraceWriter {
     observer: Arc<Sender>,
     thread: JoinHandle<io::Result<()>>,
 }
 
-/// The observer: hands records to the writer's thread.
+/// The observer, which passes records to the writer's thread.
 struct Sender {
     zero: Instant,
-    /// `None` after the end.
+    /// `None` once the trace is finished.
     queue: Mutex<Option<SyncSender<Queued>>>,
 }
 
@@ -98,7 +100,7 @@ impl TraceWriter {
     /// Creates the file and writes its first line.
     ///
     /// # Errors
-    /// The file cannot be written, or there is no thread to be had.
+    /// The file cannot be written, or no thread can be started.
     pub(crate) fn create(path: &Path, engine: &str) -> io::Result<Self> {
         let mut out = BufWriter::with_capacity(
             BUFFER_BYTES,
@@ -132,27 +134,21 @@ impl TraceWriter {
         })
     }
 
-    /// What trees report to.
+    /// Returns the observer to give to the trees.
     pub(crate) fn observer(&self) -> Arc<dyn Observer> {
         Arc::clone(&self.observer) as Arc<dyn Observer>
     }
 
-    /// Writes what is queued and the last line. Operations that finish later are not recorded.
+    /// Writes the queued records and the last line. Later operations are not recorded.
     ///
     /// # Errors
-    /// The file could not be written whole.
+    /// The file could not be written completely.
     pub(crate) fn finish(self) -> io::Result<()> {
-        self.observer.lock().take();
+        self.observer.queue.lock().take();
         match self.thread.join() {
             Ok(result) => result,
             Err(panic) => std::panic::resume_unwind(panic),
         }
-    }
-}
-
-impl Sender {
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<SyncSender<Queued>>> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -172,9 +168,11 @@ impl Observer for Sender {
             result: record.result,
             duration_ns: nanoseconds(record.duration),
         };
-        // The clone lets several threads wait for room at once, without the lock.
-        let Some(queue) = self.lock().clone() else { return };
-        // It fails only when the writer stopped on an error, which `finish` reports.
+        // The clone lets several threads wait for space without the lock.
+        let Some(queue) = self.queue.lock().clone() else {
+            return;
+        };
+        // Sending fails only after the writer has stopped on an error, which `finish` reports.
         _ = queue.send(Queued {
             operation,
             path: record.path.clone(),
@@ -202,7 +200,8 @@ fn write_line(out: &mut impl Write, line: &Line) -> io::Result<()> {
     out.write_all(b"\n")
 }
 
-/// A path as text, reversibly: UTF-8 as it is, a backslash doubled, other bytes as `\xNN`. The root is `.`.
+/// Converts a path to text reversibly: UTF-8 as it is, a backslash doubled, other bytes as `\xNN`.
+/// The root is `.`.
 pub(crate) fn escape(path: &[u8]) -> String {
     if path.is_empty() {
         return ".".to_owned();
@@ -222,12 +221,12 @@ pub(crate) fn escape(path: &[u8]) -> String {
     text
 }
 
-/// Why a trace cannot be read.
+/// Errors while reading a trace.
 #[derive(Debug)]
 pub(crate) enum ReadError {
-    /// The system's reason.
+    /// The file cannot be read.
     Io(io::Error),
-    /// Number of the line, and what is wrong with it.
+    /// Line number, and what is wrong with the line.
     Line(u64, String),
 }
 
@@ -237,21 +236,21 @@ impl From<io::Error> for ReadError {
     }
 }
 
-/// Reads a trace line by line; memory does not grow with it.
+/// Reads a trace line by line; memory use does not grow with its size.
 pub(crate) struct TraceReader<R> {
     lines: io::Lines<R>,
     number: u64,
     header: Header,
     operations: u64,
-    /// Whether the last line was seen.
+    /// Whether the last line was read and its count is right.
     whole: bool,
 }
 
 impl TraceReader<BufReader<File>> {
-    /// Opens a file.
+    /// Opens a trace file.
     ///
     /// # Errors
-    /// It cannot be read or is no trace.
+    /// The file cannot be read or is not a trace.
     pub(crate) fn open(path: &Path) -> Result<Self, ReadError> {
         Self::new(BufReader::with_capacity(BUFFER_BYTES, File::open(path)?))
     }
@@ -261,10 +260,10 @@ impl<R: BufRead> TraceReader<R> {
     /// Reads the first line.
     ///
     /// # Errors
-    /// It is no trace, or one of another version.
+    /// The text is not a trace, or has another version.
     pub(crate) fn new(reader: R) -> Result<Self, ReadError> {
         let mut lines = reader.lines();
-        let no_trace = || ReadError::Line(1, "this is no trace of ropeway".to_owned());
+        let no_trace = || ReadError::Line(1, "this is not a trace of ropeway".to_owned());
         let first = lines.next().ok_or_else(no_trace)?.map_err(|_| no_trace())?;
         match serde_json::from_str(&first) {
             Ok(Line::Trace(header)) if header.version == VERSION => Ok(Self {
@@ -276,18 +275,21 @@ impl<R: BufRead> TraceReader<R> {
             }),
             Ok(Line::Trace(header)) => Err(ReadError::Line(
                 1,
-                format!("format version {}, and only {VERSION} is known", header.version),
+                format!(
+                    "the format version is {}, but only {VERSION} is supported",
+                    header.version
+                ),
             )),
             _ => Err(no_trace()),
         }
     }
 
-    /// The first line.
+    /// Returns the first line.
     pub(crate) fn header(&self) -> &Header {
         &self.header
     }
 
-    /// Whether everything was read and nothing is missing at the end.
+    /// Returns whether the trace was read completely and is not truncated.
     pub(crate) fn is_whole(&self) -> bool {
         self.whole
     }
@@ -316,9 +318,9 @@ impl<R: BufRead> Iterator for TraceReader<R> {
             }
             Ok(Line::Trace(_)) => Some(Err(ReadError::Line(
                 self.number,
-                "a second first line".to_owned(),
+                "a second header line".to_owned(),
             ))),
-            // A line that was cut off by the end of the file.
+            // A line that the end of the file truncated.
             Err(error) if error.is_eof() => None,
             Err(error) => Some(Err(ReadError::Line(self.number, error.to_string()))),
         }
@@ -330,7 +332,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_recorded_is_read_back() {
+    fn recorded_operations_are_read_back() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("trace");
         let writer = TraceWriter::create(&file, "auto").unwrap();
@@ -366,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_off_trace_is_recognised_and_nonsense_refused() {
+    fn a_truncated_trace_is_recognised_and_other_files_are_refused() {
         let header =
             r#"{"type":"trace","version":1,"program":"p","started":"s","engine":"auto","command":[]}"#;
         let op = r#"{"type":"op","t_ns":1,"end":"source","kind":"read","path":"a","offset":0,"length":1,"result":1,"duration_ns":2}"#;

@@ -1,11 +1,11 @@
-//! Opens the trees of a job and puts limits and models around them.
+//! Opens the trees of a job and wraps limits and models around them.
 //!
 //! ```text
 //!   source:  Limit( Faults( Slow( local or share ) ) )        target:  Faults( Slow( local or share ) )
 //! ```
 //!
-//! Models are innermost, so that everything else sees the device they pretend to be. Without such flags the trees are
-//! bare and take every fast path.
+//! Models are innermost, so every other layer sees the device that they simulate. Without such
+//! flags the trees are not wrapped and use every fast path.
 
 use std::sync::{Arc, OnceLock};
 
@@ -34,16 +34,16 @@ pub(crate) struct Opener<'a> {
     slow_target: Option<DeviceModel>,
     faults: Vec<FaultRule>,
     limit: Option<Schedule>,
-    /// The job's blocks, for registration with the kernel.
+    /// The job's buffer pool, for registration with the kernel.
     pool: Option<Pool>,
-    /// Whether the target may be touched (to find out what an unknown volume can hold).
+    /// Whether the target may be written to, to find out what an unknown volume can hold.
     writes: bool,
-    /// Name of the engine, once a tree is open.
+    /// Name of the I/O engine, once a tree is open.
     io: OnceLock<&'static str>,
 }
 
 impl<'a> Opener<'a> {
-    /// An opener without limits or models.
+    /// Makes an opener without limits or models.
     pub(crate) fn plain(servers: &'a Servers, observer: Option<SharedObserver>) -> Self {
         Self {
             servers,
@@ -59,7 +59,8 @@ impl<'a> Opener<'a> {
         }
     }
 
-    /// An opener as the flags say; `writes`: the target may be touched.
+    /// Makes an opener with the limits and models of the flags; `writes`: the target may be written
+    /// to.
     pub(crate) fn new(
         speed: &SpeedArgs,
         models: &ModelArgs,
@@ -81,8 +82,9 @@ impl<'a> Opener<'a> {
         }
     }
 
-    /// The same, with trees that know the job's blocks. What the kernel is told of is pinned at once: 26 MiB take some 60 ms
-    /// while a line waits, and stay for the whole job, for what only direct I/O gains by.
+    /// Returns the opener with the job's buffer pool. The kernel pins registered buffers at once:
+    /// 26 MiB take about 60 ms, while the line waits, and stay pinned for the whole job. Only
+    /// direct I/O gains by it.
     pub(crate) fn with_pool(mut self, pool: &Pool) -> Self {
         self.pool = Some(pool.clone());
         self
@@ -91,7 +93,7 @@ impl<'a> Opener<'a> {
     /// Opens a tree to read from.
     ///
     /// # Errors
-    /// It cannot be opened.
+    /// The tree cannot be opened.
     pub(crate) async fn source(&self, place: &Place) -> Result<Arc<dyn Tree>, Failure> {
         let tree = self.open(place, End::Source).await?;
         let tree = self.model(tree, self.slow_source.as_ref(), End::Source);
@@ -108,13 +110,13 @@ impl<'a> Opener<'a> {
     /// Opens a tree to write to.
     ///
     /// # Errors
-    /// It cannot be opened.
+    /// The tree cannot be opened.
     pub(crate) async fn target(&self, place: &Place) -> Result<Arc<dyn Tree>, Failure> {
         let tree = self.open(place, End::Target).await?;
         Ok(self.model(tree, self.slow_target.as_ref(), End::Target))
     }
 
-    /// How blocks of a tree that this opener opened reach the kernel; `smb` if all of them are shares.
+    /// Returns how the opened trees do their I/O; `smb` if all of them are shares.
     pub(crate) fn io(&self) -> &'static str {
         self.io.get().copied().unwrap_or("smb")
     }
@@ -125,8 +127,7 @@ impl<'a> Opener<'a> {
             Place::Local(path) => path,
             Place::Remote(url) => {
                 let tree = self.servers.tree(url).await;
-                let tree =
-                    tree.map_err(|trouble| trouble.failure(&format!("cannot open {url}"), is_source))?;
+                let tree = tree.map_err(|error| error.failure(&format!("cannot open {url}"), is_source))?;
                 return Ok(match self.observer.clone() {
                     Some(observer) => Traced::new(tree, observer, end),
                     None => tree,
@@ -176,7 +177,7 @@ mod tests {
     use crate::args::values;
 
     #[test]
-    fn only_what_is_asked_for_stands_before_the_files() {
+    fn trees_are_wrapped_only_on_request() {
         let folder = tempfile::tempdir().unwrap();
         let place = Place::Local(folder.path().to_path_buf());
         let servers = Servers::none();

@@ -1,18 +1,19 @@
-//! URLs of SMB servers, shares and what lies on them: `smb://[domain;]user@host[:port]/share/path`.
+//! URLs of SMB servers, shares and paths on them: `smb://[domain;]user@host[:port]/share/path`.
 //!
-//! Pure: text in, parts out. What is not as it should be is refused with one clause and a hint; no message repeats a
-//! password that somebody wrote where none belongs.
+//! Parsing is pure: text in, parts out. A malformed URL is refused with one clause and a hint. No
+//! message repeats a password that was written into a URL by mistake.
 //!
 //! | part | rules |
 //! |---|---|
 //! | `domain;` `user@` | may be left out; the last `@` before the first `/` ends them; a `:` in them is refused |
 //! | `host` | a name, an IPv4 address, or an IPv6 address in brackets, with a zone too (`[fe80::1%eth0]`) |
-//! | `:port` | 445 if left out |
+//! | `:port` | default 445 |
 //! | `share` | one component |
-//! | `path` | the rest; empty components and `.` are dropped, `..` goes up, but never out of the share |
+//! | `path` | the rest; empty components and `.` are dropped, `..` goes up, never out of the share |
 //!
-//! `%41` stands for a byte everywhere; `%` itself is `%25`. `?` and `#` are ordinary characters: paths are not web
-//! pages. A component such as `@GMT-2026.01.31-12.00.00` (a snapshot) is a component like any other.
+//! `%41` stands for one byte in every part; `%` itself is written `%25`. `?` and `#` are ordinary
+//! characters, because paths are not web pages. A component such as `@GMT-2026.01.31-12.00.00` (a
+//! snapshot) is parsed like any other.
 
 use std::fmt;
 use std::net::Ipv6Addr;
@@ -22,51 +23,51 @@ use ropeway_smb_wire::fsctl::snapshots::token_time;
 use ropeway_smb_wire::unc::{PathError, SharePath};
 use ropeway_vfs::{Name, RelPath};
 
-/// The port of SMB over TCP ([MS-SMB2] 2.1).
+/// Registered port of SMB over TCP ([MS-SMB2] 2.1).
 pub(crate) const PORT: u16 = 445;
-/// Longest host name (RFC 1035, 2.3.4). Bytes.
+/// Maximum length of a host name in bytes (RFC 1035, 2.3.4).
 const HOST_BYTES_MAX: usize = 255;
 
-/// A server, and who logs in.
+/// A server and the user who logs in to it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Server {
     /// The user's domain.
     pub(crate) domain: Option<String>,
     /// The user.
     pub(crate) user: Option<String>,
-    /// Name or address, in lower case; IPv6 addresses without brackets.
+    /// Host name or address in lower case; IPv6 addresses without brackets.
     pub(crate) host: String,
     /// TCP port.
     pub(crate) port: u16,
 }
 
-/// What a URL names.
+/// A parsed URL.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SmbUrl {
     /// The server.
     pub(crate) server: Server,
-    /// The share; `None`: the server itself.
+    /// The share; `None` for the server itself.
     pub(crate) share: Option<String>,
     /// The path within the share.
     pub(crate) path: RelPath,
-    /// It ends with a slash, `.` or `..`: can only be a folder.
+    /// The URL ends with a slash, `.` or `..`, so it can only name a folder.
     pub(crate) must_be_folder: bool,
-    /// It ends with `.` or `..`: stands for the folder's content.
+    /// The URL ends with `.` or `..`, so it stands for the folder's contents.
     pub(crate) nameless: bool,
 }
 
-/// Why a text is no URL of a share.
+/// Reasons for rejecting a URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct UrlFault {
+pub(crate) struct UrlError {
     /// One clause.
     pub(crate) message: String,
     /// What to write instead.
     pub(crate) hint: &'static str,
-    /// Whether the text may be repeated: it holds no password.
+    /// Whether messages may repeat the URL: it contains no password.
     pub(crate) is_quotable: bool,
 }
 
-impl UrlFault {
+impl UrlError {
     fn new(message: impl Into<String>, hint: &'static str) -> Self {
         Self {
             message: message.into(),
@@ -79,7 +80,7 @@ impl UrlFault {
 const FORM: &str = "the form is smb://[domain;]user@host[:port]/share/path";
 const PERCENT: &str = "write a percent sign itself as %25";
 
-/// Whether an argument is meant as a URL and not as a path.
+/// Returns whether an argument is meant as a URL and not as a path.
 pub(crate) fn is_url(argument: &[u8]) -> bool {
     without_scheme(argument).is_some()
 }
@@ -96,9 +97,9 @@ impl SmbUrl {
     /// Parses a URL; `argument` begins with `smb://`.
     ///
     /// # Errors
-    /// What is wrong with it.
-    pub(crate) fn parse(argument: &[u8]) -> Result<Self, UrlFault> {
-        let rest = without_scheme(argument).ok_or_else(|| UrlFault::new("not an smb:// URL", FORM))?;
+    /// The URL is malformed.
+    pub(crate) fn parse(argument: &[u8]) -> Result<Self, UrlError> {
+        let rest = without_scheme(argument).ok_or_else(|| UrlError::new("not an smb:// URL", FORM))?;
         let end = rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len());
         let (authority, rest) = rest.split_at(end);
         let server = Server::parse(authority)?;
@@ -116,7 +117,7 @@ impl SmbUrl {
                 b"." => {}
                 b".." if names.pop().is_some() => {}
                 b".." => {
-                    return Err(UrlFault::new(
+                    return Err(UrlError::new(
                         "`..` leads out of the share",
                         "give the path from the share's top",
                     ));
@@ -133,7 +134,7 @@ impl SmbUrl {
         })
     }
 
-    /// A share's top.
+    /// Returns the URL of a share's top folder.
     pub(crate) fn of_share(server: &Server, share: &str) -> Self {
         Self {
             share: Some(share.to_owned()),
@@ -152,7 +153,7 @@ impl SmbUrl {
         }
     }
 
-    /// The same server and share, another path in it.
+    /// Returns the URL of another path on the same share.
     pub(crate) fn with_path(&self, path: RelPath) -> Self {
         Self {
             path,
@@ -162,23 +163,23 @@ impl SmbUrl {
         }
     }
 
-    /// The place itself, however its end was spelled.
+    /// Returns the same place without a slash, `.` or `..` at its end.
     pub(crate) fn plain(&self) -> Self {
         self.with_path(self.path.clone())
     }
 
-    /// The folder that holds it; `None` for a share's top and a server.
+    /// Returns the parent folder; `None` for the top of a share and for a server.
     pub(crate) fn parent(&self) -> Option<Self> {
         self.path.parent().map(|parent| self.with_path(parent))
     }
 
-    /// Its last name; that of the share at its top.
+    /// Returns the last name of the path, or the share's name at its top.
     pub(crate) fn file_name(&self) -> Option<Name> {
         let share = || self.share.as_ref().and_then(|share| Name::new(share.as_bytes()));
         self.path.file_name().or_else(share)
     }
 
-    /// The name in its path that stands for an earlier state of the share, such as `@GMT-2026.01.31-12.00.00`.
+    /// Returns the snapshot token in the path, such as `@GMT-2026.01.31-12.00.00`.
     pub(crate) fn snapshot(&self) -> Option<String> {
         let names = self.path.components().map(|name| name.to_string());
         names
@@ -186,7 +187,7 @@ impl SmbUrl {
             .last()
     }
 
-    /// Whether both lie on one share of one server, as one user sees it.
+    /// Returns whether both URLs are on one share of one server, for the same user.
     pub(crate) fn same_share(&self, other: &Self) -> bool {
         let folded = |url: &Self| url.share.as_ref().map(|share| share.to_lowercase());
         self.server == other.server && self.share.is_some() && folded(self) == folded(other)
@@ -194,7 +195,7 @@ impl SmbUrl {
 }
 
 impl Server {
-    fn parse(authority: &[u8]) -> Result<Self, UrlFault> {
+    fn parse(authority: &[u8]) -> Result<Self, UrlError> {
         let (login, address) = match authority.iter().rposition(|byte| *byte == b'@') {
             Some(at) => (Some(&authority[..at]), &authority[at + 1..]),
             None => (None, authority),
@@ -212,12 +213,13 @@ impl Server {
 
 type Login = (Option<String>, Option<String>);
 
-fn parse_login(login: &[u8]) -> Result<Login, UrlFault> {
+fn parse_login(login: &[u8]) -> Result<Login, UrlError> {
     if login.contains(&b':') {
-        return Err(UrlFault {
-            message: "a URL holds no password: others see it in the list of processes and in histories"
-                .to_owned(),
-            hint: "leave it out: it is asked for, or comes from ROPEWAY_PASSWORD, --credentials FILE or `ropeway login`; a \
+        return Err(UrlError {
+            message:
+                "no password belongs in a URL: other users see it in the process list and in shell histories"
+                    .to_owned(),
+            hint: "leave it out; ropeway asks for it, or reads it from ROPEWAY_PASSWORD, --credentials FILE or `ropeway login`; a \
                    colon in a name is %3A",
             is_quotable: false,
         });
@@ -228,16 +230,16 @@ fn parse_login(login: &[u8]) -> Result<Login, UrlFault> {
     };
     let user = text(user, "the user's name")?;
     if user.is_empty() {
-        return Err(UrlFault::new("the user's name is empty", FORM));
+        return Err(UrlError::new("the user's name is empty", FORM));
     }
     Ok((domain.filter(|domain| !domain.is_empty()), Some(user)))
 }
 
-fn parse_address(address: &[u8]) -> Result<(String, u16), UrlFault> {
+fn parse_address(address: &[u8]) -> Result<(String, u16), UrlError> {
     let bracketed = address.strip_prefix(b"[");
     let (host, port) = if let Some(rest) = bracketed {
         let end = rest.iter().position(|byte| *byte == b']');
-        let end = end.ok_or_else(|| UrlFault::new("the bracket of the IPv6 address is not closed", FORM))?;
+        let end = end.ok_or_else(|| UrlError::new("the bracket of the IPv6 address is not closed", FORM))?;
         (ipv6(&rest[..end])?, &rest[end + 1..])
     } else {
         let end = address
@@ -245,7 +247,7 @@ fn parse_address(address: &[u8]) -> Result<(String, u16), UrlFault> {
             .position(|byte| *byte == b':')
             .unwrap_or(address.len());
         if address[end..].iter().filter(|byte| **byte == b':').count() > 1 {
-            return Err(UrlFault::new(
+            return Err(UrlError::new(
                 "an IPv6 address needs brackets",
                 "e.g. smb://user@[fd00::7]/share",
             ));
@@ -256,12 +258,12 @@ fn parse_address(address: &[u8]) -> Result<(String, u16), UrlFault> {
         None if port.is_empty() => PORT,
         Some(b"") => PORT,
         Some(digits) => parse_port(digits)?,
-        None => return Err(UrlFault::new("something stands between host and port", FORM)),
+        None => return Err(UrlError::new("there is text between host and port", FORM)),
     };
     Ok((host, port))
 }
 
-fn parse_port(digits: &[u8]) -> Result<u16, UrlFault> {
+fn parse_port(digits: &[u8]) -> Result<u16, UrlError> {
     let is_number = digits.iter().all(u8::is_ascii_digit);
     let port = std::str::from_utf8(digits)
         .ok()
@@ -269,18 +271,18 @@ fn parse_port(digits: &[u8]) -> Result<u16, UrlFault> {
         .and_then(|text| text.parse().ok())
         .filter(|port| *port != 0);
     port.ok_or_else(|| {
-        UrlFault::new(
+        UrlError::new(
             "the port is not a number from 1 to 65535",
             "e.g. smb://user@host:1445/share",
         )
     })
 }
 
-/// An address without its brackets; the zone, if any, as it is or after `%25` (RFC 6874).
-fn ipv6(bytes: &[u8]) -> Result<String, UrlFault> {
+/// Parses an address without its brackets; a zone may follow `%` or `%25` (RFC 6874).
+fn ipv6(bytes: &[u8]) -> Result<String, UrlError> {
     let fault = || {
-        UrlFault::new(
-            "what stands in brackets is no IPv6 address",
+        UrlError::new(
+            "the text in brackets is not an IPv6 address",
             "e.g. smb://user@[fd00::7]/share",
         )
     };
@@ -306,56 +308,56 @@ fn ipv6(bytes: &[u8]) -> Result<String, UrlFault> {
     }
 }
 
-fn host_name(bytes: &[u8]) -> Result<String, UrlFault> {
+fn host_name(bytes: &[u8]) -> Result<String, UrlError> {
     let host = text(bytes, "the host's name")?.to_lowercase();
     if host.is_empty() {
-        return Err(UrlFault::new("there is no host", FORM));
+        return Err(UrlError::new("there is no host", FORM));
     }
     let fits = |c: char| c.is_alphanumeric() || matches!(c, '-' | '.' | '_');
     if host.len() > HOST_BYTES_MAX || !host.chars().all(fits) {
-        return Err(UrlFault::new("the host is no name and no address", FORM));
+        return Err(UrlError::new("the host is neither a name nor an address", FORM));
     }
     Ok(host)
 }
 
-fn check_share(host: &str, share: &str) -> Result<(), UrlFault> {
+fn check_share(host: &str, share: &str) -> Result<(), UrlError> {
     let fault = |message: &str| {
-        Err(UrlFault::new(
+        Err(UrlError::new(
             message,
             "`ropeway ls smb://user@host/` lists the shares",
         ))
     };
     if matches!(share, "." | "..") || share.chars().any(char::is_control) {
-        return fault("the share has no usable name");
+        return fault("the name cannot be the name of a share");
     }
     match SharePath::new(host, share) {
         Ok(_) => Ok(()),
-        Err(PathError::TooLong) => fault("the share's name is too long"),
-        Err(_) => fault("the share has no usable name"),
+        Err(PathFault::TooLong) => fault("the share's name is too long"),
+        Err(_) => fault("the name cannot be the name of a share"),
     }
 }
 
-fn name(bytes: &[u8], part: &[u8]) -> Result<Name, UrlFault> {
+fn name(bytes: &[u8], part: &[u8]) -> Result<Name, UrlError> {
     if part.contains(&b'\\') {
-        return Err(UrlFault::new(
-            "a backslash stands in the path",
+        return Err(UrlError::new(
+            "the path contains a backslash",
             "folders are separated by /; a backslash in a name is %5C",
         ));
     }
     Name::new(bytes).ok_or_else(|| {
-        UrlFault::new(
-            "a name holds a slash or a NUL",
+        UrlError::new(
+            "a name contains a slash or a NUL",
             "%2F and %00 cannot be part of a name",
         )
     })
 }
 
-fn text(bytes: &[u8], what: &str) -> Result<String, UrlFault> {
-    String::from_utf8(decoded(bytes)?).map_err(|_| UrlFault::new(format!("{what} is not UTF-8"), FORM))
+fn text(bytes: &[u8], what: &str) -> Result<String, UrlError> {
+    String::from_utf8(decoded(bytes)?).map_err(|_| UrlError::new(format!("{what} is not UTF-8"), FORM))
 }
 
-/// The bytes that `%XX` and the others stand for (RFC 3986, 2.1).
-fn decoded(bytes: &[u8]) -> Result<Vec<u8>, UrlFault> {
+/// Decodes `%XX` (RFC 3986, 2.1); other bytes stay as they are.
+fn decoded(bytes: &[u8]) -> Result<Vec<u8>, UrlError> {
     let mut plain = Vec::with_capacity(bytes.len());
     let mut rest = bytes;
     while let [first, tail @ ..] = rest {
@@ -366,7 +368,7 @@ fn decoded(bytes: &[u8]) -> Result<Vec<u8>, UrlFault> {
         }
         let digit = |byte: &u8| char::from(*byte).to_digit(16).and_then(|d| u8::try_from(d).ok());
         let (Some(high), Some(low)) = (tail.first().and_then(digit), tail.get(1).and_then(digit)) else {
-            return Err(UrlFault::new(
+            return Err(UrlError::new(
                 "a percent sign is not followed by two hexadecimal digits",
                 PERCENT,
             ));
@@ -377,7 +379,7 @@ fn decoded(bytes: &[u8]) -> Result<Vec<u8>, UrlFault> {
     Ok(plain)
 }
 
-/// Writes bytes so that they can be read and parsed again.
+/// Writes bytes so that people can read them and [`SmbUrl::parse`] can parse them.
 fn encode(bytes: &[u8], special: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     for chunk in bytes.utf8_chunks() {
         for c in chunk.valid().chars() {
@@ -413,7 +415,7 @@ impl fmt::Display for Server {
     }
 }
 
-/// `host[:port]` of a server.
+/// Shows a server as `host[:port]`.
 pub(crate) struct Address<'a>(pub(crate) &'a Server);
 
 impl fmt::Display for Address<'_> {

@@ -7,14 +7,14 @@ fn url(text: &str) -> SmbUrl {
     SmbUrl::parse(text.as_bytes()).unwrap_or_else(|fault| panic!("{text}: {fault:?}"))
 }
 
-fn fault(text: &str) -> UrlFault {
+fn fault(text: &str) -> UrlError {
     match SmbUrl::parse(text.as_bytes()) {
         Ok(url) => panic!("{text}: {url:?}"),
         Err(fault) => fault,
     }
 }
 
-/// domain, user, host, port, share, path
+/// Returns domain, user, host, port, share and path.
 fn parts(text: &str) -> (String, String, String, u16, String, String) {
     let SmbUrl {
         server, share, path, ..
@@ -43,7 +43,7 @@ fn expect(text: &str, expected: (&str, &str, &str, u16, &str, &str)) {
 }
 
 #[test]
-fn only_smb_is_a_url() {
+fn only_smb_urls_are_urls() {
     assert!(is_url(b"smb://host/share") && is_url(b"SMB://host"));
     for path in ["smb:/host", "./smb://host", "http://host", "", "smb:"] {
         assert!(!is_url(path.as_bytes()), "{path}");
@@ -51,7 +51,7 @@ fn only_smb_is_a_url() {
 }
 
 #[test]
-fn every_part_is_found() {
+fn all_parts_of_a_url_are_parsed() {
     expect("smb://host", ("", "", "host", 445, "", ""));
     expect("smb://host/", ("", "", "host", 445, "", ""));
     expect("smb://NAS.Local/Share", ("", "", "nas.local", 445, "Share", ""));
@@ -82,7 +82,7 @@ fn every_part_is_found() {
 }
 
 #[test]
-fn addresses() {
+fn host_and_port_are_parsed_or_refused() {
     expect("smb://10.0.0.7:139/s", ("", "", "10.0.0.7", 139, "s", ""));
     expect("smb://u@[::1]/s", ("", "u", "::1", 445, "s", ""));
     expect("smb://u@[FD00::7]:1445/s", ("", "u", "fd00::7", 1445, "s", ""));
@@ -97,15 +97,15 @@ fn addresses() {
         ("smb:///share", "no host"),
         ("smb://u@/share", "no host"),
         ("smb://[::1/s", "not closed"),
-        ("smb://[host]/s", "no IPv6"),
-        ("smb://[fe80::1%]/s", "no IPv6"),
+        ("smb://[host]/s", "not an IPv6"),
+        ("smb://[fe80::1%]/s", "not an IPv6"),
         ("smb://fd00::7/s", "needs brackets"),
         ("smb://host:0/s", "port"),
         ("smb://host:65536/s", "port"),
         ("smb://host:+1/s", "port"),
         ("smb://[::1]x/s", "between host and port"),
-        ("smb://a b/s", "no name"),
-        ("smb://a%00b/s", "no name"),
+        ("smb://a b/s", "neither a name"),
+        ("smb://a%00b/s", "neither a name"),
     ] {
         assert!(fault(text).message.contains(part), "{text}: {:?}", fault(text));
     }
@@ -130,13 +130,13 @@ fn a_password_is_refused_and_not_repeated() {
 }
 
 #[test]
-fn names_that_no_share_has_are_refused() {
+fn impossible_names_are_refused() {
     for (text, part) in [
         ("smb://nas/s/../x", "out of the share"),
         ("smb://nas/s/a/../../x", "out of the share"),
-        ("smb://nas/../s", "no usable name"),
-        ("smb://nas/a%2Fb", "no usable name"),
-        ("smb://nas/a%5Cb", "no usable name"),
+        ("smb://nas/../s", "cannot be the name"),
+        ("smb://nas/a%2Fb", "cannot be the name"),
+        ("smb://nas/a%5Cb", "cannot be the name"),
         ("smb://nas/s/a%2Fb", "slash or a NUL"),
         ("smb://nas/s/a%00", "slash or a NUL"),
         ("smb://nas/s/a\\b", "backslash"),
@@ -157,7 +157,7 @@ fn names_that_no_share_has_are_refused() {
 }
 
 #[test]
-fn the_end_says_whether_it_has_a_name() {
+fn the_last_component_decides_on_folder_and_name() {
     let end = |text: &str| {
         let url = url(text);
         (
@@ -178,7 +178,7 @@ fn the_end_says_whether_it_has_a_name() {
 }
 
 #[test]
-fn shares_are_the_same_whatever_their_case() {
+fn share_names_are_case_insensitive() {
     assert!(url("smb://u@nas/Share/x").same_share(&url("smb://u@NAS:445/sHARE")));
     assert!(!url("smb://u@nas/share").same_share(&url("smb://v@nas/share")));
     assert!(!url("smb://nas/a").same_share(&url("smb://nas/b")));
@@ -187,7 +187,7 @@ fn shares_are_the_same_whatever_their_case() {
 
 proptest! {
     #[test]
-    fn what_is_shown_is_parsed_again(
+    fn a_displayed_url_parses_to_the_same_url(
         user in proptest::option::of("[^\0/]{1,6}"), domain in proptest::option::of("[a-z;@:%]{1,4}"),
         share in "[a-zA-Z$ %#?é]{1,8}", names in prop::collection::vec(prop::collection::vec(1_u8.., 1..6), 0..4),
         port in 1_u16..,
@@ -205,7 +205,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_panics(bytes in prop::collection::vec(prop_oneof![
+    fn parsing_never_panics(bytes in prop::collection::vec(prop_oneof![
         Just(b'/'), Just(b'@'), Just(b':'), Just(b'%'), Just(b'['), Just(b']'), Just(b'.'), Just(b';'), any::<u8>()
     ], 0..40)) {
         let mut text = b"smb://".to_vec();

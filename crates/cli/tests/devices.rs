@@ -1,4 +1,4 @@
-//! Block and character devices: left out unless asked for.
+//! Block and character devices: skipped without --devices.
 
 #![allow(clippy::unwrap_used, reason = "a failed set-up fails the test")]
 
@@ -15,9 +15,9 @@ fn make(program: &str, path: &Path, rest: &[&str]) {
     tool(program, &arguments).unwrap();
 }
 
-/// Root made every device that a source showed, and a share shows what its users put there.
+/// Root created every device that a source had, and users of a share choose what it has.
 #[test]
-fn devices_are_made_only_if_asked_for() {
+fn devices_are_created_only_on_request() {
     or_skip!(needs(true, &["mknod"]));
     let place = Place::new();
     let source = place.folder("source");
@@ -45,7 +45,7 @@ fn devices_are_made_only_if_asked_for() {
     }
     assert_eq!(finished.number("skipped"), 2, "{finished}");
     assert_eq!(finished.number("errors"), 0, "{finished}");
-    // A comparison does not miss what was left out, unless asked.
+    // A comparison ignores skipped devices without --devices.
     place.ropeway("check").arg(&source).arg(&target).ok();
     let missed = place
         .ropeway("check")
@@ -57,7 +57,7 @@ fn devices_are_made_only_if_asked_for() {
     place.copy(&source, &target).args(["-T", "-D"]).ok();
     assert!(devices.iter().all(|name| made(name)));
     place.ropeway("check").arg("-D").arg(&source).arg(&target).ok();
-    // What is left out is not deleted from the target, whatever is there.
+    // A skipped name is not deleted from the target, whatever it is there.
     fs::remove_file(target.join("loop")).unwrap();
     text(&target.join("loop"), "a file of that name");
     text(&target.join("extra"), "goes");
@@ -79,7 +79,7 @@ fn devices_are_made_only_if_asked_for() {
         "a file of that name"
     );
     place.ropeway("check").arg(&source).arg(&target).ok();
-    // A move leaves them where they are.
+    // A move leaves devices where they are.
     let moved = place.join("moved");
     place.copy(&source, &moved).arg("--move").ok();
     assert!(fs::symlink_metadata(source.join("null")).is_ok() && !source.join("file").exists());

@@ -1,4 +1,4 @@
-//! Where DFS may lead with a login, with the real binary against a private smbd.
+//! Servers to which DFS may lead a login, with the real binary against a private smbd.
 
 #![allow(clippy::unwrap_used, reason = "a failed set-up fails the test")]
 
@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use ropeway_peers::{Share, or_skip};
 use support::{Ground, one_line_and_a_hint};
 
-/// A server may name any host in its referrals: nobody logs in there unasked.
+/// A server may name any host in its referrals: no login goes there without permission.
 #[test]
-fn a_login_is_not_taken_to_any_host_that_a_server_names() {
+fn a_login_is_not_sent_to_any_host_that_a_server_names() {
     let ground = or_skip!(Ground::with(|place, builder| {
         builder.share(Share::new("root", &place.folder("root")).dfs_root())
     }));

@@ -1,4 +1,4 @@
-//! Failures by rule, and sources that change under the copy.
+//! Failures by rule, and sources that change during the copy.
 
 #![allow(clippy::unwrap_used, reason = "a failed set-up fails the test")]
 
@@ -19,7 +19,7 @@ fn with_tree() -> Place {
     place
 }
 
-/// All but this file is equal, and this file is not there.
+/// Checks that everything is equal except this file, which is missing.
 #[track_caller]
 fn same_without(place: &Place, missing: &str) {
     no_temporaries(&place.join("target"));
@@ -67,7 +67,7 @@ fn a_read_error_in_the_middle_of_a_file_fails_that_file_alone() {
             .exits(2);
         one_error_about(&finished, "3145745.bin");
         same_without(&place, "deep/3145745.bin");
-        // The bad block is gone: only that file is sent.
+        // The bad block is repaired: only that file is sent.
         let again = place.copy("source", "target").arg("-T").ok();
         same(&place.join("source"), &place.join("target"));
         assert!(again.number("bytes_sent") <= 3_145_745);
@@ -98,7 +98,7 @@ fn a_file_that_cannot_be_opened_fails_alone() {
 }
 
 #[test]
-fn passing_errors_are_tried_again() {
+fn transient_errors_are_retried() {
     let place = with_tree();
     let rule = "source:read:contains=3145745,times=2,errno=EIO";
     let finished = place.copy("source", "target").args(["--fault", rule]).ok();
@@ -121,7 +121,7 @@ fn a_target_that_refuses_one_file_fails_it_alone() {
             .copy("source", "target")
             .args(["--retries", "0", "--fault", rule])
             .run();
-        // A job may write under other names than the final one, so that the rule never fires.
+        // A job may write under names other than the final one, so the rule may never match.
         finished.assert_code(&[0, 2]);
         if finished.code() == Some(2) {
             same_without(&place, "deep/65536.bin");
@@ -146,7 +146,7 @@ fn no_space_stops_the_job() {
 }
 
 #[test]
-fn a_device_that_cannot_flush_is_never_called_durable() {
+fn a_copy_whose_flush_fails_is_never_called_durable() {
     let place = with_tree();
     let finished = place
         .copy("source", "target")
@@ -160,7 +160,7 @@ fn a_device_that_cannot_flush_is_never_called_durable() {
 }
 
 #[test]
-fn what_hangs_is_given_up_after_the_timeout() {
+fn a_hanging_operation_fails_after_the_timeout() {
     let place = with_tree();
     let rule = "source:read:contains=65536,delay=forever";
     let finished = place
@@ -173,7 +173,7 @@ fn what_hangs_is_given_up_after_the_timeout() {
 }
 
 #[test]
-fn an_interrupt_frees_even_what_hangs() {
+fn an_interrupt_ends_even_a_hanging_run() {
     let place = with_tree();
     let running = place
         .copy("source", "target")
@@ -184,7 +184,7 @@ fn an_interrupt_frees_even_what_hangs() {
     running.wait().assert_code(&[130]);
 }
 
-/// Starts a slow copy of a file of 16 MiB and waits until it is well inside.
+/// Starts a slow copy of a file of 16 MiB and waits until it is in the middle.
 fn inside(place: &Place) -> Running {
     fs::create_dir_all(place.join("source")).unwrap();
     file(&place.join("source/growing"), 16 * MIB, 1);
@@ -197,13 +197,14 @@ fn inside(place: &Place) -> Running {
     running
 }
 
-/// Either it was copied again and is equal, or it is listed and not there; never silently torn.
+/// Checks that the file was copied again and is equal, or is reported and missing; never silently
+/// torn.
 #[track_caller]
-fn noticed(place: &Place, finished: &Finished) {
+fn change_is_noticed(place: &Place, finished: &Finished) {
     finished.assert_code(&[0, 2]);
     assert!(
         finished.mentions("growing") && finished.mentions("chang"),
-        "nobody noticed: {finished}"
+        "the change was not change_is_noticed: {finished}"
     );
     let target = place.join("target/growing");
     if finished.code() == Some(0) {
@@ -226,7 +227,7 @@ fn a_source_file_that_grows_while_copied_is_noticed() {
         .unwrap()
         .write_all(b"more")
         .unwrap();
-    noticed(&place, &running.wait());
+    change_is_noticed(&place, &running.wait());
 }
 
 #[test]
@@ -238,7 +239,7 @@ fn a_source_file_that_changes_while_copied_is_noticed() {
         100,
         b"changed where it was read already",
     );
-    noticed(&place, &running.wait());
+    change_is_noticed(&place, &running.wait());
 }
 
 #[test]
@@ -250,7 +251,7 @@ fn a_source_file_that_shrinks_while_copied_is_noticed() {
         .open(place.join("source/growing"))
         .unwrap();
     shrinking.set_len(5 * MIB + 1).unwrap();
-    noticed(&place, &running.wait());
+    change_is_noticed(&place, &running.wait());
 }
 
 #[test]
@@ -281,9 +282,9 @@ fn a_source_that_is_deleted_while_copied_does_not_hang() {
     no_temporaries(&place.join("target"));
 }
 
-/// A file that never rests is listed, and what was there stays; nothing of it is counted.
+/// A file that always changes is reported, its old copy stays, and nothing of it is counted.
 #[test]
-fn a_file_that_never_rests_leaves_what_was_there() {
+fn a_file_that_always_changes_leaves_the_old_copy() {
     for (target, has_old) in [("old", true), ("new", false)] {
         let place = Place::new();
         place.folder("source");

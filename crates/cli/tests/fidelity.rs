@@ -1,5 +1,6 @@
-//! What a share keeps beside content: access lists, extended attributes, streams, times and attributes; and content that is
-//! shared or copied inside a server. With the real binary against a private smbd. What is lost is named.
+//! What a share keeps in addition to contents: access lists, extended attributes, streams, times
+//! and attributes; and contents that a server shares or copies itself. With the real binary against
+//! a private smbd. Losses are reported.
 
 #![allow(clippy::unwrap_used, reason = "a failed set-up fails the test")]
 
@@ -14,17 +15,17 @@ use ropeway_smb_wire::security::SecurityDescriptor;
 use serde_json::Value;
 use support::{Ground, Volume, has_xattrs, is_root, lost, patterned, set_xattr, skip, text, tool, xattr};
 
-/// Owners that no user of the tests is, a DACL that does not inherit, with a denial; in the order in which smbcacls puts
-/// entries, and as this program spells it.
+/// Owners that no test user has, and a DACL without inheritance and with a denial. The entries are
+/// in smbcacls' order, as smbcacls and as this program spell them.
 const OWN: [&str; 2] = [
     "O:S-1-22-1-1G:S-1-22-2-2D:P(D;;0x2;;;S-1-22-2-7)(A;;0x1200a9;;;WD)(A;;0x1f01ff;;;S-1-22-1-1)(A;;0x1f01ff;;;BA)",
     "O:S-1-22-1-1G:S-1-22-2-2D:P(D;;DC;;;S-1-22-2-7)(A;;0x1200a9;;;WD)(A;;FA;;;S-1-22-1-1)(A;;FA;;;BA)",
 ];
-/// One that is inherited.
+/// A descriptor that is inherited.
 const FOLDERS: &str =
     "O:BAG:S-1-22-2-1D:PAI(A;CI;0x1200a9;;;WD)(A;OICI;0x1f01ff;;;BA)(A;OICIIO;0x1301bf;;;CO)";
 
-/// A tree on the share `data` with lists of its own on three nodes.
+/// Makes a tree on the share `data` with its own access lists on three nodes.
 fn tree_with_lists(ground: &Ground) {
     fs::create_dir_all(ground.behind("data/tree/sub")).unwrap();
     patterned(&ground.behind("data/tree/small"), 3000);
@@ -72,7 +73,7 @@ fn access_lists_go_from_share_to_share_and_through_this_machine() {
             .collect()
     };
     let before_told = told(&ground.url("data/tree"));
-    // Samba's tool and this program say the same; the one writes rights as numbers.
+    // Samba's tool and this program agree; Samba's writes rights as numbers.
     let meaning = |sddl: &String| SecurityDescriptor::from_sddl(sddl).unwrap();
     let both = before.iter().map(meaning).zip(before_told.iter().map(meaning));
     both.for_each(|(one, other)| assert_eq!(one, other));
@@ -81,7 +82,7 @@ fn access_lists_go_from_share_to_share_and_through_this_machine() {
     assert_eq!(of("more", "tree"), before);
     assert_eq!(told(&ground.url("more/tree")), before_told);
     assert_eq!((lost(&copied, "acl"), lost(&copied, "owner")), (0, 0), "{copied}");
-    // By way of this machine.
+    // Through this machine.
     let here = ground.place.join("here");
     let here_text = here.to_str().unwrap();
     let down = ground.copied(&["--acls"], &ground.url("more/tree"), here_text);
@@ -104,7 +105,7 @@ fn access_lists_go_from_share_to_share_and_through_this_machine() {
 }
 
 #[test]
-fn access_lists_that_are_not_wanted_or_not_held_are_named() {
+fn access_lists_that_are_not_kept_are_reported() {
     if !is_root() || support::program("smbcacls").is_none() {
         skip!("needs root and smbcacls");
     }
@@ -122,20 +123,20 @@ fn access_lists_that_are_not_wanted_or_not_held_are_named() {
     let here = ground.place.join("here");
     let here_text = here.to_str().unwrap();
     ground.copied(&["--acls"], &ground.url("data/tree"), here_text);
-    // Without the flag nothing of it is kept, nor passed off as an attribute of another kind.
+    // Without the flag the list is not kept, and is not stored as another kind of attribute.
     let without = ground.copied(&[], here_text, &ground.url("data/without"));
     assert_eq!(lost(&without, "acl"), 5, "{without}");
     let small = ground.stat(&ground.url("data/without/small"));
     assert_ne!(small["sddl"], OWN[1]);
     assert_eq!(small["xattrs"], Value::Null);
-    // A share that makes of a list what its file system can hold does not say so; it is told all the same.
+    // A share that stores only part of a list does not say so; the loss is reported anyway.
     let poor = ground.copied(&["--acls"], &ground.url("data/tree"), &ground.url("plain/tree"));
     assert!(lost(&poor, "acl") >= 3, "{poor}");
     assert_eq!(poor.number("files"), 3);
 }
 
 #[test]
-fn owners_that_may_not_be_given_away_are_named() {
+fn owners_that_cannot_be_set_are_reported() {
     if !is_root() || support::program("smbcacls").is_none() {
         skip!("needs root and smbcacls");
     }
@@ -215,7 +216,7 @@ fn extended_attributes_go_both_ways() {
     ground.copied(&[], &ground.url("more/tree"), back.to_str().unwrap());
     same(&back);
 
-    // A share without any: nothing fails, all are named.
+    // A share without extended attributes: nothing fails, and all losses are reported.
     let finished = ground.copied(&[], from, &ground.url("without/tree"));
     assert!(lost(&finished, "xattr") >= 3, "{finished}");
     assert_eq!(finished.number("files"), 3, "{finished}");
@@ -231,12 +232,12 @@ fn extended_attributes_go_both_ways() {
 }
 
 #[test]
-fn extended_attributes_that_do_not_fit_are_named() {
+fn extended_attributes_that_do_not_fit_are_reported() {
     let ground = or_skip!(Ground::with_shares(&["data"], |_, share| share));
     if !has_xattrs(&ground.place) {
         skip!("no extended attributes below the folder for temporary files");
     }
-    // What does not fit is named; the rest is kept.
+    // Attributes that do not fit are reported; the others are kept.
     let odd = ground.place.folder("odd");
     text(&odd.join("file"), "odd attributes");
     for (name, value) in [
@@ -253,7 +254,7 @@ fn extended_attributes_that_do_not_fit_are_named() {
         xattr(&ground.behind("data/odd/file"), "user.fits").as_deref(),
         Some(&b"x"[..])
     );
-    // What the source no longer has goes.
+    // Attributes that the source no longer has are removed.
     rustix::fs::removexattr(odd.join("file"), "user.fits").unwrap();
     set_xattr(&odd.join("file"), "user.newer", b"y");
     text(&odd.join("file"), "changed");
@@ -265,7 +266,7 @@ fn extended_attributes_that_do_not_fit_are_named() {
     );
 }
 
-/// Bytes of a file that lie where another file's do too, as the file system tells (fiemap's flag `shared`).
+/// Returns the bytes of a file that share their place with another file's (fiemap's flag `shared`).
 fn shared_bytes(path: &Path) -> u64 {
     let told = tool("filefrag", &["-v", "-b1", path.to_str().unwrap()]).unwrap();
     let extents = told.lines().filter(|line| line.contains("shared"));
@@ -302,7 +303,7 @@ fn content_is_shared_inside_a_server_that_can() {
     holes.set_len(8 << 20).unwrap();
     support::write_at(&behind("data/tree/holes"), 4 << 20, &[7; 1 << 20]);
     drop(holes);
-    // Extents are seen when they are on the disk.
+    // Extents are visible once they are on the disk.
     tool("sync", &["-f".as_ref(), volume.root().as_os_str()]).unwrap();
     for (from, to) in [("data/tree", "data/copy"), ("data/tree", "more/copy")] {
         let copied = ground.copied(&[], &ground.url(from), &ground.url(to));
@@ -321,7 +322,7 @@ fn content_is_shared_inside_a_server_that_can() {
         assert!(shared_bytes(&behind(to).join("holes")) >= 1 << 20);
         assert!(fs::metadata(behind(to).join("holes")).unwrap().blocks() * 512 < 4 << 20);
     }
-    // Where it cannot be shared, the server copies; where content is to be verified, it has to be seen.
+    // If contents cannot be shared, the server copies. With --verify the data must come here.
     let verified = ground.copied(
         &["--verify"],
         &ground.url("data/tree"),
@@ -332,7 +333,7 @@ fn content_is_shared_inside_a_server_that_can() {
 }
 
 #[test]
-fn a_server_without_shared_content_copies_by_itself() {
+fn a_server_that_cannot_share_contents_copies_them_itself() {
     let ground = or_skip!(Ground::with_shares(&["data", "more"], |_, share| share));
     fs::create_dir(ground.behind("data/tree")).unwrap();
     patterned(&ground.behind("data/tree/large"), (20 << 20) + 77);
@@ -361,7 +362,7 @@ fn streams_go_both_ways() {
     let stream = "user.DosStream.Zone.Identifier:$DATA";
     let nodes = ["small", "sub", "sub/large"];
     for node in nodes {
-        // As Samba keeps it: with a 0 behind.
+        // As Samba stores it: with a 0 at the end.
         set_xattr(&source.join(node), stream, b"[ZoneTransfer]\0");
         set_xattr(&source.join(node), "user.comment", b"beside it");
     }
@@ -386,7 +387,7 @@ fn streams_go_both_ways() {
     }
     let poor = ground.copied(&[], from, &ground.url("without/tree"));
     assert_eq!((lost(&poor, "stream"), lost(&poor, "xattr")), (3, 3), "{poor}");
-    // Where the target is this machine's and holds none, what a share has is named too.
+    // The share's streams are reported too if this machine's target cannot hold them.
     let volume = support::or_skip!(Volume::fat(64));
     let target = volume.join("tree");
     let poor = ground.copied(&[], &ground.url("data/tree"), target.to_str().unwrap());
@@ -426,7 +427,7 @@ fn times_and_dos_attributes_go_from_share_to_share() {
     for name in ["created_time", "dos_attributes", "times"] {
         assert_eq!(lost(&copied, name), 0, "{copied}");
     }
-    // A second run has nothing to do, and replaces what is hidden or read-only where it has.
+    // A second run has nothing to do; it replaces hidden or read-only nodes if they changed.
     let again = ground.copied(&[], &ground.url("data/tree"), &ground.url("more/tree"));
     assert_eq!(again.number("bytes_sent"), 0, "{again}");
     text(&ground.behind("data/tree/small"), "changed content");

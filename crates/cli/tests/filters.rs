@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use support::{Place, text};
 
-/// A tree with a bit for each filter; gives the place.
+/// Makes a tree with something for each filter.
 fn with_tree() -> Place {
     let place = Place::new();
     let source = place.folder("source");
@@ -32,7 +32,7 @@ fn with_tree() -> Place {
     place
 }
 
-/// Files below a folder, sorted, as text.
+/// Returns the files below a folder, sorted, as text.
 fn files(root: &Path) -> Vec<String> {
     support::walk(root)
         .into_iter()
@@ -138,7 +138,7 @@ fn lists_of_files() {
 }
 
 #[test]
-fn filters_that_make_no_sense_are_refused() {
+fn invalid_filters_are_refused() {
     let place = with_tree();
     for flags in [
         ["--exclude", "[z-a]"],

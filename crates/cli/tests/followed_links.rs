@@ -1,5 +1,5 @@
-//! Links that a server follows by itself and shows as folders: nothing outside the folder named is removed. With the real
-//! binary against a private smbd, whose default it is.
+//! Links that a server follows itself and shows as folders: nothing outside the named folder is
+//! removed. With the real binary against a private smbd, which does this by default.
 
 #![allow(clippy::unwrap_used, reason = "a failed set-up fails the test")]
 
@@ -40,7 +40,7 @@ fn all_there(ground: &Ground, paths: &[&str]) {
 const OUTSIDE: [&str; 3] = ["precious/data", "precious/sub/more", "other/file"];
 
 #[test]
-fn rm_leaves_what_a_followed_link_leads_to() {
+fn rm_leaves_the_target_of_a_followed_link() {
     for target in ["../precious", "..", ".", "../precious/sub", "../other"] {
         let ground = or_skip!(ground());
         symlink(target, ground.behind("data/victim/link")).unwrap();
@@ -67,7 +67,7 @@ fn rm_leaves_what_a_followed_link_leads_to() {
 }
 
 #[test]
-fn rm_of_a_link_leaves_what_it_leads_to() {
+fn rm_of_a_link_leaves_its_target() {
     let ground = or_skip!(ground());
     for (target, link) in [
         ("precious", "link"),
@@ -84,7 +84,7 @@ fn rm_of_a_link_leaves_what_it_leads_to() {
         all_there(&ground, &OUTSIDE);
         fs::remove_file(path).unwrap();
     }
-    // Without links nothing is in the way.
+    // Without links there is no obstacle.
     ground
         .run("rm")
         .args(["-r", "--yes"])
@@ -94,7 +94,7 @@ fn rm_of_a_link_leaves_what_it_leads_to() {
 }
 
 #[test]
-fn a_mirror_leaves_what_followed_links_lead_to() {
+fn a_mirror_leaves_the_targets_of_followed_links() {
     let ground = or_skip!(ground());
     let source = ground.place.folder("source");
     for folder in ["keep", "both"] {
@@ -132,9 +132,9 @@ fn a_mirror_leaves_what_followed_links_lead_to() {
     }
 }
 
-/// An older backup has the link's name, so that a folder would be merged into it.
+/// An older backup has the link's name, so a folder would be merged into it.
 #[test]
-fn a_backup_leaves_what_followed_links_lead_to() {
+fn a_backup_leaves_the_targets_of_followed_links() {
     let ground = or_skip!(ground());
     let source = ground.place.folder("source");
     text(&source.join("keep"), "content");
@@ -160,12 +160,12 @@ fn a_backup_leaves_what_followed_links_lead_to() {
             "{link}: {finished}"
         );
         let kept = ground.behind(&format!("data/victim/kept/{link}"));
-        assert!(kept.is_symlink(), "{link} is set aside as it is: {finished}");
+        assert!(kept.is_symlink(), "{link} is backed up as a link: {finished}");
     }
 }
 
 #[test]
-fn a_move_leaves_what_followed_links_lead_to() {
+fn a_move_leaves_the_targets_of_followed_links() {
     let ground = or_skip!(ground());
     symlink("../precious", ground.behind("data/victim/link")).unwrap();
     let target = ground.place.folder("target");
@@ -185,7 +185,8 @@ fn a_loop_of_followed_links_is_cut() {
     let ground = or_skip!(ground());
     symlink(".", ground.behind("data/victim/loop")).unwrap();
     symlink("../..", ground.behind("data/victim/real/up")).unwrap();
-    // Where nothing else tells when a folder was made, Samba takes the earliest of its times, and a listing changes one.
+    // Without a stored creation time, Samba reports the earliest of a folder's times, and a listing
+    // changes one of them.
     let victim = ground.behind("data/victim");
     let early = UNIX_EPOCH + Duration::from_secs(1_000_000_000);
     let times = FileTimes::new()
@@ -211,9 +212,9 @@ fn a_loop_of_followed_links_is_cut() {
     checked.exits(2);
 }
 
-/// What looks like a temporary folder of a dead job is a link, or holds one.
+/// A leftover of a dead job is replaced by a link, or contains one.
 #[test]
-fn a_sweep_leaves_what_followed_links_lead_to() {
+fn a_sweep_leaves_the_targets_of_followed_links() {
     let name = ".ropeway-0123456789abcdef-0123456789abcdef";
     for (target, link) in [
         ("precious", name.to_owned()),

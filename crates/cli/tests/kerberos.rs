@@ -1,4 +1,4 @@
-//! Tickets instead of passwords, with the real binary, MIT's KDC and a private smbd.
+//! Kerberos tickets instead of passwords, with the real binary, MIT's KDC and a private smbd.
 
 #![allow(clippy::unwrap_used, reason = "a failed set-up fails the test")]
 
@@ -44,7 +44,7 @@ impl Realm {
         self.kdc.ticket(user, password, lifetime, &self.cache()).unwrap();
     }
 
-    /// By the name that the realm knows.
+    /// Returns a URL with the host name that the realm knows.
     fn url(&self, user: &str, path: &str) -> String {
         format!("smb://{user}localhost:{}/{path}", self.smbd.port())
     }
@@ -59,12 +59,12 @@ impl Realm {
 }
 
 #[test]
-fn a_ticket_is_all_that_is_needed() {
+fn a_ticket_suffices_to_log_in() {
     let realm = or_skip!(Realm::start());
     realm.ticket("ann", "of the realm", HOUR);
     let source = realm.place.join("tree");
     mixed(&source);
-    // Samba 4.17 takes no symbolic links from SMB clients.
+    // Samba 4.17 accepts no symbolic links from SMB clients.
     for link in ["link", "dangling"] {
         std::fs::remove_file(source.join(link)).unwrap();
     }
@@ -76,7 +76,7 @@ fn a_ticket_is_all_that_is_needed() {
         assert_eq!(run.ok().number("errors"), 0);
     };
     let back = realm.place.join("back");
-    // By name, sealed, and by itself: there is a ticket and no password.
+    // By --auth, encrypted; and by default, since there is a ticket and no password.
     copy(
         &["--auth", "kerberos", "--encrypt", "required"],
         source.to_str().unwrap(),
@@ -89,7 +89,7 @@ fn a_ticket_is_all_that_is_needed() {
     assert!(realm.kdc.log().contains("for cifs/localhost"));
 }
 
-/// `ropeway serve` with the realm's keytab.
+/// Starts `ropeway serve` with the realm's keytab.
 fn served(realm: &Realm, flags: &[&str]) -> (support::Running, String) {
     let keytab = realm.place.join("keytab");
     std::fs::copy(realm.kdc.keytab(), &keytab).unwrap();
@@ -114,7 +114,7 @@ fn served(realm: &Realm, flags: &[&str]) -> (support::Running, String) {
 }
 
 #[test]
-fn our_server_takes_tickets_of_its_users_or_of_all() {
+fn our_server_accepts_tickets_of_its_users_or_of_all() {
     let realm = or_skip!(Realm::start());
     let secret = realm.place.join(".password");
     std::fs::write(&secret, "here").unwrap();
@@ -151,7 +151,7 @@ fn our_server_takes_tickets_of_its_users_or_of_all() {
 }
 
 #[test]
-fn a_keytab_is_private_and_has_the_key() {
+fn a_keytab_must_be_private_and_have_the_key() {
     let realm = or_skip!(Realm::start());
     let keytab = realm.place.join("keytab");
     std::fs::copy(realm.kdc.keytab(), &keytab).unwrap();
@@ -162,7 +162,7 @@ fn a_keytab_is_private_and_has_the_key() {
         serve.arg(realm.place.join("data")).exits(5)
     };
     let said = serve(0o644, "cifs/localhost");
-    assert!(said.mentions("others may read the keytab"), "{said}");
+    assert!(said.mentions("other users can read the keytab"), "{said}");
     let said = serve(0o600, "cifs/elsewhere");
     assert!(said.mentions("no key of the service cifs/elsewhere"), "{said}");
     let missing = realm.run("serve").args(["--kerberos-users", "any"]);
@@ -170,7 +170,7 @@ fn a_keytab_is_private_and_has_the_key() {
 }
 
 #[test]
-fn a_copy_goes_on_when_the_ticket_is_renewed_on_its_way() {
+fn a_copy_continues_when_the_ticket_is_renewed_meanwhile() {
     let realm = or_skip!(Realm::start());
     let life = Duration::from_secs(4);
     realm.ticket("ann", "of the realm", life);
@@ -197,7 +197,7 @@ fn a_copy_goes_on_when_the_ticket_is_renewed_on_its_way() {
 }
 
 #[test]
-fn what_is_missing_is_said() {
+fn error_messages_name_what_is_missing() {
     let realm = or_skip!(Realm::start());
     let kerberos = |url: String| realm.run("ls").args(["--auth=kerberos"]).arg(url);
     let finished = kerberos(realm.url("ann@", "data")).exits(5);
@@ -208,16 +208,16 @@ fn what_is_missing_is_said() {
     realm.ticket("bob", "of the realm too", HOUR);
     let finished = kerberos(realm.url("ann@", "data")).exits(5);
     assert!(finished.mentions("of ann"), "{finished}");
-    // Somebody, but nobody here.
+    // A valid ticket of a user that the server does not know.
     let finished = kerberos(realm.url("", "data")).exits(5);
     assert!(
         finished.mentions("does not accept the Kerberos ticket"),
         "{finished}"
     );
-    // The realm knows no such name.
+    // The realm does not know this host name.
     let finished = kerberos(realm.smbd.url_as(None, "data")).exits(5);
     assert!(finished.mentions("cifs/127.0.0.1"), "{finished}");
-    // Where nothing is asked for, there is still the password.
+    // By default the password still works.
     let run = realm.run("ls").arg(realm.smbd.url("data"));
     run.env("ROPEWAY_PASSWORD", "of samba").ok();
     let run = realm.run("ls").arg(realm.url("ann@", "data"));

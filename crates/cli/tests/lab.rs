@@ -1,4 +1,4 @@
-//! `ropeway lab link` as people run it. Links need root, or user namespaces and an open TUN device.
+//! `ropeway lab link` as users run it. Links need root, or user namespaces and an open TUN device.
 
 #![allow(clippy::unwrap_used, reason = "a failed set-up fails the test")]
 
@@ -11,19 +11,19 @@ use rustix::process::Signal;
 use support::{Finished, Place, Run, or_skip, text};
 
 const LINK: [&str; 5] = ["link", "--rtt", "20ms", "--rate", "100mbit"];
-/// What no other process says of itself.
+/// A command line that no other process has.
 const MARK: &str = "987.654321";
 const NAME: &str = "sleep-of-a-test";
 const NAME_PATH: &[u8] = b"./sleep-of-a-test\0";
 
-/// Processes that have ended and wait for somebody to notice.
+/// Counts the processes that have ended and wait for their parent.
 fn zombies() -> usize {
     let entries = fs::read_dir("/proc").unwrap().flatten();
     let lines = entries.filter_map(|entry| fs::read_to_string(entry.path().join("stat")).ok());
     lines.filter(|line| line.contains(&format!("({NAME}) Z"))).count()
 }
 
-/// The end of a run over a link, or why there can be none here.
+/// Returns the result of a run over a link, or the reason why links do not work here.
 fn linked(run: Run, code: i32) -> Result<Finished, String> {
     let finished = run.run();
     if finished.mentions("not permitted") || finished.mentions("is missing") {
@@ -33,7 +33,7 @@ fn linked(run: Run, code: i32) -> Result<Finished, String> {
     Ok(finished)
 }
 
-/// Processes that sleep for [`MARK`] seconds.
+/// Counts the processes that sleep for [`MARK`] seconds.
 fn marked() -> usize {
     let entries = fs::read_dir("/proc").unwrap().flatten();
     let lines = entries.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
@@ -45,7 +45,7 @@ fn marked() -> usize {
 }
 
 #[test]
-fn a_command_runs_on_the_near_side_and_its_exit_code_is_ours() {
+fn a_command_runs_at_the_near_end_and_its_exit_code_is_returned() {
     let place = Place::new();
     let script =
         "cat /proc/net/route; echo far=$ROPEWAY_FAR; test -e $ROPEWAY_FAR_NETNS && echo \"$1\"; exit 42";
@@ -59,7 +59,7 @@ fn a_command_runs_on_the_near_side_and_its_exit_code_is_ours() {
     }
     assert!(
         finished.err.contains("queue 244.1 KiB"),
-        "the queue is stated: {finished}"
+        "the queue is shown: {finished}"
     );
     let run = place
         .ropeway("lab")
@@ -74,7 +74,7 @@ fn a_command_runs_on_the_near_side_and_its_exit_code_is_ours() {
 }
 
 #[test]
-fn delays_and_cuts_are_stated() {
+fn delays_and_cuts_are_shown() {
     let place = Place::new();
     let run = place
         .ropeway("lab")
@@ -96,7 +96,7 @@ fn delays_and_cuts_are_stated() {
 }
 
 #[test]
-fn nothing_is_left_by_a_command_that_is_told_to_end() {
+fn a_command_that_is_terminated_leaves_nothing() {
     let place = Place::new();
     or_skip!(linked(place.ropeway("lab").args(LINK).args(["--", "true"]), 0));
     let script = format!(
@@ -122,7 +122,7 @@ fn nothing_is_left_by_a_command_that_is_told_to_end() {
 }
 
 #[test]
-fn links_that_make_no_sense_are_one_line_and_a_hint() {
+fn invalid_links_give_one_line_and_a_hint() {
     let place = Place::new();
     for (code, arguments) in [
         (1, &["link", "--rtt", "1ms", "--", "true"][..]),
@@ -192,7 +192,7 @@ fn links_that_make_no_sense_are_one_line_and_a_hint() {
 }
 
 #[test]
-fn tables_of_commands_of_commands() {
+fn subcommands_have_configuration_tables() {
     let place = Place::new();
     text(&place.config_file(), "[lab.link]\nrtt = \"30ms\"\nmtu = 70\n");
     let run = || {
@@ -206,7 +206,7 @@ fn tables_of_commands_of_commands() {
     assert!(finished.mentions("ROPEWAY_MTU"), "{finished}");
     text(&place.config_file(), "[lab.lonk]\nrtt = \"30ms\"\n");
     let finished = run().exits(1);
-    assert!(finished.mentions("[lab.lonk] is no command"), "{finished}");
+    assert!(finished.mentions("[lab.lonk] is not a command"), "{finished}");
 }
 
 #[test]
@@ -222,6 +222,6 @@ fn bare_tcp_is_measured() {
         last["best"]["seconds"].as_f64().unwrap(),
     );
     assert!((0.0849..0.0851).contains(&line), "{last}");
-    // Six round trips besides.
+    // Plus six round trips.
     assert!(best > line + 0.06 && best < 1.0, "{last}");
 }

@@ -1,4 +1,4 @@
-//! Labs of this machine's own devices as people run them, at a tiny scale.
+//! Labs for this machine's own devices as users run them, at a tiny scale.
 
 #![allow(clippy::unwrap_used, reason = "a failed set-up fails the test")]
 
@@ -9,7 +9,7 @@ use std::path::Path;
 
 use support::{Place, Running};
 
-/// Whether a folder is on a file system in memory, where nothing is written back.
+/// Returns whether a folder is on a file system in memory, which has no write-back.
 fn in_memory(folder: &Path) -> bool {
     rustix::fs::statfs(folder).is_ok_and(|state| state.f_type as u64 == 0x0102_1994)
 }
@@ -38,7 +38,8 @@ fn a_short_write_is_measured_and_leaves_nothing() {
         found["durable_seconds"].as_f64() >= found["perceived_seconds"].as_f64(),
         "{finished}"
     );
-    // The kernel's own limit and the sum from its settings; free memory changes between the two.
+    // The kernel's own limit, and the limit computed from its settings; free memory changes between
+    // the two.
     let memory = &found["memory"];
     let (limit, dirtyable) = (&memory["kernel_limit_bytes"], &memory["dirtyable_bytes"]);
     assert!(
@@ -55,7 +56,7 @@ fn a_short_write_is_measured_and_leaves_nothing() {
 }
 
 #[test]
-fn what_has_no_room_or_is_never_written_back_is_refused() {
+fn too_little_space_and_file_systems_in_memory_are_refused() {
     let place = Place::new();
     let finished = place.ropeway("lab").arg("dirty").args(["--bytes", "900T"]).run();
     if in_memory(place.path()) {
@@ -74,7 +75,7 @@ fn what_has_no_room_or_is_never_written_back_is_refused() {
     place.ropeway("lab").args(["dirty", "nowhere"]).exits(4);
 }
 
-/// What a lab left in a folder.
+/// Returns a lab's leftovers in a folder.
 fn left(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).unwrap().flatten();
     entries
@@ -118,7 +119,7 @@ fn engines_are_compared_on_all_targets_and_nothing_stays() {
     assert!(left(&folder).is_empty(), "{:?}", left(&folder));
 }
 
-/// A lab that has begun to measure, with its folders in `folder`.
+/// Starts a lab that has begun to measure, with its folders in `folder`.
 fn begun(place: &Place, folder: &Path) -> Running {
     let run = place
         .ropeway("lab")
@@ -146,7 +147,7 @@ fn a_second_signal_leaves_no_folder_either() {
     let place = Place::new();
     let folder = place.folder("ground");
     let running = begun(&place, &folder);
-    // Two that differ: one that is sent twice may arrive once.
+    // Two different signals: one sent twice may arrive once.
     running.signal(rustix::process::Signal::INT);
     running.signal(rustix::process::Signal::TERM);
     running.wait().assert_code(&[130]);
@@ -174,7 +175,7 @@ fn a_sweep_has_a_cell_for_each_pass() {
         assert_eq!(discarded, [true, false], "{cell}");
         for run in runs {
             assert_eq!(run["outcome"]["state"], "done", "{cell}");
-            // The process has to begin and to log in besides.
+            // The process also has to start and to log in.
             let seconds = |name: &str| run[name].as_f64().unwrap();
             assert!(seconds("transfer_seconds") < seconds("whole_seconds"), "{cell}");
             for name in ["client_cpu_seconds", "server_cpu_seconds", "others_busy"] {
@@ -194,7 +195,7 @@ fn a_sweep_has_a_cell_for_each_pass() {
 }
 
 #[test]
-fn labs_that_make_no_sense_are_one_line_and_a_hint() {
+fn invalid_labs_give_one_line_and_a_hint() {
     let place = Place::new();
     for arguments in [
         &["vista", "--scale", "0"][..],

@@ -1,5 +1,5 @@
-//! `ropeway lab run` as people run it: a tiny scenario to its end, broken off and gone on with; files that are wrong.
-//! Where links are forbidden the lab goes on with relays by itself, so nothing here is skipped.
+//! `ropeway lab run` as users run it: a tiny scenario run to its end, interrupted and resumed;
+//! invalid files. Where links are forbidden the lab uses relays, so nothing here is skipped.
 
 #![allow(clippy::unwrap_used, reason = "a failed set-up fails the test")]
 
@@ -30,7 +30,7 @@ rtt = "4ms"
 rate = "200mbit"
 "#;
 
-/// The scenario with ropeway and whoever else is here.
+/// Returns the scenario with ropeway and every other client that is installed.
 fn scenario(place: &Place) -> (PathBuf, usize) {
     let mut pairs = vec!["\"ropeway:ropeway\"", "\"cp:smbd\""];
     if program("rsync").is_some() {
@@ -41,7 +41,7 @@ fn scenario(place: &Place) -> (PathBuf, usize) {
     }
     let path = place.join("tiny.toml");
     text(&path, &SCENARIO.replace("PAIRS", &pairs.join(", ")));
-    // `cp` takes no part, and both ways are measured.
+    // `cp` takes no part, and both directions are measured.
     (path, (pairs.len() - 1) * 2)
 }
 
@@ -57,7 +57,7 @@ fn runs(report: &Value) -> usize {
         .sum()
 }
 
-/// Folders and processes of a lab with this process id that are still there.
+/// Returns the folders and processes of a lab with this process id that still exist.
 fn left(id: u32) -> Vec<String> {
     let mark = format!("ropeway-lab-{id}-");
     let mut found = Vec::new();
@@ -86,7 +86,7 @@ fn await_first_run(running: &mut Running) {
 }
 
 #[test]
-fn a_lab_is_broken_off_cleanly_and_goes_on() {
+fn an_interrupted_lab_cleans_up_and_resumes() {
     let place = Place::new();
     let (path, cells) = scenario(&place);
     let out = place.join("out");
@@ -100,13 +100,13 @@ fn a_lab_is_broken_off_cleanly_and_goes_on() {
     assert!(finished.mentions("the same command goes on"), "{finished}");
     assert_eq!(left(id), Vec::<String>::new());
     let read = fs::read_to_string(out.join("report.md")).unwrap();
-    assert!(read.contains("tiny"), "what there is can be read: {read}");
+    assert!(read.contains("tiny"), "the partial report can be read: {read}");
     let part = report(&out);
     assert_eq!(part["complete"], false);
     let before = runs(&part);
     assert!((1..cells * 3).contains(&before), "{before}");
 
-    // A part of it is not all of it.
+    // A part of the scenario is not the whole.
     let finished = run().args(["--directions", "read"]).exits(2);
     assert_eq!(report(&out)["complete"], false, "{finished}");
 
@@ -152,21 +152,21 @@ fn a_lab_is_broken_off_cleanly_and_goes_on() {
 }
 
 #[test]
-fn a_second_signal_ends_it_at_once_and_nothing_is_left() {
+fn a_second_signal_ends_the_lab_at_once_and_leaves_nothing() {
     let place = Place::new();
     let (path, _) = scenario(&place);
     let run = place.ropeway("lab").arg("run").arg(&path).args(["--out", "out"]);
     let mut running = run.start();
     let id = running.id();
     await_first_run(&mut running);
-    // Two that differ: one that is sent twice may arrive once.
+    // Two different signals: one sent twice may arrive once.
     running.signal(Signal::INT);
     running.signal(Signal::TERM);
     let finished = running.wait();
     finished.assert_code(&[130]);
-    assert!(finished.mentions("leaving at once"), "{finished}");
+    assert!(finished.mentions("stopping at once"), "{finished}");
     assert_eq!(left(id), Vec::<String>::new());
-    // The report is whole, as it is at any time.
+    // The report is complete at any time.
     assert_eq!(report(&place.join("out"))["complete"], false, "{finished}");
 }
 
@@ -193,8 +193,8 @@ fn relays_are_named_in_the_report() {
     }
 }
 
-/// The client's first packet meets the cut, so each run has to wait until it is over: if cuts were counted from the
-/// start of the link, no run would meet one.
+/// The client's first packet meets the cut, so each run has to wait until the cut ends. If cuts
+/// counted from the start of the link, no run would meet one.
 #[test]
 fn a_link_is_cut_in_each_run() {
     let place = Place::new();
@@ -219,7 +219,7 @@ fn a_link_is_cut_in_each_run() {
     let cells = report["cells"].as_array().unwrap();
     assert_eq!((cells.len(), runs(&report)), (2, 4), "{finished}");
     for cell in cells {
-        // The floor is that of the whole link.
+        // The floor is that of the link without cuts.
         assert!(cell["floor_seconds"].as_f64().unwrap() < 0.8, "{cell}");
         assert!(cell.get("target_seconds").is_none(), "{cell}");
         for run in cell["runs"].as_array().unwrap() {
@@ -229,9 +229,9 @@ fn a_link_is_cut_in_each_run() {
     }
 }
 
-/// A report that was changed by hand, or by another program.
+/// A report changed by hand or by another program.
 #[test]
-fn impossible_figures_of_a_report_end_no_lab() {
+fn impossible_figures_in_a_report_do_not_stop_a_lab() {
     let place = Place::new();
     let (path, _) = scenario(&place);
     let lab = || {
@@ -249,7 +249,7 @@ fn impossible_figures_of_a_report_end_no_lab() {
 }
 
 #[test]
-fn scenarios_that_are_wrong_are_named_by_their_line() {
+fn errors_in_a_scenario_name_the_line() {
     let place = Place::new();
     let (path, _) = scenario(&place);
     let good = fs::read_to_string(&path).unwrap();
@@ -294,7 +294,7 @@ fn scenarios_that_are_wrong_are_named_by_their_line() {
 }
 
 #[test]
-fn the_labs_that_ship_are_listed() {
+fn the_built_in_labs_are_listed() {
     let place = Place::new();
     let finished = place.ropeway("lab").arg("list").ok();
     for name in ["tr3869: ", "tr3869-small-window: ", "quick: "] {

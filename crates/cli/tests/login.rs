@@ -1,4 +1,5 @@
-//! Passwords that are kept in the keyring, and that none is seen; with the real binary against a private smbd.
+//! Passwords in the keyring, and the secrecy of passwords; with the real binary against a private
+//! smbd.
 
 #![allow(clippy::unwrap_used, reason = "a failed set-up fails the test")]
 
@@ -15,7 +16,8 @@ use support::{Place, Run, patterned};
 
 const PASSWORD: &str = "correct horse";
 
-/// A user namespace: it has keyrings of its own, which go with it, so that nothing stays behind on this machine.
+/// A user namespace with its own keyrings, which end with it, so that nothing stays on this
+/// machine.
 struct Namespace {
     holder: Child,
     id: String,
@@ -50,7 +52,7 @@ impl Namespace {
         self.ropeway_in(&[], place, command)
     }
 
-    /// Run by another program in the namespace.
+    /// Runs ropeway through another program in the namespace.
     fn ropeway_in(&self, by: &[&str], place: &Place, command: &str) -> Run {
         let mut before = vec![
             "nsenter",
@@ -90,7 +92,7 @@ fn a_password_is_kept_used_and_forgotten() {
     let (data, root) = (smbd.url("data"), smbd.url(""));
     run("ls").arg(&data).exits(5);
 
-    // The wrong one is not kept, and neither is what nobody typed.
+    // A wrong password is not stored, nor one that was never typed.
     let refused = run("login")
         .arg(&root)
         .env("ROPEWAY_PASSWORD", "hunter2")
@@ -103,9 +105,12 @@ fn a_password_is_kept_used_and_forgotten() {
     assert_eq!(run("login").arg("--list").ok().out, "");
 
     let kept = run("login").arg(&data).env("ROPEWAY_PASSWORD", PASSWORD).ok();
-    assert!(kept.mentions("is kept") && !kept.mentions(PASSWORD), "{kept}");
+    assert!(
+        kept.mentions("stored the password") && !kept.mentions(PASSWORD),
+        "{kept}"
+    );
     run("ls").arg(&data).ok();
-    // Users and hosts have no case.
+    // Users and hosts are case-insensitive.
     run("ls").arg(data.replace("ann@", "ANN@")).ok();
     let listed = run("login").arg("--list").ok();
     assert_eq!(listed.out.trim(), root.trim_end_matches('/'));
@@ -115,11 +120,11 @@ fn a_password_is_kept_used_and_forgotten() {
         root.trim_end_matches('/'),
         "{listed}"
     );
-    // Another user's is not there, and none is where no keyring is wanted.
+    // Other users have no password, and --keyring off uses none.
     run("ls").arg(smbd.url_as(Some("bob"), "data")).exits(5);
     run("ls").arg(&data).env("ROPEWAY_KEYRING", "off").exits(5);
 
-    // What is given wins over what is kept; what is kept may be out of date.
+    // A given password wins over the stored one, which may be out of date.
     run("ls").arg(&data).env("ROPEWAY_PASSWORD", "hunter2").exits(5);
     smbd.set_password("ann", "another one").unwrap();
     let stale = run("ls").arg(&data).exits(5);
@@ -137,7 +142,7 @@ fn a_password_is_kept_used_and_forgotten() {
     assert!(gone.mentions("--list"), "{gone}");
     assert_eq!(run("login").arg("--list").ok().out, "");
 
-    // For a time only, without a look at the server, of the other rings too.
+    // With an expiry time, without trying the server, in other keyrings too.
     for ring in ["persistent", "user"] {
         let keep = run("login").args(["--no-check", "--keep-for=1s", "--keyring", ring]);
         keep.arg(&data).env("ROPEWAY_PASSWORD", "another one").ok();
@@ -150,7 +155,7 @@ fn a_password_is_kept_used_and_forgotten() {
         run("ls").args(["--keyring", ring]).arg(&data).exits(5);
     }
 
-    // A session's ends with it.
+    // A session keyring ends with its session.
     let both = "ROPEWAY_PASSWORD=$TYPED \"$@\" && exec \"$1\" ls --keyring session \"$URL\"";
     let session = ["keyctl", "session", "-", "sh", "-c", both, "sh"];
     let kept = namespace.ropeway_in(&session, &place, "login");
@@ -161,7 +166,7 @@ fn a_password_is_kept_used_and_forgotten() {
     run("ls").args(["--keyring", "session"]).arg(&data).exits(5);
 }
 
-/// Whatever is said, written down or traced: the password is not in it, neither as it is nor as it goes over the line.
+/// No message, file or trace has the password, neither as it is nor as it is sent.
 #[test]
 fn nothing_secret_is_seen() {
     let place = Place::new();
@@ -219,7 +224,7 @@ fn nothing_secret_is_seen() {
     for process in fs::read_dir("/proc").unwrap().flatten() {
         let line = fs::read(process.path().join("cmdline")).unwrap_or_default();
         if String::from_utf8_lossy(&line).contains("--bwlimit") {
-            clean("the list of processes", &line);
+            clean("the process list", &line);
         }
     }
     running.kill();
@@ -230,7 +235,7 @@ fn nothing_secret_is_seen() {
     }
 }
 
-/// On a terminal of `script`(1): answers the question with these characters, once it is asked.
+/// Types these characters at the prompt, on a terminal of `script`(1).
 fn typed(place: &Place, keys: &str, command: &str, url: &str) -> support::Finished {
     let log = place.join(format!("typed.{}", keys.len()));
     let shell = "(for i in $(seq 300); do grep -q 'assword.*: ' \"$LOG\" && break; sleep 0.1; done; \
@@ -244,7 +249,7 @@ fn typed(place: &Place, keys: &str, command: &str, url: &str) -> support::Finish
 }
 
 #[test]
-fn a_terminal_is_asked_without_echo() {
+fn a_terminal_prompt_has_no_echo() {
     let place = Place::new();
     let smbd = or_skip!(server(&place));
     if let Err(why) = support::needs(false, &["script"]) {
@@ -262,10 +267,10 @@ fn a_terminal_is_asked_without_echo() {
         wrong.code() == Some(5) && wrong.mentions("hint") && !wrong.mentions("hunter2"),
         "{wrong}"
     );
-    // Ctrl-C, in the middle of it.
+    // Ctrl-C in the middle of the input.
     let left = typed(&place, "correct\\003", "ls", &url);
     assert!(
-        left.code() == Some(130) && left.mentions("nothing was touched") && !left.mentions("correct"),
+        left.code() == Some(130) && left.mentions("nothing was changed") && !left.mentions("correct"),
         "{left}"
     );
 }
@@ -283,7 +288,7 @@ fn files_below(top: PathBuf) -> Vec<PathBuf> {
     files
 }
 
-/// A program without Kerberos says so before anything is tried; nobody listens at port 9.
+/// A build without Kerberos says so before it tries anything; nothing listens on port 9.
 #[cfg(not(feature = "kerberos"))]
 #[test]
 fn a_build_without_kerberos_says_so() {

@@ -1,4 +1,4 @@
-//! A mirror makes the target equal, and its guards keep it from deleting what nobody wanted gone.
+//! A mirror makes the target equal, and its guards prevent unwanted deletions.
 
 #![allow(clippy::unwrap_used, reason = "a failed set-up fails the test")]
 
@@ -9,7 +9,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 
 use support::{Finished, Place, content_same, mixed, or_skip, same, snapshot, text};
 
-/// A source, and a target with the same and more.
+/// Makes a source, and a target with the same nodes and more.
 fn with_extras() -> Place {
     let place = Place::new();
     mixed(&place.join("source"));
@@ -32,7 +32,7 @@ fn mirror(place: &Place, flags: &[&str]) -> Finished {
 }
 
 #[test]
-fn makes_the_target_equal() {
+fn a_mirror_makes_the_target_equal() {
     let place = with_extras();
     text(&place.join("source/changed"), "new");
     let finished = mirror(&place, &["--yes"]);
@@ -44,7 +44,7 @@ fn makes_the_target_equal() {
 }
 
 #[test]
-fn makes_a_new_target() {
+fn a_mirror_creates_a_new_target() {
     let place = Place::new();
     mixed(&place.join("source"));
     mirror(&place, &[]).assert_code(&[0]);
@@ -52,7 +52,7 @@ fn makes_a_new_target() {
 }
 
 #[test]
-fn never_goes_into_an_existing_target() {
+fn a_mirror_never_copies_into_an_existing_target() {
     let place = Place::new();
     mixed(&place.join("source"));
     place.folder("target");
@@ -61,14 +61,14 @@ fn never_goes_into_an_existing_target() {
 }
 
 #[test]
-fn without_a_terminal_it_wants_yes_before_it_deletes() {
+fn without_a_terminal_deletions_need_yes() {
     let place = with_extras();
     text(&place.join("source/new"), "x");
     let before = snapshot(&place.join("target"));
     let finished = mirror(&place, &[]);
     finished.assert_code(&[8]);
     assert!(finished.mentions("--yes"), "{finished}");
-    assert_eq!(snapshot(&place.join("target")), before, "nothing is touched");
+    assert_eq!(snapshot(&place.join("target")), before, "nothing is changed");
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn max_delete_refuses_before_the_first_deletion() {
         let finished = mirror(&place, &["--yes", "--max-delete", bound]);
         finished.assert_code(&[8]);
         assert!(finished.mentions("--max-delete"), "{finished}");
-        assert_eq!(snapshot(&place.join("target")), before, "nothing is touched");
+        assert_eq!(snapshot(&place.join("target")), before, "nothing is changed");
     }
     mirror(&place, &["--yes", "--max-delete", "6"]).assert_code(&[0]);
     same(&place.join("source"), &place.join("target"));
@@ -107,7 +107,7 @@ fn a_missing_source_deletes_nothing() {
 }
 
 #[test]
-fn excluded_names_survive_unless_asked() {
+fn excluded_names_survive_without_delete_excluded() {
     let place = with_extras();
     text(&place.join("source/skip.me"), "not copied");
     text(&place.join("target/keep.me"), "excluded");
@@ -131,7 +131,7 @@ fn a_folder_that_cannot_be_listed_deletes_nothing_there() {
     let target = place.join("target");
     assert!(
         target.join("deep/er/extra").exists(),
-        "its listing was not whole: {finished}"
+        "its listing was incomplete: {finished}"
     );
     assert!(target.join("deep/er/and/deeper/leaf").exists());
     assert!(finished.mentions("deep/er"), "{finished}");
@@ -156,7 +156,7 @@ fn a_folder_closed_to_an_ordinary_user_deletes_nothing_there() {
         .exits(2);
     assert!(
         target.join("closed/inside").exists(),
-        "what could not be seen must not be deleted"
+        "unlisted nodes must not be deleted"
     );
 }
 
@@ -169,9 +169,10 @@ fn read_only_folders_of_the_target_are_emptied_too() {
     same(&place.join("source"), &place.join("target"));
 }
 
-/// What filters exclude survives in folders too that the source does not have, or has a file in the place of.
+/// Excluded names also survive in folders that the source does not have, or that it replaces by a
+/// file.
 #[test]
-fn excluded_names_survive_below_what_goes() {
+fn excluded_names_survive_below_deleted_folders() {
     let place = Place::new();
     for folder in [
         "source",
@@ -202,7 +203,7 @@ fn excluded_names_survive_below_what_goes() {
         "cache/",
     ];
     let finished = mirror(&place, &flags);
-    // The file cannot come where something stays.
+    // The file cannot replace a folder in which something stays.
     finished.assert_code(&[2]);
     assert_eq!(finished.number("errors"), 1, "{finished}");
     for stays in ["extra/deep/keep.tmp", "gone/cache/p", "f/keep.tmp"] {
@@ -215,7 +216,7 @@ fn excluded_names_survive_below_what_goes() {
     same(&place.join("source"), &place.join("target"));
 }
 
-/// A source that is emptied while it is copied empties no target.
+/// A source that is emptied during the copy does not empty the target.
 #[test]
 fn a_source_emptied_meanwhile_deletes_nothing() {
     let place = Place::new();
@@ -238,9 +239,9 @@ fn a_source_emptied_meanwhile_deletes_nothing() {
     assert!(place.join("target/k7").exists(), "{finished}");
 }
 
-/// Each of several names that replace others keeps what it replaces.
+/// If several names replace existing files, each keeps a backup.
 #[test]
-fn backups_are_kept_where_links_replace() {
+fn backups_are_kept_when_hard_links_replace_files() {
     let place = Place::new();
     for folder in ["source", "target"] {
         place.folder(folder);

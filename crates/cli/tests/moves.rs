@@ -1,4 +1,5 @@
-//! Moves remove what arrived and nothing else; what leads elsewhere, or is one thing seen in two ways, is left alone.
+//! Moves remove what was copied and nothing else; links, and one tree that is seen in two ways, are
+//! left alone.
 
 #![allow(clippy::unwrap_used, reason = "a failed set-up fails the test")]
 
@@ -11,7 +12,7 @@ use std::process::Command;
 
 use support::{Place, Served, content_same, is_root, mixed, program};
 
-/// Two files that look the same from outside: same size, same time.
+/// Makes two files that look the same: same size, same time.
 fn twins(one: &Path, one_says: &str, other: &Path, other_says: &str) {
     assert_eq!(one_says.len(), other_says.len());
     text(one, one_says);
@@ -26,7 +27,7 @@ fn twins(one: &Path, one_says: &str, other: &Path, other_says: &str) {
         .unwrap();
 }
 
-/// A file with this content, and the folders that it takes.
+/// Writes a file and creates its parent folders.
 fn text(path: &Path, content: &str) {
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(path, content).unwrap();
@@ -37,7 +38,7 @@ fn reads(path: &Path) -> String {
 }
 
 #[test]
-fn what_arrived_is_removed() {
+fn copied_files_are_removed_from_the_source() {
     let place = Place::new();
     mixed(&place.join("source"));
     mixed(&place.join("kept"));
@@ -48,9 +49,9 @@ fn what_arrived_is_removed() {
     content_same(&place.join("kept"), &place.join("target"));
     assert!(
         !place.join("source/deep").exists(),
-        "folders go when they are empty"
+        "folders are removed when they are empty"
     );
-    // What an earlier run copied is there, too.
+    // Includes files that an earlier run copied.
     mixed(&place.join("source"));
     place.ropeway("copy").args(["-T", "source", "again"]).ok();
     place
@@ -62,7 +63,7 @@ fn what_arrived_is_removed() {
 }
 
 #[test]
-fn what_was_kept_stays() {
+fn kept_files_stay_in_the_source() {
     let place = Place::new();
     twins(&place.join("source/f"), "new", &place.join("target/f"), "old");
     symlink("new", place.join("source/l")).unwrap();
@@ -85,7 +86,7 @@ fn what_was_kept_stays() {
 }
 
 #[test]
-fn what_failed_stays() {
+fn failed_files_stay_in_the_source() {
     let place = Place::new();
     twins(&place.join("source/f"), "new", &place.join("target/f"), "old");
     symlink("new", place.join("source/l")).unwrap();
@@ -108,7 +109,7 @@ fn what_failed_stays() {
         .map(|entry| entry.unwrap().file_name())
         .collect();
     assert_eq!(left.len(), 2, "nothing half done is left: {left:?}");
-    // Without the fault it goes.
+    // Without the fault they are moved.
     place.ropeway("copy").args(arguments).ok();
     assert_eq!(reads(&place.join("target/f")), "new");
     assert!(!place.join("source/f").exists() && !place.join("source/l").is_symlink());
@@ -125,9 +126,9 @@ fn nothing_is_removed_before_it_is_durable() {
     assert!(place.join("source/f").exists());
 }
 
-/// What moves without its times is known by what it was when it was copied.
+/// Without times, a copied file is recognised by its state at the time of the copy.
 #[test]
-fn times_need_not_be_kept() {
+fn a_move_works_without_times() {
     let place = Place::new();
     text(&place.join("source/f"), "x");
     place
@@ -138,9 +139,9 @@ fn times_need_not_be_kept() {
     assert_eq!(reads(&place.join("target/f")), "x");
 }
 
-/// Two names of one file on the target are two files of the source.
+/// Two names of one file on the target are two files in the source.
 #[test]
-fn in_place_is_not_through_a_hard_link() {
+fn inplace_does_not_write_through_a_hard_link() {
     let place = Place::new();
     twins(&place.join("source/f"), "one", &place.join("source/g"), "two");
     text(&place.join("target/f"), "old");
@@ -153,9 +154,9 @@ fn in_place_is_not_through_a_hard_link() {
     assert_eq!(reads(&place.join("other")), "old");
 }
 
-/// Ended while it looked whether both ends are one: what it had made for that is removed by the next run.
+/// Ended during the check whether both ends are one: the next run removes the probe's leftover.
 #[test]
-fn a_move_that_was_broken_off_goes_on() {
+fn an_interrupted_move_resumes() {
     let place = Place::new();
     text(&place.join("source/f"), "precious");
     let arguments = ["--move", "-T", "source", "target"];
@@ -178,7 +179,7 @@ fn a_move_that_was_broken_off_goes_on() {
     assert_eq!(reads(&place.join("target/f")), "precious");
 }
 
-/// One folder, by its path and through a share, and by two names of its server: whatever the ends look like.
+/// One folder by its path and through a share, and by two names of its server.
 #[test]
 fn a_copy_onto_itself_removes_nothing() {
     let served = Served::start(&[]);
@@ -200,11 +201,11 @@ fn a_copy_onto_itself_removes_nothing() {
             }
         }
     }
-    // Into the folder above, which is where it is.
+    // Into its parent folder, which is where it is already.
     let above = served.behind("").display().to_string();
     served.run("copy").args(["--move", &far, &above]).run();
     assert_eq!(reads(&served.behind("s/a")), "the only one");
-    // A mirror does not delete what it is made of.
+    // A mirror does not delete its own source.
     let inner = served.url("s/in");
     let finished = served.run("mirror").args(["--yes", &inner, &local]).run();
     finished.assert_code(&[1, 8]);
@@ -212,11 +213,11 @@ fn a_copy_onto_itself_removes_nothing() {
     served.stop();
 }
 
-/// Where nothing tells beforehand that both ends are one, the first file that moves does.
+/// If nothing shows beforehand that both ends are one, the first file that moves does.
 #[test]
 fn a_mount_of_the_source_is_recognised() {
     if !is_root() || program("mount").is_none() {
-        println!("skipped: bind mounts take root");
+        println!("skipped: bind mounts need root");
         return;
     }
     let place = Place::new();
@@ -239,7 +240,7 @@ fn a_mount_of_the_source_is_recognised() {
     assert!(finished.mentions("seen in two ways"), "{finished}");
 }
 
-/// Links of a share are links: what removes or moves a tree does not reach what they lead to.
+/// Links on a share are links: removing or moving a tree does not affect their targets.
 #[test]
 fn links_of_a_share_are_not_followed() {
     let served = Served::start(&[]);
@@ -268,9 +269,9 @@ fn links_of_a_share_are_not_followed() {
     served.stop();
 }
 
-/// Links go to our own server as they are, one by one and over others.
+/// Links are copied to our own server as links, one by one and over others.
 #[test]
-fn links_go_to_a_share() {
+fn links_are_copied_to_a_share() {
     let served = Served::start(&["--links", "any"]);
     let links = served.place.folder("links");
     text(&links.join("f"), "f");
@@ -298,9 +299,9 @@ fn links_go_to_a_share() {
     served.stop();
 }
 
-/// What the server cannot delete is not reported as deleted.
+/// A node that the server cannot delete is not reported as deleted.
 #[test]
-fn a_deletion_that_fails_is_told() {
+fn a_deletion_that_fails_is_reported() {
     let served = Served::start(&[]);
     let folder = served.place.folder("data/fixed");
     text(&folder.join("f"), "f");

@@ -1,4 +1,4 @@
-//! Names that shares cannot hold, and links, with the real binary against a private smbd.
+//! Names that shares cannot hold, and links; with the real binary against a private smbd.
 
 #![allow(clippy::unwrap_used, reason = "a failed set-up fails the test")]
 
@@ -45,8 +45,8 @@ fn names_are_mapped_and_come_back() {
     let from = source.to_str().unwrap();
     let up = ground.copied(&[], from, &ground.url("data/tree"));
     let folders = mapped.len() + plain.len();
-    // Bytes that are no text are kept: the client spells them on the wire, and our own server takes them as they were. Folders
-    // have a dot at the end besides.
+    // Bytes that are not text are kept: the client spells them on the wire, and our own server
+    // accepts them. Folders also have a dot at the end.
     let kept = 1;
     assert_eq!(lost(&up, "name"), (mapped.len() - kept + folders) as u64, "{up}");
     let notes: Vec<_> = up
@@ -64,7 +64,7 @@ fn names_are_mapped_and_come_back() {
     ground.copied(&[], &ground.url("data/tree"), back.to_str().unwrap());
     support::content_same(&source, &back);
     ground.run("check").args([from, &ground.url("data/tree")]).ok();
-    // Names that are one on the share: the second is listed, and the first stays as it was.
+    // Names that are one on the share: the second is reported, and the first stays unchanged.
     let twins = ground.place.folder("twins");
     text(&twins.join("Same"), "one");
     text(&twins.join("same"), "other");
@@ -80,14 +80,14 @@ fn names_are_mapped_and_come_back() {
         "{finished}"
     );
     assert!(finished.mentions("differs only in case"), "{finished}");
-    // Refused if that is asked for.
+    // They are refused on request.
     let run = ground.run("copy").args(["--json", "--names", "refuse", "-T"]);
     let refused = run.args([from, &ground.url("data/refused")]).exits(2);
     assert!(refused.number("errors") >= 2 * mapped.len() as u64, "{refused}");
 }
 
 #[test]
-fn links_are_told_and_those_of_the_server_followed_by_it() {
+fn links_are_reported_and_a_server_follows_its_own() {
     let ground = or_skip!(Ground::with_shares(&["data"], |_, share| share));
     let source = ground.place.folder("source");
     text(&source.join("file"), "content");
@@ -104,8 +104,8 @@ fn links_are_told_and_those_of_the_server_followed_by_it() {
     let error = &finished.of_type("item_error")[0];
     assert_eq!(error["path"], "up/link", "{finished}");
     assert!(!ground.behind("data/up/link").exists() && ground.behind("data/up/file").exists());
-    // Links that are in the share by other ways: Samba shows what they lead to, and those that lead nowhere or out of the
-    // share not at all.
+    // Links that came into the share in other ways: Samba shows their targets, and hides links that
+    // dangle or lead out of the share.
     let tree = ground.behind("data/tree");
     fs::create_dir_all(tree.join("folder")).unwrap();
     text(&tree.join("folder/leaf"), "leaf");

@@ -1,4 +1,4 @@
-//! `ls`, `stat`, `mkdir`, `rm` and `mv` on paths of this machine.
+//! `ls`, `stat`, `mkdir`, `rm` and `mv` on local paths.
 
 #![allow(clippy::unwrap_used, reason = "a failed set-up fails the test")]
 
@@ -39,7 +39,7 @@ fn ls() {
     place.ropeway("ls").arg("none").exits(3);
     let some = place.ropeway("ls").args(["none", "file"]).exits(2);
     assert!(some.out.contains("file\n") && some.mentions("hint:"), "{some}");
-    // Without an argument: here.
+    // Without an argument: the current folder.
     assert!(place.ropeway("ls").ok().out.contains("link\n"));
 }
 
@@ -52,7 +52,7 @@ fn stat() {
         "kind        file",
         "0640 -rw-r-----",
         "symbolic link",
-        "leads to    dir",
+        "points to   dir",
     ] {
         assert!(shown.out.contains(part), "{part}: {shown}");
     }
@@ -100,7 +100,7 @@ fn rm() {
     }
     let here = place.ropeway("rm").args(["-ry"]).arg(place.path());
     here.exits(8);
-    // A link goes, not what it leads to.
+    // A link is removed, not its target.
     place.ropeway("rm").args(["-ry", "link"]).ok();
     assert!(place.join("dir/file").exists() && place.join("link").symlink_metadata().is_err());
     let json = place.ropeway("rm").args(["-ry", "--json", "dir"]).ok();
@@ -110,7 +110,7 @@ fn rm() {
     place.ropeway("rm").args(["-f", "none", "none/below"]).ok();
     place.ropeway("rm").arg("file").ok();
     assert!(!place.join("file").exists());
-    // An empty folder holds nothing to ask about.
+    // An empty folder needs no confirmation.
     place.folder("empty");
     place.ropeway("rm").args(["-r", "empty"]).ok();
 }
@@ -132,7 +132,7 @@ fn mv() {
     if far.code() == Some(1) {
         assert!(far.mentions("copy --move"), "{far}");
     } else {
-        // The place lies on the same volume.
+        // If the paths are on one volume.
         let _ = fs::remove_file("/dev/shm/named");
     }
 }

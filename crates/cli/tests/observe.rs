@@ -1,4 +1,5 @@
-//! What a run tells: JSON Lines, plain text, SIGUSR1, log, trace; and what it leaves alone: the page cache, the limit.
+//! Output of a run: JSON Lines, text, SIGUSR1, log, trace; and its effect on the page cache and the
+//! bandwidth.
 
 #![allow(clippy::unwrap_used, reason = "a failed set-up fails the test")]
 
@@ -82,7 +83,7 @@ fn json_lines_have_types_and_end_with_a_summary() {
 }
 
 #[test]
-fn plain_output_is_plain_and_says_when_it_is_safe() {
+fn plain_output_has_no_colour_and_says_when_it_is_safe() {
     let place = with_tree();
     let finished = place.ropeway("copy").args(["source", "target"]).ok();
     let said = format!("{}{}", finished.out, finished.err);
@@ -100,7 +101,7 @@ fn plain_output_is_plain_and_says_when_it_is_safe() {
     assert!(verbose.mentions("3145745.bin"), "{verbose}");
 }
 
-/// Runs in a terminal of its own, through script(1).
+/// Runs ropeway on a terminal of script(1).
 fn in_a_terminal(place: &Place, arguments: &str, environment: &str) -> Result<String, String> {
     needs(false, &["script"])?;
     let binary = env!("CARGO_BIN_EXE_ropeway");
@@ -133,7 +134,7 @@ fn a_terminal_gets_a_bar_after_a_second() {
 }
 
 #[test]
-fn a_signal_asks_for_a_line() {
+fn sigusr1_prints_a_status_line() {
     let place = Place::new();
     file(&place.join("big"), 24 * MIB, 1);
     for flags in [&[][..], &["--quiet"]] {
@@ -156,7 +157,7 @@ fn a_signal_asks_for_a_line() {
 }
 
 #[test]
-fn a_log_lists_what_happened_and_is_appended_to() {
+fn a_log_lists_events_and_is_appended_to() {
     let place = with_tree();
     place.copy("source", "target").args(["--log", "log"]).ok();
     let first = fs::read_to_string(place.join("log")).unwrap();
@@ -174,7 +175,7 @@ fn a_log_lists_what_happened_and_is_appended_to() {
     );
 }
 
-/// The operations of one kind on one end of a file, as (offset, length), sorted.
+/// Returns the operations of some kinds at one end of a file, as (offset, length), sorted.
 fn operations(trace: &Finished, end: &str, kinds: &[&str], path: &str) -> Vec<(u64, u64)> {
     let mut found: Vec<(u64, u64)> = trace
         .json()
@@ -200,7 +201,7 @@ fn operations(trace: &Finished, end: &str, kinds: &[&str], path: &str) -> Vec<(u
     found
 }
 
-/// They cover a file from its start to its end, without a gap and without doing anything twice.
+/// Checks that they cover a file from start to end without gap or overlap.
 #[track_caller]
 fn cover(operations: &[(u64, u64)], size: u64) {
     let mut reached = 0;
@@ -212,7 +213,7 @@ fn cover(operations: &[(u64, u64)], size: u64) {
 }
 
 #[test]
-fn a_trace_holds_every_operation() {
+fn a_trace_has_every_operation() {
     let place = Place::in_memory();
     let other = Place::new();
     let size = 3 * MIB;
@@ -293,7 +294,7 @@ fn a_trace_is_shown_in_many_ways() {
             .len()
             < whole
     );
-    // A trace that was cut off (the run was killed) is readable up to there.
+    // A truncated trace (of a killed run) is readable up to its end.
     let bytes = fs::read(place.join("trace")).unwrap();
     fs::write(place.join("cut"), &bytes[..bytes.len() * 2 / 3]).unwrap();
     let cut = place.ropeway("trace").args(["--json", "cut"]).run();
@@ -301,7 +302,7 @@ fn a_trace_is_shown_in_many_ways() {
 }
 
 #[test]
-fn a_limit_on_the_rate_holds() {
+fn bwlimit_limits_the_rate() {
     let place = Place::new();
     file(&place.join("big"), 24 * MIB, 1);
     for engine in ["auto", "xp"] {
@@ -317,7 +318,7 @@ fn a_limit_on_the_rate_holds() {
     assert!(finished.summary()["seconds_perceived"].as_f64().unwrap() >= 2.5);
 }
 
-/// Bytes of a file in the page cache.
+/// Returns the bytes of a file in the page cache.
 fn resident(path: &Path) -> Result<u64, String> {
     let arguments = ["-b", "-n", "-r", "-o", "RES"].map(std::ffi::OsStr::new);
     let all: Vec<&std::ffi::OsStr> = arguments.into_iter().chain([path.as_os_str()]).collect();
@@ -327,15 +328,16 @@ fn resident(path: &Path) -> Result<u64, String> {
         .map_err(|error| format!("fincore: {error}"))
 }
 
-/// Writes a file out and drops it from the page cache.
+/// Writes a file to the device and drops it from the page cache.
 fn evict(path: &Path) {
     let file = fs::File::open(path).unwrap();
     file.sync_all().unwrap();
     rustix::fs::fadvise(&file, 0, None, Advice::DontNeed).unwrap();
 }
 
-/// Copies a source that is cached whole and asserts that it stays so. A witness, read before the source and touched
-/// by nobody, tells what the kernel reclaimed for others' sake; after several such rounds there is nothing to be said.
+/// Copies a source that is fully cached and asserts that it stays cached. A witness, read before
+/// the source and not used since, shows what the kernel reclaimed for other reasons. After several
+/// such rounds there is no result.
 fn cached_stays(place: &Place, source: &Path, target: &Path, io: &str) -> Result<(), String> {
     let witness = place.join("witness");
     file(&witness, 16 * MIB, 2);

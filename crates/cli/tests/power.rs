@@ -1,4 +1,5 @@
-//! Power cuts and vanishing volumes: what was called durable survives, a rerun completes the rest, nothing hangs.
+//! Power cuts and vanishing volumes: data called durable survives, a rerun completes the rest,
+//! nothing hangs.
 
 #![allow(clippy::unwrap_used, reason = "a failed set-up fails the test")]
 
@@ -13,10 +14,10 @@ use support::{Place, Volume, file, mixed, or_skip, power_cut, same, small_files,
 
 const MIB: u64 = 1 << 20;
 
-/// Cuts the power and comes back as after a boot: unmounted, journal replayed, mounted.
+/// Cuts the power and returns as after a boot: unmounted, journal replayed, mounted.
 fn cut_and_return(volume: &mut Volume) {
     power_cut(&volume.root()).unwrap();
-    volume.unmount_wholly();
+    volume.unmount_completely();
     volume.mount().unwrap();
 }
 
@@ -28,7 +29,7 @@ fn tree(root: &Path) -> u64 {
     64 * MIB + small_files(&root.join("small"), 400, 3)
 }
 
-/// Whatever carries its final name is whole.
+/// Checks that every file with its final name is complete.
 #[track_caller]
 fn final_names_are_whole(source: &Path, target: &Path) {
     let (wanted, found) = (snapshot(source), snapshot(target));
@@ -42,7 +43,7 @@ fn final_names_are_whole(source: &Path, target: &Path) {
     }
 }
 
-/// A finished copy survives a cut in the very next moment.
+/// Checks that a finished copy survives a cut immediately afterwards.
 fn finished_copy_survives(volume: Result<Volume, String>, flags: &[&str]) {
     let mut volume = or_skip!(volume);
     let place = Place::new();
@@ -60,7 +61,7 @@ fn finished_copy_survives(volume: Result<Volume, String>, flags: &[&str]) {
         .args(flags)
         .ok();
     or_skip!(power_cut(&volume.root()));
-    volume.unmount_wholly();
+    volume.unmount_completely();
     volume.mount().unwrap();
     same(&source, &volume.join("target"));
     same(&source, &volume.join("again"));
@@ -99,7 +100,8 @@ fn a_finished_mirror_has_deleted_for_good() {
     same(&place.join("source"), &target);
 }
 
-/// Cut in the middle: a rerun completes, sends no more than what was not durable, and trusts nothing that is lost.
+/// Cuts in the middle: a rerun completes, sends no more than what was not durable, and trusts no
+/// lost data.
 fn cut_in_the_middle(volume: Result<Volume, String>, flags: &[&str]) {
     let mut volume = or_skip!(volume);
     let place = Place::new();
@@ -118,17 +120,17 @@ fn cut_in_the_middle(volume: Result<Volume, String>, flags: &[&str]) {
             "bytes_durable"
         };
         running.reach(wanted, round * 12 * MIB);
-        // The program ends with the power: it must not hear of the device's end.
+        // Power and program end together: the program must not notice that the device fails.
         running.signal(Signal::STOP);
         let durable = running.counter("bytes_durable");
         or_skip!(power_cut(&volume.root()));
         running.kill();
-        volume.unmount_wholly();
+        volume.unmount_completely();
         volume.mount().unwrap();
         if flags.contains(&"file") && target.exists() {
             final_names_are_whole(&source, &target);
         }
-        // The boot is the same one, but what was only written is gone: it must not be trusted.
+        // It is the same boot, but data that was only written is lost and must not be trusted.
         let again = place.copy(&source, &target).arg("-T").ok();
         same(&source, &target);
         let sent = again.number("bytes_sent");
@@ -166,7 +168,7 @@ fn a_cut_in_place() {
 }
 
 #[test]
-fn a_target_that_dies_is_told_without_hanging() {
+fn a_target_that_dies_is_reported_without_hanging() {
     for kind in [Volume::ext4 as fn(u64) -> Result<Volume, String>, |_| {
         Volume::xfs()
     }] {
@@ -184,7 +186,7 @@ fn a_target_that_dies_is_told_without_hanging() {
         or_skip!(power_cut(&volume.root()));
         let finished = running.wait();
         finished.assert_code(&[4]);
-        volume.unmount_wholly();
+        volume.unmount_completely();
         volume.mount().unwrap();
         place.copy(&source, &target).ok();
         same(&source, &target);
@@ -192,7 +194,7 @@ fn a_target_that_dies_is_told_without_hanging() {
 }
 
 #[test]
-fn a_fuse_target_whose_server_dies_is_told_without_hanging() {
+fn a_fuse_target_whose_server_dies_is_reported_without_hanging() {
     let mut volume = or_skip!(Volume::fat(128));
     let place = Place::new();
     fs::create_dir(place.join("source")).unwrap();
@@ -211,12 +213,12 @@ fn a_fuse_target_whose_server_dies_is_told_without_hanging() {
 }
 
 #[test]
-fn a_source_that_dies_is_told_without_hanging() {
+fn a_source_that_dies_is_reported_without_hanging() {
     let volume = or_skip!(Volume::ext4(200));
     let place = Place::new();
     let source = volume.join("source");
     tree(&source);
-    // The page cache must not answer for the dead device.
+    // The page cache must not serve reads of the dead device.
     tool("sync", &["-f".as_ref(), volume.root().as_os_str()]).unwrap();
     let _ = fs::write("/proc/sys/vm/drop_caches", "3");
     let mut running = place

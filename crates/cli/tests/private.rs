@@ -1,4 +1,4 @@
-//! What a run keeps to itself: the password in its memory, and the files that tell what it did.
+//! Privacy of a run: the password in its memory, and its files.
 
 #![allow(clippy::unwrap_used, reason = "a failed set-up fails the test")]
 
@@ -11,10 +11,10 @@ use std::path::Path;
 use rustix::process::Signal;
 use support::{NOBODY, PASSWORD, Place, Run, Served, Watching, or_skip, patterned, walk};
 
-/// A umask that takes nothing away.
+/// A umask that removes no permissions.
 const OPEN: [&str; 4] = ["sh", "-c", "umask 0; exec \"$@\"", "sh"];
 
-/// Insists that nobody else can look at anything below a folder.
+/// Checks that nobody else can access anything below a folder.
 #[track_caller]
 fn is_private(root: &Path) {
     let mut seen = 0;
@@ -27,14 +27,14 @@ fn is_private(root: &Path) {
 }
 
 #[test]
-fn logs_traces_and_state_are_for_their_owner_only() {
+fn only_the_owner_can_access_logs_traces_and_state() {
     let place = Place::new();
     patterned(&place.folder("source").join("file"), 100_000);
-    // The second run finds what an older version made with the umask of its time.
+    // The second run finds files that an older version created with its umask.
     for round in 0..2 {
         let target = place.join(format!("target{round}"));
         let kept = place.folder("kept");
-        // The last source file is never read to its end: the state of the job stays.
+        // The last source file is never read to its end, so the job's state stays.
         let run = place.ropeway_by(&OPEN, "copy").args(["--verify", "--fault"]);
         run.arg("source:read:contains=file,errno=EIO")
             .args(["--log", "kept/log", "--trace", "kept/trace"])
@@ -56,7 +56,7 @@ fn logs_traces_and_state_are_for_their_owner_only() {
     }
 }
 
-/// Everything that a process has in memory that can be written, but for its first stack page: root may read it.
+/// Searches all writable memory of a process except its first stack page; root may read it.
 fn memory_holds(id: u32, wanted: &[&[u8]]) -> Option<String> {
     let memory = File::open(format!("/proc/{id}/mem")).unwrap();
     let maps = fs::read_to_string(format!("/proc/{id}/maps")).unwrap();
@@ -71,7 +71,7 @@ fn memory_holds(id: u32, wanted: &[&[u8]]) -> Option<String> {
             continue;
         }
         bytes.resize(usize::try_from(to - from).unwrap(), 0);
-        // Guard pages and the kernel's own cannot be read.
+        // Guard pages and the kernel's own pages cannot be read.
         let Ok(count) = memory.read_at(&mut bytes, from) else {
             continue;
         };
@@ -84,7 +84,7 @@ fn memory_holds(id: u32, wanted: &[&[u8]]) -> Option<String> {
     None
 }
 
-/// A copy from a share as an ordinary user, waiting for changes.
+/// Starts a copy from a share as an ordinary user, waiting for changes.
 fn waiting(served: &Served, secret: &str) -> Result<(Watching, u32), String> {
     let target = served.place.folder_of_nobody("near");
     let credentials = target.join("credentials");
@@ -103,12 +103,12 @@ fn waiting(served: &Served, secret: &str) -> Result<(Watching, u32), String> {
 }
 
 #[test]
-fn a_password_is_gone_once_it_is_hashed_and_nobody_may_look() {
+fn a_password_is_wiped_once_it_is_hashed_and_memory_is_protected() {
     let served = Served::start(&[]);
     patterned(&served.behind("file"), 300_000);
     let (watching, id) = or_skip!(waiting(&served, PASSWORD));
     assert!(served.place.join("near/copy/file").exists());
-    // What a process may not be dumped of belongs to root (proc(5)).
+    // The /proc files of a process that cannot be dumped belong to root (proc(5)).
     let owner = std::os::unix::fs::MetadataExt::uid(&fs::metadata(format!("/proc/{id}/mem")).unwrap());
     let limits = fs::read_to_string(format!("/proc/{id}/limits")).unwrap();
     let cores = limits.lines().find(|line| line.starts_with("Max core file size"));
@@ -150,7 +150,7 @@ fn a_server_that_keeps_hashes_is_not_dumpable() {
         std::os::unix::fs::MetadataExt::uid(&fs::metadata(format!("/proc/{}/mem", server.id())).unwrap());
     let wide: Vec<u8> = PASSWORD.encode_utf16().flat_map(u16::to_le_bytes).collect();
     let seen = memory_holds(server.id(), &[PASSWORD.as_bytes(), &wide]);
-    // It opens files anew by /proc/self/fd, which must go on working for who is not root.
+    // The server reopens files through /proc/self/fd, which must still work without root.
     patterned(&place.folder("source").join("file"), 100_000);
     let said = server.stdout();
     let url = said

@@ -1,4 +1,5 @@
-//! Killed, interrupted, out of space: run it again and it goes on, and nothing is sent twice beyond what was not durable.
+//! Killed, interrupted or out of space: the same command resumes, and only data that was not
+//! durable is sent twice.
 
 #![allow(clippy::unwrap_used, reason = "a failed set-up fails the test")]
 
@@ -9,12 +10,13 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use fastrand::Rng;
 use rustix::process::Signal;
-use support::{Finished, Place, Rng, Volume, file, mixed, no_temporaries, or_skip, same, small_files, text};
+use support::{Finished, Place, Volume, file, mixed, no_temporaries, or_skip, same, small_files, text};
 
 const MIB: u64 = 1 << 20;
 
-/// Two big files, many small ones, links; gives the bytes of all.
+/// Makes two big files, many small ones and links; returns the total bytes.
 fn tree(root: &Path, big: u64, small: u64) -> u64 {
     fs::create_dir_all(root).unwrap();
     file(&root.join("a big one"), big, 1);
@@ -25,7 +27,7 @@ fn tree(root: &Path, big: u64, small: u64) -> u64 {
     2 * big + bytes
 }
 
-/// The job is finished: nothing is left of it on the target or in the state.
+/// Checks that the job is finished: nothing of it is left on the target or in the state folder.
 #[track_caller]
 fn clean(place: &Place, target: &Path) {
     no_temporaries(target);
@@ -47,12 +49,13 @@ fn killed_at_random_moments() {
     let start = Instant::now();
     place.copy("source", "undisturbed").ok();
     let took = start.elapsed();
-    let mut rng = Rng(2_026);
+    let mut rng = Rng::with_seed(2_026);
     let mut killed = 0;
     for number in 0..12 {
         let target = place.join(format!("target {number}"));
-        // Every other run is held back, so that kills hit big files too. A run that is killed between the end of its job and
-        // its own leaves a finished target, which the next one would go into, as cp does.
+        // Every other run is slowed down, so that kills hit big files too. A run that is killed
+        // between the end of its job and its own end leaves a finished target; the next run would
+        // copy into it, as cp does.
         let limited = number % 2 == 1;
         let run = || {
             let run = place.copy(&source, &target).args(["-T"]);
@@ -68,7 +71,7 @@ fn killed_at_random_moments() {
             took
         };
         let running = run().start();
-        std::thread::sleep(whole.mul_f64(rng.below(1_000) as f64 / 1_000.0));
+        std::thread::sleep(whole.mul_f64(rng.u64(..1_000) as f64 / 1_000.0));
         let first = running.kill();
         killed += u32::from(first.signal().is_some());
         if first.code() == Some(0) {
@@ -96,13 +99,13 @@ fn killed_again_and_again_until_it_is_done() {
     let total = tree(&source, 12 * MIB, 200);
     let target = place.join("target");
     let mut sent = 0;
-    let mut rng = Rng(7);
+    let mut rng = Rng::with_seed(7);
     for round in 0..40 {
         let running = place
             .copy(&source, &target)
             .args(["-T", "--bwlimit", "24M"])
             .start();
-        std::thread::sleep(Duration::from_millis(150 + 60 * round + rng.below(100)));
+        std::thread::sleep(Duration::from_millis(150 + 60 * round + rng.u64(..100)));
         let finished = running.kill();
         sent += finished.counter("bytes_sent");
         if finished.code() == Some(0) {
@@ -131,14 +134,14 @@ fn a_durable_prefix_of_a_big_file_is_not_sent_again() {
 }
 
 #[test]
-fn without_durability_written_blocks_are_trusted_in_the_same_boot() {
+fn without_durability_written_data_is_trusted_in_the_same_boot() {
     let place = Place::new();
     file(&place.join("big"), 48 * MIB, 1);
     let mut running = place
         .copy("big", "copy")
         .args(["--bwlimit", "6M", "--durability", "none"])
         .start();
-    // 24 MiB at 6 MiB/s take 4 s, and the journal is written every 2 s at least.
+    // 24 MiB at 6 MiB/s take 4 s, and the journal is written at least every 2 s.
     running.reach("bytes_sent", 24 * MIB);
     running.kill();
     let again = place.copy("big", "copy").args(["--durability", "none"]).ok();
@@ -164,7 +167,7 @@ fn inplace_resumes_too() {
     same(&source, &place.join("target"));
 }
 
-/// What was written in place is in the file that was there then, and in no other that has its name since.
+/// A resumed run writes only into the file that it began, not into a later file of that name.
 #[test]
 fn inplace_resumes_in_the_same_file_only() {
     for is_replaced in [false, true] {
@@ -193,17 +196,17 @@ fn inplace_resumes_in_the_same_file_only() {
 }
 
 #[test]
-fn an_unfinished_target_is_continued_and_a_finished_one_gone_into() {
+fn an_unfinished_target_is_resumed_and_a_finished_one_copied_into() {
     let place = Place::new();
     let source = place.join("source");
     tree(&source, 12 * MIB, 100);
-    // To a new name: the second run goes on in it.
+    // To a new name: the second run resumes in it.
     let mut running = place.copy("source", "target").args(["--bwlimit", "8M"]).start();
     running.reach("bytes_sent", 8 * MIB);
     running.kill();
     place.copy("source", "target").ok();
     same(&source, &place.join("target"));
-    // Into a folder: the second run goes into it too.
+    // Into a folder: the second run copies into it too.
     place.folder("into");
     let mut running = place.copy("source", "into").args(["--bwlimit", "8M"]).start();
     running.reach("bytes_sent", 8 * MIB);
@@ -222,7 +225,7 @@ fn an_unfinished_target_is_continued_and_a_finished_one_gone_into() {
 }
 
 #[test]
-fn a_source_that_changed_in_between_is_copied_as_it_is_now() {
+fn a_source_that_changed_in_between_is_copied_again() {
     let place = Place::new();
     file(&place.join("big"), 32 * MIB, 1);
     let mut running = place.copy("big", "copy").args(["--bwlimit", "8M"]).start();
@@ -315,12 +318,12 @@ fn interrupted_by(signal: Signal) -> Finished {
 }
 
 #[test]
-fn interrupted_it_says_so_and_goes_on_later() {
+fn an_interrupted_run_says_how_to_resume() {
     let finished = interrupted_by(Signal::INT);
     finished.assert_code(&[130]);
     assert!(
         finished.mentions("hint") || finished.mentions("again"),
-        "how to go on: {finished}"
+        "how to resume: {finished}"
     );
     interrupted_by(Signal::TERM).assert_code(&[130, 143]);
 }
@@ -341,7 +344,7 @@ fn an_interrupt_before_anything_happened_ends_at_once() {
 }
 
 #[test]
-fn a_full_target_is_told_and_resumed_when_there_is_room() {
+fn a_full_target_is_reported_and_resumed_when_there_is_space() {
     let volume = or_skip!(Volume::ext4(96));
     let place = Place::new();
     let source = place.join("source");
@@ -357,7 +360,7 @@ fn a_full_target_is_told_and_resumed_when_there_is_room() {
 }
 
 #[test]
-fn a_target_that_fills_up_meanwhile_is_told_and_resumed() {
+fn a_target_that_fills_up_meanwhile_is_reported_and_resumed() {
     let volume = or_skip!(Volume::ext4(96));
     let place = Place::new();
     let source = place.join("source");
@@ -365,7 +368,7 @@ fn a_target_that_fills_up_meanwhile_is_told_and_resumed() {
     let target = volume.join("target");
     let mut running = place.copy(&source, &target).args(["--bwlimit", "10M"]).start();
     running.reach("bytes_sent", 8 * MIB);
-    // Somebody else takes the room; the last write may be cut short.
+    // Another process fills the volume; its last write may be short.
     let filler = fs::File::create(volume.join("filler")).unwrap();
     let _ = std::io::copy(
         &mut std::io::Read::take(std::io::repeat(7), 200 * MIB),
@@ -391,7 +394,8 @@ fn many_small_files_fill_the_target() {
     small_files(&source, 3_500, 4);
     let target = volume.join("target");
     place.copy(&source, &target).exits(4);
-    // Half of the source is given up, which makes the rest fit: what an unfinished run holds of it makes room.
+    // Half of the source is removed, so the rest fits once the unfinished run's share of it is
+    // gone.
     for number in 15..35 {
         fs::remove_dir_all(source.join(format!("d{number:03}"))).unwrap();
     }
@@ -402,7 +406,7 @@ fn many_small_files_fill_the_target() {
         .arg(&target)
         .run();
     if again.code() != Some(0) {
-        // What the first run left unfinished may still take the room.
+        // The first run's unfinished files may still take up the space.
         println!("mirror after a full target: {again}");
     }
     again.assert_code(&[0]);

@@ -1,4 +1,4 @@
-//! Memory does not grow with the tree or the file.
+//! Memory use does not grow with the tree or the file.
 
 #![allow(clippy::unwrap_used, reason = "a failed set-up fails the test")]
 
@@ -11,7 +11,7 @@ use support::{Place, content_same, file};
 
 const MIB: u64 = 1 << 20;
 
-/// PRODUCT: 64 MiB resident at most.
+/// The limit is 64 MiB of resident memory.
 const PEAK_KIB_MAX: u64 = 64 << 10;
 
 #[test]

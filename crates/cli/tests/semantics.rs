@@ -1,4 +1,4 @@
-//! Where things go, what is replaced and what is left alone.
+//! Where copies go, what they replace and what they leave alone.
 
 #![allow(clippy::unwrap_used, reason = "a failed set-up fails the test")]
 
@@ -14,7 +14,7 @@ fn read(path: impl AsRef<Path>) -> String {
     fs::read_to_string(path.as_ref()).unwrap_or_else(|error| panic!("{}: {error}", path.as_ref().display()))
 }
 
-/// A place with a mixed tree in `source`.
+/// Makes a place with a mixed tree in `source`.
 fn with_tree() -> Place {
     let place = Place::new();
     mixed(&place.join("source"));
@@ -44,7 +44,7 @@ fn a_finished_copy_goes_into_its_target_like_cp() {
 }
 
 #[test]
-fn no_target_directory_never_goes_into() {
+fn no_target_directory_never_copies_into_a_folder() {
     let place = with_tree();
     let target = place.folder("target");
     text(&target.join("stranger"), "stays");
@@ -84,7 +84,7 @@ fn several_sources_of_one_name_are_not_mixed_up() {
         .ropeway("copy")
         .args(["--json", "a/same", "b/same", "into"])
         .run();
-    assert_ne!(finished.code(), Some(0), "one of them is lost: {finished}");
+    assert_ne!(finished.code(), Some(0), "one of the sources is lost: {finished}");
 }
 
 #[test]
@@ -103,12 +103,12 @@ fn files_go_to_files_and_into_folders() {
     assert_ne!(
         fs::metadata(place.join("old")).unwrap().ino(),
         before,
-        "whole or not at all: by renaming"
+        "complete or not at all: by renaming"
     );
 }
 
 #[test]
-fn a_target_link_to_a_folder_is_gone_into_and_one_to_a_file_is_replaced() {
+fn a_target_link_to_a_folder_is_copied_into_and_one_to_a_file_is_replaced() {
     let place = with_tree();
     place.folder("real");
     symlink("real", place.join("link")).unwrap();
@@ -148,7 +148,7 @@ fn links_in_the_target_are_never_followed() {
 }
 
 #[test]
-fn a_second_run_sends_nothing_and_touches_nothing() {
+fn a_second_run_sends_nothing_and_changes_nothing() {
     let place = with_tree();
     let target = place.join("target");
     let first = place.copy("source", "target").ok();
@@ -170,7 +170,7 @@ fn a_second_run_sends_nothing_and_touches_nothing() {
 }
 
 #[test]
-fn only_what_changed_is_sent() {
+fn only_changed_files_are_sent() {
     let place = with_tree();
     place.copy("source", "target").ok();
     let source = place.join("source");
@@ -178,7 +178,7 @@ fn only_what_changed_is_sent() {
     text(&source.join("new"), "1234567");
     let finished = place.copy("source", "target").arg("-T").ok();
     assert_eq!(finished.number("bytes_sent"), 14 + 7);
-    // Attributes alone send nothing.
+    // A change of attributes alone sends no data.
     set_times(&source.join("deep/4096.bin"), 5, 5);
     fs::set_permissions(source.join("deep/4097.bin"), fs::Permissions::from_mode(0o640)).unwrap();
     let finished = place.copy("source", "target").args(["-T", "--checksum"]).ok();
@@ -313,7 +313,7 @@ fn move_removes_the_source_when_all_is_copied() {
 }
 
 #[test]
-fn move_keeps_in_the_source_what_failed() {
+fn a_move_keeps_failed_files_in_the_source() {
     let place = with_tree();
     let finished = place
         .copy("source", "moved")
@@ -328,7 +328,7 @@ fn move_keeps_in_the_source_what_failed() {
     assert!(finished.mentions("65536.bin"));
     assert!(
         place.join("source/deep/65536.bin").exists(),
-        "what failed must stay"
+        "failed files must stay"
     );
     assert!(!place.join("source/deep/4096.bin").exists() && place.join("moved/deep/4096.bin").exists());
 }
@@ -355,7 +355,7 @@ fn one_file_system_stops_at_mounts() {
 }
 
 #[test]
-fn checksum_finds_what_size_and_time_hide() {
+fn checksum_finds_changes_that_size_and_time_hide() {
     let place = with_tree();
     let target = place.join("target");
     place.copy("source", "target").ok();
@@ -391,7 +391,7 @@ fn a_dry_run_changes_nothing() {
     assert!(!place.join("target").exists());
     assert!(
         finished.mentions("3145745.bin"),
-        "it lists what it would do: {finished}"
+        "a dry run lists its actions: {finished}"
     );
     place.copy("source", "target").ok();
     text(&place.join("target/extra"), "x");
@@ -422,13 +422,14 @@ fn kinds_that_conflict() {
     fs::create_dir(target.join("file here")).unwrap();
     text(&target.join("file here/precious"), "stays");
     text(&target.join("link here"), "a file");
-    // A copy never destroys a folder with content for the sake of a file; the rest is copied and the case is told.
+    // A copy never replaces a folder that has contents by a file. The rest is copied and the
+    // conflict is reported.
     let finished = place.copy("source", "target").arg("-T").exits(2);
     assert!(finished.mentions("file here"), "{finished}");
     assert_eq!(read(target.join("file here/precious")), "stays");
     assert_eq!(read(target.join("fine")), "fine");
     support::no_temporaries(&target);
-    // A mirror does, since equality was asked for.
+    // A mirror does, because it makes the target equal.
     place
         .ropeway("mirror")
         .args(["--json", "--yes", "source", "target"])
@@ -478,7 +479,7 @@ fn every_cache_mode_and_durability_gives_an_equal_tree() {
         if durability == "none" {
             assert!(
                 summary["seconds_durable"].is_null(),
-                "nobody waited for it: {summary}"
+                "the run did not wait for durability: {summary}"
             );
         } else {
             assert_eq!(summary["bytes_durable"], summary["bytes"], "{summary}");
@@ -526,7 +527,7 @@ fn verify_and_manifests() {
 }
 
 #[test]
-fn a_manifest_holds_odd_names_and_skipped_files_too() {
+fn a_manifest_includes_odd_names_and_skipped_files() {
     let place = Place::new();
     support::odd_names(&place.join("source"));
     place.copy("source", "target").ok();
@@ -546,7 +547,7 @@ fn a_manifest_holds_odd_names_and_skipped_files_too() {
 }
 
 #[test]
-fn check_tells_every_kind_of_difference() {
+fn check_reports_every_kind_of_difference() {
     let place = with_tree();
     place.copy("source", "target").ok();
     let check = |flags: &[&str]| {

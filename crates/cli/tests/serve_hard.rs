@@ -1,11 +1,11 @@
-//! `ropeway serve` under load and under the axe: the real binary, on loopback.
+//! `ropeway serve` under load and when it is killed: the real binary, on loopback.
 
 #![allow(clippy::unwrap_used, reason = "a failed set-up fails the test")]
 
 #[path = "../../smb-server/tests/hard/raw.rs"]
 mod raw;
-#[allow(dead_code, reason = "some are for other tests")]
-#[path = "../../smb-server/tests/hard/samples.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
+#[path = "../../smb/tests/hard/samples.rs"]
 mod samples;
 mod support;
 
@@ -29,7 +29,7 @@ use ropeway_smb_wire::{FileId, Guid, NtStatus};
 use rustix::process::Signal;
 use support::{Place, Running};
 
-/// A server on a port that it keeps when it is started again.
+/// A server that keeps its port when it is restarted.
 struct Served {
     place: Place,
     running: Running,
@@ -58,7 +58,7 @@ impl Served {
         self.place.join("data").join(name)
     }
 
-    /// Resident memory in bytes, and descriptors.
+    /// Returns the resident memory in bytes and the number of descriptors.
     fn sizes(&self) -> (u64, usize) {
         let process = PathBuf::from(format!("/proc/{}", self.running.id()));
         let text = fs::read_to_string(process.join("statm")).unwrap();
@@ -122,7 +122,7 @@ fn a_hundred_thousand_handles() {
     println!("idle {idle:?}, loaded {resident} bytes, {descriptors} descriptors");
     assert!(resident <= 512 << 20, "{} MiB", resident >> 20);
     assert!(descriptors <= 20_000, "{descriptors}");
-    // All are open still, those that lost their descriptor too.
+    // All files are still open, including those whose descriptor was closed meanwhile.
     for (session, (raw, files)) in all.iter_mut().enumerate().step_by(37) {
         for file in files.iter().step_by(7) {
             let text = format!("session {session}");
@@ -139,7 +139,11 @@ fn a_hundred_thousand_handles() {
     let (_, last) = &mut all[SESSIONS - 1];
     let last = last[0];
     let mut more = Raw::ready(served.address);
-    assert_eq!(more.close(last), NtStatus::FILE_CLOSED, "it is another session's");
+    assert_eq!(
+        more.close(last),
+        NtStatus::FILE_CLOSED,
+        "the handle belongs to another session"
+    );
     drop(all);
     assert_eq!(more.echo(), NtStatus::SUCCESS);
     let begins = Instant::now();
@@ -148,12 +152,12 @@ fn a_hundred_thousand_handles() {
     }
     let after = served.sizes();
     println!("after {after:?}");
-    assert!(after.1 <= 200, "descriptors are given back: {after:?}");
+    assert!(after.1 <= 200, "descriptors are closed again: {after:?}");
 }
 
 const BLOCK: usize = 8192;
 
-/// Block `number` of a writer's file.
+/// Returns block `number` of a writer's file.
 fn block(writer: u64, number: u64) -> Vec<u8> {
     let mut bytes = vec![0; BLOCK];
     for (at, word) in bytes.chunks_mut(8).enumerate() {
@@ -163,7 +167,7 @@ fn block(writer: u64, number: u64) -> Vec<u8> {
     bytes
 }
 
-/// Writes and flushes until the server goes; every flush that was answered is counted.
+/// Writes and flushes until the server is killed; counts every flush that succeeded.
 fn write_until_lost(address: SocketAddr, writer: u64, flushed: &AtomicU64) {
     let mut raw = Raw::connect(address);
     raw.enter();
@@ -199,7 +203,8 @@ fn check(served: &Served, writer: u64, flushed: u64) {
     }
 }
 
-/// Killed in the middle of writes and flushes, again and again, and started on the same port.
+/// The server is killed repeatedly in the middle of writes and flushes, and restarted on the same
+/// port.
 #[test]
 fn killed_and_started_again() {
     let mut served = Served::start(Place::new());
@@ -216,7 +221,7 @@ fn killed_and_started_again() {
                         std::thread::sleep(Duration::from_millis(5));
                         continue;
                     }
-                    // Ends with a panic, when the server does.
+                    // Ends with a panic when the server is killed.
                     let outcome =
                         catch_unwind(AssertUnwindSafe(|| write_until_lost(address, writer, flushed)));
                     assert!(outcome.is_err());
@@ -266,7 +271,7 @@ fn killed_and_started_again() {
     assert!(reconnects.load(Ordering::Relaxed) >= 21);
 }
 
-/// A way to the server that can be cut.
+/// A relay to the server that can be cut.
 struct Relay {
     address: SocketAddr,
     sockets: Arc<Mutex<Vec<TcpStream>>>,
@@ -316,9 +321,10 @@ fn write_at(raw: &mut Raw, file: FileId, number: u64) {
     );
 }
 
-/// The line is cut again and again, while the server stays: the file stays open, locked for others, and is written on.
+/// The connection is cut repeatedly while the server stays: the file stays open, locked for others,
+/// and writing continues.
 #[test]
-fn durable_handles_outlive_the_line() {
+fn durable_handles_survive_lost_connections() {
     let served = Served::start(Place::in_memory());
     let relay = Relay::to(served.address);
     let create_guid = Guid([4; 16]);
@@ -344,7 +350,7 @@ fn durable_handles_outlive_the_line() {
             create_guid,
             flags: Default::default(),
         })];
-        // The server may hear of the cut after the client has come back.
+        // The server may notice the cut after the client has reconnected.
         let begins = Instant::now();
         file = loop {
             match raw.create(&again) {
@@ -355,7 +361,7 @@ fn durable_handles_outlive_the_line() {
         };
         write_at(&mut raw, file, number);
     }
-    // Somebody else's id does not find it.
+    // Another client's id does not find the handle.
     relay.cut();
     let mut thief = Raw::connect(served.address);
     thief.guid = Guid([1; 16]);

@@ -1,8 +1,9 @@
-//! Other people's clients, and our own, against `ropeway serve` with the real binary: each reads a tree of odd names, writes
-//! it back, and lists it; files are compared byte for byte, listings with the disk.
+//! Other SMB clients, and our own, against `ropeway serve` with the real binary. Each reads a tree
+//! of odd names, writes it back and lists it. Files are compared byte for byte, listings with the
+//! disk.
 //!
-//! Debian's smbclient is used as installed. rclone and the Python clients are those that `cargo xtask ci` puts below
-//! `target/interop`; without them their tests are skipped.
+//! Debian's smbclient is used as installed. `cargo xtask ci` installs rclone and the Python clients
+//! below `target/interop`; without them their tests are skipped.
 
 #![allow(clippy::unwrap_used, reason = "a failed set-up fails the test")]
 
@@ -26,16 +27,16 @@ use support::{
 /// A run of another client that takes longer hangs. Generous, as for our own binary.
 const HANG_SECONDS: &str = "90";
 
-/// What is listed: paths with `/`, sizes of files.
+/// A listing: paths with `/`, and the sizes of files.
 type Listing = BTreeMap<String, Option<u64>>;
 
-/// A client of SMB.
+/// An SMB client.
 trait Client {
-    /// A folder of the share into a new folder here.
+    /// Copies a folder of the share to a new local folder.
     fn get(&self, served: &Served, remote: &str, local: &Path);
-    /// A folder here as a new folder of the share.
+    /// Copies a local folder to a new folder of the share.
     fn put(&self, served: &Served, local: &Path, remote: &str);
-    /// Everything below a folder of the share.
+    /// Lists everything below a folder of the share.
     fn list(&self, served: &Served, remote: &str) -> Listing;
 }
 
@@ -63,7 +64,7 @@ fn both_ways(served: &Served, client: &impl Client) {
     same_as_seen(&served.behind("twins"), &near);
 }
 
-/// Its standard output; it must end well, and in time.
+/// Returns the standard output; the command must succeed in time.
 #[track_caller]
 fn said(command: &Command) -> String {
     let mut bounded = Command::new("timeout");
@@ -89,7 +90,7 @@ fn said(command: &Command) -> String {
     out
 }
 
-/// Something that `cargo xtask ci` puts below `target/interop`.
+/// Returns a program that `cargo xtask ci` installs below `target/interop`.
 fn interop(path: &str) -> Result<PathBuf, String> {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
     let found = target.join("interop").join(path);
@@ -101,7 +102,7 @@ fn interop(path: &str) -> Result<PathBuf, String> {
     }
 }
 
-/// Samba's, with flags.
+/// Samba's smbclient, with flags.
 struct Smbclient {
     program: PathBuf,
     flags: Vec<String>,
@@ -115,8 +116,8 @@ impl Smbclient {
         })
     }
 
-    /// With this dialect only.
-    fn speaking(dialect: &str, flags: &[&str]) -> Result<Self, String> {
+    /// Makes a client with one dialect only.
+    fn with_dialect(dialect: &str, flags: &[&str]) -> Result<Self, String> {
         let mut client = Self::find(flags)?;
         for end in ["min", "max"] {
             client
@@ -180,14 +181,14 @@ impl Client for Smbclient {
     }
 }
 
-/// `  NAME   ATTRIBUTES   SIZE  Sat Nov 21 20:00:00 2026`.
+/// Parses `  NAME   ATTRIBUTES   SIZE  Sat Nov 21 20:00:00 2026`.
 fn smbclient_line(line: &str) -> Option<(String, Option<u64>)> {
     const DATE: usize = "Sat Nov 21 20:00:00 2026".len();
     let rest = line.strip_prefix("  ")?;
     let rest = rest.get(..rest.len().checked_sub(DATE)?)?.trim_end();
     let (rest, size) = rest.rsplit_once(' ')?;
     let (name, attributes) = rest.trim_end().rsplit_once(' ')?;
-    // The name is padded, and ends neither with a space nor with a dot, for these are mapped.
+    // The name is padded. It ends neither with a space nor with a dot, because these are mapped.
     let name = name.trim_end_matches(' ');
     let size = size.parse().ok()?;
     (!matches!(name, "." | "..")).then(|| (name.to_owned(), (!attributes.contains('D')).then_some(size)))
@@ -198,7 +199,7 @@ fn smbclient_in_every_dialect() {
     let served = Served::start(&[]);
     for dialect in ["SMB2_02", "SMB2_10", "SMB3_00", "SMB3_02", "SMB3_11"] {
         println!("{dialect}");
-        both_ways(&served, &or_skip!(Smbclient::speaking(dialect, &[])));
+        both_ways(&served, &or_skip!(Smbclient::with_dialect(dialect, &[])));
     }
     served.stop();
 }
@@ -209,10 +210,10 @@ fn smbclient_where_signing_is_required() {
     for dialect in ["SMB2_02", "SMB3_11"] {
         both_ways(
             &served,
-            &or_skip!(Smbclient::speaking(dialect, &["--client-protection=sign"])),
+            &or_skip!(Smbclient::with_dialect(dialect, &["--client-protection=sign"])),
         );
     }
-    // Who would rather not sign signs nevertheless.
+    // A client that prefers not to sign signs anyway.
     both_ways(&served, &or_skip!(Smbclient::find(&["--client-protection=off"])));
     served.stop();
 }
@@ -223,11 +224,11 @@ fn smbclient_where_encryption_is_required() {
     for dialect in ["SMB3_00", "SMB3_02", "SMB3_11"] {
         both_ways(
             &served,
-            &or_skip!(Smbclient::speaking(dialect, &["--client-protection=encrypt"])),
+            &or_skip!(Smbclient::with_dialect(dialect, &["--client-protection=encrypt"])),
         );
     }
     both_ways(&served, &or_skip!(Smbclient::find(&[])));
-    let old = or_skip!(Smbclient::speaking("SMB2_10", &[]));
+    let old = or_skip!(Smbclient::with_dialect("SMB2_10", &[]));
     let refused = old.command(&served, "ls").stdin(Stdio::null()).output().unwrap();
     let told = String::from_utf8_lossy(&refused.stdout);
     assert!(
@@ -244,7 +245,8 @@ fn smbclient_where_nothing_is_required() {
     served.stop();
 }
 
-/// Everything by the environment: no configuration file, and the password is not in the process list.
+/// rclone, configured by its environment only: no configuration file, and no password in the
+/// process list.
 struct Rclone(PathBuf);
 
 impl Rclone {
@@ -268,7 +270,7 @@ impl Rclone {
             .env("RCLONE_CONFIG", "")
             .env("RCLONE_SMB_HOST", served.address().ip().to_string())
             .env("RCLONE_SMB_PORT", served.address().port().to_string())
-            // Names as they are: its own mapping is for servers that cannot hold them.
+            // Names unchanged: rclone's own mapping is for servers that cannot hold them.
             .env("RCLONE_SMB_ENCODING", "None")
             .env("RCLONE_LOCAL_ENCODING", "Slash,Dot")
             .env("RCLONE_SMB_USER", "ann")
@@ -304,7 +306,7 @@ impl Client for Rclone {
         let nodes: Vec<Value> = serde_json::from_str(&text).unwrap();
         let entry = |node: &Value| {
             let size = (node["IsDir"] == false).then(|| node["Size"].as_u64().unwrap());
-            // It shows DEL as its symbol.
+            // rclone shows DEL as its symbol.
             (node["Path"].as_str().unwrap().replace('␡', "\x7f"), size)
         };
         nodes.iter().map(entry).collect()
@@ -319,7 +321,7 @@ fn rclone() {
     served.stop();
 }
 
-/// A Python client by `interop/tree.py`.
+/// A Python client, run by `interop/tree.py`.
 struct Python {
     program: PathBuf,
     kind: &'static str,
@@ -405,7 +407,7 @@ fn smbprotocol() {
     served.stop();
 }
 
-/// Our own, with flags.
+/// Our own client, with flags.
 struct Ropeway(&'static [&'static str]);
 
 impl Ropeway {
@@ -429,7 +431,7 @@ impl Ropeway {
 }
 
 impl Ropeway {
-    /// Reads, writes and compares; the disk is the judge.
+    /// Reads, writes and compares with the disk.
     #[track_caller]
     fn both_ways(&self, served: &Served) {
         let (source, near) = (served.behind("source"), served.place.join("near"));
@@ -437,7 +439,7 @@ impl Ropeway {
             let _ = fs::remove_dir_all(folder);
         }
         odd_tree(&source);
-        // Our client does not make the first three as they are, and JSON shows the last otherwise.
+        // Our client maps the first three names, and JSON shows the last one escaped.
         without_devices(&source);
         let raw = OsStr::from_bytes(b"\xff\xfe not utf-8 \x80");
         fs::remove_file(source.join(raw)).unwrap();
@@ -459,7 +461,8 @@ impl Ropeway {
 }
 
 impl Ropeway {
-    /// Names that Windows forbids, mapped on one end and back on the other: both disks have the same.
+    /// Names that Windows forbids are mapped on one end and mapped back on the other: both disks
+    /// have the same names.
     #[track_caller]
     fn names_both_ways(&self, served: &Served) {
         let (odd, near, back) = (
@@ -473,7 +476,7 @@ impl Ropeway {
         odd_tree(&odd);
         self.copy(served, &[], &served.url("odd"), near.to_str().unwrap());
         content_same(&odd, &near);
-        // Names of devices are mapped for Windows' sake, which no server undoes.
+        // Names of devices are mapped because of Windows, and no server maps them back.
         without_devices(&odd);
         without_devices(&near);
         self.copy(served, &[], near.to_str().unwrap(), &served.url("odd back"));
@@ -505,10 +508,10 @@ fn ropeway_in_every_dialect() {
     served.stop();
 }
 
-/// SMB 2.0.2 reads 64 KiB at once: larger blocks are read by pieces, whose blocks ran out with each file holding some and
-/// waiting for others.
+/// SMB 2.0.2 reads 64 KiB at once, so larger blocks are read in pieces. The pool ran out of blocks
+/// when each file had some pieces and waited for others.
 #[test]
-fn files_of_more_than_one_read_do_not_wait_for_each_other() {
+fn files_read_in_pieces_do_not_deadlock() {
     let served = Served::start(&[]);
     let source = served.behind("source");
     fs::create_dir(&source).unwrap();
@@ -534,7 +537,7 @@ fn ropeway_where_encryption_is_required() {
 }
 
 #[test]
-fn lines_of_smbclient_are_understood() {
+fn lines_of_smbclient_are_parsed() {
     let line = "  two  spaces                         AH     1234  Sat Nov 21 20:00:00 2026";
     assert_eq!(smbclient_line(line), Some(("two  spaces".to_owned(), Some(1234))));
     let line = "  x                                   D        0  Sat Nov 21 20:00:00 2026";

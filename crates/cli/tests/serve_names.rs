@@ -1,8 +1,8 @@
-//! Names in place of numbers: what other people's clients are told by `ropeway serve` of accounts, shares and sessions
-//! over the pipes `srvsvc`, `lsarpc` and `samr`.
+//! Names instead of numbers: what `ropeway serve` tells other clients about accounts, shares and
+//! sessions over the pipes `srvsvc`, `lsarpc` and `samr`.
 //!
-//! Samba's rpcclient, smbcacls and net are used as installed; impacket is the one that `cargo xtask ci` puts below
-//! `target/interop`. Tests without theirs are skipped.
+//! Samba's rpcclient, smbcacls and net are used as installed; `cargo xtask ci` installs impacket
+//! below `target/interop`. Tests without their program are skipped.
 
 #![allow(clippy::unwrap_used, reason = "a failed set-up fails the test")]
 
@@ -19,7 +19,7 @@ use support::{PASSWORD, Place, Served, at_the_usual_port, has_xattrs, is_root, o
 /// A run of another client that takes longer hangs. Generous, as for our own binary.
 const HANG_SECONDS: &str = "90";
 
-/// A server called `nas` with the users ann and bob, and the file of users that it reads.
+/// A server with the name `nas`, the users ann and bob, and their file.
 struct Named {
     served: Served,
     _users: Place,
@@ -43,7 +43,7 @@ impl Named {
         }
     }
 
-    /// The password of a user in a file of its own, as Samba's clients want it.
+    /// Returns a file with a user's password in the format of Samba's clients.
     fn secret(&self, user: &str) -> PathBuf {
         let file = self.served.place.join(format!(".{user}"));
         fs::write(&file, format!("username={user}\npassword={PASSWORD}\n")).unwrap();
@@ -51,7 +51,7 @@ impl Named {
         file
     }
 
-    /// What rpcclient prints for some commands; nobody without a user.
+    /// Returns the output of rpcclient for some commands; anonymous without a user.
     fn rpcclient(&self, user: Option<&str>, commands: &str) -> String {
         let address = self.served.address();
         let mut command = samba("rpcclient", &self.served.place);
@@ -65,11 +65,11 @@ impl Named {
     }
 }
 
-/// One of Samba's clients, with nothing of this machine's settings.
+/// Runs one of Samba's clients without this machine's settings.
 fn samba(name: &str, place: &Place) -> Command {
     let mut command = Command::new("timeout");
     command.args([HANG_SECONDS, name, "--configfile", "/dev/null"]);
-    // What `net` keeps goes into the test's own place.
+    // The state files of `net` go into the test's own place.
     for kept in [
         "private dir",
         "lock directory",
@@ -94,7 +94,7 @@ fn holds(text: &str, lines: &[&str]) {
 }
 
 #[test]
-fn rpcclient_is_told_names() {
+fn rpcclient_gets_names() {
     or_skip!(program("rpcclient").ok_or("rpcclient is not installed"));
     let named = Named::start(&[]);
     let ann = |commands: &str| named.rpcclient(Some("ann"), commands);
@@ -118,7 +118,7 @@ fn rpcclient_is_told_names() {
             "nobody-of-that-name S-0-0 (UNKNOWN: 8)",
         ],
     );
-    // A SID that a name led to leads back.
+    // The SID found for a name leads back to the name.
     let sid = names.split_whitespace().nth(1).unwrap();
     holds(&ann(&format!("lookupsids {sid}")), &[r"NAS\bob (1)"]);
     holds(&ann("getusername"), &["Account Name: ann, Authority Name: NAS"]);
@@ -137,7 +137,7 @@ fn rpcclient_is_told_names() {
 }
 
 #[test]
-fn nobody_is_told_no_names() {
+fn anonymous_sessions_get_no_names() {
     or_skip!(program("rpcclient").ok_or("rpcclient is not installed"));
     let named = Named::start(&["--anonymous"]);
     let nobody = |commands: &str| named.rpcclient(None, commands);
@@ -190,7 +190,7 @@ fn permissions_are_shown_and_set_by_name() {
     );
     smbcacls(&["-S", "ACL:bob:ALLOWED/0x0/FULL"]);
     holds(&smbcacls(&[]), &[r"ACL:NAS\bob:ALLOWED/0x0/FULL"]);
-    // What was set by name holds for that user, and no other.
+    // A permission set by name applies to that user only.
     let reads = |user: &str| {
         let mut command = samba("smbclient", &named.served.place);
         command.arg("--authentication-file").arg(named.secret(user));
@@ -230,7 +230,7 @@ fn net_lists_users_and_shares() {
 }
 
 #[test]
-fn impacket_is_told_names() {
+fn impacket_gets_names() {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
     let python = target.join("interop/venv/bin/python3");
     if !python.exists() {
@@ -252,7 +252,7 @@ fn impacket_is_told_names() {
     assert!(output.status.success(), "{complaint}");
     let told: Value = serde_json::from_slice(&output.stdout).unwrap();
     for (what, expected) in [
-        // Bob's is not told.
+        // Bob's session is not listed.
         ("sessions", json!({"0": 2, "1": 2, "2": 2, "10": 2, "502": 2})),
         // The pipe, and three files.
         ("opens", json!([1, 3])),

@@ -1,4 +1,4 @@
-//! A file of 5 GiB to a share and back, beyond what 32 bits count.
+//! A file of 5 GiB copied to a share and back: more than 32 bits can count.
 
 #![allow(clippy::unwrap_used, reason = "a failed set-up fails the test")]
 
@@ -10,19 +10,20 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use fastrand::Rng;
 use ropeway_peers::{Share, or_skip};
-use support::{Ground, Place, Rng, no_temporaries, skip};
+use support::{Ground, Place, no_temporaries, skip};
 
 const GIB: u64 = 1 << 30;
 const SIZE: u64 = 5 * GIB + 4_097;
 
-/// Two such files are there at a time, and something is left for everybody else.
+/// Space for two such files, and a reserve for others.
 const ROOM: u64 = 2 * SIZE + 4 * GIB;
 
-/// PRODUCT: 64 MiB resident at most.
+/// The limit is 64 MiB of resident memory.
 const PEAK_KIB_MAX: u64 = 64 << 10;
 
-/// In memory if two such files have room there, else on the disk.
+/// Returns a place in memory if two such files fit there, else on the disk.
 fn place() -> Option<Place> {
     let free = |path: &str| {
         let statistics = rustix::fs::statvfs(path).ok()?;
@@ -42,12 +43,13 @@ fn place() -> Option<Place> {
     (free(std::env::temp_dir().to_str()?)? >= ROOM).then(Place::new)
 }
 
-/// Random bytes again and again, each page with its own number, so that no two pages are equal and none is zero.
+/// Writes the same random bytes repeatedly, with a number in each page, so that no two pages are
+/// equal and none is zero.
 fn write(path: &Path) {
     const PAGE: usize = 4 << 10;
-    let mut rng = Rng(1);
+    let mut rng = Rng::with_seed(1);
     let mut block: Vec<u8> = (0..(4 << 20) / 8)
-        .flat_map(|_| rng.next().to_le_bytes())
+        .flat_map(|_| rng.u64(..).to_le_bytes())
         .collect();
     let output = File::create(path).unwrap();
     let mut at = 0;
@@ -71,7 +73,7 @@ fn same(one: &Path, other: &Path) {
 #[test]
 fn five_gibibytes_both_ways() {
     let Some(place) = place() else {
-        skip!("there is no room for {ROOM} bytes, in memory or on the disk");
+        skip!("there is no space for {ROOM} bytes, in memory or on the disk");
     };
     let ground = or_skip!(Ground::at(place, |place, builder| {
         builder.share(Share::new("data", &place.folder("data")))
@@ -95,7 +97,7 @@ fn five_gibibytes_both_ways() {
     );
     same(&there, &ground.place.join("back"));
     no_temporaries(&ground.behind("data"));
-    // What is on the way is bounded, whatever the size of the file.
+    // Memory use is bounded, whatever the size of the file.
     for (way, finished) in [("up", &up), ("down", &down)] {
         println!("{way}: {} KiB resident at most", finished.peak_kib());
         assert!(

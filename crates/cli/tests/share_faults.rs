@@ -1,4 +1,4 @@
-//! What goes wrong at the server while a copy runs, and what the binary makes of it.
+//! Failures at the server while a copy runs.
 
 #![allow(clippy::unwrap_used, reason = "a failed set-up fails the test")]
 
@@ -9,15 +9,16 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
+use fastrand::Rng;
 use ropeway_peers::{PeerError, Share, or_skip};
 use support::{
-    Finished, Ground, Rng, Run, Running, Volume, content_same, file, no_temporaries, one_line_and_a_hint,
-    skip, snapshot, text,
+    Finished, Ground, Run, Running, Volume, content_same, file, no_temporaries, one_line_and_a_hint, skip,
+    snapshot, text,
 };
 
 const MIB: u64 = 1 << 20;
 
-/// A tree whose copy takes a while at a limited rate: 8 files of 4 MiB, and 400 small ones.
+/// Makes a tree whose copy takes a while at a limited rate: 8 files of 4 MiB, and 400 small ones.
 fn tree(root: &Path) {
     fs::create_dir_all(root).unwrap();
     for number in 0..8 {
@@ -63,18 +64,19 @@ impl Ends {
         self.ground.copy(&from, &to).arg("-T")
     }
 
-    /// A copy that has begun and is not near its end; the server may be away for 2 s.
+    /// Starts a copy that is far from its end; it waits 2 s for a lost server.
     fn begun(&self) -> Running {
         let run = self.copy().args(["--timeout", "2s", "--bwlimit", "16M"]);
-        // Far less than the default of a minute to wait for a server, and slack for a busy machine.
+        // Far less than the default of a minute to wait for a server, with slack for a busy
+        // machine.
         let mut running = run.hang_after(Duration::from_secs(30)).start();
         running.reach("bytes_sent", 6 * MIB);
         running
     }
 
-    /// The same command again ends well, and does not begin anew.
+    /// Checks that the same command succeeds and resumes.
     #[track_caller]
-    fn goes_on(&self) {
+    fn resumes(&self) {
         let again = self.copy().ok();
         assert_eq!(again.summary()["resumed"], true, "{again}");
         self.same();
@@ -125,7 +127,7 @@ fn a_share_that_may_only_be_read() {
         assert!(finished.err.contains("hint:"), "{finished}");
         assert!(snapshot(&ground.behind("fixed")) == before, "{finished}");
     }
-    // Reading is all right.
+    // Reading is allowed.
     ground.run("copy").args([&top, "read"]).ok();
     content_same(&ground.behind("fixed"), &ground.place.join("read"));
 }
@@ -148,7 +150,7 @@ fn a_full_disk_behind_a_share() {
         "{finished}"
     );
     ends_with_error(&finished, 4);
-    // Room is made (here: by a smaller source), and the same command goes on.
+    // A smaller source makes space, and the same command resumes.
     for number in 4..8 {
         fs::remove_file(source.join(format!("large {number}"))).unwrap();
     }
@@ -171,33 +173,33 @@ fn a_share_that_goes_away() {
         let code = if up { 4 } else { 3 };
         finished.assert_code(&[code]);
         ends_with_error(&finished, code);
-        // It is shared again, and the same command goes on.
+        // The folder is shared again, and the same command resumes.
         ends.ground
             .smbd
             .reconfigure("data", &[("available", "yes")])
             .unwrap();
-        ends.goes_on();
+        ends.resumes();
     }
 }
 
-/// Kills and restarts the server so many times while copies run, which must not notice.
+/// Kills and restarts the server this many times while copies run; the copies must not fail.
 fn through_restarts(up: bool, times: u32) {
     let mut ends = or_skip!(Ends::start(up));
     let (mut killed, mut copies) = (0, 0);
-    let mut rng = Rng(7);
+    let mut rng = Rng::with_seed(7);
     while killed < times {
         copies += 1;
         ends.target = format!("copied {copies}");
         let flags = ["--timeout", "20s", "--bwlimit", "2M", "--verify"];
         let mut running = ends.copy().args(flags).start();
         while killed < times && running.until(|running| running.counter("bytes_sent") > 0) {
-            // Some hit a copy that goes on again, some one that still logs in.
-            thread::sleep(Duration::from_millis(20 + rng.below(300)));
+            // Some restarts hit a copy that is resuming, some one that is logging in.
+            thread::sleep(Duration::from_millis(20 + rng.u64(..300)));
             if !running.runs() {
                 break;
             }
             ends.ground.smbd.kill();
-            thread::sleep(Duration::from_millis(rng.below(100)));
+            thread::sleep(Duration::from_millis(rng.u64(..100)));
             ends.ground.smbd.restart().unwrap();
             killed += 1;
         }
@@ -234,13 +236,13 @@ fn a_server_that_never_comes_back() {
             !listed.is_empty() && finished.mentions("did not come back"),
             "{finished}"
         );
-        // The other commands say so as well, each in its time.
+        // The other commands report it too, each in time.
         let url = ends.ground.url("data");
         for arguments in [&["ls", &url][..], &["check", &url, "tree"], &["rm", "-ry", &url]] {
             let run = ends.ground.run(arguments[0]).args(&arguments[1..]);
             one_line_and_a_hint(&run.args(["--timeout", "1s"]).exits(6));
         }
         ends.ground.smbd.restart().unwrap();
-        ends.goes_on();
+        ends.resumes();
     }
 }

@@ -1,4 +1,5 @@
-//! How the binary and a server agree: dialects, signing, encryption, addresses, and accounts that may not.
+//! Negotiation with a server: dialects, signing, encryption, addresses, and accounts without
+//! permission.
 
 #![allow(clippy::unwrap_used, reason = "a failed set-up fails the test")]
 
@@ -11,7 +12,7 @@ use support::{Ground, content_same, one_line_and_a_hint, patterned, text};
 
 const DIALECTS: [&str; 5] = ["2.0.2", "2.1", "3.0", "3.0.2", "3.1.1"];
 
-/// Two files, one of them longer than a block: there and back, compared by diff.
+/// Copies two files, one of them longer than a block, there and back, and compares them with diff.
 #[track_caller]
 fn there_and_back(ground: &Ground, name: &str, flags: &[&str]) {
     let source = ground.place.join("source");
@@ -42,7 +43,7 @@ fn every_dialect_signing_and_encryption() {
             for encrypt in ["off", "desired", "required"] {
                 let flags = ["--dialect", dialect, "--sign", sign, "--encrypt", encrypt];
                 if encrypt == "required" && dialect.starts_with('2') {
-                    // Before 3.0 nothing is encrypted: refused before a word is said.
+                    // There is no encryption before 3.0: refused before anything is sent.
                     let ls = ground.run("ls").args(flags).arg(ground.url("data"));
                     one_line_and_a_hint(&ls.exits(1));
                     continue;
@@ -74,13 +75,13 @@ fn every_cipher_and_signing_algorithm() {
 }
 
 #[test]
-fn what_the_server_insists_on() {
+fn requirements_of_the_server_are_met_or_reported() {
     for dialect in [Dialect::Smb202, Dialect::Smb300, Dialect::Smb311] {
         let ground = or_skip!(ground_of(|builder| builder
             .dialects(dialect..=dialect)
             .signing(Signing::Mandatory)));
         there_and_back(&ground, "plain", &["--sign", "offered", "--encrypt", "off"]);
-        // A server of one dialect, and a client of another.
+        // A server with one dialect, and a client with another.
         let other = if dialect == Dialect::Smb311 {
             "3.0"
         } else {
@@ -94,13 +95,13 @@ fn what_the_server_insists_on() {
     }
     let ground = or_skip!(ground_of(|builder| builder.encryption(Encryption::Required)));
     there_and_back(&ground, "sealed", &["--encrypt", "desired"]);
-    // The server demands what this client was told not to speak.
+    // The server requires a dialect that this client does not offer.
     let ls = ground
         .run("ls")
         .args(["--dialect", "..2.1"])
         .arg(ground.url("data"));
     one_line_and_a_hint(&ls.exits(5));
-    // "off" asks for nothing; what the server insists on is done.
+    // "off" does not request encryption; the server requires it anyway.
     there_and_back(&ground, "insisted", &["--encrypt", "off"]);
     let ground = or_skip!(ground_of(|builder| builder.encryption(Encryption::Off)));
     there_and_back(&ground, "plain", &[]);
@@ -117,14 +118,14 @@ fn an_address_of_version_6() {
     assert_eq!(ground.run("ls").arg(&url).ok().out, "file\n");
     ground.copy(&format!("{url}/file"), "back").ok();
     assert_eq!(fs::read(ground.place.join("back")).unwrap(), b"content");
-    // Two addresses of one server: that is seen.
+    // Two addresses of one server are recognised.
     let ends = [format!("{url}/file"), ground.url("data/file")];
     ground.run("copy").arg("--force").args(ends).exits(1);
     assert_eq!(fs::read(ground.behind("data/file")).unwrap(), b"content");
 }
 
 #[test]
-fn accounts_that_may_not() {
+fn refused_accounts_get_their_reason() {
     let accounts = [
         ("off", Account::Disabled),
         ("locked", Account::Locked),
@@ -139,7 +140,7 @@ fn accounts_that_may_not() {
     }));
     text(&ground.place.join("file"), "content");
     text(&ground.behind("data/there"), "content");
-    // What the sentence must name: the state of the account, not only that it did not work.
+    // Part of the message: it must name the state of the account, not only report a failure.
     let says = [
         ("off", "disabled"),
         ("locked", "locked"),

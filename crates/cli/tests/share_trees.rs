@@ -1,4 +1,4 @@
-//! Whole trees to shares and back: very many files, odd names, attributes, DFS, snapshots.
+//! Whole trees copied to shares and back: very many files, odd names, attributes, DFS, snapshots.
 
 #![allow(clippy::unwrap_used, reason = "a failed set-up fails the test")]
 
@@ -13,13 +13,13 @@ use support::{
     small_files, text, tool, walk,
 };
 
-/// Names, contents, owners, modes, times and xattrs; a share has no hard links to keep.
+/// Names, contents, owners, modes, times and xattrs; a share keeps no hard links.
 const ATTRIBUTES: Compare = Compare {
     hard_links: false,
     ..Compare::ALL
 };
 
-/// Removes symbolic links: Samba 4.17 takes none from SMB clients.
+/// Removes symbolic links, which Samba 4.17 does not accept from SMB clients.
 fn without_links(root: &Path) {
     for path in walk(root) {
         if path.is_symlink() {
@@ -28,8 +28,8 @@ fn without_links(root: &Path) {
     }
 }
 
-/// Gives every node a time of its own, in the 100 ns that SMB has; the deepest last, since folders change with what is
-/// in them.
+/// Gives every node a different time in SMB's unit of 100 ns. The deepest come first, because a
+/// folder's time changes with its contents.
 fn times_of_their_own(root: &Path) {
     let mut nodes = walk(root);
     nodes.push(root.to_owned());
@@ -66,7 +66,7 @@ fn twenty_thousand_files_go_both_ways() {
     );
     content_same(&ground.behind("data/tree"), &ground.place.join("back"));
     ground.run("check").args([&url, "back"]).ok();
-    // A difference in one of them is found, and made good by a mirror, deletions included.
+    // A mirror finds and repairs a difference, and deletes extra files.
     text(&ground.behind("data/tree/d100/f10000"), "another");
     text(&ground.behind("data/tree/d100/extra"), "extra");
     let check = ground.run("check").args(["--json", "tree", &url]).exits(7);
@@ -89,7 +89,8 @@ fn odd_names_go_both_ways() {
     let source = ground.place.join("tree");
     odd_names(&source);
     without_links(&source);
-    // Servers do not say reliably that they tell case apart, and it is not believed: a test of its own.
+    // Servers do not report reliably whether they are case-sensitive, so ropeway ignores the
+    // report: a separate test.
     for twin in ["case", "CASE"] {
         fs::remove_file(source.join(twin)).unwrap();
         fs::remove_dir_all(source.join("folders").join(twin)).unwrap();
@@ -99,7 +100,8 @@ fn odd_names_go_both_ways() {
     let up = ground.copy("tree", &url).arg("--verify").ok();
     assert_eq!(up.number("errors"), 0, "{up}");
     no_temporaries(&ground.behind("data"));
-    // As many nodes behind the share, with the same contents and times, whatever they are called there.
+    // As many nodes behind the share, with the same contents and times, whatever their names are
+    // there.
     let there = walk(&ground.behind("data/tree"));
     assert_eq!(there.len(), walk(&source).len());
     ground.run("check").args(["--checksum", "tree", &url]).ok();
@@ -108,13 +110,13 @@ fn odd_names_go_both_ways() {
     let down = ground.copy(&url, "back").ok();
     assert_eq!(down.number("errors"), 0, "{down}");
     ATTRIBUTES.check(&source, &ground.place.join("back"));
-    // Inside the server too, where no name is anybody else's.
+    // Inside the server too, where all names are its own.
     ground.copy(&url, &ground.url("data/inside")).ok();
     ATTRIBUTES.check(&ground.behind("data/tree"), &ground.behind("data/inside"));
 }
 
 #[test]
-fn names_that_differ_only_in_case_are_told() {
+fn names_that_differ_only_in_case_are_reported() {
     let ground = or_skip!(Ground::start());
     let source = ground.place.folder("tree");
     for name in ["Case", "case", "other", "Folder", "folder"] {
@@ -130,7 +132,7 @@ fn names_that_differ_only_in_case_are_told() {
         told.iter()
             .any(|line| line["path"].as_str().is_some_and(|path| path.ends_with("ase")))
     );
-    // Whichever came first is whole; neither is mixed with the other.
+    // The first one is complete; neither is mixed with the other.
     let kept = ["Case", "case"].map(|name| fs::read_to_string(ground.behind("data/tree").join(name)).ok());
     assert!(
         matches!(&kept, [Some(one), None] if one == "Case")
@@ -167,13 +169,13 @@ fn attributes_go_from_share_to_share() {
         "{}",
         String::from_utf8_lossy(&output.stdout)
     );
-    // Its time of last change is Linux's, in nanoseconds.
+    // Its change time is Linux's, in nanoseconds.
     set_times(&ground.behind("data/tree/d000/f00005"), 1_500_000_000, 700);
     let finished = ground
         .copy(&ground.url("data/tree"), &ground.url("more/tree"))
         .ok();
     assert_eq!(finished.summary()["losses"], serde_json::json!({}), "{finished}");
-    // Byte for byte in what the server keeps: DOS attributes and times of creation are in xattrs there, streams too.
+    // Byte for byte in the server's xattrs: DOS attributes, creation times and streams.
     let dump = tool(
         "getfattr",
         &[
@@ -232,7 +234,7 @@ fn dfs_leads_to_another_share() {
     }
     assert_eq!(ground.run("ls").arg(ground.url("root")).ok().out, "link\n");
     ground.run("ls").arg(ground.url("nowhere")).exits(3);
-    // A link that leads nowhere is an error of that path, in words.
+    // A DFS link without a target is an error for that path, with a readable message.
     ground
         .smbd
         .dfs_link("root", "astray", "127.0.0.1\\nowhere")
@@ -263,7 +265,7 @@ fn a_snapshot_is_read_and_restored_from() {
             run("check").args(["--checksum", &url, &copied]).ok();
         }
     }
-    // Nothing can be written there.
+    // Snapshots are read-only.
     let there = |path: &str| ground.url(&format!("data/{THEN}/{path}"));
     text(&ground.place.join("local"), "local");
     for arguments in [
@@ -276,7 +278,7 @@ fn a_snapshot_is_read_and_restored_from() {
         let finished = ground.run(&arguments[0]).args(&arguments[1..]).exits(4);
         one_line_and_a_hint(&finished);
     }
-    // The point of it: what was comes back, on the server itself.
+    // An old version is restored from the snapshot, on the server itself.
     let restored = ground.copy(&there("dir/file"), &ground.url("data/dir/")).ok();
     assert_eq!(restored.number("files"), 1);
     assert_eq!(fs::read_to_string(now.join("dir/file")).unwrap(), "as it was");
@@ -285,7 +287,7 @@ fn a_snapshot_is_read_and_restored_from() {
         .args(["--yes", &there("dir"), &ground.url("data/dir")])
         .ok();
     content_same(&then.join("dir"), &now.join("dir"));
-    // A time at which there was no snapshot.
+    // A time without a snapshot.
     let url = ground.url("data/@GMT-2020.01.01-00.00.00/dir");
     one_line_and_a_hint(&ground.run("ls").arg(url).exits(3));
 }

@@ -1,4 +1,5 @@
-//! `--watch` where one end is a share: what changes here goes there, and what the server tells of comes here.
+//! `--watch` with a share at one end: local changes are copied to it, and changes that the server
+//! reports are copied here.
 
 #![allow(clippy::unwrap_used, reason = "a failed set-up fails the test")]
 
@@ -13,11 +14,11 @@ use ropeway_peers::or_skip;
 use rustix::process::Signal;
 use support::{Ground, Watching, content_same, mixed, no_temporaries, text};
 
-/// Changes to the watched side, a folder here or a share that another client writes to: a server that is Samba does not
-/// hear of what is done behind its back below the top.
+/// Changes the watched side, a local folder or a share that another client writes to. (Samba does
+/// not notice changes behind its back below the top folder.)
 struct Changer<'a> {
     ground: &'a Ground,
-    /// Where the tree is, path or URL.
+    /// Path or URL of the tree.
     root: String,
 }
 
@@ -36,7 +37,7 @@ impl Changer<'_> {
     }
 }
 
-/// What follows, whichever way it goes.
+/// Checks that changes are copied, in either direction.
 fn follow(change: &Changer<'_>, target: &Path, watching: &Watching) {
     let has = |path: &str, content: &str| support::holds(&target.join(path), content);
     change.write("new", "new");
@@ -59,7 +60,7 @@ fn follow(change: &Changer<'_>, target: &Path, watching: &Watching) {
     watching.follows("the removal of a folder", || !target.join("deep").exists());
 }
 
-/// A tree without links, which Samba does not take.
+/// Makes a tree without links, which Samba does not accept.
 fn tree(root: &Path) {
     mixed(root);
     for link in ["link", "dangling"] {
@@ -68,7 +69,7 @@ fn tree(root: &Path) {
 }
 
 #[test]
-fn changes_here_follow_to_a_share() {
+fn local_changes_are_copied_to_a_share() {
     let ground = or_skip!(Ground::start());
     let (source, target) = (ground.place.join("tree"), ground.behind("data/tree"));
     tree(&source);
@@ -84,7 +85,7 @@ fn changes_here_follow_to_a_share() {
 }
 
 #[test]
-fn changes_on_a_share_follow_to_here() {
+fn changes_on_a_share_are_copied_here() {
     let ground = or_skip!(Ground::start());
     let (source, target) = (ground.behind("data/tree"), ground.place.join("tree"));
     tree(&source);
@@ -98,7 +99,7 @@ fn changes_on_a_share_follow_to_here() {
 }
 
 #[test]
-fn a_watch_outlives_its_server() {
+fn a_watch_survives_a_restart_of_the_server() {
     let mut ground = or_skip!(Ground::start());
     let (source, target) = (ground.behind("data/tree"), ground.place.join("tree"));
     tree(&source);
@@ -107,14 +108,14 @@ fn a_watch_outlives_its_server() {
         .run("mirror")
         .args(["--yes", "--timeout", "3s", &url, "tree"]);
     let watching = Watching::start(run);
-    // A server that has nothing to tell is not one that is gone.
+    // A server without changes to report must not count as lost.
     thread::sleep(Duration::from_secs(4));
     text(&source.join("before"), "before");
     watching.follows("a change after a rest", || {
         support::holds(&target.join("before"), "before")
     });
     ground.smbd.kill();
-    // Nobody tells of this one: it is found when the server is back.
+    // No event reports this change: it is found when the server is back.
     text(&source.join("meanwhile"), "meanwhile");
     ground.smbd.restart().unwrap();
     watching.follows("what changed meanwhile", || {

@@ -1,4 +1,5 @@
-//! Shares as ends of a copy, with the real binary against a private smbd; and what needs no server to be refused.
+//! Shares as ends of a copy, with the real binary against a private smbd; and URLs that are refused
+//! without a server.
 
 #![allow(clippy::unwrap_used, reason = "a failed set-up fails the test")]
 
@@ -13,7 +14,7 @@ use support::{
 };
 
 #[test]
-fn urls_that_make_no_sense() {
+fn invalid_urls_are_refused() {
     let place = Place::new();
     text(&place.join("file"), "content");
     for arguments in [
@@ -65,7 +66,7 @@ fn urls_that_make_no_sense() {
 }
 
 #[test]
-fn nobody_is_home() {
+fn an_unreachable_server_is_reported() {
     let place = Place::new();
     text(&place.join("file"), "content");
     let port = ClosedPort::new().unwrap();
@@ -118,16 +119,16 @@ fn credentials_are_private_and_complete() {
     fs::set_permissions(&file, Permissions::from_mode(0o644)).unwrap();
     assert!(ls(5).mentions("chmod 600"));
     fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
-    // Good enough to go on to the server, which is not there.
+    // Valid, so ropeway tries the server, which does not exist.
     ls(6);
     text(&file, "username=ann\nhunter2\n");
     assert!(ls(1).mentions("credentials:2"));
-    // Another user's file: there is no password, and no terminal to ask.
+    // A file for another user: there is no password, and no terminal to ask on.
     text(&file, "username=bob\npassword=hunter2\n");
     assert!(ls(5).mentions("ROPEWAY_PASSWORD"));
     fs::remove_file(&file).unwrap();
     ls(1);
-    // A copy between folders of this machine does not look at them.
+    // A copy between local folders does not read it.
     text(&place.join("file"), "content");
     let run = place.ropeway("copy").arg("--credentials").arg(&file);
     run.args(["file", "copied"]).ok();
@@ -177,7 +178,7 @@ fn shares_and_folders_are_listed() {
 }
 
 #[test]
-fn nodes_are_examined_made_moved_and_removed() {
+fn stat_mkdir_mv_and_rm_work_on_shares() {
     let ground = or_skip!(Ground::start());
     text(&ground.behind("data/file"), "content");
     let stat = ground.run("stat").arg("--json").arg(ground.url("data/file")).ok();
@@ -235,7 +236,7 @@ fn nodes_are_examined_made_moved_and_removed() {
 }
 
 #[test]
-fn every_command_speaks_json_and_takes_no_password_in_a_url() {
+fn every_command_prints_json_and_refuses_a_password_in_a_url() {
     let ground = or_skip!(Ground::start());
     text(&ground.place.join("file"), "content");
     let (file, dir) = (ground.url("data/file"), ground.url("data/dir"));
@@ -286,7 +287,7 @@ fn trees_go_both_ways() {
     let ground = or_skip!(Ground::start());
     let source = ground.place.join("tree");
     mixed(&source);
-    // Samba 4.17 takes no symbolic links from SMB clients.
+    // Samba 4.17 accepts no symbolic links from SMB clients.
     for link in ["link", "dangling"] {
         fs::remove_file(source.join(link)).unwrap();
     }
@@ -296,7 +297,7 @@ fn trees_go_both_ways() {
         assert_eq!(finished.number("errors"), 0, "{finished}");
         finished
     };
-    // Into the share, which exists; there it has the folder's name.
+    // Into the share, which exists; the copy has the folder's name there.
     copy(source.to_str().unwrap(), &ground.url("data"));
     no_temporaries(&ground.behind("data"));
     copy(
@@ -332,14 +333,14 @@ fn trees_go_both_ways() {
         .run("check")
         .args([ground.url("data/tree"), ground.url("more/tree")])
         .ok();
-    // One file, to a name.
+    // One file, to a new name.
     text(&ground.place.join("file"), "content");
     ground.run("copy").arg("file").arg(ground.url("data/named")).ok();
     assert_eq!(fs::read(ground.behind("data/named")).unwrap(), b"content");
 }
 
 #[test]
-fn ends_on_a_share_that_make_no_sense() {
+fn invalid_ends_on_a_share_are_refused() {
     let ground = or_skip!(Ground::start());
     fs::create_dir(ground.behind("data/dir")).unwrap();
     text(&ground.behind("data/dir/file"), "content");
@@ -364,7 +365,7 @@ fn ends_on_a_share_that_make_no_sense() {
 }
 
 #[test]
-fn who_may_not_is_told_so() {
+fn missing_permissions_are_reported() {
     let ground = or_skip!(Ground::start());
     text(&ground.place.join("local"), "content");
     let wrong = |run: Run| {
@@ -382,7 +383,7 @@ fn who_may_not_is_told_so() {
     );
     let finished = ground.place.ropeway("ls").arg(ground.url("data")).exits(5);
     one_line_and_a_hint(&finished);
-    // A share that may only be read.
+    // A read-only share.
     let finished = ground.run("copy").arg("local").arg(ground.url("fixed")).run();
     finished.assert_code(&[4, 5]);
     ground
@@ -402,7 +403,7 @@ fn a_password_comes_from_a_file_too() {
     fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
     let ls = ground.place.ropeway("ls").arg("--credentials").arg(&file);
     assert_eq!(ls.arg(ground.url("data")).ok().out, "file\n");
-    // The file names the user, too.
+    // The file gives the user too.
     let ls = ground.place.ropeway("ls").arg("--credentials").arg(&file);
     assert_eq!(ls.arg(ground.smbd.url_as(None, "data")).ok().out, "file\n");
 }
@@ -425,7 +426,7 @@ fn flags_reach_the_server() {
 }
 
 #[test]
-fn a_share_inside_another_is_recognised() {
+fn a_share_inside_another_share_is_recognised() {
     let ground = or_skip!(Ground::with(|place, builder| {
         let dir = place.folder("data/dir");
         text(&dir.join("file"), "content");
@@ -438,7 +439,8 @@ fn a_share_inside_another_is_recognised() {
         let ends = [ground.url(from), ground.url(to)];
         ground.run("copy").arg("-T").args(ends).exits(1)
     };
-    // A folder whose last access is older than its last change: Samba calls that its creation until it is listed.
+    // A folder whose last access is older than its last change: Samba reports that as its creation
+    // time until it is listed.
     let dir = ground.behind("data/dir");
     let touched = std::process::Command::new("touch")
         .args(["-a", "-d", "2026-01-01"])
@@ -454,12 +456,12 @@ fn a_share_inside_another_is_recognised() {
 }
 
 #[test]
-fn names_that_are_no_text_are_reached_by_url() {
+fn names_with_any_bytes_work_in_urls() {
     let ground = or_skip!(Ground::start());
     text(&ground.place.join("file"), "content");
     for name in ["100%25", "%3A%3A1", "@GMT like", "%C3%A9t%C3%A9", "a;b@c#d"] {
         if name.contains("%3A") {
-            // No server takes a colon; what it says is passed on.
+            // No server accepts a colon; the server's message is passed on.
             ground
                 .run("mkdir")
                 .arg(ground.url(&format!("data/{name}")))
@@ -476,7 +478,7 @@ fn names_that_are_no_text_are_reached_by_url() {
         assert_eq!(ls.out, "file\n");
     }
     assert!(ground.behind("data/été/file").is_file() && ground.behind("data/100%/file").is_file());
-    // A byte that is no UTF-8 goes to the server as U+EFFF, and comes back.
+    // A byte that is not UTF-8 is sent to the server as U+EFFF, and comes back.
     ground.run("mkdir").arg(ground.url("data/odd%FF")).ok();
     ground
         .run("copy")
@@ -488,7 +490,7 @@ fn names_that_are_no_text_are_reached_by_url() {
 }
 
 #[test]
-fn a_copy_to_a_share_goes_on_after_a_kill() {
+fn a_copy_to_a_share_resumes_after_a_kill() {
     let ground = or_skip!(Ground::start());
     let source = ground.place.folder("tree");
     for number in 0..4 {
@@ -512,7 +514,7 @@ fn a_copy_to_a_share_goes_on_after_a_kill() {
 }
 
 #[test]
-fn a_trace_tells_both_sides() {
+fn a_trace_has_operations_of_both_ends() {
     let ground = or_skip!(Ground::start());
     text(&ground.place.join("file"), "content");
     let copy = ground.run("copy").args(["--trace", "trace", "file"]);

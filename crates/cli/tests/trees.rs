@@ -1,4 +1,5 @@
-//! Trees of the oddest names and types come out equal, by io_uring and by its twin, as root and as an ordinary user.
+//! Trees with the oddest names and types are copied exactly, by io_uring and by psync, as root and
+//! as an ordinary user.
 
 #![allow(clippy::unwrap_used, reason = "a failed set-up fails the test")]
 
@@ -10,10 +11,10 @@ use std::path::Path;
 
 use support::{Compare, Place, is_root, mixed, needs, odd_names, or_skip, same, set_times, skip, text, tool};
 
-/// Both ways of doing I/O.
+/// Both I/O engines.
 const BOTH: [&str; 2] = ["psync", "uring"];
 
-/// Copies with both, compares, and copies again: nothing may be sent then.
+/// Copies with both engines, compares, and copies again: the second run may send nothing.
 #[track_caller]
 fn round_trip(place: &Place, source: &Path) {
     round_trip_with(place, source, &[]);
@@ -77,7 +78,7 @@ fn odd_names_given_on_the_command_line() {
             .ok();
         assert_eq!(fs::read(place.join("out")).unwrap(), b"x");
         fs::remove_file(place.join("out")).unwrap();
-        // And into a folder with such a name.
+        // Also into a folder with such a name.
         let folder = place.path().join(name);
         fs::create_dir(&folder).unwrap();
         place
@@ -158,7 +159,7 @@ fn pipes_and_sockets() {
     finished.assert_code(&[0, 2]);
     assert!(
         finished.mentions("socket"),
-        "the socket must be named: {finished}"
+        "the socket must be reported: {finished}"
     );
     assert!(target.join("beside").exists() && fs::symlink_metadata(target.join("socket")).is_err());
 }
@@ -373,7 +374,7 @@ fn extended_attributes_and_capabilities() {
 }
 
 #[test]
-fn a_changed_attribute_follows_without_the_content() {
+fn a_changed_attribute_is_copied_without_the_contents() {
     or_skip!(needs(false, &["setfattr", "getfattr"]));
     let place = Place::new();
     let source = place.folder("source");
@@ -420,7 +421,7 @@ fn access_control_lists() {
     or_skip!(set(&["-m", "u:1000:rwx,m::r"], "masked"));
     or_skip!(set(&["-m", "u:1001:rwx"], "folder"));
     or_skip!(set(&["-d", "-m", "u:1001:rwx,g:100:rx,m::rx"], "folder"));
-    // Made after the default ACL, so it has inherited one; and one that had it taken away.
+    // One created after the default ACL, so it has inherited one; and one whose ACL was removed.
     text(&source.join("folder/heir"), "x");
     text(&source.join("folder/bare"), "x");
     or_skip!(set(&["-b"], "folder/bare"));
@@ -458,7 +459,7 @@ fn empty_things() {
 }
 
 #[test]
-fn an_ordinary_user_gets_everything_but_owners() {
+fn an_ordinary_user_can_copy_everything_but_owners() {
     let place = Place::new();
     let source = place.join("source");
     mixed(&source);
@@ -479,7 +480,7 @@ fn an_ordinary_user_gets_everything_but_owners() {
         assert_eq!(finished.number("errors"), 0, "{finished}");
         assert!(
             finished.mentions("owner"),
-            "the loss of owners must be named: {finished}"
+            "the loss of owners must be reported: {finished}"
         );
         Compare {
             owners: false,
@@ -498,7 +499,7 @@ fn an_ordinary_user_gets_everything_but_owners() {
 }
 
 #[test]
-fn what_an_ordinary_user_may_not_read_is_listed_and_the_rest_copied() {
+fn unreadable_files_are_reported_and_the_rest_is_copied() {
     let place = Place::new();
     let source = place.join("source");
     mixed(&source);

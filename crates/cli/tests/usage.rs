@@ -1,4 +1,5 @@
-//! Bad use: one clear line, a hint, the right code, nothing touched. Configuration, environment and help.
+//! Wrong usage: one clear line, a hint, the right code, nothing changed. Configuration, environment
+//! and help.
 
 #![allow(clippy::unwrap_used, reason = "a failed set-up fails the test")]
 
@@ -9,7 +10,8 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 
 use support::{Finished, Place, Run, Snapshot, mixed, or_skip, same, snapshot, text};
 
-/// `tree` (a folder), `file`, `other` (an empty folder), `holds/file` (a folder named like the file).
+/// Makes `tree` (a folder), `file`, `other` (an empty folder), and `holds/file` (a folder with the
+/// file's name).
 fn ground() -> Place {
     let place = Place::new();
     mixed(&place.join("tree"));
@@ -20,14 +22,14 @@ fn ground() -> Place {
     place
 }
 
-/// Everything in the place but the program's own output.
+/// Takes a snapshot of the place without the program's own output.
 fn all(place: &Place) -> Snapshot {
     let mut nodes = snapshot(place.path());
     nodes.retain(|path, _| !path.starts_with(".out") && !path.as_os_str().is_empty());
     nodes
 }
 
-/// One line that says what is wrong, one that begins with `hint:`, and no more.
+/// Asserts one line with the error, one that begins with `hint:`, and no more.
 #[track_caller]
 fn one_line_and_a_hint(finished: &Finished) {
     let lines: Vec<&str> = finished
@@ -47,13 +49,13 @@ fn one_line_and_a_hint(finished: &Finished) {
 fn refused(place: &Place, code: i32, arguments: &[&str]) -> Finished {
     let before = all(place);
     let finished = place.ropeway(arguments[0]).args(&arguments[1..]).exits(code);
-    assert_eq!(all(place), before, "something was touched: {finished}");
+    assert_eq!(all(place), before, "something was changed: {finished}");
     one_line_and_a_hint(&finished);
     finished
 }
 
 #[test]
-fn ends_that_make_no_sense() {
+fn invalid_ends_are_refused() {
     let place = ground();
     refused(&place, 3, &["copy", "missing", "other"]);
     refused(&place, 3, &["copy", "tree", "missing", "other"]);
@@ -77,7 +79,7 @@ fn ends_that_make_no_sense() {
 }
 
 #[test]
-fn mirrors_and_checks_that_make_no_sense() {
+fn invalid_mirrors_and_checks_are_refused() {
     let place = ground();
     refused(&place, 3, &["mirror", "missing", "other"]);
     refused(&place, 1, &["mirror", "file", "other"]);
@@ -159,7 +161,7 @@ fn as_nobody(place: &Place, code: i32, arguments: &[&str]) -> Result<(), String>
 }
 
 #[test]
-fn what_is_not_permitted() {
+fn missing_permissions_exit_with_5() {
     let place = ground();
     let close =
         |name: &str| fs::set_permissions(place.join(name), fs::Permissions::from_mode(0o700)).unwrap();
@@ -191,7 +193,7 @@ fn a_read_only_target() {
 }
 
 #[test]
-fn a_configuration_that_cannot_be_used() {
+fn an_invalid_configuration_is_refused() {
     let place = ground();
     let config = place.config_file();
     for (content, part) in [
@@ -214,7 +216,7 @@ fn a_configuration_that_cannot_be_used() {
 }
 
 #[test]
-fn a_configuration_of_somebody_else() {
+fn an_unreadable_configuration_is_refused() {
     let place = ground();
     text(&place.config_file(), "verify = true");
     fs::set_permissions(place.config_file(), fs::Permissions::from_mode(0o600)).unwrap();
@@ -223,7 +225,7 @@ fn a_configuration_of_somebody_else() {
 }
 
 #[test]
-fn flags_win_over_the_environment_and_that_over_the_file() {
+fn flags_override_the_environment_which_overrides_the_file() {
     let place = ground();
     let excludes = |run: Run| {
         let target = place.join("out");
@@ -243,7 +245,7 @@ fn flags_win_over_the_environment_and_that_over_the_file() {
     assert_eq!(
         excludes(place.ropeway("mirror")),
         [false, false, true],
-        "a command's table wins over the whole"
+        "a command's table overrides the top level"
     );
     assert_eq!(
         excludes(place.ropeway("copy").env("ROPEWAY_EXCLUDE", "/one byte")),

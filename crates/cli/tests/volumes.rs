@@ -11,10 +11,11 @@ use support::{Place, Volume, content_same, file, mixed, needs, odd_names, or_ski
 
 const MIB: u64 = 1 << 20;
 
-/// What is small enough to go through a buffer instead of being linked.
+/// Files up to this size may go through a buffer instead of being reflinked.
 const SMALL: u64 = 64 << 10;
 
-/// On one volume with reflinks nothing is sent (but small files may be), and the blocks are shared.
+/// Checks that a copy on one volume with reflinks sends nothing (except small files), and that the
+/// blocks are shared.
 fn shares_blocks(volume: Result<Volume, String>) {
     let volume = or_skip!(volume);
     let place = Place::new();
@@ -24,7 +25,7 @@ fn shares_blocks(volume: Result<Volume, String>) {
     let sparse = File::create(source.join("sparse")).unwrap();
     sparse.set_len(40 * MIB).unwrap();
     sparse.write_all_at(&[1; 100_000], 20 * MIB).unwrap();
-    // Free space is known only once the source has been written out.
+    // The free space is known only after write-back of the source.
     tool("sync", &["-f".as_ref(), volume.root().as_os_str()]).unwrap();
     let before = volume.free();
     let finished = place.copy(&source, &target).ok();
@@ -112,7 +113,7 @@ fn between_volumes() {
 }
 
 #[test]
-fn a_volume_that_keeps_less_is_told_apart_from_failure() {
+fn losses_on_a_volume_are_reported_and_are_not_failures() {
     let volume = or_skip!(Volume::fat(96));
     let place = Place::new();
     let source = place.folder("source");
@@ -122,10 +123,10 @@ fn a_volume_that_keeps_less_is_told_apart_from_failure() {
     let finished = place.copy(&source, &target).ok();
     assert!(
         finished.mentions("hard_link") || finished.mentions("hard link"),
-        "each loss is named: {finished}"
+        "each loss is reported: {finished}"
     );
     content_same(&source, &target);
-    // A link cannot be kept there at all: listed, the rest goes on.
+    // The volume cannot hold links at all: the link is reported, and the rest is copied.
     std::os::unix::fs::symlink("file", source.join("link")).unwrap();
     let finished = place.copy(&source, volume.join("second")).exits(2);
     assert!(finished.mentions("link"), "{finished}");
@@ -133,7 +134,7 @@ fn a_volume_that_keeps_less_is_told_apart_from_failure() {
 }
 
 #[test]
-fn fat_keeps_two_seconds_and_yet_nothing_is_copied_twice() {
+fn fat_has_times_of_two_seconds_but_nothing_is_copied_twice() {
     let volume = or_skip!(Volume::fat(96));
     let place = Place::new();
     let source = place.folder("source");
@@ -166,20 +167,21 @@ fn fat_keeps_two_seconds_and_yet_nothing_is_copied_twice() {
     text(&source.join("folder/file 3"), "changed");
     let third = place.copy(&source, &target).arg("-T").ok();
     assert_eq!(third.number("bytes_sent"), 7, "{third}");
-    // The way back, too.
+    // The way back too.
     place.copy(&target, place.join("back")).ok();
     content_same(&source, &place.join("back"));
 }
 
 #[test]
-fn names_that_fat_cannot_hold_are_never_lost_in_silence() {
+fn names_that_fat_cannot_hold_are_never_lost_silently() {
     let volume = or_skip!(Volume::fat(64));
     let place = Place::new();
     let source = place.folder("source");
     for name in ["a:b", "what?", "star*", "tab\t", "plain"] {
         text(&source.join(name), name);
     }
-    // fusefat takes no name beyond ASCII, so that mapping cannot help there: each is listed, the rest is copied.
+    // fusefat supports ASCII names only, so mapping cannot help: each name is reported, and the
+    // rest is copied.
     for flags in [&["--names", "refuse"][..], &[]] {
         let target = volume.join(format!("target {}", flags.len()));
         let finished = place.copy(&source, &target).args(flags).run();
@@ -225,7 +227,7 @@ fn names_that_exfat_cannot_hold_are_mapped_and_mapped_back() {
     assert!(refusing.mentions("a:b"), "{refusing}");
     let target = volume.join("target");
     let finished = place.copy(&source, &target).ok();
-    assert!(finished.mentions("name"), "mapping is told: {finished}");
+    assert!(finished.mentions("name"), "the mapping is reported: {finished}");
     assert_eq!(support::walk(&target).len(), support::walk(&source).len());
     let again = place.copy(&source, &target).arg("-T").ok();
     assert_eq!(again.number("bytes_sent"), 0, "{again}");
@@ -238,7 +240,7 @@ fn names_that_exfat_cannot_hold_are_mapped_and_mapped_back() {
     assert_eq!(
         mirrored.number("bytes_sent"),
         0,
-        "mapped names are no extras: {mirrored}"
+        "mapped names are not extras: {mirrored}"
     );
 }
 
@@ -282,7 +284,7 @@ fn case_collisions(volume: Result<Volume, String>) {
         return;
     }
     assert_eq!(fs::read_to_string(target.join("other")).unwrap(), "other");
-    // If one of them is there it is whole, and under its own content.
+    // If one of the files is there, it is complete and has its own contents.
     let found: Vec<String> = fs::read_dir(&target)
         .unwrap()
         .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
@@ -305,7 +307,7 @@ fn names_that_differ_only_in_case_are_reported_on_exfat() {
 }
 
 #[test]
-fn preflight_finds_trouble_before_the_first_write() {
+fn preflight_finds_a_lack_of_space_before_the_first_write() {
     let volume = or_skip!(Volume::ext4(64));
     let place = Place::new();
     let source = place.folder("source");
@@ -321,7 +323,7 @@ fn preflight_finds_trouble_before_the_first_write() {
         !target.exists() || fs::read_dir(&target).unwrap().next().is_none(),
         "nothing is written"
     );
-    // A tree that is there already needs no room.
+    // A tree that already exists needs no space.
     fs::remove_file(source.join("b")).unwrap();
     place.copy(&source, &target).ok();
     place.copy(&source, &target).args(["-T", "--preflight"]).ok();

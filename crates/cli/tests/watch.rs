@@ -1,4 +1,4 @@
-//! `--watch`: after the first pass, changes follow.
+//! `--watch`: after the first pass, changes are copied.
 
 #![allow(clippy::unwrap_used, reason = "a failed set-up fails the test")]
 
@@ -11,14 +11,14 @@ use std::time::Duration;
 use rustix::process::Signal;
 use support::{Place, Watching, content_same, holds, mixed, same, text};
 
-/// Starts and waits for the end of the first pass.
+/// Starts the run and waits for the end of the first pass.
 fn watching(place: &Place, command: &str, flags: &[&str]) -> Watching {
     let run = place.ropeway(command).args(flags).args(["source", "target"]);
     Watching::start(run)
 }
 
 #[test]
-fn new_and_changed_files_and_folders_follow() {
+fn new_and_changed_files_and_folders_are_copied() {
     let place = Place::new();
     let (source, target) = (place.join("source"), place.join("target"));
     mixed(&source);
@@ -72,7 +72,7 @@ fn a_watching_mirror_deletes_too() {
 }
 
 #[test]
-fn filters_hold_while_watching() {
+fn filters_apply_while_watching() {
     let place = Place::new();
     let (source, target) = (place.folder("source"), place.join("target"));
     text(&source.join("a"), "a");
@@ -85,12 +85,13 @@ fn filters_hold_while_watching() {
 }
 
 #[test]
-fn a_storm_of_changes_is_followed_whole() {
+fn a_storm_of_changes_is_copied_completely() {
     let place = Place::new();
     let (source, target) = (place.folder("source"), place.join("target"));
     text(&source.join("a"), "a");
     let running = watching(&place, "copy", &[]);
-    // More events than the kernel keeps by default (fs.inotify.max_queued_events: 16,384): each file gives four.
+    // More events than the kernel keeps by default (fs.inotify.max_queued_events: 16,384): each
+    // file causes four.
     for folder in 0..12 {
         let folder = source.join(format!("d{folder}"));
         fs::create_dir(&folder).unwrap();

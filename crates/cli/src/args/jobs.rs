@@ -8,11 +8,11 @@ use super::{AFTER_HELP, ShareArgs};
 
 const EXAMPLES: &str = "\
 Examples:
-  ropeway jobs                            what is unfinished
-  ropeway jobs resume 3f2a                run that copy again, with the flags that it had
-  ropeway jobs rm 3f2a                    forget it, and remove what it left on its target
-  ropeway jobs sweep -n /mnt/stick        what killed copies left there, whoever ran them
-  ropeway jobs sweep smb://ann@nas/data   remove it";
+  ropeway jobs                            list unfinished jobs
+  ropeway jobs resume 3f2a                run that job again with the same flags
+  ropeway jobs rm 3f2a                    forget it and remove its leftovers
+  ropeway jobs sweep -n /mnt/stick        list leftovers of killed runs by any user
+  ropeway jobs sweep smb://ann@nas/data   remove them";
 
 /// `ropeway jobs`.
 #[derive(Args, Clone, Debug)]
@@ -24,36 +24,37 @@ Examples:
     after_long_help = format!("{EXAMPLES}\n\n{AFTER_HELP}")
 )]
 pub(crate) struct JobsArgs {
-    /// What to do; without it they are listed.
+    /// What to do. Without an action, the jobs are listed.
     #[command(subcommand)]
     pub(crate) command: Option<JobsCommand>,
-    /// How to list.
+    /// Flags of the list.
     #[command(flatten)]
     pub(crate) list: JobsListArgs,
 }
 
-/// What to do with them.
+/// Actions of `ropeway jobs`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum JobsCommand {
     /// List unfinished copies and mirrors
     ///
-    /// Each with its id, when it last ran, whether it runs now, and the room that its temporary names take on its target
-    /// (`-` where the target is a share or not there).
+    /// Shows each job's id, when it last ran, whether it is running now, and the space that its
+    /// temporary files take on the target (`-` if the target is a share or is not available).
     #[command(after_long_help = AFTER_HELP)]
     List(JobsListArgs),
-    /// Forget a job, and remove what it left on its target
+    /// Forget a job and remove its leftovers from the target
     ///
-    /// The same copy begins anew the next time. A job that runs is refused (exit 8).
+    /// The next run of the same copy starts from the beginning. A running job is refused (exit 8).
     #[command(after_long_help = AFTER_HELP)]
     Rm(JobsRmArgs),
-    /// Run a job's command again: it goes on where it stopped
+    /// Run a job's command again; it resumes where it stopped
     #[command(after_long_help = AFTER_HELP)]
     Resume(JobsResumeArgs),
-    /// Remove what dead jobs left in a folder and below it
+    /// Remove leftovers of dead jobs in a folder and below it
     ///
-    /// Temporary names of jobs that run stay, on whatever machine they run. So do those of jobs of which nobody here can
-    /// tell (their claim lies further up, or was made from the other side of a share) unless --all is given. Other volumes
-    /// are not entered.
+    /// Temporary files of running jobs stay, on whatever machine the job runs. Temporary files of
+    /// jobs whose state is unknown stay too, unless you give --all: a job's claim may lie in a
+    /// folder further up, or may have been made from the other side of a share. Other volumes are
+    /// not entered.
     #[command(after_long_help = AFTER_HELP)]
     Sweep(JobsSweepArgs),
 }
@@ -69,19 +70,19 @@ pub(crate) struct JobsListArgs {
 /// `ropeway jobs rm`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct JobsRmArgs {
-    /// The jobs' ids, or their beginnings
+    /// Ids of the jobs, or unique prefixes of them
     #[arg(value_name = "ID", required_unless_present = "all")]
     pub(crate) ids: Vec<String>,
-    /// All that do not run
+    /// All jobs that are not running
     #[arg(long)]
     pub(crate) all: bool,
-    /// Leave what is on the target; for one that is gone for good
+    /// Leave the leftovers on the target, e.g. if the target no longer exists
     #[arg(long)]
     pub(crate) keep_leftovers: bool,
     /// JSON Lines on standard output
     #[arg(long)]
     pub(crate) json: bool,
-    /// How to speak with servers.
+    /// Connections to servers.
     #[command(flatten)]
     pub(crate) share: ShareArgs,
 }
@@ -89,7 +90,7 @@ pub(crate) struct JobsRmArgs {
 /// `ropeway jobs resume`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct JobsResumeArgs {
-    /// The job's id, or its beginning
+    /// Id of the job, or a unique prefix of it
     #[arg(value_name = "ID")]
     pub(crate) id: String,
 }
@@ -100,16 +101,16 @@ pub(crate) struct JobsSweepArgs {
     /// Folders, here or on shares
     #[arg(value_name = "DIR", required = true)]
     pub(crate) paths: Vec<PathBuf>,
-    /// Also those of jobs of which nobody here can tell whether they run
+    /// Also remove leftovers of jobs whose state is unknown
     #[arg(long)]
     pub(crate) all: bool,
-    /// Remove nothing, say what would be
+    /// Remove nothing; list what would be removed
     #[arg(short = 'n', long)]
     pub(crate) dry_run: bool,
     /// JSON Lines on standard output
     #[arg(long)]
     pub(crate) json: bool,
-    /// How to speak with servers.
+    /// Connections to servers.
     #[command(flatten)]
     pub(crate) share: ShareArgs,
 }

@@ -1,4 +1,4 @@
-//! `ropeway lab …`.
+//! Flags of `ropeway lab`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -26,38 +26,41 @@ pub(crate) struct LabArgs {
 pub(crate) enum LabCommand {
     /// Run a command over an emulated WAN link
     ///
-    /// Makes two network namespaces joined by a delay line and runs COMMAND on the near side. Its exit code is ours.
-    /// ROPEWAY_FAR is the far side's address, ROPEWAY_FAR_NETNS its namespace: `nsenter --net=$ROPEWAY_FAR_NETNS SERVER`
-    /// runs a server there. Works as root, or in a user namespace that it makes. At the end nothing is left: what still
-    /// runs on either side is ended.
+    /// Creates two network namespaces joined by a delay line, runs COMMAND at the near end and
+    /// returns its exit code. ROPEWAY_FAR holds the address of the far end, ROPEWAY_FAR_NETNS its
+    /// namespace: `nsenter --net=$ROPEWAY_FAR_NETNS SERVER` runs a server there. Works as root, or
+    /// in a user namespace that it creates. When COMMAND ends, every process left on either side is
+    /// ended and both namespaces are removed.
     Link(Box<LinkArgs>),
-    /// Measure what a scenario asks for
+    /// Run the measurements of a scenario
     ///
-    /// SCENARIO is a TOML file or one that ships (`lab list`): links, works, directions, clients with servers, runs. Clients
-    /// and servers that are not installed are left out by name. The report in --out is written after each run; the same
-    /// command goes on with what is missing.
+    /// SCENARIO is a TOML file or the name of a built-in scenario (`lab list`). It names links,
+    /// works, directions, clients with servers, and the number of runs. Clients and servers that
+    /// are not installed are left out, and the report names them. The report in --out is written
+    /// after each run; the same command resumes with the missing runs.
     Run(LabFileArgs),
     /// Measure TR-3869: 52 to 1,000 Mbit/s, 32 and 75 ms, one file and 300, both ways
     ///
-    /// Up to three hours. Published seconds stand beside measured ones in the report.
+    /// Takes up to three hours. The report shows the published seconds next to the measured ones.
     Tr3869(LabNamedArgs),
-    /// Measure a tenth of it over one link, in five minutes
+    /// Measure a tenth of TR-3869 over one link, in five minutes
     Quick(LabNamedArgs),
-    /// List the scenarios that ship
+    /// List the built-in scenarios
     List(LabListArgs),
-    /// Labs of this machine's own devices.
+    /// Labs for this machine's own devices.
     #[command(flatten)]
     Local(LocalCommand),
-    /// Write the reports of a report.json again
+    /// Write the reports for a report.json again
     ///
-    /// Shows the table, and writes report.md, report.html and each plot as SVG and PNG: what a lab does at its end, from
-    /// what it wrote, whether it came to its end or not.
+    /// Shows the table and writes report.md, report.html, and each plot as SVG and PNG, as a lab
+    /// does at its end. It works for a lab that was interrupted too.
     Report(LabReportArgs),
-    /// Show what changed from one report.json to another
+    /// Show what changed between two report.json files
     ///
-    /// Machine, versions, settings, works and links that differ come first; then each cell that both have: both medians,
-    /// their ratio, and whether the change is larger than the spread of the runs on either side (and than 2 %, or 5 %
-    /// where a side has one run). Exit code 7 if a cell is slower by more than that, or has no run that counts any more.
+    /// Lists the differences of machine, versions, settings, works and links first. Then, for each
+    /// cell that both files have, it shows both medians, their ratio, and whether the change is
+    /// larger than the spread of the runs on either side (and than 2 %, or 5 % where a side has one
+    /// run). Exit code 7 if a cell is slower by more than that, or no longer has a run that counts.
     Compare(LabCompareArgs),
 }
 
@@ -65,7 +68,7 @@ pub(crate) enum LabCommand {
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = AFTER_HELP)]
 pub(crate) struct LabFileArgs {
-    /// A TOML file, or the name of one that ships
+    /// A TOML file, or the name of a built-in scenario
     #[arg(value_name = "SCENARIO")]
     pub(crate) scenario: PathBuf,
     /// How to run it.
@@ -73,7 +76,7 @@ pub(crate) struct LabFileArgs {
     pub(crate) how: LabRunArgs,
 }
 
-/// `ropeway lab tr3869` and the other names.
+/// `ropeway lab tr3869` and the other built-in scenarios.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = AFTER_HELP)]
 pub(crate) struct LabNamedArgs {
@@ -85,13 +88,13 @@ pub(crate) struct LabNamedArgs {
 /// How to run a scenario.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct LabRunArgs {
-    /// Folder for the report; goes on with what is there [default: lab-NAME]
+    /// Folder for the report; an unfinished report there is resumed [default: lab-NAME]
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-    /// Share of the works' full size, e.g. 0.1
+    /// Fraction of the works' full size, e.g. 0.1
     #[arg(long, value_name = "F")]
     pub(crate) scale: Option<f64>,
-    /// Runs of each cell, the first of which is discarded
+    /// Runs of each cell; the first one is discarded
     #[arg(long, value_name = "N")]
     pub(crate) runs: Option<u32>,
     /// Only these clients: ropeway, smbclient, rclone, rsync, cp
@@ -100,24 +103,24 @@ pub(crate) struct LabRunArgs {
     /// Only these servers: ropeway, smbd, rsyncd
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(crate) servers: Vec<Server>,
-    /// Only these links, by the names that the scenario gives them
+    /// Only these links, by their names in the scenario
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(crate) links: Vec<String>,
-    /// These works instead, e.g. file100mb or small3000
+    /// Use these works instead, e.g. file100mb or small3000
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(crate) works: Vec<Work>,
     /// Only these directions: read, write
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(crate) directions: Vec<Direction>,
-    /// What all of it may take: then repeats are left out, then cells
+    /// Time limit for the whole lab: repeats are dropped first, then cells
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     pub(crate) budget: Option<Duration>,
-    /// Slow links at the same time, while the sum of their rates is no more; `off`: one after the other
+    /// Run slow links at once, up to this sum of rates; `off`: one link at a time
     #[arg(long, value_name = "RATE", value_parser = values::side_by_side)]
     pub(crate) side_by_side: Option<SideBySide>,
-    /// No packets: TCP relays with delay and rate, named so in every result
+    /// Use TCP relays with delay and rate instead of packets; each result says so
     ///
-    /// Chosen by itself where namespaces are forbidden.
+    /// Chosen automatically where namespaces are forbidden.
     #[arg(long)]
     pub(crate) relay: bool,
     /// JSON Lines on standard output
@@ -134,7 +137,7 @@ pub(crate) struct LabListArgs {
     pub(crate) json: bool,
 }
 
-/// Links at the same time: the sum of their rates, or none.
+/// Limit on links that run at once: the sum of their rates, or `None` for one link at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SideBySide(pub(crate) Option<Rate>);
 
@@ -142,25 +145,26 @@ pub(crate) struct SideBySide(pub(crate) Option<Rate>);
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = AFTER_HELP, args_conflicts_with_subcommands = true, subcommand_value_name = "ACTION")]
 pub(crate) struct LinkArgs {
-    /// What the link is like.
+    /// Properties of the link.
     #[command(flatten)]
     pub(crate) shape: LinkShape,
-    /// Cut the link so long after the start
+    /// Cut the link this long after the start
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     pub(crate) cut_at: Option<Duration>,
-    /// Restore it after so long [default: never]
+    /// Restore the link after this time [default: never]
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     pub(crate) cut_for: Option<Duration>,
-    /// No packets: relay local port NEAR to FAR with delay and rate (repeat for more)
+    /// Relay local port NEAR to FAR with delay and rate, without packets (repeatable)
     ///
-    /// For places where neither namespaces nor user namespaces are allowed. COMMAND runs where it is, and finds the far
-    /// side at ROPEWAY_FAR=127.0.0.1, port NEAR. Only delays, rates and --mtu count.
+    /// For machines that allow neither network namespaces nor user namespaces. COMMAND runs in the
+    /// current namespace and reaches the far end at ROPEWAY_FAR=127.0.0.1, port NEAR. Only delays,
+    /// rates and --mtu take effect.
     #[arg(long, value_name = "NEAR:FAR", value_parser = values::ports)]
     pub(crate) relay: Vec<RelayPorts>,
-    /// Say nothing on stderr
+    /// Print nothing on stderr
     #[arg(short = 'q', long)]
     pub(crate) quiet: bool,
-    /// Measure the link instead.
+    /// Measurements of the link, instead of a command.
     #[command(subcommand)]
     pub(crate) action: Option<LinkAction>,
     /// The command to run, with its arguments
@@ -171,67 +175,69 @@ pub(crate) struct LinkArgs {
 /// Measurements of the link itself.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum LinkAction {
-    /// Prove rate, round trip and loss of the emulator
+    /// Check the emulator's rate, round trip and loss
     ///
-    /// Measures with sockets of its own between the namespaces, for 155 Mbit/s and 32 ms, 622 Mbit/s and 75 ms, 1 Gbit/s
-    /// and 10 ms, or for the one link that is given: rate within 1 %, round trip within 2 %, loss within 4 standard
-    /// deviations. Exit code 7 if one is not.
+    /// Measures with its own sockets between the namespaces, at 155 Mbit/s and 32 ms, 622 Mbit/s
+    /// and 75 ms, 1 Gbit/s and 10 ms, or over the one link that you give. The rate must hold within
+    /// 1 %, the round trip within 2 %, the loss within 4 standard deviations. Exit code 7
+    /// otherwise.
     Check(LinkCheckArgs),
-    /// Measure what bare TCP needs for the same bytes
+    /// Measure how long bare TCP takes for the same bytes
     ///
-    /// Four round trips to begin with, then the bytes over 1, 4 and 16 connections; the best is the floor for any copy
-    /// over this link.
+    /// Makes four round trips first, then moves the bytes over 1, 4 and 16 connections. The best
+    /// time is the floor for any copy over this link.
     Floor(LinkFloorArgs),
 }
 
-/// What a link is like.
+/// Properties of an emulated link.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct LinkShape {
-    /// Round trip, half of it each way, e.g. 75ms
+    /// Round-trip time, half of it each way, e.g. 75ms
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     pub(crate) rtt: Option<Duration>,
-    /// Instead of --rtt: what the way from near to far takes
+    /// One-way delay from near to far, instead of --rtt
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     pub(crate) up_delay: Option<Duration>,
-    /// Beside --up-delay: what the way from far to near takes
+    /// One-way delay from far to near, with --up-delay
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     pub(crate) down_delay: Option<Duration>,
-    /// Rate in bits on the wire, e.g. 622mbit; `none`: no limit
+    /// Rate in bits per second on the wire, e.g. 622mbit; `none`: no limit
     ///
-    /// IP bytes and 38 bytes of Ethernet around each segment count: 1448 bytes of payload are 1538 on the wire.
+    /// IP packets count, and 38 bytes of Ethernet for each: 1448 bytes of payload are 1538 bytes on
+    /// the wire.
     #[arg(long, value_name = "RATE", value_parser = values::link_rate)]
     pub(crate) rate: Option<LinkRate>,
-    /// Another rate from far to near
+    /// A different rate from far to near
     #[arg(long, value_name = "RATE", value_parser = values::link_rate)]
     pub(crate) down_rate: Option<LinkRate>,
-    /// Part of segments that get lost, e.g. 0.1%
+    /// Fraction of segments to lose, e.g. 0.1%
     #[arg(long, value_name = "P", value_parser = values::loss)]
     pub(crate) loss: Option<f64>,
-    /// Each packet's delay varies by up to so much; the order is kept
+    /// Vary each packet's delay by up to this time; packets stay in order
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     pub(crate) jitter: Option<Duration>,
-    /// Bytes that may wait for the line [default: rate x rtt, at least 64K]
+    /// Queue length in bytes [default: rate x rtt, at least 64K]
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     pub(crate) queue: Option<u64>,
-    /// Most bytes of a packet
+    /// Maximum packet size in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 1500)]
     pub(crate) mtu: u16,
-    /// Congestion control of both ends: bbr, cubic, reno, … [default: the system's]
+    /// Congestion control at both ends: bbr, cubic, reno, … [default: the system's]
     #[arg(long, value_name = "NAME", value_parser = values::congestion)]
     pub(crate) congestion: Option<Congestion>,
-    /// Most bytes of TCP's buffers, both ends [default: the system's]
+    /// Maximum TCP buffer size at both ends [default: the system's]
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     pub(crate) tcp_max: Option<u64>,
-    /// Most bytes of TCP window, both ends, e.g. 17520
+    /// Maximum TCP window in bytes at both ends, e.g. 17520
     #[arg(long, value_name = "BYTES")]
     pub(crate) window: Option<u32>,
-    /// Initial congestion window, segments
+    /// Initial congestion window, in segments
     #[arg(long, value_name = "N")]
     pub(crate) initcwnd: Option<u32>,
-    /// Both ends ask for ECN
+    /// Request ECN at both ends
     #[arg(long)]
     pub(crate) ecn: bool,
-    /// Seed of losses and jitter
+    /// Seed for losses and jitter
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
 }
@@ -240,7 +246,7 @@ pub(crate) struct LinkShape {
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = AFTER_HELP)]
 pub(crate) struct LinkCheckArgs {
-    /// Check this one link instead of the table.
+    /// Checks this link instead of the table.
     #[command(flatten)]
     pub(crate) shape: LinkShape,
     /// One JSON object on standard output
@@ -252,13 +258,13 @@ pub(crate) struct LinkCheckArgs {
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = AFTER_HELP)]
 pub(crate) struct LinkFloorArgs {
-    /// Over this link.
+    /// The link to measure.
     #[command(flatten)]
     pub(crate) shape: LinkShape,
-    /// How much to move (100MB is a hundred million bytes, 100M is 100 MiB)
+    /// How much to move (100MB is 100 million bytes, 100M is 100 MiB)
     #[arg(long, value_name = "SIZE", default_value = "100MB", value_parser = values::size)]
     pub(crate) bytes: u64,
-    /// From far to near instead
+    /// Move the bytes from far to near
     #[arg(long)]
     pub(crate) download: bool,
     /// One JSON object on standard output
@@ -266,15 +272,15 @@ pub(crate) struct LinkFloorArgs {
     pub(crate) json: bool,
 }
 
-/// A rate, or none.
+/// A rate, or `None` for a link without a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LinkRate(pub(crate) Option<Rate>);
 
-/// Ports of a relay on the loopback device.
+/// Ports of a relay on the loopback interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RelayPorts {
-    /// Where clients connect.
+    /// Port on which the relay listens.
     pub(crate) near: u16,
-    /// Where the server listens.
+    /// Port on which the server listens.
     pub(crate) far: u16,
 }

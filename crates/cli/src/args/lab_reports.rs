@@ -1,4 +1,4 @@
-//! `ropeway lab report` and `ropeway lab compare`.
+//! Flags of `ropeway lab report` and `ropeway lab compare`.
 
 use std::path::PathBuf;
 
@@ -10,10 +10,10 @@ use super::AFTER_HELP;
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = AFTER_HELP)]
 pub(crate) struct LabReportArgs {
-    /// The report.json of a lab, or the folder it is in
+    /// The report.json of a lab, or its folder
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
-    /// Where the reports go [default: beside the file]
+    /// Folder for the reports [default: the file's folder]
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
     /// One JSON object on standard output instead of the table
@@ -25,10 +25,10 @@ pub(crate) struct LabReportArgs {
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = AFTER_HELP)]
 pub(crate) struct LabCompareArgs {
-    /// The report.json before, or the folder it is in
+    /// The earlier report.json, or its folder
     #[arg(value_name = "BEFORE")]
     pub(crate) before: PathBuf,
-    /// The report.json after, or the folder it is in
+    /// The later report.json, or its folder
     #[arg(value_name = "AFTER")]
     pub(crate) after: PathBuf,
     /// One JSON object on standard output

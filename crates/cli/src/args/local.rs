@@ -1,4 +1,4 @@
-//! `ropeway lab dirty`, `lab vista` and `lab nas`: labs of this machine's own devices.
+//! Flags of `ropeway lab dirty`, `lab vista` and `lab nas`: labs for this machine's own devices.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -14,29 +14,32 @@ use ropeway_vfs::decorate::slow::DeviceModel;
 
 use super::{AFTER_HELP, values};
 
-/// Labs of this machine's own devices.
+/// Labs for this machine's own devices.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum LocalCommand {
-    /// Find when the page cache makes writers wait
+    /// Find out when the page cache makes writers wait
     ///
-    /// Writes a file without a name in DIR, 1 MiB at a time, until well past the threshold, then waits until all is durable.
-    /// Finds the rate of memory, the threshold, and the device's real rate, and compares them with the kernel's settings and
-    /// with the model of delayed writing. Meanwhile other writers of this machine have to wait too, as they would for any
-    /// program that writes so much.
+    /// Writes an unnamed file in DIR, 1 MiB at a time, until well past the threshold, then waits
+    /// until all of it is durable. Reports the memory rate, the threshold and the device's true
+    /// rate, and compares them with the kernel's settings and with the model of delayed writing.
+    /// Other writers on this machine have to wait meanwhile, as they would for any program that
+    /// writes this much.
     Dirty(Box<DirtyArgs>),
-    /// Compare the copy engines of XP, Vista, Vista SP1 and ours
+    /// Compare the copy engines of XP, Vista, Vista SP1 and ropeway
     ///
-    /// One big file and many, to a second folder, a modelled USB stick and a server over an emulated network of 1 Gbit/s, and
-    /// back, while another process reads and is timed. One score by parts stands beside the published ones. The default scale
+    /// Copies one big file and many files to a second folder, to a modelled USB stick, and to a
+    /// server over an emulated network of 1 Gbit/s, and back, while it times the reads of another
+    /// process. The report shows one score by parts next to the published scores. The default scale
     /// takes about a quarter of an hour.
     Vista(Box<VistaArgs>),
     /// Sweep file and record sizes through an emulated network
     ///
-    /// Writes, rewrites, reads and rereads one file with records of one size, one at a time and pipelined, on a private
-    /// server (ropeway's, and smbd if it is installed) behind a link of 1 Gbit/s. Throughput against record size stands
-    /// beside what was published of a NAS. The default takes about an hour and a half.
+    /// Writes, rewrites, reads and rereads one file with records of one size, one at a time and
+    /// pipelined. The file is on a private server (ropeway's, and smbd if it is installed) behind a
+    /// link of 1 Gbit/s. The report plots throughput against record size next to published figures
+    /// of a NAS. The default takes about an hour and a half.
     Nas(Box<NasArgs>),
-    /// One pass of `lab nas`, run by it at the near end of the link.
+    /// Runs one pass of `lab nas`. The lab starts it at the near end of the link.
     #[command(hide = true)]
     NasWorker(Box<NasWorkerArgs>),
 }
@@ -45,38 +48,40 @@ pub(crate) enum LocalCommand {
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = AFTER_HELP)]
 pub(crate) struct NasArgs {
-    /// Sizes of the file
-    #[arg(long, value_name = "SIZES", value_delimiter = ',', default_value = "64M,128M,256M,512M,1G", value_parser = values::size)]
+    /// File sizes
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', default_value = "64M,128M,256M,512M,1G", value_parser = values::lab_file_size)]
     pub(crate) sizes: Vec<u64>,
-    /// Sizes of a record: what one request carries
-    #[arg(long, value_name = "SIZES", value_delimiter = ',', default_value = "64K,128K,256K,512K,1M", value_parser = values::size)]
+    /// Record sizes: how many bytes one request carries
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', default_value = "64K,128K,256K,512K,1M", value_parser = values::record_size)]
     pub(crate) records: Vec<u64>,
     /// Servers: ropeway, smbd
     #[arg(
         long,
         value_name = "NAMES",
         value_delimiter = ',',
-        default_value = "ropeway,smbd"
+        default_value = "ropeway,smbd",
+        value_parser = values::smb_server
     )]
     pub(crate) servers: Vec<Server>,
     /// Rate of the link, both ways
     #[arg(long, value_name = "RATE", default_value = "1gbit")]
     pub(crate) rate: Rate,
-    /// Its round trip
+    /// Round-trip time of the link
     #[arg(long, value_name = "TIME", default_value = "0.3ms", value_parser = values::duration)]
     pub(crate) rtt: Duration,
-    /// Runs of each cell, the first of which is discarded if there are several; one where a file takes more than 60 s
+    /// Runs of each cell, first one discarded if N > 1; a single run where a file takes more than
+    /// 60 s
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) runs: u32,
-    /// Folder for the server's files (default: that for temporary files)
+    /// Folder for the server's files (default: the folder for temporary files)
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
-    /// No file and record size begins later
+    /// Time after which no new combination of file and record size starts
     #[arg(long, value_name = "TIME", default_value = "2h", value_parser = values::duration)]
     pub(crate) budget: Duration,
-    /// No packets: a relay with delay and rate, named so in the report
+    /// Use a TCP relay with delay and rate instead of packets; the report says so
     ///
-    /// Chosen by itself where namespaces are forbidden.
+    /// Chosen automatically where namespaces are forbidden.
     #[arg(long)]
     pub(crate) relay: bool,
     /// Folder for the report
@@ -90,31 +95,31 @@ pub(crate) struct NasArgs {
 /// `ropeway lab nas-worker`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct NasWorkerArgs {
-    /// The server
+    /// Address of the server
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) server: SocketAddr,
-    /// Who logs in; the password is in ROPEWAY_PASSWORD
+    /// User; the password is in ROPEWAY_PASSWORD
     #[arg(long, value_name = "NAME")]
     pub(crate) user: String,
-    /// The share
+    /// Share to connect to
     #[arg(long, value_name = "NAME")]
     pub(crate) share: String,
-    /// The file in it
+    /// Name of the file on the share
     #[arg(long, value_name = "NAME")]
     pub(crate) file: String,
-    /// What to do with it
+    /// Operation to time
     #[arg(long, value_name = "NAME", value_parser = OPERATIONS)]
     pub(crate) pass: String,
-    /// Bytes of the file
+    /// Size of the file
     #[arg(long, value_name = "BYTES")]
     pub(crate) size: u64,
-    /// Bytes of a request
+    /// Size of a request
     #[arg(long, value_name = "BYTES")]
     pub(crate) record: u64,
-    /// Requests under way
+    /// Number of requests in flight
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
     pub(crate) depth: u32,
-    /// The same file on this machine, to be dropped from the page cache before
+    /// Path of the same file on this machine; it is dropped from the page cache first
     #[arg(long, value_name = "PATH")]
     pub(crate) evict: Option<PathBuf>,
 }
@@ -123,10 +128,10 @@ pub(crate) struct NasWorkerArgs {
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = AFTER_HELP)]
 pub(crate) struct VistaArgs {
-    /// Share of the works' full size, 2.5 GB each
-    #[arg(long, value_name = "F", default_value_t = 0.05)]
+    /// Fraction of the works' full size, which is 2.5 GB each
+    #[arg(long, value_name = "F", default_value_t = 0.05, value_parser = values::scale)]
     pub(crate) scale: f64,
-    /// Runs of each cell, the first of which is discarded if there are several
+    /// Runs of each cell; the first one is discarded if there are several
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) runs: u32,
     /// Only these engines: xp, vista, vista-sp1, auto
@@ -141,21 +146,21 @@ pub(crate) struct VistaArgs {
         hide_default_value = true
     )]
     pub(crate) targets: Vec<Target>,
-    /// First folder (default: that for temporary files)
+    /// First folder (default: the folder for temporary files)
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
-    /// Second folder, best on another disk (default: the first)
+    /// Second folder, preferably on another disk (default: the first folder)
     #[arg(long, value_name = "DIR")]
     pub(crate) dir2: Option<PathBuf>,
-    /// The stick, as copy --slow-target takes it (default: 7 MB/s writing, 20 MB/s reading, 1 ms)
+    /// Model of the stick, as for copy --slow-target (default: writes 7 MB/s, reads 20 MB/s, 1 ms)
     #[arg(long, value_name = "MODEL", default_value = "usb-flash", value_parser = values::model, hide_default_value = true)]
     pub(crate) stick: DeviceModel,
-    /// No run begins later
+    /// Time after which no new run starts
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = values::duration)]
     pub(crate) budget: Duration,
-    /// No packets: a relay with delay and rate, named so in the report
+    /// Use a TCP relay with delay and rate instead of packets; the report says so
     ///
-    /// Chosen by itself where namespaces are forbidden.
+    /// Chosen automatically where namespaces are forbidden.
     #[arg(long)]
     pub(crate) relay: bool,
     /// Folder for the report
@@ -170,16 +175,16 @@ pub(crate) struct VistaArgs {
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = AFTER_HELP)]
 pub(crate) struct DirtyArgs {
-    /// Where to write; the device below it is measured
+    /// Folder to write to; the device below it is measured
     #[arg(value_name = "DIR", default_value = ".", hide_default_value = true)]
     pub(crate) dir: PathBuf,
-    /// How much to write (default: 2.5 x the expected threshold, at most half of what is free)
+    /// How much to write (default: 2.5 x the expected threshold, at most half of the free space)
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     pub(crate) bytes: Option<u64>,
-    /// Longest time of writing, and again of what follows
+    /// Time limit for writing, and again for write-back
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = values::duration)]
     pub(crate) limit: Duration,
-    /// Small synced writes before, from which the kernel learns how fast the device is
+    /// Time for small synced writes at the start, from which the kernel learns the device's speed
     #[arg(long, value_name = "TIME", default_value = "8s", value_parser = values::duration)]
     pub(crate) warm_up: Duration,
     /// Folder for the report

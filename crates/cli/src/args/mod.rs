@@ -1,8 +1,10 @@
-//! The command line: one struct for each command, texts of the help included.
+//! The command line: one struct for each command, with the text of its help.
 //!
-//! `-h` shows the first line of each flag, `--help` everything. Flags never name conflicts to clap: a flag may also
-//! come from the environment or the configuration ([`crate::layers`]), and commands judge combinations themselves.
+//! `-h` shows the first line of each flag, `--help` the whole text. Flags declare no conflicts to
+//! clap: a flag may also come from the environment or the configuration ([`crate::layers`]), so
+//! `combinations` checks them after the layers are merged.
 
+mod combinations;
 mod jobs;
 mod lab;
 mod lab_reports;
@@ -11,6 +13,7 @@ mod login;
 mod nodes;
 mod serve;
 mod share;
+mod share_spec;
 mod transfer;
 pub(crate) mod values;
 
@@ -32,27 +35,30 @@ pub(crate) use serve::{
     KerberosUsers, ServeArgs, ServeCommand, ServeLinks, ServeLoginArgs, UserAddArgs, UserCommand,
 };
 pub(crate) use share::ShareArgs;
+pub(crate) use share_spec::{ShareSpec, check_share_name};
 pub(crate) use transfer::{
     AttributeArgs, ExistingArgs, ModelArgs, OutputArgs, SelectArgs, SpeedArgs, TransferArgs,
 };
 
 /// Text below the help of every command.
 const AFTER_HELP: &str = "\
-Every flag --long-name can also be set as ROPEWAY_LONG_NAME in the environment or as long-name in \
-$XDG_CONFIG_HOME/ropeway/config.toml; a flag wins over the environment, and that over the file. What deletes or moves \
-is said on the command line only.";
+You can also set every flag --long-name as ROPEWAY_LONG_NAME in the environment or as long-name in \
+$XDG_CONFIG_HOME/ropeway/config.toml; a flag overrides the environment, and the environment overrides the file. Flags that delete, \
+move or overwrite work on the command line only.";
 
-/// Whether a flag deletes, moves or overwrites what nobody named, or answers the question before that. A forgotten
-/// variable or line of the configuration must not turn a copy into a move.
+/// Returns whether a flag deletes, moves or overwrites files that the command line did not name, or
+/// confirms such an action. A forgotten variable or line of the configuration must not turn a copy
+/// into a move.
 pub(crate) fn is_command_line_only(command: &str, long: &str) -> bool {
     match (command, long) {
         (_, "move" | "yes" | "write-device") | ("rm", "recursive" | "force") | ("mv", "force") => true,
-        // --delete-excluded and its like.
+        // --delete-excluded and the like.
         _ => long.starts_with("delete"),
     }
 }
 
-/// Move and share files between disks, flash, NAS and sites at the speed of the link, and tell the truth about it.
+/// Move and share files between disks, flash, NAS and sites at the speed of the link, and tell the
+/// truth about it.
 #[derive(Debug, Parser)]
 #[command(
     name = "ropeway",
@@ -62,81 +68,90 @@ pub(crate) fn is_command_line_only(command: &str, long: &str) -> bool {
     after_long_help = AFTER_HELP
 )]
 pub(crate) struct Cli {
-    /// What to do.
+    /// The command to run.
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
-/// The commands.
+/// The commands of `ropeway`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Copy files and folders; goes on where an earlier run stopped
+    /// Copy files and folders; resume an unfinished copy
     ///
-    /// Copies SRC into DST if DST is a folder, else to DST, like `cp -r`; except that an unfinished copy of the same
-    /// SRC to DST is continued. Ends when the data is durable on the device.
+    /// Copies SRC into DST if DST is a folder, else to DST, like `cp -r`. If an earlier copy of the
+    /// same SRC to DST is unfinished, it resumes that copy. It ends when the data is durable on the
+    /// device.
     Copy(Box<CopyArgs>),
-    /// Make a folder equal to another, deletions included
+    /// Make a folder equal to another one, deletions included
     ///
-    /// What SRC does not have is deleted from DST. The whole source is walked first; a source without a file that takes
-    /// part is refused; a folder that could not be listed whole deletes nothing; if anything failed, nothing is deleted
-    /// at all (--delete-on-errors); excluded names survive, and volumes mounted below DST where SRC has no folder.
+    /// Deletes from DST everything that SRC does not have. The whole source is walked first. A
+    /// source without any file is refused. A folder that could not be listed completely deletes
+    /// nothing. If anything failed, nothing is deleted (see --delete-on-errors). Names that a
+    /// filter excludes stay, and so do volumes mounted below DST where SRC has no folder.
     Mirror(Box<MirrorArgs>),
-    /// Compare two trees, or one with a manifest
+    /// Compare two trees, or one tree with a manifest
     ///
-    /// Compares DST with SRC: kinds, sizes, times (at the coarser end's granularity), attributes, and with --checksum
-    /// the content. With --manifest compares files with the hashes that an earlier copy kept. Exit code 7 on
-    /// differences.
+    /// Compares DST with SRC: kinds, sizes, times (at the coarser granularity of the two ends),
+    /// attributes, and with --checksum the contents. With --manifest it compares files with the
+    /// hashes that an earlier copy kept. Exit code 7 if anything differs.
     Check(Box<CheckArgs>),
     /// List a folder, or the shares of a server
     ///
-    /// `ropeway ls smb://user@host/` lists the shares. Entries come sorted by name; -l adds kind, size and time, -R goes
-    /// into folders. Links are not followed, except a link given as the argument.
+    /// `ropeway ls smb://user@host/` lists the shares. Entries are sorted by name. -l adds kind,
+    /// size and time; -R lists folders recursively. Links are not followed, except a link that you
+    /// give as the argument.
     Ls(Box<LsArgs>),
-    /// Show everything that is known of files and folders
+    /// Show all metadata of files and folders
     Stat(Box<StatArgs>),
-    /// Make folders
+    /// Create folders
     Mkdir(Box<MkdirArgs>),
-    /// Remove files, and with -r folders
+    /// Remove files, and folders with -r
     ///
-    /// Links are removed, not followed. A folder that is not empty is counted first and asked about (-y: not asked);
-    /// without a terminal that is refused (exit 8). The top of a volume or share is never removed.
+    /// Removes links, does not follow them. Before it removes a folder that is not empty, it counts
+    /// the contents and asks (-y: does not ask); without a terminal it refuses (exit 8). It never
+    /// removes the top folder of a volume or share.
     Rm(Box<RmArgs>),
     /// Rename or move within one volume or share
     ///
-    /// Nothing is copied: between volumes, shares or servers use `copy --move`, which removes each file once its copy is
-    /// durable.
+    /// Never copies data. Between volumes, shares or servers use `copy --move`, which removes each
+    /// file once its copy is durable.
     Mv(Box<MvArgs>),
-    /// Keep a password in the keyring
+    /// Keep a password in the kernel's keyring
     ///
-    /// Asks for the password (or takes that of ROPEWAY_PASSWORD or a credentials file), tries it at the server, and keeps it
-    /// in a keyring of the kernel: in memory, for this user, gone after a restart. From then on URLs of that user and server
-    /// need none. `--list` shows whose are kept, `logout` forgets them.
+    /// Asks for the password (or takes it from ROPEWAY_PASSWORD or a credentials file), tries it at
+    /// the server, and keeps it in a keyring of the kernel: in memory, for this user only, until a
+    /// restart. URLs of that user and server then need no password. `--list` shows the kept
+    /// entries, `logout` forgets them.
     Login(Box<LoginArgs>),
-    /// Forget a password that login keeps
+    /// Forget a password that `login` keeps
     Logout(Box<LogoutArgs>),
     /// Share folders over SMB 2 and 3
     ///
-    /// Serves until it is stopped (SIGTERM or Ctrl-C); then everything that clients wrote is made durable. SIGHUP reads users
-    /// and shares again. `serve user add` keeps users; without any it makes one with a random pass phrase, and says both.
+    /// Serves until you stop it (SIGTERM or Ctrl-C), then makes everything durable that clients
+    /// wrote. SIGHUP reads users and shares again. `serve user add` adds users; if there are none,
+    /// it creates a user with a random pass phrase and prints both.
     Serve(Box<ServeArgs>),
-    /// Unfinished copies: list, resume or forget them, sweep what they left
+    /// Unfinished copies: list, resume or forget them, sweep leftovers
     ///
-    /// A copy that was killed, interrupted or cut off has a journal until it is finished. Without an action they are listed.
+    /// A copy that was killed, interrupted or disconnected has a journal until it is finished.
+    /// Without an action, the unfinished copies are listed.
     Jobs(Box<JobsArgs>),
-    /// Show what a run with --trace did, operation by operation
+    /// Show the operations of a run with --trace
     ///
-    /// As a table, or as JSON Lines or CSV for other tools, with sums by kind of operation. Filters combine.
+    /// Prints a table, or JSON Lines or CSV for other tools, with totals for each kind of
+    /// operation. Filters combine.
     Trace(Box<TraceArgs>),
-    /// Make a tree, copy it, kill the copy half way, resume, verify
+    /// Create a tree, copy it, kill the copy halfway, resume, verify
     ///
-    /// Makes a real mixed tree in a new temporary folder, copies it with a second ropeway process, kills that half way
-    /// (SIGKILL), resumes, verifies from the device, compares independently, and says what was sent twice. Removes
-    /// everything at the end. Exit code 0 only if all of it held.
+    /// Creates a mixed tree in a new temporary folder, copies it with a second ropeway process,
+    /// kills that process halfway (SIGKILL), resumes, verifies from the device, compares both trees
+    /// independently, and reports how much was sent twice. Removes everything at the end. Exit code
+    /// 0 only if every step succeeded.
     Demo(Box<DemoArgs>),
     /// Laboratory: emulated links between real TCP stacks
     ///
-    /// `lab link` runs a command over a link with a round trip, rate, loss and queue of your choice, `lab link check`
-    /// proves the emulator, `lab link floor` says what bare TCP needs.
+    /// `lab link` runs a command over a link with the round trip, rate, loss and queue that you
+    /// choose. `lab link check` checks the emulator. `lab link floor` measures bare TCP.
     Lab(Box<LabArgs>),
 }
 
@@ -144,34 +159,35 @@ pub(crate) enum Command {
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = AFTER_HELP, override_usage = "ropeway copy [OPTIONS] <SRC>... <DST>")]
 pub(crate) struct CopyArgs {
-    // One list, so that flags may stand anywhere between, as with cp.
-    /// SRC... DST: files or folders to copy; last, where to: a folder to copy into, or the name of the copy
+    // One list of paths, so that flags may stand anywhere between them, as for cp.
+    /// SRC... DST: files or folders to copy; last, a folder to copy into or the name of the copy
     #[arg(value_name = "PATH", required = true, num_args = 1..)]
     paths: Vec<PathBuf>,
-    /// Take DST as the copy itself, never go into it
+    /// Treat DST as the copy itself, never copy into it
     #[arg(short = 'T', long)]
     pub(crate) no_target_directory: bool,
-    /// Remove each source file once its copy is durable; what was kept, skipped by a filter or failed stays
+    /// Remove each source file once its copy is durable; kept, filtered and failed files stay
     ///
-    /// Folders that are empty by then, or were so before, are removed as well where their copies stand. Not with
-    /// --watch.
+    /// Also removes folders that are empty by then, or were empty before, if their copies exist.
+    /// Not with --watch.
     #[arg(long = "move")]
     pub(crate) move_source: bool,
-    /// Write one image onto the block device DST itself
+    /// Write one image onto the block device DST
     ///
-    /// SRC is a file (or a block device) of this machine that fits; DST a block device that nothing uses: not mounted, no
-    /// swap, no part of another device. What is on it is overwritten from its beginning; what lies beyond SRC's size
-    /// stays. It ends when the device has everything; --verify reads it back. Nothing is resumed: a run that is cut off
-    /// leaves the device written in part.
+    /// SRC is a file (or a block device) on this machine that fits. DST is a block device that is
+    /// not in use: not mounted, not swap, not part of another device. The device is overwritten
+    /// from its beginning; whatever lies beyond SRC's size stays. The command ends when the device
+    /// has everything; --verify reads it back. Such a run cannot be resumed: an interrupted run
+    /// leaves the device partly written.
     #[arg(long)]
     pub(crate) write_device: bool,
-    /// Everything that copies share.
+    /// Flags that `copy` and `mirror` share.
     #[command(flatten)]
     pub(crate) transfer: TransferArgs,
 }
 
 impl CopyArgs {
-    /// What to copy, and where to; `None` if only one path was given.
+    /// Returns the sources and the target; `None` if only one path was given.
     pub(crate) fn ends(&self) -> Option<(&[PathBuf], &PathBuf)> {
         let (target, sources) = self.paths.split_last()?;
         (!sources.is_empty()).then_some((sources, target))
@@ -182,34 +198,35 @@ impl CopyArgs {
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = AFTER_HELP)]
 pub(crate) struct MirrorArgs {
-    /// The folder to mirror
+    /// Folder to mirror
     #[arg(value_name = "SRC")]
     pub(crate) source: PathBuf,
-    /// The folder that becomes equal to it
+    /// Folder to make equal to SRC
     #[arg(value_name = "DST")]
     pub(crate) target: PathBuf,
-    /// Refuse to delete more than N nodes, or N% of DST
+    /// Refuse to delete more than N files and folders, or N% of DST
     ///
-    /// Counted before the first deletion. The bound is for the whole run: with --watch, a round that would go beyond it
-    /// deletes nothing, and ends the run (exit 8).
+    /// Counted before the first deletion. The limit applies to the whole run: with --watch, a round
+    /// that would exceed it deletes nothing and ends the run (exit 8).
     #[arg(long, value_name = "N|N%", value_parser = values::max_delete)]
     pub(crate) max_delete: Option<ropeway_plan::guard::MaxDelete>,
-    /// Delete what filters exclude, too
+    /// Also delete names that filters exclude
     #[arg(long)]
     pub(crate) delete_excluded: bool,
     /// Delete even if something could not be copied
     ///
-    /// Otherwise nothing is deleted when anything failed, since a file that was renamed and cannot be read would be
-    /// gone under both names. What is kept for that is told, and the exit code is 2.
+    /// Otherwise a failure stops all deletions: a file that was renamed and cannot be read would be
+    /// lost under both names. The run lists what it keeps for this reason and ends with exit code
+    /// 2.
     #[arg(long)]
     pub(crate) delete_on_errors: bool,
     /// Delete without asking
     ///
-    /// Otherwise a terminal is asked when there is something to delete; without a terminal the mirror is refused
-    /// (exit 8) and nothing is touched.
+    /// Otherwise the mirror asks on the terminal if there is something to delete. Without a
+    /// terminal it is refused (exit 8) and changes nothing.
     #[arg(short = 'y', long)]
     pub(crate) yes: bool,
-    /// Everything that copies share.
+    /// Flags that `copy` and `mirror` share.
     #[command(flatten)]
     pub(crate) transfer: TransferArgs,
 }
@@ -218,28 +235,28 @@ pub(crate) struct MirrorArgs {
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = AFTER_HELP)]
 pub(crate) struct CheckArgs {
-    /// SRC DST; with --manifest the folder that the manifest speaks of (default: where the manifest lies)
+    /// SRC DST; with --manifest the folder it describes (default: the manifest's own folder)
     #[arg(value_name = "PATH", num_args = 0..=2)]
     pub(crate) paths: Vec<PathBuf>,
-    /// Compare content, not only size and time
+    /// Compare contents, not only sizes and times
     #[arg(short = 'c', long)]
     pub(crate) checksum: bool,
-    /// Times that differ by no more than this are equal, e.g. 2s
+    /// Treat times that differ by no more than this as equal, e.g. 2s
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     pub(crate) modify_window: Option<Duration>,
     /// Compare with the hashes in this file
     #[arg(long, value_name = "FILE")]
     pub(crate) manifest: Option<PathBuf>,
-    /// Which attributes count.
+    /// Attributes to compare.
     #[command(flatten)]
     pub(crate) attributes: AttributeArgs,
-    /// What to look at.
+    /// Files to compare.
     #[command(flatten)]
     pub(crate) select: SelectArgs,
-    /// How to speak with servers.
+    /// Connections to servers.
     #[command(flatten)]
     pub(crate) share: ShareArgs,
-    /// How to speak.
+    /// Output.
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 }
@@ -248,31 +265,31 @@ pub(crate) struct CheckArgs {
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = AFTER_HELP)]
 pub(crate) struct TraceArgs {
-    /// The trace file
+    /// Trace file to read
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
-    /// Only this kind of operation (repeat for more)
+    /// Only this kind of operation (repeatable)
     #[arg(short = 'k', long, value_name = "KIND")]
     pub(crate) kind: Vec<String>,
-    /// Only `source` or `target`
+    /// Only operations on `source` or `target`
     #[arg(long, value_name = "END", value_parser = values::end)]
     pub(crate) end: Option<ropeway_vfs::trace::End>,
-    /// Only paths that hold this text
+    /// Only paths that contain this text
     #[arg(short = 'p', long, value_name = "TEXT")]
     pub(crate) path: Option<String>,
     /// Only operations that failed
     #[arg(long)]
     pub(crate) failed: bool,
-    /// Only operations that took longer, e.g. 10ms
+    /// Only operations that took longer than this, e.g. 10ms
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     pub(crate) longer_than: Option<Duration>,
-    /// At most so many operations
+    /// Show at most N operations
     #[arg(short = 'n', long, value_name = "N")]
     pub(crate) limit: Option<u64>,
-    /// Only the table by kind: count, bytes, times
+    /// Only the totals by kind: count, bytes, times
     #[arg(short = 's', long)]
     pub(crate) summary: bool,
-    /// JSON Lines
+    /// JSON Lines on standard output
     #[arg(long)]
     pub(crate) json: bool,
     /// Comma-separated values (RFC 4180)
@@ -284,13 +301,13 @@ pub(crate) struct TraceArgs {
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = AFTER_HELP)]
 pub(crate) struct DemoArgs {
-    /// Where to make the temporary folder [default: the system's]
+    /// Where to create the temporary folder [default: the system's]
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
-    /// Leave the folder at the end
+    /// Keep the folder at the end
     #[arg(long)]
     pub(crate) keep: bool,
-    /// Seed of the made-up tree
+    /// Seed for the generated tree
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
 }

@@ -1,4 +1,4 @@
-//! Flags of the small helpers: `ls`, `stat`, `mkdir`, `rm`, `mv`.
+//! Flags of the small commands `ls`, `stat`, `mkdir`, `rm` and `mv`.
 
 use std::path::PathBuf;
 
@@ -10,19 +10,19 @@ use super::{AFTER_HELP, ShareArgs};
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = AFTER_HELP)]
 pub(crate) struct LsArgs {
-    /// Folders, files, or smb://host/ for its shares
+    /// Folders, files, or smb://host/ to list its shares
     #[arg(value_name = "PATH", default_value = ".", hide_default_value = true)]
     pub(crate) paths: Vec<PathBuf>,
-    /// Kind, permissions, size and time too
+    /// Show kind, permissions, size and time
     #[arg(short = 'l', long)]
     pub(crate) long: bool,
-    /// Everything in the folders too
+    /// List folders recursively
     #[arg(short = 'R', long)]
     pub(crate) recursive: bool,
     /// JSON Lines on standard output
     #[arg(long)]
     pub(crate) json: bool,
-    /// How to speak with servers.
+    /// Connections to servers.
     #[command(flatten)]
     pub(crate) share: ShareArgs,
 }
@@ -37,7 +37,7 @@ pub(crate) struct StatArgs {
     /// JSON Lines on standard output
     #[arg(long)]
     pub(crate) json: bool,
-    /// How to speak with servers.
+    /// Connections to servers.
     #[command(flatten)]
     pub(crate) share: ShareArgs,
 }
@@ -46,16 +46,16 @@ pub(crate) struct StatArgs {
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = AFTER_HELP)]
 pub(crate) struct MkdirArgs {
-    /// Folders to make
+    /// Folders to create
     #[arg(value_name = "DIR", required = true)]
     pub(crate) paths: Vec<PathBuf>,
-    /// The folders above it too; no error if it is there
+    /// Create missing parent folders too; no error if DIR exists
     #[arg(short = 'p', long)]
     pub(crate) parents: bool,
     /// JSON Lines on standard output
     #[arg(long)]
     pub(crate) json: bool,
-    /// How to speak with servers.
+    /// Connections to servers.
     #[command(flatten)]
     pub(crate) share: ShareArgs,
 }
@@ -64,25 +64,25 @@ pub(crate) struct MkdirArgs {
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = AFTER_HELP)]
 pub(crate) struct RmArgs {
-    /// What to remove
+    /// Files and folders to remove
     #[arg(value_name = "PATH", required = true)]
     pub(crate) paths: Vec<PathBuf>,
-    /// Folders and all that is in them
+    /// Remove folders and their contents
     #[arg(short = 'r', long)]
     pub(crate) recursive: bool,
-    /// No error if it is not there
+    /// No error if PATH does not exist
     #[arg(short = 'f', long)]
     pub(crate) force: bool,
-    /// Remove folders that are not empty without asking
+    /// Do not ask before removing a folder that is not empty
     #[arg(short = 'y', long)]
     pub(crate) yes: bool,
-    /// Remove nothing, list what would be
+    /// Remove nothing; list what would be removed
     #[arg(short = 'n', long)]
     pub(crate) dry_run: bool,
     /// JSON Lines on standard output
     #[arg(long)]
     pub(crate) json: bool,
-    /// How to speak with servers.
+    /// Connections to servers.
     #[command(flatten)]
     pub(crate) share: ShareArgs,
 }
@@ -91,22 +91,22 @@ pub(crate) struct RmArgs {
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = AFTER_HELP)]
 pub(crate) struct MvArgs {
-    /// What to move
+    /// File or folder to move
     #[arg(value_name = "SRC")]
     pub(crate) source: PathBuf,
     /// Its new name, or a folder to move it into
     #[arg(value_name = "DST")]
     pub(crate) target: PathBuf,
-    /// Replace a file that has the name
+    /// Replace an existing file
     #[arg(short = 'f', long)]
     pub(crate) force: bool,
-    /// Take DST as the new name, never go into it
+    /// Treat DST as the new name, never move into it
     #[arg(short = 'T', long)]
     pub(crate) no_target_directory: bool,
     /// JSON Lines on standard output
     #[arg(long)]
     pub(crate) json: bool,
-    /// How to speak with servers.
+    /// Connections to servers.
     #[command(flatten)]
     pub(crate) share: ShareArgs,
 }

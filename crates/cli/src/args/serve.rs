@@ -1,4 +1,4 @@
-//! Flags of `serve` and of its commands.
+//! Flags of `serve` and its commands.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use ropeway_smb_client::{Encryption, Signing};
 use ropeway_smb_wire::negotiate::Dialect;
 
-use super::{AFTER_HELP, values};
+use super::{AFTER_HELP, ShareSpec, values};
 
 /// `ropeway serve`.
 #[derive(Args, Clone, Debug)]
@@ -19,34 +19,35 @@ use super::{AFTER_HELP, values};
     override_usage = "ropeway serve [OPTIONS] [NAME=]DIR[:ro][:encrypt]...\n       ropeway serve user <add|rm|list>"
 )]
 pub(crate) struct ServeArgs {
-    /// `serve user …`; a folder of that name is ./user.
+    /// `serve user …`. To share a folder of that name, write ./user.
     #[command(subcommand)]
     pub(crate) command: Option<ServeCommand>,
-    /// Folders to share, by their own names or by those given
+    /// Folders to share, under their own names or under NAME
     ///
-    /// Behind the folder may stand `:ro` (nothing can be changed) and `:encrypt` (only for clients that encrypt). A folder
-    /// whose name itself ends like that is written with one more colon: `odd:ro:`. A folder with `=` in its name is
-    /// written with a slash: `./a=b`.
-    #[arg(value_name = "[NAME=]DIR")]
-    pub(crate) shares: Vec<String>,
+    /// Options follow the folder: `:ro` (clients cannot change anything) and `:encrypt` (only
+    /// clients that encrypt may connect). If the folder's own name ends like an option, add one
+    /// more colon: `odd:ro:`. If it contains `=`, write it with a slash: `./a=b`.
+    #[arg(value_name = "[NAME=]DIR", value_parser = ShareSpec::parse)]
+    pub(crate) shares: Vec<ShareSpec>,
     /// Another folder to share, as above; for the configuration, which SIGHUP reads again
-    #[arg(long, value_name = "[NAME=]DIR")]
-    pub(crate) share: Vec<String>,
-    /// Where to listen (default 127.0.0.1:4450); may be given several times
+    #[arg(long, value_name = "[NAME=]DIR", value_parser = ShareSpec::parse)]
+    pub(crate) share: Vec<ShareSpec>,
+    /// Address to listen on (default 127.0.0.1:4450; repeatable)
     ///
-    /// Beyond this machine only if told to: 0.0.0.0 or `[::]` for everywhere. Without a port it is 445, for which a
-    /// capability is needed, see docs/serve.md.
+    /// Other machines can connect only if you ask for it: use 0.0.0.0 or `[::]` for all addresses.
+    /// Without a port it is 445, for which a capability is needed, see docs/serve.md.
     #[arg(long, value_name = "ADDR[:PORT]", default_value = "127.0.0.1:4450", value_parser = values::listen, hide_default_value = true)]
     pub(crate) listen: Vec<SocketAddr>,
-    /// What the server calls itself (default: the machine's name)
-    #[arg(long, value_name = "NAME")]
+    /// Name of the server (default: the machine's name)
+    #[arg(long, value_name = "NAME", value_parser = values::server_name)]
     pub(crate) name: Option<String>,
-    /// Let nobody change anything
+    /// Share every folder read-only
     #[arg(long)]
     pub(crate) read_only: bool,
-    /// Symbolic links that clients may make: refuse (none), inside (those that stay in the share; default), or any
+    /// Symbolic links clients may create: refuse (none), inside (if they stay in the share;
+    /// default), any
     ///
-    /// The server follows none that leads out; local programs would.
+    /// The server never follows a link out of the share. Local programs do.
     #[arg(
         long,
         value_name = "WHICH",
@@ -55,13 +56,13 @@ pub(crate) struct ServeArgs {
         hide_default_value = true
     )]
     pub(crate) links: ServeLinks,
-    /// Who may log in.
+    /// Users.
     #[command(flatten)]
     pub(crate) login: ServeLoginArgs,
-    /// How to speak with clients.
+    /// Protocol settings.
     #[command(flatten)]
     pub(crate) protocol: ServeProtocolArgs,
-    /// How to be watched.
+    /// Monitoring and discovery.
     #[command(flatten)]
     pub(crate) watch: ServeWatchArgs,
 }
@@ -70,38 +71,41 @@ pub(crate) struct ServeArgs {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Users")]
 pub(crate) struct ServeLoginArgs {
-    /// Users and their hashes (default: $XDG_CONFIG_HOME/ropeway/users)
+    /// File of users and password hashes (default: $XDG_CONFIG_HOME/ropeway/users)
     ///
-    /// `ropeway serve user add NAME` writes it. Nobody but its owner may read it. SIGHUP reads it again.
+    /// `ropeway serve user add NAME` writes it. Only its owner may have access to it. SIGHUP reads
+    /// it again.
     #[arg(long, value_name = "FILE", global = true)]
     pub(crate) users: Option<PathBuf>,
-    /// One user more; its password from --password-file or ROPEWAY_PASSWORD
+    /// One more user; the password comes from --password-file or ROPEWAY_PASSWORD
     ///
-    /// Without this and without a file of users there is a user `ropeway` with a new random pass phrase, which is printed.
-    #[arg(long, value_name = "NAME")]
+    /// Without this flag and without a file of users, the server creates a user `ropeway` with a
+    /// new random pass phrase and prints it.
+    #[arg(long, value_name = "NAME", value_parser = values::user_name)]
     pub(crate) user: Option<String>,
-    /// 0600 file whose first line is that user's password
+    /// 0600 file whose first line is the password of --user
     #[arg(long, value_name = "FILE")]
     pub(crate) password_file: Option<PathBuf>,
-    /// Let clients in that name no user
+    /// Accept anonymous sessions, which name no user
     #[arg(long)]
     pub(crate) anonymous: bool,
-    /// Let the user `guest` in without a password
+    /// Accept the user `guest` without a password
     ///
-    /// What guests do is neither signed nor encrypted. Users that are not known are never taken for guests.
+    /// Guest sessions are neither signed nor encrypted. Unknown users are never accepted as guests.
     #[arg(long)]
     pub(crate) guest: bool,
-    /// Let users in by Kerberos ticket, with the key of the service from this file
+    /// Accept Kerberos tickets, with the service key from this file
     ///
-    /// Nobody but its owner may read it. It is read again at each login, so that new keys need no restart.
+    /// Only the file's owner may have access to it. It is read again at each login, so new keys
+    /// need no restart.
     #[arg(long, value_name = "FILE")]
     pub(crate) keytab: Option<PathBuf>,
-    /// The service whose key that is (default: cifs/ and the machine's name)
+    /// Service principal of that key (default: cifs/ and the machine's name)
     #[arg(long, value_name = "NAME[@REALM]")]
     pub(crate) service_principal: Option<String>,
-    /// Who may come with a ticket: listed (users there are, by their name in the service's realm; default), or any
+    /// Tickets to accept: listed (of users in the file, by their name in the realm; default), any
     ///
-    /// `any` lets in whoever the realm, and those that it trusts, give a ticket.
+    /// `any` accepts every ticket that the realm, or a realm it trusts, has issued.
     #[arg(
         long,
         value_name = "WHO",
@@ -114,7 +118,7 @@ pub(crate) struct ServeLoginArgs {
 
 #[cfg(test)]
 impl ServeLoginArgs {
-    /// As if no flag was given.
+    /// Returns the values that apply if no flag is given.
     pub(crate) fn none() -> Self {
         Self {
             users: None,
@@ -129,69 +133,71 @@ impl ServeLoginArgs {
     }
 }
 
-/// Who may come with a ticket.
+/// Which Kerberos tickets are accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum KerberosUsers {
-    /// Users there are.
+    /// Tickets of users in the file.
     Listed,
-    /// Everybody.
+    /// Tickets of everybody.
     Any,
 }
 
-/// Symbolic links that clients may make.
+/// Symbolic links that clients may create.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ServeLinks {
     /// None.
     Refuse,
-    /// Those that lead to somewhere in the share.
+    /// Links whose target is in the share.
     Inside,
-    /// All.
+    /// All links.
     Any,
 }
 
-/// How to speak with clients.
+/// Protocol settings of the server.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Protocol")]
 pub(crate) struct ServeProtocolArgs {
-    /// Signatures: required (default), or offered
+    /// Signing: required (default), offered
     #[arg(long, value_name = "HOW", default_value = "required", value_parser = values::sign, hide_default_value = true)]
     pub(crate) sign: Signing,
-    /// Encryption: off, desired (where the client wants it; default), or required
+    /// Encryption: off, desired (if the client wants it; default), required
     #[arg(long, value_name = "HOW", default_value = "desired", value_parser = values::encrypt, hide_default_value = true)]
     pub(crate) encrypt: Encryption,
-    /// Oldest dialect to speak (default 2.0.2)
+    /// Oldest dialect to accept (default 2.0.2)
     #[arg(long, value_name = "DIALECT", value_parser = values::dialect)]
     pub(crate) min_dialect: Option<Dialect>,
-    /// Newest dialect to speak (default 3.1.1)
+    /// Newest dialect to accept (default 3.1.1)
     #[arg(long, value_name = "DIALECT", value_parser = values::dialect)]
     pub(crate) max_dialect: Option<Dialect>,
-    /// Most connections at once (default 4096)
+    /// Maximum number of connections (default 4096)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) max_connections: Option<u32>,
-    /// One connection for each session
+    /// Allow one connection per session only
     #[arg(long)]
     pub(crate) no_multichannel: bool,
-    /// Keep byte-range locks of clients and locks of local programs apart
+    /// Keep byte-range locks of clients apart from locks of local programs
     ///
-    /// Otherwise each sees the other's: what a client locks, programs that lock by fcntl or lockf (and NFS, and smbd) do not
-    /// get, and what they have locked, clients can neither lock nor read or write. See docs/serve.md.
+    /// By default each side sees the other's locks. A range that a client has locked is refused to
+    /// programs that lock with fcntl or lockf (and to NFS and smbd). A range that they have locked,
+    /// clients can neither lock nor read or write. See docs/serve.md.
     #[arg(long)]
     pub(crate) no_posix_locks: bool,
 }
 
-/// How to be found and watched.
+/// Monitoring and discovery.
 #[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "Watching")]
+#[command(next_help_heading = "Monitoring")]
 pub(crate) struct ServeWatchArgs {
-    /// Answer GET /metrics (Prometheus) and /healthz here, e.g. 127.0.0.1:9450
+    /// Serve GET /metrics (Prometheus) and /healthz on this port, e.g. 127.0.0.1:9450
     ///
-    /// A port alone is one of 127.0.0.1. There is no login: whoever reaches it can read it.
+    /// A port without an address is a port of 127.0.0.1. There is no login: everyone who can
+    /// connect can read it.
     #[arg(long, value_name = "[ADDR:]PORT", value_parser = values::http)]
     pub(crate) http: Option<SocketAddr>,
     /// Append a JSON line for each login and file operation to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) audit: Option<PathBuf>,
-    /// Let others find the server by multicast DNS and WS-Discovery
+    /// Announce the server by multicast DNS and WS-Discovery
     #[arg(long)]
     pub(crate) announce: bool,
     /// JSON Lines on standard output
@@ -202,10 +208,10 @@ pub(crate) struct ServeWatchArgs {
 /// Commands of `serve`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum ServeCommand {
-    /// Who may log in
+    /// Manage the users who may log in
     ///
-    /// The file keeps NT hashes, which are as good as passwords to whoever reads them: it is 0600, and refused otherwise. A
-    /// running server takes changes on SIGHUP.
+    /// The file holds NT hashes. An NT hash is as good as the password to anyone who reads it, so
+    /// the file must be 0600; otherwise it is refused. A running server reads changes on SIGHUP.
     User(UserArgs),
 }
 
@@ -217,10 +223,10 @@ pub(crate) struct UserArgs {
     pub(crate) command: UserCommand,
 }
 
-/// What to do with users.
+/// Actions of `ropeway serve user`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum UserCommand {
-    /// Add a user, or give one another password
+    /// Add a user, or change a user's password
     Add(UserAddArgs),
     /// Remove users
     Rm(UserRmArgs),
@@ -232,10 +238,10 @@ pub(crate) enum UserCommand {
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = AFTER_HELP)]
 pub(crate) struct UserAddArgs {
-    /// The user; case does not count
-    #[arg(value_name = "NAME")]
+    /// Name of the user; case is ignored
+    #[arg(value_name = "NAME", value_parser = values::user_name)]
     pub(crate) name: String,
-    /// 0600 file whose first line is the password; else ROPEWAY_PASSWORD, else it is asked for
+    /// 0600 file whose first line is the password (default: ROPEWAY_PASSWORD, else it asks)
     #[arg(long, value_name = "FILE")]
     pub(crate) password_file: Option<PathBuf>,
 }
@@ -244,7 +250,7 @@ pub(crate) struct UserAddArgs {
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = AFTER_HELP)]
 pub(crate) struct UserRmArgs {
-    /// The users
+    /// Names of the users
     #[arg(value_name = "NAME", required = true)]
     pub(crate) names: Vec<String>,
 }

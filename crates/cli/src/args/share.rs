@@ -1,4 +1,4 @@
-//! Flags that say how to speak with servers.
+//! Flags for connections to servers.
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -10,44 +10,47 @@ use ropeway_smb_wire::negotiate::Dialect;
 
 use super::values;
 use crate::failure::Failure;
-use crate::secrets::{Auth, Ring};
+use crate::secrets::{Auth, Keyring};
 
-/// How to speak with servers; for every command that takes a URL.
+/// Flags for connections to servers, shared by every command that takes a URL.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Shares (smb://[domain;]user@host[:port]/share/path)")]
 pub(crate) struct ShareArgs {
     /// Read user and password from this 0600 file
     ///
-    /// Lines as in mount.cifs(8): username=, password=, domain=. May be given several times: a file counts for URLs of
-    /// its user. Else the password comes from ROPEWAY_PASSWORD, else from the keyring (`ropeway login`), else it is asked
-    /// for on the terminal.
+    /// The lines are those of mount.cifs(8): username=, password=, domain=. The flag is repeatable:
+    /// each file applies to URLs of its user. Without a matching file the password comes from
+    /// ROPEWAY_PASSWORD, else from the keyring (`ropeway login`), else ropeway asks on the
+    /// terminal.
     #[arg(long, value_name = "FILE")]
     pub(crate) credentials: Vec<PathBuf>,
-    /// Log in by: auto (default), ntlm, kerberos
+    /// Login method: auto (default), ntlm, kerberos
     ///
-    /// `kerberos` (also krb5) needs a ticket (kinit, KRB5CCNAME), and the server named as its realm knows it; `ntlm` needs a
-    /// password. `auto` takes a password that a file or ROPEWAY_PASSWORD gives, else a ticket if there is one for the
-    /// server, else the keyring's password or one that is typed.
+    /// `kerberos` (also krb5) needs a ticket (kinit, KRB5CCNAME) and the server's name as its realm
+    /// knows it. `ntlm` needs a password. `auto` takes the password of a file or of
+    /// ROPEWAY_PASSWORD, else a ticket for the server, else a password from the keyring or the
+    /// terminal.
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = values::auth, hide_default_value = true)]
     pub(crate) auth: Auth,
-    /// Where `ropeway login` keeps passwords: persistent (default), user, session, off
+    /// Keyring for passwords of `ropeway login`: persistent (default), user, session, off
     ///
-    /// Keyrings of the kernel, see keyrings(7): `persistent` lasts until three days go by without its use (or a restart),
-    /// `user` as long as the user has a process, `session` as long as the login session; `off` looks into none.
+    /// These are keyrings of the kernel, see keyrings(7). `persistent` lasts until a restart or
+    /// until three days pass without use, `user` while the user has a process, `session` while the
+    /// login session lasts. `off` uses none.
     #[arg(long, value_name = "RING", default_value = "persistent", value_parser = values::keyring, hide_default_value = true)]
-    pub(crate) keyring: Ring,
-    /// Log in as nobody where a URL names no user
+    pub(crate) keyring: Keyring,
+    /// Log in anonymously if a URL names no user
     #[arg(long)]
     pub(crate) anonymous: bool,
-    /// Keep owners and access lists of shares too
+    /// Also keep owners and access lists of shares
     ///
-    /// Owner, group and DACL go from share to share; on this machine they are kept as the extended attribute
-    /// user.ropeway.sddl.
+    /// Owner, group and DACL are copied from share to share. On this machine they are kept in the
+    /// extended attribute user.ropeway.sddl.
     #[arg(long)]
     pub(crate) acls: bool,
-    /// Signatures: required (default), offered
+    /// Signing: required (default), offered
     ///
-    /// `offered` takes what the server wants; a server that wants none can then be impersonated.
+    /// `offered` leaves the choice to the server. A server that does not sign can be impersonated.
     #[arg(long, value_name = "HOW", default_value = "required", value_parser = values::sign, hide_default_value = true)]
     pub(crate) sign: Signing,
     /// Encryption: off, desired (default), required
@@ -55,49 +58,52 @@ pub(crate) struct ShareArgs {
     pub(crate) encrypt: Encryption,
     /// Dialects to offer, e.g. 3.0..3.1.1 (default: all)
     ///
-    /// 2.0.2, 2.1, 3.0, 3.0.2 and 3.1.1; one, or MIN..MAX with either end left out.
+    /// The dialects are 2.0.2, 2.1, 3.0, 3.0.2 and 3.1.1. Give one, or MIN..MAX; either end may be
+    /// left out.
     #[arg(long, value_name = "MIN..MAX", value_parser = values::dialects)]
     pub(crate) dialect: Option<RangeInclusive<Dialect>>,
     /// Newest dialect to offer
     #[arg(long, value_name = "DIALECT", value_parser = values::dialect)]
     pub(crate) max_dialect: Option<Dialect>,
-    /// Most connections to a server (default 4)
+    /// Maximum number of connections to a server (default 4)
     ///
-    /// Further ones are opened only where one cannot fill the line and the server allows it (multichannel). On a line of 10
-    /// ms or more a copy begins with N, by default with 2, under BBR with 4.
+    /// More connections than one are opened only if one cannot fill the line and the server allows
+    /// it (multichannel). On a line of 10 ms or more a copy starts with N connections, by default
+    /// with 2, under BBR with 4.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=32))]
     pub(crate) channels: Option<u16>,
-    /// Socket buffers; best left to the kernel
-    #[arg(long, value_name = "SIZE", value_parser = values::size)]
-    pub(crate) tcp_window: Option<u64>,
+    /// Size of the socket buffers; best left to the kernel
+    #[arg(long, value_name = "SIZE", value_parser = values::window)]
+    pub(crate) tcp_window: Option<u32>,
     /// TCP congestion control, e.g. bbr
     #[arg(long, value_name = "NAME")]
     pub(crate) congestion: Option<String>,
-    /// Insist on explicit congestion notification
+    /// Require explicit congestion notification
     #[arg(long)]
     pub(crate) ecn: bool,
-    /// Servers to which DFS may lead with the login: domain (default), any
+    /// Servers that may get the login by DFS referral: domain (default), any
     ///
-    /// `domain`: the server itself and others of its DNS domain. A server can name any host in a referral, and whoever is there
-    /// gets the login. A password of the keyring stays with its host.
+    /// `domain` allows the server itself and servers in its DNS domain. A server can name any host
+    /// in a referral, and that host gets the login. A password from the keyring is used for its own
+    /// host only.
     #[arg(long, value_name = "HOSTS", default_value = "domain", value_parser = values::dfs, hide_default_value = true)]
     pub(crate) dfs: DfsHosts,
-    /// Compress what is sent and received where server and data allow
+    /// Compress data both ways where the server and the data allow it
     #[arg(long)]
     pub(crate) compress: bool,
-    /// Give up what makes no progress, e.g. 5m
+    /// Give up after this time without progress, e.g. 5m
     ///
-    /// An item that makes no progress for so long is given up; a lost connection is tried again for so long (by default
-    /// one minute).
+    /// Applies to each item, and to the attempts to restore a lost connection (by default one
+    /// minute).
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     pub(crate) timeout: Option<Duration>,
 }
 
 impl ShareArgs {
-    /// The client's options.
+    /// Returns the options of the SMB client.
     ///
     /// # Errors
-    /// Flags contradict each other.
+    /// The flags contradict each other.
     pub(crate) fn options(&self) -> Result<ClientOptions, Failure> {
         let mut options = ClientOptions::default();
         let (min, max) = match &self.dialect {
@@ -106,7 +112,7 @@ impl ShareArgs {
         };
         let max = match self.max_dialect {
             None => max,
-            // A range that says the same, or names no upper end of its own, is no contradiction.
+            // A range with the same upper end, or without one, agrees with --max-dialect.
             Some(newest) if self.dialect.is_none() || max == Dialect::Smb311 || max == newest => newest,
             Some(_) => return Err(contradiction("--dialect", "--max-dialect")),
         };
@@ -125,12 +131,7 @@ impl ShareArgs {
         if let Some(channels) = self.channels {
             options.channels_max = channels;
         }
-        if let Some(window) = self.tcp_window {
-            let window = u32::try_from(window).map_err(|_| {
-                Failure::usage("--tcp-window is below 4 GiB").hint("leave it out: the kernel adapts it")
-            })?;
-            options.tcp.window = Some(window);
-        }
+        options.tcp.window = self.tcp_window;
         options.tcp.congestion.clone_from(&self.congestion);
         options.tcp.ecn = self.ecn.then_some(true);
         if let Some(timeout) = self.timeout {
@@ -213,7 +214,6 @@ mod tests {
             &["--dialect=3.0.2..", "--max-dialect=2.1"][..],
             &["--dialect=..2.1", "--max-dialect=3.0"],
             &["--encrypt=required", "--max-dialect=2.1"],
-            &["--tcp-window=5G"],
         ] {
             assert_eq!(options(bad).unwrap_err().code, 1, "{bad:?}");
         }

@@ -1,4 +1,4 @@
-//! Flags that commands share.
+//! Flags that several commands share.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,64 +9,67 @@ use ropeway_plan::Engine;
 use ropeway_plan::bandwidth::Schedule;
 use ropeway_plan::names::NamePolicy;
 use ropeway_vfs::decorate::slow::DeviceModel;
-use ropeway_vfs::{CacheMode, Timestamp};
+use ropeway_vfs::{CacheMode, RelPath, Timestamp};
 
 use super::{ShareArgs, values};
 
-/// Flags of every command that copies.
+/// Flags of `copy` and `mirror`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct TransferArgs {
-    /// When it counts as done: none, end (default), file
+    /// When the command ends: none, end (default), file
     ///
-    /// `end`: the command ends when everything is durable on the device, and write-back starts early.
-    /// `file`: each file is durable before it appears under its name.
-    /// `none`: it ends when the page cache has everything; the device may still be busy for long.
+    /// `end`: when everything is durable on the device. Write-back starts early.
+    /// `file`: likewise, and each file is durable before it appears under its name.
+    /// `none`: when the page cache has everything. The device may stay busy for a long time.
     #[arg(long, value_name = "WHEN", default_value = "end", value_parser = values::durability, hide_default_value = true)]
     pub(crate) durability: Durability,
-    /// Read every file back from the device and compare BLAKE3
+    /// Read every file back from the device and compare BLAKE3 hashes
     ///
-    /// The cache is dropped first, so what is compared comes from the device, not from memory. A file that differs,
-    /// though it looked equal, is copied again and read back once more. Exit code 7 if anything differs then.
+    /// The page cache is dropped first, so the data comes from the device, not from memory. A file
+    /// that looked equal but differs is copied again and read back once more. Exit code 7 if
+    /// anything still differs.
     #[arg(long)]
     pub(crate) verify: bool,
-    /// Keep the BLAKE3 hashes in this file (for check --manifest)
+    /// Write the BLAKE3 hashes to this file (for check --manifest)
     #[arg(long, value_name = "FILE")]
     pub(crate) manifest: Option<PathBuf>,
-    /// Change nothing, list what would be done
+    /// Change nothing; list what would be done
     #[arg(short = 'n', long)]
     pub(crate) dry_run: bool,
-    /// Files that change while read: copy (default), skip, fail
+    /// Files that change while they are read: copy (default), skip, fail
     ///
-    /// Such a file is read again a few times. `copy`: if it still changes, the last try is kept where there was nothing
-    /// before; it may be a mixture, gets a modification time of 1980 so that the next run copies it again, and counts as
-    /// failed (exit 2). `skip`: nothing is kept (exit 2). `fail`: the run ends (exit 3).
+    /// Such a file is read again a few times. If it still changes: `copy` keeps the last attempt if
+    /// the target had no such file. That copy may be a mixture; it gets a modification time in
+    /// 1980, so the next run copies it again, and counts as failed (exit 2). `skip` keeps nothing
+    /// (exit 2). `fail` ends the run (exit 3).
     #[arg(long, value_name = "HOW", default_value = "copy", value_parser = values::changing, hide_default_value = true)]
     pub(crate) changing: Changing,
-    /// Go on with what changes, until interrupted
+    /// Keep copying what changes until interrupted
     ///
-    /// A mirror deletes while it watches as in its first pass: within --max-delete, with backups, and never what
-    /// filters exclude. If something fails in a round, its deletions wait for the next.
+    /// A mirror deletes in every round under the same rules as in its first pass: within
+    /// --max-delete, with backups, and never names that filters exclude. If something fails in a
+    /// round, its deletions wait for the next round.
     #[arg(long)]
     pub(crate) watch: bool,
-    /// What to do with files that exist.
+    /// Files that already exist.
     #[command(flatten)]
     pub(crate) existing: ExistingArgs,
-    /// Which attributes to keep.
+    /// Attributes to keep.
     #[command(flatten)]
     pub(crate) attributes: AttributeArgs,
     /// Links.
     #[command(flatten)]
     pub(crate) links: LinkArgs,
-    /// What to take.
+    /// Files to copy.
     #[command(flatten)]
     pub(crate) select: SelectArgs,
-    /// How to move it.
+    /// Speed.
     #[command(flatten)]
     pub(crate) speed: SpeedArgs,
-    /// How to speak with servers.
+    /// Connections to servers.
     #[command(flatten)]
     pub(crate) share: ShareArgs,
-    /// How to speak.
+    /// Output.
     #[command(flatten)]
     pub(crate) output: OutputArgs,
     /// Testing aids.
@@ -74,90 +77,99 @@ pub(crate) struct TransferArgs {
     pub(crate) models: ModelArgs,
 }
 
-/// What to do with files that exist on the target.
+/// Flags for files that already exist on the target.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Existing files")]
 pub(crate) struct ExistingArgs {
-    /// Copy only where the source is newer
+    /// Copy only if the source is newer
     #[arg(short = 'u', long)]
     pub(crate) update: bool,
-    /// Leave alone whatever exists on the target
+    /// Leave everything that exists on the target unchanged
     #[arg(long)]
     pub(crate) ignore_existing: bool,
-    /// Compare content instead of size and time
+    /// Compare contents instead of size and time
     #[arg(short = 'c', long)]
     pub(crate) checksum: bool,
-    /// Copy even what is equal
+    /// Copy files even if they are equal
     #[arg(short = 'f', long)]
     pub(crate) force: bool,
-    /// Times that differ by no more than this are equal, e.g. 2s
+    /// Treat times that differ by no more than this as equal, e.g. 2s
     ///
-    /// How finely both ends keep times is taken into account without it; this is for a tree that has been on a volume with
-    /// coarser times, such as FAT (2s) or ext3 (1s), and is compared with what it was copied from.
+    /// The granularity of both ends is always taken into account; you need no flag for it. This
+    /// flag is for a tree that was once on a volume with coarser times, such as FAT (2s) or ext3
+    /// (1s), and is now compared with its original.
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     pub(crate) modify_window: Option<Duration>,
-    /// Keep what is replaced, with a suffix (default ~)
+    /// Keep replaced files under a suffix (default ~)
     ///
-    /// A newer backup replaces an older one, file by file; one of another kind (a file where a folder is to be kept, or
-    /// the reverse) gets a number instead: `name.~1~~`. With --inplace the old content is copied first.
-    #[arg(long, value_name = "SUFFIX", num_args = 0..=1, require_equals = true, default_missing_value = "~")]
+    /// A newer backup replaces an older one, file by file. If the older backup is of another kind
+    /// (a file where a folder is to be kept, or the reverse), the new one gets a number instead:
+    /// `name.~1~~`. With --inplace the old content is copied first.
+    #[arg(
+        long,
+        value_name = "SUFFIX",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "~",
+        value_parser = values::suffix
+    )]
     pub(crate) backup: Option<String>,
-    /// Keep what is replaced or deleted in this folder of DST
+    /// Keep replaced or deleted files in this folder of DST
     ///
-    /// It keeps its path below the folder; a newer backup replaces an older one, file by file. A mirror with the same
-    /// flag deletes nothing in there.
-    #[arg(long, value_name = "DIR")]
-    pub(crate) backup_dir: Option<PathBuf>,
-    /// Write into existing files: no room for a second copy
+    /// They keep their path below the folder. A newer backup replaces an older one, file by file. A
+    /// mirror with the same flag deletes nothing in the folder.
+    #[arg(long, value_name = "DIR", value_parser = values::folder_in_target())]
+    pub(crate) backup_dir: Option<RelPath>,
+    /// Write into existing files instead of temporary ones, to save space
     ///
-    /// A file is neither whole nor the old one while it is written, and stays so if the run is killed, until the next
-    /// run. One that has several names is written beside them.
+    /// While a file is written it is neither the old file nor the new one. After a kill it stays so
+    /// until the next run. A file with several names is still written as a temporary file.
     #[arg(long)]
     pub(crate) inplace: bool,
 }
 
-/// Attributes that are kept (or compared).
+/// Flags for the attributes to keep or to compare.
 #[derive(Args, Clone, Copy, Debug)]
 #[command(next_help_heading = "Attributes")]
 pub(crate) struct AttributeArgs {
-    /// Leave owner and group
+    /// Ignore owner and group
     #[arg(long)]
     pub(crate) no_owner: bool,
-    /// Leave permission bits
+    /// Ignore permission bits
     #[arg(long)]
     pub(crate) no_mode: bool,
-    /// Leave times
+    /// Ignore times
     #[arg(long)]
     pub(crate) no_times: bool,
-    /// Leave extended attributes, ACLs and capabilities
+    /// Ignore extended attributes, ACLs and capabilities
     #[arg(long)]
     pub(crate) no_xattrs: bool,
 }
 
-/// Links among the copied files.
+/// Flags for hard links.
 #[derive(Args, Clone, Copy, Debug)]
 #[command(next_help_heading = "Attributes")]
 pub(crate) struct LinkArgs {
-    /// Copy each hard link as a file of its own
+    /// Copy each hard link as a separate file
     #[arg(long)]
     pub(crate) no_hard_links: bool,
 }
 
-/// What to take.
+/// Flags for the files to copy.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Selection")]
 pub(crate) struct SelectArgs {
-    /// Bring back what --exclude drops; alone: take only this
+    /// Bring back what --exclude drops; alone: take only matching files
     ///
-    /// Patterns are those of gitignore: `*.o` at any depth, `/build` only at the top, `cache/` only folders, `**`
-    /// across folders. May be given several times; all excludes come first, the last match wins. Nothing inside an
-    /// excluded folder can be brought back.
+    /// Patterns are those of gitignore: `*.o` at any depth, `/build` only at the top, `cache/` only
+    /// folders, `**` across folders. The flag is repeatable. All excludes are applied first; the
+    /// last match wins. Files inside an excluded folder cannot be brought back.
     #[arg(long, value_name = "GLOB")]
     pub(crate) include: Vec<String>,
-    /// Leave out what matches (gitignore pattern, repeatable)
+    /// Leave out files that match (gitignore pattern, repeatable)
     #[arg(long, value_name = "GLOB")]
     pub(crate) exclude: Vec<String>,
-    /// Read exclude patterns from a file, one a line
+    /// Read exclude patterns from a file, one per line
     #[arg(long, value_name = "FILE")]
     pub(crate) exclude_from: Vec<PathBuf>,
     /// Only files of at least this size, e.g. 64K
@@ -166,85 +178,87 @@ pub(crate) struct SelectArgs {
     /// Only files of at most this size
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     pub(crate) max_size: Option<u64>,
-    /// Only files changed since, e.g. 2d or 2026-01-31
+    /// Only files changed since then, e.g. 2d or 2026-01-31
     #[arg(long, value_name = "AGE", value_parser = values::age)]
     pub(crate) newer: Option<Timestamp>,
-    /// Only files not changed since
+    /// Only files not changed since then
     #[arg(long, value_name = "AGE", value_parser = values::age)]
     pub(crate) older: Option<Timestamp>,
-    /// Only the paths in this file (- for standard input)
+    /// Only the paths listed in this file (- for standard input)
     #[arg(long, value_name = "FILE")]
     pub(crate) files_from: Option<PathBuf>,
-    /// Paths in --files-from are separated by NUL
+    /// Paths in --files-from end with NUL
     #[arg(short = '0', long)]
     pub(crate) null: bool,
     /// Stay on the source's file system
     #[arg(short = 'x', long)]
     pub(crate) one_file_system: bool,
-    /// Copy block and character devices, too
+    /// Copy block and character devices too
     ///
-    /// Otherwise they are left out, counted as skipped and listed, and `check` does not miss them: a share, or a folder
-    /// that others may write, could hold one that leads to any disk of this machine, and root would make it. To make
-    /// devices takes root. FIFOs are copied in any case, sockets never.
+    /// Otherwise devices are skipped, counted and listed, and `check` does not miss them. A share,
+    /// or a folder that other users can write to, could hold a device that leads to any disk of
+    /// this machine, and root would create it. Only root can create devices. FIFOs are always
+    /// copied, sockets never.
     #[arg(short = 'D', long)]
     pub(crate) devices: bool,
 }
 
-/// How to move it.
+/// Flags for speed.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Moving")]
 pub(crate) struct SpeedArgs {
-    /// auto (default), or as it once was: xp, vista, vista-sp1
+    /// Copy engine: auto (default), or a historic one: xp, vista, vista-sp1
     #[arg(long, value_name = "ENGINE", default_value = "auto", value_parser = values::engine, hide_default_value = true)]
     pub(crate) engine: Engine,
-    /// Page cache manners: auto (default), keep, leave, direct
+    /// Use of the page cache: auto (default), keep, leave, direct
     ///
-    /// `keep` is ordinary cached I/O; `leave` uses the cache and leaves it as it was; `direct` bypasses it; `auto`
-    /// leaves it as it was for big files.
+    /// `keep` is ordinary cached I/O. `leave` uses the cache and leaves it as it was. `direct`
+    /// bypasses it. `auto` is `leave` for big files and `keep` for others.
     #[arg(long, value_name = "MODE", default_value = "auto", value_parser = values::cache, hide_default_value = true)]
     pub(crate) cache: CacheMode,
-    /// Bytes a second, e.g. 8M, or a timetable
+    /// Limit in bytes per second, e.g. 8M, or a timetable
     ///
-    /// A timetable is a list of `[DAY-]HH:MM,RATE`, e.g. "08:00,512K 18:00,10M Sat-00:00,off", in local time.
+    /// A timetable is a list of `[DAY-]HH:MM,RATE` in local time, e.g. "08:00,512K 18:00,10M
+    /// Sat-00:00,off".
     #[arg(long, value_name = "RATE", value_parser = values::bwlimit)]
     pub(crate) bwlimit: Option<Schedule>,
-    /// Most bytes written but not yet durable
+    /// Maximum number of bytes written but not yet durable
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     pub(crate) dirty_max: Option<u64>,
-    /// Tries again after a passing error (default 4)
+    /// Number of retries after a transient error (default 4)
     #[arg(long, value_name = "N")]
     pub(crate) retries: Option<u32>,
-    /// Finish the counting walk before the first write
+    /// Count all files before the first write
     #[arg(long)]
     pub(crate) preflight: bool,
-    /// Names DST cannot hold: auto (default), refuse, map
+    /// Names that DST cannot hold: auto (default), refuse, map
     ///
-    /// `auto` maps them reversibly where the target needs it (and back); `refuse` lists them as errors; `map` always
-    /// maps to names that Windows can hold.
+    /// `auto` maps them reversibly if the target needs it, and maps them back. `refuse` reports
+    /// them as errors. `map` always maps to names that Windows can hold.
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = values::names, hide_default_value = true)]
     pub(crate) names: NamePolicy,
 }
 
-/// How to speak.
+/// Flags for output.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct OutputArgs {
     /// JSON Lines on standard output
     #[arg(long)]
     pub(crate) json: bool,
-    /// Say only what went wrong
+    /// Print only errors
     #[arg(short = 'q', long)]
     pub(crate) quiet: bool,
     /// List every item
     #[arg(short = 'v', long)]
     pub(crate) verbose: bool,
-    /// No progress bar
+    /// Show no progress bar
     #[arg(long)]
     pub(crate) no_progress: bool,
-    /// Append what happens to this file
+    /// Append a log of the run to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) log: Option<PathBuf>,
-    /// Record every operation in this file (see `trace`)
+    /// Record every operation in this file (see `ropeway trace`)
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
 }
@@ -253,18 +267,20 @@ pub(crate) struct OutputArgs {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Models (testing aids)")]
 pub(crate) struct ModelArgs {
-    /// Read as from a slow device, e.g. disk, usb-flash
+    /// Read as if from a slow device, e.g. disk, usb-flash
     ///
-    /// Also `seek=1ms,read=20MB,write=7MB,op=1ms,cache=64M` (bytes a second), alone or after a name.
+    /// Also `seek=1ms,read=20MB,write=7MB,op=1ms,cache=64M` (bytes per second), alone or after a
+    /// name.
     #[arg(long, value_name = "MODEL", value_parser = values::model)]
     pub(crate) slow_source: Option<DeviceModel>,
-    /// Write as to a slow device
+    /// Write as if to a slow device
     #[arg(long, value_name = "MODEL", value_parser = values::model)]
     pub(crate) slow_target: Option<DeviceModel>,
     /// Fail by rule, e.g. source:read:contains=big,errno=EIO
     ///
-    /// `[source:|target:]OPERATION:key=value,…`: OPERATION is read, write, create, rename, … or any; keys are path,
-    /// contains, offset, after_bytes, nth, times, probability, seed, errno, kind, delay, late. May be given several times.
+    /// The form is `[source:|target:]OPERATION:key=value,…`. OPERATION is read, write, create,
+    /// rename, … or any. The keys are path, contains, offset, after_bytes, nth, times, probability,
+    /// seed, errno, kind, delay and late. The flag is repeatable.
     #[arg(long, value_name = "RULE", value_parser = values::fault)]
     pub(crate) fault: Vec<values::FaultRules>,
 }

@@ -1,13 +1,17 @@
-//! Values of flags: each parser gives the value or one clause that says what is wrong.
+//! Parsers for the values of flags. Each returns the value, or one clause that says what is wrong.
 
 use std::fmt::Display;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, PathBuf};
 use std::time::Duration;
 
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use jiff::tz::TimeZone;
 use ropeway_copy::{Changing, Durability};
 use ropeway_lab::link::Congestion;
+use ropeway_lab::scenario::Server;
 use ropeway_plan::Engine;
 use ropeway_plan::bandwidth::Schedule;
 use ropeway_plan::filter;
@@ -18,12 +22,22 @@ use ropeway_smb_wire::negotiate::Dialect;
 use ropeway_vfs::decorate::faults::FaultRule;
 use ropeway_vfs::decorate::slow::DeviceModel;
 use ropeway_vfs::trace::End;
-use ropeway_vfs::{CacheMode, Timestamp};
+use ropeway_vfs::{CacheMode, RelPath, Timestamp};
 
 use super::lab::{LinkRate, RelayPorts, SideBySide};
-use crate::secrets::{Auth, Ring};
+use crate::secrets::{Auth, Keyring};
 
-/// The rules of one `--fault`.
+/// Maximum length of a server's name in bytes, that of a DNS label (RFC 1035, 2.3.4).
+const SERVER_NAME_BYTES_MAX: usize = 63;
+/// Record sizes of `lab nas`: from a page to the maximum that servers grant
+/// ([MS-SMB2] 3.3.5.4).
+const RECORD_SIZES: RangeInclusive<u64> = 4096..=8 << 20;
+/// File sizes of `lab nas`.
+const LAB_FILE_SIZES: RangeInclusive<u64> = 4096..=1 << 40;
+/// Scales of `lab vista`: below this range no work is left, above it no disk is large enough.
+const SCALES: RangeInclusive<f64> = 1e-5..=4.0;
+
+/// The rules of one `--fault` flag.
 #[derive(Clone, Debug)]
 pub(crate) struct FaultRules(pub(crate) Vec<FaultRule>);
 
@@ -31,7 +45,7 @@ fn text(error: impl Display) -> String {
     error.to_string()
 }
 
-/// Picks the value of a word, or names the words.
+/// Looks up a word, or returns an error that lists the words.
 fn word<T: Copy>(given: &str, words: &[(&str, T)]) -> Result<T, String> {
     let found = words
         .iter()
@@ -39,7 +53,7 @@ fn word<T: Copy>(given: &str, words: &[(&str, T)]) -> Result<T, String> {
         .map(|(_, value)| *value);
     found.ok_or_else(|| {
         let names: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
-        format!("there are {}", names.join(", "))
+        format!("choose one of {}", names.join(", "))
     })
 }
 
@@ -98,19 +112,19 @@ pub(super) fn auth(given: &str) -> Result<Auth, String> {
         ("auto", Auth::Auto),
         ("ntlm", Auth::Ntlm),
         ("kerberos", Auth::Kerberos),
-        // As mount.cifs calls them.
+        // The names that mount.cifs uses.
         ("krb5", Auth::Kerberos),
         ("ntlmssp", Auth::Ntlm),
     ];
     word(given, &words)
 }
 
-pub(super) fn keyring(given: &str) -> Result<Ring, String> {
+pub(super) fn keyring(given: &str) -> Result<Keyring, String> {
     let words = [
-        ("persistent", Ring::Persistent),
-        ("user", Ring::User),
-        ("session", Ring::Session),
-        ("off", Ring::Off),
+        ("persistent", Keyring::Persistent),
+        ("user", Keyring::User),
+        ("session", Keyring::Session),
+        ("off", Keyring::Off),
     ];
     word(given, &words)
 }
@@ -144,10 +158,10 @@ pub(super) fn dialect(given: &str) -> Result<Dialect, String> {
     word(plain, &words)
 }
 
-/// SMB's own port ([MS-SMB2] 2.1).
+/// SMB's registered port ([MS-SMB2] 2.1).
 const SMB_PORT: u16 = 445;
 
-/// `ADDR:PORT`, or `ADDR` alone for SMB's own port.
+/// Parses `ADDR:PORT`, or `ADDR` alone for SMB's registered port.
 pub(super) fn listen(given: &str) -> Result<SocketAddr, String> {
     if let Ok(address) = given.parse() {
         return Ok(address);
@@ -155,21 +169,23 @@ pub(super) fn listen(given: &str) -> Result<SocketAddr, String> {
     let bare = given.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     match bare.unwrap_or(given).parse::<IpAddr>() {
         Ok(address) => Ok(SocketAddr::new(address, SMB_PORT)),
-        Err(_) => Err("an address of this machine with a port, e.g. 127.0.0.1:4450 or [::]:445".to_owned()),
+        Err(_) => {
+            Err("give an address of this machine with a port, e.g. 127.0.0.1:4450 or [::]:445".to_owned())
+        }
     }
 }
 
-/// `ADDR:PORT`, or `PORT` of the loopback.
+/// Parses `ADDR:PORT`, or `PORT` alone for 127.0.0.1.
 pub(super) fn http(given: &str) -> Result<SocketAddr, String> {
     if let Ok(port) = given.trim_start_matches(':').parse::<u16>() {
         return Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
     }
     given
         .parse()
-        .map_err(|_| "a port, or an address of this machine with a port, e.g. 127.0.0.1:9450".to_owned())
+        .map_err(|_| "give a port, or an address of this machine with a port, e.g. 127.0.0.1:9450".to_owned())
 }
 
-/// One dialect, or `MIN..MAX` with either end left out.
+/// Parses one dialect, or `MIN..MAX` with either end left out.
 pub(super) fn dialects(given: &str) -> Result<RangeInclusive<Dialect>, String> {
     let Some((min, max)) = given.split_once("..") else {
         return dialect(given).map(|only| only..=only);
@@ -178,7 +194,7 @@ pub(super) fn dialects(given: &str) -> Result<RangeInclusive<Dialect>, String> {
     let end = |text: &str, open: Dialect| if text.is_empty() { Ok(open) } else { dialect(text) };
     let (min, max) = (end(min, Dialect::Smb202)?, end(max, Dialect::Smb311)?);
     if min > max {
-        return Err("the older dialect comes first".to_owned());
+        return Err("put the older dialect first".to_owned());
     }
     Ok(min..=max)
 }
@@ -199,7 +215,85 @@ pub(super) fn size(given: &str) -> Result<u64, String> {
     filter::parse_size(given).map_err(text)
 }
 
-/// An age before now or a date in local time.
+/// Parses a size of a socket buffer.
+pub(super) fn window(given: &str) -> Result<u32, String> {
+    let window = size(given)?;
+    u32::try_from(window).map_err(|_| "the size must be below 4 GiB".to_owned())
+}
+
+/// Parses a suffix for backups.
+pub(super) fn suffix(given: &str) -> Result<String, String> {
+    match given.is_empty() || given.contains('/') {
+        true => Err("a suffix must not be empty or contain a slash, e.g. .old".to_owned()),
+        false => Ok(given.to_owned()),
+    }
+}
+
+/// Returns the parser for a folder below DST.
+pub(super) fn folder_in_target() -> impl TypedValueParser<Value = RelPath> {
+    PathBufValueParser::new().try_map(|folder| {
+        // `Path` removes `./`, doubled slashes and a slash at the end.
+        let plain: PathBuf = folder
+            .components()
+            .filter(|part| !matches!(part, Component::CurDir))
+            .collect();
+        RelPath::parse(plain.as_os_str().as_bytes())
+            .filter(|path| !path.is_root())
+            .ok_or("give a path relative to DST without `..`, e.g. .old")
+    })
+}
+
+/// Parses a server's name: an RFC 1123 name, or one with the underscore that Windows allows.
+pub(super) fn server_name(given: &str) -> Result<String, String> {
+    let is_valid = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if given.is_empty() || given.len() > SERVER_NAME_BYTES_MAX {
+        return Err("a server's name has between 1 and 63 bytes".to_owned());
+    }
+    if !given.chars().all(is_valid) || given.starts_with(['-', '.']) {
+        return Err("a server's name has letters, digits, -, _ and . only, e.g. nas".to_owned());
+    }
+    Ok(given.to_owned())
+}
+
+/// Parses a user's name.
+pub(super) fn user_name(given: &str) -> Result<String, String> {
+    crate::commands::serve::check_user_name(given)
+        .map(|()| given.to_owned())
+        .map_err(|why| format!("{why}; choose another name"))
+}
+
+/// Parses the size of a record of `lab nas`.
+pub(super) fn record_size(given: &str) -> Result<u64, String> {
+    bounded(size(given)?, RECORD_SIZES, "a record must have 4K to 8M")
+}
+
+/// Parses the size of a file of `lab nas`.
+pub(super) fn lab_file_size(given: &str) -> Result<u64, String> {
+    bounded(size(given)?, LAB_FILE_SIZES, "a file must have 4K to 1T")
+}
+
+/// Parses the scale of `lab vista`.
+pub(super) fn scale(given: &str) -> Result<f64, String> {
+    const RULE: &str = "give a fraction such as 0.05, at most 4";
+    bounded(given.parse().map_err(|_| RULE)?, SCALES, RULE)
+}
+
+/// Parses the name of an SMB server for a lab.
+pub(super) fn smb_server(given: &str) -> Result<Server, String> {
+    match given.parse()? {
+        Server::Rsyncd => Err("rsyncd does not speak SMB; choose ropeway or smbd".to_owned()),
+        server => Ok(server),
+    }
+}
+
+fn bounded<T: PartialOrd>(value: T, range: RangeInclusive<T>, rule: &str) -> Result<T, String> {
+    match range.contains(&value) {
+        true => Ok(value),
+        false => Err(rule.to_owned()),
+    }
+}
+
+/// Parses an age before now, or a date in local time.
 pub(super) fn age(given: &str) -> Result<Timestamp, String> {
     let now = Timestamp(jiff::Timestamp::now().as_nanosecond());
     filter::parse_age_in(given, now, &TimeZone::system()).map_err(text)
@@ -213,7 +307,7 @@ pub(super) fn model(given: &str) -> Result<DeviceModel, String> {
     DeviceModel::parse(given).map_err(text)
 }
 
-/// `622mbit`; `none` for a line without a rate.
+/// Parses `622mbit`, or `none` for a link without a limit.
 pub(super) fn link_rate(given: &str) -> Result<LinkRate, String> {
     if given.eq_ignore_ascii_case("none") {
         return Ok(LinkRate(None));
@@ -221,7 +315,7 @@ pub(super) fn link_rate(given: &str) -> Result<LinkRate, String> {
     given.parse().map(|rate| LinkRate(Some(rate)))
 }
 
-/// `640mbit`, or `off`.
+/// Parses `640mbit`, or `off`.
 pub(super) fn side_by_side(given: &str) -> Result<SideBySide, String> {
     if given == "off" {
         return Ok(SideBySide(None));
@@ -237,16 +331,16 @@ pub(super) fn congestion(given: &str) -> Result<Congestion, String> {
     given.parse()
 }
 
-/// `NEAR:FAR`, two ports.
+/// Parses `NEAR:FAR`, two ports.
 pub(super) fn ports(given: &str) -> Result<RelayPorts, String> {
     let both = given.split_once(':').and_then(|(near, far)| {
         let (near, far): (u16, u16) = (near.parse().ok()?, far.parse().ok()?);
         (near > 0 && far > 0).then_some(RelayPorts { near, far })
     });
-    both.ok_or_else(|| format!("{given:?} is not two ports such as 8445:445"))
+    both.ok_or_else(|| format!("{given:?} is not a pair of ports such as 8445:445"))
 }
 
-/// Rules separated by `;`; `source:` before a rule is taken for `source.`.
+/// Parses rules separated by `;`. `source:` before a rule is read as `source.`.
 pub(crate) fn fault(given: &str) -> Result<FaultRules, String> {
     let rules: Vec<String> = given
         .split(';')
@@ -263,12 +357,12 @@ pub(crate) fn fault(given: &str) -> Result<FaultRules, String> {
         .collect();
     let rules = FaultRule::parse(&rules.join(";")).map_err(text)?;
     if rules.is_empty() {
-        return Err("it holds no rule".to_owned());
+        return Err("the text has no rule".to_owned());
     }
     Ok(FaultRules(rules))
 }
 
-/// `500us`, `10ms`, `30s`, `5m`, `2h`; a bare number counts seconds. More than zero.
+/// Parses `500us`, `10ms`, `30s`, `5m` or `2h`; a bare number is seconds. Zero is refused.
 pub(super) fn duration(given: &str) -> Result<Duration, String> {
     ropeway_lab::link::parse_time(given)
 }
@@ -288,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_take_both_spellings_of_the_end() {
+    fn fault_rules_accept_both_spellings_of_the_end() {
         for rule in ["source:read:errno=EIO", "source.read:errno=EIO"] {
             let rules = fault(rule).unwrap().0;
             assert_eq!(rules.len(), 1);
@@ -306,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_to_listen_on() {
+    fn listen_addresses_have_default_ports() {
         let shown = |given| listen(given).map(|address| address.to_string()).ok();
         for (given, expected) in [
             ("127.0.0.1:4450", "127.0.0.1:4450"),
@@ -339,10 +433,33 @@ mod tests {
     }
 
     #[test]
-    fn unknown_words_name_the_known_ones() {
+    fn server_names_are_valid_or_refused() {
+        for good in ["nas", "nas-2.example", "büro", "A_1"] {
+            assert!(server_name(good).is_ok(), "{good}");
+        }
+        for bad in ["", "a b", "-a", "a/b", "a\n", &"x".repeat(64)] {
+            assert!(server_name(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn numbers_out_of_range_are_refused() {
+        assert_eq!(record_size("64K"), Ok(65_536));
+        assert!(record_size("1K").is_err() && record_size("16M").is_err());
+        assert!(lab_file_size("1G").is_ok() && lab_file_size("2T").is_err());
+        assert_eq!(scale("0.05"), Ok(0.05));
+        for bad in ["0", "5", "NaN", "-1", "x"] {
+            assert!(scale(bad).is_err(), "{bad}");
+        }
+        assert!(window("1M").is_ok() && window("4G").is_err());
+        assert!(smb_server("smbd").is_ok() && smb_server("rsyncd").is_err());
+    }
+
+    #[test]
+    fn errors_for_unknown_words_list_the_known_ones() {
         assert_eq!(
             cache("warm"),
-            Err("there are auto, keep, leave, direct".to_owned())
+            Err("choose one of auto, keep, leave, direct".to_owned())
         );
         assert!(durability("end").is_ok());
     }

@@ -20,7 +20,7 @@ use crate::trace_file::TraceWriter;
 use crate::trees::Opener;
 use crate::ui::{CheckSummary, Reporter};
 
-/// Runs the command; gives its exit code.
+/// Runs the command and returns its exit code.
 ///
 /// # Errors
 /// Nothing could be compared.
@@ -34,7 +34,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result<u8, Failure> {
         })?),
         None => None,
     };
-    // Differences are what people ask for: they are listed without being asked.
+    // A check lists differences even without --verbose, since they are its result.
     let reporter = Arc::new(Reporter::new(&args.output, true)?);
     let start = Instant::now();
     let result = runtime.block_on(async {
@@ -52,11 +52,11 @@ pub(crate) fn run(args: &CheckArgs) -> Result<u8, Failure> {
             )),
         }
     });
-    job::end(runtime, &servers);
+    job::shut_down(runtime, &servers);
     if let Some(trace) = trace {
         trace
             .finish()
-            .map_err(|error| Failure::new(code::SOME_FAILED, format!("the trace is not whole: {error}")))?;
+            .map_err(|error| Failure::new(code::SOME_FAILED, format!("the trace is incomplete: {error}")))?;
     }
     let outcome = result?;
     let exit_code = outcome.status().exit_code();
@@ -73,7 +73,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result<u8, Failure> {
     Ok(exit_code)
 }
 
-/// What is compared with what.
+/// The two sides of the comparison.
 enum Plan {
     Trees { source: Node, target: Node },
     Manifest { manifest: PathBuf, folder: Place },
@@ -93,7 +93,7 @@ impl Plan {
                 Self::manifest(manifest, folder.unwrap_or(Path::new(".")), servers).await
             }
             (Some(manifest), [folder]) => Self::manifest(manifest, folder, servers).await,
-            (Some(_), _) => Err(Failure::usage("with --manifest there is one folder to look at")
+            (Some(_), _) => Err(Failure::usage("--manifest takes one folder only")
                 .hint("ropeway check --manifest FILE [FOLDER]")),
         }
     }
@@ -111,10 +111,10 @@ impl Plan {
                 .metadata(url)
                 .await
                 .map(|metadata| metadata.is_dir())
-                .map_err(|trouble| trouble.failure(&format!("cannot read {url}"), true))?,
+                .map_err(|error| error.failure(&format!("cannot read {url}"), true))?,
         };
         let folder = match place.parent() {
-            // The manifest of a single file names it; its folder is looked at.
+            // The manifest of a single file has the file's name; its folder is the tree to compare.
             Some(Place::Local(parent)) if !is_folder && parent.as_os_str().is_empty() => {
                 Place::Local(".".into())
             }

@@ -3,24 +3,24 @@
 use super::device;
 use super::transfer::{Request, transfer};
 use crate::args::CopyArgs;
-use crate::ends::Manner;
+use crate::ends::TargetMode;
 use crate::failure::Failure;
 
-/// Runs the command; gives its exit code.
+/// Runs the command and returns its exit code.
 ///
 /// # Errors
-/// Nothing could be begun.
+/// The copy could not be started.
 pub(crate) fn run(args: &CopyArgs) -> Result<u8, Failure> {
     let Some((sources, target)) = args.ends() else {
         return Err(
-            Failure::usage("only one path is given: <SRC>... and <DST> are needed")
+            Failure::usage("only one path is given, but a copy needs <SRC>... and <DST>")
                 .hint("usage: ropeway copy [OPTIONS] <SRC>... <DST>; `--help` explains every flag"),
         );
     };
     if args.no_target_directory && sources.len() > 1 {
         return Err(
-            Failure::usage("-T takes DST as the copy itself, and there are several sources")
-                .hint("leave -T out, or give one source"),
+            Failure::usage("-T treats DST as the copy itself, but there are several sources")
+                .hint("leave out -T, or give one source"),
         );
     }
     if args.write_device {
@@ -29,10 +29,10 @@ pub(crate) fn run(args: &CopyArgs) -> Result<u8, Failure> {
     transfer(&Request {
         sources,
         target,
-        manner: if args.no_target_directory {
-            Manner::Exact
+        target_mode: if args.no_target_directory {
+            TargetMode::Exact
         } else {
-            Manner::Into
+            TargetMode::Into
         },
         move_source: args.move_source,
         delete: None,

@@ -1,7 +1,8 @@
-//! `ropeway demo`: the main job at once, and a proof that it was done.
+//! `ropeway demo`: shows a copy that is killed and resumed, and proves its result.
 //!
-//! Makes a tree, copies it with a child of this program, kills that half way, resumes, verifies, compares, and says
-//! what was sent twice; then copies both ways over an emulated WAN, beside other clients. What is claimed at the end is computed from what the children said and from the trees.
+//! It creates a tree, copies it with a child process, kills the child halfway, resumes, verifies,
+//! compares, and reports what was sent twice. Then it copies both ways over an emulated WAN, next
+//! to other clients. All results come from the children's output and from the trees.
 
 use std::fs;
 use std::io;
@@ -15,36 +16,38 @@ use ropeway_lab::run::LabError;
 use serde_json::Value;
 
 use crate::args::DemoArgs;
-use crate::demo::child::{Children, Ended};
-use crate::demo::tree::{self, Made};
+use crate::demo::child::{ChildResult, Children};
+use crate::demo::tree::{self, TreeStats};
 use crate::demo::wan;
 use crate::failure::{Failure, code};
 use crate::job::{self, Signals};
 use crate::ui::format;
 use crate::ui::messages::{Color, paint, print_line};
 
-/// Rate of the first run, so that its half can be hit: without it the copy is over before a signal arrives.
+/// Rate of the first run. Without a limit, the copy would end before a signal arrives at its half.
 const FIRST_RATE: &str = "32M";
-/// Rate of the second run: no real limit, but it keeps the data on the same path (through this program, not within the
-/// kernel), so that bytes sent are counted alike.
+/// Rate of the second run. It is no real limit, but it keeps the data on the same path (through
+/// this program, not inside the kernel), so that sent bytes are counted in the same way.
 const SECOND_RATE: &str = "8G";
 
-/// Most bytes that may be sent twice: what goes out at [`FIRST_RATE`] in two seconds, from one checkpoint to the next, and
-/// in two more for its flush; and what the pool of a copy holds. Only what is durable is not sent again.
+/// Maximum number of bytes that may be sent twice: four seconds at [`FIRST_RATE`], two from one
+/// checkpoint to the next and two more for its flush, and the contents of a copy's buffer pool.
+/// Bytes that are not durable are sent again.
 const TWICE_MAX: u64 = 4 * (32 << 20) + (32 << 20);
 
-/// Runs the command; gives its exit code.
+/// Runs the command and returns its exit code.
 ///
 /// # Errors
-/// Something that was to be shown did not hold, or the demo could not be set up.
+/// A result of the demo is wrong, or the demo could not be set up.
 pub(crate) fn run(args: &DemoArgs) -> Result<u8, Failure> {
     let start = Instant::now();
-    // Before any thread is started.
-    let relay = super::lab::falls_back();
+    // Must run before any thread is started.
+    let relay = super::lab::needs_relay();
     let parent = args.dir.clone().unwrap_or_else(std::env::temp_dir);
     let folder = Folder::make(&parent, args.keep)?;
-    let children =
-        Arc::new(Children::new(&folder.path.join("private")).map_err(|error| broken("start", &error))?);
+    let children = Arc::new(
+        Children::new(&folder.path.join("private")).map_err(|error| setup_failure("start", &error))?,
+    );
     let runtime = job::runtime()?;
     let mut signals = runtime.block_on(async { Signals::catch() })?;
     let on_signal = Arc::clone(&children);
@@ -67,13 +70,13 @@ pub(crate) fn run(args: &DemoArgs) -> Result<u8, Failure> {
     if children.is_stopped() {
         return Err(Failure::new(
             code::INTERRUPTED,
-            "interrupted; everything was removed",
+            "interrupted; everything is removed",
         ));
     }
     result.map(|()| code::DONE)
 }
 
-/// Two trees and the way from one to the other.
+/// The demo's folder, and its child processes.
 struct Demo<'a> {
     folder: &'a Folder,
     children: &'a Children,
@@ -87,16 +90,16 @@ impl Demo<'_> {
         let (source, target) = (self.folder.path.join("source"), self.folder.path.join("target"));
         say(
             1,
-            &format!("making a mixed tree in {}", self.folder.path.display()),
+            &format!("creating a mixed tree in {}", self.folder.path.display()),
         );
-        let made = tree::make(&source, self.seed).map_err(|error| broken("make the tree", &error))?;
+        let stats = tree::make(&source, self.seed).map_err(|error| setup_failure("make the tree", &error))?;
         say_more(&format!(
             "{} and {}, {} of data in {} (links, holes, a FIFO, odd names{})",
-            format::counted(made.files, "file", "files"),
-            format::counted(made.folders, "folder", "folders"),
-            format::bytes(made.data),
-            format::bytes(made.bytes),
-            if made.xattrs {
+            format::counted(stats.files, "file", "files"),
+            format::counted(stats.folders, "folder", "folders"),
+            format::bytes(stats.data),
+            format::bytes(stats.bytes),
+            if stats.xattrs {
                 ", extended attributes"
             } else {
                 "; no extended attributes on this volume"
@@ -104,32 +107,32 @@ impl Demo<'_> {
         ));
         say(
             2,
-            &format!("copying it, held to {FIRST_RATE}iB/s so that its middle can be hit; kill -9 half way"),
+            &format!("copying it at {FIRST_RATE}iB/s, so that there is time for a kill -9 halfway"),
         );
-        let first = self.first(&source, &target, &made)?;
+        let first = self.first(&source, &target, &stats)?;
         say_more(&format!(
-            "killed: {} sent; {} durable, counted by size, holes included",
+            "killed: {} sent, {} durable (logical sizes, holes included)",
             format::bytes(first.number("bytes_sent")),
             format::bytes(first.number("bytes_durable"))
         ));
         say(
             3,
-            "the same command again: it goes on, and verifies from the device",
+            "running the same command again: it resumes and verifies from the device",
         );
         let second = self.second(&source, &target)?;
-        say(4, "comparing both trees independently, every byte");
+        say(4, "comparing every byte of both trees independently");
         self.compare(&source, &target)?;
         print_line("");
-        conclude(&made, &first, &second)?;
+        conclude(&stats, &first, &second)?;
         self.wan()?;
         let took = format::duration(start.elapsed());
         let mark = mark(Color::Green, "✓");
         print_line(&format!(
-            " {mark} resumed, verified and compared, here and over the line, in {took}; {}",
+            " {mark} resumed, verified and compared, locally and over the WAN, in {took}; {}",
             if self.folder.keep {
-                format!("left in {}", self.folder.path.display())
+                format!("kept in {}", self.folder.path.display())
             } else {
-                "everything is removed again".to_owned()
+                "everything is removed".to_owned()
             }
         ));
         Ok(())
@@ -137,13 +140,13 @@ impl Demo<'_> {
 
     fn wan(&self) -> Result<(), Failure> {
         let how = if self.relay {
-            "TCP relays, for namespaces or TUN are not to be had here"
+            "TCP relays, because namespaces or TUN are not available"
         } else {
             "real packets between two network namespaces"
         };
         say(
             5,
-            &format!("both ways over a WAN of 155 Mbit/s and 75 ms ({how})"),
+            &format!("copying both ways over a WAN of 155 Mbit/s and 75 ms ({how})"),
         );
         let document = match wan::measure(&self.folder.path.join("wan"), self.relay, self.stop) {
             Ok(document) => document,
@@ -155,11 +158,11 @@ impl Demo<'_> {
         wan::print_table(&document);
         match wan::fault(&document) {
             None => {
-                say_more("what arrived was compared, every byte");
+                say_more("every byte that arrived was compared");
                 print_line("");
                 Ok(())
             }
-            Some(fault) => Err(untrue(fault, &Ended::default())),
+            Some(fault) => Err(claim_failure(fault, &ChildResult::default())),
         }
     }
 
@@ -169,16 +172,16 @@ impl Demo<'_> {
         target: &Path,
         rate: &str,
         kill: impl FnMut(&Value) -> bool,
-    ) -> Result<Ended, Failure> {
+    ) -> Result<ChildResult, Failure> {
         let flags = ["copy", "--verify", "--bwlimit", rate].map(std::ffi::OsString::from);
         let arguments = flags.into_iter().chain([source.into(), target.into()]);
         self.children
             .run(arguments, kill)
-            .map_err(|error| broken("run the copy", &error))
+            .map_err(|error| setup_failure("run the copy", &error))
     }
 
-    fn first(&self, source: &Path, target: &Path, made: &Made) -> Result<Ended, Failure> {
-        let half = made.data / 2;
+    fn first(&self, source: &Path, target: &Path, stats: &TreeStats) -> Result<ChildResult, Failure> {
+        let half = stats.data / 2;
         let ended = self.copy(source, target, FIRST_RATE, |line| {
             line.get("bytes_sent")
                 .and_then(Value::as_u64)
@@ -186,22 +189,25 @@ impl Demo<'_> {
         })?;
         match ended.code {
             None => Ok(ended),
-            Some(code) => Err(untrue(
+            Some(code) => Err(claim_failure(
                 format!("the first run ended by itself with exit code {code}"),
                 &ended,
             )),
         }
     }
 
-    fn second(&self, source: &Path, target: &Path) -> Result<Ended, Failure> {
+    fn second(&self, source: &Path, target: &Path) -> Result<ChildResult, Failure> {
         let ended = self.copy(source, target, SECOND_RATE, |_| false)?;
         match ended.code {
             Some(0) => Ok(ended),
-            Some(code) => Err(untrue(
+            Some(code) => Err(claim_failure(
                 format!("the second run ended with exit code {code}"),
                 &ended,
             )),
-            None => Err(untrue("the second run was killed by a signal".to_owned(), &ended)),
+            None => Err(claim_failure(
+                "the second run was killed by a signal".to_owned(),
+                &ended,
+            )),
         }
     }
 
@@ -210,9 +216,9 @@ impl Demo<'_> {
         let ended = self
             .children
             .run(arguments, |_| false)
-            .map_err(|error| broken("run the check", &error))?;
+            .map_err(|error| setup_failure("run the check", &error))?;
         if ended.code != Some(0) {
-            return Err(untrue(
+            return Err(claim_failure(
                 format!("the trees differ in {} places", ended.number("differences")),
                 &ended,
             ));
@@ -221,24 +227,24 @@ impl Demo<'_> {
             "{} compared, no difference",
             format::counted(ended.number("files"), "file", "files")
         ));
-        let left =
-            tree::leftovers(&self.folder.path).map_err(|error| broken("look for leftovers", &error))?;
+        let left = tree::leftovers(&self.folder.path)
+            .map_err(|error| setup_failure("look for leftovers", &error))?;
         match left.first() {
             None => Ok(()),
-            Some(path) => Err(untrue(
+            Some(path) => Err(claim_failure(
                 format!("a temporary file was left: {}", path.display()),
-                &Ended::default(),
+                &ChildResult::default(),
             )),
         }
     }
 }
 
-/// Prints the table and checks what it says.
-fn conclude(made: &Made, first: &Ended, second: &Ended) -> Result<(), Failure> {
+/// Prints the table and checks its claims.
+fn conclude(stats: &TreeStats, first: &ChildResult, second: &ChildResult) -> Result<(), Failure> {
     let sent = [first.number("bytes_sent"), second.number("bytes_sent")];
     let durable = [first.number("bytes_durable"), second.number("bytes_durable")];
-    let twice = (sent[0] + sent[1]).saturating_sub(made.data);
-    // Logical bytes, as those that are durable; the data of files is never more.
+    let twice = (sent[0] + sent[1]).saturating_sub(stats.data);
+    // Both numbers are logical bytes; the data of the files is never more.
     let not_durable = second.number("bytes").saturating_sub(durable[0]);
     let time = |name| {
         second
@@ -255,7 +261,7 @@ fn conclude(made: &Made, first: &Ended, second: &Ended) -> Result<(), Failure> {
         &format::bytes(durable[1]),
     );
     row(
-        "taken over in files",
+        "resumed in files",
         "-",
         &format::bytes(second.number("bytes_resumed")),
     );
@@ -263,9 +269,9 @@ fn conclude(made: &Made, first: &Ended, second: &Ended) -> Result<(), Failure> {
     row("durable after", "-", &time("seconds_durable"));
     row("verified after more", "-", &time("seconds_verified"));
     print_line(&format!(
-        "   sent twice: {} of {} (not yet durable when it was killed); durable before and sent again: nothing",
+        "   sent twice: {} of {} (not durable when it was killed); sent twice although durable: nothing",
         format::bytes(twice),
-        format::bytes(made.data),
+        format::bytes(stats.data),
     ));
     print_line("");
     let claims = [
@@ -274,7 +280,7 @@ fn conclude(made: &Made, first: &Ended, second: &Ended) -> Result<(), Failure> {
             "the second run ended with a summary",
         ),
         (second.number("errors") == 0, "the second run had no error"),
-        (second.number("files") >= made.files, "every file is there"),
+        (second.number("files") >= stats.files, "every file is there"),
         (
             second.last["verified"] == true,
             "the files were read back from the device",
@@ -287,16 +293,16 @@ fn conclude(made: &Made, first: &Ended, second: &Ended) -> Result<(), Failure> {
         (sent[1] <= not_durable, "nothing that was durable was sent again"),
         (
             twice <= TWICE_MAX,
-            "no more was sent twice than goes out between two checkpoints",
+            "no more was sent twice than is sent between two checkpoints",
         ),
     ];
     match claims.into_iter().find(|(holds, _)| !holds) {
         None => Ok(()),
-        Some((_, claim)) => Err(untrue(format!("this does not hold: {claim}"), second)),
+        Some((_, claim)) => Err(claim_failure(format!("this claim is false: {claim}"), second)),
     }
 }
 
-/// The folder of the demo; removed at the end.
+/// The demo's folder; it is removed at the end unless --keep is given.
 struct Folder {
     path: PathBuf,
     keep: bool,
@@ -306,11 +312,11 @@ impl Folder {
     fn make(parent: &Path, keep: bool) -> Result<Self, Failure> {
         let fault = |error: &io::Error| {
             Failure::of_end(
-                format!("cannot make a folder in {}: {error}", parent.display()),
+                format!("cannot create a folder in {}: {error}", parent.display()),
                 error,
                 code::TARGET,
             )
-            .hint("give another place with --dir")
+            .hint("choose another folder with --dir")
         };
         let parent = fs::canonicalize(parent).map_err(|error| fault(&error))?;
         let space = rustix::fs::statvfs(&parent).map_err(|error| fault(&error.into()))?;
@@ -319,13 +325,13 @@ impl Folder {
             return Err(Failure::new(
                 code::TARGET,
                 format!(
-                    "{} has room for {}, and the demo needs {}",
+                    "{} has {} of free space, but the demo needs {}",
                     parent.display(),
                     format::bytes(room),
                     format::bytes(tree::ROOM_BYTES)
                 ),
             )
-            .hint("give another place with --dir"));
+            .hint("choose another folder with --dir"));
         }
         let moment = jiff::Timestamp::now().as_nanosecond() % 1_000_000_000;
         let path = parent.join(format!("ropeway-demo-{}-{moment}", std::process::id()));
@@ -343,25 +349,25 @@ impl Drop for Folder {
             return;
         }
         if let Err(error) = fs::remove_dir_all(&self.path) {
-            crate::ui::messages::complain(&format!("cannot remove {}: {error}", self.path.display()));
+            crate::ui::messages::print_stderr(&format!("cannot remove {}: {error}", self.path.display()));
         }
     }
 }
 
-/// The demo could not be set up.
-fn broken(what: &str, error: &io::Error) -> Failure {
+/// Makes a failure for a step that could not be carried out.
+fn setup_failure(what: &str, error: &io::Error) -> Failure {
     Failure::of_end(format!("cannot {what}: {error}"), error, code::TARGET)
-        .hint("give another place with --dir")
+        .hint("choose another folder with --dir")
 }
 
-/// Something that the demo is to show did not hold.
-fn untrue(what: String, ended: &Ended) -> Failure {
-    let said = ended
-        .said
+/// Makes a failure for a wrong result.
+fn claim_failure(what: String, ended: &ChildResult) -> Failure {
+    let messages = ended
+        .messages
         .lines()
         .next()
-        .unwrap_or("--keep leaves both trees for a look");
-    Failure::new(code::SOME_FAILED, what).hint(said)
+        .unwrap_or("--keep leaves both trees for inspection");
+    Failure::new(code::SOME_FAILED, what).hint(messages)
 }
 
 fn say(step: u32, text: &str) {

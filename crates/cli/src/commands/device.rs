@@ -1,7 +1,8 @@
-//! `ropeway copy --write-device`: an image onto a block device, from its first byte on.
+//! `ropeway copy --write-device`: writes an image onto a block device, from its first byte.
 //!
-//! There is no temporary name on a device and nothing to resume by, so everything that can be refused is refused before
-//! the first write: a device in use, an image that does not fit, flags that make no sense with it.
+//! A device has no temporary names, and such a run cannot be resumed. So everything that can be
+//! refused is refused before the first write: a device in use, an image that does not fit, flags
+//! that do not apply.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -20,25 +21,25 @@ use crate::ends::cause;
 use crate::failure::{Failure, code};
 use crate::job::{self, Signals};
 use crate::place::Place;
-use crate::ui::{About, Reporter};
+use crate::ui::{Reporter, RunInfo};
 
-/// Bytes of one read and write: what a flash device takes at once, a few times over.
+/// Size of one read and write in bytes: a few times what a flash device takes at once.
 const CHUNK: usize = 4 << 20;
-/// Write-back is started for so many bytes at once, and awaited one such window later: what is dirty stays below twice
-/// this (64 MiB, as for files on slow flash).
+/// Bytes for which write-back is started at once. It is awaited one window later, so dirty data
+/// stays below twice this size (64 MiB, as for files on slow flash).
 const WINDOW: u64 = 32 << 20;
-/// Time between two reports.
+/// Time between two progress reports.
 const REPORT_EVERY: Duration = Duration::from_millis(500);
 
-/// Runs the command; gives its exit code.
+/// Runs the command and returns its exit code.
 ///
 /// # Errors
-/// Nothing was written: the ends or the flags make no sense, or the device is in use.
+/// Nothing was written: the ends or the flags are wrong, or the device is in use.
 pub(super) fn run(args: &CopyArgs, sources: &[PathBuf], target: &Path) -> Result<u8, Failure> {
-    refuse_contradictions(args)?;
+    args.check_device()?;
     let [source] = sources else {
         return Err(
-            Failure::usage("--write-device writes one image, and there are several sources")
+            Failure::usage("--write-device writes one image, but there are several sources")
                 .hint("give one file"),
         );
     };
@@ -46,7 +47,7 @@ pub(super) fn run(args: &CopyArgs, sources: &[PathBuf], target: &Path) -> Result
     let path = local(target)?;
     let device = open_device(&path, &image, size)?;
     let reporter = Arc::new(Reporter::new(&args.transfer.output, args.transfer.dry_run)?);
-    let about = About {
+    let info = RunInfo {
         durability: Durability::End,
         dry_run: args.transfer.dry_run,
         engine: "device",
@@ -58,11 +59,11 @@ pub(super) fn run(args: &CopyArgs, sources: &[PathBuf], target: &Path) -> Result
             action: "update",
             bytes: size,
         });
-        reporter.finish(&would_be(size), &about);
+        reporter.finish(&dry_run_outcome(size), &info);
         return Ok(code::DONE);
     };
     reporter.say(&format!(
-        "note: writing onto the device {}; nothing is resumed, a run that is cut off leaves it written in part",
+        "note: writing onto the device {}; an interrupted run cannot be resumed and leaves the device partly written",
         path.display()
     ));
     let runtime = job::runtime()?;
@@ -80,55 +81,31 @@ pub(super) fn run(args: &CopyArgs, sources: &[PathBuf], target: &Path) -> Result
     });
     runtime.shutdown_background();
     let outcome: Outcome = outcome?;
-    reporter.finish(&outcome, &about);
+    reporter.finish(&outcome, &info);
     Ok(outcome.status.exit_code())
-}
-
-fn refuse_contradictions(args: &CopyArgs) -> Result<(), Failure> {
-    let (transfer, existing) = (&args.transfer, &args.transfer.existing);
-    let contradictions = [
-        (args.move_source, "--move"),
-        (transfer.watch, "--watch"),
-        (transfer.manifest.is_some(), "--manifest"),
-        (existing.backup.is_some(), "--backup"),
-        (existing.backup_dir.is_some(), "--backup-dir"),
-        (existing.update, "--update"),
-        (existing.ignore_existing, "--ignore-existing"),
-        (transfer.speed.bwlimit.is_some(), "--bwlimit"),
-        (transfer.output.trace.is_some(), "--trace"),
-        (transfer.durability == Durability::None, "--durability none"),
-        (transfer.verify && transfer.dry_run, "--verify with --dry-run"),
-    ];
-    match contradictions.into_iter().find(|(given, _)| *given) {
-        Some((_, flag)) => Err(
-            Failure::usage(format!("--write-device and {flag} contradict each other"))
-                .hint("leave one of them out"),
-        ),
-        None => Ok(()),
-    }
 }
 
 fn local(end: &Path) -> Result<PathBuf, Failure> {
     match Place::parse_end(end)? {
         Place::Local(path) => Ok(path),
         Place::Remote(url) => Err(Failure::usage(format!(
-            "--write-device takes ends of this machine, and {url} is on a share"
+            "--write-device works on this machine only, but {url} is on a share"
         ))
-        .hint("copy the image here first")),
+        .hint("copy the image to this machine first")),
     }
 }
 
-/// The image and its size.
+/// Opens the image; returns its size too.
 fn open_source(path: &Path) -> Result<(File, u64), Failure> {
     let fault = |error: &io::Error| {
         let message = format!("cannot read the source {}: {}", path.display(), cause(error));
-        Failure::of_end(message, error, code::SOURCE).hint("check the spelling, and who may read it")
+        Failure::of_end(message, error, code::SOURCE).hint("check the spelling and the permissions")
     };
     let kind = fs::metadata(path).map_err(|error| fault(&error))?.file_type();
     if !kind.is_file() && !kind.is_block_device() {
         return Err(
             Failure::usage(format!("{} is neither a file nor a block device", path.display()))
-                .hint("--write-device writes an image, byte by byte"),
+                .hint("--write-device needs a file or block device as its source"),
         );
     }
     let mut file = File::open(path).map_err(|error| fault(&error))?;
@@ -137,55 +114,55 @@ fn open_source(path: &Path) -> Result<(File, u64), Failure> {
     Ok((file, size))
 }
 
-/// The device, if the image may be written onto it.
+/// Opens the device if the image may be written onto it.
 fn open_device(path: &Path, image: &File, size: u64) -> Result<Option<BlockDevice>, Failure> {
     let shown = path.display();
     let fault = |error: &io::Error| {
         let message = format!("cannot write to the device {shown}: {}", cause(error));
         Failure::of_end(message, error, code::TARGET)
-            .hint("check that a medium is in it, and who may write to it")
+            .hint("check that it has a medium, and check the permissions")
     };
     let is_missing = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
     let metadata = match fs::metadata(path) {
         Ok(metadata) if metadata.file_type().is_block_device() => metadata,
         Err(error) if !is_missing(&error) => return Err(fault(&error)),
         _ => {
-            return Err(Failure::usage(format!("{shown} is no block device"))
-                .hint("leave --write-device out to copy to a file or folder; `lsblk` lists devices"));
+            return Err(Failure::usage(format!("{shown} is not a block device"))
+                .hint("leave out --write-device to copy to a file or folder; `lsblk` lists devices"));
         }
     };
     let from = image.metadata().map_err(|error| fault(&error))?;
     if from.file_type().is_block_device() && from.rdev() == metadata.rdev() {
         return Err(
             Failure::usage(format!("the source and {shown} are the same device"))
-                .hint("nothing needs to be copied"),
+                .hint("there is nothing to copy"),
         );
     }
     if let Some(user) = users(path).map_err(|error| fault(&error))? {
         return Err(
             Failure::new(code::REFUSED, format!("the device {shown} is in use: {user}"))
-                .hint("unmount it first (umount, swapoff); make sure that it is the right device"),
+                .hint("unmount it first (umount, swapoff), and make sure that it is the right device"),
         );
     }
     let device = BlockDevice::open(path).map_err(|error| match error.kind() {
         io::ErrorKind::ResourceBusy => Failure::new(code::REFUSED, format!("the device {shown} is in use"))
-            .hint("end what uses it; make sure that it is the right device"),
+            .hint("stop the program that uses it, and make sure that it is the right device"),
         _ => fault(&error),
     })?;
     if size > device.size() {
         return Err(Failure::new(
             code::TARGET,
             format!(
-                "the device {shown} has {} bytes, and the image {size}",
+                "the device {shown} has {} bytes, but the image has {size}",
                 device.size()
             ),
         )
-        .hint("take a larger device; nothing was written"));
+        .hint("use a larger device; nothing was written"));
     }
     Ok(Some(device))
 }
 
-fn would_be(size: u64) -> Outcome {
+fn dry_run_outcome(size: u64) -> Outcome {
     Outcome {
         summary: Summary {
             counters: counters(size, 0, true),
@@ -197,7 +174,7 @@ fn would_be(size: u64) -> Outcome {
     }
 }
 
-/// What the writing thread and the reports share.
+/// State that the writing thread and the reports share.
 struct Work {
     image: File,
     device: BlockDevice,
@@ -207,15 +184,15 @@ struct Work {
     stop: AtomicBool,
 }
 
-/// Why the work ended early, and on which side.
-enum Trouble {
+/// Reasons for an early end.
+enum EarlyEnd {
     Stopped,
     Source(io::Error),
     Device(io::Error),
     Differs,
 }
 
-/// Times since the start.
+/// Durations of the phases.
 struct Times {
     perceived: Duration,
     durable: Duration,
@@ -238,7 +215,7 @@ async fn drive(work: Arc<Work>, reporter: &Arc<Reporter>, signals: &mut Signals)
                 if work.stop.swap(true, Ordering::Relaxed) {
                     std::process::exit(i32::from(code::INTERRUPTED));
                 }
-                reporter.say("stopping (again to stop at once)");
+                reporter.say("stopping (interrupt again to stop at once)");
             }
             _ = ticks.tick() => reporter.progress(&work.progress(start), true),
         }
@@ -252,13 +229,13 @@ async fn drive(work: Arc<Work>, reporter: &Arc<Reporter>, signals: &mut Signals)
 }
 
 impl Work {
-    fn run(&self, start: Instant, reporter: &Reporter) -> Result<Times, Trouble> {
+    fn run(&self, start: Instant, reporter: &Reporter) -> Result<Times, EarlyEnd> {
         let hash = self.write()?;
         let perceived = start.elapsed();
         reporter.event(&Event::Phase {
             phase: Phase::Flushing,
         });
-        self.device.flush().map_err(Trouble::Device)?;
+        self.device.flush().map_err(EarlyEnd::Device)?;
         let durable = start.elapsed();
         let mut verified = None;
         if let Some(hash) = hash {
@@ -266,7 +243,7 @@ impl Work {
                 phase: Phase::Verifying,
             });
             if self.read_back()? != hash {
-                return Err(Trouble::Differs);
+                return Err(EarlyEnd::Differs);
             }
             verified = Some(start.elapsed() - durable);
         }
@@ -277,8 +254,8 @@ impl Work {
         })
     }
 
-    /// Writes everything; the hash of it if it is to be verified.
-    fn write(&self) -> Result<Option<blake3::Hash>, Trouble> {
+    /// Writes the image; returns its hash if it is to be verified.
+    fn write(&self) -> Result<Option<blake3::Hash>, EarlyEnd> {
         let mut hasher = self.verify.then(blake3::Hasher::new);
         let mut buffer = vec![0; CHUNK];
         let (mut at, mut started) = (0, 0);
@@ -286,31 +263,31 @@ impl Work {
             let length = self.chunk(at)?;
             (&self.image)
                 .read_exact(&mut buffer[..length])
-                .map_err(Trouble::Source)?;
+                .map_err(EarlyEnd::Source)?;
             if let Some(hasher) = &mut hasher {
                 hasher.update(&buffer[..length]);
             }
             self.device
                 .write_all_at(&buffer[..length], at)
-                .map_err(Trouble::Device)?;
+                .map_err(EarlyEnd::Device)?;
             at += length as u64;
             self.done.store(at, Ordering::Relaxed);
             if at - started >= WINDOW {
                 if started >= WINDOW {
                     self.device
                         .write_back(started - WINDOW, WINDOW, true)
-                        .map_err(Trouble::Device)?;
+                        .map_err(EarlyEnd::Device)?;
                 }
                 self.device
                     .write_back(started, at - started, false)
-                    .map_err(Trouble::Device)?;
+                    .map_err(EarlyEnd::Device)?;
                 started = at;
             }
         }
         Ok(hasher.map(|hasher| hasher.finalize()))
     }
 
-    fn read_back(&self) -> Result<blake3::Hash, Trouble> {
+    fn read_back(&self) -> Result<blake3::Hash, EarlyEnd> {
         let mut hasher = blake3::Hasher::new();
         let mut buffer = vec![0; CHUNK];
         let mut at = 0;
@@ -318,17 +295,17 @@ impl Work {
             let length = self.chunk(at)?;
             self.device
                 .read_exact_at(&mut buffer[..length], at)
-                .map_err(Trouble::Device)?;
+                .map_err(EarlyEnd::Device)?;
             hasher.update(&buffer[..length]);
             at += length as u64;
         }
         Ok(hasher.finalize())
     }
 
-    /// The length of the next step, unless it is time to stop.
-    fn chunk(&self, at: u64) -> Result<usize, Trouble> {
+    /// Returns the length of the next chunk, or `Stopped` after a signal.
+    fn chunk(&self, at: u64) -> Result<usize, EarlyEnd> {
         match self.stop.load(Ordering::Relaxed) {
-            true => Err(Trouble::Stopped),
+            true => Err(EarlyEnd::Stopped),
             false => Ok(usize::try_from(self.size - at).map_or(CHUNK, |left| left.min(CHUNK))),
         }
     }
@@ -344,7 +321,7 @@ impl Work {
         }
     }
 
-    fn outcome(&self, result: Result<Times, Trouble>, ended: Duration) -> Outcome {
+    fn outcome(&self, result: Result<Times, EarlyEnd>, ended: Duration) -> Outcome {
         let done = self.done.load(Ordering::Relaxed);
         let mut summary = Summary {
             counters: counters(self.size, done, result.is_ok()),
@@ -359,26 +336,26 @@ impl Work {
                 summary.verified = times.verified;
                 (Status::Done, None)
             }
-            Err(Trouble::Stopped) => (
+            Err(EarlyEnd::Stopped) => (
                 Status::Interrupted,
-                Some("the device is written in part".to_owned()),
+                Some("the device is partly written".to_owned()),
             ),
-            Err(Trouble::Source(error)) => (
+            Err(EarlyEnd::Source(error)) => (
                 Status::SourceUnreadable,
                 Some(format!(
-                    "cannot read the source: {}; the device is written in part",
+                    "cannot read the source: {}; the device is partly written",
                     cause(&error)
                 )),
             ),
-            Err(Trouble::Device(error)) => (
+            Err(EarlyEnd::Device(error)) => (
                 Status::TargetUnwritable,
                 Some(format!("cannot write to the device: {}", cause(&error))),
             ),
-            Err(Trouble::Differs) => {
+            Err(EarlyEnd::Differs) => {
                 summary.differences = 1;
                 (
                     Status::Differs,
-                    Some("what the device returns differs from what was written".to_owned()),
+                    Some("the data read from the device differs from the data written".to_owned()),
                 )
             }
         };
@@ -387,7 +364,7 @@ impl Work {
             status,
             hint: message
                 .as_ref()
-                .map(|_| "run it again: it is written from the beginning".to_owned()),
+                .map(|_| "run it again; it starts from the beginning".to_owned()),
             fatal: message,
         }
     }

@@ -5,39 +5,39 @@ use std::path::Path;
 use ropeway_smb_client::Login;
 use serde_json::{Map, json};
 
-use super::nodes::Voice;
+use super::nodes::Printer;
 use crate::args::LoginArgs;
 use crate::failure::Failure;
 use crate::job;
 use crate::place::Place;
-use crate::secrets::{Auth, Kept, Means, Ring, Secrets};
+use crate::secrets::{Auth, Keyring, LoginOptions, Secrets, StoredPassword};
 use crate::servers;
 use crate::url::Server;
 
-/// Runs the command; gives its exit code.
+/// Runs the command and returns its exit code.
 ///
 /// # Errors
-/// The server does not take the password, or no keyring does.
+/// The server refuses the password, or the keyring cannot store it.
 pub(crate) fn run(args: &LoginArgs) -> Result<u8, Failure> {
-    let mut voice = Voice::new(args.json);
+    let mut printer = Printer::new(args.json);
     if args.list {
         for kept in args.share.keyring.list() {
-            show(&kept, &mut voice);
+            show(&kept, &mut printer);
         }
-        return Ok(voice.finish());
+        return Ok(printer.finish());
     }
     let Some(url) = &args.url else {
-        return Err(Failure::usage("no server is named").hint("e.g. ropeway login smb://user@host"));
+        return Err(Failure::usage("no server is given").hint("e.g. ropeway login smb://user@host"));
     };
     let options = args.share.options()?;
     let server = server(url)?;
-    // A password is to be kept: neither a ticket nor the one that is kept already will do.
-    let means = Means {
+    // Only a password can be stored: neither a ticket nor the password stored before is used.
+    let login_options = LoginOptions {
         auth: Auth::Ntlm,
-        keyring: Ring::Off,
-        ..Means::of(&args.share)
+        keyring: Keyring::Off,
+        ..LoginOptions::of(&args.share)
     };
-    let secrets = Secrets::load(&means, &|name| std::env::var_os(name))?;
+    let secrets = Secrets::load(&login_options, &|name| std::env::var_os(name))?;
     let chosen = secrets.login(&server)?;
     let Login::Password {
         user,
@@ -45,8 +45,10 @@ pub(crate) fn run(args: &LoginArgs) -> Result<u8, Failure> {
         password,
     } = chosen.login.clone()
     else {
-        return Err(Failure::usage(format!("{server} has no password to keep"))
-            .hint("name a user: smb://user@host; guests and nobody log in without"));
+        return Err(
+            Failure::usage(format!("there is no password to store for {server}"))
+                .hint("name a user: smb://user@host; guest and anonymous logins have no password"),
+        );
     };
     if !args.no_check {
         job::runtime()?.block_on(async {
@@ -61,35 +63,35 @@ pub(crate) fn run(args: &LoginArgs) -> Result<u8, Failure> {
         ..server
     };
     args.share.keyring.store(&whose, &password, args.keep_for)?;
-    voice.done();
-    voice.line(&format!("the password of {whose} is kept"));
+    printer.done();
+    printer.line(&format!("stored the password of {whose}"));
     let mut fields = Map::new();
     fields.insert("url".to_owned(), json!(whose.to_string()));
     fields.insert("action".to_owned(), json!("login"));
-    voice.object("item", fields);
-    Ok(voice.finish())
+    printer.object("item", fields);
+    Ok(printer.finish())
 }
 
-/// The server of a URL.
+/// Returns the server of a URL.
 ///
 /// # Errors
-/// It is no URL.
+/// The argument is not a URL.
 pub(super) fn server(argument: &Path) -> Result<Server, Failure> {
     match Place::parse(argument)? {
         Place::Remote(url) => Ok(url.server),
-        Place::Local(_) => Err(Failure::usage(format!("{} is no URL", argument.display()))
+        Place::Local(_) => Err(Failure::usage(format!("{} is not a URL", argument.display()))
             .hint("name a server: smb://user@host")),
     }
 }
 
-fn show(kept: &Kept, voice: &mut Voice) {
-    voice.done();
-    voice.line(&match &kept.expires {
+fn show(kept: &StoredPassword, printer: &mut Printer) {
+    printer.done();
+    printer.line(&match &kept.expires {
         Some(time) => format!("{} (for {time} more)", kept.url),
         None => kept.url.clone(),
     });
     let mut fields = Map::new();
     fields.insert("url".to_owned(), json!(kept.url));
     fields.insert("expires".to_owned(), json!(kept.expires));
-    voice.object("login", fields);
+    printer.object("login", fields);
 }

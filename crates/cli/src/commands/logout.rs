@@ -3,49 +3,49 @@
 use serde_json::{Map, json};
 
 use super::login::server;
-use super::nodes::Voice;
+use super::nodes::Printer;
 use crate::args::LogoutArgs;
 use crate::failure::{Failure, code};
 use crate::url::Server;
 
-/// Runs the command; gives its exit code.
+/// Runs the command and returns its exit code.
 ///
 /// # Errors
-/// There is no such password, or the kernel keeps it.
+/// There is no such password, or the kernel refuses to remove it.
 pub(crate) fn run(args: &LogoutArgs) -> Result<u8, Failure> {
-    let mut voice = Voice::new(args.json);
+    let mut printer = Printer::new(args.json);
     if args.all {
         for kept in args.keyring.list() {
-            args.keyring.forget_kept(&kept)?;
-            forgotten(&kept.url, &mut voice);
+            args.keyring.forget_stored(&kept)?;
+            forgotten(&kept.url, &mut printer);
         }
     }
     for url in &args.urls {
-        let result = server(url).and_then(|server| forget(args, &server, &mut voice));
-        voice.take(result, args.urls.len() == 1)?;
+        let result = server(url).and_then(|server| forget(args, &server, &mut printer));
+        printer.finish_argument(result, args.urls.len() == 1)?;
     }
-    Ok(voice.finish())
+    Ok(printer.finish())
 }
 
-fn forget(args: &LogoutArgs, server: &Server, voice: &mut Voice) -> Result<(), Failure> {
+fn forget(args: &LogoutArgs, server: &Server, printer: &mut Printer) -> Result<(), Failure> {
     let user = || std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).ok();
     let whose = Server {
         user: server.user.clone().or_else(user),
         ..server.clone()
     };
     if !args.keyring.forget(&whose)? {
-        let message = format!("no password of {whose} is kept");
-        return Err(Failure::new(code::SOURCE, message).hint("`ropeway login --list` shows whose are"));
+        let message = format!("there is no stored password of {whose}");
+        return Err(Failure::new(code::SOURCE, message).hint("`ropeway login --list` shows the stored ones"));
     }
-    forgotten(&whose.to_string(), voice);
+    forgotten(&whose.to_string(), printer);
     Ok(())
 }
 
-fn forgotten(url: &str, voice: &mut Voice) {
-    voice.done();
-    voice.line(&format!("the password of {url} is forgotten"));
+fn forgotten(url: &str, printer: &mut Printer) {
+    printer.done();
+    printer.line(&format!("removed the password of {url}"));
     let mut fields = Map::new();
     fields.insert("url".to_owned(), json!(url));
     fields.insert("action".to_owned(), json!("logout"));
-    voice.object("item", fields);
+    printer.object("item", fields);
 }

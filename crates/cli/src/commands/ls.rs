@@ -10,19 +10,20 @@ use ropeway_vfs::{Ancestry, Error, ErrorKind, Kind, Metadata, RelPath, Tree};
 use serde_json::{Map, json};
 use tokio::task::JoinHandle;
 
-use super::nodes::{self, Entries, Entry, SORTED_MAX, Spot, Voice, fields, local_time, marks};
+use super::nodes::{self, Entries, Entry, Located, Printer, SORTED_MAX, fields, local_time, marks};
 use crate::args::LsArgs;
 use crate::failure::Failure;
 use crate::place::Place;
 use crate::servers::Servers;
 use crate::url::{Server, SmbUrl};
 
-/// Folders listed ahead of the one being shown: hides the round trip of a distant server. A guess.
+/// Number of folders listed ahead of the one being printed; hides the round trip of a distant
+/// server. A guess.
 const AHEAD_MAX: usize = 32;
-/// Bytes of entries that are kept of each of them.
+/// Bytes of entries kept for each of them.
 const AHEAD_BYTES: usize = SORTED_MAX / AHEAD_MAX;
 
-/// Runs the command; gives its exit code.
+/// Runs the command and returns its exit code.
 ///
 /// # Errors
 /// Nothing could be listed.
@@ -31,27 +32,27 @@ pub(crate) fn run(args: &LsArgs) -> Result<u8, Failure> {
     nodes::run(&servers, async {
         let mut view = View {
             args,
-            voice: Voice::new(args.json),
+            printer: Printer::new(args.json),
         };
         let is_only = args.paths.len() == 1;
         for (index, path) in args.paths.iter().enumerate() {
             if !is_only {
                 if index > 0 {
-                    view.voice.line("");
+                    view.printer.line("");
                 }
-                view.voice.line(&format!("{}:", path.display()));
+                view.printer.line(&format!("{}:", path.display()));
             }
             let result = view.argument(path, &servers).await;
-            view.voice.take(result, is_only)?;
+            view.printer.finish_argument(result, is_only)?;
         }
-        Ok(view.voice.finish())
+        Ok(view.printer.finish())
     })
 }
 
-/// A folder to be shown, perhaps being listed already.
+/// A folder to print; its listing may have been started already.
 struct Folder {
     path: RelPath,
-    /// How its entries are called: relative to the argument.
+    /// Path of its entries relative to the argument.
     shown: RelPath,
     ancestry: Ancestry,
     listing: Option<JoinHandle<Result<Entries, Error>>>,
@@ -59,7 +60,7 @@ struct Folder {
 
 struct View<'a> {
     args: &'a LsArgs,
-    voice: Voice,
+    printer: Printer,
 }
 
 impl View<'_> {
@@ -68,28 +69,29 @@ impl View<'_> {
             && url.share.is_none()
         {
             let shares = servers.shares(&url.server).await;
-            let mut shares = shares
-                .map_err(|trouble| trouble.failure(&format!("cannot list the shares of {url}"), true))?;
+            let mut shares =
+                shares.map_err(|error| error.failure(&format!("cannot list the shares of {url}"), true))?;
             shares.sort_by_key(|share| share.name.to_string().to_lowercase());
             self.shares(&url.server, &shares);
             return Ok(());
         }
-        let spot = nodes::find(path, !self.args.long, servers).await?;
-        let metadata = spot.metadata(true).await?;
+        let located = nodes::find(path, !self.args.long, servers).await?;
+        let metadata = located.metadata(true).await?;
         if metadata.is_dir() {
-            return self.tree(&spot, &metadata).await;
+            return self.tree(&located, &metadata).await;
         }
-        let name = spot.shown.clone();
-        self.node(&spot.tree, &spot.path, &name, &metadata).await;
+        let name = located.shown.clone();
+        self.node(&located.tree, &located.path, &name, &metadata).await;
         Ok(())
     }
 
-    /// Shows a folder, and with `-R` those in it, depth first; listings are asked for ahead.
-    async fn tree(&mut self, spot: &Spot, metadata: &Metadata) -> Result<(), Failure> {
+    /// Prints a folder, and with `-R` the folders in it, depth first. Starts listings ahead of
+    /// time.
+    async fn tree(&mut self, located: &Located, metadata: &Metadata) -> Result<(), Failure> {
         let mut open = vec![Folder {
-            path: spot.path.clone(),
+            path: located.path.clone(),
             shown: RelPath::root(),
-            ancestry: Ancestry::begin(&*spot.tree, metadata),
+            ancestry: Ancestry::begin(&*located.tree, metadata),
             listing: None,
         }];
         let mut ahead = 0;
@@ -97,19 +99,19 @@ impl View<'_> {
             let listing = folder.listing.take();
             ahead -= usize::from(listing.is_some());
             let first = open.len();
-            if let Err(error) = self.folder(spot, &folder, listing, &mut open).await {
-                if folder.shown.is_root() && self.voice.is_silent() {
-                    return Err(spot.fault("list", &error, true));
+            if let Err(error) = self.folder(located, &folder, listing, &mut open).await {
+                if folder.shown.is_root() && self.printer.is_empty() {
+                    return Err(located.fault("list", &error, true));
                 }
-                self.fail(spot, "list", &folder.shown, &error);
+                self.fail(located, "list", &folder.shown, &error);
             }
             open[first..].reverse();
-            if self.voice.is_gone() {
+            if self.printer.is_closed() {
                 return Ok(());
             }
             for folder in open.iter_mut().rev().take(AHEAD_MAX) {
                 if ahead < AHEAD_MAX && folder.listing.is_none() {
-                    let (tree, path) = (Arc::clone(&spot.tree), folder.path.clone());
+                    let (tree, path) = (Arc::clone(&located.tree), folder.path.clone());
                     folder.listing = Some(tokio::spawn(async move {
                         Entries::of(&*tree, &path, AHEAD_BYTES).await
                     }));
@@ -120,10 +122,10 @@ impl View<'_> {
         Ok(())
     }
 
-    /// Shows what a folder holds, and notes the folders in it.
+    /// Prints the entries of a folder, and adds the folders in it to `open`.
     async fn folder(
         &mut self,
-        spot: &Spot,
+        located: &Located,
         folder: &Folder,
         listing: Option<JoinHandle<Result<Entries, Error>>>,
         open: &mut Vec<Folder>,
@@ -132,30 +134,30 @@ impl View<'_> {
             Some(listing) => listing
                 .await
                 .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?,
-            None => Entries::of(&*spot.tree, &folder.path, SORTED_MAX).await?,
+            None => Entries::of(&*located.tree, &folder.path, SORTED_MAX).await?,
         };
         entries.keep(SORTED_MAX).await?;
         if !entries.is_sorted() {
-            self.voice.note(&format!(
-                "{}/{} holds too much to be sorted; shown as it is listed",
-                spot.shown, folder.shown
+            self.printer.note(&format!(
+                "{}/{} has too many entries to sort; they are shown unsorted",
+                located.shown, folder.shown
             ));
         }
         loop {
             let batch = entries.next().await?;
-            if batch.is_empty() || self.voice.is_gone() {
+            if batch.is_empty() || self.printer.is_closed() {
                 return Ok(());
             }
             for entry in batch {
-                self.entry(spot, folder, entry, open).await?;
+                self.entry(located, folder, entry, open).await?;
             }
         }
     }
 
-    /// Shows an entry.
+    /// Prints an entry.
     async fn entry(
         &mut self,
-        spot: &Spot,
+        located: &Located,
         folder: &Folder,
         (name, metadata): Entry,
         open: &mut Vec<Folder>,
@@ -164,11 +166,12 @@ impl View<'_> {
         let metadata = match metadata {
             Ok(metadata) => metadata,
             Err(error) => {
-                self.fail(spot, "examine", &shown, &error);
+                self.fail(located, "examine", &shown, &error);
                 return Ok(());
             }
         };
-        self.node(&spot.tree, &path, &shown.to_string(), &metadata).await;
+        self.node(&located.tree, &path, &shown.to_string(), &metadata)
+            .await;
         if !self.args.recursive || !metadata.is_dir() {
             return Ok(());
         }
@@ -179,25 +182,25 @@ impl View<'_> {
                 ancestry,
                 listing: None,
             }),
-            // More folders than can wait: the rest of this one is left out.
+            // Too many folders are waiting; the rest of this one is left out.
             Err(error) if error.kind == ErrorKind::PeerMisbehaved => return Err(error),
-            Err(error) => self.fail(spot, "list", &shown, &error),
+            Err(error) => self.fail(located, "list", &shown, &error),
         }
         Ok(())
     }
 
-    fn fail(&mut self, spot: &Spot, verb: &str, shown: &RelPath, error: &Error) {
+    fn fail(&mut self, located: &Located, verb: &str, shown: &RelPath, error: &Error) {
         let what = match shown.is_root() {
-            true => format!("cannot {verb} {}", spot.shown),
-            false => format!("cannot {verb} {}/{shown}", spot.shown),
+            true => format!("cannot {verb} {}", located.shown),
+            false => format!("cannot {verb} {}/{shown}", located.shown),
         };
-        self.voice.fail(&Failure::of_node(&what, error, true));
+        self.printer.fail(&Failure::of_node(&what, error, true));
     }
 
     async fn node(&mut self, tree: &Arc<dyn Tree>, path: &RelPath, shown: &str, metadata: &Metadata) {
-        self.voice.done();
+        self.printer.done();
         if !self.args.long && !self.args.json {
-            self.voice.line(shown);
+            self.printer.line(shown);
             return;
         }
         let link = match metadata.kind {
@@ -206,12 +209,12 @@ impl View<'_> {
         };
         let link = link.map(|bytes| printable(&String::from_utf8_lossy(&bytes)));
         if self.args.json {
-            self.voice
+            self.printer
                 .object("entry", fields(shown, metadata, link.as_deref()));
             return;
         }
         let arrow = link.map(|text| format!(" -> {text}")).unwrap_or_default();
-        self.voice.line(&format!(
+        self.printer.line(&format!(
             "{} {:>14} {} {shown}{arrow}",
             marks(metadata),
             metadata.size,
@@ -233,7 +236,7 @@ impl View<'_> {
                 ShareKind::IPC => "pipes",
                 _ => "unknown",
             };
-            self.voice.done();
+            self.printer.done();
             if self.args.json {
                 let mut fields = Map::new();
                 fields.insert("name".to_owned(), json!(name));
@@ -247,18 +250,18 @@ impl View<'_> {
                     "url".to_owned(),
                     json!(SmbUrl::of_share(server, &name).to_string()),
                 );
-                self.voice.object("share", fields);
+                self.printer.object("share", fields);
             } else if self.args.long {
                 let line = format!("{kind:<8} {:<24} {}", printable(&name), printable(&remark));
-                self.voice.line(line.trim_end());
+                self.printer.line(line.trim_end());
             } else if share.kind.is_disk() {
-                self.voice.line(&printable(&name));
+                self.printer.line(&printable(&name));
             }
         }
     }
 }
 
-/// What a server says, without control characters: it may not write to our terminal.
+/// Replaces control characters in text from a server, so that it cannot control the terminal.
 pub(super) fn printable(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_control() || reorders(c) { '?' } else { c })

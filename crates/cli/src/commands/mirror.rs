@@ -4,18 +4,18 @@ use ropeway_copy::Delete;
 
 use super::transfer::{Request, transfer};
 use crate::args::MirrorArgs;
-use crate::ends::Manner;
+use crate::ends::TargetMode;
 use crate::failure::Failure;
 
-/// Runs the command; gives its exit code.
+/// Runs the command and returns its exit code.
 ///
 /// # Errors
-/// Nothing could be begun.
+/// The mirror could not be started.
 pub(crate) fn run(args: &MirrorArgs) -> Result<u8, Failure> {
     transfer(&Request {
         sources: std::slice::from_ref(&args.source),
         target: &args.target,
-        manner: Manner::Mirror,
+        target_mode: TargetMode::Mirror,
         move_source: false,
         delete: Some(Delete {
             max: args.max_delete,

@@ -7,30 +7,30 @@ use rustix::fs::Mode;
 use rustix::process::umask;
 use serde_json::{Map, json};
 
-use super::nodes::{self, Spot, Voice};
+use super::nodes::{self, Located, Printer};
 use crate::args::MkdirArgs;
 use crate::ends::parent_of;
 use crate::failure::{Failure, code};
 use crate::place::Place;
 use crate::servers::Servers;
 
-/// Runs the command; gives its exit code.
+/// Runs the command and returns its exit code.
 ///
 /// # Errors
-/// The only folder cannot be made.
+/// The only folder could not be created.
 pub(crate) fn run(args: &MkdirArgs) -> Result<u8, Failure> {
     let servers = Servers::new(&args.share)?;
-    // What mkdir(2) would take off; the tree sets modes as they are.
+    // The tree sets modes exactly, so the umask must be applied here, as mkdir(2) does.
     let mask = umask(Mode::empty());
     umask(mask);
     let mode = 0o777 & !mask.bits();
     nodes::run(&servers, async {
-        let mut voice = Voice::new(args.json);
+        let mut printer = Printer::new(args.json);
         for path in &args.paths {
-            let result = make(path, args.parents, mode, &servers, &mut voice).await;
-            voice.take(result, args.paths.len() == 1)?;
+            let result = make(path, args.parents, mode, &servers, &mut printer).await;
+            printer.finish_argument(result, args.paths.len() == 1)?;
         }
-        Ok(voice.finish())
+        Ok(printer.finish())
     })
 }
 
@@ -39,9 +39,9 @@ async fn make(
     parents: bool,
     mode: u32,
     servers: &Servers,
-    voice: &mut Voice,
+    printer: &mut Printer,
 ) -> Result<(), Failure> {
-    let spot = match Place::parse_target(path)? {
+    let located = match Place::parse_target(path)? {
         Place::Local(path) if parents => below_existing(&path)?,
         Place::Local(_) | Place::Remote(_) => {
             nodes::find(path, true, servers)
@@ -55,42 +55,42 @@ async fn make(
                 })?
         }
     };
-    let made = if spot.path.is_root() && parents {
+    let made = if located.path.is_root() && parents {
         Vec::new()
-    } else if spot.path.is_root() {
-        let message = format!("cannot make folder {}: the name is taken", spot.shown);
-        return Err(Failure::new(code::TARGET, message).hint("-p takes it as it is"));
+    } else if located.path.is_root() {
+        let message = format!("cannot create folder {}: it already exists", located.shown);
+        return Err(Failure::new(code::TARGET, message).hint("-p accepts an existing folder"));
     } else if parents {
-        make_all(&*spot.tree, &spot.path, mode)
+        make_all(&*located.tree, &located.path, mode)
             .await
-            .map_err(|error| spot.fault("make folder", &error, false))?
+            .map_err(|error| located.fault("create folder", &error, false))?
     } else {
-        make_one(&spot, mode).await?;
-        vec![spot.path.clone()]
+        make_one(&located, mode).await?;
+        vec![located.path.clone()]
     };
     for path in made {
-        voice.done();
+        printer.done();
         let mut fields = Map::new();
-        fields.insert("path".to_owned(), json!(spot.place_of(&path).to_string()));
+        fields.insert("path".to_owned(), json!(located.place_of(&path).to_string()));
         fields.insert("action".to_owned(), json!("mkdir"));
-        voice.object("item", fields);
+        printer.object("item", fields);
     }
     Ok(())
 }
 
-async fn make_one(spot: &Spot, mode: u32) -> Result<(), Failure> {
-    spot.tree.make_dir(&spot.path, mode).await.map_err(|error| {
-        let failure = spot.fault("make folder", &error, false);
+async fn make_one(located: &Located, mode: u32) -> Result<(), Failure> {
+    located.tree.make_dir(&located.path, mode).await.map_err(|error| {
+        let failure = located.fault("create folder", &error, false);
         match error.kind {
-            ErrorKind::NotFound => failure.hint("-p makes the folders above it too"),
-            ErrorKind::AlreadyExists => failure.hint("-p takes a folder that is there as it is"),
+            ErrorKind::NotFound => failure.hint("-p creates missing parent folders too"),
+            ErrorKind::AlreadyExists => failure.hint("-p accepts an existing folder"),
             _ => failure,
         }
     })
 }
 
-/// Makes a folder and those above it; gives those that were made, in order. Tries the last one first: mostly the others
-/// are there, and each question costs a round trip.
+/// Creates a folder and its missing parents; returns the created ones in order. It tries the last
+/// folder first: the others usually exist, and each check costs a round trip.
 async fn make_all(tree: &dyn Tree, path: &RelPath, mode: u32) -> ropeway_vfs::Result<Vec<RelPath>> {
     let mut wanted = vec![path.clone()];
     let mut made = Vec::new();
@@ -116,8 +116,8 @@ async fn make_all(tree: &dyn Tree, path: &RelPath, mode: u32) -> ropeway_vfs::Re
     Ok(made)
 }
 
-/// A path of this machine, seen from the deepest folder above it that exists.
-fn below_existing(path: &Path) -> Result<Spot, Failure> {
+/// Returns a local path relative to its deepest existing parent folder.
+fn below_existing(path: &Path) -> Result<Located, Failure> {
     use std::os::unix::ffi::OsStrExt;
     let mut existing = path;
     while !existing.exists() && existing != Path::new(".") && existing != Path::new("/") {
@@ -125,7 +125,7 @@ fn below_existing(path: &Path) -> Result<Spot, Failure> {
     }
     let fault = |error: std::io::Error| {
         let message = format!(
-            "cannot make folder {}: {}",
+            "cannot create folder {}: {}",
             path.display(),
             crate::ends::cause(&error)
         );
@@ -134,11 +134,11 @@ fn below_existing(path: &Path) -> Result<Spot, Failure> {
     let root = std::fs::canonicalize(existing).map_err(fault)?;
     if !root.is_dir() {
         let message = format!(
-            "cannot make folder {}: {} is a file",
+            "cannot create folder {}: {} is a file",
             path.display(),
             existing.display()
         );
-        return Err(Failure::new(code::TARGET, message).hint("give another name, or move that file away"));
+        return Err(Failure::new(code::TARGET, message).hint("choose another name, or move that file away"));
     }
     let rest = path.strip_prefix(existing).unwrap_or(path);
     let plain: std::path::PathBuf = rest
@@ -152,7 +152,7 @@ fn below_existing(path: &Path) -> Result<Spot, Failure> {
         ))
         .hint("give the path without `..`")
     })?;
-    Ok(Spot {
+    Ok(Located {
         tree: nodes::open(&root)?,
         place: Place::Local(root).join(&rest),
         path: rest,

@@ -1,4 +1,4 @@
-//! `ropeway mv`: renames within one volume or share. Nothing is copied.
+//! `ropeway mv`: renames within one volume or share; never copies data.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -6,42 +6,42 @@ use std::sync::Arc;
 use ropeway_vfs::{ErrorKind, Metadata, Name, RelPath, Tree};
 use serde_json::{Map, json};
 
-use super::nodes::{self, Spot, Voice};
+use super::nodes::{self, Located, Printer};
 use crate::args::MvArgs;
 use crate::failure::{Failure, code};
 use crate::place::Place;
 use crate::servers::Servers;
 
-/// Runs the command; gives its exit code.
+/// Runs the command and returns its exit code.
 ///
 /// # Errors
-/// It could not be moved.
+/// The node could not be moved.
 pub(crate) fn run(args: &MvArgs) -> Result<u8, Failure> {
     let servers = Servers::new(&args.share)?;
     nodes::run(&servers, async {
-        let mut voice = Voice::new(args.json);
+        let mut printer = Printer::new(args.json);
         refuse_two_sides(args)?;
         let source = nodes::find(&args.source, false, &servers).await?;
         let metadata = source.metadata(true).await?;
         if source.path.is_root() {
             return Err(
-                Failure::usage(format!("{} has no name to change", source.shown)).hint("give it by its name")
+                Failure::usage(format!("{} has no name", source.shown)).hint("give the folder by its name")
             );
         }
         let target = target(args, &source, &servers).await?;
         let (tree, from, to) = one_tree(&source, &target)?;
         rename(args, &metadata, &source, &target, (&*tree, &from, &to)).await?;
-        voice.done();
+        printer.done();
         let mut fields = Map::new();
         fields.insert("path".to_owned(), json!(source.place.to_string()));
         fields.insert("target".to_owned(), json!(target.place.to_string()));
         fields.insert("action".to_owned(), json!("mv"));
-        voice.object("item", fields);
-        Ok(voice.finish())
+        printer.object("item", fields);
+        Ok(printer.finish())
     })
 }
 
-/// Two sides that no rename connects, told by their spelling: nobody needs to log in for that.
+/// Refuses two ends that no rename can connect. It compares spellings, so that no login is needed.
 fn refuse_two_sides(args: &MvArgs) -> Result<(), Failure> {
     let (source, target) = (
         Place::parse_target(&args.source)?,
@@ -57,13 +57,13 @@ fn refuse_two_sides(args: &MvArgs) -> Result<(), Failure> {
 fn elsewhere(source: &Path, target: &Path) -> Failure {
     let (source, target) = (source.display(), target.display());
     Failure::usage(format!(
-        "{source} and {target} lie on two volumes or shares: a rename does not reach so far"
+        "{source} and {target} are on different volumes or shares, so they cannot be renamed"
     ))
-    .hint(format!("ropeway copy --move {source} {target}"))
+    .hint(format!("use: ropeway copy --move {source} {target}"))
 }
 
-/// Where it is to go: into DST if that is a folder, else DST.
-async fn target(args: &MvArgs, source: &Spot, servers: &Servers) -> Result<Spot, Failure> {
+/// Returns the place to move to: in DST if DST is a folder, else DST itself.
+async fn target(args: &MvArgs, source: &Located, servers: &Servers) -> Result<Located, Failure> {
     let follow = !args.no_target_directory;
     let named = nodes::find(&args.target, follow, servers)
         .await
@@ -86,14 +86,15 @@ async fn target(args: &MvArgs, source: &Spot, servers: &Servers) -> Result<Spot,
         return Ok(named);
     };
     let name = RelPath::root().join(&name);
-    // A folder's other spelling, as `mv Photos photos`, is a new name for it and not a place inside it.
+    // Another spelling of the folder's own name, as in `mv Photos photos`, is a new name and not a
+    // place inside the folder.
     if named.place == source.place {
         return Err(
             Failure::usage(format!("{} and {} are the same", source.shown, named.shown))
-                .hint("nothing needs to be moved"),
+                .hint("there is nothing to move"),
         );
     }
-    Ok(Spot {
+    Ok(Located {
         tree: Arc::clone(&named.tree),
         place: named.place.join(&name),
         path: named.path.join_path(&name),
@@ -101,17 +102,15 @@ async fn target(args: &MvArgs, source: &Spot, servers: &Servers) -> Result<Spot,
     })
 }
 
-/// One tree that holds both.
-fn one_tree(source: &Spot, target: &Spot) -> Result<(Arc<dyn Tree>, RelPath, RelPath), Failure> {
+/// Returns one tree that contains both ends, and their paths in it.
+fn one_tree(source: &Located, target: &Located) -> Result<(Arc<dyn Tree>, RelPath, RelPath), Failure> {
     let inside = || {
-        Failure::usage(format!(
-            "the target {} lies inside {}",
-            target.shown, source.shown
-        ))
-        .hint("give a target outside of it")
+        Failure::usage(format!("the target {} is inside {}", target.shown, source.shown))
+            .hint("choose a target outside of it")
     };
     let (Place::Local(from), Place::Local(to)) = (&source.place, &target.place) else {
-        // Both are on one share. A server would refuse it for the open of the folder that the renaming itself holds.
+        // Both ends are on one share. The server would refuse this rename because of the handle
+        // that the rename itself holds on the folder.
         if lies_inside(
             &source.path,
             &target.path,
@@ -133,12 +132,12 @@ fn one_tree(source: &Spot, target: &Spot) -> Result<(Arc<dyn Tree>, RelPath, Rel
         use std::os::unix::ffi::OsStrExt;
         let rest = path.strip_prefix(common).unwrap_or(path);
         RelPath::parse(rest.as_os_str().as_bytes())
-            .ok_or_else(|| Failure::usage(format!("{} is no usable path", path.display())))
+            .ok_or_else(|| Failure::usage(format!("{} is not a valid path", path.display())))
     };
     Ok((nodes::open(common)?, below(from)?, below(to)?))
 }
 
-/// Whether `to` is a path below `from`, and not another spelling of it.
+/// Returns whether `to` is below `from`, and not another spelling of it.
 fn lies_inside(from: &RelPath, to: &RelPath, case_sensitive: bool) -> bool {
     let spelled = |name: &Name| match case_sensitive {
         true => name.as_bytes().to_vec(),
@@ -157,8 +156,8 @@ fn lies_inside(from: &RelPath, to: &RelPath, case_sensitive: bool) -> bool {
 async fn rename(
     args: &MvArgs,
     metadata: &Metadata,
-    source: &Spot,
-    target: &Spot,
+    source: &Located,
+    target: &Located,
     (tree, from, to): (&dyn Tree, &RelPath, &RelPath),
 ) -> Result<(), Failure> {
     let replace = args.force && !metadata.is_dir();
@@ -167,17 +166,17 @@ async fn rename(
     };
     Err(match error.kind {
         ErrorKind::AlreadyExists | ErrorKind::NotEmpty | ErrorKind::IsADirectory => {
-            let message = format!("{} is there already; nothing was moved", target.shown);
+            let message = format!("{} already exists; nothing was moved", target.shown);
             Failure::new(code::REFUSED, message).hint(match metadata.is_dir() {
                 true => "move it away, or merge the folders with copy --move",
-                false => "-f replaces a file",
+                false => "-f replaces an existing file",
             })
         }
         ErrorKind::CrossDevice => elsewhere(&args.source, &args.target),
-        // Either the source or the target's folder; the source was there a moment ago.
+        // Either the source or the target's folder is missing; the source existed a moment ago.
         ErrorKind::NotFound => {
             let message = format!("cannot move {} to {}: no such folder", source.shown, target.shown);
-            Failure::new(code::TARGET, message).hint("make it first with `ropeway mkdir -p`")
+            Failure::new(code::TARGET, message).hint("create it first with `ropeway mkdir -p`")
         }
         _ => Failure::of_node(
             &format!("cannot move {} to {}", source.shown, target.shown),
@@ -192,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_inside_is_told_from_another_spelling() {
+    fn a_path_inside_differs_from_another_spelling() {
         let inside = |from: &str, to: &str, case_sensitive| {
             let path = |text: &str| RelPath::parse(text.as_bytes()).unwrap();
             lies_inside(&path(from), &path(to), case_sensitive)

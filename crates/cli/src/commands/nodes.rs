@@ -1,4 +1,5 @@
-//! What the small helpers (`ls`, `stat`, `mkdir`, `rm`, `mv`) share: finding a node, showing it, saying what failed.
+//! Shared parts of the small commands (`ls`, `stat`, `mkdir`, `rm`, `mv`): finding a node, printing
+//! it, reporting failures.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,43 +20,43 @@ use crate::servers::Servers;
 use crate::ui::messages;
 use crate::url::SmbUrl;
 
-/// Entries asked for at once.
+/// Number of entries requested at once.
 pub(super) const ENTRIES_AT_ONCE: usize = 1024;
 
-/// Runs a helper's future on a runtime of its own.
+/// Runs a command's future on its own runtime.
 pub(super) fn run<T>(
     servers: &Servers,
     future: impl Future<Output = Result<T, Failure>>,
 ) -> Result<T, Failure> {
     let runtime = job::runtime()?;
     let result = runtime.block_on(future);
-    job::end(runtime, servers);
+    job::shut_down(runtime, servers);
     result
 }
 
 /// A node in a tree.
 #[derive(Clone)]
-pub(super) struct Spot {
+pub(super) struct Located {
     pub(super) tree: Arc<dyn Tree>,
     pub(super) path: RelPath,
-    /// Where it is, absolute.
+    /// Absolute place of the node.
     pub(super) place: Place,
-    /// As given.
+    /// The argument as given.
     pub(super) shown: String,
 }
 
-impl Spot {
-    /// The node's metadata.
+impl Located {
+    /// Returns the node's metadata.
     pub(super) async fn metadata(&self, on_source: bool) -> Result<Metadata, Failure> {
         let metadata = self.tree.metadata(&self.path).await;
         metadata.map_err(|error| self.fault("examine", &error, on_source))
     }
 
-    /// Where another node of its tree is.
+    /// Returns the place of another node in the same tree.
     pub(super) fn place_of(&self, path: &RelPath) -> Place {
         match &self.place {
             Place::Remote(url) => Place::Remote(url.with_path(path.clone())),
-            // The tree's root is as many folders above as the path has names.
+            // The tree's root is as many folders up as the path has names.
             Place::Local(own) => {
                 let root = own.ancestors().nth(self.path.components().count()).unwrap_or(own);
                 Place::Local(root.to_path_buf()).join(path)
@@ -63,32 +64,31 @@ impl Spot {
         }
     }
 
-    /// A failure of something done to it.
+    /// Makes a failure of an operation on the node.
     pub(super) fn fault(&self, verb: &str, error: &Error, on_source: bool) -> Failure {
         Failure::of_node(&format!("cannot {verb} {}", self.shown), error, on_source)
     }
 }
 
-/// Finds what an argument names; it need not be there, the folder above it does. `follow`: a link to a folder given as
-/// the argument stands for the folder.
-pub(super) async fn find(argument: &Path, follow: bool, servers: &Servers) -> Result<Spot, Failure> {
+/// Finds the node that an argument names. The node need not exist, but its parent folder must. With
+/// `follow`, a link to a folder stands for the folder.
+pub(super) async fn find(argument: &Path, follow: bool, servers: &Servers) -> Result<Located, Failure> {
     if argument.as_os_str().is_empty() {
-        return Err(
-            Failure::usage("a path is empty").hint("quote variables: an unset one gives an empty name")
-        );
+        return Err(Failure::usage("a path is empty")
+            .hint("quote your variables: an unset variable gives an empty name"));
     }
     match Place::parse_end(argument)? {
         Place::Remote(url) => {
-            let top = servers.top(&url).await;
-            let tree = top.map_err(|trouble| trouble.failure(&format!("cannot open {url}"), true))?;
+            let top = servers.share_tree(&url).await;
+            let tree = top.map_err(|error| error.failure(&format!("cannot open {url}"), true))?;
             Ok(of_url(&url, tree))
         }
         Place::Local(path) => local(&path, follow),
     }
 }
 
-fn of_url(url: &SmbUrl, tree: Arc<dyn Tree>) -> Spot {
-    Spot {
+fn of_url(url: &SmbUrl, tree: Arc<dyn Tree>) -> Located {
+    Located {
         tree,
         path: url.path.clone(),
         shown: url.to_string(),
@@ -96,7 +96,7 @@ fn of_url(url: &SmbUrl, tree: Arc<dyn Tree>) -> Spot {
     }
 }
 
-fn local(argument: &Path, follow: bool) -> Result<Spot, Failure> {
+fn local(argument: &Path, follow: bool) -> Result<Located, Failure> {
     use std::os::unix::ffi::OsStrExt;
     let fault = |error: io::Error| {
         let message = format!(
@@ -105,7 +105,7 @@ fn local(argument: &Path, follow: bool) -> Result<Spot, Failure> {
             crate::ends::cause(&error)
         );
         Failure::of_end(message, &error, code::SOURCE)
-            .hint("check the spelling, and that its volume is mounted")
+            .hint("check the spelling, and that the volume is mounted")
     };
     let is_folder = is_nameless(argument)
         || argument.as_os_str().as_bytes().ends_with(b"/")
@@ -113,13 +113,13 @@ fn local(argument: &Path, follow: bool) -> Result<Spot, Failure> {
     let (root, path) = match (is_folder && argument.exists(), argument.file_name()) {
         (false, Some(name)) => {
             let name = Name::new(name.as_bytes())
-                .ok_or_else(|| Failure::usage(format!("{} is no usable name", argument.display())))?;
+                .ok_or_else(|| Failure::usage(format!("{} is not a valid name", argument.display())))?;
             let root = fs::canonicalize(parent_of(argument)).map_err(fault)?;
             (root, RelPath::root().join(&name))
         }
         _ => (fs::canonicalize(argument).map_err(fault)?, RelPath::root()),
     };
-    Ok(Spot {
+    Ok(Located {
         tree: open(&root)?,
         place: Place::Local(root).join(&path),
         path,
@@ -127,7 +127,7 @@ fn local(argument: &Path, follow: bool) -> Result<Spot, Failure> {
     })
 }
 
-/// Opens a folder of this machine.
+/// Opens a folder on this machine.
 pub(super) fn open(root: &Path) -> Result<Arc<dyn Tree>, Failure> {
     match LocalTree::open(root, LocalOptions::default()) {
         Ok(tree) => Ok(tree),
@@ -135,24 +135,25 @@ pub(super) fn open(root: &Path) -> Result<Arc<dyn Tree>, Failure> {
     }
 }
 
-/// Bytes of one folder's entries that are kept to be sorted: some 700,000 entries. A guess.
+/// Maximum size in bytes of a folder's entries that are kept for sorting: about 700,000 entries. A
+/// guess.
 pub(super) const SORTED_MAX: usize = 256 << 20;
 
 /// An entry of a folder.
 pub(super) type Entry = (Name, Result<Metadata, Error>);
 
-/// A folder's entries: sorted by name, or as they are listed where there are too many to be kept.
+/// The entries of a folder: sorted by name, or unsorted if there are too many to keep.
 pub(super) struct Entries {
     first: Vec<Entry>,
     bytes: usize,
-    /// What comes after the first ones.
+    /// Reads the entries after `first`.
     listing: Box<dyn Listing>,
     is_whole: bool,
     origin: Option<Origin>,
 }
 
 impl Entries {
-    /// Lists a folder until its end or until `bytes_max` are kept.
+    /// Lists a folder until its end, or until `bytes_max` bytes of entries are kept.
     pub(super) async fn of(tree: &dyn Tree, folder: &RelPath, bytes_max: usize) -> Result<Self, Error> {
         let mut entries = Self {
             first: Vec::new(),
@@ -165,11 +166,11 @@ impl Entries {
         Ok(entries)
     }
 
-    /// Goes on until the end or until `bytes_max` are kept.
+    /// Continues until the end, or until `bytes_max` bytes of entries are kept.
     pub(super) async fn keep(&mut self, bytes_max: usize) -> Result<(), Error> {
         while !self.is_whole && self.bytes < bytes_max {
             let batch = self.batch().await?;
-            // The name is shared, with two counters.
+            // The name is shared and has two counters.
             let bytes = |(name, _): &Entry| size_of::<Entry>() + 16 + name.as_bytes().len();
             self.bytes += batch.iter().map(bytes).sum::<usize>();
             self.first.extend(batch);
@@ -180,17 +181,17 @@ impl Entries {
         Ok(())
     }
 
-    /// Whether all are kept, and sorted.
+    /// Returns whether all entries are kept and sorted.
     pub(super) fn is_sorted(&self) -> bool {
         self.is_whole
     }
 
-    /// Where the folder lies, as far as that was told.
+    /// Returns where the folder is, if the listing reported it.
     pub(super) fn origin(&self) -> Option<Origin> {
         self.origin
     }
 
-    /// The next entries, none at the end.
+    /// Returns the next entries; empty at the end.
     pub(super) async fn next(&mut self) -> Result<Vec<Entry>, Error> {
         if !self.first.is_empty() {
             return Ok(std::mem::take(&mut self.first));
@@ -212,23 +213,23 @@ impl Entries {
     }
 }
 
-/// What a helper says: lines for people, or JSON Lines with a summary at the end.
-pub(super) struct Voice {
+/// Output of a small command: lines for people, or JSON Lines with a summary at the end.
+pub(super) struct Printer {
     json: bool,
     out: BufWriter<io::Stdout>,
-    /// Whether the reader has gone: nothing more needs to be said.
-    gone: bool,
+    /// Whether the reader has closed the pipe, so no more output is needed.
+    closed: bool,
     done: u64,
     failed: u64,
     codes: BTreeSet<u8>,
 }
 
-impl Voice {
+impl Printer {
     pub(super) fn new(json: bool) -> Self {
         Self {
             json,
             out: BufWriter::new(io::stdout()),
-            gone: false,
+            closed: false,
             done: 0,
             failed: 0,
             codes: BTreeSet::new(),
@@ -239,19 +240,19 @@ impl Voice {
         self.json
     }
 
-    /// Whether the reader has enough.
-    pub(super) fn is_gone(&self) -> bool {
-        self.gone
+    /// Returns whether the reader has closed the pipe.
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed
     }
 
-    /// A line for people.
+    /// Prints a line for people.
     pub(super) fn line(&mut self, text: &str) {
         if !self.json {
             self.write(text);
         }
     }
 
-    /// A line for programs.
+    /// Prints a line for programs.
     pub(super) fn object(&mut self, kind: &str, fields: Map<String, Value>) {
         if self.json {
             let mut line = Map::new();
@@ -261,23 +262,23 @@ impl Voice {
         }
     }
 
-    /// Something worth knowing, after what was said before it.
+    /// Prints a note on stderr, after the output so far.
     pub(super) fn note(&mut self, text: &str) {
         _ = self.out.flush();
-        messages::complain(text);
+        messages::print_stderr(text);
     }
 
-    /// Whether nothing was done or failed yet.
-    pub(super) fn is_silent(&self) -> bool {
+    /// Returns whether nothing was done and nothing failed so far.
+    pub(super) fn is_empty(&self) -> bool {
         self.done == 0 && self.failed == 0
     }
 
-    /// One more thing is done.
+    /// Counts one completed node.
     pub(super) fn done(&mut self) {
         self.done += 1;
     }
 
-    /// Something failed; the others go on.
+    /// Reports a failure; the command continues with other nodes.
     pub(super) fn fail(&mut self, failure: &Failure) {
         self.failed += 1;
         self.codes.insert(failure.code);
@@ -288,13 +289,18 @@ impl Voice {
             }
             return;
         }
-        // In the order in which it happened.
+        // Keeps the order of stdout and stderr.
         _ = self.out.flush();
         messages::report_failure(failure, false);
     }
 
-    /// Takes what came of one argument. The only argument's failure is the command's.
-    pub(super) fn take(&mut self, result: Result<(), Failure>, is_only: bool) -> Result<(), Failure> {
+    /// Handles the result of one argument. If it is the only argument, its failure is the
+    /// command's.
+    pub(super) fn finish_argument(
+        &mut self,
+        result: Result<(), Failure>,
+        is_only: bool,
+    ) -> Result<(), Failure> {
         match result {
             Ok(()) => Ok(()),
             Err(failure) if (is_only && self.done == 0) || failure.code == code::INTERRUPTED => {
@@ -308,7 +314,7 @@ impl Voice {
         }
     }
 
-    /// The end; gives the exit code.
+    /// Prints the summary and returns the exit code.
     pub(super) fn finish(mut self) -> u8 {
         let exit_code = match (self.failed, self.done, self.codes.first()) {
             (0, ..) => code::DONE,
@@ -324,13 +330,13 @@ impl Voice {
     }
 
     fn write(&mut self, text: &str) {
-        if !self.gone && writeln!(self.out, "{text}").is_err() {
-            self.gone = true;
+        if !self.closed && writeln!(self.out, "{text}").is_err() {
+            self.closed = true;
         }
     }
 }
 
-/// What is known of a node, for programs; what is not known is left out.
+/// Returns the metadata of a node for programs; unknown fields are left out.
 pub(super) fn fields(path: &str, metadata: &Metadata, link: Option<&str>) -> Map<String, Value> {
     let time = |time: Option<Timestamp>| time.map(moment);
     let known = [
@@ -361,7 +367,7 @@ pub(super) fn fields(path: &str, metadata: &Metadata, link: Option<&str>) -> Map
         .collect()
 }
 
-/// A time in UTC as RFC 3339 has it.
+/// Formats a time in UTC (RFC 3339).
 fn moment(time: Timestamp) -> String {
     match jiff::Timestamp::from_nanosecond(time.0) {
         Ok(moment) => moment.to_string(),
@@ -369,7 +375,7 @@ fn moment(time: Timestamp) -> String {
     }
 }
 
-/// A time as people here read it.
+/// Formats a time in the local time zone.
 pub(super) fn local_time(time: Timestamp, precise: bool) -> String {
     let format = if precise {
         "%Y-%m-%d %H:%M:%S%.f %:z"
@@ -385,7 +391,7 @@ pub(super) fn local_time(time: Timestamp, precise: bool) -> String {
     }
 }
 
-/// `drwxr-xr-x`; where there are no permission bits the DOS attributes, `drhsa`.
+/// Formats permissions as `drwxr-xr-x`; without permission bits, the DOS attributes as `drhsa`.
 pub(super) fn marks(metadata: &Metadata) -> String {
     let kind = match metadata.kind {
         Kind::File => '-',
@@ -420,7 +426,7 @@ pub(super) fn marks(metadata: &Metadata) -> String {
     text
 }
 
-/// [MS-FSCC] 2.6: bit, name, and the letter of the common ones.
+/// DOS attributes ([MS-FSCC] 2.6): bit, name, and a letter for common ones.
 pub(super) const DOS_ATTRIBUTES: [(u32, &str, Option<char>); 13] = [
     (0x0001, "read-only", Some('r')),
     (0x0002, "hidden", Some('h')),
@@ -442,7 +448,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn marks_are_those_of_ls() {
+    fn permissions_look_as_in_ls() {
         let mut metadata = Metadata::bare(Kind::Directory, 0, Timestamp(0));
         assert_eq!(marks(&metadata), "d");
         metadata.mode = Some(0o755);

@@ -1,4 +1,5 @@
-//! `ropeway rm`: links are removed and not followed, folders only with `-r`, and then not without asking.
+//! `ropeway rm`: removes links without following them; removes folders only with `-r`, and asks
+//! first.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -11,75 +12,76 @@ use ropeway_vfs::{
 use serde_json::{Map, json};
 use tokio::task::JoinSet;
 
-use super::nodes::{self, Entries, SORTED_MAX, Spot, Voice};
+use super::nodes::{self, Entries, Located, Printer, SORTED_MAX};
 use crate::args::RmArgs;
 use crate::failure::{Failure, code};
 use crate::place::Place;
 use crate::servers::Servers;
 use crate::ui::format;
-use crate::ui::messages::complain;
+use crate::ui::messages::print_stderr;
 
-/// Files of one folder that are being removed at once: hides the round trip of a distant server. A guess.
+/// Number of files of one folder removed at once; hides the round trip of a distant server. A
+/// guess.
 const REMOVALS_MAX: usize = 32;
 
-/// Runs the command; gives its exit code.
+/// Runs the command and returns its exit code.
 ///
 /// # Errors
 /// The only node could not be removed, or a guard refused.
 pub(crate) fn run(args: &RmArgs) -> Result<u8, Failure> {
     let servers = Servers::new(&args.share)?;
     nodes::run(&servers, async {
-        let mut voice = Voice::new(args.json);
+        let mut printer = Printer::new(args.json);
         for path in &args.paths {
-            let result = remove(path, args, &servers, &mut voice).await;
-            voice.take(result, args.paths.len() == 1)?;
+            let result = remove(path, args, &servers, &mut printer).await;
+            printer.finish_argument(result, args.paths.len() == 1)?;
         }
-        Ok(voice.finish())
+        Ok(printer.finish())
     })
 }
 
-async fn remove(path: &Path, args: &RmArgs, servers: &Servers, voice: &mut Voice) -> Result<(), Failure> {
+async fn remove(path: &Path, args: &RmArgs, servers: &Servers, printer: &mut Printer) -> Result<(), Failure> {
     Place::parse_target(path)?;
-    let spot = match nodes::find(path, false, servers).await {
+    let located = match nodes::find(path, false, servers).await {
         Err(failure) if args.force && failure.code == code::SOURCE => return Ok(()),
         found => found?,
     };
-    let metadata = match spot.tree.metadata(&spot.path).await {
+    let metadata = match located.tree.metadata(&located.path).await {
         Ok(metadata) => metadata,
         Err(error) if args.force && error.kind == ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(spot.fault("remove", &error, false)),
+        Err(error) => return Err(located.fault("remove", &error, false)),
     };
     let mut removal = Removal {
-        spot: &spot,
+        located: &located,
         volume: metadata.id.map(|id| id.volume),
         above: None,
-        backlog: Backlog::of(&*spot.tree),
+        backlog: Backlog::of(&*located.tree),
         dry_run: args.dry_run,
-        voice,
+        printer,
     };
     if !metadata.is_dir() {
         return removal.file().await;
     }
     if !args.recursive {
-        return Err(Failure::usage(format!("{} is a folder", spot.shown)).hint("-r removes folders too"));
+        return Err(Failure::usage(format!("{} is a folder", located.shown)).hint("use -r to remove folders"));
     }
-    guard(&spot, &metadata).await?;
-    let above = holder_of(&*spot.tree, &spot.path, &metadata).await;
-    removal.above = above.map_err(|error| spot.fault("remove", &error, false))?;
+    guard(&located, &metadata).await?;
+    let above = holder_of(&*located.tree, &located.path, &metadata).await;
+    removal.above = above.map_err(|error| located.fault("remove", &error, false))?;
     if !args.yes && !args.dry_run {
-        confirm(&spot, removal.count().await?)?;
+        confirm(&located, removal.count().await?)?;
     }
     removal.folder().await
 }
 
-/// Refuses what nobody means to remove.
-async fn guard(spot: &Spot, metadata: &Metadata) -> Result<(), Failure> {
+/// Refuses to remove folders that are removed by mistake only.
+async fn guard(located: &Located, metadata: &Metadata) -> Result<(), Failure> {
     let refuse = |why: &str| {
-        let message = format!("{} is {why}; nothing was touched", spot.shown);
-        Err(Failure::new(code::REFUSED, message).hint("give what is in it by name"))
+        let message = format!("{} is {why}; nothing was removed", located.shown);
+        Err(Failure::new(code::REFUSED, message).hint("name the files and folders to remove"))
     };
-    let path = match &spot.place {
-        Place::Remote(_) if spot.path.is_root() => return refuse("the top of a share"),
+    let path = match &located.place {
+        Place::Remote(_) if located.path.is_root() => return refuse("the top of a share"),
         Place::Remote(_) => return Ok(()),
         Place::Local(path) => path,
     };
@@ -89,14 +91,17 @@ async fn guard(spot: &Spot, metadata: &Metadata) -> Result<(), Failure> {
         let folder = folder.and_then(|folder| fs::canonicalize(folder).ok());
         folder.is_some_and(|folder| folder.starts_with(path))
     };
-    if spot.path.is_root() {
+    if located.path.is_root() {
         return refuse("named by `.`, `..` or /");
     } else if holds(home) {
-        return refuse("your home folder, or holds it");
+        return refuse("your home folder or a folder above it");
     } else if holds(here) {
-        return refuse("the current folder, or holds it");
+        return refuse("the current folder or a folder above it");
     }
-    let parent = spot.tree.metadata(&spot.path.parent().unwrap_or_default()).await;
+    let parent = located
+        .tree
+        .metadata(&located.path.parent().unwrap_or_default())
+        .await;
     let volume = |metadata: &Metadata| metadata.id.map(|id| id.volume);
     match parent {
         Ok(parent) if volume(&parent) != volume(metadata) => refuse("the top of a volume"),
@@ -104,17 +109,21 @@ async fn guard(spot: &Spot, metadata: &Metadata) -> Result<(), Failure> {
     }
 }
 
-/// Asks whether so many nodes in a folder may go.
-fn confirm(spot: &Spot, count: u64) -> Result<(), Failure> {
+/// Asks whether to remove a folder with `count` nodes in it.
+fn confirm(located: &Located, count: u64) -> Result<(), Failure> {
     if count == 0 {
         return Ok(());
     }
-    let what = format!("{} holds {}", spot.shown, format::counted(count, "node", "nodes"));
+    let what = format!(
+        "{} contains {}",
+        located.shown,
+        format::counted(count, "node", "nodes")
+    );
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
-        let message = format!("{what}, and there is no terminal to ask; nothing was touched");
-        return Err(Failure::new(code::REFUSED, message).hint("look with --dry-run; --yes if it is meant"));
+        let message = format!("{what}, and there is no terminal to ask on; nothing was removed");
+        return Err(Failure::new(code::REFUSED, message).hint("check with --dry-run, then use --yes"));
     }
-    complain(&format!("{what}."));
+    print_stderr(&format!("{what}."));
     let mut err = io::stderr().lock();
     _ = write!(err, "Remove all of it? [y/N] ").and_then(|()| err.flush());
     let mut answer = String::new();
@@ -122,52 +131,53 @@ fn confirm(spot: &Spot, count: u64) -> Result<(), Failure> {
     if read && matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes") {
         return Ok(());
     }
-    Err(Failure::new(code::REFUSED, "nothing was touched").hint("--dry-run lists what would be removed"))
+    Err(Failure::new(code::REFUSED, "nothing was removed").hint("--dry-run lists what would be removed"))
 }
 
 struct Removal<'a> {
-    spot: &'a Spot,
+    located: &'a Located,
     volume: Option<u64>,
-    /// Identity of the folder that holds the one that is removed.
+    /// Identity of the parent folder of the one to remove.
     above: Option<FileId>,
     backlog: Backlog,
     dry_run: bool,
-    voice: &'a mut Voice,
+    printer: &'a mut Printer,
 }
 
-/// A folder whose files are gone and whose folders are still to go.
-struct Open {
+/// A folder whose files are removed and whose subfolders are not yet.
+struct OpenFolder {
     path: RelPath,
     id: Option<FileId>,
     folders: VecDeque<(RelPath, Held)>,
-    /// Whether something in it stays.
+    /// Whether something in it could not be removed.
     stays: bool,
 }
 
 impl Removal<'_> {
-    /// Nodes below the folder.
+    /// Counts the nodes below the folder.
     async fn count(&self) -> Result<u64, Failure> {
-        let mut folders = vec![(self.spot.path.clone(), self.above, Held::default())];
+        let mut folders = vec![(self.located.path.clone(), self.above, Held::default())];
         let mut count = 0;
         while let Some((folder, above, _held)) = folders.pop() {
             match self.count_in(&folder, above, &mut folders).await {
                 Ok(more) => count += more,
-                // It stays, and the removal says why.
-                Err(error) if error.kind == ErrorKind::SymbolicLink && folder != self.spot.path => {}
-                Err(error) => return Err(self.spot.fault("list", &error, false)),
+                // The folder stays, and the removal will report the reason.
+                Err(error) if error.kind == ErrorKind::SymbolicLink && folder != self.located.path => {}
+                Err(error) => return Err(self.located.fault("list", &error, false)),
             }
         }
         Ok(count)
     }
 
-    /// Nodes in one folder that is proven to lie in the one it was found in, and its folders.
+    /// Counts the nodes in one folder and adds its subfolders to `folders`. Checks first that the
+    /// folder is still in the parent where it was found.
     async fn count_in(
         &self,
         folder: &RelPath,
         above: Option<FileId>,
         folders: &mut Vec<(RelPath, Option<FileId>, Held)>,
     ) -> Result<u64, Error> {
-        let tree = &*self.spot.tree;
+        let tree = &*self.located.tree;
         let mut listing: Box<dyn Listing> = tree.list(folder).await?;
         let (first, mut count) = (folders.len(), 0);
         loop {
@@ -196,9 +206,10 @@ impl Removal<'_> {
         Ok(count)
     }
 
-    /// Lists a folder that is proven to lie in the one it was found in; its identity.
+    /// Lists a folder and returns its identity. Checks that the folder is still in the parent where
+    /// it was found.
     async fn list(&self, path: &RelPath, above: Option<FileId>) -> Result<(Entries, Option<FileId>), Error> {
-        let tree = &*self.spot.tree;
+        let tree = &*self.located.tree;
         let entries = Entries::of(tree, path, SORTED_MAX).await?;
         prove_child(tree, path, above, entries.origin())?;
         let id = entries.origin().and_then(|origin| origin.own);
@@ -207,17 +218,18 @@ impl Removal<'_> {
 
     async fn file(&mut self) -> Result<(), Failure> {
         if !self.dry_run {
-            let removed = self.spot.tree.remove_file(&self.spot.path).await;
-            removed.map_err(|error| self.spot.fault("remove", &error, false))?;
+            let removed = self.located.tree.remove_file(&self.located.path).await;
+            removed.map_err(|error| self.located.fault("remove", &error, false))?;
         }
-        self.removed(&self.spot.path.clone());
+        self.removed(&self.located.path.clone());
         Ok(())
     }
 
-    /// Removes a folder and all below it, depth first; what fails is listed, the rest goes on.
+    /// Removes a folder and everything below it, depth first. Failures are reported, and the
+    /// removal continues.
     async fn folder(&mut self) -> Result<(), Failure> {
-        let top = self.open(self.spot.path.clone(), self.above).await;
-        let mut open = vec![top.map_err(|error| self.spot.fault("list", &error, false))?];
+        let top = self.open(self.located.path.clone(), self.above).await;
+        let mut open = vec![top.map_err(|error| self.located.fault("list", &error, false))?];
         while let Some(folder) = open.last_mut() {
             if let Some((inner, _held)) = folder.folders.pop_front() {
                 let above = folder.id;
@@ -233,7 +245,7 @@ impl Removal<'_> {
             let Some(mut emptied) = open.pop() else { break };
             if !emptied.stays
                 && !self.dry_run
-                && let Err(error) = self.spot.tree.remove_dir(&emptied.path).await
+                && let Err(error) = self.located.tree.remove_dir(&emptied.path).await
             {
                 emptied.stays = true;
                 self.failed(&emptied.path, &error);
@@ -247,10 +259,10 @@ impl Removal<'_> {
         Ok(())
     }
 
-    /// Lists a folder and removes what is no folder in it.
-    async fn open(&mut self, path: RelPath, above: Option<FileId>) -> Result<Open, Error> {
+    /// Lists a folder and removes everything in it but folders.
+    async fn open(&mut self, path: RelPath, above: Option<FileId>) -> Result<OpenFolder, Error> {
         let (mut entries, id) = self.list(&path, above).await?;
-        let mut open = Open {
+        let mut open = OpenFolder {
             path,
             id,
             folders: VecDeque::new(),
@@ -264,11 +276,11 @@ impl Removal<'_> {
         emptied.map(|()| open)
     }
 
-    /// Removes what is no folder, and notes what is one.
+    /// Removes everything but folders, and notes the folders.
     async fn empty(
         &mut self,
         entries: &mut Entries,
-        open: &mut Open,
+        open: &mut OpenFolder,
         removals: &mut JoinSet<(RelPath, Result<(), Error>)>,
     ) -> Result<(), Error> {
         loop {
@@ -280,10 +292,10 @@ impl Removal<'_> {
                 let path = open.path.join(&name);
                 match metadata {
                     Ok(metadata) if metadata.is_dir() => self.note(path, &metadata, open)?,
-                    // What cannot be examined may still be removed.
+                    // A node that cannot be examined may still be removable.
                     _ if self.dry_run => self.removed(&path),
                     _ => {
-                        let tree = self.spot.tree.clone();
+                        let tree = self.located.tree.clone();
                         removals.spawn(async move {
                             let removed = tree.remove_file(&path).await;
                             (path, removed)
@@ -297,8 +309,8 @@ impl Removal<'_> {
         }
     }
 
-    /// Notes a folder of one that is being emptied.
-    fn note(&mut self, path: RelPath, metadata: &Metadata, open: &mut Open) -> Result<(), Error> {
+    /// Adds a subfolder to those of the folder being emptied. A folder on another volume stays.
+    fn note(&mut self, path: RelPath, metadata: &Metadata, open: &mut OpenFolder) -> Result<(), Error> {
         if metadata.id.map(|id| id.volume) == self.volume {
             let held = self.backlog.hold(&path)?;
             open.folders.push_back((path, held));
@@ -310,7 +322,7 @@ impl Removal<'_> {
         Ok(())
     }
 
-    fn joined(&mut self, joined: Joined, open: &mut Open) {
+    fn joined(&mut self, joined: Joined, open: &mut OpenFolder) {
         match joined {
             Some(Ok((path, Ok(())))) => self.removed(&path),
             Some(Ok((path, Err(error)))) => {
@@ -324,20 +336,20 @@ impl Removal<'_> {
     }
 
     fn removed(&mut self, path: &RelPath) {
-        self.voice.done();
-        let place = self.spot.place_of(path).to_string();
+        self.printer.done();
+        let place = self.located.place_of(path).to_string();
         if self.dry_run {
-            self.voice.line(&format!("would remove {place}"));
+            self.printer.line(&format!("would remove {place}"));
         }
         let mut fields = Map::new();
         fields.insert("path".to_owned(), json!(place));
         fields.insert("action".to_owned(), json!("delete"));
-        self.voice.object("item", fields);
+        self.printer.object("item", fields);
     }
 
     fn failed(&mut self, path: &RelPath, error: &Error) {
-        let what = format!("cannot remove {}", self.spot.place_of(path));
-        self.voice.fail(&Failure::of_node(&what, error, false));
+        let what = format!("cannot remove {}", self.located.place_of(path));
+        self.printer.fail(&Failure::of_node(&what, error, false));
     }
 }
 

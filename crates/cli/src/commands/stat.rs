@@ -6,61 +6,61 @@ use ropeway_vfs::{Kind, Metadata, SDDL_XATTR, STREAM_XATTR_PREFIX, Xattr};
 use serde_json::{Map, Value, json};
 
 use super::ls::printable;
-use super::nodes::{self, DOS_ATTRIBUTES, Voice, fields, local_time, marks};
+use super::nodes::{self, DOS_ATTRIBUTES, Printer, fields, local_time, marks};
 use crate::args::StatArgs;
 use crate::failure::Failure;
 use crate::servers::Servers;
 use crate::ui::format;
 
-/// Runs the command; gives its exit code.
+/// Runs the command and returns its exit code.
 ///
 /// # Errors
-/// The only argument cannot be looked at.
+/// The only argument could not be examined.
 pub(crate) fn run(args: &StatArgs) -> Result<u8, Failure> {
-    // Security descriptors are asked for whether they are to be kept or not.
+    // Security descriptors are shown whether they are kept by copies or not.
     let share = crate::args::ShareArgs {
         acls: true,
         ..args.share.clone()
     };
     let servers = Servers::new(&share)?;
     nodes::run(&servers, async {
-        let mut voice = Voice::new(args.json);
+        let mut printer = Printer::new(args.json);
         for path in &args.paths {
-            let result = show(path, &servers, &mut voice).await;
-            voice.take(result, args.paths.len() == 1)?;
+            let result = show(path, &servers, &mut printer).await;
+            printer.finish_argument(result, args.paths.len() == 1)?;
         }
-        Ok(voice.finish())
+        Ok(printer.finish())
     })
 }
 
-async fn show(path: &Path, servers: &Servers, voice: &mut Voice) -> Result<(), Failure> {
-    let spot = nodes::find(path, false, servers).await?;
-    let metadata = spot.metadata(true).await?;
+async fn show(path: &Path, servers: &Servers, printer: &mut Printer) -> Result<(), Failure> {
+    let located = nodes::find(path, false, servers).await?;
+    let metadata = located.metadata(true).await?;
     let link = match metadata.kind {
-        Kind::Symlink => spot.tree.read_link(&spot.path).await.ok(),
+        Kind::Symlink => located.tree.read_link(&located.path).await.ok(),
         _ => None,
     };
     let link = link.map(|text| printable(&String::from_utf8_lossy(&text)));
-    // What cannot be read is left out, as is whatever else is not known.
-    let extras = Extras::of(&spot.tree.xattrs(&spot.path).await.unwrap_or_default());
-    voice.done();
-    if voice.is_json() {
-        let mut known = fields(&spot.shown, &metadata, link.as_deref());
+    // Attributes that cannot be read are left out, like everything unknown.
+    let extras = Extras::of(&located.tree.xattrs(&located.path).await.unwrap_or_default());
+    printer.done();
+    if printer.is_json() {
+        let mut known = fields(&located.shown, &metadata, link.as_deref());
         known.extend(extras.fields());
-        voice.object("node", known);
+        printer.object("node", known);
         return Ok(());
     }
-    voice.line(&printable(&spot.shown));
+    printer.line(&printable(&located.shown));
     for (name, value) in rows(&metadata, link).into_iter().chain(extras.rows()) {
-        voice.line(&format!("  {name:<12}{value}"));
+        printer.line(&format!("  {name:<12}{value}"));
     }
     Ok(())
 }
 
-/// What a node has beside content and attributes.
+/// Extended attributes of a node, sorted by their meaning.
 #[derive(Default)]
 struct Extras {
-    /// Owner, group and DACL as text ([MS-DTYP] 2.5.1).
+    /// Owner, group and DACL as SDDL ([MS-DTYP] 2.5.1).
     sddl: Option<String>,
     /// Names and sizes of alternate data streams.
     streams: Vec<(String, usize)>,
@@ -76,7 +76,7 @@ impl Extras {
             let stream = xattr.name.strip_prefix(STREAM_XATTR_PREFIX);
             let stream = stream.map(|stream| stream.strip_suffix(b":$DATA").unwrap_or(stream));
             match stream {
-                // A 0 stands behind a stream's content, as Samba keeps it.
+                // Samba stores a stream's contents with a 0 byte at the end.
                 Some(stream) => {
                     let size = xattr.value.len().saturating_sub(1);
                     extras.streams.push((name(stream), size));
@@ -134,7 +134,7 @@ fn rows(metadata: &Metadata, link: Option<String>) -> Vec<(&'static str, String)
     let time = |time| local_time(time, true);
     let rows = [
         ("kind", Some(kind.to_owned())),
-        ("leads to", link),
+        ("points to", link),
         ("size", Some(size(metadata.size))),
         ("allocated", metadata.allocated.map(size)),
         ("modified", metadata.modified.known().map(time)),
@@ -187,7 +187,7 @@ mod tests {
     use ropeway_vfs::Timestamp;
 
     #[test]
-    fn only_what_is_known_is_shown() {
+    fn unknown_metadata_is_left_out() {
         let mut metadata = Metadata::bare(Kind::File, 2048, Timestamp(0));
         let names = |metadata: &Metadata| {
             rows(metadata, None)

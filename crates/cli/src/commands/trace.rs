@@ -1,4 +1,4 @@
-//! `ropeway trace`: shows what a run did, operation by operation.
+//! `ropeway trace`: shows the operations of a run.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufWriter, Write};
@@ -11,28 +11,26 @@ use crate::args::TraceArgs;
 use crate::failure::{Failure, code};
 use crate::trace_file::{Header, Operation, ReadError, TraceReader};
 use crate::ui::format;
-use crate::ui::messages::complain;
+use crate::ui::messages::print_stderr;
 
-/// Runs the command; gives its exit code.
+/// Runs the command and returns its exit code.
 ///
 /// # Errors
-/// The file cannot be read or is no trace.
+/// The file cannot be read or is not a trace.
 pub(crate) fn run(args: &TraceArgs) -> Result<u8, Failure> {
-    if args.json && args.csv {
-        return Err(Failure::usage("--json and --csv contradict each other").hint("leave one of them out"));
-    }
+    args.check()?;
     let mut reader = TraceReader::open(&args.file).map_err(|error| failure(args, error))?;
     let mut out = BufWriter::new(io::stdout().lock());
     let mut view = View::new(args);
     let written = show(&mut reader, args, &mut view, &mut out)?;
     match written.and_then(|()| out.flush()) {
         Ok(()) => {}
-        // The reader of a pipe has enough.
+        // The reader of the pipe has closed it.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(code::DONE),
         Err(error) => return Err(Failure::new(code::TARGET, format!("cannot write: {error}"))),
     }
     if !reader.is_whole() && !view.full() {
-        complain("note: the trace ends early: the run was killed or is still going on");
+        print_stderr("note: the trace is truncated: the run was killed or is still running");
     }
     Ok(code::DONE)
 }
@@ -44,13 +42,13 @@ fn failure(args: &TraceArgs, error: ReadError) -> Failure {
             &error,
             code::SOURCE,
         )
-        .hint("give the file that --trace wrote"),
+        .hint("give a file that --trace wrote"),
         ReadError::Line(number, what) => Failure::usage(format!("{}:{number}: {what}", args.file.display()))
-            .hint("give the file that --trace wrote"),
+            .hint("give a file that --trace wrote"),
     }
 }
 
-/// Reads and shows; the inner result is that of writing.
+/// Reads and prints the trace; the inner result is that of writing.
 fn show(
     reader: &mut TraceReader<impl io::BufRead>,
     args: &TraceArgs,
@@ -72,7 +70,7 @@ fn show(
     Ok(view.end(out))
 }
 
-/// What is shown of a trace.
+/// The part of a trace to print.
 struct View<'a> {
     args: &'a TraceArgs,
     shown: u64,
@@ -88,7 +86,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Whether `--limit` is reached.
+    /// Returns whether `--limit` is reached.
     fn full(&self) -> bool {
         self.args.limit.is_some_and(|limit| self.shown >= limit)
     }
@@ -125,7 +123,7 @@ impl<'a> View<'a> {
         }
         writeln!(
             out,
-            "# {} · engine {} · began {}",
+            "# {} · engine {} · started {}",
             header.program, header.engine, header.started
         )?;
         writeln!(out, "# {}", one_line(&header.command.join(" ")))?;
@@ -251,10 +249,11 @@ impl<'a> View<'a> {
     }
 }
 
-/// Buckets of the histogram: 8 to each power of two of a nanosecond count, so a quantile is right to 9 %.
+/// Number of histogram buckets: 8 for each power of two in nanoseconds, so a quantile is right
+/// within 9 %.
 const BUCKETS: usize = 64 * 8;
 
-/// Sums of one kind of operation.
+/// Totals for one kind of operation.
 struct Statistics {
     count: u64,
     failed: u64,
@@ -297,7 +296,7 @@ impl Statistics {
     fn add(&mut self, operation: &Operation) {
         self.count += 1;
         match u64::try_from(operation.result) {
-            // Only of these is the result a number of bytes.
+            // Only for these kinds is the result a number of bytes.
             Ok(bytes)
                 if matches!(
                     operation.kind.as_str(),
@@ -314,7 +313,7 @@ impl Statistics {
         self.histogram[bucket(operation.duration_ns)] += 1;
     }
 
-    /// The duration that the part `fraction` of all operations does not exceed.
+    /// Returns the duration that the fraction `fraction` of all operations does not exceed.
     fn quantile(&self, fraction: f64) -> u64 {
         let wanted = (self.count as f64 * fraction).ceil().max(1.0) as u64;
         let mut seen = 0;
@@ -344,7 +343,7 @@ impl Statistics {
     }
 }
 
-/// Bucket of a duration: exponent, and the three bits behind the leading one.
+/// Returns the bucket of a duration: exponent, and the three bits after the leading one.
 fn bucket(nanoseconds: u64) -> usize {
     if nanoseconds < 8 {
         return nanoseconds as usize;
@@ -353,7 +352,7 @@ fn bucket(nanoseconds: u64) -> usize {
     exponent * 8 + ((nanoseconds >> (exponent - 3)) & 7) as usize
 }
 
-/// Largest duration in a bucket.
+/// Returns the largest duration in a bucket.
 fn upper(bucket: usize) -> u64 {
     if bucket < 8 {
         return bucket as u64;
@@ -370,7 +369,7 @@ fn end_name(end: End) -> &'static str {
     }
 }
 
-/// RFC 4180: fields with separators or quotes are quoted, quotes doubled.
+/// Quotes fields that have separators or quotes, and doubles the quotes (RFC 4180).
 fn csv_field(text: &str) -> String {
     if text.contains([',', '"', '\n', '\r']) {
         format!("\"{}\"", text.replace('"', "\"\""))
@@ -379,14 +378,14 @@ fn csv_field(text: &str) -> String {
     }
 }
 
-/// Control characters of names must not disturb the table or the terminal.
+/// Replaces control characters in names, which would disturb the table or the terminal.
 fn one_line(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_control() { '\u{fffd}' } else { c })
         .collect()
 }
 
-/// `12.3 us`.
+/// Formats a duration as `12.3 us`.
 fn short_time(nanoseconds: f64) -> String {
     match nanoseconds {
         n if n < 1e3 => format!("{n:.0} ns"),
@@ -396,7 +395,7 @@ fn short_time(nanoseconds: f64) -> String {
     }
 }
 
-/// The text of an errno.
+/// Returns the text of an errno.
 fn cause(errno: i32) -> String {
     let text = io::Error::from_raw_os_error(errno).to_string();
     match text.find(" (os error") {

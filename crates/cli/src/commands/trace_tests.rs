@@ -1,4 +1,4 @@
-//! Tests of the views of a trace.
+//! Tests of the output of `ropeway trace`.
 
 use super::*;
 use crate::args::{Cli, Command};
@@ -30,10 +30,10 @@ fn shown(flags: &[&str]) -> String {
 }
 
 #[test]
-fn the_table_names_causes_and_sums_up() {
+fn the_table_has_causes_and_totals() {
     let text = shown(&[]);
     assert!(text.contains("No space left on device"), "{text}");
-    assert!(!text.contains("x\n\n"), "control characters are taken out");
+    assert!(!text.contains("x\n\n"), "control characters are replaced");
     let read = text.lines().find(|line| line.starts_with("source read")).unwrap();
     assert_eq!(
         read.split_whitespace().collect::<Vec<_>>()[..4],
@@ -43,7 +43,7 @@ fn the_table_names_causes_and_sums_up() {
 }
 
 #[test]
-fn csv_and_json_are_for_programs() {
+fn csv_and_json_have_documented_columns() {
     let csv = shown(&["--csv"]);
     assert_eq!(
         csv.lines().next(),
@@ -82,7 +82,7 @@ fn filters_combine() {
 }
 
 #[test]
-fn buckets_hold_their_durations() {
+fn every_duration_is_within_its_bucket() {
     for nanoseconds in [0, 1, 7, 8, 9, 15, 16, 1000, 123_456_789, u64::MAX / 3, u64::MAX] {
         let index = bucket(nanoseconds);
         assert!(index < BUCKETS, "{nanoseconds}");

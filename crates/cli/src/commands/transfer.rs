@@ -1,4 +1,4 @@
-//! What copy and mirror share: from flags to a job, and to its end.
+//! Shared parts of copy and mirror: builds a job from the flags and runs it.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -6,54 +6,55 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ropeway_copy::{
-    Backup, Delete, Durability, Job, JobSpec, JournalSpec, Options, Outcome, Root, Verification, WallClock,
-    pool_for, unfinished,
+    Backup, Delete, Job, JobSpec, JournalSpec, Options, Outcome, Root, Verification, WallClock, pool_for,
+    unfinished,
 };
 use ropeway_plan::retry::Backoff;
 use ropeway_vfs::event::Event;
-use ropeway_vfs::{Preserve, RelPath, Tree};
+use ropeway_vfs::{Preserve, Tree};
 
-use super::jobs::recorded::Kept;
+use super::jobs::recorded::CommandRecord;
 use crate::args::{AttributeArgs, ExistingArgs, TransferArgs};
-use crate::ends::{self, Circumstances, Ends, Manner};
+use crate::ends::{self, Ends, ResolveOptions, TargetMode};
 use crate::failure::{Failure, code};
 use crate::job::{self, Signals};
 use crate::place::Place;
 use crate::servers::Servers;
 use crate::trace_file::TraceWriter;
 use crate::trees::Opener;
-use crate::ui::{About, Reporter, format};
+use crate::ui::{Reporter, RunInfo, format};
 use crate::{boot, filters};
 
 /// A copy or mirror to run.
 pub(super) struct Request<'a> {
     pub(super) sources: &'a [PathBuf],
     pub(super) target: &'a Path,
-    pub(super) manner: Manner,
+    pub(super) target_mode: TargetMode,
     pub(super) move_source: bool,
-    /// Makes the target equal.
+    /// Deletions that make the target equal to the source.
     pub(super) delete: Option<Delete>,
-    /// Whether deletions need no question.
+    /// Whether deletions need no confirmation.
     pub(super) confirmed: bool,
     pub(super) args: &'a TransferArgs,
 }
 
-/// Runs it; gives the exit code.
+/// Runs a copy or mirror and returns its exit code.
 ///
 /// # Errors
-/// Nothing could be begun: the ends or the flags make no sense, or a file of the run cannot be written.
+/// The job could not be started: the ends or the flags are wrong, or a file of the run cannot be
+/// written.
 pub(super) fn transfer(request: &Request<'_>) -> Result<u8, Failure> {
     let args = request.args;
-    refuse_contradictions(args, request.move_source)?;
-    let servers = Servers::new(&args.share)?.for_much();
+    args.check(request.move_source)?;
+    let servers = Servers::new(&args.share)?.with_channels_at_start();
     let state_dir = boot::jobs_folder();
     let runtime = job::runtime()?;
-    // Signals are not caught yet: whoever is asked for a password can still interrupt, as can whoever waits for a server.
+    // Signals are not caught yet, so the user can interrupt a password prompt or a slow connection.
     let ends = runtime.block_on(ends::resolve(
         request.sources,
         request.target,
-        &Circumstances {
-            manner: request.manner,
+        &ResolveOptions {
+            target_mode: request.target_mode,
             writes: !args.dry_run,
             own_tree: args.existing.backup_dir.is_some(),
             unfinished: &|key| state_dir.as_deref().is_some_and(|folder| unfinished(folder, key)),
@@ -69,17 +70,17 @@ pub(super) fn transfer(request: &Request<'_>) -> Result<u8, Failure> {
         .map(|path| open_trace(path, &options))
         .transpose()?;
     let journal = journal(state_dir, request, &ends, &reporter);
-    let _kept = Kept::of(journal.as_ref(), &ends);
+    let _record = CommandRecord::of(journal.as_ref(), &ends);
     let outcome = runtime.block_on(async {
         let mut signals = Signals::catch()?;
         let observer = trace.as_ref().map(TraceWriter::observer);
-        let pool = pool_for(options.engine, ends.are_far());
+        let pool = pool_for(options.engine, ends.any_remote());
         let mut opener = Opener::new(&args.speed, &args.models, &servers, observer, !args.dry_run);
-        if !ends.are_far() {
+        if !ends.any_remote() {
             opener = opener.with_pool(&pool);
         }
         let (roots, target) = open(&opener, &ends).await?;
-        let about = About {
+        let info = RunInfo {
             durability: options.durability,
             dry_run: options.dry_run,
             engine: options.engine.as_str(),
@@ -96,71 +97,25 @@ pub(super) fn transfer(request: &Request<'_>) -> Result<u8, Failure> {
                 true => confirm(&spec, request.target, &reporter, &mut signals).await?,
                 false => 0,
             };
-            // Not one more than was agreed to, whatever happens in between.
+            // Never deletes more than the user confirmed, whatever changes in between.
             if let Some(delete) = &mut spec.options.delete {
                 delete.agreed = Some(agreed);
             }
         }
         let outcome = job::drive(spec, pool, args.speed.bwlimit.as_ref(), &reporter, &mut signals).await;
-        reporter.finish(&outcome, &about);
+        reporter.finish(&outcome, &info);
         Ok(outcome)
     });
-    // Operations of a volume that vanished may never return; they must not hold up the end.
-    job::end(runtime, &servers);
+    // Operations on a vanished volume may never return; they must not delay the end.
+    job::shut_down(runtime, &servers);
     let outcome: Outcome = outcome?;
     if let Some(trace) = trace {
         trace.finish().map_err(|error| {
-            Failure::new(code::SOME_FAILED, format!("the trace is not whole: {error}"))
-                .hint("the copy itself is as reported above")
+            Failure::new(code::SOME_FAILED, format!("the trace is incomplete: {error}"))
+                .hint("the copy itself ended as reported above")
         })?;
     }
     Ok(outcome.status.exit_code())
-}
-
-fn refuse_contradictions(args: &TransferArgs, moves: bool) -> Result<(), Failure> {
-    let existing = &args.existing;
-    let contradictions = [
-        (
-            existing.backup.is_some() && existing.backup_dir.is_some(),
-            "--backup",
-            "--backup-dir",
-        ),
-        (
-            existing.update && existing.ignore_existing,
-            "--update",
-            "--ignore-existing",
-        ),
-        (
-            existing.force && existing.ignore_existing,
-            "--force",
-            "--ignore-existing",
-        ),
-        (existing.force && existing.update, "--force", "--update"),
-        (args.watch && args.dry_run, "--watch", "--dry-run"),
-        (args.verify && args.dry_run, "--verify", "--dry-run"),
-        (
-            args.durability == Durability::None && args.verify,
-            "--durability none",
-            "--verify",
-        ),
-        (
-            args.durability == Durability::None && moves,
-            "--durability none",
-            "--move",
-        ),
-        (args.output.quiet && args.output.verbose, "--quiet", "--verbose"),
-    ];
-    if args.watch && moves {
-        return Err(Failure::usage(
-            "--move and --watch contradict each other: what changes later would not be moved",
-        )
-        .hint("watch without --move; or run copy --move again and again, e.g. by a timer"));
-    }
-    match contradictions.into_iter().find(|(both, ..)| *both) {
-        Some((_, one, two)) => Err(Failure::usage(format!("{one} and {two} contradict each other"))
-            .hint("leave one of them out; `--flag=false` takes back a switch of the configuration")),
-        None => Ok(()),
-    }
 }
 
 fn options(request: &Request<'_>, ends: &Ends) -> Result<Options, Failure> {
@@ -183,7 +138,7 @@ fn options(request: &Request<'_>, ends: &Ends) -> Result<Options, Failure> {
         checksum: existing.checksum,
         force: existing.force,
         modify_window: existing.modify_window.unwrap_or_default(),
-        backup: backup(existing, ends)?,
+        backup: backup(existing, ends),
         inplace: existing.inplace,
         move_source: request.move_source,
         changing: args.changing,
@@ -194,7 +149,7 @@ fn options(request: &Request<'_>, ends: &Ends) -> Result<Options, Failure> {
         filter: filters::build(&args.select)?,
         delete: request.delete.clone(),
         dry_run: args.dry_run,
-        preflight: args.speed.preflight || request.manner == Manner::Mirror,
+        preflight: args.speed.preflight || request.target_mode == TargetMode::Mirror,
         names: args.speed.names,
         retry,
         watch: args.watch,
@@ -205,7 +160,7 @@ fn options(request: &Request<'_>, ends: &Ends) -> Result<Options, Failure> {
     })
 }
 
-/// The attributes that count.
+/// Returns the attributes to keep or compare.
 pub(super) fn preserve(args: &AttributeArgs) -> Preserve {
     Preserve {
         owner: !args.no_owner,
@@ -215,39 +170,21 @@ pub(super) fn preserve(args: &AttributeArgs) -> Preserve {
     }
 }
 
-fn backup(args: &ExistingArgs, ends: &Ends) -> Result<Option<Backup>, Failure> {
-    use std::os::unix::ffi::OsStrExt;
+fn backup(args: &ExistingArgs, ends: &Ends) -> Option<Backup> {
     if let Some(suffix) = &args.backup {
-        if suffix.is_empty() || suffix.contains('/') {
-            return Err(Failure::usage(format!("{suffix:?} cannot end a name")).hint("e.g. --backup=.old"));
-        }
-        return Ok(Some(Backup::Suffix(suffix.clone().into_bytes())));
+        return Some(Backup::Suffix(suffix.clone().into_bytes()));
     }
-    let Some(folder) = &args.backup_dir else {
-        return Ok(None);
-    };
-    // `Path` takes off `./`, doubled and last slashes.
-    let plain: PathBuf = folder
-        .components()
-        .filter(|part| !matches!(part, std::path::Component::CurDir))
-        .collect();
-    match RelPath::parse(plain.as_os_str().as_bytes()).filter(|path| !path.is_root()) {
-        Some(path) => Ok(Some(Backup::Directory {
-            base: ends.target_base.join_path(&path),
-            top: ends.target_base.clone(),
-        })),
-        None => Err(Failure::usage(format!(
-            "--backup-dir {}: not a folder inside DST",
-            folder.display()
-        ))
-        .hint("give a path relative to DST, without `..`; e.g. --backup-dir .old")),
-    }
+    let folder = args.backup_dir.as_ref()?;
+    Some(Backup::Directory {
+        base: ends.target_base.join_path(folder),
+        top: ends.target_base.clone(),
+    })
 }
 
 fn open_trace(path: &Path, options: &Options) -> Result<TraceWriter, Failure> {
     TraceWriter::create(path, options.engine.as_str()).map_err(|error| {
         Failure::usage(format!("cannot write the trace {}: {error}", path.display()))
-            .hint("give a file in a folder that exists and can be written")
+            .hint("give a file in a folder that exists and is writable")
     })
 }
 
@@ -265,8 +202,8 @@ fn journal(
             .say("note: neither XDG_STATE_HOME nor HOME is set; this copy cannot be resumed inside files");
         return None;
     };
-    // Without both identities nothing counts as written in this boot.
-    // A server does not say when it was started, so that only what it has flushed counts there.
+    // Data counts as written in this boot only if both identities are known. A server does not
+    // report its start, so only data that it has flushed counts there.
     let boot_id = match &ends.target_tree {
         Place::Local(path) => match (ropeway_local::boot_id(), ropeway_local::mount_identity(path)) {
             (Ok(boot), Ok(mount)) => format!("{boot}/{mount:x}"),
@@ -294,7 +231,7 @@ async fn open(opener: &Opener<'_>, ends: &Ends) -> Result<Opened, Failure> {
     let mut roots: Vec<Root> = Vec::with_capacity(ends.sources.len());
     let mut last: Option<(&Place, Arc<dyn Tree>)> = None;
     for end in &ends.sources {
-        // Many files of one folder share a tree.
+        // Sources in one folder share a tree.
         let source = match &last {
             Some((place, tree)) if **place == end.tree => Arc::clone(tree),
             _ => opener.source(&end.tree).await?,
@@ -309,7 +246,8 @@ async fn open(opener: &Opener<'_>, ends: &Ends) -> Result<Opened, Failure> {
     Ok((roots, opener.target(&ends.target_tree).await?))
 }
 
-/// Counts what a mirror would delete by a dry run, and asks if that is something; gives the number agreed to.
+/// Counts by a dry run what a mirror would delete, and asks if there is something. Returns the
+/// number of confirmed deletions.
 async fn confirm(
     spec: &JobSpec,
     target: &Path,
@@ -321,7 +259,7 @@ async fn confirm(
         watch: false,
         verify: Verification::default(),
         report_items: false,
-        // Links make no difference to what is deleted.
+        // Hard links make no difference to deletions.
         hard_links: false,
         ..spec.options.clone()
     };
@@ -341,7 +279,7 @@ async fn confirm(
         })
     };
     let outcome = job::until_stopped(signals, job.run(sink)).await;
-    let interrupted = || Failure::new(code::INTERRUPTED, "interrupted; nothing was touched");
+    let interrupted = || Failure::new(code::INTERRUPTED, "interrupted; nothing was changed");
     let outcome = outcome.ok_or_else(interrupted)?;
     if let Some(message) = outcome.fatal {
         let failure = Failure::new(outcome.status.exit_code(), message);
@@ -362,23 +300,23 @@ async fn confirm(
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         return Err(Failure::new(
             code::REFUSED,
-            format!("{what}, and there is no terminal to ask; nothing was touched"),
+            format!("{what}, and there is no terminal to ask on; nothing was changed"),
         )
-        .hint("look with --dry-run; --yes if it is meant"));
+        .hint("check with --dry-run, then use --yes"));
     }
     reporter.say(&format!("{what}."));
     let answer = tokio::task::spawn_blocking(ask);
     match job::until_stopped(signals, answer).await {
         Some(Ok(true)) => Ok(deletions),
         Some(_) => {
-            Err(Failure::new(code::REFUSED, "nothing was touched")
+            Err(Failure::new(code::REFUSED, "nothing was changed")
                 .hint("--dry-run lists what would be deleted"))
         }
         None => Err(interrupted()),
     }
 }
 
-/// Asks on the terminal; anything but yes is no.
+/// Asks on the terminal; any answer but yes means no.
 fn ask() -> bool {
     let mut err = io::stderr().lock();
     _ = write!(err, "Delete? [y/N] ").and_then(|()| err.flush());
@@ -392,6 +330,7 @@ mod tests {
     use super::*;
     use crate::args::{Cli, Command};
     use clap::Parser;
+    use ropeway_vfs::RelPath;
 
     fn args(flags: &[&str]) -> TransferArgs {
         let line = ["ropeway", "copy", "a", "b"].iter().chain(flags);
@@ -413,11 +352,11 @@ mod tests {
 
     fn job_options(flags: &[&str]) -> Result<Options, Failure> {
         let args = args(flags);
-        refuse_contradictions(&args, false)?;
+        args.check(false)?;
         let request = Request {
             sources: &[],
             target: Path::new("b"),
-            manner: Manner::Into,
+            target_mode: TargetMode::Into,
             move_source: false,
             delete: None,
             confirmed: true,
@@ -461,18 +400,29 @@ mod tests {
     }
 
     #[test]
-    fn contradictions_are_wrong_use() {
-        let bad: [&[&str]; 7] = [
+    fn contradicting_flags_are_refused() {
+        let bad: [&[&str]; 4] = [
             &["--backup", "--backup-dir", "x"],
             &["--update", "--ignore-existing"],
             &["--watch", "-n"],
-            &["--backup-dir", "/abs"],
-            &["--backup-dir", "../x"],
-            &["--backup=a/b"],
             &["--min-size", "2K", "--max-size", "1K"],
         ];
         for flags in bad {
             assert_eq!(job_options(flags).unwrap_err().code, code::USAGE, "{flags:?}");
+        }
+    }
+
+    #[test]
+    fn invalid_backups_are_refused() {
+        let bad: [&[&str]; 4] = [
+            &["--backup-dir", "/abs"],
+            &["--backup-dir", "../x"],
+            &["--backup-dir", "."],
+            &["--backup=a/b"],
+        ];
+        for flags in bad {
+            let line = ["ropeway", "copy", "a", "b"].iter().chain(flags);
+            assert!(Cli::try_parse_from(line).is_err(), "{flags:?}");
         }
     }
 }

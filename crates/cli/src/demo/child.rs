@@ -1,4 +1,4 @@
-//! Runs this program again as a child, with state and configuration of its own.
+//! Runs this program as a child process, with its own state and configuration folders.
 
 use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader};
@@ -9,44 +9,44 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// Starts children; may be told to stop from another thread.
+/// Starts child processes; another thread may stop them.
 pub(crate) struct Children {
     program: PathBuf,
-    /// Holds state and configuration.
+    /// Folder for the state and the configuration.
     private: PathBuf,
-    /// Process id of the child that runs now, 0 for none.
+    /// Process id of the running child; 0 if there is none.
     running: AtomicI32,
     stopped: AtomicBool,
 }
 
-/// How a child ended.
+/// Result of a child.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Ended {
-    /// Exit code; `None` if it was killed.
+pub(crate) struct ChildResult {
+    /// Exit code; `None` if a signal killed it.
     pub(crate) code: Option<i32>,
     /// The last line with counters.
     pub(crate) last: Value,
-    /// What else it said, for messages.
-    pub(crate) said: String,
+    /// Its other messages.
+    pub(crate) messages: String,
 }
 
-impl Ended {
-    /// A whole number of the last line.
+impl ChildResult {
+    /// Returns a whole number of the last line.
     pub(crate) fn number(&self, name: &str) -> u64 {
         self.last.get(name).and_then(Value::as_u64).unwrap_or(0)
     }
 
-    /// A number of seconds of the last line.
+    /// Returns a number of seconds of the last line.
     pub(crate) fn seconds(&self, name: &str) -> Option<f64> {
         self.last.get(name).and_then(Value::as_f64)
     }
 }
 
 impl Children {
-    /// Children of the running program.
+    /// Prepares to run this program as a child.
     ///
     /// # Errors
-    /// The program's own file cannot be found.
+    /// The program's file cannot be found.
     pub(crate) fn new(private: &Path) -> io::Result<Self> {
         Ok(Self {
             program: std::env::current_exe()?,
@@ -56,11 +56,11 @@ impl Children {
         })
     }
 
-    /// Ends the child that runs, and lets no other begin.
+    /// Stops the running child and prevents further ones.
     pub(crate) fn stop(&self) {
         self.stopped.store(true, Ordering::SeqCst);
         if let Some(pid) = Pid::from_raw(self.running.load(Ordering::SeqCst)) {
-            // It may be gone already.
+            // The child may have ended already.
             _ = kill_process(pid, Signal::TERM);
         }
     }
@@ -70,15 +70,16 @@ impl Children {
         self.stopped.load(Ordering::SeqCst)
     }
 
-    /// Runs `ropeway ARGUMENTS --json`; kills it (SIGKILL) as soon as `kill` says so of a line with counters.
+    /// Runs `ropeway ARGUMENTS --json`. Kills it (SIGKILL) as soon as `kill` returns true for a
+    /// line with counters.
     ///
     /// # Errors
-    /// It cannot be started or read.
+    /// The child cannot be started, or its output cannot be read.
     pub(crate) fn run<S: AsRef<OsStr>>(
         &self,
         arguments: impl IntoIterator<Item = S>,
         mut kill: impl FnMut(&Value) -> bool,
-    ) -> io::Result<Ended> {
+    ) -> io::Result<ChildResult> {
         let mut command = Command::new(&self.program);
         command.args(arguments).arg("--json");
         for (name, _) in std::env::vars_os() {
@@ -90,7 +91,7 @@ impl Children {
         command.env("XDG_STATE_HOME", self.private.join("state"));
         command.env("XDG_CONFIG_HOME", self.private.join("config"));
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
-        let mut child = Reaped(child);
+        let mut child = KillOnDrop(child);
         self.running.store(child.0.id().cast_signed(), Ordering::SeqCst);
         if self.is_stopped() {
             self.stop();
@@ -104,9 +105,9 @@ impl Children {
     }
 }
 
-/// Reads the child's lines to the end.
-fn follow(child: &mut Child, kill: &mut impl FnMut(&Value) -> bool) -> io::Result<Ended> {
-    let mut ended = Ended::default();
+/// Reads the child's output to its end.
+fn follow(child: &mut Child, kill: &mut impl FnMut(&Value) -> bool) -> io::Result<ChildResult> {
+    let mut ended = ChildResult::default();
     let Some(output) = child.stdout.take() else {
         return Ok(ended);
     };
@@ -126,10 +127,10 @@ fn follow(child: &mut Child, kill: &mut impl FnMut(&Value) -> bool) -> io::Resul
             Some("phase") | None => {}
             Some(_) => {
                 if let Some(message) = value.get("message").and_then(Value::as_str)
-                    && ended.said.len() < 2000
+                    && ended.messages.len() < 2000
                 {
-                    ended.said.push_str(message);
-                    ended.said.push('\n');
+                    ended.messages.push_str(message);
+                    ended.messages.push('\n');
                 }
             }
         }
@@ -137,10 +138,10 @@ fn follow(child: &mut Child, kill: &mut impl FnMut(&Value) -> bool) -> io::Resul
     Ok(ended)
 }
 
-/// Never leaves a child behind.
-struct Reaped(Child);
+/// Kills the child on drop, so that none is left behind.
+struct KillOnDrop(Child);
 
-impl Drop for Reaped {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         if matches!(self.0.try_wait(), Ok(None)) {
             _ = self.0.kill();

@@ -1,4 +1,4 @@
-//! Parts of `ropeway demo`: the tree it makes, the child processes that it copies with, and the WAN.
+//! Parts of `ropeway demo`: the tree that it creates, its child processes, and the WAN measurement.
 
 pub(crate) mod child;
 pub(crate) mod tree;

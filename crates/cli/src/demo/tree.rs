@@ -1,4 +1,4 @@
-//! A real mixed tree, the same for the same seed.
+//! A tree of many kinds of files and folders, the same for the same seed.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, FileTimes};
@@ -8,51 +8,53 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
+use fastrand::Rng;
 use rustix::fs::{CWD, FileType, Mode, XattrFlags, mknodat, setxattr};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
-/// Small files and the folders they lie in.
+/// Number of small files, and of the folders that hold them.
 const SMALL_FILES: u64 = 2000;
 const SMALL_FOLDERS: u64 = 50;
-/// Middle-sized files.
+/// Number of middle-sized files.
 const MIDDLE_FILES: u64 = 12;
-/// The big file: large enough that a kill half way strikes inside it or beside it, small enough for a minute.
+/// Size of the big file: large enough that a kill halfway hits inside it or next to it, small
+/// enough for a demo of a minute.
 const BIG_BYTES: u64 = 192 * MIB;
-/// The sparse file: mostly hole.
+/// Size of the sparse file, which is mostly holes.
 const SPARSE_BYTES: u64 = 512 * MIB;
-/// Islands of data in the sparse file.
+/// Number of islands of data in the sparse file.
 const SPARSE_ISLANDS: u64 = 8;
 
-/// Room that the demo needs on the volume: both trees and some slack. Bytes.
+/// Space that the demo needs on the volume, in bytes: both trees and a reserve.
 pub(crate) const ROOM_BYTES: u64 = 2 * (BIG_BYTES + MIDDLE_FILES * 4 * MIB + 64 * MIB);
 
-/// What was made.
+/// What was created.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Made {
-    /// Regular files, names of hard links included.
+pub(crate) struct TreeStats {
+    /// Regular files; each name of a hard link counts.
     pub(crate) files: u64,
-    /// Folders.
+    /// Number of folders.
     pub(crate) folders: u64,
-    /// Links and special nodes.
+    /// Symbolic links and special files.
     pub(crate) others: u64,
-    /// Logical bytes of the regular files, each once.
+    /// Logical bytes of the regular files; a hard link counts once.
     pub(crate) bytes: u64,
-    /// Bytes of data, holes left out: what has to be sent.
+    /// Bytes of data without holes: what has to be sent.
     pub(crate) data: u64,
     /// Whether extended attributes could be set.
     pub(crate) xattrs: bool,
 }
 
-/// Makes the tree at `root`, which must not exist.
+/// Creates the tree at `root`, which must not exist.
 ///
 /// # Errors
-/// The volume refuses something that every volume of Linux can hold.
-pub(crate) fn make(root: &Path, seed: u64) -> io::Result<Made> {
+/// The volume refuses something that every Linux volume can hold.
+pub(crate) fn make(root: &Path, seed: u64) -> io::Result<TreeStats> {
     let mut maker = Maker {
-        random: Random(seed),
-        made: Made::default(),
+        random: Rng::with_seed(seed),
+        stats: TreeStats::default(),
     };
     maker.folder(root)?;
     maker.small_files(&root.join("small"))?;
@@ -61,37 +63,37 @@ pub(crate) fn make(root: &Path, seed: u64) -> io::Result<Made> {
     maker.sparse(&root.join("sparse.img"))?;
     maker.odd_names(&root.join("odd names"))?;
     maker.special_nodes(&root.join("special"))?;
-    Ok(maker.made)
+    Ok(maker.stats)
 }
 
 struct Maker {
-    random: Random,
-    made: Made,
+    random: Rng,
+    stats: TreeStats,
 }
 
 impl Maker {
     fn folder(&mut self, path: &Path) -> io::Result<()> {
         fs::create_dir(path)?;
-        self.made.folders += 1;
+        self.stats.folders += 1;
         Ok(())
     }
 
-    /// A file of random bytes with an old time and a mode.
+    /// Creates a file of random bytes with an old time and a random mode.
     fn file(&mut self, path: &Path, size: u64) -> io::Result<()> {
         let mut file = File::create_new(path)?;
-        self.random.write(&mut file, size)?;
+        write_random(&mut self.random, &mut file, size)?;
         self.finish(&file)?;
-        self.made.files += 1;
-        self.made.bytes += size;
-        self.made.data += size;
+        self.stats.files += 1;
+        self.stats.bytes += size;
+        self.stats.data += size;
         Ok(())
     }
 
     fn finish(&mut self, file: &File) -> io::Result<()> {
-        // Some moment of the years before 2026, to the nanosecond.
-        let seconds = 1_000_000_000 + self.random.below(760_000_000);
-        let modified = UNIX_EPOCH + Duration::new(seconds, self.random.below(1_000_000_000) as u32);
-        let mode = [0o644, 0o600, 0o755, 0o640][self.random.below(4) as usize];
+        // A random time before 2026, to the nanosecond.
+        let seconds = 1_000_000_000 + self.random.u64(..760_000_000);
+        let modified = UNIX_EPOCH + Duration::new(seconds, self.random.u64(..1_000_000_000) as u32);
+        let mode = [0o644, 0o600, 0o755, 0o640][self.random.u64(..4) as usize];
         file.set_permissions(fs::Permissions::from_mode(mode))?;
         file.set_times(FileTimes::new().set_modified(modified))
     }
@@ -101,13 +103,13 @@ impl Maker {
         for folder in 0..SMALL_FOLDERS {
             let mut path = root.join(format!("{folder:02}"));
             self.folder(&path)?;
-            // Every fifth one lies deeper.
+            // Every fifth folder has its files one level deeper.
             if folder.is_multiple_of(5) {
                 path.push("deeper");
                 self.folder(&path)?;
             }
             for number in 0..SMALL_FILES / SMALL_FOLDERS {
-                let size = self.random.below(16 * KIB);
+                let size = self.random.u64(..16 * KIB);
                 self.file(&path.join(format!("{number:03}.dat")), size)?;
             }
         }
@@ -117,8 +119,8 @@ impl Maker {
     fn middle_files(&mut self, root: &Path) -> io::Result<()> {
         self.folder(root)?;
         for number in 0..MIDDLE_FILES {
-            // Not multiples of anything.
-            let size = MIB + self.random.below(3 * MIB);
+            // Sizes that are not multiples of anything.
+            let size = MIB + self.random.u64(..3 * MIB);
             self.file(&root.join(format!("{number}.raw")), size)?;
         }
         Ok(())
@@ -128,14 +130,14 @@ impl Maker {
         let mut file = File::create_new(path)?;
         file.set_len(SPARSE_BYTES)?;
         for island in 0..SPARSE_ISLANDS {
-            let offset = island * (SPARSE_BYTES / SPARSE_ISLANDS) + self.random.below(64) * 64 * KIB;
+            let offset = island * (SPARSE_BYTES / SPARSE_ISLANDS) + self.random.u64(..64) * 64 * KIB;
             file.seek(SeekFrom::Start(offset))?;
-            self.random.write(&mut file, 64 * KIB)?;
+            write_random(&mut self.random, &mut file, 64 * KIB)?;
         }
         self.finish(&file)?;
-        self.made.files += 1;
-        self.made.bytes += SPARSE_BYTES;
-        self.made.data += SPARSE_ISLANDS * 64 * KIB;
+        self.stats.files += 1;
+        self.stats.bytes += SPARSE_BYTES;
+        self.stats.data += SPARSE_ISLANDS * 64 * KIB;
         Ok(())
     }
 
@@ -155,7 +157,7 @@ impl Maker {
             b"CON",
         ];
         for name in names {
-            let size = self.random.below(4 * KIB);
+            let size = self.random.u64(..4 * KIB);
             self.file(&root.join(OsStr::from_bytes(name)), size)?;
         }
         let empty = root.join("empty folder");
@@ -169,7 +171,7 @@ impl Maker {
         self.file(&first, 100 * KIB)?;
         for number in 2..=3 {
             fs::hard_link(&first, root.join(format!("hard link {number}")))?;
-            self.made.files += 1;
+            self.stats.files += 1;
         }
         symlink("hard link 1", root.join("symbolic link"))?;
         symlink("nowhere/at all", root.join("dangling link"))?;
@@ -180,11 +182,11 @@ impl Maker {
             Mode::from_raw_mode(0o640),
             0,
         )?;
-        self.made.others += 3;
+        self.stats.others += 3;
         let described = root.join("with attributes");
         self.file(&described, 5000)?;
-        // Not every volume has them.
-        self.made.xattrs = setxattr(
+        // Not every volume supports them.
+        self.stats.xattrs = setxattr(
             &described,
             "user.ropeway.demo",
             b"\0any\xffbytes",
@@ -195,7 +197,7 @@ impl Maker {
     }
 }
 
-/// Names below `root` that begin as the temporary ones of a copy do.
+/// Returns the nodes below `root` that have temporary names of a copy.
 ///
 /// # Errors
 /// A folder cannot be listed.
@@ -219,36 +221,16 @@ pub(crate) fn leftovers(root: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// SplitMix64 (Steele, Lea, Flood 2014).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
+fn write_random(random: &mut Rng, out: &mut impl Write, size: u64) -> io::Result<()> {
+    let mut left = size;
+    let mut buffer = vec![0; left.min(MIB) as usize];
+    while left > 0 {
+        let part = left.min(buffer.len() as u64);
+        random.fill(&mut buffer);
+        out.write_all(&buffer[..part as usize])?;
+        left -= part;
     }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound.max(1)
-    }
-
-    fn write(&mut self, out: &mut impl Write, size: u64) -> io::Result<()> {
-        let mut left = size;
-        let mut buffer = vec![0; left.min(MIB) as usize];
-        while left > 0 {
-            for word in buffer.chunks_mut(8) {
-                let bytes = self.next().to_le_bytes();
-                word.copy_from_slice(&bytes[..word.len()]);
-            }
-            let part = left.min(buffer.len() as u64);
-            out.write_all(&buffer[..part as usize])?;
-            left -= part;
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -256,16 +238,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_seed_decides_everything() {
+    fn the_same_seed_makes_the_same_tree() {
         let folder = tempfile::tempdir().unwrap();
         let content = |name: &str, seed| {
             let mut maker = Maker {
-                random: Random(seed),
-                made: Made::default(),
+                random: Rng::with_seed(seed),
+                stats: TreeStats::default(),
             };
             let path = folder.path().join(name);
             maker.odd_names(&path).unwrap();
-            assert_eq!((maker.made.files, maker.made.folders), (11, 2));
+            assert_eq!((maker.stats.files, maker.stats.folders), (11, 2));
             (
                 fs::read(path.join("-rf")).unwrap(),
                 fs::metadata(path.join("-rf")).unwrap().modified().unwrap(),
@@ -276,14 +258,14 @@ mod tests {
     }
 
     #[test]
-    fn special_nodes_are_there_and_leftovers_are_found() {
+    fn special_nodes_are_created_and_leftovers_are_found() {
         let folder = tempfile::tempdir().unwrap();
         let mut maker = Maker {
-            random: Random(1),
-            made: Made::default(),
+            random: Rng::with_seed(1),
+            stats: TreeStats::default(),
         };
         maker.special_nodes(&folder.path().join("special")).unwrap();
-        assert_eq!((maker.made.files, maker.made.others), (4, 3));
+        assert_eq!((maker.stats.files, maker.stats.others), (4, 3));
         assert!(leftovers(folder.path()).unwrap().is_empty());
         fs::create_dir(folder.path().join("special/.ropeway-x")).unwrap();
         assert_eq!(leftovers(folder.path()).unwrap().len(), 1);

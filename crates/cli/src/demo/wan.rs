@@ -1,4 +1,5 @@
-//! The demo's WAN: the shipped scenario `demo`, both ways, ours and whatever other clients are installed.
+//! The demo over a WAN: the built-in scenario `demo` in both directions, with ropeway and every
+//! other client that is installed.
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -15,13 +16,14 @@ const SCENARIO: &str = "demo";
 /// Width of a column of seconds.
 const COLUMN: usize = 11;
 
-/// Copies both ways over the emulated link; `relay`: namespaces are forbidden. Everything that arrived was compared.
+/// Copies in both directions over the emulated link; `relay`: namespaces are forbidden. The lab
+/// compares everything that arrives.
 ///
 /// # Errors
 /// The lab cannot be set up, or was interrupted.
 pub(crate) fn measure(out: &Path, relay: bool, stop: &AtomicBool) -> Result<Document, LabError> {
     let Some(Ok(scenario)) = Scenario::shipped(SCENARIO) else {
-        unreachable!("a test reads every scenario that ships");
+        unreachable!("a test parses every built-in scenario");
     };
     let options = Options {
         program: std::env::current_exe().map_err(|source| LabError::Io {
@@ -31,17 +33,17 @@ pub(crate) fn measure(out: &Path, relay: bool, stop: &AtomicBool) -> Result<Docu
         out: out.to_path_buf(),
         relay,
     };
-    run(&scenario, &options, stop, &Quiet)
+    run(&scenario, &options, stop, &Silent)
 }
 
-/// The table is all that is said.
-struct Quiet;
+/// Prints no progress, because the table shows all results.
+struct Silent;
 
-impl Watch for Quiet {
+impl Watch for Silent {
     fn told(&self, _: &Event<'_>) {}
 }
 
-/// What of our own did not arrive as it should have; `None` if all did.
+/// Returns what is wrong with ropeway's own transfers; `None` if all data arrived.
 pub(crate) fn fault(document: &Document) -> Option<String> {
     let own = |cell: &&Cell| cell.key.client == "ropeway";
     let cells: Vec<&Cell> = document.cells.iter().filter(own).collect();
@@ -59,7 +61,7 @@ pub(crate) fn fault(document: &Document) -> Option<String> {
         })
 }
 
-/// Prints line time and the seconds of all clients.
+/// Prints the line time and every client's seconds.
 pub(crate) fn print_table(document: &Document) {
     let mut columns: Vec<(&str, &str)> = Vec::new();
     for cell in &document.cells {
@@ -116,7 +118,7 @@ pub(crate) fn print_table(document: &Document) {
         .map(|(what, why)| format!("{what} ({why})"))
         .collect();
     if !skipped.is_empty() {
-        print_line(&format!("   left out: {}", skipped.join(", ")));
+        print_line(&format!("   skipped: {}", skipped.join(", ")));
     }
 }
 

@@ -1,4 +1,4 @@
-//! What stands at the places that SRC and DST name, on this machine and on shares.
+//! Finds the nodes that SRC and DST name, on this machine and on shares.
 
 use std::fs::{self, Metadata};
 use std::io;
@@ -11,36 +11,38 @@ use rustix::fs::{Access, AtFlags, CWD, accessat};
 
 use crate::failure::{Failure, code};
 use crate::place::Place;
-use crate::servers::{Servers, Trouble};
+use crate::servers::{ServerError, Servers};
 use crate::url::SmbUrl;
 
 /// Identity of a node.
 #[derive(Clone, Debug)]
 struct Id {
-    /// A server's, or empty.
+    /// The server; empty for this machine.
     whose: String,
     number: u64,
-    /// What tells nodes of one number on different volumes apart: one that is known of both and equal will do.
+    /// Marks that tell nodes of one number on different volumes apart. One mark that both nodes
+    /// have and that is equal suffices.
     marks: [Option<i128>; 2],
-    /// Times of the last change of attributes and of content, in 100 ns: with the number they tell one node seen in two ways
-    /// (a share of this machine, a server under two names) from two nodes.
+    /// Times of the last change of attributes and of contents, in units of 100 ns. Together with
+    /// the number they recognise one node that is seen in two ways: a share of this machine, or a
+    /// server under two names.
     times: Option<[i128; 2]>,
 }
 
-/// To what SMB counts in.
-fn hundreds(nanoseconds: i128) -> i128 {
+/// Converts nanoseconds to SMB's unit of 100 ns.
+fn to_100ns(nanoseconds: i128) -> i128 {
     nanoseconds.div_euclid(100)
 }
 
-/// What is known of a node.
+/// What is known about a node.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub(super) is_dir: bool,
     pub(super) kind: Kind,
-    /// Of a device of this machine: its number.
+    /// Device number, of a device node on this machine.
     device: u64,
     pub(super) links: u64,
-    /// The volume's number: of the device, or of a share.
+    /// Number of the volume: of the device, or of the share.
     pub(super) volume: Option<u64>,
     id: Option<Id>,
 }
@@ -62,20 +64,22 @@ impl Node {
                         (metadata.ctime(), metadata.ctime_nsec()),
                         (metadata.mtime(), metadata.mtime_nsec()),
                     ]
-                    .map(|(seconds, rest)| hundreds(i128::from(seconds) * 1_000_000_000 + i128::from(rest))),
+                    .map(|(seconds, rest)| to_100ns(i128::from(seconds) * 1_000_000_000 + i128::from(rest))),
                 ),
             }),
         }
     }
 
     fn remote(url: &SmbUrl, metadata: &vfs::Metadata) -> Self {
-        // A node and its earlier state may have one number and one time of creation, and are two nodes.
+        // A node and its version in a snapshot may have the same number and creation time, but are
+        // two nodes.
         let then = url.snapshot().unwrap_or_default();
         let server = format!("{}:{}/{then}", url.server.host, url.server.port);
-        // Samba gives each share a serial number of its own, so that two shares of one volume look like two volumes. What
-        // has the same number and was created, or changed last, in the same 100 ns on one server is the same node. Both are
-        // needed: Samba 4.17 takes the oldest of a node's times for that of its creation, which is the last access until
-        // somebody lists a new folder; and who works in a folder changes it.
+        // Samba gives each share its own serial number, so two shares of one volume look like two
+        // volumes. Nodes of one server are therefore the same if their numbers are equal and they
+        // were created, or last changed, in the same 100 ns. Both times are needed: Samba 4.17
+        // reports the oldest of a node's times as its creation time, which is the last access until
+        // someone lists a new folder; and work in a folder changes its change time.
         let id = metadata.id.filter(|id| !matches!(id.index, 0 | u64::MAX));
         let id = id.map(|id| Id {
             whose: server,
@@ -83,7 +87,7 @@ impl Node {
             marks: [metadata.created, metadata.changed].map(|time| time.map(|time| time.0)),
             times: metadata
                 .changed
-                .map(|changed| [changed, metadata.modified].map(|time| hundreds(time.0))),
+                .map(|changed| [changed, metadata.modified].map(|time| to_100ns(time.0))),
         });
         Self {
             is_dir: metadata.is_dir(),
@@ -95,13 +99,13 @@ impl Node {
         }
     }
 
-    /// Whether both are one node, as far as that can be told.
+    /// Returns whether both are one node, as far as this can be told.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         let (Some(one), Some(other)) = (&self.id, &other.id) else {
             return false;
         };
         if one.whose != other.whose {
-            // Servers may mark the upper bits with the volume.
+            // Servers may put the volume into the upper bits.
             let same_number = (one.number ^ other.number) << 16 == 0;
             return same_number && one.times.is_some() && one.times == other.times;
         }
@@ -122,7 +126,8 @@ fn kind_of(kind: fs::FileType) -> Kind {
     }
 }
 
-/// The node at an absolute place, if it is there and can be looked at; links are not followed where that is `lstat`'s.
+/// Returns the node at an absolute place if it exists and can be examined. Without `follow`, a link
+/// is not followed.
 pub(super) async fn node_at(place: &Place, follow: bool, servers: &Servers) -> Option<Node> {
     match place {
         Place::Local(path) => {
@@ -141,22 +146,21 @@ pub(super) async fn node_at(place: &Place, follow: bool, servers: &Servers) -> O
     }
 }
 
-/// A source as found.
+/// A source that exists.
 pub(super) struct Found {
     pub(super) given: String,
-    /// Absolute, without links above the last component.
+    /// Absolute path without links above the last component.
     pub(super) absolute: Place,
     pub(super) node: Node,
-    /// `.`, `..`, `x/.`, `/`: stands for the folder's content and has no name of its own.
+    /// The path is `.`, `..`, `x/.` or `/`: it stands for the folder's contents and has no name.
     pub(super) nameless: bool,
 }
 
 /// Finds a source.
 pub(super) async fn find(given: &Path, servers: &Servers) -> Result<Found, Failure> {
     if given.as_os_str().is_empty() {
-        return Err(
-            Failure::usage("a source is empty").hint("quote variables: an unset one gives an empty name")
-        );
+        return Err(Failure::usage("a source is empty")
+            .hint("quote your variables: an unset variable gives an empty name"));
     }
     match Place::parse_end(given)? {
         Place::Local(path) => find_local(&path),
@@ -168,13 +172,13 @@ async fn find_remote(url: SmbUrl, servers: &Servers) -> Result<Found, Failure> {
     let metadata = servers
         .metadata_of_source(&url)
         .await
-        .map_err(|trouble| trouble.failure(&format!("cannot read the source {url}"), true))?;
+        .map_err(|error| error.failure(&format!("cannot read the source {url}"), true))?;
     if url.must_be_folder && !metadata.is_dir() {
         return Err(Failure::new(
             code::SOURCE,
             format!("cannot read the source {url}/: not a folder"),
         )
-        .hint("leave the slash at the end out"));
+        .hint("remove the slash at the end"));
     }
     Ok(Found {
         given: url.to_string(),
@@ -192,12 +196,12 @@ fn find_local(given: &Path) -> Result<Found, Failure> {
             code::SOURCE,
         );
         match failure.code {
-            code::PERMISSION => failure.hint("run as a user who may read it"),
-            _ => failure.hint("check the spelling, and that its volume is mounted"),
+            code::PERMISSION => failure.hint("run ropeway as a user who can read it"),
+            _ => failure.hint("check the spelling, and that the volume is mounted"),
         }
     };
     let metadata = fs::symlink_metadata(given).map_err(|error| missing(&error))?;
-    // `link/` and `link/.` mean the folder behind the link; lstat has followed it already.
+    // `link/` and `link/.` name the folder behind the link; lstat has already followed the link.
     let nameless = is_nameless(given);
     let absolute = absolute(given, metadata.is_dir()).map_err(|error| missing(&error))?;
     if metadata.is_dir() {
@@ -213,7 +217,8 @@ fn find_local(given: &Path) -> Result<Found, Failure> {
     })
 }
 
-/// Whether the last component is `.` or `..`, or there is none. (`Path` hides a `.` at the end.)
+/// Returns whether the last component is `.` or `..`, or the path has none. (`Path` hides a `.` at
+/// the end.)
 pub(crate) fn is_nameless(path: &Path) -> bool {
     let bytes = path.as_os_str().as_bytes();
     let trimmed = bytes
@@ -224,7 +229,8 @@ pub(crate) fn is_nameless(path: &Path) -> bool {
     matches!(last, b"" | b"." | b"..")
 }
 
-/// The absolute path: links are resolved above the last component, and in it if it is a folder.
+/// Returns the absolute path. Links are resolved above the last component; in a folder's path the
+/// last one is resolved too.
 fn absolute(path: &Path, is_dir: bool) -> io::Result<std::path::PathBuf> {
     if is_dir {
         return fs::canonicalize(path);
@@ -233,7 +239,7 @@ fn absolute(path: &Path, is_dir: bool) -> io::Result<std::path::PathBuf> {
     Ok(fs::canonicalize(parent_of(path))?.join(name))
 }
 
-/// The folder that holds `path`; `.` for a bare name.
+/// Returns the parent folder of `path`; `.` for a bare name.
 pub(crate) fn parent_of(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -246,50 +252,51 @@ pub(super) struct Target {
     pub(super) given: String,
     pub(super) absolute: Place,
     pub(super) node: Option<Node>,
-    /// Where a link leads that is no folder.
-    pub(super) leads: Option<Leads>,
-    /// Ends with a slash: can only be a folder.
+    /// Target of the link, if DST is a link that does not lead to a folder.
+    pub(super) link_target: Option<LinkTarget>,
+    /// DST ends with a slash, so it can only be a folder.
     pub(super) must_be_folder: bool,
 }
 
-/// What a link leads to.
-pub(super) enum Leads {
-    /// A node that is no folder.
-    To(Box<(Place, Node)>),
-    /// Nothing.
-    Nowhere,
+/// Target of a link that is not a folder.
+pub(super) enum LinkTarget {
+    /// A node other than a folder.
+    Exists(Box<(Place, Node)>),
+    /// Nothing: the link dangles.
+    Missing,
 }
 
 impl Target {
-    pub(super) async fn look(given: &Path, servers: &Servers) -> Result<Self, Failure> {
+    pub(super) async fn find(given: &Path, servers: &Servers) -> Result<Self, Failure> {
         if given.as_os_str().is_empty() {
             return Err(Failure::usage("the target is empty")
-                .hint("quote variables: an unset one gives an empty name"));
+                .hint("quote your variables: an unset variable gives an empty name"));
         }
         match Place::parse_end(given)? {
-            Place::Local(path) => Self::look_local(&path),
-            Place::Remote(url) => Self::look_remote(url, servers).await,
+            Place::Local(path) => Self::find_local(&path),
+            Place::Remote(url) => Self::find_remote(url, servers).await,
         }
     }
 
-    /// The target of a regular file, as `cp` takes it: what a link leads to is replaced, and the link stays.
-    pub(super) fn behind_link(self) -> Result<Self, Failure> {
-        match self.leads {
+    /// Returns the target for a regular file, as `cp` chooses it: the file behind a link is
+    /// replaced, and the link stays.
+    pub(super) fn through_link(self) -> Result<Self, Failure> {
+        match self.link_target {
             None => Ok(self),
-            Some(Leads::To(end)) => {
+            Some(LinkTarget::Exists(end)) => {
                 let (absolute, node) = *end;
                 Ok(Self {
                     absolute,
                     node: Some(node),
-                    leads: None,
+                    link_target: None,
                     ..self
                 })
             }
-            Some(Leads::Nowhere) => Err(Failure::usage(format!(
+            Some(LinkTarget::Missing) => Err(Failure::usage(format!(
                 "not writing through the dangling link {}",
                 self.given
             ))
-            .hint("remove the link, or give the name that it leads to")),
+            .hint("remove the link, or give the name it points to")),
         }
     }
 
@@ -297,16 +304,16 @@ impl Target {
         self.node.as_ref().is_some_and(|node| node.is_dir)
     }
 
-    async fn look_remote(url: SmbUrl, servers: &Servers) -> Result<Self, Failure> {
+    async fn find_remote(url: SmbUrl, servers: &Servers) -> Result<Self, Failure> {
         let of =
-            |url: &SmbUrl, trouble: &Trouble| trouble.failure(&format!("cannot use the target {url}"), false);
+            |url: &SmbUrl, error: &ServerError| error.failure(&format!("cannot use the target {url}"), false);
         let node = match servers.metadata(&url).await {
             Ok(metadata) => Some(Node::remote(&url, &metadata)),
-            Err(trouble) if trouble.is_missing() => None,
-            Err(trouble) if trouble.kind() == Some(ErrorKind::NotADirectory) => {
+            Err(error) if error.is_missing() => None,
+            Err(error) if error.kind() == Some(ErrorKind::NotADirectory) => {
                 return Err(file_in_the_way(&url.to_string()));
             }
-            Err(trouble) => return Err(of(&url, &trouble)),
+            Err(error) => return Err(of(&url, &error)),
         };
         if node.is_none()
             && let Some(parent) = url.parent()
@@ -314,38 +321,38 @@ impl Target {
             match servers.metadata(&parent).await {
                 Ok(metadata) if metadata.is_dir() => {}
                 Ok(_) => return Err(file_where_folder(&parent.to_string())),
-                Err(trouble) if trouble.is_missing() => {
+                Err(error) if error.is_missing() => {
                     return Err(Failure::new(code::TARGET, format!("there is no folder {parent}"))
-                        .hint(format!("make it first: ropeway mkdir -p {parent}")));
+                        .hint(format!("create it first: ropeway mkdir -p {parent}")));
                 }
-                Err(trouble) => return Err(of(&parent, &trouble)),
+                Err(error) => return Err(of(&parent, &error)),
             }
         }
         Ok(Self {
             given: url.to_string(),
             node,
-            leads: None,
+            link_target: None,
             must_be_folder: url.must_be_folder,
             absolute: Place::Remote(url.plain()),
         })
     }
 
-    fn look_local(given: &Path) -> Result<Self, Failure> {
+    fn find_local(given: &Path) -> Result<Self, Failure> {
         let fault = |what: &str, error: &io::Error| {
             let message = format!("cannot use the target {}: {what}", given.display());
             let failure = Failure::of_end(message, error, code::TARGET);
             match failure.code {
-                code::PERMISSION => failure.hint("run as a user who may write there"),
-                _ => failure.hint("check the spelling, and that its volume is mounted"),
+                code::PERMISSION => failure.hint("run ropeway as a user who can write there"),
+                _ => failure.hint("check the spelling, and that the volume is mounted"),
             }
         };
         let must_be_folder = given.as_os_str().as_bytes().ends_with(b"/") || is_nameless(given);
         let followed = fs::metadata(given);
-        let found = |absolute, node, leads| Self {
+        let found = |absolute, node, link_target| Self {
             given: given.display().to_string(),
             absolute: Place::Local(absolute),
             node,
-            leads,
+            link_target,
             must_be_folder,
         };
         if let Ok(metadata) = &followed
@@ -368,7 +375,7 @@ impl Target {
             Ok(_) => return Err(file_where_folder(&parent.display().to_string())),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Err(fault(&format!("there is no folder {}", parent.display()), &error)
-                    .hint(format!("make it first: mkdir -p {}", parent.display())));
+                    .hint(format!("create it first: mkdir -p {}", parent.display())));
             }
             Err(error) => return Err(fault(&cause(&error), &error)),
         };
@@ -376,34 +383,40 @@ impl Target {
             .file_name()
             .ok_or_else(|| Failure::new(code::TARGET, format!("there is no folder {}", given.display())))?;
         let is_link = metadata.as_ref().is_some_and(Metadata::is_symlink);
-        let leads = match (is_link, &followed) {
+        let link_target = match (is_link, &followed) {
             (false, _) => None,
             (true, Ok(end)) => {
                 let absolute = fs::canonicalize(given).map_err(|error| fault(&cause(&error), &error))?;
-                Some(Leads::To(Box::new((Place::Local(absolute), Node::local(end)))))
+                Some(LinkTarget::Exists(Box::new((
+                    Place::Local(absolute),
+                    Node::local(end),
+                ))))
             }
-            (true, Err(error)) if error.kind() == io::ErrorKind::NotFound => Some(Leads::Nowhere),
+            (true, Err(error)) if error.kind() == io::ErrorKind::NotFound => Some(LinkTarget::Missing),
             (true, Err(error)) => return Err(fault(&cause(error), error)),
         };
         Ok(found(
             parent.join(name),
             metadata.as_ref().map(Node::local),
-            leads,
+            link_target,
         ))
     }
 }
 
 fn file_in_the_way(given: &str) -> Failure {
-    Failure::usage(format!("{given}: a file stands where a folder must be"))
-        .hint("give another target, or move that file away")
+    Failure::usage(format!(
+        "{given}: a component of the path is a file, not a folder"
+    ))
+    .hint("choose another target, or move that file away")
 }
 
 pub(super) fn file_where_folder(given: &str) -> Failure {
-    Failure::usage(format!("{given} is a file where a folder must be"))
-        .hint("give another target, or move that file away")
+    Failure::usage(format!("{given} is a file, but a folder is needed"))
+        .hint("choose another target, or move that file away")
 }
 
-/// Refuses a source that would replace a FIFO, socket or device by a node of another kind, or a device by another one.
+/// Refuses a source that would replace a FIFO, socket or device by a node of another kind, or a
+/// device by another device.
 pub(super) fn refuse_special(source: &Node, existing: Option<&Node>, given: &str) -> Result<(), Failure> {
     let Some(existing) =
         existing.filter(|existing| (existing.kind, existing.device) != (source.kind, source.device))
@@ -413,23 +426,20 @@ pub(super) fn refuse_special(source: &Node, existing: Option<&Node>, given: &str
     let (what, hint) = match existing.kind {
         Kind::BlockDevice => (
             "a block device",
-            "--write-device writes an image onto the device itself, whole",
+            "to write an image onto the device itself, use --write-device",
         ),
-        Kind::CharDevice => ("a character device", "give a file or a folder"),
+        Kind::CharDevice => ("a character device", "choose a file or a folder"),
         Kind::Fifo => (
             "a FIFO",
-            "give a file or a folder; to write into a FIFO use a redirection: cat SRC > FIFO",
+            "choose a file or a folder; to write into a FIFO use a redirection: cat SRC > FIFO",
         ),
-        Kind::Socket => ("a socket", "give a file or a folder"),
+        Kind::Socket => ("a socket", "choose a file or a folder"),
         _ => return Ok(()),
     };
-    Err(Failure::usage(format!(
-        "{given} is {what}, and would be replaced by a copy of its name"
-    ))
-    .hint(hint))
+    Err(Failure::usage(format!("{given} is {what}; the copy would replace it")).hint(hint))
 }
 
-/// Checks that a folder of this machine can be written to; a server says so by itself.
+/// Checks that a local folder is writable; a server reports this itself.
 pub(super) fn writable(folder: &Place) -> Result<(), Failure> {
     let Some(path) = folder.local() else {
         return Ok(());
@@ -441,8 +451,8 @@ pub(super) fn writable(folder: &Place) -> Result<(), Failure> {
             code::TARGET,
         );
         match failure.code {
-            code::PERMISSION => failure.hint("run as a user who may write there"),
-            _ => failure.hint("is it mounted read-only?"),
+            code::PERMISSION => failure.hint("run ropeway as a user who can write there"),
+            _ => failure.hint("check whether the volume is mounted read-only"),
         }
     })
 }
@@ -451,7 +461,7 @@ fn may(path: &Path, access: Access) -> io::Result<()> {
     Ok(accessat(CWD, path, access, AtFlags::EACCESS)?)
 }
 
-/// The cause without the number that std appends.
+/// Returns the cause of an error without the number that std appends.
 pub(crate) fn cause(error: &io::Error) -> String {
     let text = error.to_string();
     match text.find(" (os error") {

@@ -1,15 +1,17 @@
-//! What SRC and DST mean, decided before anything is touched.
+//! Resolves SRC and DST before anything is changed.
 //!
-//! The rule for DST is that of `cp -r`: into DST if it is a folder, unless `-T`, or unless DST is the recorded target
-//! of an unfinished copy of the same SRC (then that copy goes on). Everything that makes no sense (a source that is
-//! not there, a target inside its source, a file where a folder must be, …) is refused here with one line and a hint.
-//! A link to a file is taken as `cp` takes it: the file is replaced, the link stays; nothing goes through a dangling one.
-//! FIFOs, sockets and devices are never replaced.
-//! Either end may be a path or a URL ([`Place`]); the rules are the same.
+//! DST follows the rule of `cp -r`: the copy goes into DST if DST is a folder. With `-T` it does
+//! not; nor does it if DST is the recorded target of an unfinished copy of the same SRC, which is
+//! then resumed. This module refuses all combinations that cannot work (a missing source, a target
+//! inside its source, a file where a folder is needed, …) with one line and a hint. A link to a
+//! file is treated as `cp` treats it: the file is replaced, and the link stays; a dangling link is
+//! refused. FIFOs, sockets and devices are never replaced. The rules are the same for paths and
+//! URLs ([`Place`]).
 //!
-//! A source folder becomes a tree of its own; any other node is named within its parent's tree. The target tree is
-//! DST itself when the copy goes into it, or when it is another volume than its parent (so that space, granularity
-//! and syncs are those of the right volume); else DST's parent. The top of a share has no parent.
+//! A source folder becomes a tree. Any other source is a name in its parent's tree. The target tree
+//! is DST itself if the copy goes into it, or if it is on another volume than its parent (so that
+//! space, granularity and syncs are those of the right volume). Otherwise it is DST's parent. The
+//! top of a share has no parent.
 
 mod find;
 
@@ -25,49 +27,50 @@ use crate::servers::Servers;
 use find::{Found, Node as Seen, Target, file_where_folder, find, node_at, refuse_special, writable};
 pub(crate) use find::{cause, is_nameless, parent_of};
 
-/// Root of a tree to open, and a node in it.
+/// Root of a tree to open, and a node in the tree.
 pub(crate) type Node = (Place, RelPath);
 
-/// Which rule holds for DST.
+/// How DST is interpreted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Manner {
-    /// Into DST if it is a folder.
+pub(crate) enum TargetMode {
+    /// The copy goes into DST if DST is a folder.
     Into,
     /// DST is the copy itself (`-T`).
     Exact,
-    /// DST becomes equal to SRC: both are folders.
+    /// DST becomes equal to SRC; both are folders.
     Mirror,
 }
 
-/// One source and where it goes.
+/// One source and its target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SourceEnd {
     /// Root of the tree to open.
     pub(crate) tree: Place,
-    /// The node in it.
+    /// Path of the source in the tree.
     pub(crate) path: RelPath,
-    /// Its path on the target tree.
+    /// Path of its copy in the target tree.
     pub(crate) target_path: RelPath,
 }
 
-/// Both ends, resolved.
+/// The resolved ends of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ends {
     /// The sources in the order given.
     pub(crate) sources: Vec<SourceEnd>,
-    /// Root of the target tree; exists.
+    /// Root of the target tree, which exists.
     pub(crate) target_tree: Place,
-    /// The folder that DST names (or will be), on the target tree: where relative paths of flags belong.
+    /// The folder that DST names or will name, in the target tree; relative paths in flags start
+    /// there.
     pub(crate) target_base: RelPath,
     /// Identity of the job.
     pub(crate) key: JobKey,
-    /// Whether DST is there already.
+    /// Whether DST exists already.
     pub(crate) target_exists: bool,
 }
 
 impl Ends {
-    /// Whether one of them is a share.
-    pub(crate) fn are_far(&self) -> bool {
+    /// Returns whether an end is a share.
+    pub(crate) fn any_remote(&self) -> bool {
         let sources = self.sources.iter().map(|source| &source.tree);
         sources
             .chain([&self.target_tree])
@@ -75,54 +78,55 @@ impl Ends {
     }
 }
 
-/// What `resolve` needs to know beside the paths.
-pub(crate) struct Circumstances<'a> {
-    /// The rule for DST.
-    pub(crate) manner: Manner,
+/// Options for [`resolve`].
+pub(crate) struct ResolveOptions<'a> {
+    /// How DST is interpreted.
+    pub(crate) target_mode: TargetMode,
     /// Whether the target must be writable (not for a dry run).
     pub(crate) writes: bool,
-    /// Whether a DST that is a folder must be a tree of its own (for paths of flags that are relative to it).
+    /// Whether a DST that is a folder must be the root of the target tree, for flags with paths
+    /// relative to it.
     pub(crate) own_tree: bool,
-    /// Whether there is an unfinished job with a key.
+    /// Returns whether there is an unfinished job with a key.
     pub(crate) unfinished: &'a dyn Fn(&JobKey) -> bool,
-    /// The servers of URLs.
+    /// The servers for URLs.
     pub(crate) servers: &'a Servers,
 }
 
 /// Resolves the ends of a copy or mirror.
 ///
 /// # Errors
-/// The ends make no sense, or cannot be used; nothing was touched.
+/// The ends do not fit together, or cannot be used. Nothing was changed.
 pub(crate) async fn resolve(
     sources: &[PathBuf],
     target: &Path,
-    circumstances: &Circumstances<'_>,
+    options: &ResolveOptions<'_>,
 ) -> Result<Ends, Failure> {
-    // Spelling first: nobody is asked for a password in vain.
+    // Spelling comes first, so that nobody types a password for nothing.
     for path in sources.iter().map(PathBuf::as_path).chain([target]) {
         Place::parse_end(path)?;
     }
     Place::parse_target(target)?;
     let mut found = Vec::with_capacity(sources.len());
     for path in sources {
-        found.push(find(path, circumstances.servers).await?);
+        found.push(find(path, options.servers).await?);
     }
-    let mut target = Target::look(target, circumstances.servers).await?;
+    let mut target = Target::find(target, options.servers).await?;
     if let [only] = found.as_slice()
         && only.node.kind == Kind::File
     {
-        target = target.behind_link()?;
+        target = target.through_link()?;
     }
     let resolver = Resolver {
         target: &target,
-        serial: serial(&target, circumstances.servers).await,
-        circumstances,
+        serial: serial(&target, options.servers).await,
+        options,
     };
     let ends = match found.as_slice() {
         [only] if resolver.is_exact(&found) => resolver.exactly(only).await?,
         _ => resolver.inside(&found).await?,
     };
-    if circumstances.writes {
+    if options.writes {
         let folder = if target.is_folder() {
             &target.absolute
         } else {
@@ -133,12 +137,12 @@ pub(crate) async fn resolve(
     Ok(ends)
 }
 
-/// Finds the two trees of a check: SRC's and DST's.
+/// Resolves the two trees of a check.
 ///
-/// DST may be missing: everything is different then.
+/// DST may be missing; then everything differs.
 ///
 /// # Errors
-/// One of them is unreadable, SRC is missing, or they cannot be compared.
+/// One end is unreadable, SRC is missing, or the ends cannot be compared.
 pub(crate) async fn resolve_check(
     source: &Path,
     target: &Path,
@@ -151,11 +155,11 @@ pub(crate) async fn resolve_check(
             matches!(path.symlink_metadata(), Err(error) if error.kind() == io::ErrorKind::NotFound)
         }
         Place::Remote(url) => {
-            matches!(servers.metadata(&url).await, Err(trouble) if trouble.is_missing())
+            matches!(servers.metadata(&url).await, Err(error) if error.is_missing())
         }
     };
     if is_missing {
-        let missing = Target::look(target, servers).await?;
+        let missing = Target::find(target, servers).await?;
         let (Some(parent), Some(name)) = (missing.absolute.parent(), missing.absolute.name()) else {
             return Err(Failure::new(
                 code::TARGET,
@@ -174,13 +178,14 @@ pub(crate) async fn resolve_check(
         };
         return Err(
             Failure::usage(format!("{} is a folder and {} is not", folder.given, other.given))
-                .hint("compare two folders or two files"),
+                .hint("compare two folders, or two files"),
         );
     }
     Ok((tree_of(&source)?, tree_of(&target)?))
 }
 
-/// What to tell the volume of a share by, for the identity of a job: another disk under the same name is another target.
+/// Returns the volume number of a share, for the key of a job: another disk under the same name is
+/// another target.
 async fn serial(target: &Target, servers: &Servers) -> Option<u64> {
     let Place::Remote(_) = &target.absolute else {
         return None;
@@ -192,54 +197,54 @@ async fn serial(target: &Target, servers: &Servers) -> Option<u64> {
     node.and_then(|node| node.volume)
 }
 
-/// Decides for one target.
+/// Resolves the ends for one target.
 struct Resolver<'a> {
     target: &'a Target,
     serial: Option<u64>,
-    circumstances: &'a Circumstances<'a>,
+    options: &'a ResolveOptions<'a>,
 }
 
 impl Resolver<'_> {
-    /// Whether DST is the copy itself.
+    /// Returns whether DST is the copy itself.
     fn is_exact(&self, found: &[Found]) -> bool {
-        match (self.circumstances.manner, found) {
+        match (self.options.target_mode, found) {
             (_, []) => false,
-            (Manner::Mirror, _) => true,
-            (Manner::Exact, [_]) => true,
-            (Manner::Exact | Manner::Into, [_, _, ..]) => false,
-            (Manner::Into, [only]) => {
+            (TargetMode::Mirror, _) => true,
+            (TargetMode::Exact, [_]) => true,
+            (TargetMode::Exact | TargetMode::Into, [_, _, ..]) => false,
+            (TargetMode::Into, [only]) => {
                 !self.target.is_folder()
                     || only.nameless
-                    || (self.circumstances.unfinished)(&self.key(found, &self.target.absolute))
+                    || (self.options.unfinished)(&self.key(found, &self.target.absolute))
             }
         }
     }
 
     async fn exactly(&self, source: &Found) -> Result<Ends, Failure> {
-        let (target, mirror) = (self.target, self.circumstances.manner == Manner::Mirror);
+        let (target, mirror) = (self.target, self.options.target_mode == TargetMode::Mirror);
         let (source_is_dir, given) = (source.node.is_dir, &target.given);
         if mirror && !source_is_dir {
             return Err(Failure::usage(format!("{} is not a folder", source.given))
-                .hint("mirror makes folders equal; for single files use copy"));
+                .hint("mirror works on folders; use copy for single files"));
         }
         match &target.node {
             Some(node) if node.is_dir && !source_is_dir => {
                 return Err(
                     Failure::usage(format!("{given} is a folder and {} is not", source.given))
-                        .hint("without -T it is copied into the folder"),
+                        .hint("leave out -T to copy it into the folder"),
                 );
             }
             Some(node) if !node.is_dir && source_is_dir => return Err(file_where_folder(given)),
             None if target.must_be_folder && !source_is_dir => {
                 return Err(Failure::new(code::TARGET, format!("there is no folder {given}"))
-                    .hint(format!("make it first: ropeway mkdir -p {given}")));
+                    .hint(format!("create it first: ropeway mkdir -p {given}")));
             }
             _ => {}
         }
-        self.keep_apart(source, &target.absolute, target.node.as_ref(), mirror)
+        self.check_overlap(source, &target.absolute, target.node.as_ref(), mirror)
             .await?;
         refuse_special(&source.node, target.node.as_ref(), given)?;
-        let own_tree = target.is_folder() && (self.circumstances.own_tree || self.is_own_volume().await);
+        let own_tree = target.is_folder() && (self.options.own_tree || self.is_own_volume().await);
         let (target_tree, target_path) = match (own_tree, target.absolute.parent(), target.absolute.name()) {
             (false, Some(parent), Some(name)) => {
                 let (tree, folder) = parent.rooted();
@@ -270,10 +275,10 @@ impl Resolver<'_> {
         let (target, given) = (self.target, &self.target.given);
         if !target.is_folder() {
             return Err(match &target.node {
-                Some(_) => Failure::usage(format!("{given} is a file; several sources need a folder"))
+                Some(_) => Failure::usage(format!("{given} is a file, but several sources need a folder"))
                     .hint("give a folder as the last argument"),
                 None => Failure::usage(format!("there is no folder {given}; several sources need one"))
-                    .hint(format!("make it first: ropeway mkdir -p {given}")),
+                    .hint(format!("create it first: ropeway mkdir -p {given}")),
             });
         }
         let (target_tree, target_base) = target.absolute.rooted();
@@ -281,8 +286,8 @@ impl Resolver<'_> {
         for source in found {
             let name = source.absolute.name().filter(|_| !source.nameless);
             let Some(name) = name else {
-                return Err(Failure::usage(format!("{} has no name of its own", source.given))
-                    .hint("give it by its name, or alone"));
+                return Err(Failure::usage(format!("{} has no name", source.given))
+                    .hint("give the folder by its name, or as the only source"));
             };
             let target_path = target_base.join(&name);
             let place = target.absolute.join(&RelPath::root().join(&name));
@@ -320,29 +325,30 @@ impl Resolver<'_> {
         })
     }
 
-    /// Checks that a source can become what a place is to be.
+    /// Checks that a source can become the node at a place.
     async fn fits(&self, source: &Found, place: &Place) -> Result<(), Failure> {
-        let node = node_at(place, false, self.circumstances.servers).await;
+        let node = node_at(place, false, self.options.servers).await;
         if let Some(node) = &node
             && node.is_dir != source.node.is_dir
         {
             let (is, is_not) = if node.is_dir {
-                ("a folder", "no folder")
+                ("a folder", "not a folder")
             } else {
-                ("no folder", "a folder")
+                ("not a folder", "a folder")
             };
             return Err(Failure::usage(format!(
-                "{} is {is_not}, and {place} is {is} already",
+                "{} is {is_not}, but {place} is {is} already",
                 source.given
             ))
             .hint("move one of them away"));
         }
         refuse_special(&source.node, node.as_ref(), &place.to_string())?;
-        self.keep_apart(source, place, node.as_ref(), false).await
+        self.check_overlap(source, place, node.as_ref(), false).await
     }
 
-    /// Refuses a target that is the source, or lies inside it; and a mirror's source inside its target.
-    async fn keep_apart(
+    /// Refuses a target that is the source or is inside it, and a mirror's source inside its
+    /// target.
+    async fn check_overlap(
         &self,
         source: &Found,
         target: &Place,
@@ -353,7 +359,7 @@ impl Resolver<'_> {
         if source.absolute == *target || (same && (source.node.is_dir || source.node.links < 2)) {
             return Err(
                 Failure::usage(format!("{} and {target} are the same", source.given))
-                    .hint("nothing needs to be copied"),
+                    .hint("there is nothing to copy"),
             );
         }
         if same {
@@ -361,7 +367,7 @@ impl Resolver<'_> {
                 "{} and {target} are the same file under two names",
                 source.given
             ))
-            .hint("nothing needs to be copied"));
+            .hint("there is nothing to copy"));
         }
         let is_inside = source.node.is_dir
             && (target.starts_with(&source.absolute)
@@ -370,26 +376,27 @@ impl Resolver<'_> {
                     .await);
         if is_inside {
             return Err(Failure::usage(format!(
-                "the target {target} lies inside the source {}",
+                "the target {target} is inside the source {}",
                 source.given
             ))
-            .hint("give a target outside of it: a copy into itself would never end"));
+            .hint("choose a target outside the source: a copy into itself would never end"));
         }
         if let (true, Some(existing)) = (mirror, existing)
             && self.is_above(&source.absolute, target, existing, mirror).await
         {
             return Err(Failure::usage(format!(
-                "the source {} lies inside the target {target}",
+                "the source {} is inside the target {target}",
                 source.given
             ))
-            .hint("the mirror would delete its own source"));
+            .hint("choose another target: the mirror would delete its own source"));
         }
         Ok(())
     }
 
-    /// Whether `node`, found at `at`, is above `place`; by identity, because bind mounts, links and shares within shares
-    /// give one folder several paths. A share may be one of this machine, and a server have two names: that is looked for
-    /// where it costs nothing, and where much is at stake (`thorough`), as each folder of a server is a round trip.
+    /// Returns whether `node`, found at `at`, is above `place`. Compares identities, because bind
+    /// mounts, links and nested shares give one folder several paths. A share may be one of this
+    /// machine, and a server may have two names. That is checked only if it costs nothing or if
+    /// much is at stake (`thorough`), because each folder on a server takes a round trip.
     async fn is_above(&self, place: &Place, at: &Place, node: &Seen, thorough: bool) -> bool {
         match (place, at) {
             (Place::Local(_), _) => {}
@@ -400,7 +407,7 @@ impl Resolver<'_> {
         }
         let mut above = place.parent();
         while let Some(folder) = above {
-            let seen = node_at(&folder, true, self.circumstances.servers).await;
+            let seen = node_at(&folder, true, self.options.servers).await;
             if seen.is_some_and(|seen| seen.is_same(node)) {
                 return true;
             }
@@ -413,7 +420,7 @@ impl Resolver<'_> {
         let Some(parent) = self.target.absolute.parent() else {
             return true;
         };
-        let parent = node_at(&parent, true, self.circumstances.servers).await;
+        let parent = node_at(&parent, true, self.options.servers).await;
         let own = self.target.node.as_ref().and_then(|node| node.volume);
         parent.and_then(|parent| parent.volume) != own
     }
@@ -428,7 +435,7 @@ impl Resolver<'_> {
     }
 }
 
-/// The tree to open for a node, and the node in it.
+/// Returns the tree to open for a node, and the node's path in it.
 fn tree_of(found: &Found) -> Result<Node, Failure> {
     if found.node.is_dir {
         return Ok(found.absolute.rooted());

@@ -1,11 +1,11 @@
-//! Tests of what SRC and DST mean, on real folders.
+//! Tests of [`resolve`](super::resolve) on real folders.
 
 use super::*;
 use std::fs;
 use std::future::Future;
 use std::os::unix::fs::symlink;
 
-/// Paths of this machine never wait.
+/// Runs a future that never waits, because its paths are local.
 fn now<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread()
         .build()
@@ -13,15 +13,15 @@ fn now<T>(future: impl Future<Output = T>) -> T {
         .block_on(future)
 }
 
-/// The same for the whole of `resolve`.
-fn resolved(sources: &[PathBuf], target: &Path, circumstances: &Circumstances<'_>) -> Result<Ends, Failure> {
-    now(resolve(sources, target, circumstances))
+/// Runs `resolve` to its end.
+fn resolved(sources: &[PathBuf], target: &Path, options: &ResolveOptions<'_>) -> Result<Ends, Failure> {
+    now(resolve(sources, target, options))
 }
 
 struct Ground(tempfile::TempDir);
 
 impl Ground {
-    /// `dir/`, `dir/inner/`, `other/`, `empty/`, `file`, `file2`, `link -> dir`.
+    /// Creates `dir/`, `dir/inner/`, `other/`, `empty/`, `file`, `file2`, `link -> dir`.
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
@@ -36,20 +36,20 @@ impl Ground {
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        // Not `join`: it would keep the given spelling ("dir/." stays so).
+        // Not `join`, which would normalise the spelling ("dir/." stays so).
         let mut path = fs::canonicalize(self.0.path()).unwrap().into_os_string();
         path.push("/");
         path.push(name);
         path.into()
     }
 
-    fn resolve(&self, manner: Manner, sources: &[&str], target: &str) -> Result<Ends, Failure> {
-        self.resolve_with(manner, sources, target, &|_| false)
+    fn resolve(&self, target_mode: TargetMode, sources: &[&str], target: &str) -> Result<Ends, Failure> {
+        self.resolve_with(target_mode, sources, target, &|_| false)
     }
 
     fn resolve_with(
         &self,
-        manner: Manner,
+        target_mode: TargetMode,
         sources: &[&str],
         target: &str,
         unfinished: &dyn Fn(&JobKey) -> bool,
@@ -58,8 +58,8 @@ impl Ground {
         resolved(
             &sources,
             &self.path(target),
-            &Circumstances {
-                manner,
+            &ResolveOptions {
+                target_mode,
                 writes: true,
                 own_tree: false,
                 unfinished,
@@ -68,7 +68,8 @@ impl Ground {
         )
     }
 
-    /// Target tree (relative to the ground), and for each source its tree, path and target path.
+    /// Returns the target tree (relative to the test folder), and for each source its tree, path
+    /// and target path.
     fn shape(&self, ends: &Ends) -> (String, Vec<[String; 3]>) {
         let base = self.path("");
         let short = |place: &Place| {
@@ -95,72 +96,72 @@ fn refused(result: Result<Ends, Failure>, expected: u8, part: &str) {
 }
 
 #[test]
-fn a_folder_goes_into_a_folder_or_becomes_the_target() {
+fn a_source_folder_is_copied_into_or_becomes_the_target() {
     let ground = Ground::new();
-    let shape = |manner, sources: &[&str], target: &str| {
-        ground.shape(&ground.resolve(manner, sources, target).unwrap())
+    let shape = |target_mode, sources: &[&str], target: &str| {
+        ground.shape(&ground.resolve(target_mode, sources, target).unwrap())
     };
     let one = |tree: &str, path: &str, target: &str| vec![[tree.into(), path.into(), target.into()]];
     assert_eq!(
-        shape(Manner::Into, &["dir"], "other"),
+        shape(TargetMode::Into, &["dir"], "other"),
         ("other".into(), one("dir", ".", "dir"))
     );
     assert_eq!(
-        shape(Manner::Into, &["dir"], "new"),
+        shape(TargetMode::Into, &["dir"], "new"),
         (String::new(), one("dir", ".", "new"))
     );
     assert_eq!(
-        shape(Manner::Into, &["dir/"], "new/"),
+        shape(TargetMode::Into, &["dir/"], "new/"),
         (String::new(), one("dir", ".", "new"))
     );
     assert_eq!(
-        shape(Manner::Exact, &["dir"], "other"),
+        shape(TargetMode::Exact, &["dir"], "other"),
         (String::new(), one("dir", ".", "other"))
     );
     assert_eq!(
-        shape(Manner::Mirror, &["dir"], "other"),
+        shape(TargetMode::Mirror, &["dir"], "other"),
         (String::new(), one("dir", ".", "other"))
     );
     assert_eq!(
-        shape(Manner::Into, &["file"], "other"),
+        shape(TargetMode::Into, &["file"], "other"),
         ("other".into(), one("", "file", "file"))
     );
     assert_eq!(
-        shape(Manner::Into, &["file"], "file2"),
+        shape(TargetMode::Into, &["file"], "file2"),
         (String::new(), one("", "file", "file2"))
     );
     assert_eq!(
-        shape(Manner::Into, &["link"], "other"),
+        shape(TargetMode::Into, &["link"], "other"),
         ("other".into(), one("", "link", "link"))
     );
     assert_eq!(
-        shape(Manner::Into, &["link/"], "other"),
+        shape(TargetMode::Into, &["link/"], "other"),
         ("other".into(), one("dir", ".", "dir"))
     );
     assert_eq!(
-        shape(Manner::Into, &["dir/."], "other"),
+        shape(TargetMode::Into, &["dir/."], "other"),
         (String::new(), one("dir", ".", "other"))
     );
     assert_eq!(
-        shape(Manner::Into, &["dir/inner/.."], "other"),
+        shape(TargetMode::Into, &["dir/inner/.."], "other"),
         (String::new(), one("dir", ".", "other"))
     );
-    let (tree, sources) = shape(Manner::Into, &["file", "dir"], "other");
+    let (tree, sources) = shape(TargetMode::Into, &["file", "dir"], "other");
     assert_eq!((tree.as_str(), sources.len()), ("other", 2));
 }
 
 #[test]
-fn an_unfinished_copy_goes_on_instead_of_going_into() {
+fn an_unfinished_copy_is_resumed_and_not_copied_into() {
     let ground = Ground::new();
-    let exact = ground.resolve(Manner::Exact, &["dir"], "other").unwrap();
+    let exact = ground.resolve(TargetMode::Exact, &["dir"], "other").unwrap();
     let key = exact.key.clone();
     let resumed = ground
-        .resolve_with(Manner::Into, &["dir"], "other", &|asked| *asked == key)
+        .resolve_with(TargetMode::Into, &["dir"], "other", &|asked| *asked == key)
         .unwrap();
     assert_eq!(resumed, exact);
-    let fresh = ground.resolve(Manner::Into, &["dir"], "other").unwrap();
+    let fresh = ground.resolve(TargetMode::Into, &["dir"], "other").unwrap();
     assert_ne!(fresh.key, exact.key);
-    let inside = ground.resolve(Manner::Exact, &["dir"], "other/dir").unwrap();
+    let inside = ground.resolve(TargetMode::Exact, &["dir"], "other/dir").unwrap();
     assert_eq!(
         fresh.key, inside.key,
         "the key of a copy into a folder is that of its final place"
@@ -168,18 +169,18 @@ fn an_unfinished_copy_goes_on_instead_of_going_into() {
 }
 
 #[test]
-fn the_same_job_has_the_same_key_however_it_is_spelled() {
+fn the_key_of_a_job_does_not_depend_on_spelling() {
     let ground = Ground::new();
-    let key = |source: &str, target: &str| ground.resolve(Manner::Into, &[source], target).unwrap().key;
+    let key = |source: &str, target: &str| ground.resolve(TargetMode::Into, &[source], target).unwrap().key;
     assert_eq!(key("dir", "new"), key("dir/inner/../", "other/../new"));
     assert_eq!(key("dir", "new"), key("link/", "new"));
     assert_ne!(key("dir", "new"), key("dir/inner", "new"));
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn bad_combinations_of_ends_are_refused() {
     let ground = Ground::new();
-    let into = |sources: &[&str], target: &str| ground.resolve(Manner::Into, sources, target);
+    let into = |sources: &[&str], target: &str| ground.resolve(TargetMode::Into, sources, target);
     refused(into(&["none"], "other"), code::SOURCE, "No such file");
     refused(into(&["file/x"], "other"), code::SOURCE, "Not a directory");
     refused(into(&["dir"], "dir/inner"), code::USAGE, "inside the source");
@@ -187,18 +188,14 @@ fn what_makes_no_sense_is_refused() {
     refused(into(&["dir"], "link/new"), code::USAGE, "inside the source");
     refused(into(&["dir"], "dir"), code::USAGE, "inside the source");
     refused(
-        ground.resolve(Manner::Exact, &["dir"], "dir"),
+        ground.resolve(TargetMode::Exact, &["dir"], "dir"),
         code::USAGE,
         "the same",
     );
     refused(into(&["file"], "file"), code::USAGE, "the same");
     refused(into(&["file"], ""), code::USAGE, "the same");
-    refused(
-        into(&["dir"], "file"),
-        code::USAGE,
-        "a file where a folder must be",
-    );
-    refused(into(&["dir"], "file/new"), code::USAGE, "a folder must be");
+    refused(into(&["dir"], "file"), code::USAGE, "a folder is needed");
+    refused(into(&["dir"], "file/new"), code::USAGE, "not a folder");
     refused(into(&["file", "file2"], "dir/a"), code::USAGE, "several sources");
     refused(into(&["file", "file2"], "none"), code::USAGE, "several sources");
     refused(
@@ -210,49 +207,45 @@ fn what_makes_no_sense_is_refused() {
     refused(into(&["file"], "none/"), code::TARGET, "there is no folder");
     refused(into(&["file2"], "holds"), code::USAGE, "already");
     refused(
-        ground.resolve(Manner::Exact, &["file"], "other"),
+        ground.resolve(TargetMode::Exact, &["file"], "other"),
         code::USAGE,
         "is a folder",
     );
     refused(
-        ground.resolve(Manner::Mirror, &["file"], "new"),
+        ground.resolve(TargetMode::Mirror, &["file"], "new"),
         code::USAGE,
         "not a folder",
     );
     refused(
-        ground.resolve(Manner::Mirror, &["dir/inner"], "dir"),
+        ground.resolve(TargetMode::Mirror, &["dir/inner"], "dir"),
         code::USAGE,
         "inside the target",
     );
 }
 
 #[test]
-fn urls_and_paths_that_make_no_sense_are_refused() {
+fn malformed_urls_and_empty_paths_are_refused() {
     let ground = Ground::new();
     let servers = Servers::none();
-    let circumstances = Circumstances {
-        manner: Manner::Into,
+    let options = ResolveOptions {
+        target_mode: TargetMode::Into,
         writes: true,
         own_tree: false,
         unfinished: &|_| false,
         servers: &servers,
     };
     refused(
-        resolved(&["smb://host/".into()], &ground.path("new"), &circumstances),
+        resolved(&["smb://host/".into()], &ground.path("new"), &options),
         code::USAGE,
         "no share",
     );
     refused(
-        resolved(
-            &["none".into()],
-            Path::new("smb://a:b@host/share"),
-            &circumstances,
-        ),
+        resolved(&["none".into()], Path::new("smb://a:b@host/share"), &options),
         code::USAGE,
         "no password",
     );
     refused(
-        resolved(&["".into()], &ground.path("new"), &circumstances),
+        resolved(&["".into()], &ground.path("new"), &options),
         code::USAGE,
         "empty",
     );
@@ -263,49 +256,49 @@ fn a_hard_link_to_the_target_is_the_same_file() {
     let ground = Ground::new();
     fs::hard_link(ground.path("file"), ground.path("alias")).unwrap();
     refused(
-        ground.resolve(Manner::Into, &["file"], "alias"),
+        ground.resolve(TargetMode::Into, &["file"], "alias"),
         code::USAGE,
         "under two names",
     );
 }
 
 #[test]
-fn relative_paths_of_flags_belong_to_what_dst_names() {
+fn relative_paths_of_flags_start_at_dst() {
     let ground = Ground::new();
-    let base = |manner, source: &str, target: &str| {
+    let base = |target_mode, source: &str, target: &str| {
         ground
-            .resolve(manner, &[source], target)
+            .resolve(target_mode, &[source], target)
             .unwrap()
             .target_base
             .to_string()
     };
-    assert_eq!(base(Manner::Into, "dir", "other"), ".");
-    assert_eq!(base(Manner::Exact, "dir", "other"), "other");
-    assert_eq!(base(Manner::Into, "file", "file2"), ".");
+    assert_eq!(base(TargetMode::Into, "dir", "other"), ".");
+    assert_eq!(base(TargetMode::Exact, "dir", "other"), "other");
+    assert_eq!(base(TargetMode::Into, "file", "file2"), ".");
 }
 
 #[test]
-fn another_volume_is_a_tree_of_its_own() {
+fn a_folder_on_another_volume_is_the_target_tree() {
     let ground = Ground::new();
     let servers = Servers::none();
-    let circumstances = Circumstances {
-        manner: Manner::Exact,
+    let options = ResolveOptions {
+        target_mode: TargetMode::Exact,
         writes: false,
         own_tree: false,
         unfinished: &|_| false,
         servers: &servers,
     };
-    // /proc is a volume of its own on every Linux system that runs these tests.
-    let ends = resolved(&[ground.path("dir")], Path::new("/proc"), &circumstances).unwrap();
+    // /proc is a separate volume on every Linux system that runs these tests.
+    let ends = resolved(&[ground.path("dir")], Path::new("/proc"), &options).unwrap();
     assert_eq!(
         (ends.target_tree, ends.sources[0].target_path.is_root()),
         (Place::Local("/proc".into()), true)
     );
-    let circumstances = Circumstances {
+    let options = ResolveOptions {
         own_tree: true,
-        ..circumstances
+        ..options
     };
-    let ends = resolved(&[ground.path("dir")], &ground.path("other"), &circumstances).unwrap();
+    let ends = resolved(&[ground.path("dir")], &ground.path("other"), &options).unwrap();
     assert_eq!(
         (ends.target_tree, ends.target_base.is_root()),
         (Place::Local(ground.path("other")), true)
@@ -313,7 +306,7 @@ fn another_volume_is_a_tree_of_its_own() {
 }
 
 #[test]
-fn checks_compare_like_with_like() {
+fn a_check_needs_two_ends_of_one_kind() {
     let ground = Ground::new();
     let resolve_check = |source: &Path, target: &Path| now(resolve_check(source, target, &Servers::none()));
     let failure = resolve_check(&ground.path("dir"), &ground.path("file")).unwrap_err();

@@ -1,4 +1,5 @@
-//! Credentials files in the format of mount.cifs(8): `username=`, `password=` and `domain=` lines.
+//! Credentials files in the format of mount.cifs(8): lines of `username=`, `password=` and
+//! `domain=`.
 
 use std::fs::File;
 use std::io::Read;
@@ -13,12 +14,12 @@ use super::Secret;
 use crate::failure::{Failure, code};
 use crate::url::Server;
 
-/// Largest file that is read: far more than three lines need. Bytes.
+/// Maximum size in bytes: far more than three lines need.
 const BYTES_MAX: usize = 64 << 10;
-/// Bits of a mode that let others in.
+/// Mode bits that give access to other users.
 const OTHERS: u32 = 0o077;
 
-/// What a file says.
+/// Contents of a credentials file.
 pub(super) struct Credentials {
     pub(super) user: Option<String>,
     pub(super) password: Option<Secret>,
@@ -26,7 +27,7 @@ pub(super) struct Credentials {
 }
 
 impl Credentials {
-    /// Whether it speaks of the user who is to log in there.
+    /// Returns whether the file applies to the user and domain of a URL.
     pub(super) fn is_of(&self, server: &Server) -> bool {
         let same = |own: &Option<String>, asked: &Option<String>| match (own, asked) {
             (Some(own), Some(asked)) => own.to_lowercase() == asked.to_lowercase(),
@@ -36,64 +37,66 @@ impl Credentials {
     }
 }
 
-/// Reads a file that only its owner may read.
+/// Reads a file that only its owner may have access to.
 pub(super) fn read(path: &Path) -> Result<Credentials, Failure> {
     let place = path.display();
     let fault = |error: &std::io::Error| {
-        let message = format!("cannot read the credentials {place}: {error}");
+        let message = format!("cannot read the credentials file {place}: {error}");
         Failure::of_end(message, error, code::USAGE).hint("give a file with username= and password= lines")
     };
     let file = File::open(path).map_err(|error| fault(&error))?;
     let metadata = file.metadata().map_err(|error| fault(&error))?;
     if metadata.is_dir() {
         return Err(
-            Failure::usage(format!("the credentials {place} are a folder")).hint("give the file in it")
+            Failure::usage(format!("the credentials file {place} is a folder"))
+                .hint("give a file in that folder"),
         );
     }
     let owner_is_trusted = metadata.uid() == geteuid().as_raw() || metadata.uid() == 0;
     if metadata.mode() & OTHERS != 0 || !owner_is_trusted {
         return Err(Failure::new(
             code::PERMISSION,
-            format!("others may read the credentials {place}, or own them"),
+            format!("other users can read or own the credentials file {place}"),
         )
         .hint(format!(
-            "chmod 600 {place}; and change the password if it was seen"
+            "run chmod 600 {place}; change the password if someone may have read it"
         )));
     }
-    // Never grows, so no copy of it is left behind; wiped with everything in it.
+    // The buffer never grows, so no copy of it is left behind. It is wiped when dropped.
     let mut text = Zeroizing::new(Vec::with_capacity(BYTES_MAX + 1));
     let read = file.take(BYTES_MAX as u64 + 1).read_to_end(&mut text);
     read.map_err(|error| fault(&error))?;
     if text.len() > BYTES_MAX {
         return Err(
-            Failure::usage(format!("the credentials {place} are longer than 64 KiB"))
+            Failure::usage(format!("the credentials file {place} is longer than 64 KiB"))
                 .hint("give a file with username= and password= lines"),
         );
     }
     let Ok(text) = std::str::from_utf8(&text) else {
         return Err(
-            Failure::usage(format!("the credentials {place} are not UTF-8")).hint("write them as UTF-8 text")
+            Failure::usage(format!("the credentials file {place} is not UTF-8"))
+                .hint("save it as UTF-8 text"),
         );
     };
     parse(text).map_err(|line| {
         Failure::usage(format!(
             "{place}:{line}: neither username=, password= nor domain="
         ))
-        .hint("one of these a line, as mount.cifs has them; # begins a comment")
+        .hint("write one of these per line, as for mount.cifs; # begins a comment")
     })
 }
 
-/// Parses the text; on failure gives the line's number, not the line: it may be a password.
+/// Parses the text. An error is the line's number, not the line, which may be a password.
 fn parse(text: &str) -> Result<Credentials, usize> {
     let mut credentials = Credentials {
         user: None,
         password: None,
         domain: None,
     };
-    // Windows editors begin a file with a byte-order mark.
+    // Editors on Windows put a byte-order mark at the start of a file.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     for (index, line) in text.lines().enumerate() {
-        // Blanks in front belong to nothing, those behind may belong to a password.
+        // Leading blanks are ignored. Trailing blanks may be part of a password.
         let line = line.trim_start();
         if line.is_empty() || line.starts_with('#') {
             continue;
@@ -101,7 +104,7 @@ fn parse(text: &str) -> Result<Credentials, usize> {
         let (key, value) = line.split_once('=').ok_or(index + 1)?;
         match key.trim_end().to_ascii_lowercase().as_str() {
             "username" | "user" => {
-                // mount.cifs takes `domain\user` and `domain/user` too.
+                // mount.cifs accepts `domain\user` and `domain/user` too.
                 let (domain, user) = match value.split_once(['\\', '/']) {
                     Some((domain, user)) => (Some(domain), user),
                     None => (None, value),
@@ -138,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_as_mount_cifs_has_them() {
+    fn lines_of_mount_cifs_are_parsed() {
         let parsed = parse("# mine\n username=ann\r\npassword= a=b #c \n\ndomain=WORK\n").unwrap();
         assert_eq!(parsed.user.as_deref(), Some("ann"));
         assert_eq!(clear(&parsed), " a=b #c ");
@@ -151,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn users_and_keys_as_mount_cifs_spells_them() {
+    fn users_and_keys_of_mount_cifs_are_parsed() {
         for (text, user, domain) in [
             ("username=WORK\\ann", "ann", Some("WORK")),
             ("username=WORK/ann", "ann", Some("WORK")),
@@ -176,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_text_or_too_much_is_refused_without_being_shown() {
+    fn invalid_files_are_refused_without_showing_their_contents() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("c");
         let long = format!("password=hunter2\n#{}", "x".repeat(BYTES_MAX));
@@ -190,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_others_may_read_is_refused() {
+    fn a_file_that_other_users_can_read_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("c");
         fs::write(&path, "username=ann\npassword=hunter2\nnonsense hunter2\n").unwrap();

@@ -1,16 +1,18 @@
-//! Passwords in the kernel's keyrings (keyrings(7)): in memory that is never swapped out, gone with a restart.
+//! Passwords in the kernel's keyrings (keyrings(7)): in memory that is never swapped out, until a
+//! restart.
 //!
-//! A key of type `user` holds a password; its description is `ropeway:` and the server's URL. Only processes that possess
-//! the ring may read it: those of the same user. What a ring is good for:
+//! A key of type `user` holds one password. Its description is `ropeway:` and the server's URL.
+//! Only processes that possess the keyring can read it: those of the same user. The keyrings differ
+//! in how long they last:
 //!
-//! | ring | lasts |
+//! | keyring | lasts |
 //! |---|---|
-//! | `persistent` | until nobody uses it for `/proc/sys/kernel/keys/persistent_keyring_expiry` (three days), beyond a logout |
-//! | `user` | as long as the user has a process |
-//! | `session` | as long as the login session |
+//! | `persistent` | beyond a logout, until it is unused for `/proc/sys/kernel/keys/persistent_keyring_expiry` (three days) |
+//! | `user` | while the user has a process |
+//! | `session` | while the login session lasts |
 //!
-//! A process keyring, to which the ring is linked for the sake of possession, belongs to one thread: each function here does
-//! all its work in one call.
+//! A process keyring belongs to one thread. The keyring is linked to it to gain possession, so each
+//! function here does all its work in one call.
 
 use std::fs;
 use std::time::Duration;
@@ -23,35 +25,35 @@ use zeroize::Zeroizing;
 use crate::failure::{Failure, code};
 use crate::url::Server;
 
-/// What descriptions begin with.
+/// Start of every description.
 const PREFIX: &str = "ropeway:";
-/// Most bytes of a key of type `user` (keyrings(7)).
+/// Maximum size in bytes of a key of type `user` (keyrings(7)).
 const BYTES_MAX: usize = 32_767;
 
-/// Which keyring.
+/// A keyring of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ring {
-    /// The user's, beyond logouts.
+pub(crate) enum Keyring {
+    /// The user's keyring that outlasts logouts.
     Persistent,
-    /// The user's, while there is a process.
+    /// The user's keyring that lasts while the user has a process.
     User,
-    /// The login session's.
+    /// The login session's keyring.
     Session,
-    /// None.
+    /// No keyring.
     Off,
 }
 
-/// A password that is kept, as far as it may be seen.
+/// A stored password, without the password itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Kept {
-    /// Of which user at which server, as a URL.
+pub(crate) struct StoredPassword {
+    /// URL of the user and server.
     pub(crate) url: String,
-    /// When it is forgotten, if that was asked for: `7h`, as the kernel rounds it.
+    /// Time until it expires, as the kernel rounds it (`7h`); `None` if it does not expire.
     pub(crate) expires: Option<String>,
     id: i32,
 }
 
-/// Whose password at which server: users, domains and hosts have no case.
+/// Returns the description of a key. Users, domains and hosts are case-insensitive.
 fn description(server: &Server) -> String {
     let folded = |text: &Option<String>| text.as_ref().map(|text| text.to_lowercase());
     let server = Server {
@@ -62,8 +64,8 @@ fn description(server: &Server) -> String {
     format!("{PREFIX}{server}")
 }
 
-impl Ring {
-    /// Opens it for this thread; `None` if it is off.
+impl Keyring {
+    /// Opens the keyring for this thread; `None` if it is off.
     fn open(self) -> Result<Option<KeyRing>, KeyError> {
         let own = || KeyRing::from_special_id(KeyRingIdentifier::Process, true);
         Ok(Some(match self {
@@ -76,7 +78,7 @@ impl Ring {
             Self::Persistent => {
                 own()?;
                 match KeyRing::get_persistent(KeyRingIdentifier::Process) {
-                    // A kernel without them.
+                    // The kernel has no persistent keyrings.
                     Err(KeyError::OperationNotSupported) => return Self::User.open(),
                     opened => opened?,
                 }
@@ -84,12 +86,13 @@ impl Ring {
         }))
     }
 
-    /// The password of a user at a server, if there is one. A kernel or container that has no keyrings has none.
+    /// Returns the password of a user at a server, if there is one. Returns `None` on a kernel or
+    /// in a container without keyrings.
     pub(crate) fn password(self, server: &Server) -> Option<Password> {
         let found = || -> Result<Option<Password>, KeyError> {
             let Some(ring) = self.open()? else { return Ok(None) };
             let key = ring.search(&description(server))?;
-            // Never grows, so no copy of it is left behind.
+            // The buffer never grows, so no copy of it is left behind.
             let mut bytes = Zeroizing::new(vec![0; BYTES_MAX]);
             let length = key.read(&mut bytes)?;
             let text = bytes
@@ -103,10 +106,10 @@ impl Ring {
         })
     }
 
-    /// Keeps a password, for a time if one is given.
+    /// Stores a password, with an expiry time if one is given.
     ///
     /// # Errors
-    /// The kernel has no keyring for it.
+    /// The keyring is off, or the kernel refuses.
     pub(crate) fn store(
         self,
         server: &Server,
@@ -126,16 +129,17 @@ impl Ring {
         };
         match stored() {
             Ok(true) => Ok(()),
-            Ok(false) => Err(Failure::usage("the keyring is off")
-                .hint("choose one: --keyring persistent, user or session")),
+            Ok(false) => {
+                Err(Failure::usage("the keyring is off").hint("choose --keyring persistent, user or session"))
+            }
             Err(error) => Err(refused("keep the password", error)),
         }
     }
 
-    /// Forgets a password; whether there was one.
+    /// Removes a password; returns whether there was one.
     ///
     /// # Errors
-    /// The kernel has no keyring, or keeps it.
+    /// The kernel has no keyring, or refuses.
     pub(crate) fn forget(self, server: &Server) -> Result<bool, Failure> {
         let forgotten = || -> Result<bool, KeyError> {
             let Some(ring) = self.open()? else {
@@ -150,9 +154,9 @@ impl Ring {
         forgotten().map_err(|error| refused("forget the password", error))
     }
 
-    /// Whose passwords are kept, in whichever ring that this process sees.
-    pub(crate) fn list(self) -> Vec<Kept> {
-        // What is linked to this thread is seen.
+    /// Lists the stored passwords in every keyring that this process can see.
+    pub(crate) fn list(self) -> Vec<StoredPassword> {
+        // Opening links the keyring to this thread, which makes its keys visible.
         let _ = self.open();
         let text = fs::read("/proc/keys").unwrap_or_default();
         let mut kept = parse(&String::from_utf8_lossy(&text), geteuid().as_raw());
@@ -161,11 +165,11 @@ impl Ring {
         kept
     }
 
-    /// Forgets one that was listed.
+    /// Removes a listed password.
     ///
     /// # Errors
-    /// The kernel keeps it.
-    pub(crate) fn forget_kept(self, kept: &Kept) -> Result<(), Failure> {
+    /// The kernel refuses.
+    pub(crate) fn forget_stored(self, kept: &StoredPassword) -> Result<(), Failure> {
         let forgotten = self
             .open()
             .and_then(|_| Key::from_id(KeySerialId(kept.id)).invalidate());
@@ -173,8 +177,9 @@ impl Ring {
     }
 }
 
-/// Our keys among those of proc_keys(5): `ID FLAGS USAGE TIMEOUT PERM UID GID TYPE DESCRIPTION: LENGTH`.
-fn parse(text: &str, own: u32) -> Vec<Kept> {
+/// Finds our keys in the text of proc_keys(5): `ID FLAGS USAGE TIMEOUT PERM UID GID TYPE
+/// DESCRIPTION: LENGTH`.
+fn parse(text: &str, own: u32) -> Vec<StoredPassword> {
     let line = |line: &str| {
         let mut rest = line;
         let mut field = || {
@@ -190,13 +195,13 @@ fn parse(text: &str, own: u32) -> Vec<Kept> {
         let owner: u32 = field()?.parse().ok()?;
         let _group = field()?;
         let is_user = field()? == "user";
-        // Revoked, dead and invalidated ones are on their way out.
+        // Revoked, dead, negative and invalidated keys are about to disappear.
         let is_alive = flags.starts_with('I') && !flags.contains(['R', 'D', 'i', 'N']) && timeout != "expd";
         if !is_user || !is_alive || owner != own {
             return None;
         }
         let (description, _length) = rest.trim().rsplit_once(": ")?;
-        Some(Kept {
+        Some(StoredPassword {
             url: description.strip_prefix(PREFIX)?.to_owned(),
             expires: (timeout != "perm").then(|| timeout.to_owned()),
             id: id.cast_signed(),
@@ -209,19 +214,19 @@ fn refused(what: &str, error: KeyError) -> Failure {
     let (why, hint) = match error {
         KeyError::QuotaExceeded => (
             "the user's quota is used up".to_owned(),
-            "`ropeway logout` forgets others; /proc/key-users shows the quota",
+            "remove other passwords with `ropeway logout`; /proc/key-users shows the quota",
         ),
         KeyError::AccessDenied | KeyError::PermissionDenied => (
-            "the kernel denies it".to_owned(),
-            "containers often may not use keyrings; --credentials FILE needs none",
+            "the kernel denies access".to_owned(),
+            "containers often have no access to keyrings; use --credentials FILE instead",
         ),
         KeyError::OperationNotSupported => (
             "this kernel has no keyrings".to_owned(),
-            "--credentials FILE needs none",
+            "use --credentials FILE instead",
         ),
         other => (
             other.to_string(),
-            "another --keyring may do; --credentials FILE needs none",
+            "try another --keyring, or use --credentials FILE",
         ),
     };
     Failure::new(code::PERMISSION, format!("cannot {what}: {why}")).hint(hint)
@@ -250,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn our_living_keys_are_listed() {
+    fn only_our_valid_keys_are_listed() {
         let text = "\
 06a33724 I------     2   3d 1f030000     0 65534 keyring   _persistent.0: empty
 13d09e84 I--Q---     1 perm 3f010000     7     7 user      ropeway:smb://ann@nas: 13
@@ -276,12 +281,12 @@ cut
     }
 
     #[test]
-    fn an_off_ring_knows_nothing() {
+    fn a_keyring_that_is_off_has_no_passwords() {
         let nas = server("smb://ann@nas/");
-        assert!(Ring::Off.password(&nas).is_none());
-        assert!(!Ring::Off.forget(&nas).unwrap());
+        assert!(Keyring::Off.password(&nas).is_none());
+        assert!(!Keyring::Off.forget(&nas).unwrap());
         assert_eq!(
-            Ring::Off
+            Keyring::Off
                 .store(&nas, &Password::from("x"), None)
                 .unwrap_err()
                 .code,

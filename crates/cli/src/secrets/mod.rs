@@ -1,15 +1,16 @@
-//! Who logs in to a server, and by what: never from a command line, never into a log.
+//! Logins to servers. A password never comes from a command line and never goes into a log.
 //!
-//! For `smb://user@host/…` the first of these that there is:
-//! 1. a `--credentials` file whose `username` is that user (or any, if the URL names none),
+//! The login for `smb://user@host/…` is the first of these that exists:
+//! 1. a `--credentials` file whose `username` is that user (or any file, if the URL names no user),
 //! 2. `ROPEWAY_PASSWORD`,
-//! 3. a Kerberos ticket of that user (any, if nobody is named) for that server, where Kerberos is built in,
-//! 4. the keyring, where `ropeway login` put it,
+//! 3. a Kerberos ticket of that user (or any ticket, if no user is named), if Kerberos is built in,
+//! 4. the keyring, where `ropeway login` stores passwords,
 //! 5. the terminal, without echo.
 //!
-//! `--auth ntlm` leaves 3 out, `--auth kerberos` everything else. A URL without a user stands for the first credentials
-//! file's user, else for `$USER`. Guests and nobody are asked for by name only: the user `guest` in the URL; the user
-//! `anonymous`, or `--anonymous` where the URL names none.
+//! `--auth ntlm` skips 3; `--auth kerberos` uses 3 only. If a URL names no user, the user is that
+//! of the first credentials file, else `$USER`. Guest and anonymous sessions must be requested by
+//! name: the user `guest` in the URL; the user `anonymous`, or `--anonymous` for URLs without a
+//! user.
 
 mod file;
 mod keyring;
@@ -27,34 +28,34 @@ use crate::args::ShareArgs;
 use crate::failure::{Failure, code};
 use crate::url::{Address, Server};
 use file::Credentials;
-pub(crate) use keyring::{Kept, Ring};
-pub(crate) use memory::keep_private;
+pub(crate) use keyring::{Keyring, StoredPassword};
+pub(crate) use memory::protect_memory;
 
-/// The variable that holds a password.
+/// Environment variable for the password.
 pub(crate) const VARIABLE: &str = "ROPEWAY_PASSWORD";
 
-/// How to log in.
+/// Login methods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Auth {
-    /// By what there is.
+    /// Whatever is available.
     Auto,
-    /// By password.
+    /// NTLM with a password.
     Ntlm,
-    /// By ticket.
+    /// A Kerberos ticket.
     Kerberos,
 }
 
-/// Which flags bear on logins.
+/// The flags that affect logins.
 #[derive(Clone, Debug)]
-pub(crate) struct Means {
+pub(crate) struct LoginOptions {
     pub(crate) credentials: Vec<PathBuf>,
     pub(crate) anonymous: bool,
     pub(crate) auth: Auth,
-    pub(crate) keyring: Ring,
+    pub(crate) keyring: Keyring,
 }
 
-impl Means {
-    /// As the flags say.
+impl LoginOptions {
+    /// Takes them from the flags.
     pub(crate) fn of(args: &ShareArgs) -> Self {
         Self {
             credentials: args.credentials.clone(),
@@ -65,16 +66,16 @@ impl Means {
     }
 }
 
-/// A login, and what would help if the server refuses it.
-pub(crate) struct Chosen {
+/// A login and its origin, which decides the hint if the server refuses it.
+pub(crate) struct ChosenLogin {
     pub(crate) login: Login,
     pub(crate) source: Source,
 }
 
-/// Where a login comes from.
+/// Origin of a login.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// The URL or a flag says all of it.
+    /// The URL or a flag gives the whole login.
     Named,
     /// A credentials file.
     File,
@@ -88,19 +89,19 @@ pub(crate) enum Source {
     Typed,
 }
 
-/// Asks a person for a password; `None` if nobody is there.
+/// Asks the user for a password; `None` if there is no terminal.
 type Ask = Box<dyn Fn(&str) -> Result<Option<Password>, Failure> + Send + Sync>;
-/// Whether a principal has a ticket for a host.
+/// Returns whether a principal has a ticket for a host.
 type HasTicket = Box<dyn Fn(Option<&str>, &str) -> bool + Send + Sync>;
-/// The password that is kept for a server.
-type Remember = Box<dyn Fn(&Server) -> Option<Password> + Send + Sync>;
+/// Returns the stored password for a server.
+type StoredPasswordFor = Box<dyn Fn(&Server) -> Option<Password> + Send + Sync>;
 
-/// What proves a user.
+/// A user's secret.
 #[derive(Clone)]
 enum Secret {
-    /// As it was given.
+    /// The password as given.
     Clear(Password),
-    /// What a login needs of it.
+    /// The hash that a login needs.
     Hash(NtHash),
 }
 
@@ -124,7 +125,7 @@ impl Secret {
     }
 }
 
-/// Where logins come from.
+/// Finds the login for a server.
 pub(crate) struct Secrets {
     files: Vec<Credentials>,
     password: Option<Secret>,
@@ -132,46 +133,46 @@ pub(crate) struct Secrets {
     anonymous: bool,
     auth: Auth,
     has_ticket: HasTicket,
-    remember: Remember,
+    stored_password: StoredPasswordFor,
     ask: Ask,
 }
 
 impl Secrets {
-    /// Reads the credentials files and looks at the environment.
+    /// Reads the credentials files and the environment.
     ///
     /// # Errors
-    /// A file is not private, cannot be read or is none.
+    /// A credentials file is not private, cannot be read, or is malformed.
     pub(crate) fn load(
-        means: &Means,
+        login_options: &LoginOptions,
         environment: &dyn Fn(&str) -> Option<OsString>,
     ) -> Result<Self, Failure> {
-        keep_private();
-        let files = means.credentials.iter().map(|path| file::read(path));
+        protect_memory();
+        let files = login_options.credentials.iter().map(|path| file::read(path));
         let password = match environment(VARIABLE).map(OsString::into_string) {
             None => None,
             Some(Ok(text)) => Some(Secret::Clear(Password::new(text))),
             Some(Err(_)) => {
                 return Err(Failure::usage(format!("{VARIABLE} is not UTF-8"))
-                    .hint("set it to the password as text, or use --credentials FILE"));
+                    .hint("set it to UTF-8 text, or use --credentials FILE"));
             }
         };
         let name = |variable| environment(variable).and_then(|name| name.into_string().ok());
-        let ring = means.keyring;
+        let ring = login_options.keyring;
         Ok(Self {
             files: files.collect::<Result<_, _>>()?,
             password,
             local_user: name("USER")
                 .or_else(|| name("LOGNAME"))
                 .filter(|name| !name.is_empty()),
-            anonymous: means.anonymous,
-            auth: means.auth,
-            has_ticket: Box::new(|principal, host| ropeway_smb_gss::kerberos_ticket(principal, host).is_ok()),
-            remember: Box::new(move |server| ring.password(server)),
+            anonymous: login_options.anonymous,
+            auth: login_options.auth,
+            has_ticket: Box::new(|principal, host| ropeway_smb::kerberos_ticket(principal, host).is_ok()),
+            stored_password: Box::new(move |server| ring.password(server)),
             ask: Box::new(prompt::ask),
         })
     }
 
-    /// The same without passwords in clear: for runs that keep them for further servers.
+    /// Replaces clear passwords by hashes, for commands that keep them for more servers.
     #[must_use]
     pub(crate) fn hashed(mut self) -> Self {
         self.password = self.password.map(Secret::hashed);
@@ -181,13 +182,13 @@ impl Secrets {
         self
     }
 
-    /// The login for a server. May ask a person, or a KDC.
+    /// Returns the login for a server. May ask the user, or a KDC.
     ///
     /// # Errors
-    /// There is no password, or nobody is named.
-    pub(crate) fn login(&self, server: &Server) -> Result<Chosen, Failure> {
+    /// There is no password, or no user is named.
+    pub(crate) fn login(&self, server: &Server) -> Result<ChosenLogin, Failure> {
         let named = |login| {
-            Ok(Chosen {
+            Ok(ChosenLogin {
                 login,
                 source: Source::Named,
             })
@@ -205,7 +206,7 @@ impl Secrets {
             .as_ref()
             .or(file.and_then(|file| file.domain.as_ref()));
         let principal = named_user.map(|user| principal(user, domain));
-        let by_ticket = |source| Chosen {
+        let by_ticket = |source| ChosenLogin {
             login: Login::Kerberos {
                 principal: principal.clone(),
             },
@@ -224,13 +225,13 @@ impl Secrets {
         }
         let Some(user) = named_user.or(self.local_user.as_ref()) else {
             return Err(
-                Failure::usage(format!("who is to log in to {}?", Address(server))).hint(format!(
-                    "name the user: smb://user@{}/…; or --anonymous",
+                Failure::usage(format!("no user is given for {}", Address(server))).hint(format!(
+                    "name the user: smb://user@{}/…, or use --anonymous",
                     Address(server)
                 )),
             );
         };
-        let who = Server {
+        let login_server = Server {
             user: Some(user.clone()),
             domain: domain.cloned(),
             ..server.clone()
@@ -238,35 +239,39 @@ impl Secrets {
         let (secret, source) = match given {
             Some(given) => given,
             None => {
-                let (password, source) = self.remembered_or_typed(&who)?;
+                let (password, source) = self.stored_or_typed_password(&login_server)?;
                 (Secret::Clear(password), source)
             }
         };
-        Ok(Chosen {
+        Ok(ChosenLogin {
             login: secret.login(domain.cloned().unwrap_or_default(), user.clone()),
             source,
         })
     }
 
-    fn remembered_or_typed(&self, who: &Server) -> Result<(Password, Source), Failure> {
-        if let Some(password) = (self.remember)(who) {
+    fn stored_or_typed_password(&self, login_server: &Server) -> Result<(Password, Source), Failure> {
+        if let Some(password) = (self.stored_password)(login_server) {
             return Ok((password, Source::Keyring));
         }
-        let (user, address) = (who.user.as_deref().unwrap_or_default(), Address(who));
+        let (user, address) = (
+            login_server.user.as_deref().unwrap_or_default(),
+            Address(login_server),
+        );
         let typed = (self.ask)(&format!("Password of {user} at {address}: "))?;
         typed.map(|password| (password, Source::Typed)).ok_or_else(|| {
             Failure::new(
                 code::PERMISSION,
-                format!("there is no password for {user} at {address}, and no terminal to ask"),
+                format!("there is no password for {user} at {address}, and no terminal to ask on"),
             )
             .hint(format!(
-                "set {VARIABLE}, give --credentials FILE with username= and password= lines, or keep it with `ropeway login`"
+                "set {VARIABLE}, give --credentials FILE with username= and password= lines, or store it with `ropeway login`"
             ))
         })
     }
 }
 
-/// A user as Kerberos calls it: `user@REALM`, or `user` alone where the domain is a short name or none.
+/// Returns the Kerberos principal of a user: `user@REALM`, or `user` alone if there is no domain or
+/// it is a short name.
 fn principal(user: &str, domain: Option<&String>) -> String {
     match domain {
         Some(domain) if domain.contains('.') && !user.contains('@') => {
@@ -301,7 +306,7 @@ mod tests {
             anonymous: false,
             auth: Auth::Auto,
             has_ticket: Box::new(|_, _| false),
-            remember: Box::new(|_| None),
+            stored_password: Box::new(|_| None),
             ask: Box::new(move |prompt| {
                 assert!(prompt.ends_with(": "), "{prompt}");
                 Ok(typed.map(Password::from))
@@ -309,7 +314,7 @@ mod tests {
         }
     }
 
-    /// domain, user, password
+    /// Returns domain, user and password.
     fn password(secrets: &Secrets, url: &str) -> (String, String, String) {
         match secrets.login(&server(url)).unwrap().login {
             Login::Password {
@@ -327,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_comes_before_the_variable_and_that_before_the_terminal() {
+    fn a_file_precedes_the_variable_which_precedes_the_terminal() {
         let files = || {
             vec![
                 file(Some("ann"), Some("a"), Some("WORK")),
@@ -337,7 +342,7 @@ mod tests {
         let all = secrets(files(), Some("variable"), Some("typed"));
         expect(&all, "smb://ann@nas/s", ["WORK", "ann", "a"]);
         expect(&all, "smb://ANN@nas/s", ["WORK", "ANN", "a"]);
-        // A user of another domain is another user.
+        // The same user name in another domain is another user.
         expect(&all, "smb://HOME;ann@nas/s", ["HOME", "ann", "variable"]);
         expect(&all, "smb://nas/s", ["WORK", "ann", "a"]);
         expect(&all, "smb://bob@nas/s", ["", "bob", "variable"]);
@@ -351,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_keeps_hashes() {
+    fn secrets_can_be_reduced_to_hashes() {
         let files = vec![file(Some("ann"), Some("a"), Some("WORK"))];
         let hashed = secrets(files, Some("variable"), None).hashed();
         for (url, user, password) in [
@@ -371,21 +376,21 @@ mod tests {
     }
 
     #[test]
-    fn without_a_password_nothing_is_tried() {
+    fn without_a_password_there_is_no_login() {
         let failure = secrets(Vec::new(), None, None)
             .login(&server("smb://ann@[fd00::7]/s"))
             .err()
             .unwrap();
         assert_eq!(failure.code, code::PERMISSION);
         assert!(failure.message.contains("ann at [fd00::7]"), "{failure:?}");
-        let mut nobody = secrets(Vec::new(), Some("x"), None);
-        nobody.local_user = None;
-        let failure = nobody.login(&server("smb://nas/s")).err().unwrap();
+        let mut without_user = secrets(Vec::new(), Some("x"), None);
+        without_user.local_user = None;
+        let failure = without_user.login(&server("smb://nas/s")).err().unwrap();
         assert_eq!(failure.code, code::USAGE);
     }
 
     #[test]
-    fn guests_and_nobody_are_asked_for_by_name() {
+    fn guest_and_anonymous_logins_need_their_name() {
         let mut secrets = secrets(Vec::new(), Some("x"), None);
         let login =
             |secrets: &Secrets, url: &str| format!("{:?}", secrets.login(&server(url)).unwrap().login);
@@ -398,13 +403,13 @@ mod tests {
     }
 
     #[test]
-    fn tickets_come_after_what_is_given_and_before_what_is_kept() {
+    fn tickets_precede_the_keyring_but_not_given_passwords() {
         let all = |files, variable| {
             let mut secrets = secrets(files, variable, Some("typed"));
             secrets.has_ticket = Box::new(|principal, host| {
                 host == "nas" && principal.is_none_or(|principal| principal == "ann")
             });
-            secrets.remember = Box::new(|server| {
+            secrets.stored_password = Box::new(|server| {
                 assert!(server.user.is_some());
                 (server.host == "nas").then(|| Password::from("kept"))
             });
@@ -427,7 +432,8 @@ mod tests {
         expect(&bare, "smb://ann@other/s", "Login(\\ann)", Source::Typed);
         bare.auth = Auth::Ntlm;
         expect(&bare, "smb://ann@nas/s", "Login(\\ann)", Source::Keyring);
-        // Asked for, it is the only way; whether there is a ticket is found out by using it.
+        // Requested explicitly, Kerberos is the only method; whether there is a ticket shows when
+        // it is used.
         bare.auth = Auth::Kerberos;
         expect(&bare, "smb://ann@other/s", "Login(Kerberos ann)", Source::Ticket);
         expect(

@@ -1,4 +1,4 @@
-//! Files that nobody but their owner may read: passwords, hashes.
+//! Files of passwords or hashes that only their owner may have access to.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -11,18 +11,18 @@ use zeroize::Zeroizing;
 
 use crate::failure::{Failure, code};
 
-/// Bits of a mode that let others in.
+/// Mode bits that give access to other users.
 const OTHERS: u32 = 0o077;
-/// Largest password file that is read: far more than a line needs. Bytes.
+/// Maximum size in bytes of a password file: far more than one line needs.
 const PASSWORD_BYTES_MAX: usize = 64 << 10;
 
-/// A file that only its owner may read, who is this user or root; `None` if there is no such file. `what` is what messages
-/// call it: `the password file`.
+/// Opens a file that only its owner can read; the owner must be this user or root. Returns `None`
+/// if the file does not exist. `what` names it in messages: `the password file`.
 ///
 /// # Errors
-/// It cannot be opened, or others can read it.
+/// The file cannot be opened, or other users can read it.
 pub(crate) fn file(path: &Path, what: &str) -> Result<Option<File>, Failure> {
-    super::keep_private();
+    super::protect_memory();
     let place = path.display();
     let fault = |error: &io::Error| cannot_read(path, what, error);
     let file = match File::open(path) {
@@ -32,13 +32,15 @@ pub(crate) fn file(path: &Path, what: &str) -> Result<Option<File>, Failure> {
     };
     let metadata = file.metadata().map_err(|error| fault(&error))?;
     if !metadata.is_file() {
-        return Err(Failure::usage(format!("{what} {place} is no ordinary file")).hint("give a file"));
+        return Err(
+            Failure::usage(format!("{what} {place} is not a regular file")).hint("give a regular file")
+        );
     }
     let owner_is_trusted = metadata.uid() == geteuid().as_raw() || metadata.uid() == 0;
     if metadata.mode() & OTHERS != 0 {
         return Err(
-            Failure::new(code::PERMISSION, format!("others may read {what} {place}")).hint(format!(
-                "chmod 600 {place}; and change what stands there if it was seen"
+            Failure::new(code::PERMISSION, format!("other users can read {what} {place}")).hint(format!(
+                "run chmod 600 {place}; change the passwords in it if someone may have read them"
             )),
         );
     }
@@ -47,21 +49,21 @@ pub(crate) fn file(path: &Path, what: &str) -> Result<Option<File>, Failure> {
             code::PERMISSION,
             format!("{what} {place} belongs to another user"),
         )
-        .hint("run this as that user, or use a file of your own"));
+        .hint("run ropeway as that user, or use your own file"));
     }
     Ok(Some(file))
 }
 
 fn cannot_read(path: &Path, what: &str, error: &io::Error) -> Failure {
     let message = format!("cannot read {what} {}: {error}", path.display());
-    Failure::of_end(message, error, code::USAGE).hint("check the path, and who owns it")
+    Failure::of_end(message, error, code::USAGE).hint("check the path and the owner")
 }
 
-/// The text of a file of at most `bytes_max` bytes that only its owner may read, who is this user or root; `None` if there is
-/// no such file. `what` is what messages call it: `the password file`.
+/// Returns the text of such a file of at most `bytes_max` bytes; `None` if the file does not exist.
+/// `what` names it in messages: `the password file`.
 ///
 /// # Errors
-/// It cannot be read, others can read it, or it is no text.
+/// The file cannot be read, other users can read it, or it is not UTF-8.
 pub(crate) fn text(path: &Path, what: &str, bytes_max: usize) -> Result<Option<Zeroizing<String>>, Failure> {
     let place = path.display();
     let fault = |error: &io::Error| cannot_read(path, what, error);
@@ -69,7 +71,7 @@ pub(crate) fn text(path: &Path, what: &str, bytes_max: usize) -> Result<Option<Z
         return Ok(None);
     };
     let metadata = file.metadata().map_err(|error| fault(&error))?;
-    // Never grows, so no copy of it is left behind; wiped however it ends.
+    // The buffer never grows, so no copy of it is left behind. It is wiped when dropped.
     let size = usize::try_from(metadata.len())
         .unwrap_or(usize::MAX)
         .min(bytes_max);
@@ -78,23 +80,23 @@ pub(crate) fn text(path: &Path, what: &str, bytes_max: usize) -> Result<Option<Z
     read.map_err(|error| fault(&error))?;
     if bytes.len() > size {
         return Err(Failure::usage(format!(
-            "{what} {place} is longer than {bytes_max} bytes, or grows"
+            "{what} {place} is longer than {bytes_max} bytes, or is still growing"
         ))
-        .hint("give the right file"));
+        .hint("check that it is the right file"));
     }
     match std::str::from_utf8(&bytes) {
-        // Windows editors begin a file with a byte-order mark.
+        // Editors on Windows put a byte-order mark at the start of a file.
         Ok(text) => Ok(Some(Zeroizing::new(
             text.strip_prefix('\u{feff}').unwrap_or(text).to_owned(),
         ))),
-        Err(_) => Err(Failure::usage(format!("{what} {place} is not UTF-8")).hint("write it as UTF-8 text")),
+        Err(_) => Err(Failure::usage(format!("{what} {place} is not UTF-8")).hint("save it as UTF-8 text")),
     }
 }
 
-/// The password in the first line of a file that only its owner may read.
+/// Returns the password in the first line of a private file.
 ///
 /// # Errors
-/// There is none, or others may read it.
+/// The file has no password, or other users can read it.
 pub(crate) fn password(path: &Path) -> Result<Password, Failure> {
     let place = path.display();
     let text = text(path, "the password file", PASSWORD_BYTES_MAX)?.ok_or_else(|| {
@@ -117,7 +119,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn a_private_line_is_a_password_and_nothing_else_is() {
+    fn only_the_first_line_of_a_private_file_is_a_password() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("p");
         assert_eq!(password(&path).err().unwrap().code, code::USAGE);

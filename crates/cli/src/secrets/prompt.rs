@@ -1,7 +1,8 @@
 //! Asks for a password on the terminal, without echo.
 //!
-//! Signals are off while it is typed, so that an interrupted prompt never leaves a terminal without echo: Ctrl-C ends the
-//! line like Enter does (as a second end-of-line character of termios(3)), and is found at its end.
+//! Signals are off while the user types, so an interrupted prompt never leaves the terminal without
+//! echo. Ctrl-C ends the line as Enter does (it is the second end-of-line character of termios(3)),
+//! and the last byte then tells them apart.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal, Read, Write};
@@ -13,12 +14,12 @@ use zeroize::Zeroizing;
 
 use crate::failure::{Failure, code};
 
-/// Ctrl-C.
+/// The byte that Ctrl-C sends.
 const INTERRUPT: u8 = 3;
-/// Longest line that a terminal gives (`N_TTY_BUF_SIZE`). Bytes.
+/// Maximum length in bytes of a line from a terminal (`N_TTY_BUF_SIZE`).
 const LINE_BYTES_MAX: usize = 4096;
 
-/// Asks; `None` if there is no terminal, or people would not see the question.
+/// Asks for a password; `None` if there is no terminal, or stderr is redirected.
 pub(crate) fn ask(question: &str) -> Result<Option<Password>, Failure> {
     if !io::stderr().is_terminal() {
         return Ok(None);
@@ -26,16 +27,16 @@ pub(crate) fn ask(question: &str) -> Result<Option<Password>, Failure> {
     let Ok(terminal) = OpenOptions::new().read(true).write(true).open("/dev/tty") else {
         return Ok(None);
     };
-    super::keep_private();
+    super::protect_memory();
     let fault = |error: io::Error| {
         Failure::new(code::PERMISSION, format!("cannot ask for the password: {error}"))
             .hint("set ROPEWAY_PASSWORD, or give --credentials FILE")
     };
-    let typed = Quiet::new(&terminal)
-        .and_then(|quiet| {
+    let typed = EchoOff::new(&terminal)
+        .and_then(|echo_off| {
             (&terminal).write_all(question.as_bytes())?;
             let line = read_line(&mut &terminal);
-            drop(quiet);
+            drop(echo_off);
             (&terminal).write_all(b"\n")?;
             line
         })
@@ -44,7 +45,7 @@ pub(crate) fn ask(question: &str) -> Result<Option<Password>, Failure> {
         Typed::Line(password) => Ok(Some(password)),
         Typed::Interrupted => Err(Failure::new(
             code::INTERRUPTED,
-            "interrupted at the password; nothing was touched",
+            "interrupted at the password prompt; nothing was changed",
         )),
         Typed::NotUtf8 => Err(Failure::new(code::PERMISSION, "the password is not UTF-8")
             .hint("use a UTF-8 locale on the terminal")),
@@ -58,7 +59,7 @@ enum Typed {
 }
 
 fn read_line(terminal: &mut impl Read) -> io::Result<Typed> {
-    // Never grows, so no copy of it is left behind; wiped however it ends.
+    // The buffer never grows, so no copy of it is left behind. It is wiped when dropped.
     let mut line = Zeroizing::new(Vec::with_capacity(LINE_BYTES_MAX));
     let mut byte = Zeroizing::new([0]);
     while line.len() < LINE_BYTES_MAX && terminal.read(&mut *byte)? == 1 {
@@ -74,27 +75,27 @@ fn read_line(terminal: &mut impl Read) -> io::Result<Typed> {
     })
 }
 
-/// A terminal without echo; as it was when dropped.
-struct Quiet<'a> {
+/// A terminal without echo; its settings are restored on drop.
+struct EchoOff<'a> {
     terminal: &'a File,
     before: Termios,
 }
 
-impl<'a> Quiet<'a> {
+impl<'a> EchoOff<'a> {
     fn new(terminal: &'a File) -> io::Result<Self> {
         let before = tcgetattr(terminal)?;
-        let mut quiet = before.clone();
-        quiet.local_modes.remove(LocalModes::ECHO | LocalModes::ISIG);
-        quiet.local_modes.insert(LocalModes::ICANON);
-        quiet.special_codes[SpecialCodeIndex::VEOL] = INTERRUPT;
-        tcsetattr(terminal.as_fd(), OptionalActions::Flush, &quiet)?;
+        let mut echo_off = before.clone();
+        echo_off.local_modes.remove(LocalModes::ECHO | LocalModes::ISIG);
+        echo_off.local_modes.insert(LocalModes::ICANON);
+        echo_off.special_codes[SpecialCodeIndex::VEOL] = INTERRUPT;
+        tcsetattr(terminal.as_fd(), OptionalActions::Flush, &echo_off)?;
         Ok(Self { terminal, before })
     }
 }
 
-impl Drop for Quiet<'_> {
+impl Drop for EchoOff<'_> {
     fn drop(&mut self) {
-        // A terminal that has gone needs no echo.
+        // A terminal that was closed needs no echo.
         _ = tcsetattr(self.terminal.as_fd(), OptionalActions::Now, &self.before);
     }
 }

@@ -1,19 +1,19 @@
-//! The two lines at the bottom of a terminal.
+//! The progress bar: two lines at the bottom of a terminal.
 //!
-//! Only where stderr is a terminal, and only after a second: short jobs leave no trace of it. Everything else that is
-//! said while it is shown goes above it.
+//! It appears only if stderr is a terminal, and only after a second, so short jobs never show it.
+//! Other messages are printed above it.
 
 use std::io::IsTerminal;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use parking_lot::Mutex;
 
 use super::messages;
 
-/// Redraws a second: enough to look alive.
+/// Redraws per second: enough to look alive.
 const DRAWS_PER_S: u8 = 10;
 
-/// The bar; drawn once it is first given lines.
+/// The progress bar; it is drawn once it has lines.
 pub(super) struct Bar {
     wanted: bool,
     drawn: Mutex<Option<Drawn>>,
@@ -25,7 +25,7 @@ struct Drawn {
 }
 
 impl Bar {
-    /// A bar that may be drawn if stderr is a terminal.
+    /// Makes a bar, which is drawn only if stderr is a terminal.
     pub(super) fn new(wanted: bool) -> Self {
         Self {
             wanted: wanted && std::io::stderr().is_terminal(),
@@ -33,7 +33,7 @@ impl Bar {
         }
     }
 
-    /// Whether it may be drawn.
+    /// Returns whether the bar may be drawn.
     pub(super) fn is_wanted(&self) -> bool {
         self.wanted
     }
@@ -43,41 +43,37 @@ impl Bar {
         if !self.wanted {
             return;
         }
-        let mut drawn = self.lock();
+        let mut drawn = self.drawn.lock();
         let drawn = drawn.get_or_insert_with(Drawn::new);
         for (bar, line) in drawn.lines.iter().zip(lines) {
             bar.set_message(line);
         }
     }
 
-    /// Writes a line on stderr, above the bar.
+    /// Prints a line on stderr, above the bar.
     pub(super) fn say(&self, text: &str) {
-        match &*self.lock() {
-            // A terminal that has gone away is no reason to stop.
+        match &*self.drawn.lock() {
+            // A terminal that was closed must not end the job.
             Some(drawn) => _ = drawn.all.println(text),
-            None => messages::complain(text),
+            None => messages::print_stderr(text),
         }
     }
 
-    /// Takes the lines away.
+    /// Removes the bar.
     pub(super) fn clear(&self) {
-        if let Some(drawn) = self.lock().take() {
+        if let Some(drawn) = self.drawn.lock().take() {
             for line in &drawn.lines {
                 line.finish_and_clear();
             }
             _ = drawn.all.clear();
         }
     }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Drawn>> {
-        self.drawn.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Drawn {
     fn new() -> Self {
         let all = MultiProgress::with_draw_target(ProgressDrawTarget::stderr_with_hz(DRAWS_PER_S));
-        // Cannot fail: the template is a constant; the fallback looks much the same.
+        // Cannot fail, because the template is a constant; the fallback looks much the same.
         let style =
             ProgressStyle::with_template("{wide_msg}").unwrap_or_else(|_| ProgressStyle::default_spinner());
         let lines = [(), ()].map(|()| all.add(ProgressBar::new_spinner().with_style(style.clone())));

@@ -1,10 +1,10 @@
-//! Numbers for people.
+//! Formats numbers for people.
 
 use std::time::Duration;
 
 use ropeway_vfs::event::{Eta, Limit};
 
-/// `512 B`, `41.2 GiB`: powers of 1024, one decimal.
+/// Formats a size as `512 B` or `41.2 GiB`: powers of 1024, one decimal.
 pub(crate) fn bytes(count: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if count < 1024 {
@@ -12,7 +12,7 @@ pub(crate) fn bytes(count: u64) -> String {
     }
     let mut value = count as f64 / 1024.0;
     let mut unit = 0;
-    // 1023.95 would be shown as 1024.0.
+    // 1023.95 would be rounded to 1024.0.
     while value >= 1023.95 && unit + 1 < UNITS.len() {
         value /= 1024.0;
         unit += 1;
@@ -20,13 +20,13 @@ pub(crate) fn bytes(count: u64) -> String {
     format!("{value:.1} {}", UNITS[unit])
 }
 
-/// `38.1 MiB/s`.
+/// Formats a rate as `38.1 MiB/s`.
 pub(crate) fn rate(bytes_per_s: f64) -> String {
-    // `as` saturates; NaN becomes 0.
+    // `as` saturates, and NaN becomes 0.
     format!("{}/s", bytes(bytes_per_s.max(0.0) as u64))
 }
 
-/// `18,330`.
+/// Formats a number as `18,330`.
 pub(crate) fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -39,12 +39,12 @@ pub(crate) fn count(number: u64) -> String {
     text
 }
 
-/// `1 file`, `2 files`.
+/// Formats a number with its noun: `1 file`, `2 files`.
 pub(crate) fn counted(number: u64, one: &str, many: &str) -> String {
     format!("{} {}", count(number), if number == 1 { one } else { many })
 }
 
-/// `0.04s`, `12.1s`, `43m02s`, `2h05m`.
+/// Formats a duration as `0.04s`, `12.1s`, `43m02s` or `2h05m`.
 pub(crate) fn duration(span: Duration) -> String {
     let seconds = span.as_secs_f64();
     if seconds < 0.095 {
@@ -61,7 +61,8 @@ pub(crate) fn duration(span: Duration) -> String {
     format!("{}h{:02}m", minutes / 60, minutes % 60)
 }
 
-/// `25m (22-29m)`, `40s (38-44s)`, `2.1h (1.9-2.6h)`: one unit for all three.
+/// Formats an estimate as `25m (22-29m)`, `40s (38-44s)` or `2.1h (1.9-2.6h)`, with one unit for
+/// all three numbers.
 pub(crate) fn eta(eta: &Eta) -> String {
     let (unit_seconds, unit, decimals) = match eta.seconds {
         seconds if seconds < 100.0 => (1.0, "s", 0),
@@ -78,7 +79,7 @@ pub(crate) fn eta(eta: &Eta) -> String {
     )
 }
 
-/// What limits, by name.
+/// Returns the name of the bottleneck.
 pub(crate) fn limit(limit: Limit) -> &'static str {
     match limit {
         Limit::Source => "source",

@@ -1,27 +1,27 @@
-//! Lines for people.
+//! Output for people.
 
 use std::collections::HashSet;
 use std::io::{self, IsTerminal};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use ropeway_copy::{Durability, Outcome, Status};
 use ropeway_vfs::event::{Counters, Event, Phase, Summary};
 
 use super::bar::Bar;
 use super::json::CheckSummary;
 use super::messages::{self, Color, paint, print_line};
-use super::{About, format};
+use super::{RunInfo, format};
 use crate::args::OutputArgs;
 
-/// Errors shown one by one; the log has all of them.
+/// Maximum number of errors printed one by one; the log has all of them.
 const ERRORS_SHOWN_MAX: u64 = 20;
-/// Notes shown one by one.
+/// Maximum number of notes printed one by one.
 const NOTES_SHOWN_MAX: u64 = 10;
-/// A bar is shown after this time.
+/// The bar appears after this time.
 const BAR_AFTER_SECONDS: f64 = 1.0;
 
-/// Speaks to people: bar, errors and notes on stderr; items and the end on standard output.
+/// Prints for people: the bar, errors and notes on stderr; items and the result on standard output.
 pub(super) struct Human {
     bar: Bar,
     quiet: bool,
@@ -42,7 +42,7 @@ struct State {
 impl Human {
     pub(super) fn new(args: &OutputArgs, items: bool) -> Self {
         Self {
-            // Items would tear the bar apart.
+            // A list of items would break up the bar.
             bar: Bar::new(!args.quiet && !args.no_progress && !items),
             quiet: args.quiet,
             items: items && !args.quiet,
@@ -62,12 +62,12 @@ impl Human {
 
     pub(super) fn event(&self, event: &Event) {
         match event {
-            Event::Phase { phase } => self.lock().phase = Some(*phase),
-            // What ends the whole is said at the end.
+            Event::Phase { phase } => self.state.lock().phase = Some(*phase),
+            // A fatal error is printed at the end.
             Event::ItemError { fatal: true, .. } => {}
             Event::ItemError { message, .. } => self.error(message),
             Event::Note { path, message } => self.note(path.as_deref(), message),
-            // A list of what would be done does not list what would not.
+            // The list of a dry run leaves out what it would skip.
             Event::Item { action: "skip", .. } if !self.verbose => {}
             Event::Item { path, action, bytes } if self.items => print_line(&item_line(action, path, *bytes)),
             _ => {}
@@ -78,34 +78,34 @@ impl Human {
         if let Event::Progress { seconds, .. } = progress
             && *seconds >= BAR_AFTER_SECONDS
         {
-            let phase = self.lock().phase;
+            let phase = self.state.lock().phase;
             self.bar.show(bar_lines(progress, phase));
         }
     }
 
-    pub(super) fn finish(&self, outcome: &Outcome, about: &About) {
+    pub(super) fn finish(&self, outcome: &Outcome, info: &RunInfo) {
         self.bar.clear();
-        self.say_rest();
+        self.report_hidden();
         let terminal = io::stdout().is_terminal();
-        let lines = final_lines(outcome, about, terminal);
+        let lines = final_lines(outcome, info, terminal);
         let failed = outcome.status != Status::Done;
         if let Some(fatal) = &outcome.fatal {
-            messages::complain(&format!("{} {fatal}", messages::error_mark()));
+            messages::print_stderr(&format!("{} {fatal}", messages::error_mark()));
             if let Some(hint) = &outcome.hint {
-                messages::complain(&format!("  hint: {hint}"));
+                messages::print_stderr(&format!("  hint: {hint}"));
             }
         }
         match (self.quiet, failed) {
             (true, false) => {}
-            // What went wrong is said even then, where errors belong.
-            (true, true) => messages::complain(&lines[0]),
+            // A failed verdict is printed even with --quiet, on stderr.
+            (true, true) => messages::print_stderr(&lines[0]),
             (false, _) => lines.iter().for_each(|line| print_line(line)),
         }
     }
 
     pub(super) fn finish_check(&self, summary: &CheckSummary) {
         self.bar.clear();
-        self.say_rest();
+        self.report_hidden();
         if self.quiet {
             return;
         }
@@ -142,12 +142,12 @@ impl Human {
     fn error(&self, message: &str) {
         let (message, hint) = split_hint(message);
         let hint = {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             state.errors += 1;
             if state.errors > ERRORS_SHOWN_MAX {
                 return;
             }
-            // Each advice once.
+            // Each hint is printed once.
             hint.filter(|hint| state.hints.insert((*hint).to_owned()))
         };
         self.bar.say(&format!("{} {message}", messages::error_mark()));
@@ -161,7 +161,7 @@ impl Human {
             return;
         }
         {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             state.notes += 1;
             if state.notes > NOTES_SHOWN_MAX {
                 return;
@@ -173,34 +173,30 @@ impl Human {
         }
     }
 
-    /// Says how many errors and notes were not shown.
-    fn say_rest(&self) {
-        let state = self.lock();
+    /// Prints how many errors and notes were left out.
+    fn report_hidden(&self) {
+        let state = self.state.lock();
         let place = if self.has_log {
             "; the log has all of them"
         } else {
             "; --log FILE keeps all of them"
         };
         if state.errors > ERRORS_SHOWN_MAX {
-            messages::complain(&format!(
+            messages::print_stderr(&format!(
                 "… and {} more errors{place}",
                 format::count(state.errors - ERRORS_SHOWN_MAX)
             ));
         }
         if state.notes > NOTES_SHOWN_MAX {
-            messages::complain(&format!(
+            messages::print_stderr(&format!(
                 "… and {} more notes{place}",
                 format::count(state.notes - NOTES_SHOWN_MAX)
             ));
         }
     }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
-/// Messages of items carry their hint in brackets at the end.
+/// Splits an item's message from its hint, which stands in brackets at the end.
 fn split_hint(message: &str) -> (&str, Option<&str>) {
     match message
         .rsplit_once(" (hint: ")
@@ -211,7 +207,7 @@ fn split_hint(message: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// A phase as people read it.
+/// Returns the text for a phase.
 pub(super) fn phase_name(phase: Phase) -> String {
     match phase {
         Phase::Preflight => "counting before the first write",
@@ -231,7 +227,7 @@ fn item_line(action: &str, path: &str, bytes: u64) -> String {
     }
 }
 
-/// The two lines of the bar.
+/// Returns the two lines of the bar.
 fn bar_lines(progress: &Event, phase: Option<Phase>) -> [String; 2] {
     let Event::Progress {
         counters,
@@ -275,7 +271,7 @@ fn bar_lines(progress: &Event, phase: Option<Phase>) -> [String; 2] {
     [first, format!(" {}", parts.join(" · "))]
 }
 
-/// Counters that are worth a word only when they are not zero.
+/// Returns the counters that are shown only if they are not zero.
 fn extras(counters: &Counters) -> Vec<String> {
     let named = [
         (counters.files_skipped, "skipped"),
@@ -289,17 +285,17 @@ fn extras(counters: &Counters) -> Vec<String> {
         .collect()
 }
 
-/// Everything in one line, for SIGUSR1.
+/// Returns the status as one line, for SIGUSR1.
 pub(super) fn status_line(progress: &Event) -> String {
     let [first, second] = bar_lines(progress, None);
     format!("{} ·{second}", first.trim())
 }
 
-/// The end: a line with the verdict, and what more there is to say.
-fn final_lines(outcome: &Outcome, about: &About, terminal: bool) -> Vec<String> {
+/// Returns the final report: the verdict, then the facts and the losses.
+fn final_lines(outcome: &Outcome, info: &RunInfo, terminal: bool) -> Vec<String> {
     let summary = &outcome.summary;
-    let mut lines = vec![verdict(outcome, about, terminal)];
-    if !about.dry_run {
+    let mut lines = vec![verdict(outcome, info, terminal)];
+    if !info.dry_run {
         lines.push(format!("   {}", facts(summary)));
     }
     for (loss, number) in &summary.losses {
@@ -308,14 +304,14 @@ fn final_lines(outcome: &Outcome, about: &About, terminal: bool) -> Vec<String> 
     lines
 }
 
-fn verdict(outcome: &Outcome, about: &About, terminal: bool) -> String {
+fn verdict(outcome: &Outcome, info: &RunInfo, terminal: bool) -> String {
     let summary = &outcome.summary;
     let counters = &summary.counters;
     let took = summary.durable.unwrap_or(summary.perceived) + summary.verified.unwrap_or_default();
     let (color, mark, word) = match outcome.status {
-        Status::Done if about.dry_run => (Color::Green, "✓", "would be done"),
+        Status::Done if info.dry_run => (Color::Green, "✓", "would be done"),
         Status::Done => (Color::Green, "✓", "done"),
-        Status::SomeFailed => (Color::Yellow, "✗", "done in part"),
+        Status::SomeFailed => (Color::Yellow, "✗", "partly done"),
         Status::Differs => (Color::Red, "✗", "verification found differences"),
         Status::Interrupted => (Color::Yellow, "✗", "interrupted"),
         Status::Refused => (Color::Red, "✗", "refused"),
@@ -326,7 +322,7 @@ fn verdict(outcome: &Outcome, about: &About, terminal: bool) -> String {
         paint(color, mark, terminal),
         format::duration(took)
     )];
-    if about.dry_run {
+    if info.dry_run {
         parts.push(format!(
             "{} of {} would be copied, nothing was changed",
             format::bytes(counters.bytes_done.saturating_sub(counters.bytes_skipped)),
@@ -341,7 +337,7 @@ fn verdict(outcome: &Outcome, about: &About, terminal: bool) -> String {
         );
         return parts.join(" · ");
     }
-    let durable = about.durability != Durability::None && summary.durable.is_some();
+    let durable = info.durability != Durability::None && summary.durable.is_some();
     parts.push(if durable {
         format!("{} durable", format::bytes(counters.bytes_durable))
     } else {
@@ -355,7 +351,7 @@ fn verdict(outcome: &Outcome, about: &About, terminal: bool) -> String {
         parts.extend(summary.verified.map(|_| "verified from device".to_owned()));
         parts.extend(durable.then(|| "SAFE TO UNPLUG".to_owned()));
     } else if outcome.status == Status::Interrupted || outcome.fatal.is_some() {
-        parts.push("run it again to go on".to_owned());
+        parts.push("run it again to resume".to_owned());
     }
     parts.join(" · ")
 }
@@ -379,11 +375,8 @@ fn facts(summary: &Summary) -> String {
     parts.extend(extras(counters));
     if summary.resumed {
         parts.push(match summary.bytes_resumed {
-            0 => "went on from an earlier run".to_owned(),
-            bytes => format!(
-                "went on from an earlier run ({} inside files)",
-                format::bytes(bytes)
-            ),
+            0 => "resumed an earlier run".to_owned(),
+            bytes => format!("resumed an earlier run ({} inside files)", format::bytes(bytes)),
         });
     }
     parts.extend(

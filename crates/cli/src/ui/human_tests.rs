@@ -1,4 +1,4 @@
-//! Tests of the lines for people.
+//! Tests of the output for people.
 
 use super::*;
 use ropeway_vfs::Loss;
@@ -6,8 +6,8 @@ use ropeway_vfs::event::{Eta, Limit};
 
 const GIB: u64 = 1 << 30;
 
-fn about(durability: Durability, dry_run: bool) -> About {
-    About {
+fn info(durability: Durability, dry_run: bool) -> RunInfo {
+    RunInfo {
         durability,
         dry_run,
         engine: "auto",
@@ -42,8 +42,8 @@ fn done() -> Outcome {
 }
 
 #[test]
-fn a_good_end_looks_as_promised() {
-    let lines = final_lines(&done(), &about(Durability::End, false), false);
+fn a_successful_run_is_reported_as_documented() {
+    let lines = final_lines(&done(), &info(Durability::End, false), false);
     assert_eq!(
         lines[0],
         " ✓ done 43m02s · 96.0 GiB durable · verified from device · SAFE TO UNPLUG"
@@ -57,10 +57,10 @@ fn a_good_end_looks_as_promised() {
 }
 
 #[test]
-fn nothing_is_safe_that_is_not_durable_or_not_whole() {
+fn only_a_complete_durable_run_is_called_safe() {
     let mut outcome = done();
     outcome.summary.durable = None;
-    let verdict_of = |outcome: &Outcome, durability| verdict(outcome, &about(durability, false), false);
+    let verdict_of = |outcome: &Outcome, durability| verdict(outcome, &info(durability, false), false);
     let text = verdict_of(&outcome, Durability::None);
     assert!(
         text.contains("not yet durable") && !text.contains("SAFE"),
@@ -75,7 +75,7 @@ fn nothing_is_safe_that_is_not_durable_or_not_whole() {
         let text = verdict_of(&Outcome { status, ..done() }, Durability::End);
         assert!(text.starts_with(" ✗") && !text.contains("SAFE"), "{text}");
     }
-    let text = verdict(&done(), &about(Durability::End, true), false);
+    let text = verdict(&done(), &info(Durability::End, true), false);
     assert!(
         text.contains("nothing was changed") && !text.contains("SAFE"),
         "{text}"
@@ -83,10 +83,10 @@ fn nothing_is_safe_that_is_not_durable_or_not_whole() {
 }
 
 #[test]
-fn losses_are_named() {
+fn losses_are_listed_with_their_counts() {
     let mut outcome = done();
     outcome.summary.losses = [(Loss::Owner, 1200)].into();
-    let lines = final_lines(&outcome, &about(Durability::End, false), false);
+    let lines = final_lines(&outcome, &info(Durability::End, false), false);
     assert_eq!(
         lines[2],
         "   note: 1,200 owners not set (needs root, or a privilege on the server)"
@@ -94,7 +94,7 @@ fn losses_are_named() {
 }
 
 #[test]
-fn the_bar_looks_as_promised() {
+fn the_bar_shows_counters_limit_and_estimate() {
     let counters = Counters {
         files_total: 18_330,
         bytes_total: 96 * GIB,
@@ -131,7 +131,7 @@ fn the_bar_looks_as_promised() {
 }
 
 #[test]
-fn hints_are_taken_off_messages() {
+fn hints_are_split_from_messages() {
     assert_eq!(
         split_hint("cannot read a (b) (hint: see dmesg)"),
         ("cannot read a (b)", Some("see dmesg"))

@@ -1,21 +1,21 @@
-//! JSON Lines: each event as it is, and one summary as the last line.
+//! JSON Lines output: every event, and one summary as the last line.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufWriter, Stdout, Write};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use ropeway_copy::Outcome;
 use ropeway_vfs::Loss;
 use ropeway_vfs::event::{Event, Limit};
 use serde::Serialize;
 
-use super::About;
+use super::RunInfo;
 
-/// Writes lines to standard output.
-pub(super) struct Lines(Mutex<BufWriter<Stdout>>);
+/// Writes JSON JsonLines to standard output.
+pub(super) struct JsonLines(Mutex<BufWriter<Stdout>>);
 
-/// The last line of a copy or mirror. Scripts rely on these names.
+/// The last line of a copy or mirror. Scripts rely on its names.
 #[derive(Serialize)]
 struct Summary<'a> {
     r#type: &'static str,
@@ -24,7 +24,7 @@ struct Summary<'a> {
     bytes_sent: u64,
     bytes_durable: u64,
     seconds_perceived: f64,
-    /// Null where durability was not asked for.
+    /// Null if durability was not requested.
     seconds_durable: Option<f64>,
     errors: u64,
     torn: u64,
@@ -47,13 +47,13 @@ struct Summary<'a> {
     engine: &'static str,
     io: &'static str,
     exit_code: u8,
-    /// Why it stopped before its end.
+    /// Reason for stopping early.
     message: Option<&'a str>,
     hint: Option<&'a str>,
 }
 
 impl<'a> Summary<'a> {
-    fn new(outcome: &'a Outcome, about: &About) -> Self {
+    fn new(outcome: &'a Outcome, info: &RunInfo) -> Self {
         let summary = &outcome.summary;
         let counters = &summary.counters;
         Self {
@@ -81,9 +81,9 @@ impl<'a> Summary<'a> {
             seconds_verified: summary.verified.map(seconds),
             differences: summary.differences,
             repaired: summary.repaired,
-            dry_run: about.dry_run,
-            engine: about.engine,
-            io: about.io,
+            dry_run: info.dry_run,
+            engine: info.engine,
+            io: info.io,
             exit_code: outcome.status.exit_code(),
             message: outcome.fatal.as_deref(),
             hint: outcome.hint.as_deref(),
@@ -94,37 +94,37 @@ impl<'a> Summary<'a> {
 /// The last line of a check.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct CheckSummary {
-    /// `summary`.
+    /// Always `summary`.
     pub(crate) r#type: &'static str,
     /// Files compared.
     pub(crate) files: u64,
-    /// Their bytes (logical).
+    /// Logical bytes of these files.
     pub(crate) bytes: u64,
-    /// Nodes that differ, are missing, or are on one side only.
+    /// Nodes that differ, are missing, or exist on one side only.
     pub(crate) differences: u64,
     /// Nodes that could not be compared.
     pub(crate) errors: u64,
-    /// How long it took.
+    /// Duration in seconds.
     pub(crate) seconds: f64,
-    /// Whether content was compared.
+    /// Whether contents were compared.
     pub(crate) checksum: bool,
     /// Exit code.
     pub(crate) exit_code: u8,
 }
 
-impl Lines {
+impl JsonLines {
     pub(super) fn new() -> Self {
         Self(Mutex::new(BufWriter::new(io::stdout())))
     }
 
-    /// Writes an event as it is; items may wait for the next other line.
+    /// Writes an event. Items and notes may stay in the buffer until the next line of another kind.
     pub(super) fn event(&self, event: &Event) {
         self.line(event, !matches!(event, Event::Item { .. } | Event::Note { .. }));
     }
 
     /// Writes the summary of a job.
-    pub(super) fn summary(&self, outcome: &Outcome, about: &About) {
-        self.line(&Summary::new(outcome, about), true);
+    pub(super) fn summary(&self, outcome: &Outcome, info: &RunInfo) {
+        self.line(&Summary::new(outcome, info), true);
     }
 
     /// Writes the summary of a check.
@@ -133,12 +133,13 @@ impl Lines {
     }
 
     fn line(&self, value: &impl Serialize, flush: bool) {
-        // Plain structs with text keys always have a JSON form; a reader that went away is no reason to stop.
+        // Plain structs with text keys always serialize. A closed standard output must not end the
+        // job.
         let Ok(mut text) = serde_json::to_string(value) else {
             return;
         };
         text.push('\n');
-        let mut out = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut out = self.0.lock();
         _ = out.write_all(text.as_bytes());
         if flush {
             _ = out.flush();
@@ -146,7 +147,7 @@ impl Lines {
     }
 }
 
-/// Seconds to the microsecond.
+/// Converts to seconds, rounded to the microsecond.
 fn seconds(span: Duration) -> f64 {
     (span.as_secs_f64() * 1e6).round() / 1e6
 }
@@ -158,7 +159,7 @@ mod tests {
     use ropeway_vfs::event::{Counters, Summary as Done};
 
     #[test]
-    fn the_names_that_scripts_rely_on() {
+    fn the_summary_has_its_documented_names() {
         let counters = Counters {
             files_done: 3,
             bytes_done: 1 << 60,
@@ -180,13 +181,13 @@ mod tests {
             fatal: None,
             hint: None,
         };
-        let about = About {
+        let info = RunInfo {
             durability: Durability::End,
             dry_run: false,
             engine: "auto",
             io: "psync",
         };
-        let line = serde_json::to_value(Summary::new(&outcome, &about)).unwrap();
+        let line = serde_json::to_value(Summary::new(&outcome, &info)).unwrap();
         assert_eq!(line["type"], "summary");
         assert_eq!(line["files"], 3);
         assert_eq!(line["bytes"].as_u64(), Some(1 << 60));
@@ -201,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn progress_lines_have_their_counters_flat() {
+    fn progress_lines_have_flat_counters() {
         let event = Event::Progress {
             seconds: 1.0,
             counters: Counters {

@@ -1,13 +1,13 @@
-//! `--log FILE`: one line for each event, appended.
+//! The log of `--log FILE`: one line per event, appended.
 //!
-//! `2026-01-31T12:00:00.123+01:00 copy 4096 photos/a.jpg`: local time, what, what more. Control characters of names are
-//! escaped, so a line is a line.
+//! A line has local time, event and details: `2026-01-31T12:00:00.123+01:00 copy 4096
+//! photos/a.jpg`. Control characters in names are replaced, so an event is always one line.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use ropeway_copy::{Outcome, private_options};
 use ropeway_vfs::event::Event;
 
@@ -17,7 +17,7 @@ use super::human;
 pub(super) struct Log(Mutex<BufWriter<File>>);
 
 impl Log {
-    /// Opens the file to append to it.
+    /// Opens the file for appending.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let file = private_options().create(true).append(true).open(path)?;
         let log = Self(Mutex::new(BufWriter::new(file)));
@@ -28,7 +28,7 @@ impl Log {
         Ok(log)
     }
 
-    /// Writes an event.
+    /// Writes a line for an event.
     pub(super) fn event(&self, event: &Event) {
         match event {
             Event::Phase { phase } => self.line("phase", &human::phase_name(*phase)),
@@ -46,7 +46,7 @@ impl Log {
         }
     }
 
-    /// Writes the end of a job.
+    /// Writes the last line of a job.
     pub(super) fn finish(&self, outcome: &Outcome) {
         let counters = &outcome.summary.counters;
         let mut text = format!(
@@ -69,9 +69,9 @@ impl Log {
         self.flush();
     }
 
-    /// Hands everything to the system.
+    /// Flushes the buffer to the file.
     pub(super) fn flush(&self) {
-        _ = self.lock().flush();
+        _ = self.0.lock().flush();
     }
 
     fn line(&self, what: &str, text: &str) {
@@ -89,10 +89,6 @@ impl Log {
             })
             .collect();
         // A full disk must not end the copy; the log then lacks lines.
-        _ = writeln!(self.lock(), "{now} {what} {text}");
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BufWriter<File>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        _ = writeln!(self.0.lock(), "{now} {what} {text}");
     }
 }

@@ -1,10 +1,10 @@
-//! Plain output. A reader that has gone away is never a reason to panic.
+//! Plain output. A closed standard output or stderr never causes a panic.
 
 use std::io::{self, IsTerminal, Write};
 
 use crate::failure::Failure;
 
-/// Writes text to standard output as it is.
+/// Writes text to standard output.
 pub(crate) fn print(text: &str) {
     let mut out = io::stdout().lock();
     _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
@@ -16,11 +16,11 @@ pub(crate) fn print_line(text: &str) {
 }
 
 /// Writes a line to stderr.
-pub(crate) fn complain(text: &str) {
+pub(crate) fn print_stderr(text: &str) {
     _ = writeln!(io::stderr().lock(), "{text}");
 }
 
-/// Says why a command did not do its work; as the one JSON line on standard output if that was asked for.
+/// Reports why a command failed: on stderr, or with `json` as one JSON line on standard output.
 pub(crate) fn report_failure(failure: &Failure, json: bool) {
     if json {
         let line = serde_json::json!({
@@ -32,29 +32,30 @@ pub(crate) fn report_failure(failure: &Failure, json: bool) {
         print_line(&line.to_string());
         return;
     }
-    complain(&format!("{} {}", error_mark(), failure.message));
+    print_stderr(&format!("{} {}", error_mark(), failure.message));
     if let Some(hint) = &failure.hint {
-        complain(&format!("  hint: {hint}"));
+        print_stderr(&format!("  hint: {hint}"));
     }
 }
 
-/// `error:`, red on a terminal.
+/// Returns `error:`, in red on a terminal.
 pub(crate) fn error_mark() -> String {
     paint(Color::Red, "error:", io::stderr().is_terminal())
 }
 
-/// Colours of marks.
+/// Colours for marks.
 #[derive(Clone, Copy)]
 pub(crate) enum Color {
     /// Failure.
     Red,
     /// Success.
     Green,
-    /// Success with a reservation.
+    /// Partial success.
     Yellow,
 }
 
-/// Text in a colour if it goes to a terminal and `NO_COLOR` is not set (no-color.org: any value but an empty one).
+/// Returns the text in a colour if it goes to a terminal and `NO_COLOR` is unset or empty
+/// (no-color.org).
 pub(crate) fn paint(color: Color, text: &str, terminal: bool) -> String {
     if !terminal || std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()) {
         return text.to_owned();

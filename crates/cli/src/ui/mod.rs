@@ -1,7 +1,8 @@
-//! What people and programs see of a job.
+//! The output of a job, for people and for programs.
 //!
-//! One [`Reporter`] receives all events of a job and the periodic progress, and speaks with one voice: lines for
-//! people (with a bar on a terminal) or JSON Lines. The log gets everything in both cases.
+//! One [`Reporter`] receives all events of a job and its periodic progress. It prints either text
+//! for people (with a progress bar on a terminal) or JSON JsonLines. The log gets every event in
+//! both cases.
 
 mod bar;
 pub(crate) mod format;
@@ -18,117 +19,117 @@ use ropeway_vfs::event::Event;
 use crate::args::OutputArgs;
 use crate::failure::Failure;
 use human::Human;
-use json::Lines;
+use json::JsonLines;
 use log::Log;
 
 pub(crate) use json::CheckSummary;
 
-/// What is said about the job as a whole at its end.
+/// Facts about a job that its final report needs.
 #[derive(Clone, Debug)]
-pub(crate) struct About {
-    /// What durability was asked for.
+pub(crate) struct RunInfo {
+    /// The requested durability.
     pub(crate) durability: Durability,
-    /// Nothing was changed.
+    /// Whether it was a dry run.
     pub(crate) dry_run: bool,
-    /// Engine, as spelled.
+    /// Name of the copy engine.
     pub(crate) engine: &'static str,
-    /// How blocks reach the kernel.
+    /// Name of the I/O engine.
     pub(crate) io: &'static str,
 }
 
-/// Receives everything a job says.
+/// Receives and prints all output of a job.
 pub(crate) struct Reporter {
-    voice: Voice,
+    format: Format,
     log: Option<Log>,
 }
 
-enum Voice {
+enum Format {
     Human(Human),
-    Json(Lines),
+    Json(JsonLines),
 }
 
 impl Reporter {
-    /// A reporter as the flags say. `items`: items are listed for people without being asked for.
+    /// Makes a reporter for the flags. `items`: list items for people even without --verbose.
     ///
     /// # Errors
     /// The log cannot be opened.
     pub(crate) fn new(args: &OutputArgs, items: bool) -> Result<Self, Failure> {
         let log = args.log.as_deref().map(open_log).transpose()?;
-        let voice = if args.json {
-            Voice::Json(Lines::new())
+        let format = if args.json {
+            Format::Json(JsonLines::new())
         } else {
-            Voice::Human(Human::new(args, items || args.verbose))
+            Format::Human(Human::new(args, items || args.verbose))
         };
-        Ok(Self { voice, log })
+        Ok(Self { format, log })
     }
 
-    /// Whether progress is worth asking for several times a second.
+    /// Returns whether progress is needed several times a second.
     pub(crate) fn wants_frequent_progress(&self) -> bool {
-        match &self.voice {
-            Voice::Human(human) => human.has_bar(),
-            Voice::Json(_) => true,
+        match &self.format {
+            Format::Human(human) => human.has_bar(),
+            Format::Json(_) => true,
         }
     }
 
-    /// Takes an event of the job; called from any thread.
+    /// Handles an event of the job; may be called from any thread.
     pub(crate) fn event(&self, event: &Event) {
         if let Some(log) = &self.log {
             log.event(event);
         }
-        match &self.voice {
-            Voice::Human(human) => human.event(event),
-            Voice::Json(lines) => lines.event(event),
+        match &self.format {
+            Format::Human(human) => human.event(event),
+            Format::Json(lines) => lines.event(event),
         }
     }
 
-    /// Takes a progress report, for the bar or as a JSON line (`line`: one is due).
+    /// Handles a progress report, for the bar or as a JSON line (`line`: one is due).
     pub(crate) fn progress(&self, progress: &Event, line: bool) {
-        match &self.voice {
-            Voice::Human(human) => human.progress(progress),
-            Voice::Json(lines) if line => lines.event(progress),
-            Voice::Json(_) => {}
+        match &self.format {
+            Format::Human(human) => human.progress(progress),
+            Format::Json(lines) if line => lines.event(progress),
+            Format::Json(_) => {}
         }
         if let (Some(log), true) = (&self.log, line) {
             log.flush();
         }
     }
 
-    /// One line of status on stderr, whatever the voice (SIGUSR1).
+    /// Prints one line of status on stderr, in either format (SIGUSR1).
     pub(crate) fn status(&self, progress: &Event) {
         let text = human::status_line(progress);
-        match &self.voice {
-            Voice::Human(human) => human.say(&text),
-            Voice::Json(_) => messages::complain(&text),
+        match &self.format {
+            Format::Human(human) => human.say(&text),
+            Format::Json(_) => messages::print_stderr(&text),
         }
     }
 
-    /// Something to tell people while the job runs, on stderr; programs get it as a note.
+    /// Prints a message on stderr while the job runs; programs get it as a note.
     pub(crate) fn say(&self, text: &str) {
-        match &self.voice {
-            Voice::Human(human) => human.say(text),
-            Voice::Json(_) => self.event(&Event::Note {
+        match &self.format {
+            Format::Human(human) => human.say(text),
+            Format::Json(_) => self.event(&Event::Note {
                 path: None,
                 message: text.to_owned(),
             }),
         }
     }
 
-    /// The end of a job that ran.
-    pub(crate) fn finish(&self, outcome: &Outcome, about: &About) {
-        match &self.voice {
-            Voice::Human(human) => human.finish(outcome, about),
-            Voice::Json(lines) => lines.summary(outcome, about),
+    /// Reports the end of a job that ran.
+    pub(crate) fn finish(&self, outcome: &Outcome, info: &RunInfo) {
+        match &self.format {
+            Format::Human(human) => human.finish(outcome, info),
+            Format::Json(lines) => lines.summary(outcome, info),
         }
         if let Some(log) = &self.log {
             log.finish(outcome);
         }
     }
 
-    /// The end of a check.
+    /// Reports the end of a check.
     pub(crate) fn finish_check(&self, summary: &CheckSummary) {
-        match &self.voice {
-            Voice::Human(human) => human.finish_check(summary),
-            Voice::Json(lines) => lines.check(summary),
+        match &self.format {
+            Format::Human(human) => human.finish_check(summary),
+            Format::Json(lines) => lines.check(summary),
         }
         if let Some(log) = &self.log {
             log.flush();
@@ -139,6 +140,6 @@ impl Reporter {
 fn open_log(path: &Path) -> Result<Log, Failure> {
     Log::open(path).map_err(|error| {
         Failure::usage(format!("cannot write the log {}: {error}", path.display()))
-            .hint("give a file in a folder that exists and can be written")
+            .hint("give a file in a folder that exists and is writable")
     })
 }

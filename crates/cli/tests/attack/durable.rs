@@ -1,12 +1,12 @@
-//! See the declaration of this module.
+//! What "durable" depends on: flushes, kinds of nodes, temporary names, versions of a source.
 
-/// A device that cannot take what the page cache took.
+/// A device that cannot store what the page cache has accepted.
 mod flush;
-/// Nodes that change their kind between a killed run and the next.
+/// Nodes that change their kind between a killed run and the next one.
 mod kinds;
-/// Temporary names that others know, or make.
+/// Temporary names that other users know or create.
 mod names;
-/// The same on a server.
+/// The same cases on a server.
 mod shares;
-/// Sources that change without a trace in size and modification time.
+/// Sources that change without a change of size and modification time.
 mod versions;

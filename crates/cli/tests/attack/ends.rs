@@ -1,14 +1,14 @@
-//! Ends of odd kinds, comparison, configuration.
+//! Unusual sources and targets, comparison, configuration.
 
-/// Files that change while they are read, and files that the kernel makes up.
+/// Files that change while they are read, and files that the kernel generates.
 mod changing;
-/// Contents that are compared.
+/// Comparison of contents.
 mod contents;
 /// Images written onto block devices.
 mod devices;
-/// Times that one end keeps more coarsely.
+/// Times that one end stores with coarser granularity.
 mod grain;
-/// What the environment and files say.
+/// Settings in the environment and in files.
 mod settings;
-/// Targets that are no ordinary files.
+/// Targets that are not regular files.
 mod targets;

@@ -1,4 +1,5 @@
-//! Temporary names of running and of dead jobs: the first are nobody else's business, the second are nobody's data.
+//! Temporary names: those of running jobs are left alone, those of dead jobs are removed, and
+//! neither is data.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use crate::support::{
 
 const MIB: u64 = 1 << 20;
 
-/// The name of a user's own file that looks like one of ours.
+/// Name of a user's own file that looks like a temporary name.
 const NOTES: &str = ".ropeway-notes";
 
 fn temporaries(below: &Path) -> Vec<PathBuf> {
@@ -29,7 +30,7 @@ fn none_left(below: &Path) {
     assert!(left.is_empty(), "left behind: {left:?}");
 }
 
-/// Temporary files and folders, without claims.
+/// Returns temporary files and folders, without claims.
 fn nodes(below: &Path) -> Vec<PathBuf> {
     let is_node = |path: &PathBuf| path.file_name().unwrap().len() > 26;
     temporaries(below).into_iter().filter(is_node).collect()
@@ -40,7 +41,7 @@ fn text(path: &Path, content: &str) {
     fs::write(path, content).unwrap();
 }
 
-/// A folder with some files that take a while at 8 MB/s.
+/// Makes a folder with some files that take a while at 8 MB/s.
 fn tree(root: &Path, seed: u64) {
     fs::create_dir_all(root).unwrap();
     for number in 0..3 {
@@ -49,7 +50,7 @@ fn tree(root: &Path, seed: u64) {
     text(&root.join("sub/small"), "small");
 }
 
-/// A run of a user of its own: it knows nothing of other users' journals.
+/// Runs as a separate user, without access to other users' journals.
 fn of(run: Run, user: &str, place: &Place) -> Run {
     run.env("XDG_STATE_HOME", place.folder(user))
 }
@@ -62,14 +63,15 @@ fn begin(run: Run) -> Running {
     running
 }
 
-/// Before, the mirror took them for extra nodes and deleted them; the copy then failed, or began again and again.
+/// Before, the mirror deleted them as extra nodes; the copy then failed, or started again and
+/// again.
 #[test]
 fn a_mirror_leaves_a_running_copys_names_alone_and_sweeps_a_dead_ones() {
     let place = Place::new();
     for (name, seed) in [("dead", 10), ("alive", 20), ("mirrored", 30)] {
         tree(&place.join(name), seed);
     }
-    // The folders are there already, so that single files have temporary names in them.
+    // The folders exist already, so that single files have temporary names in them.
     let target = place.folder("target");
     place.ropeway("copy").args(["mirrored/sub", "target"]).ok();
     begin(of(place.copy("dead", "target"), "user-1", &place)).kill();
@@ -94,7 +96,7 @@ fn a_mirror_leaves_a_running_copys_names_alone_and_sweeps_a_dead_ones() {
     no_temporaries(&target);
 }
 
-/// Before, a guard counted temporary names of others as nodes that would be deleted.
+/// Before, a guard counted temporary names of other jobs as nodes to delete.
 #[test]
 fn no_guard_counts_temporary_names() {
     let place = Place::new();
@@ -109,7 +111,7 @@ fn no_guard_counts_temporary_names() {
     alive.wait().assert_code(&[0]);
 }
 
-/// Before, nothing knew the names any more: they stayed for ever, and a later copy took them for data.
+/// Before, the names stayed forever without a journal, and a later copy treated them as data.
 #[test]
 fn a_copy_whose_journal_is_lost_leaves_nothing_behind() {
     let place = Place::new();
@@ -138,7 +140,7 @@ fn a_copy_whose_journal_is_lost_leaves_nothing_behind() {
     }
 }
 
-/// Before, the folder stayed under its temporary name for ever, and the journal that knew it was removed.
+/// Before, the folder kept its temporary name forever, and the journal that knew it was removed.
 #[test]
 fn a_staged_folder_whose_source_vanished_goes_with_the_next_run() {
     let place = Place::new();
@@ -154,7 +156,7 @@ fn a_staged_folder_whose_source_vanished_goes_with_the_next_run() {
     assert!(!target.join("gone").exists() && target.join("other").exists());
 }
 
-/// Before, the temporary folder was named after nothing and stayed.
+/// Before, the temporary folder stayed without a job that knew it.
 #[test]
 fn a_staged_folder_whose_name_was_taken_meanwhile_goes_with_the_next_run() {
     let place = Place::new();
@@ -169,13 +171,13 @@ fn a_staged_folder_whose_name_was_taken_meanwhile_goes_with_the_next_run() {
     same(&place.join("source/taken/sub"), &target.join("taken/sub"));
 }
 
-/// Before, what a killed run had left was copied as if it were data, also by a mirror.
+/// Before, leftovers of a killed run were copied as data, by mirrors too.
 #[test]
-fn leftovers_in_a_source_are_no_data_and_a_users_own_files_are() {
+fn leftovers_in_a_source_are_not_copied_but_similar_user_files_are() {
     let place = Place::new();
     tree(&place.join("first"), 1);
     begin(place.copy("first", "source").arg("-T")).kill();
-    // The killed copy's folder, half filled, beside what is data.
+    // The killed copy's folder, half filled, next to data.
     let source = place.folder("data");
     for path in temporaries(place.path()) {
         if path.parent() == Some(place.path()) {
@@ -203,7 +205,7 @@ fn leftovers_in_a_source_are_no_data_and_a_users_own_files_are() {
         assert_eq!(fs::read(target.join("a")).unwrap(), b"a");
         place.ropeway("check").arg("data").arg(&target).ok();
     }
-    // A mirror does not take leftovers for a source that holds something.
+    // For a mirror, leftovers do not make a source non-empty.
     fs::remove_file(source.join("a")).unwrap();
     fs::remove_file(source.join(NOTES)).unwrap();
     place
@@ -213,9 +215,9 @@ fn leftovers_in_a_source_are_no_data_and_a_users_own_files_are() {
     assert!(place.join("mirrored").join(NOTES).exists());
 }
 
-/// Before, `check` did not see it, and a move left it behind.
+/// Before, `check` ignored it, and a move left it behind.
 #[test]
-fn a_users_own_file_of_such_a_name_is_data_everywhere() {
+fn a_user_file_with_a_similar_name_is_data_everywhere() {
     let place = Place::new();
     text(&place.join("source").join(NOTES), "mine");
     text(&place.join("source/a"), "a");
@@ -240,9 +242,9 @@ fn a_users_own_file_of_such_a_name_is_data_everywhere() {
     assert!(!place.join("source").join(NOTES).exists());
 }
 
-/// An interrupted copy goes on, even if another copy into the same folder ran in between.
+/// An interrupted copy resumes even if another copy into the same folder ran in between.
 #[test]
-fn what_may_be_resumed_is_left_alone_by_other_copies() {
+fn other_copies_leave_resumable_files_alone() {
     let place = Place::new();
     for (name, seed) in [("first", 1), ("second", 2)] {
         place.folder(name);
@@ -259,9 +261,9 @@ fn what_may_be_resumed_is_left_alone_by_other_copies() {
     no_temporaries(&place.join("target"));
 }
 
-/// Whatever a mirror removes, a running job's names in it stay.
+/// A mirror that removes a folder keeps the names of a running job in it.
 #[test]
-fn a_folder_that_a_mirror_removes_keeps_what_runs_in_it() {
+fn a_folder_that_a_mirror_removes_keeps_names_of_running_jobs() {
     let place = Place::new();
     tree(&place.join("alive"), 1);
     text(&place.join("mirrored/a"), "a");
@@ -283,7 +285,7 @@ fn a_folder_that_a_mirror_removes_keeps_what_runs_in_it() {
     no_temporaries(&place.join("target"));
 }
 
-/// The same on a share: what runs there is left alone, and what is dead goes.
+/// The same on a share: running jobs are left alone, leftovers of dead jobs are removed.
 fn on_a_share(place: &Place, behind: &Path, url: &str, command: impl Fn(&str) -> Run) {
     for (name, seed) in [("dead", 10), ("alive", 20), ("mirrored", 30)] {
         tree(&place.join(name), seed);
@@ -327,7 +329,7 @@ fn on_a_share(place: &Place, behind: &Path, url: &str, command: impl Fn(&str) ->
 }
 
 #[test]
-fn on_our_server_what_runs_is_left_alone_and_what_is_dead_goes() {
+fn on_our_server_running_jobs_are_left_alone_and_leftovers_removed() {
     let served = Served::start(&[]);
     let url = served.url("target");
     on_a_share(&served.place, &served.behind(""), &url, |command| {
@@ -337,7 +339,7 @@ fn on_our_server_what_runs_is_left_alone_and_what_is_dead_goes() {
 }
 
 #[test]
-fn on_smbd_what_runs_is_left_alone_and_what_is_dead_goes() {
+fn on_smbd_running_jobs_are_left_alone_and_leftovers_removed() {
     let ground = or_skip!(Ground::start());
     let url = ground.url("data/target");
     on_a_share(&ground.place, &ground.behind("data"), &url, |command| {
@@ -345,13 +347,13 @@ fn on_smbd_what_runs_is_left_alone_and_what_is_dead_goes() {
     });
 }
 
-/// Runs `jobs --json` and gives the jobs.
+/// Runs `jobs --json` and returns the jobs.
 fn listed(place: &Place) -> Vec<serde_json::Value> {
     place.ropeway("jobs").arg("--json").ok().of_type("job")
 }
 
 #[test]
-fn unfinished_jobs_are_listed_resumed_and_forgotten_with_what_they_left() {
+fn unfinished_jobs_are_listed_resumed_and_removed_with_their_leftovers() {
     let place = Place::new();
     tree(&place.join("first"), 1);
     tree(&place.join("second"), 2);
@@ -369,7 +371,7 @@ fn unfinished_jobs_are_listed_resumed_and_forgotten_with_what_they_left() {
         jobs.iter()
             .all(|job| job["bytes_left"].as_u64().unwrap() >= MIB && job["running"] == false)
     );
-    // The same command line again, wherever it is asked for.
+    // Runs the same command line again, from any folder.
     let resumed = place
         .ropeway("jobs")
         .args(["resume", &id("first")[..6]])
@@ -381,7 +383,7 @@ fn unfinished_jobs_are_listed_resumed_and_forgotten_with_what_they_left() {
     let left = nodes(&place.join("target"));
     assert!(!left.is_empty());
     let forgotten = place.ropeway("jobs").args(["rm", &id("second")]).ok();
-    assert!(forgotten.mentions("MiB free"), "{forgotten}");
+    assert!(forgotten.mentions("MiB"), "{forgotten}");
     none_left(place.path());
     assert!(listed(&place).is_empty() && !place.join("target/second").exists());
     place.ropeway("jobs").args(["rm", "0123"]).exits(1);
@@ -408,7 +410,7 @@ fn a_running_job_is_not_forgotten() {
 }
 
 #[test]
-fn a_sweep_removes_what_the_dead_left_and_no_data() {
+fn a_sweep_removes_leftovers_of_dead_jobs_and_no_data() {
     let place = Place::new();
     tree(&place.join("dead"), 1);
     text(&place.join("target/deep").join(NOTES), "mine");
@@ -416,7 +418,7 @@ fn a_sweep_removes_what_the_dead_left_and_no_data() {
         .ropeway("copy")
         .args(["--json", "dead/1-0", "dead/1-1", "target/deep"]);
     begin(of(run, "user-1", &place)).kill();
-    // Of a job of which nothing else is known: it may run on a machine that shows its claim elsewhere.
+    // A job with no other trace: it may be running on a machine that sees its claim elsewhere.
     let unknown = place.join("target/.ropeway-00112233445566aa-0123456789abcdef");
     text(&unknown, "unknown");
     let outside = place.folder("outside");
@@ -438,9 +440,10 @@ fn a_sweep_removes_what_the_dead_left_and_no_data() {
     assert!(place.join("target/deep").join(NOTES).exists() && outside.join("kept").exists());
 }
 
-/// A move that is killed at the wrong moment leaves an empty file in its source. Before, only the same job removed it.
+/// A move that is killed at the wrong moment leaves an empty file in its source. Before, only the
+/// same job removed it.
 #[test]
-fn a_move_removes_what_another_one_left_in_its_source() {
+fn a_move_removes_leftovers_of_another_move_in_its_source() {
     let place = Place::new();
     let probe = ".ropeway-00112233445566aa-ffffffffffffffff";
     let data = ".ropeway-00112233445566ab-ffffffffffffffff";
@@ -462,10 +465,10 @@ fn a_move_removes_what_another_one_left_in_its_source() {
     );
 }
 
-/// What a job left on a distant share that was killed before its claim told of all folders. Before, the next run of the same
-/// copy removed the claim, and nobody found the names then.
+/// Leftovers on a distant share of a job that was killed before its claim named all folders.
+/// Before, the next run of the same copy removed the claim, and nothing found the names then.
 #[track_caller]
-fn names_are_found_that_a_claim_does_not_tell_of(behind: &Path, url: &str, run: impl Fn(&str) -> Run) {
+fn names_missing_from_a_claim_are_found(behind: &Path, url: &str, run: impl Fn(&str) -> Run) {
     let place = Place::new();
     text(&place.join("source/sub/deep/file"), "file");
     let partial = "{\"ropeway\":1,\"kind\":\"share\",\"aside\":true}\0";
@@ -495,23 +498,21 @@ fn names_are_found_that_a_claim_does_not_tell_of(behind: &Path, url: &str, run: 
 }
 
 #[test]
-fn on_our_server_names_are_found_that_a_claim_does_not_tell_of() {
+fn on_our_server_names_missing_from_a_claim_are_found() {
     let served = Served::start(&[]);
-    names_are_found_that_a_claim_does_not_tell_of(&served.behind(""), &served.url(""), |command| {
-        served.run(command)
-    });
+    names_missing_from_a_claim_are_found(&served.behind(""), &served.url(""), |command| served.run(command));
     served.stop();
 }
 
 #[test]
-fn on_smbd_names_are_found_that_a_claim_does_not_tell_of() {
+fn on_smbd_names_missing_from_a_claim_are_found() {
     let ground = or_skip!(Ground::start());
-    names_are_found_that_a_claim_does_not_tell_of(&ground.behind("data"), &ground.url("data/"), |command| {
+    names_missing_from_a_claim_are_found(&ground.behind("data"), &ground.url("data/"), |command| {
         ground.run(command)
     });
 }
 
-/// It blamed another program, which has the folder open: that program was this one.
+/// The message blamed another program that has the folder open. That program was this one.
 #[track_caller]
 fn a_folder_does_not_go_into_itself(behind: &Path, url: &str, run: impl Fn(&str) -> Run) {
     text(&behind.join("dir/sub/a"), "a");
@@ -521,7 +522,7 @@ fn a_folder_does_not_go_into_itself(behind: &Path, url: &str, run: impl Fn(&str)
             .args([format!("{url}dir"), format!("{url}{target}")])
             .exits(1);
         assert!(
-            refused.mentions("lies inside") && !refused.mentions("another program"),
+            refused.mentions("is inside") && !refused.mentions("another program"),
             "{refused}"
         );
     }
@@ -545,7 +546,8 @@ fn on_smbd_a_folder_does_not_go_into_itself() {
     a_folder_does_not_go_into_itself(&ground.behind("data"), &url, |command| ground.run(command));
 }
 
-/// A folder was under way when the run was killed, and has become a file: its temporary name is that of the file.
+/// A folder was in progress when the run was killed, and is now a file: its temporary name is that
+/// of the file.
 fn a_folder_that_became_a_file(place: &Place, behind: &Path, url: &str, run: impl Fn(&str) -> Run) {
     place.folder("source/dir");
     file(&place.join("source/dir/big"), 24 * MIB, 1);

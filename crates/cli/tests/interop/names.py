@@ -1,8 +1,8 @@
-"""Accounts, shares and sessions of a server by impacket's remote procedure calls, for serve_names.rs.
+"""Lists accounts, shares and sessions of a server by impacket's remote procedure calls, for serve_names.rs.
 
 usage: names.py HOST PORT    prints one JSON object
 
-In the environment: SMB_USER, SMB_PASSWORD; SMB_OTHER, who is logged in beside it with the same password.
+Environment: SMB_USER, SMB_PASSWORD; SMB_OTHER, a second user with the same password who is logged in too.
 """
 import json
 import os
@@ -66,7 +66,7 @@ for lookup in (lsat.hLsarLookupSids, lsat.hLsarLookupSids2):
 names = (user, "root", "Everyone", "Administrators")
 for lookup in (lsat.hLsarLookupNames, lsat.hLsarLookupNames2, lsat.hLsarLookupNames3):
     told[lookup.__name__] = lookup(lsa, policy, names)["MappedCount"]
-# Requests and answers of many fragments.
+# Requests and replies of many fragments.
 many = lsat.hLsarLookupSids(lsa, policy, sids * 400)["TranslatedNames"]["Names"]
 told["many"] = sum(name["Name"] == "Administrators" for name in many)
 told["own_name"] = lsat.hLsarGetUserName(lsa)["UserName"]

@@ -1,10 +1,10 @@
-"""Other people's SMB clients as three commands, for serve_interop.rs.
+"""Python SMB clients as three commands, for serve_interop.rs.
 
-usage: tree.py impacket|smbprotocol HOST PORT SHARE get REMOTE LOCAL    a folder of the share into a new one here
-                                                    put LOCAL REMOTE    the other way
-                                                    list REMOTE         all below it, as JSON Lines: path, folder, size
+usage: tree.py impacket|smbprotocol HOST PORT SHARE get REMOTE LOCAL    copies a folder of the share to a new local folder
+                                                    put LOCAL REMOTE    copies in the other direction
+                                                    list REMOTE         lists everything below it as JSON Lines: path, folder, size
 
-In the environment: SMB_USER and SMB_PASSWORD; SMB_DIALECT (impacket: 2.0.2, 2.1, 3.0, 3.1.1); SMB_ENCRYPT (smbprotocol).
+Environment: SMB_USER and SMB_PASSWORD; SMB_DIALECT (impacket: 2.0.2, 2.1, 3.0, 3.1.1); SMB_ENCRYPT (smbprotocol).
 """
 import io
 import json

@@ -1,4 +1,4 @@
-//! What the binary makes of somebody on the line who changes, drops or delays what a server says.
+//! The binary against an attacker on the line that changes, drops or delays a server's replies.
 
 #![allow(clippy::unwrap_used, reason = "a failed set-up fails the test")]
 
@@ -10,22 +10,23 @@ mod relay;
 use std::fs;
 use std::time::Duration;
 
-use relay::{Deed, Relay};
+use relay::{Attack, Relay};
 use support::{Finished, Served, text};
 
-/// Far longer than any command below takes to give up: three or ten times a second, some times in a row.
+/// Far longer than any command below takes to give up: three or ten timeouts of a second, several
+/// times in a row.
 const HANGS_AFTER: Duration = Duration::from_secs(120);
 
-/// A server with a few names behind a relay that does this.
-fn behind(deed: Deed) -> (Served, Relay) {
+/// Starts a server with a few names behind a relay that commits this attack.
+fn behind(attack: Attack) -> (Served, Relay) {
     let served = Served::start(&[]);
     served.place.folder("source");
     text(&served.place.join("source/file"), "new content");
-    let relay = Relay::start(served.address(), deed, 0);
+    let relay = Relay::start(served.address(), attack, 0);
     (served, relay)
 }
 
-/// Runs a command with the share's URLs, which must not hang. Every run finds the same.
+/// Runs a command with the share's URLs, which must not hang. Every run starts from the same files.
 fn run(served: &Served, arguments: &[&str], flags: &[&str]) -> Finished {
     text(&served.behind("file"), "content");
     _ = fs::remove_file(served.behind("other"));
@@ -35,7 +36,7 @@ fn run(served: &Served, arguments: &[&str], flags: &[&str]) -> Finished {
     run.hang_after(HANGS_AFTER).run()
 }
 
-/// Commands that read and write, on URLs of the relay.
+/// Returns commands that read and write, on URLs of the relay.
 fn commands(relay: &Relay) -> Vec<Vec<String>> {
     let url = |path| relay.url(path);
     [
@@ -51,7 +52,7 @@ fn commands(relay: &Relay) -> Vec<Vec<String>> {
     .into()
 }
 
-/// Whether a run came as far as the deed; a short one need not.
+/// Returns whether a run met the attack; a short one may not.
 #[track_caller]
 fn is_reached(relay: &Relay, after: usize, finished: &Finished) -> bool {
     assert!(relay.is_done() || after > 0, "{finished}");
@@ -62,25 +63,26 @@ fn borrowed(command: &[String]) -> Vec<&str> {
     command.iter().map(String::as_str).collect()
 }
 
-/// One bit of a signed or sealed answer is another one: it is said what was violated, once, and nobody logs in again.
+/// One bit of a signed or encrypted reply is flipped: the error names the violation, once, and
+/// there is no new login.
 #[test]
-fn a_changed_answer_ends_a_run_and_nobody_logs_in_again() {
+fn a_changed_reply_ends_a_run_without_a_new_login() {
     for (flags, violated) in [
         (["--encrypt", "off"], "sign"),
         (["--encrypt", "required"], "encrypted"),
     ] {
-        let (served, probe) = behind(Deed::Nothing);
+        let (served, probe) = behind(Attack::Nothing);
         let count = commands(&probe).len();
         for (number, after) in (0..count).flat_map(|number| [(number, 0), (number, 2)]) {
-            // What is sealed may be the farewell.
+            // An encrypted reply may be that to the logoff.
             let after = if violated == "encrypted" { 0 } else { after };
-            let relay = Relay::start(served.address(), Deed::Flip, after);
+            let relay = Relay::start(served.address(), Attack::Flip, after);
             let command = commands(&relay).swap_remove(number);
             let finished = run(&served, &borrowed(&command), &flags);
             if !is_reached(&relay, after, &finished) {
                 continue;
             }
-            // It may have removed something before.
+            // The command may have removed something before.
             let codes: &[i32] = if command[0] == "rm" { &[2, 6] } else { &[6] };
             finished.assert_code(codes);
             let said = format!("{}{}", finished.out, finished.err);
@@ -92,13 +94,14 @@ fn a_changed_answer_ends_a_run_and_nobody_logs_in_again() {
     }
 }
 
-/// A capability is taken away on the line: the validation (3.0.2) or the hash of the negotiation (3.1.1) tells.
+/// A capability is removed on the line: the validation (3.0.2) or the hash of the negotiation
+/// (3.1.1) detects it.
 #[test]
 fn a_changed_negotiation_ends_a_run() {
     let served = Served::start(&[]);
     for dialect in ["3.0.2", "3.1.1"] {
         for encrypt in ["off", "desired"] {
-            let relay = Relay::start(served.address(), Deed::Downgrade, 0);
+            let relay = Relay::start(served.address(), Attack::Downgrade, 0);
             let flags = ["--max-dialect", dialect, "--encrypt", encrypt];
             let finished = run(&served, &["ls", &relay.url("")], &flags);
             assert!(relay.is_done(), "{finished}");
@@ -114,24 +117,25 @@ fn a_changed_negotiation_ends_a_run() {
     served.stop();
 }
 
-/// Whatever else comes from the server: an answer that does not come ends its request. Each command waits at a server of its
-/// own, and all at once.
-fn end_in_time(deed: Deed) {
+/// All other attacks: a reply that never comes ends its request. Each command has its own server,
+/// and all run at once.
+fn end_in_time(attack: Attack) {
     let commands = ["ls", "stat", "mv", "mirror"];
     std::thread::scope(|scope| {
         for (name, after) in commands.iter().flat_map(|name| [(name, 0), (name, 2)]) {
             scope.spawn(move || {
-                let (served, _) = behind(Deed::Nothing);
-                let relay = Relay::start(served.address(), deed, after);
+                let (served, _) = behind(Attack::Nothing);
+                let relay = Relay::start(served.address(), attack, after);
                 let command = self::commands(&relay)
                     .into_iter()
                     .find(|command| command[0] == *name);
                 let flags = ["--encrypt", "off", "--timeout", "300ms"];
                 let finished = run(&served, &borrowed(&command.unwrap()), &flags);
                 if is_reached(&relay, after, &finished) {
-                    // What may be asked again is, after a single loss; one node may fail, and no other is there.
-                    let codes: &[i32] = match (deed, *name) {
-                        (Deed::DropOne, _) => &[0, 2, 6],
+                    // After a single loss a request may be repeated; one node may fail, and there
+                    // is no other.
+                    let codes: &[i32] = match (attack, *name) {
+                        (Attack::DropOne, _) => &[0, 2, 6],
                         (_, "mirror") => &[2, 6],
                         _ => &[6],
                     };
@@ -144,16 +148,16 @@ fn end_in_time(deed: Deed) {
 }
 
 #[test]
-fn a_dropped_answer_ends_its_request() {
-    end_in_time(Deed::DropOne);
+fn a_dropped_reply_ends_its_request() {
+    end_in_time(Attack::DropOne);
 }
 
 #[test]
-fn an_answer_that_is_announced_for_ever_ends_its_request() {
-    end_in_time(Deed::Pending);
+fn a_reply_that_stays_pending_forever_ends_its_request() {
+    end_in_time(Attack::Pending);
 }
 
 #[test]
-fn an_answer_byte_by_byte_ends_its_request() {
-    end_in_time(Deed::Drip);
+fn a_reply_sent_byte_by_byte_ends_its_request() {
+    end_in_time(Attack::Drip);
 }

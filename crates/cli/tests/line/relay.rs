@@ -1,4 +1,4 @@
-//! Somebody on the line: passes on what a client and a server say, and does one bad thing.
+//! A relay between client and server that commits one attack.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -15,7 +15,7 @@ const TREE_DISCONNECT: u16 = 0x04;
 const ECHO: u16 = 0x0D;
 
 const HEADER: usize = 64;
-/// Where a header has its status, its command, its flags and its message id.
+/// Offsets of the status, the command and the flags in a header.
 const STATUS: usize = 8;
 const COMMAND: usize = 12;
 const FLAGS: usize = 16;
@@ -23,44 +23,44 @@ const STATUS_PENDING: u32 = 0x0103;
 const FLAG_SIGNED: u32 = 0x08;
 const FLAG_ASYNC: u32 = 0x02;
 
-/// Time between two interim answers, or two bytes.
+/// Time between two interim replies, or two bytes.
 const PULSE: Duration = Duration::from_millis(50);
 
-/// What is done to the answers of the server, but for those to ECHO.
+/// The attack on the server's replies; those to ECHO are exempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Deed {
+pub(crate) enum Attack {
     Nothing,
-    /// One bit of one answer is another one.
+    /// Flips one bit of one reply.
     Flip,
-    /// The NEGOTIATE response lacks a capability.
+    /// Removes a capability from the NEGOTIATE response.
     Downgrade,
-    /// One answer does not arrive.
+    /// Drops one reply.
     DropOne,
-    /// Each answer is announced, not signed, again and again, and never comes.
+    /// Answers each request with unsigned interim replies forever, and never with a result.
     Pending,
-    /// Bytes come one by one.
+    /// Sends bytes one by one.
     Drip,
 }
 
-/// What was seen of all connections.
+/// Events on all connections.
 #[derive(Default)]
 struct Seen {
-    /// Connections on which somebody began a login.
+    /// Connections on which a login began.
     logins: AtomicUsize,
-    /// SESSION_SETUP requests after the deed.
+    /// SESSION_SETUP requests after the attack.
     later: AtomicUsize,
     is_done: AtomicBool,
 }
 
-/// Ends with the test's process: its threads wait in the kernel.
+/// A relay that lives as long as the test's process: its threads wait in the kernel.
 pub(crate) struct Relay {
     address: SocketAddr,
     seen: Arc<Seen>,
 }
 
 impl Relay {
-    /// `after`: answers after the login that pass as they are.
-    pub(crate) fn start(server: SocketAddr, deed: Deed, after: usize) -> Self {
+    /// Starts the relay; `after`: number of replies after the login that pass unchanged.
+    pub(crate) fn start(server: SocketAddr, attack: Attack, after: usize) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let seen = Arc::<Seen>::default();
@@ -71,7 +71,7 @@ impl Relay {
                     continue;
                 };
                 let line = Line {
-                    deed,
+                    attack,
                     after,
                     seen: Arc::clone(&known),
                     is_logged_in: false,
@@ -82,7 +82,7 @@ impl Relay {
         Self { address, seen }
     }
 
-    /// The URL of something on the share `data`.
+    /// Returns the URL of a path on the share `data`.
     pub(crate) fn url(&self, path: &str) -> String {
         format!("smb://ann@{}/data/{path}", self.address)
     }
@@ -95,7 +95,7 @@ impl Relay {
         self.seen.logins.load(Ordering::SeqCst)
     }
 
-    /// Requests of a login that came after the deed.
+    /// Returns the number of login requests after the attack.
     pub(crate) fn later_logins(&self) -> usize {
         self.seen.later.load(Ordering::SeqCst)
     }
@@ -103,7 +103,7 @@ impl Relay {
 
 /// One connection.
 struct Line {
-    deed: Deed,
+    attack: Attack,
     after: usize,
     seen: Arc<Seen>,
     is_logged_in: bool,
@@ -140,7 +140,7 @@ impl Line {
         });
     }
 
-    /// Passes on one frame of the server, or does what is to be done.
+    /// Passes on one frame of the server, or commits the attack.
     fn pass(&mut self, mut frame: Vec<u8>, client: &Arc<Mutex<TcpStream>>) -> io::Result<()> {
         let command = command(&frame);
         if command == Some(SESSION_SETUP) && number(&frame, STATUS) == 0 {
@@ -148,26 +148,26 @@ impl Line {
         } else if self.is_logged_in && self.after > 0 {
             self.after -= usize::from(command != Some(ECHO));
         } else if self.is_logged_in && !matches!(command, Some(ECHO | LOGOFF | TREE_DISCONNECT)) {
-            match self.deed {
-                Deed::Flip if !self.mark() => *frame.last_mut().unwrap() ^= 1,
-                Deed::DropOne if !self.mark() => return Ok(()),
-                Deed::Pending => {
+            match self.attack {
+                Attack::Flip if !self.mark() => *frame.last_mut().unwrap() ^= 1,
+                Attack::DropOne if !self.mark() => return Ok(()),
+                Attack::Pending => {
                     self.mark();
                     announce(frame, Arc::clone(client));
                     return Ok(());
                 }
-                Deed::Drip => {
+                Attack::Drip => {
                     self.mark();
                 }
                 _ => {}
             }
-        } else if command == Some(NEGOTIATE) && self.deed == Deed::Downgrade {
+        } else if command == Some(NEGOTIATE) && self.attack == Attack::Downgrade {
             self.mark();
-            // Capabilities, 2.2.4: without DFS, leases, large requests.
+            // Capabilities (2.2.4): without DFS, leases and large requests.
             frame[4 + HEADER + 24] &= !0x07;
         }
         let mut client = client.lock().unwrap();
-        if self.deed != Deed::Drip || !self.is_marked() {
+        if self.attack != Attack::Drip || !self.is_marked() {
             return client.write_all(&frame);
         }
         for byte in frame.chunks(1) {
@@ -181,25 +181,25 @@ impl Line {
         self.seen.is_done.load(Ordering::SeqCst)
     }
 
-    /// The deed is done; whether it was before.
+    /// Notes that the attack is done; returns whether it was done before.
     fn mark(&self) -> bool {
         self.seen.is_done.swap(true, Ordering::SeqCst)
     }
 }
 
-/// Says for ever that the answer will come.
+/// Sends interim replies forever.
 fn announce(mut frame: Vec<u8>, client: Arc<Mutex<TcpStream>>) {
     frame.truncate(4 + HEADER);
     frame[..4].copy_from_slice(&(HEADER as u32 + 9).to_be_bytes());
     let flags = (number(&frame, FLAGS) | FLAG_ASYNC) & !FLAG_SIGNED;
     put(&mut frame, STATUS, STATUS_PENDING);
     put(&mut frame, FLAGS, flags);
-    // `NextCommand`, then the id instead of process and tree, and no signature.
+    // `NextCommand`, then the async id instead of process and tree, and no signature.
     put(&mut frame, 20, 0);
     put(&mut frame, 32, 77);
     put(&mut frame, 36, 0);
     frame[4 + 48..].fill(0);
-    // An error response without data.
+    // The body of an error response without data.
     frame.extend([9, 0, 0, 0, 0, 0, 0, 0, 0]);
     thread::spawn(move || {
         while client.lock().unwrap().write_all(&frame).is_ok() {
@@ -210,7 +210,7 @@ fn announce(mut frame: Vec<u8>, client: Arc<Mutex<TcpStream>>) {
     });
 }
 
-/// A frame with its length.
+/// Reads a frame with its length.
 fn frame_of(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
     let mut length = [0; 4];
     stream.read_exact(&mut length)?;
@@ -220,7 +220,7 @@ fn frame_of(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
     Ok(frame)
 }
 
-/// The first command of a frame; `None` if it is sealed.
+/// Returns the first command of a frame; `None` if the frame is encrypted.
 fn command(frame: &[u8]) -> Option<u16> {
     let is_plain = frame.len() >= 4 + HEADER && frame[4] == 0xFE;
     is_plain.then(|| u16::from_le_bytes([frame[4 + COMMAND], frame[4 + COMMAND + 1]]))

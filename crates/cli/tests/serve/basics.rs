@@ -1,4 +1,4 @@
-//! Users, shares, reload, messages.
+//! Users, shares, reload and messages.
 
 use std::fs::{self, Permissions};
 use std::io::{Read, Write};
@@ -26,7 +26,7 @@ fn users_are_added_listed_and_removed() {
     let content = fs::read_to_string(&file).unwrap();
     assert!(!content.contains(PASSWORD), "{content}");
 
-    // What is wrong changes nothing.
+    // Invalid input changes nothing.
     assert!(user(&["add", "carl"]).exits(5).mentions("--password-file"));
     user(&["add", "guest"]).env("ROPEWAY_PASSWORD", "x").exits(1);
     user(&["rm", "ann", "nobody"]).exits(1);
@@ -34,7 +34,7 @@ fn users_are_added_listed_and_removed() {
     user(&["rm", "ANN"]).ok();
     assert_eq!(user(&["list"]).ok().out, "Bob\n");
 
-    // Elsewhere.
+    // With another file of users.
     let other = place.join("other").display().to_string();
     user(&["add", "dora", "--users", &other])
         .env("ROPEWAY_PASSWORD", "x")
@@ -43,14 +43,14 @@ fn users_are_added_listed_and_removed() {
     fs::write(place.config_file(), format!("[serve]\nusers = {other:?}\n")).unwrap();
     assert_eq!(user(&["list"]).ok().out, "dora\n");
 
-    // A file that others may read is refused, by the server too.
+    // A file that other users can read is refused, by the server too.
     fs::set_permissions(&other, Permissions::from_mode(0o644)).unwrap();
     assert!(user(&["list"]).exits(5).mentions("chmod 600"));
     place.ropeway("serve").arg("data").exits(5);
 }
 
 #[test]
-fn wrong_use_is_one_line_and_touches_nothing() {
+fn wrong_usage_gives_one_line_and_changes_nothing() {
     let (place, password) = ground();
     place.folder("user");
     text(&place.join("plain"), "");
@@ -59,12 +59,12 @@ fn wrong_use_is_one_line_and_touches_nothing() {
         assert!(finished.mentions(says), "{says} expected: {finished}");
         assert_eq!(finished.err.lines().count(), 2, "{finished}");
     };
-    refused(1, &[], "no folder is named");
+    refused(1, &[], "there is no folder to share");
     refused(3, &["missing"], "missing");
     refused(3, &["plain"], "plain");
     refused(3, &["data:readonly"], ":ro and :encrypt");
-    refused(1, &["a=data", "A=data"], "would both be called A");
-    refused(1, &["IPC$=data"], "servers need");
+    refused(1, &["a=data", "A=data"], "would both have the name A");
+    refused(1, &["IPC$=data"], "reserved");
     refused(1, &[&format!("{}=data", "x".repeat(81))], "80");
     refused(
         1,
@@ -84,7 +84,7 @@ fn wrong_use_is_one_line_and_touches_nothing() {
     refused(
         5,
         &["data", "--user=ann", "--password-file", &password],
-        "others may read",
+        "other users can read",
     );
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
@@ -92,11 +92,11 @@ fn wrong_use_is_one_line_and_touches_nothing() {
     refused(
         6,
         &["data", "--listen", "192.0.2.1:4450"],
-        "no address of this machine",
+        "this machine has no such address",
     );
     if let Ok(run) = place.ropeway_as_nobody("serve") {
         let finished = run.args(["data", "--listen", "127.0.0.1:444"]).run();
-        // Some systems let everybody have every port.
+        // Some systems give every port to every user.
         if finished.code() != Some(0) {
             finished.assert_code(&[5]);
             assert!(finished.mentions("ropeway-serve.service"), "{finished}");
@@ -117,7 +117,7 @@ fn without_a_user_there_is_a_random_pass_phrase() {
     assert!(served.works("data", "ropeway", &phrase, "ls").contains("file"));
     served.fails("data", "ropeway", "wrong", "ls", "NT_STATUS_LOGON_FAILURE");
     served.fails("data", "", "", "ls", "NT_STATUS_");
-    // Our own client takes the URL as it is.
+    // Our own client accepts the printed URL.
     let run = place.ropeway("ls").arg(&url).env("ROPEWAY_PASSWORD", &phrase);
     assert!(run.ok().mentions("file"));
     let finished = served.stop();
@@ -129,7 +129,7 @@ fn without_a_user_there_is_a_random_pass_phrase() {
 }
 
 #[test]
-fn people_are_told_what_they_need() {
+fn the_start_message_has_urls_users_and_protection() {
     let (place, password) = ground();
     let run = place
         .ropeway("serve")
@@ -145,7 +145,7 @@ fn people_are_told_what_they_need() {
         "smb://ann@127.0.0.1:",
         "/pics  (",
         "read-only)",
-        "may log in: ann",
+        "users: ann",
         "every request is signed",
     ] {
         assert!(out.contains(line), "{line}: {out}");
@@ -155,14 +155,14 @@ fn people_are_told_what_they_need() {
     let finished = running.wait();
     finished.assert_code(&[0]);
     assert!(
-        finished.out.ends_with("stopped; everything written is durable\n"),
+        finished.out.ends_with("stopped; all written data is durable\n"),
         "{finished}"
     );
     assert!(finished.err.contains("stopping"), "{finished}");
 }
 
 #[test]
-fn shares_have_options_of_their_own() {
+fn each_share_has_its_own_options() {
     or_skip!(needs(false, &["smbclient"]));
     let (place, password) = ground();
     text(&place.folder("user").join("inside"), "x");
@@ -208,7 +208,7 @@ fn shares_have_options_of_their_own() {
 }
 
 #[test]
-fn nobody_gets_in_only_when_asked_for() {
+fn anonymous_sessions_are_accepted_on_request_only() {
     or_skip!(needs(false, &["smbclient"]));
     let (place, _) = ground();
     let served = Served::start(&place, &["data:ro", "--anonymous"]);
@@ -218,7 +218,7 @@ fn nobody_gets_in_only_when_asked_for() {
 }
 
 #[test]
-fn a_guest_gets_in_only_when_asked_for() {
+fn guest_sessions_are_accepted_on_request_only() {
     or_skip!(needs(false, &["smbclient"]));
     let (place, _) = ground();
     add_user(&place, "ann", PASSWORD);
@@ -238,7 +238,7 @@ fn a_guest_gets_in_only_when_asked_for() {
 }
 
 #[test]
-fn a_reload_changes_users_and_shares_and_drops_nobody() {
+fn a_reload_changes_users_and_shares_and_drops_no_client() {
     or_skip!(needs(false, &["smbclient"]));
     let (place, _) = ground();
     text(&place.folder("second").join("two"), "2");
@@ -249,7 +249,7 @@ fn a_reload_changes_users_and_shares_and_drops_nobody() {
     let mut served = Served::start(&place, &[]);
     served.fails("data", "bob", "b", "ls", "NT_STATUS_LOGON_FAILURE");
 
-    // A client that stays: what it asks after the reload is answered on the connection it had.
+    // This client stays connected: its requests after the reload use the same connection.
     let mut staying = Command::new("smbclient")
         .arg("//127.0.0.1/data")
         .args(["-p", &served.port.to_string(), "-s", "/dev/null", "-m", "SMB3"])
@@ -284,7 +284,7 @@ fn a_reload_changes_users_and_shares_and_drops_nobody() {
     assert!(!said.contains("NT_STATUS"), "{said}");
     assert_eq!(fs::read_to_string(place.join("after")).unwrap(), "content");
 
-    // What is wrong is told, and nothing changes.
+    // Errors are reported, and nothing changes.
     shares("\"gone\"");
     let told = served.reload();
     assert!(
@@ -313,10 +313,10 @@ fn a_reload_changes_users_and_shares_and_drops_nobody() {
     served.stop();
 }
 
-/// `--links`: what ropeway copies to the share is made as far as it may be. And smbclient's `hardlink`, whose new name begins
-/// with a separator.
+/// `--links`: links that ropeway copies to the share are created as far as the server allows. Also
+/// smbclient's `hardlink`, whose new name starts with a separator.
 #[test]
-fn links_are_made_as_the_server_wants_them() {
+fn links_are_created_as_the_flag_allows() {
     let (place, password) = ground();
     let tree = place.folder("tree");
     std::os::unix::fs::symlink("file", tree.join("inside")).unwrap();

@@ -1,4 +1,4 @@
-//! A server under way, and smbclient for it.
+//! A running server, and smbclient for it.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -12,7 +12,7 @@ use crate::support::{Finished, Place, Running, text};
 
 pub(crate) const PASSWORD: &str = "correct horse";
 
-/// A server under way.
+/// A running server.
 pub(crate) struct Served {
     pub(crate) running: Running,
     pub(crate) port: u16,
@@ -46,7 +46,7 @@ impl Served {
         finished
     }
 
-    /// SIGHUP; the lines that it made.
+    /// Sends SIGHUP and returns the lines printed after it.
     pub(crate) fn reload(&mut self) -> Vec<Value> {
         let before = self.running.stdout().lines().count();
         self.running.signal(Signal::HUP);
@@ -116,7 +116,7 @@ pub(crate) fn private(place: &Place, name: &str, content: &str) -> PathBuf {
     path
 }
 
-/// A folder `data` with `file` in it, and a password file.
+/// Makes a folder `data` with `file` in it, and a password file.
 pub(crate) fn ground() -> (Place, String) {
     let place = Place::new();
     text(&place.folder("data").join("file"), "content");

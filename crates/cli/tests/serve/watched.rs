@@ -1,4 +1,4 @@
-//! Audit, metrics, announcements, signals, the unit.
+//! Audit log, metrics, announcements, signals and the systemd unit.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -15,7 +15,7 @@ use crate::server::{PASSWORD, Served, ground, shown};
 use crate::support::{self, Place, needs, or_skip, text, wait_until};
 
 #[test]
-fn the_audit_has_who_did_what() {
+fn the_audit_log_has_user_action_and_status() {
     or_skip!(needs(false, &["smbclient"]));
     let (place, password) = ground();
     let audit = place.join("audit");
@@ -78,18 +78,22 @@ fn the_audit_has_who_did_what() {
         (&"ann".into(), &"newer".into())
     );
     let failed = old.iter().find(|line| line["status"] == "STATUS_LOGON_FAILURE");
-    assert_eq!(failed.unwrap()["user"], "ann", "whose password was guessed");
+    assert_eq!(
+        failed.unwrap()["user"],
+        "ann",
+        "the user whose password was tried"
+    );
     assert_eq!(fs::metadata(&audit).unwrap().permissions().mode() & 0o777, 0o600);
 }
 
 #[test]
-fn a_stuck_audit_holds_no_client_up_and_a_second_signal_ends_at_once() {
+fn a_blocked_audit_log_delays_no_client_and_a_second_signal_ends_at_once() {
     or_skip!(needs(false, &["smbclient", "mkfifo"]));
     let (place, password) = ground();
     let fifo = place.join("fifo");
     let path = fifo.display().to_string();
     support::tool("mkfifo", &[&path]).unwrap();
-    // Read by nobody, and full.
+    // Full, and without a reader.
     let mut full = fs::OpenOptions::new().read(true).write(true).open(&fifo).unwrap();
     let flags = rustix::fs::fcntl_getfl(&full).unwrap();
     rustix::fs::fcntl_setfl(&full, flags | rustix::fs::OFlags::NONBLOCK).unwrap();
@@ -108,7 +112,7 @@ fn a_stuck_audit_holds_no_client_up_and_a_second_signal_ends_at_once() {
         assert!(served.works("data", "ann", PASSWORD, "ls").contains("file"));
     }
     served.running.signal(Signal::TERM);
-    // Connections are gone at once; the audit is waited for.
+    // Connections end at once; the server still waits for the audit log.
     std::thread::sleep(Duration::from_millis(500));
     assert!(served.running.runs());
     served.running.signal(Signal::INT);
@@ -139,7 +143,7 @@ fn metrics_count() {
     ];
     let served = Served::start(&place, &arguments);
     let http = served.listening["http"].as_str().unwrap().to_owned();
-    assert!(http.starts_with("127.0.0.1:"), "loopback unless told: {http}");
+    assert!(http.starts_with("127.0.0.1:"), "loopback by default: {http}");
     served.works("data", "ann", PASSWORD, "get file /dev/null; put password new");
     served.fails("data", "ann", "wrong", "ls", "NT_STATUS_LOGON_FAILURE");
     let page = ask(&http, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
@@ -164,7 +168,7 @@ fn metrics_count() {
 }
 
 #[test]
-fn several_addresses_are_listened_on_and_a_loopback_is_not_announced() {
+fn several_addresses_work_and_the_loopback_is_not_announced() {
     or_skip!(needs(false, &["smbclient"]));
     let (place, password) = ground();
     let one = ["--user", "ann", "--password-file", &password];
@@ -188,7 +192,7 @@ fn several_addresses_are_listened_on_and_a_loopback_is_not_announced() {
 }
 
 #[test]
-fn the_unit_is_one_that_systemd_takes() {
+fn the_systemd_unit_is_valid() {
     let unit = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/ropeway-serve.service");
     let content = fs::read_to_string(&unit).unwrap();
     let capabilities = content.lines().filter(|line| line.contains("CAP_"));
@@ -200,14 +204,14 @@ fn the_unit_is_one_that_systemd_takes() {
         .lines()
         .find_map(|line| line.strip_prefix("ExecStart="))
         .unwrap();
-    // Its flags are flags: only the folder is missing here.
+    // All its flags are valid: only the folder is missing here.
     let place = Place::new();
     let arguments = exec.split_whitespace().skip(2);
     let finished = place.ropeway("serve").args(arguments).exits(1);
-    assert!(finished.mentions("no folder is named"), "{finished}");
+    assert!(finished.mentions("there is no folder to share"), "{finished}");
 
     or_skip!(needs(false, &["systemd-analyze"]));
-    // The program need not be installed for the check.
+    // The program need not be installed for this check.
     let here = content.replace("/usr/bin/ropeway", "/bin/true");
     let copy = place.join("ropeway-serve.service");
     text(&copy, &here);
@@ -228,7 +232,7 @@ fn the_unit_is_one_that_systemd_takes() {
     assert!(about_it.is_empty(), "{said}");
 }
 
-/// What is answered to a datagram that is sent to a group.
+/// Returns the reply to a datagram sent to a multicast group.
 fn asked(query: &[u8], group: &str) -> Result<Vec<u8>, String> {
     let text = |error: std::io::Error| error.to_string();
     let socket = std::net::UdpSocket::bind("192.0.2.7:0").map_err(text)?;
@@ -236,7 +240,7 @@ fn asked(query: &[u8], group: &str) -> Result<Vec<u8>, String> {
         .set_read_timeout(Some(Duration::from_millis(300)))
         .map_err(text)?;
     let mut answer = [0; 4000];
-    // It probes for a second before it answers.
+    // The server probes for a second before it replies.
     for _ in 0..40 {
         socket.send_to(query, group).map_err(text)?;
         if let Ok(length) = socket.recv(&mut answer) {
@@ -246,7 +250,7 @@ fn asked(query: &[u8], group: &str) -> Result<Vec<u8>, String> {
     Err(format!("no answer from {group}"))
 }
 
-/// Multicast DNS as who knows only DNS asks, WS-Discovery as Windows does.
+/// Queries multicast DNS as a client that knows only DNS does, and WS-Discovery as Windows does.
 fn find() -> Result<(String, String, String), String> {
     let query = b"\x12\x34\0\0\0\x01\0\0\0\0\0\0\x04_smb\x04_tcp\x05local\0\0\x0c\0\x01";
     let dns = asked(query, "224.0.0.251:5353")?;

@@ -9,13 +9,13 @@ use std::process::{Command, Output};
 use super::snapshot::{Snapshot, attributes};
 use super::{program, walk};
 
-/// What must be equal beside names, types, contents, links and modes.
+/// What must be equal in addition to names, types, contents, links and modes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Compare {
     pub(crate) owners: bool,
     pub(crate) times: bool,
     pub(crate) xattrs: bool,
-    /// Sharing of one file by several names.
+    /// Whether several names share one file.
     pub(crate) hard_links: bool,
 }
 
@@ -153,7 +153,7 @@ fn by_diff(source: &Path, target: &Path) {
     assert!(told, "diff failed: {said}");
 }
 
-/// diff says `File a is a fifo while file b is a fifo` of two equal special files.
+/// diff prints `File a is a fifo while file b is a fifo` for two equal special files.
 fn is_same_special(line: &str) -> bool {
     let kind = |text: &str| text.rsplit(" is a ").next().map(str::to_owned);
     line.split_once(" while file ")
@@ -191,7 +191,7 @@ fn sorted_lines(text: &str) -> String {
     lines.join("\n")
 }
 
-/// The sets of names that share one file, for files with more than one name.
+/// Returns the sets of names that share one file, for files with more than one name.
 fn link_groups(root: &Path) -> Vec<Vec<PathBuf>> {
     let mut groups: BTreeMap<(u64, u64), Vec<PathBuf>> = BTreeMap::new();
     for path in walk(root) {
@@ -220,7 +220,7 @@ fn both(output: &Output) -> String {
     String::from_utf8_lossy(&[output.stdout.as_slice(), &output.stderr].concat()).into_owned()
 }
 
-/// With a slash at the end, rsync means the content.
+/// Adds a slash at the end, which for rsync means the contents.
 fn slashed(path: &Path) -> std::ffi::OsString {
     let mut text = path.as_os_str().to_owned();
     if path.is_dir() {

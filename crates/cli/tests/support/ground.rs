@@ -11,19 +11,20 @@ use serde_json::Value;
 
 use super::{Finished, Place, Run};
 
-/// Password of the first user, and of all others that a test does not give another.
+/// Password of the first user, and default password of all others.
 pub(crate) const PASSWORD: &str = "correct horse";
 
-/// A private smbd whose shares lie in a place of their own. The server is ended before its folders go.
+/// A private smbd with its shares in a private place. The server ends before its folders are
+/// removed.
 pub(crate) struct Ground {
     pub(crate) smbd: Smbd,
     pub(crate) place: Place,
-    /// Where it answers at the usual port, for smbcacls; made when first needed.
+    /// Address at which it answers on port 445, for smbcacls; created on first use.
     usual: OnceLock<IpAddr>,
 }
 
 impl Ground {
-    /// With `data`, `more` and `fixed` (read-only).
+    /// Starts it with `data`, `more` and `fixed` (read-only).
     pub(crate) fn start() -> Result<Self, PeerError> {
         Self::with(|place, builder| {
             let share = |name: &str| Share::new(name, &place.folder(name));
@@ -34,17 +35,17 @@ impl Ground {
         })
     }
 
-    /// With the one share `data`, made of its folder by `shape`.
+    /// Starts it with the one share `data`, which `shape` makes of its folder.
     pub(crate) fn sharing(shape: impl FnOnce(Share) -> Share) -> Result<Self, PeerError> {
         Self::with(|place, builder| builder.share(shape(Share::new("data", &place.folder("data")))))
     }
 
-    /// With the user `ann` and whatever `shape` adds.
+    /// Starts it with the user `ann` and what `shape` adds.
     pub(crate) fn with(shape: impl FnOnce(&Place, SmbdBuilder) -> SmbdBuilder) -> Result<Self, PeerError> {
         Self::at(Place::new(), shape)
     }
 
-    /// As [`with`](Self::with), with everything in a certain place.
+    /// Like [`with`](Self::with), in a given place.
     pub(crate) fn at(
         place: Place,
         shape: impl FnOnce(&Place, SmbdBuilder) -> SmbdBuilder,
@@ -57,8 +58,8 @@ impl Ground {
         })
     }
 
-    /// With a share of each of these names, made what it is to be by `change`, and a second user `bob`, who is nobody in
-    /// particular on shares where users act as themselves.
+    /// Starts it with shares of these names, adjusted by `change`, and a second user `bob`, who has
+    /// no special rights on shares where users act as themselves.
     pub(crate) fn with_shares(
         names: &[&str],
         change: impl Fn(&str, Share) -> Share,
@@ -66,7 +67,7 @@ impl Ground {
         Self::with(|place, builder| shares(builder, names, place.path(), change))
     }
 
-    /// The same with the shares' folders in this one.
+    /// The same with the shares' folders in this folder.
     pub(crate) fn with_shares_at(
         names: &[&str],
         folder: &Path,
@@ -79,22 +80,22 @@ impl Ground {
         self.smbd.url(path)
     }
 
-    /// Where a path of a share lies on this machine.
+    /// Returns the local path behind a path on a share.
     pub(crate) fn behind(&self, path: &str) -> PathBuf {
         self.place.join(path)
     }
 
-    /// The binary with a command and the password.
+    /// Prepares the binary with a command and the password.
     pub(crate) fn run(&self, command: &str) -> Run {
         self.place.ropeway(command).env("ROPEWAY_PASSWORD", PASSWORD)
     }
 
-    /// `copy --json SOURCE TARGET` with the password.
+    /// Prepares `copy --json SOURCE TARGET` with the password.
     pub(crate) fn copy(&self, source: &str, target: &str) -> Run {
         self.run("copy").args(["--json", source, target])
     }
 
-    /// `copy --json -T FLAGS SOURCE TARGET` to its end, which must be a good one.
+    /// Runs `copy --json -T FLAGS SOURCE TARGET`, which must succeed.
     #[track_caller]
     pub(crate) fn copied(&self, flags: &[&str], from: &str, to: &str) -> Finished {
         let run = self.run("copy").args(["--json", "-T"]).args(flags);
@@ -108,7 +109,7 @@ impl Ground {
         finished.of_type("node").remove(0)
     }
 
-    /// What Samba's own tool says of a node's security descriptor, after an action.
+    /// Returns the output of Samba's own tool for a node's security descriptor, after an action.
     pub(crate) fn smbcacls(&self, share: &str, path: &str, action: &[&str]) -> String {
         let address = self.smbd.address();
         let usual = self.usual.get_or_init(|| at_the_usual_port(address).unwrap());
@@ -130,7 +131,7 @@ impl Ground {
     }
 }
 
-/// One line that says what is wrong, one that begins with `hint:`, and nothing secret.
+/// Asserts one line with the error, one that begins with `hint:`, and nothing secret.
 #[track_caller]
 pub(crate) fn one_line_and_a_hint(finished: &Finished) {
     let lines: Vec<&str> = finished
@@ -146,7 +147,7 @@ pub(crate) fn one_line_and_a_hint(finished: &Finished) {
     no_secret(finished);
 }
 
-/// No password stands in anything that was printed.
+/// Asserts that no password was printed.
 #[track_caller]
 pub(crate) fn no_secret(finished: &Finished) {
     for secret in ["hunter2", PASSWORD] {
@@ -166,7 +167,8 @@ fn shares(
     })
 }
 
-/// An address at whose port 445, the only one that smbcacls and `net` know, a server answers that listens elsewhere (as root).
+/// Returns an address whose port 445 forwards to a server on another port (as root): smbcacls and
+/// `net` know only that port.
 pub(crate) fn at_the_usual_port(server: SocketAddr) -> std::io::Result<IpAddr> {
     let [high, low] = server.port().to_be_bytes();
     let address = IpAddr::from([127, high, low, 9]);
@@ -189,7 +191,7 @@ pub(crate) fn at_the_usual_port(server: SocketAddr) -> std::io::Result<IpAddr> {
     Ok(address)
 }
 
-/// Losses of a copy by name; 0 where none is told.
+/// Returns a loss of a copy by name; 0 if it is not reported.
 #[track_caller]
 pub(crate) fn lost(finished: &Finished, name: &str) -> u64 {
     finished.summary()["losses"][name].as_u64().unwrap_or(0)
@@ -206,7 +208,7 @@ pub(crate) fn xattr(path: &Path, name: &str) -> Option<Vec<u8>> {
     Some(buffer)
 }
 
-/// Whether files may have extended attributes in the folder for temporary files.
+/// Returns whether files in the folder for temporary files may have extended attributes.
 pub(crate) fn has_xattrs(place: &Place) -> bool {
     let path = place.join("probe");
     super::text(&path, "");

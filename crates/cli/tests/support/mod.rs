@@ -1,8 +1,9 @@
-//! What the end-to-end tests share: private places, runs of the real binary, trees to copy, independent comparison,
-//! and volumes that are unmounted whatever happens.
+//! Shared parts of the end-to-end tests: private places, runs of the real binary, trees to copy,
+//! independent comparison, and volumes that are always unmounted.
 //!
-//! Nothing here knows the inside of the program: only its command line, its output and its exit codes. A test that
-//! lacks something (root, a program, a file system) prints a line that begins with `skipped:` and returns.
+//! Nothing here depends on the program's internals, only on its command line, its output and its
+//! exit codes. A test that lacks something (root, a program, a file system) prints a line that
+//! begins with `skipped:` and returns.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 #![allow(unused_imports, unused_macros, reason = "each test binary uses its part")]
@@ -30,12 +31,12 @@ pub(crate) use served::{
 };
 pub(crate) use snapshot::{Entry, Snapshot, snapshot};
 pub(crate) use tree::{
-    Rng, byte_at, file, mixed, name_bytes, odd_names, patterned, set_times, small_files, text, write_at,
+    byte_at, file, mixed, name_bytes, odd_names, patterned, set_times, small_files, text, write_at,
 };
 pub(crate) use volume::{Volume, power_cut};
 pub(crate) use watching::{Watching, holds};
 
-/// Returns from the test, saying why.
+/// Returns from the test and prints the reason.
 macro_rules! skip {
     ($($why:tt)*) => {{
         println!("skipped: {}", format_args!($($why)*));
@@ -44,7 +45,7 @@ macro_rules! skip {
 }
 pub(crate) use skip;
 
-/// The value, or returns from the test with the reason.
+/// Returns the value, or returns from the test with the reason.
 macro_rules! or_skip {
     ($result:expr) => {
         match $result {
@@ -55,12 +56,12 @@ macro_rules! or_skip {
 }
 pub(crate) use or_skip;
 
-/// Whether this process is root.
+/// Returns whether this process is root.
 pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Finds a program as a shell would, and in the sbin folders too.
+/// Finds a program as a shell does, and in the sbin folders too.
 pub(crate) fn program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let further = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from);
@@ -70,7 +71,7 @@ pub(crate) fn program(name: &str) -> Option<PathBuf> {
         .find(|candidate| candidate.is_file())
 }
 
-/// Root and all of these programs are there; otherwise what is missing.
+/// Checks for root and for programs; an error names what is missing.
 pub(crate) fn needs(root: bool, programs: &[&str]) -> Result<(), String> {
     if root && !is_root() {
         return Err("needs root".to_owned());
@@ -81,7 +82,7 @@ pub(crate) fn needs(root: bool, programs: &[&str]) -> Result<(), String> {
     }
 }
 
-/// Runs another program; its standard output, or why not.
+/// Runs another program; returns its standard output, or the reason for the failure.
 pub(crate) fn tool<S: AsRef<std::ffi::OsStr>>(name: &str, arguments: &[S]) -> Result<String, String> {
     let found = program(name).ok_or_else(|| format!("{name} is not installed"))?;
     let output = Command::new(found)
@@ -96,7 +97,7 @@ pub(crate) fn tool<S: AsRef<std::ffi::OsStr>>(name: &str, arguments: &[S]) -> Re
     Err(format!("{name} failed ({}): {said}", output.status))
 }
 
-/// Polls until `done` holds; whether it did before the deadline.
+/// Polls until `done` is true; returns whether it was before the deadline.
 pub(crate) fn wait_until(deadline: Duration, mut done: impl FnMut() -> bool) -> bool {
     let end = Instant::now() + deadline;
     loop {
@@ -110,7 +111,8 @@ pub(crate) fn wait_until(deadline: Duration, mut done: impl FnMut() -> bool) -> 
     }
 }
 
-/// All nodes below `root`, `root` not among them; links are not followed. Nothing lies below a file.
+/// Returns all nodes below `root`, without `root`; links are not followed. A file has no nodes
+/// below it.
 pub(crate) fn walk(root: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     if !root.is_dir() {

@@ -12,19 +12,19 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// The ordinary user that tests turn into.
+/// The ordinary user for tests without privileges.
 pub(crate) const NOBODY: u32 = 65_534;
 
 /// A run that takes longer hangs. Generous: two cores may be shared with a whole build.
 const HANG: Duration = Duration::from_secs(240);
 
-/// The program under test: the one built with the tests, or another that `ROPEWAY_PROGRAM` names (an older one, to show
-/// that a test fails on it).
+/// Returns the program under test: the one built with the tests, or the one in `ROPEWAY_PROGRAM`
+/// (an older version, to show that a test fails on it).
 pub(crate) fn binary() -> String {
     std::env::var("ROPEWAY_PROGRAM").unwrap_or_else(|_| env!("CARGO_BIN_EXE_ropeway").to_owned())
 }
 
-/// A folder of its own with private state and configuration, removed at the end.
+/// A folder with private state and configuration, removed on drop.
 pub(crate) struct Place {
     folder: tempfile::TempDir,
     runs: AtomicU32,
@@ -35,7 +35,7 @@ impl Place {
         Self::below(&std::env::temp_dir())
     }
 
-    /// In memory where that is possible: for very many files.
+    /// Makes a place in memory if possible: for very many files.
     pub(crate) fn in_memory() -> Self {
         let shared = Path::new("/dev/shm");
         if fs::metadata(shared).is_ok_and(|metadata| metadata.is_dir()) {
@@ -50,7 +50,7 @@ impl Place {
             .prefix("ropeway-e2e-")
             .tempdir_in(parent)
             .unwrap();
-        // Another user has to get in.
+        // Other users must have access.
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
         for name in [".state", ".config", ".out"] {
             fs::create_dir(folder.path().join(name)).unwrap();
@@ -70,14 +70,14 @@ impl Place {
         self.folder.path().join(name)
     }
 
-    /// Makes a folder in it.
+    /// Creates a folder in it.
     pub(crate) fn folder(&self, name: &str) -> PathBuf {
         let path = self.join(name);
         fs::create_dir_all(&path).unwrap();
         path
     }
 
-    /// Makes a folder in it that `NOBODY` owns, if this process may give it away.
+    /// Creates a folder in it that `NOBODY` owns, if this process can change owners.
     pub(crate) fn folder_of_nobody(&self, name: &str) -> PathBuf {
         let path = self.folder(name);
         if super::is_root() {
@@ -86,34 +86,35 @@ impl Place {
         path
     }
 
-    /// Where `config.toml` is looked for.
+    /// Returns the path of `config.toml`.
     pub(crate) fn config_file(&self) -> PathBuf {
         let folder = self.join(".config/ropeway");
         fs::create_dir_all(&folder).unwrap();
         folder.join("config.toml")
     }
 
-    /// Where the job journals are.
+    /// Returns the folder of the job journals.
     pub(crate) fn jobs(&self) -> PathBuf {
         self.join(".state/ropeway/jobs")
     }
 
-    /// The binary with a command (`copy`) and nothing of the caller's environment but the choice of I/O.
+    /// Prepares the binary with a command (`copy`), without the caller's environment except the
+    /// choice of I/O.
     pub(crate) fn ropeway(&self, command: &str) -> Run {
         let mut process = Command::new(binary());
         process.arg(command);
         self.prepare(process)
     }
 
-    /// `copy --json SOURCE TARGET`, the most frequent one.
+    /// Prepares `copy --json SOURCE TARGET`, the most frequent command.
     pub(crate) fn copy(&self, source: impl AsRef<OsStr>, target: impl AsRef<OsStr>) -> Run {
         self.ropeway("copy").arg("--json").arg(source).arg(target)
     }
 
-    /// As [`ropeway`](Self::ropeway), as an ordinary user without any privilege.
+    /// Like [`ropeway`](Self::ropeway), as an ordinary user without any privilege.
     ///
     /// # Errors
-    /// Why that is not possible here.
+    /// The reason why that is not possible here.
     pub(crate) fn ropeway_as_nobody(&self, command: &str) -> Result<Run, String> {
         super::needs(true, &["setpriv"])?;
         let binary = binary();
@@ -135,12 +136,12 @@ impl Place {
             .status()
             .is_ok_and(|status| status.success());
         if !may {
-            return Err("the binary lies where other users cannot reach it".to_owned());
+            return Err("the binary is in a folder that other users cannot access".to_owned());
         }
         Ok(self.prepare(as_nobody(&[&binary, command])))
     }
 
-    /// As [`ropeway`](Self::ropeway), run by another program: `before` and its arguments.
+    /// Like [`ropeway`](Self::ropeway), run by another program: `before` and its arguments.
     pub(crate) fn ropeway_by(&self, before: &[&str], command: &str) -> Run {
         let mut process = Command::new(before[0]);
         process.args(&before[1..]);
@@ -174,7 +175,7 @@ impl Place {
     }
 }
 
-/// A run about to be started.
+/// A run to be started.
 pub(crate) struct Run {
     process: Command,
     out: PathBuf,
@@ -203,7 +204,7 @@ impl Run {
         self
     }
 
-    /// Another bound after which the run counts as hanging.
+    /// Sets another time after which the run counts as hanging.
     pub(crate) fn hang_after(mut self, bound: Duration) -> Self {
         self.hang = bound;
         self
@@ -232,13 +233,13 @@ impl Run {
         self.start().wait()
     }
 
-    /// Runs and insists on exit code 0.
+    /// Runs, and asserts exit code 0.
     #[track_caller]
     pub(crate) fn ok(self) -> Finished {
         self.exits(0)
     }
 
-    /// Runs and insists on this exit code.
+    /// Runs, and asserts this exit code.
     #[track_caller]
     pub(crate) fn exits(self, code: i32) -> Finished {
         let finished = self.run();
@@ -247,7 +248,7 @@ impl Run {
     }
 }
 
-/// A run under way; killed when dropped.
+/// A running process; killed on drop.
 pub(crate) struct Running {
     child: Child,
     shown: String,
@@ -267,22 +268,22 @@ impl Running {
         kill_process(pid, signal).unwrap();
     }
 
-    /// Whether it is still running.
+    /// Returns whether it is still running.
     pub(crate) fn runs(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
     }
 
-    /// What it printed so far.
+    /// Returns its standard output so far.
     pub(crate) fn stdout(&self) -> String {
         String::from_utf8_lossy(&fs::read(&self.out).unwrap()).into_owned()
     }
 
-    /// What it complained so far.
+    /// Returns its standard error so far.
     pub(crate) fn stderr(&self) -> String {
         String::from_utf8_lossy(&fs::read(&self.err).unwrap()).into_owned()
     }
 
-    /// A counter of the last whole line so far that has it; 0 before the first.
+    /// Returns a counter of the last complete line that has it; 0 before the first.
     pub(crate) fn counter(&self, name: &str) -> u64 {
         last_counter(&self.stdout(), name)
     }
@@ -299,7 +300,7 @@ impl Running {
         );
     }
 
-    /// Polls until `done` holds or the run ends; whether it held.
+    /// Polls until `done` is true or the run ends; returns whether it was true.
     pub(crate) fn until(&mut self, mut done: impl FnMut(&Self) -> bool) -> bool {
         let end = Instant::now() + self.hang;
         loop {
@@ -348,14 +349,15 @@ impl Running {
         finished
     }
 
-    /// `kill -9`, then waits.
+    /// Sends SIGKILL, then waits.
     pub(crate) fn kill(mut self) -> Finished {
-        // It may have ended by itself.
+        // The process may have ended already.
         let _ = self.child.kill();
         self.wait()
     }
 
-    /// proc_pid_status(5): the high-water mark goes with the process, so it is read while it lives.
+    /// The high-water mark (proc_pid_status(5)) vanishes with the process, so it is read while the
+    /// process runs.
     fn sample_memory(&mut self) {
         let Ok(status) = fs::read_to_string(format!("/proc/{}/status", self.child.id())) else {
             return;
@@ -375,7 +377,7 @@ impl Drop for Running {
     }
 }
 
-/// A run that ended.
+/// A run that has ended.
 pub(crate) struct Finished {
     status: ExitStatus,
     pub(crate) out: String,
@@ -393,7 +395,7 @@ impl Finished {
         self.status.signal()
     }
 
-    /// Peak resident memory in KiB as last seen while it ran.
+    /// Returns the peak resident memory in KiB, as last seen while it ran.
     pub(crate) fn peak_kib(&self) -> u64 {
         self.peak_kib
     }
@@ -404,7 +406,7 @@ impl Finished {
         assert!(fits, "{} instead of {codes:?}: {self}", self.status);
     }
 
-    /// Every line of `--json` output.
+    /// Returns every line of `--json` output.
     #[track_caller]
     pub(crate) fn json(&self) -> Vec<Value> {
         let parse = |line| {
@@ -413,7 +415,7 @@ impl Finished {
         self.out.lines().map(parse).collect()
     }
 
-    /// The JSON lines of one type.
+    /// Returns the JSON lines of one type.
     #[track_caller]
     pub(crate) fn of_type(&self, kind: &str) -> Vec<Value> {
         self.json()
@@ -422,7 +424,7 @@ impl Finished {
             .collect()
     }
 
-    /// The last line, which must be the summary.
+    /// Returns the last line, which must be the summary.
     #[track_caller]
     pub(crate) fn summary(&self) -> Value {
         let last = self.json().pop().unwrap_or_else(|| panic!("no output: {self}"));
@@ -430,7 +432,7 @@ impl Finished {
         last
     }
 
-    /// A whole number of the summary.
+    /// Returns a whole number of the summary.
     #[track_caller]
     pub(crate) fn number(&self, name: &str) -> u64 {
         let summary = self.summary();
@@ -439,12 +441,12 @@ impl Finished {
             .unwrap_or_else(|| panic!("no number {name:?} in {summary}"))
     }
 
-    /// A counter of the last line that has it, be that the summary or not; 0 if none has.
+    /// Returns a counter of the last line that has it, summary or not; 0 if none has.
     pub(crate) fn counter(&self, name: &str) -> u64 {
         last_counter(&self.out, name)
     }
 
-    /// Whether anything printed mentions this, whatever the case.
+    /// Returns whether anything printed contains this text, ignoring case.
     pub(crate) fn mentions(&self, what: &str) -> bool {
         let what = what.to_lowercase();
         [&self.out, &self.err]
@@ -471,7 +473,7 @@ impl std::fmt::Display for Finished {
     }
 }
 
-/// What a killed run leaves may end in the middle of a line.
+/// The output of a killed run may end in the middle of a line.
 fn last_counter(out: &str, name: &str) -> u64 {
     let whole = out.split_inclusive('\n').filter(|line| line.ends_with('\n'));
     whole
@@ -481,7 +483,7 @@ fn last_counter(out: &str, name: &str) -> u64 {
         .unwrap_or(0)
 }
 
-/// The end of a long text.
+/// Returns the end of a long text.
 fn tail(text: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(12)..].join("\n")

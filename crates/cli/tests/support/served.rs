@@ -1,4 +1,4 @@
-//! A private `ropeway serve`, and what a client must see of a folder behind it.
+//! A private `ropeway serve`, and the contents that a client must see of its folder.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +12,8 @@ use rustix::process::Signal;
 
 use super::{Finished, PASSWORD, Place, Run, Running, file, walk, write_at};
 
-/// A server with the share `data` in a place of its own, and the user `ann`. Ended before its folders go.
+/// A server with the share `data` in a private place, and the user `ann`. It ends before its
+/// folders are removed.
 pub(crate) struct Served {
     server: Option<Running>,
     address: SocketAddr,
@@ -20,7 +21,7 @@ pub(crate) struct Served {
 }
 
 impl Served {
-    /// With further flags of `serve`.
+    /// Starts it with more flags of `serve`.
     pub(crate) fn start(flags: &[&str]) -> Self {
         let place = Place::in_memory();
         let data = place.folder("data");
@@ -56,22 +57,22 @@ impl Served {
         self.address
     }
 
-    /// The share's folder, or something in it.
+    /// Returns the share's folder, or a path in it.
     pub(crate) fn behind(&self, path: &str) -> PathBuf {
         self.place.join("data").join(path)
     }
 
-    /// The share's URL, or that of something in it.
+    /// Returns the share's URL, or that of a path on it.
     pub(crate) fn url(&self, path: &str) -> String {
         format!("smb://ann@{}/data/{path}", self.address)
     }
 
-    /// The binary with a command and the password.
+    /// Prepares the binary with a command and the password.
     pub(crate) fn run(&self, command: &str) -> Run {
         self.place.ropeway(command).env("ROPEWAY_PASSWORD", PASSWORD)
     }
 
-    /// Stops it as systemd does; it must end well and must not have panicked.
+    /// Stops it as systemd does; it must succeed and must not have panicked.
     #[track_caller]
     pub(crate) fn stop(mut self) -> Finished {
         let server = self.server.take().unwrap();
@@ -82,15 +83,15 @@ impl Served {
     }
 }
 
-/// The address in a whole line such as `smb://ann@127.0.0.1:4450/data`.
+/// Finds the address in a complete line such as `smb://ann@127.0.0.1:4450/data`.
 fn address(text: &str) -> Option<SocketAddr> {
     let whole = &text[..=text.rfind('\n')?];
     let place = whole.lines().find_map(|line| line.strip_prefix("smb://ann@"))?;
     place.split('/').next()?.parse().ok()
 }
 
-/// The name that a client sees: characters that Windows forbids are private ones, as Services for Macintosh maps them, and
-/// bytes that are no UTF-8 U+EF80 and up.
+/// Returns the name that a client sees: characters that Windows forbids are mapped to private ones,
+/// as Services for Macintosh does, and bytes that are not UTF-8 to U+EF80 and up.
 pub(crate) fn seen_name(name: &[u8]) -> String {
     const FORBIDDEN: &str = "\"*:<>?\\|";
     let private = |code: usize| char::from_u32(0xF000 + u32::try_from(code).unwrap()).unwrap();
@@ -117,7 +118,7 @@ pub(crate) fn seen_name(name: &[u8]) -> String {
     seen
 }
 
-/// What lies below a folder by the paths that clients see: the size of files, nothing for folders.
+/// Returns the nodes below a folder by the paths that clients see, with the sizes of files.
 pub(crate) fn seen_listing(root: &Path) -> BTreeMap<String, Option<u64>> {
     let nodes = walk(root).into_iter().map(|path| {
         let metadata = fs::symlink_metadata(&path).unwrap();
@@ -132,7 +133,8 @@ fn seen_path(path: &Path) -> String {
     names.join("/")
 }
 
-/// Asserts that `near`, made by a client, holds what lies in the folder `disk` under the names that clients see.
+/// Asserts that `near`, made by a client, has the contents of the folder `disk` under the names
+/// that clients see.
 #[track_caller]
 pub(crate) fn same_as_seen(disk: &Path, near: &Path) {
     let mut copies = BTreeMap::new();
@@ -141,7 +143,7 @@ pub(crate) fn same_as_seen(disk: &Path, near: &Path) {
         .map(|path| {
             let metadata = fs::symlink_metadata(&path).unwrap();
             let below = path.strip_prefix(near).unwrap();
-            // Our own client gives bytes that are no UTF-8 back.
+            // Our own client restores bytes that are not UTF-8.
             let shown = below.to_str().map_or_else(|| seen_path(below), str::to_owned);
             copies.insert(shown.clone(), path.clone());
             (shown, metadata.is_file().then_some(metadata.len()))
@@ -159,7 +161,7 @@ pub(crate) fn same_as_seen(disk: &Path, near: &Path) {
     }
 }
 
-/// Asserts that two listings are equal; only differences are shown.
+/// Asserts that two listings are equal; prints only differences.
 #[track_caller]
 pub(crate) fn assert_listing(wanted: &BTreeMap<String, Option<u64>>, found: &BTreeMap<String, Option<u64>>) {
     let missing: Vec<_> = wanted
@@ -176,7 +178,8 @@ pub(crate) fn assert_listing(wanted: &BTreeMap<String, Option<u64>>, found: &BTr
     );
 }
 
-/// A tree of files and folders with names that are legal and odd, of sizes from nothing to some MiB, with holes, and deep.
+/// Makes a deep tree of files and folders with odd but legal names, holes, and sizes from 0 to some
+/// MiB.
 pub(crate) fn odd_tree(root: &Path) {
     fs::create_dir_all(root).unwrap();
     let mut wide = "ü".repeat(127).into_bytes();
@@ -242,7 +245,7 @@ pub(crate) fn odd_tree(root: &Path) {
     fs::File::create(&holes).unwrap().set_len(3 << 20).unwrap();
     write_at(&holes, (1 << 20) + 5, b"in the middle");
     let mut deep = root.join("deep");
-    // Below what smbclient takes for a path, 1,024 bytes.
+    // Stays below smbclient's limit for paths, 1,024 bytes.
     for level in 0..12 {
         deep.push(format!("{level}{}", "p".repeat(60)));
     }
@@ -250,7 +253,8 @@ pub(crate) fn odd_tree(root: &Path) {
     fs::write(deep.join("bottom"), "at the bottom").unwrap();
 }
 
-/// Files whose names differ in case only: readable by all, but no client can make them.
+/// Makes files whose names differ only in case: all clients can read them, but none can create
+/// them.
 pub(crate) fn case_twins(root: &Path) {
     fs::create_dir_all(root).unwrap();
     for name in ["Case", "case", "CASE", "straße", "STRASSE", "Ärger", "ärger"] {

@@ -1,4 +1,5 @@
-//! All that stat(2) and a hash say of a tree, for "nothing was touched" and "all is equal".
+//! Snapshots of a tree by stat(2) and a hash, to assert that nothing was changed or that everything
+//! is equal.
 
 use std::collections::BTreeMap;
 use std::fs::{self, Metadata};
@@ -14,27 +15,27 @@ pub(crate) struct Entry {
     pub(crate) group: u32,
     /// Seconds and nanoseconds.
     pub(crate) modified: (i64, i64),
-    /// Of files.
+    /// For files.
     pub(crate) size: u64,
-    /// Of everything but folders.
+    /// For everything but folders.
     pub(crate) links: u64,
-    /// Of devices.
+    /// For devices.
     pub(crate) device: u64,
-    /// Text of links.
+    /// Target of a link.
     pub(crate) text: PathBuf,
-    /// BLAKE3 of files.
+    /// BLAKE3 of a file.
     pub(crate) hash: Option<blake3::Hash>,
 }
 
-/// Nodes by path below the root; the root has the empty path.
+/// Nodes by their paths below the root; the root has the empty path.
 pub(crate) type Snapshot = BTreeMap<PathBuf, Entry>;
 
-/// Takes a snapshot, contents included. A missing root gives an empty one.
+/// Takes a snapshot including contents. A missing root gives an empty one.
 pub(crate) fn snapshot(root: &Path) -> Snapshot {
     take(root, true)
 }
 
-/// Takes a snapshot of the attributes alone.
+/// Takes a snapshot of attributes only.
 pub(crate) fn attributes(root: &Path) -> Snapshot {
     take(root, false)
 }

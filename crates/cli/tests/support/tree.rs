@@ -8,42 +8,23 @@ use std::os::unix::fs::{FileExt, symlink};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-/// SplitMix64 (Steele, Lea, Flood 2014).
-pub(crate) struct Rng(pub(crate) u64);
+use fastrand::Rng;
 
-impl Rng {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-
-    /// A number below `end`.
-    pub(crate) fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-}
-
-/// A file of `size` random bytes.
+/// Writes a file of `size` random bytes.
 pub(crate) fn file(path: &Path, size: u64, seed: u64) {
-    let mut rng = Rng(seed);
+    let mut rng = Rng::with_seed(seed);
     let mut output = File::create(path).unwrap();
     let mut left = size;
-    let mut block = Vec::with_capacity(1 << 20);
+    let mut block = vec![0; size.min(1 << 20) as usize];
     while left > 0 {
         let length = left.min(1 << 20) as usize;
-        block.clear();
-        while block.len() < length {
-            block.extend_from_slice(&rng.next().to_le_bytes());
-        }
+        rng.fill(&mut block);
         output.write_all(&block[..length]).unwrap();
         left -= length as u64;
     }
 }
 
-/// A file in which every 8 bytes tell their own offset.
+/// Writes a file in which every 8 bytes contain their own offset.
 pub(crate) fn patterned(path: &Path, size: u64) {
     let mut output = std::io::BufWriter::new(File::create(path).unwrap());
     for word in 0..size / 8 {
@@ -56,7 +37,7 @@ pub(crate) fn text(path: &Path, content: &str) {
     fs::write(path, content).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
 }
 
-/// Writes into a file without changing its length otherwise.
+/// Writes into a file without truncating it.
 pub(crate) fn write_at(path: &Path, offset: u64, bytes: &[u8]) {
     File::options()
         .write(true)
@@ -66,7 +47,7 @@ pub(crate) fn write_at(path: &Path, offset: u64, bytes: &[u8]) {
         .unwrap();
 }
 
-/// One byte of a file.
+/// Returns one byte of a file.
 pub(crate) fn byte_at(path: &Path, offset: u64) -> u8 {
     let mut byte = [0];
     File::open(path)
@@ -76,24 +57,24 @@ pub(crate) fn byte_at(path: &Path, offset: u64) -> u8 {
     byte[0]
 }
 
-/// Sets the modification time to so many seconds after 1970 plus nanoseconds.
+/// Sets the modification time, in seconds and nanoseconds after 1970.
 pub(crate) fn set_times(path: &Path, seconds: u64, nanoseconds: u32) {
     let time = SystemTime::UNIX_EPOCH + Duration::new(seconds, nanoseconds);
     File::open(path).unwrap().set_modified(time).unwrap();
 }
 
-/// `count` files of 1 byte to 8 KiB in folders of 100.
+/// Makes `count` files of 1 byte to 8 KiB in folders of 100.
 pub(crate) fn small_files(root: &Path, count: u64, seed: u64) -> u64 {
-    let mut rng = Rng(seed);
-    let noise: Vec<u8> = (0..2_048).flat_map(|_| rng.next().to_le_bytes()).collect();
+    let mut rng = Rng::with_seed(seed);
+    let noise: Vec<u8> = (0..2_048).flat_map(|_| rng.u64(..).to_le_bytes()).collect();
     let mut bytes = 0;
     for number in 0..count {
         let folder = root.join(format!("d{:03}", number / 100));
         if number % 100 == 0 {
             fs::create_dir_all(&folder).unwrap();
         }
-        let length = 1 + rng.below(8 << 10) as usize;
-        let start = rng.below(8 << 10) as usize;
+        let length = 1 + rng.u64(..8 << 10) as usize;
+        let start = rng.u64(..8 << 10) as usize;
         fs::write(
             folder.join(format!("f{number:05}")),
             &noise[start..start + length],
@@ -104,7 +85,7 @@ pub(crate) fn small_files(root: &Path, count: u64, seed: u64) -> u64 {
     bytes
 }
 
-/// A small tree with a bit of everything ordinary: some files of many sizes, folders, links.
+/// Makes a small tree of ordinary nodes: files of many sizes, folders, links.
 pub(crate) fn mixed(root: &Path) {
     fs::create_dir_all(root.join("deep/er/and/deeper")).unwrap();
     fs::create_dir(root.join("empty folder")).unwrap();
@@ -129,7 +110,7 @@ pub(crate) fn name_bytes(bytes: &[u8]) -> &OsStr {
     OsStr::from_bytes(bytes)
 }
 
-/// Files and folders with names that are legal and odd.
+/// Makes files and folders with odd but legal names.
 pub(crate) fn odd_names(root: &Path) {
     fs::create_dir_all(root).unwrap();
     let long = [b'n'; 255];

@@ -1,4 +1,5 @@
-//! Small file systems on loop devices, in memory and through FUSE. Gone when dropped, whatever the test did.
+//! Small file systems on loop devices, in memory and through FUSE. They are always unmounted on
+//! drop.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -21,33 +22,33 @@ pub(crate) struct Volume {
 
 impl Volume {
     /// # Errors
-    /// Why there cannot be one here.
+    /// The reason why there cannot be one here.
     pub(crate) fn ext4(size_mib: u64) -> Result<Self, String> {
         Self::on_loop("ext4", size_mib, "mkfs.ext4", &["-q", "-F", "-m", "0"])
     }
 
-    /// ext2 or ext3 with inodes of 128 bytes, which keep times in whole seconds.
+    /// Makes an ext2 or ext3 with inodes of 128 bytes, which store times in whole seconds.
     ///
     /// # Errors
-    /// Why there cannot be one here.
+    /// The reason why there cannot be one here.
     pub(crate) fn seconds(kind: &'static str) -> Result<Self, String> {
         Self::on_loop(kind, 48, &format!("mkfs.{kind}"), &["-q", "-F", "-I", "128"])
     }
 
     /// # Errors
-    /// Why there cannot be one here. XFS needs 300 MiB at least.
+    /// The reason why there cannot be one here. XFS needs at least 300 MiB.
     pub(crate) fn xfs() -> Result<Self, String> {
         Self::on_loop("xfs", 300, "mkfs.xfs", &["-q", "-f"])
     }
 
     /// # Errors
-    /// Why there cannot be one here.
+    /// The reason why there cannot be one here.
     pub(crate) fn btrfs() -> Result<Self, String> {
         Self::on_loop("btrfs", 256, "mkfs.btrfs", &["-q", "-f"])
     }
 
     /// # Errors
-    /// Why there cannot be one here.
+    /// The reason why there cannot be one here.
     pub(crate) fn tmpfs(size_mib: u64) -> Result<Self, String> {
         needs(true, &["mount"])?;
         let mut volume = Self::empty("tmpfs")?;
@@ -68,10 +69,10 @@ impl Volume {
         Ok(volume)
     }
 
-    /// FAT through FUSE.
+    /// Makes a FAT through FUSE.
     ///
     /// # Errors
-    /// Why there cannot be one here.
+    /// The reason why there cannot be one here.
     pub(crate) fn fat(size_mib: u64) -> Result<Self, String> {
         needs(true, &["fusefat", "mkfs.vfat"])?;
         if !Path::new("/dev/fuse").exists() {
@@ -100,10 +101,11 @@ impl Volume {
         }
     }
 
-    /// exFAT through FUSE: Windows rules for names, and every character of Unicode (fusefat takes ASCII only).
+    /// Makes an exFAT through FUSE: Windows' rules for names, and every character of Unicode
+    /// (fusefat supports ASCII only).
     ///
     /// # Errors
-    /// Why there cannot be one here.
+    /// The reason why there cannot be one here.
     pub(crate) fn exfat(size_mib: u64) -> Result<Self, String> {
         needs(true, &["mkfs.exfat", "mount.exfat-fuse", "losetup"])?;
         if !Path::new("/dev/fuse").exists() {
@@ -123,10 +125,11 @@ impl Volume {
         Ok(volume)
     }
 
-    /// On an image of a certain size that lies in another volume, which may have less room.
+    /// Makes a volume on an image in another volume, which may have less space than the image
+    /// claims.
     ///
     /// # Errors
-    /// Why there cannot be one here.
+    /// The reason why there cannot be one here.
     pub(crate) fn within(
         outer: &Self,
         kind: &'static str,
@@ -138,7 +141,7 @@ impl Volume {
         Self::empty_in(&outer.root(), kind)?.on_image(size_mib, maker, options)
     }
 
-    /// Gives a tmpfs another size.
+    /// Changes the size of a tmpfs.
     pub(crate) fn resize(&self, size_mib: u64) {
         let options = format!("remount,size={size_mib}m");
         let root = self.root();
@@ -188,7 +191,7 @@ impl Volume {
         Ok(image)
     }
 
-    /// Where it is mounted.
+    /// Returns the mount point.
     pub(crate) fn root(&self) -> PathBuf {
         self.folder.path().join("mnt")
     }
@@ -200,7 +203,7 @@ impl Volume {
     /// Mounts the loop device (again).
     ///
     /// # Errors
-    /// What mount(8) says.
+    /// The message of mount(8).
     pub(crate) fn mount(&mut self) -> Result<(), String> {
         let device = self.device.clone().ok_or("not on a loop device")?;
         let root = self.root();
@@ -217,15 +220,15 @@ impl Volume {
         Ok(())
     }
 
-    /// Unmounts, at once and whatever is open there.
+    /// Unmounts at once, even if files are open.
     pub(crate) fn unmount(&mut self) {
         if std::mem::take(&mut self.mounted) {
             let _ = tool("umount", &["-l".as_ref(), self.root().as_os_str()]);
         }
     }
 
-    /// Unmounts in an orderly way, so that it can be mounted again.
-    pub(crate) fn unmount_wholly(&mut self) {
+    /// Unmounts completely, so that the volume can be mounted again.
+    pub(crate) fn unmount_completely(&mut self) {
         let root = self.root();
         let gone = wait_until(Duration::from_secs(10), || {
             tool("umount", &[root.as_os_str()]).is_ok()
@@ -234,14 +237,14 @@ impl Volume {
         self.mounted = false;
     }
 
-    /// Kills the process behind a FUSE file system: from now on everything there fails with ENOTCONN.
+    /// Kills the process of a FUSE file system: from then on every operation fails with ENOTCONN.
     pub(crate) fn kill_server(&mut self) {
         let mut server = self.server.take().unwrap();
         server.kill().unwrap();
         server.wait().unwrap();
     }
 
-    /// Free bytes for everybody.
+    /// Returns the free bytes for ordinary users.
     pub(crate) fn free(&self) -> u64 {
         let statistics = rustix::fs::statvfs(self.root()).unwrap();
         statistics.f_bavail * statistics.f_frsize
@@ -255,7 +258,7 @@ impl Drop for Volume {
             let _ = tool("losetup", &["-d", device]);
         }
         if let Some(mut server) = self.server.take() {
-            // It ends with its mount.
+            // The process ends with its mount.
             let ended = wait_until(Duration::from_secs(5), || !matches!(server.try_wait(), Ok(None)));
             if !ended {
                 let _ = server.kill();
@@ -273,13 +276,13 @@ fn is_mount_point(path: &Path) -> bool {
     matches!((own, parent), (Ok(own), Some(Ok(parent))) if own != parent)
 }
 
-/// Cuts the power of ext4 or XFS: nothing more reaches the device, nothing is flushed before.
+/// Cuts the power of ext4 or XFS: nothing more reaches the device, and nothing is flushed before.
 ///
-/// `_IOR('X', 125, u32)` (XFS_IOC_GOINGDOWN, EXT4_IOC_SHUTDOWN) with flag 2, no flush of the log. Through perl, which
-/// every Debian has, since tests may not use unsafe code.
+/// Uses `_IOR('X', 125, u32)` (XFS_IOC_GOINGDOWN, EXT4_IOC_SHUTDOWN) with flag 2, no flush of the
+/// log. It runs through perl, which every Debian has, since tests must not use unsafe code.
 ///
 /// # Errors
-/// Why that is not possible here.
+/// The reason why that is not possible here.
 pub(crate) fn power_cut(root: &Path) -> Result<(), String> {
     needs(true, &["perl"])?;
     let script = "my $flag = pack('L', 2); open(my $root, '<', $ARGV[0]) or die $!; \

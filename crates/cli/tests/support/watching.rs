@@ -7,14 +7,14 @@ use rustix::process::Signal;
 
 use super::{Finished, Run, Running, wait_until};
 
-/// PRODUCT: 2 s. Generous, since a test machine may be busy.
+/// The limit is 2 s; generous here, because a test machine may be busy.
 const FOLLOWS: Duration = Duration::from_secs(10);
 
-/// A run that has made its first pass and follows changes.
+/// A run that has made its first pass and watches for changes.
 pub(crate) struct Watching(Running);
 
 impl Watching {
-    /// Starts the run, with `--json --watch`, and waits for the end of the first pass.
+    /// Starts the run with `--json --watch` and waits for the end of the first pass.
     #[track_caller]
     pub(crate) fn start(run: Run) -> Self {
         let mut running = run.args(["--json", "--watch"]).start();
@@ -28,13 +28,13 @@ impl Watching {
         Self(running)
     }
 
-    /// Insists that something holds soon.
+    /// Asserts that a condition becomes true soon.
     #[track_caller]
     pub(crate) fn follows(&self, what: &str, done: impl Fn() -> bool) {
         self.follows_within(FOLLOWS, what, done);
     }
 
-    /// As [`follows`](Self::follows), for what takes longer.
+    /// Like [`follows`](Self::follows), for longer waits.
     #[track_caller]
     pub(crate) fn follows_within(&self, bound: Duration, what: &str, done: impl Fn() -> bool) {
         assert!(
@@ -45,14 +45,14 @@ impl Watching {
         );
     }
 
-    /// Insists that it says something soon.
+    /// Asserts that the run prints a text soon.
     #[track_caller]
-    pub(crate) fn said(&self, what: &str) {
+    pub(crate) fn prints(&self, what: &str) {
         let said = || self.0.stdout().contains(what) || self.0.stderr().contains(what);
         self.follows(&format!("{what:?}"), said);
     }
 
-    /// The number of the process.
+    /// Returns the process id.
     pub(crate) fn id(&self) -> u32 {
         self.0.id()
     }
@@ -61,19 +61,19 @@ impl Watching {
         self.0.signal(signal);
     }
 
-    /// Waits until it ends by itself.
+    /// Waits until the run ends by itself.
     pub(crate) fn ended(self) -> Finished {
         self.0.wait()
     }
 
-    /// Tells it to stop, and waits until it has.
+    /// Sends a signal and waits for the end.
     pub(crate) fn end(self, signal: Signal) -> Finished {
         self.0.signal(signal);
         self.0.wait()
     }
 }
 
-/// Whether a file has this content.
+/// Returns whether a file has this content.
 pub(crate) fn holds(path: &Path, content: &str) -> bool {
     std::fs::read_to_string(path).is_ok_and(|found| found == content)
 }

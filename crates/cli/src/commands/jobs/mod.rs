@@ -1,4 +1,4 @@
-//! `ropeway jobs`: unfinished copies, and what they left on their targets.
+//! `ropeway jobs`: unfinished copies and their leftovers.
 
 pub(crate) mod recorded;
 
@@ -10,8 +10,8 @@ use std::process::Command;
 use ropeway_copy::{JobLeftovers, UnfinishedJob, forget_job, leftovers_of, sweep_below, unfinished_jobs};
 use serde_json::{Map, Value, json};
 
-use self::recorded::Recorded;
-use super::nodes::{self, Voice};
+use self::recorded::RecordedCommand;
+use super::nodes::{self, Printer};
 use crate::args::{JobsArgs, JobsCommand, JobsListArgs, JobsResumeArgs, JobsRmArgs, JobsSweepArgs};
 use crate::boot;
 use crate::failure::{Failure, code};
@@ -20,10 +20,10 @@ use crate::servers::Servers;
 use crate::trees::Opener;
 use crate::ui::format;
 
-/// Runs the command; gives its exit code.
+/// Runs the command and returns its exit code.
 ///
 /// # Errors
-/// There is no such job, it runs, or nothing could be done.
+/// There is no such job, it is running, or every action failed.
 pub(crate) fn run(args: &JobsArgs) -> Result<u8, Failure> {
     match &args.command {
         None => list(&args.list),
@@ -36,8 +36,8 @@ pub(crate) fn run(args: &JobsArgs) -> Result<u8, Failure> {
 
 fn state_dir() -> Result<PathBuf, Failure> {
     boot::jobs_folder().ok_or_else(|| {
-        Failure::usage("neither XDG_STATE_HOME nor HOME is set: there are no journals")
-            .hint("set XDG_STATE_HOME to the folder that the copies had")
+        Failure::usage("neither XDG_STATE_HOME nor HOME is set, so there are no journals")
+            .hint("set XDG_STATE_HOME as it was for the copies")
     })
 }
 
@@ -60,12 +60,12 @@ fn list(args: &JobsListArgs) -> Result<u8, Failure> {
     let jobs = jobs_in(&state_dir)?;
     let servers = Servers::none();
     nodes::run(&servers, async {
-        let mut voice = Voice::new(args.json);
+        let mut printer = Printer::new(args.json);
         if jobs.is_empty() {
-            voice.line("nothing is unfinished");
+            printer.line("there are no unfinished jobs");
         }
         for job in &jobs {
-            let left = match Recorded::load(&state_dir, &job.id) {
+            let left = match RecordedCommand::load(&state_dir, &job.id) {
                 Some(recorded) if is_near(&recorded) => leftovers(job, &recorded, &servers, false).await.ok(),
                 _ => None,
             };
@@ -77,29 +77,29 @@ fn list(args: &JobsListArgs) -> Result<u8, Failure> {
                 true => "(its journal cannot be read)".to_owned(),
                 false => format!("{} -> {}", job.sources.join(" "), job.target),
             };
-            voice.line(&format!("{}  {time}  {state}  {shown:>10}  {what}", job.id));
-            voice.object(
+            printer.line(&format!("{}  {time}  {state}  {shown:>10}  {what}", job.id));
+            printer.object(
                 "job",
                 fields(json!({
                     "id": job.id, "sources": job.sources, "target": job.target, "running": job.running,
                     "last": job.last.0 as f64 / 1e9, "bytes_left": bytes,
                 })),
             );
-            voice.done();
+            printer.done();
         }
-        Ok(voice.finish())
+        Ok(printer.finish())
     })
 }
 
-/// A target that can be looked at without a server, and so without a password.
-fn is_near(recorded: &Recorded) -> bool {
+/// Returns whether the target can be examined without a server, and so without a password.
+fn is_near(recorded: &RecordedCommand) -> bool {
     matches!(recorded.target_tree(), Ok(Place::Local(path)) if path.is_dir())
 }
 
-/// What a job has on its target; removed if told to.
+/// Returns a job's leftovers on its target; removes them if `removes` is set.
 async fn leftovers(
     job: &UnfinishedJob,
-    recorded: &Recorded,
+    recorded: &RecordedCommand,
     servers: &Servers,
     removes: bool,
 ) -> Result<JobLeftovers, Failure> {
@@ -113,15 +113,16 @@ async fn leftovers(
     Ok(leftovers_of(&*tree, (&folders, &job.places), nonce, removes).await)
 }
 
-/// The one job whose id begins so.
+/// Returns the only job whose id begins with `id`.
 fn find<'a>(jobs: &'a [UnfinishedJob], id: &str) -> Result<&'a UnfinishedJob, Failure> {
     let mut found = jobs.iter().filter(|job| !id.is_empty() && job.id.starts_with(id));
     match (found.next(), found.next()) {
         (Some(job), None) => Ok(job),
         (None, _) => Err(Failure::usage(format!("there is no unfinished job {id}"))
-            .hint("`ropeway jobs` lists them; a finished job has no journal")),
+            .hint("`ropeway jobs` lists the unfinished jobs; a finished job has no journal")),
         (Some(_), Some(_)) => {
-            Err(Failure::usage(format!("several jobs begin with {id}")).hint("give more of the id"))
+            Err(Failure::usage(format!("several jobs begin with {id}"))
+                .hint("give more characters of the id"))
         }
     }
 }
@@ -143,12 +144,12 @@ fn remove(args: &JobsRmArgs) -> Result<u8, Failure> {
     };
     let servers = Servers::new(&args.share)?;
     nodes::run(&servers, async {
-        let mut voice = Voice::new(args.json);
+        let mut printer = Printer::new(args.json);
         for job in &chosen {
-            let removed = remove_one(&state_dir, job, args.keep_leftovers, &servers, &mut voice).await;
-            voice.take(removed, chosen.len() == 1)?;
+            let removed = remove_one(&state_dir, job, args.keep_leftovers, &servers, &mut printer).await;
+            printer.finish_argument(removed, chosen.len() == 1)?;
         }
-        Ok(voice.finish())
+        Ok(printer.finish())
     })
 }
 
@@ -157,24 +158,24 @@ async fn remove_one(
     job: &UnfinishedJob,
     keep_leftovers: bool,
     servers: &Servers,
-    voice: &mut Voice,
+    printer: &mut Printer,
 ) -> Result<(), Failure> {
     if job.running {
         return Err(is_running(job));
     }
     let mut left = JobLeftovers::default();
     if !keep_leftovers {
-        let recorded = Recorded::load(state_dir, &job.id).ok_or_else(|| {
+        let recorded = RecordedCommand::load(state_dir, &job.id).ok_or_else(|| {
             Failure::new(
                 code::SOURCE,
-                format!("where the target of job {} lies is not recorded", job.id),
+                format!("the target of job {} is not recorded", job.id),
             )
-            .hint("--keep-leftovers forgets it all the same; `jobs sweep DIR` removes what it left")
+            .hint("--keep-leftovers forgets the job; `jobs sweep DIR` removes its leftovers")
         })?;
         left = leftovers(job, &recorded, servers, true)
             .await
             .map_err(|failure| {
-                failure.hint("bring the target back; or --keep-leftovers leaves what is there")
+                failure.hint("make the target available, or use --keep-leftovers to leave its leftovers")
             })?;
     }
     if left.alive {
@@ -192,16 +193,16 @@ async fn remove_one(
             code::TARGET,
         ),
     })?;
-    voice.done();
+    printer.done();
     let (names, bytes) = (left.swept.names, left.swept.bytes);
     let counted = format::counted(names, "temporary name", "temporary names");
-    voice.line(&format!(
-        "{} forgotten: {counted} removed, {} free",
+    printer.line(&format!(
+        "forgot {}: removed {counted}, {}",
         job.id,
         format::bytes(bytes)
     ));
     let removed = json!({"id": job.id, "action": "rm", "names": names, "bytes": bytes});
-    voice.object("item", fields(removed));
+    printer.object("item", fields(removed));
     Ok(())
 }
 
@@ -212,9 +213,9 @@ fn resume(args: &JobsResumeArgs) -> Result<u8, Failure> {
     if job.running {
         return Err(is_running(job));
     }
-    let recorded = Recorded::load(&state_dir, &job.id).ok_or_else(|| {
+    let recorded = RecordedCommand::load(&state_dir, &job.id).ok_or_else(|| {
         Failure::usage(format!("the command of job {} is not recorded", job.id))
-            .hint("run the same command line again; that resumes it as well")
+            .hint("run the same command line again, which also resumes it")
     })?;
     let program = std::env::current_exe()
         .map_err(|error| Failure::new(code::SOURCE, format!("cannot find this program: {error}")))?;
@@ -232,12 +233,12 @@ fn resume(args: &JobsResumeArgs) -> Result<u8, Failure> {
 fn sweep(args: &JobsSweepArgs) -> Result<u8, Failure> {
     let servers = Servers::new(&args.share)?;
     nodes::run(&servers, async {
-        let mut voice = Voice::new(args.json);
+        let mut printer = Printer::new(args.json);
         for path in &args.paths {
-            let swept = sweep_one(path, args, &servers, &mut voice).await;
-            voice.take(swept, args.paths.len() == 1)?;
+            let swept = sweep_one(path, args, &servers, &mut printer).await;
+            printer.finish_argument(swept, args.paths.len() == 1)?;
         }
-        Ok(voice.finish())
+        Ok(printer.finish())
     })
 }
 
@@ -245,13 +246,13 @@ async fn sweep_one(
     path: &Path,
     args: &JobsSweepArgs,
     servers: &Servers,
-    voice: &mut Voice,
+    printer: &mut Printer,
 ) -> Result<(), Failure> {
     Place::parse_target(path)?;
-    let spot = nodes::find(path, true, servers).await?;
-    let report = sweep_below(&*spot.tree, &spot.path, args.all, args.dry_run).await;
-    let report = report.map_err(|error| spot.fault("sweep", &error, false))?;
-    voice.done();
+    let located = nodes::find(path, true, servers).await?;
+    let report = sweep_below(&*located.tree, &located.path, args.all, args.dry_run).await;
+    let report = report.map_err(|error| located.fault("sweep", &error, false))?;
+    printer.done();
     let (names, bytes) = (report.swept.names, report.swept.bytes);
     let counted = format::counted(names, "temporary name", "temporary names");
     let done = if args.dry_run {
@@ -259,31 +260,31 @@ async fn sweep_one(
     } else {
         "removed"
     };
-    voice.line(&format!(
+    printer.line(&format!(
         "{}: {counted} {done}, {}",
-        spot.shown,
+        located.shown,
         format::bytes(bytes)
     ));
     if report.alive > 0 {
-        voice.line(&format!(
-            "  {} of running copies left alone",
+        printer.line(&format!(
+            "  {} of running copies were left alone",
             format::count(report.alive)
         ));
     }
     if report.unknown > 0 {
         let unknown = format::count(report.unknown);
-        voice.line(&format!(
-            "  {unknown} left alone: nobody here can tell whether their copies run (--all)"
+        printer.line(&format!(
+            "  {unknown} were left alone: their copies may still be running (--all removes them)"
         ));
     }
     let swept = json!({
-        "path": spot.place.to_string(), "action": "sweep", "names": names, "bytes": bytes,
+        "path": located.place.to_string(), "action": "sweep", "names": names, "bytes": bytes,
         "running": report.alive, "unknown": report.unknown,
     });
-    voice.object("item", fields(swept));
+    printer.object("item", fields(swept));
     for error in &report.swept.failed {
-        let what = format!("cannot sweep {}", spot.place_of(&error.path));
-        voice.fail(&Failure::of_node(&what, error, false));
+        let what = format!("cannot sweep {}", located.place_of(&error.path));
+        printer.fail(&Failure::of_node(&what, error, false));
     }
     Ok(())
 }

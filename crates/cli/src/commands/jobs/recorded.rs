@@ -1,6 +1,7 @@
-//! The command line of a job, kept beside its journal: what `jobs resume` runs again, and where its target is.
+//! The command line of a job, stored next to its journal: `jobs resume` runs it again, and `jobs
+//! rm` finds the target.
 //!
-//! Passwords are never part of a command line, so they are not part of this.
+//! Passwords are never part of a command line, so they are not stored.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -18,15 +19,15 @@ use crate::place::Place;
 
 const FILE_NAME: &str = "command.json";
 
-/// Text, or bytes where it is none.
+/// Text, or bytes if it is not UTF-8.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
-enum Words {
+enum TextOrBytes {
     Text(String),
     Bytes(Vec<u8>),
 }
 
-impl Words {
+impl TextOrBytes {
     fn of(text: &OsStr) -> Self {
         match text.to_str() {
             Some(text) => Self::Text(text.to_owned()),
@@ -43,48 +44,48 @@ impl Words {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Command {
-    folder: Words,
-    arguments: Vec<Words>,
-    target_tree: Words,
-    target_paths: Vec<Words>,
+struct StoredCommand {
+    folder: TextOrBytes,
+    arguments: Vec<TextOrBytes>,
+    target_tree: TextOrBytes,
+    target_paths: Vec<TextOrBytes>,
 }
 
 /// The command of a job.
 #[derive(Debug)]
-pub(crate) struct Recorded {
-    /// Where it was run.
+pub(crate) struct RecordedCommand {
+    /// Folder where it was run.
     pub(crate) folder: PathBuf,
-    /// Without the program.
+    /// Its arguments without the program.
     pub(crate) arguments: Vec<OsString>,
     target_tree: OsString,
-    /// Where its roots go, on the target tree.
+    /// Paths of the job's roots in the target tree.
     target_paths: Vec<RelPath>,
 }
 
-impl Recorded {
-    /// The command of the job with this id; `None` if none is kept.
+impl RecordedCommand {
+    /// Loads the command of the job with this id; `None` if none is stored.
     pub(crate) fn load(state_dir: &Path, id: &str) -> Option<Self> {
-        let kept: Command =
+        let kept: StoredCommand =
             serde_json::from_slice(&fs::read(state_dir.join(id).join(FILE_NAME)).ok()?).ok()?;
-        let paths = kept.target_paths.into_iter().map(Words::text);
+        let paths = kept.target_paths.into_iter().map(TextOrBytes::text);
         Some(Self {
             folder: kept.folder.text().into(),
-            arguments: kept.arguments.into_iter().map(Words::text).collect(),
+            arguments: kept.arguments.into_iter().map(TextOrBytes::text).collect(),
             target_tree: kept.target_tree.text(),
             target_paths: paths.filter_map(|path| RelPath::parse(path.as_bytes())).collect(),
         })
     }
 
-    /// The tree to open.
+    /// Returns the tree to open.
     ///
     /// # Errors
-    /// It is no place any more.
+    /// The text is no longer a valid place.
     pub(crate) fn target_tree(&self) -> Result<Place, Failure> {
         Place::parse_target(Path::new(&self.target_tree))
     }
 
-    /// Folders of that tree in which the job's claims may lie.
+    /// Returns the folders of that tree that may contain the job's claims.
     pub(crate) fn claim_folders(&self) -> Vec<RelPath> {
         let with_parent = |path: &RelPath| path.parent().into_iter().chain([path.clone()]);
         let mut folders: Vec<RelPath> = self.target_paths.iter().flat_map(with_parent).collect();
@@ -94,14 +95,15 @@ impl Recorded {
     }
 }
 
-/// This process's command line, kept for the time that its job has a journal.
-pub(crate) struct Kept {
+/// This process's command line, stored while its job has a journal.
+pub(crate) struct CommandRecord {
     state_dir: PathBuf,
     key: JobKey,
 }
 
-impl Kept {
-    /// Keeps it for the job with this journal and these ends. Best effort: without it only `jobs resume` and `jobs rm` are missing.
+impl CommandRecord {
+    /// Stores it for the job with this journal and these ends. Best effort: without it only `jobs
+    /// resume` and `jobs rm` do not work.
     pub(crate) fn of(journal: Option<&JournalSpec>, ends: &Ends) -> Option<Self> {
         let state_dir = journal?.state_dir.clone();
         if let Err(error) = keep(&state_dir, ends) {
@@ -112,8 +114,8 @@ impl Kept {
     }
 }
 
-impl Drop for Kept {
-    /// A job that is done, or that never began, has no journal.
+impl Drop for CommandRecord {
+    /// Removes it if the job is done or never started, and so has no journal.
     fn drop(&mut self) {
         if !ropeway_copy::unfinished(&self.state_dir, &self.key) {
             let folder = self.state_dir.join(self.key.id());
@@ -125,24 +127,24 @@ impl Drop for Kept {
 
 fn keep(state_dir: &Path, ends: &Ends) -> io::Result<()> {
     let target_tree = match &ends.target_tree {
-        Place::Local(path) => Words::of(path.as_os_str()),
-        Place::Remote(url) => Words::Text(url.to_string()),
+        Place::Local(path) => TextOrBytes::of(path.as_os_str()),
+        Place::Remote(url) => TextOrBytes::Text(url.to_string()),
     };
     let target_paths = ends
         .sources
         .iter()
-        .map(|source| Words::of(OsStr::from_bytes(source.target_path.as_bytes())));
-    let kept = Command {
-        folder: Words::of(std::env::current_dir()?.as_os_str()),
+        .map(|source| TextOrBytes::of(OsStr::from_bytes(source.target_path.as_bytes())));
+    let kept = StoredCommand {
+        folder: TextOrBytes::of(std::env::current_dir()?.as_os_str()),
         arguments: std::env::args_os()
             .skip(1)
-            .map(|argument| Words::of(&argument))
+            .map(|argument| TextOrBytes::of(&argument))
             .collect(),
         target_tree,
         target_paths: target_paths.collect(),
     };
     let folder = state_dir.join(ends.key.id());
-    // As private as the journal that comes beside it.
+    // As private as the journal next to it.
     private_folder(state_dir)?;
     private_folder(&folder)?;
     let part = folder.join(format!("{FILE_NAME}.{}", std::process::id()));
@@ -160,11 +162,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_argument_is_kept() {
+    fn any_argument_is_stored_and_loaded() {
         for bytes in [b"plain".as_slice(), b"\xff\xfe", b"", "gr\u{fc}n".as_bytes()] {
-            let words = Words::of(OsStr::from_bytes(bytes));
+            let words = TextOrBytes::of(OsStr::from_bytes(bytes));
             let json = serde_json::to_vec(&words).unwrap();
-            let back: Words = serde_json::from_slice(&json).unwrap();
+            let back: TextOrBytes = serde_json::from_slice(&json).unwrap();
             assert_eq!(back.text().as_bytes(), bytes);
         }
     }

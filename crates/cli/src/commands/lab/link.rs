@@ -1,4 +1,4 @@
-//! `ropeway lab link -- COMMAND`: runs it over an emulated link; its exit code is ours.
+//! `ropeway lab link -- COMMAND`: runs a command over an emulated link and returns its exit code.
 
 use std::ffi::OsString;
 use std::io;
@@ -9,26 +9,26 @@ use std::time::{Duration, Instant};
 use ropeway_lab::link::{Counters, Link, LinkSpec, Relay, Side, describe, rates};
 use rustix::process::{WaitOptions, getpid, set_child_subreaper, waitpid};
 
-use super::signals::Caught;
+use super::signals::ForwardedSignals;
 use crate::args::LinkArgs;
 use crate::failure::Failure;
 use crate::ui::format;
-use crate::ui::messages::complain;
+use crate::ui::messages::print_stderr;
 
-/// As shells, env(1) and timeout(1) have it.
+/// Exit codes as in shells, env(1) and timeout(1).
 const NOT_FOUND: u8 = 127;
 const NOT_EXECUTABLE: u8 = 126;
-/// Time that an ended process has to be gone (a guess).
+/// Time for ended processes to disappear (a guess).
 const REAP_PATIENCE: Duration = Duration::from_millis(300);
 
-/// Runs the command; gives its exit code.
+/// Runs the command and returns its exit code.
 ///
 /// # Errors
-/// The link makes no sense or cannot be made, or there is no such command.
+/// The link is invalid or cannot be created, or the command does not exist.
 pub(super) fn run(args: &LinkArgs) -> Result<u8, Failure> {
     let Some((program, rest)) = args.command.split_first() else {
         return Err(Failure::usage("no command to run over the link")
-            .hint("write it behind two dashes: ropeway lab link --rtt 75ms --rate 622mbit -- COMMAND"));
+            .hint("write it after two dashes: ropeway lab link --rtt 75ms --rate 622mbit -- COMMAND"));
     };
     let mut spec = super::spec(&args.shape)?;
     spec.cuts = super::cut(args.cut_at, args.cut_for)?;
@@ -42,22 +42,22 @@ pub(super) fn run(args: &LinkArgs) -> Result<u8, Failure> {
 }
 
 fn over_packets(args: &LinkArgs, spec: LinkSpec, command: &mut Command) -> Result<u8, Failure> {
-    super::get_permission()?;
-    let caught = Caught::begin()?;
-    // Daemons of the command become our children, so that their ends can be awaited. Where that is refused they are
-    // the system's, and it awaits them.
+    super::enable_namespaces()?;
+    let caught = ForwardedSignals::catch()?;
+    // Daemons that the command starts become our children, so that we can wait for their end. If
+    // the kernel refuses, init waits for them.
     _ = set_child_subreaper(Some(getpid()));
     let link = Link::start(spec).map_err(|error| super::failure(&error))?;
     if !args.quiet {
-        complain(&format!("link: {}", describe(link.spec(), link.congestion())));
+        print_stderr(&format!("link: {}", describe(link.spec(), link.congestion())));
     }
     let status = wait(caught, link.spawn(Side::Near, command), &args.command)?;
     if !args.quiet {
         let stats = link.stats();
-        complain(&format!(
+        print_stderr(&format!(
             "link: up {}; down {}",
-            told(&stats.up),
-            told(&stats.down)
+            traffic(&stats.up),
+            traffic(&stats.down)
         ));
     }
     drop(link);
@@ -65,21 +65,21 @@ fn over_packets(args: &LinkArgs, spec: LinkSpec, command: &mut Command) -> Resul
     Ok(exit_code(status))
 }
 
-/// Takes note of the ends of all processes that the link has ended.
+/// Waits for all processes that the link has ended.
 fn reap() {
     let patience = Instant::now() + REAP_PATIENCE;
     loop {
         match waitpid(None, WaitOptions::NOHANG) {
             Ok(Some(_)) => {}
             Ok(None) if Instant::now() < patience => std::thread::sleep(Duration::from_millis(2)),
-            // None is left, or one that went elsewhere and is not ours to end.
+            // No child is left, or one has moved elsewhere and is not ours to end.
             Ok(None) | Err(_) => return,
         }
     }
 }
 
 fn over_relay(args: &LinkArgs, spec: &LinkSpec, command: &mut Command) -> Result<u8, Failure> {
-    let caught = Caught::begin()?;
+    let caught = ForwardedSignals::catch()?;
     let relays: Result<Vec<Relay>, _> = args
         .relay
         .iter()
@@ -88,8 +88,8 @@ fn over_relay(args: &LinkArgs, spec: &LinkSpec, command: &mut Command) -> Result
     let relays = relays.map_err(|error| super::failure(&error))?;
     if !args.quiet {
         for (ports, relay) in args.relay.iter().zip(&relays) {
-            complain(&format!(
-                "relay, not packets: {} to port {}, {}, round trip {:?}",
+            print_stderr(&format!(
+                "relay, no packets: {} to port {}, {}, round trip {:?}",
                 relay.address(),
                 ports.far,
                 rates(spec),
@@ -106,8 +106,12 @@ fn over_relay(args: &LinkArgs, spec: &LinkSpec, command: &mut Command) -> Result
     Ok(exit_code(status))
 }
 
-/// Waits for the command; signals go to it meanwhile.
-fn wait(caught: Caught, child: io::Result<Child>, command: &[OsString]) -> Result<ExitStatus, Failure> {
+/// Waits for the command and passes signals on to it.
+fn wait(
+    caught: ForwardedSignals,
+    child: io::Result<Child>,
+    command: &[OsString],
+) -> Result<ExitStatus, Failure> {
     let name = || {
         command
             .first()
@@ -120,10 +124,10 @@ fn wait(caught: Caught, child: io::Result<Child>, command: &[OsString]) -> Resul
             _ => NOT_EXECUTABLE,
         };
         Failure::new(code, format!("cannot run {}: {error}", name()))
-            .hint("give a program that is there, as you would type it in a shell")
+            .hint("give the name of an existing program, as in a shell")
     };
     let mut child = child.map_err(failed)?;
-    let runtime = caught.pass_to(&child);
+    let runtime = caught.forward_to(&child);
     let status = child.wait().map_err(failed)?;
     if let Ok(runtime) = runtime {
         runtime.shutdown_background();
@@ -134,12 +138,12 @@ fn wait(caught: Caught, child: io::Result<Child>, command: &[OsString]) -> Resul
 fn exit_code(status: ExitStatus) -> u8 {
     match (status.code(), status.signal()) {
         (Some(code), _) => u8::try_from(code).unwrap_or(u8::MAX),
-        // As shells have it.
+        // As in shells.
         (None, signal) => 128_u8.saturating_add(signal.and_then(|n| u8::try_from(n).ok()).unwrap_or(0)),
     }
 }
 
-fn told(counters: &Counters) -> String {
+fn traffic(counters: &Counters) -> String {
     let mut text = format!(
         "{} in {}, queue up to {}, {} dropped",
         format::bytes(counters.wire_bytes),

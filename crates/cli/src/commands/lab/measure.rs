@@ -11,15 +11,15 @@ use crate::failure::{Failure, code};
 use crate::ui::format;
 use crate::ui::messages::{Color, paint, print_line};
 
-/// The links that are checked when none is given: rate in Mbit/s, round trip in milliseconds.
+/// Links to check if none is given: rate in Mbit/s, round trip in milliseconds.
 const LINKS: [(u64, u64); 3] = [(155, 32), (622, 75), (1000, 10)];
-/// Connections that bare TCP is tried with.
+/// Numbers of connections for bare TCP.
 const CONNECTIONS: [usize; 3] = [1, 4, 16];
 
-/// Checks the emulator; exit code 7 if a link is out of bounds.
+/// Checks the emulator; returns exit code 7 if a link is out of bounds.
 ///
 /// # Errors
-/// A link makes no sense, cannot be made or not be measured.
+/// A link is invalid, cannot be created or cannot be measured.
 pub(super) fn check(args: &LinkCheckArgs) -> Result<u8, Failure> {
     let shape = &args.shape;
     let specs = if shape.rate.is_none() && !super::has_delay(shape) {
@@ -29,7 +29,7 @@ pub(super) fn check(args: &LinkCheckArgs) -> Result<u8, Failure> {
     } else {
         vec![super::spec(shape)?]
     };
-    super::get_permission()?;
+    super::enable_namespaces()?;
     if !args.json {
         print_line(
             "link                    round trip            rate up, UDP            rate down, TCP          loss",
@@ -113,17 +113,18 @@ fn row(check: &Check) -> String {
 /// Measures bare TCP.
 ///
 /// # Errors
-/// The link makes no sense, cannot be made or not be measured.
+/// The link is invalid, cannot be created or cannot be measured.
 pub(super) fn floor(args: &LinkFloorArgs) -> Result<u8, Failure> {
     let spec = super::spec(&args.shape)?;
-    super::get_permission()?;
+    super::enable_namespaces()?;
     let flow = if args.download { Flow::Down } else { Flow::Up };
     let rate = if args.download { spec.down } else { spec.up };
     let line = wan::line_time(args.bytes, rate, spec.mtu).map(|span| span.as_secs_f64());
     let mut runs = Vec::new();
     let mut congestion = String::new();
     for connections in CONNECTIONS {
-        // A link each: what the one learnt is nothing to the other, and losses begin anew.
+        // Each run has its own link, so that it inherits nothing from the run before and has the
+        // same losses.
         let link = Link::start(spec.clone()).map_err(|error| super::failure(&error))?;
         if congestion.is_empty() {
             link.congestion().clone_into(&mut congestion);

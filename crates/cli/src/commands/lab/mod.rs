@@ -14,10 +14,10 @@ use ropeway_lab::link::{self as wan, Cut, LinkError, LinkSpec, TcpSpec};
 use crate::args::{LabArgs, LabCommand, LinkAction, LinkShape};
 use crate::failure::{Failure, code};
 
-/// Runs the command; gives its exit code.
+/// Runs the command and returns its exit code.
 ///
 /// # Errors
-/// The link makes no sense or cannot be made.
+/// The link is invalid or cannot be created, or a lab fails.
 pub(crate) fn run(args: &LabArgs) -> Result<u8, Failure> {
     match &args.command {
         LabCommand::Link(args) => match &args.action {
@@ -35,12 +35,12 @@ pub(crate) fn run(args: &LabArgs) -> Result<u8, Failure> {
     }
 }
 
-/// Whether flags say what the ways take.
+/// Returns whether the flags give a delay.
 fn has_delay(shape: &LinkShape) -> bool {
     shape.rtt.or(shape.up_delay).or(shape.down_delay).is_some()
 }
 
-/// The link that flags ask for; round trip and rate must be among them.
+/// Returns the link for the flags, which must include delay and rate.
 fn spec(shape: &LinkShape) -> Result<LinkSpec, Failure> {
     let Some(rate) = shape.rate.filter(|_| has_delay(shape)) else {
         return Err(Failure::usage("a link needs --rtt and --rate")
@@ -48,7 +48,7 @@ fn spec(shape: &LinkShape) -> Result<LinkSpec, Failure> {
     };
     let (rtt, up_delay) =
         wan::round_trip(shape.rtt, shape.up_delay, shape.down_delay).map_err(|message| {
-            Failure::usage(message).hint("--rtt 75ms, or --up-delay 20ms --down-delay 55ms")
+            Failure::usage(message).hint("for example: --rtt 75ms, or --up-delay 20ms --down-delay 55ms")
         })?;
     let spec = LinkSpec {
         up_delay,
@@ -71,11 +71,11 @@ fn spec(shape: &LinkShape) -> Result<LinkSpec, Failure> {
     Ok(spec)
 }
 
-/// The cut that flags ask for.
+/// Returns the cut for the flags.
 fn cut(at: Option<Duration>, length: Option<Duration>) -> Result<Vec<Cut>, Failure> {
     match (at, length) {
         (None, None) => Ok(Vec::new()),
-        (None, Some(_)) => Err(Failure::usage("--cut-for needs --cut-at").hint("say when the link is cut")),
+        (None, Some(_)) => Err(Failure::usage("--cut-for needs --cut-at").hint("add --cut-at TIME")),
         (Some(at), length) => Ok(vec![Cut {
             at,
             length: length.unwrap_or(Cut::FOR_EVER),
@@ -83,13 +83,14 @@ fn cut(at: Option<Duration>, length: Option<Duration>) -> Result<Vec<Cut>, Failu
     }
 }
 
-/// Whether only relays are left; gets permission to make links otherwise. Before any thread is started.
-pub(crate) fn falls_back() -> bool {
-    run::falls_back(true)
+/// Returns whether only relays are possible; otherwise obtains permission to create links. Must run
+/// before any thread is started.
+pub(crate) fn needs_relay() -> bool {
+    run::needs_relay(true)
 }
 
-/// Sees to it that this process may make links. Before any thread is started.
-fn get_permission() -> Result<(), Failure> {
+/// Obtains permission to create links. Must run before any thread is started.
+fn enable_namespaces() -> Result<(), Failure> {
     if wan::can_make_namespaces() {
         return Ok(());
     }

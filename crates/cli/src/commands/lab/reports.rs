@@ -1,4 +1,4 @@
-//! `ropeway lab report` and `ropeway lab compare`: what labs wrote, shown again and side by side.
+//! `ropeway lab report` and `ropeway lab compare`: prints earlier reports and compares them.
 
 use std::path::{Path, PathBuf};
 
@@ -7,16 +7,16 @@ use serde_json::json;
 
 use crate::args::{LabCompareArgs, LabReportArgs};
 use crate::failure::{Failure, code};
-use crate::ui::messages::{complain, print, print_line};
+use crate::ui::messages::{print, print_line, print_stderr};
 
-/// Writes the reports of a document again, and shows its table.
+/// Writes the reports for a document again and prints its table.
 ///
 /// # Errors
-/// It cannot be read or is no report, or the reports cannot be written.
+/// The document cannot be read or is not a report, or the reports cannot be written.
 pub(super) fn report(args: &LabReportArgs) -> Result<u8, Failure> {
     let (path, document) = load(&args.file)?;
-    let beside = path.parent().unwrap_or(Path::new("."));
-    let out = args.out.as_deref().unwrap_or(beside);
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let out = args.out.as_deref().unwrap_or(folder);
     let written = report::write_all(&document, out).map_err(|error| match &error {
         ReportError::Write { source, .. } => {
             Failure::of_end(error.to_string(), source, code::TARGET).hint("choose another folder with --out")
@@ -39,15 +39,16 @@ pub(super) fn report(args: &LabReportArgs) -> Result<u8, Failure> {
                 ..TableOptions::default()
             },
         ));
-        complain(&format!("{} files in {}", written.files.len(), out.display()));
+        print_stderr(&format!("{} files in {}", written.files.len(), out.display()));
     }
     Ok(code::DONE)
 }
 
-/// Shows what changed; exit code 7 if a cell is slower beyond the noise, or has no run that counts any more.
+/// Prints what changed; returns exit code 7 if a cell is slower beyond the noise, or no longer has
+/// a run that counts.
 ///
 /// # Errors
-/// One of them cannot be read or is no report.
+/// One document cannot be read or is not a report.
 pub(super) fn compare(args: &LabCompareArgs) -> Result<u8, Failure> {
     let (_, before) = load(&args.before)?;
     let (_, after) = load(&args.after)?;
@@ -70,13 +71,13 @@ pub(super) fn compare(args: &LabCompareArgs) -> Result<u8, Failure> {
     })
 }
 
-/// Columns of the terminal; `None` where it is none.
+/// Returns the width of the terminal in columns; `None` if standard output is not a terminal.
 pub(super) fn width() -> Option<usize> {
     let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
     (size.ws_col > 0).then(|| size.ws_col.into())
 }
 
-/// Reads a document, given its file or the folder it is in.
+/// Reads a document, given its file or its folder.
 fn load(path: &Path) -> Result<(PathBuf, Document), Failure> {
     let path = if path.is_dir() {
         path.join(report::FILE)
@@ -87,9 +88,9 @@ fn load(path: &Path) -> Result<(PathBuf, Document), Failure> {
         Ok(document) => Ok((path, document)),
         Err(error) => Err(match &error {
             FileError::Io { source, .. } => Failure::of_end(error.to_string(), source, code::SOURCE)
-                .hint("give the report.json of a lab, or the folder it is in"),
+                .hint("give the report.json of a lab, or its folder"),
             FileError::Strange { .. } => Failure::new(code::SOURCE, error.to_string())
-                .hint("give the report.json that `ropeway lab` of this version wrote"),
+                .hint("give a report.json from this version of `ropeway lab`"),
         }),
     }
 }

@@ -1,4 +1,4 @@
-//! `ropeway lab run`, the named labs and `ropeway lab list`.
+//! `ropeway lab run`, the built-in labs and `ropeway lab list`.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,18 +15,18 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::args::{LabFileArgs, LabListArgs, LabRunArgs};
 use crate::failure::{Failure, code};
 use crate::ui::format;
-use crate::ui::messages::{complain, print, print_line};
+use crate::ui::messages::{print, print_line, print_stderr};
 
-/// Bytes of a scenario's file that are read at most; the parser refuses fewer.
+/// Maximum size of a scenario file in bytes; the parser allows less.
 const FILE_MAX: u64 = 1 << 20;
 
-/// The lab is abandoned: its folders go, and the process with them.
-static LEAVING: AtomicBool = AtomicBool::new(false);
+/// Set when the lab is abandoned: its folders are removed, then the process ends.
+static ABANDONED: AtomicBool = AtomicBool::new(false);
 
-/// `lab run FILE|NAME`.
+/// Runs `lab run FILE|NAME`.
 ///
 /// # Errors
-/// There is no such scenario, it is wrong, or the lab cannot go on.
+/// The scenario does not exist or is invalid, or the lab fails.
 pub(super) fn file(args: &LabFileArgs) -> Result<u8, Failure> {
     let shown = args.scenario.display().to_string();
     if let Some(shipped) = Scenario::shipped(&shown) {
@@ -39,23 +39,24 @@ pub(super) fn file(args: &LabFileArgs) -> Result<u8, Failure> {
             &error,
             code::USAGE,
         )
-        .hint(format!("give a TOML file, or one of {}", names.join(", ")))
+        .hint(format!("give a TOML file or one of {}", names.join(", ")))
     };
     let size = std::fs::metadata(&args.scenario).map_err(unreadable)?.len();
     if size > FILE_MAX {
-        return Err(Failure::usage(format!("{shown}: too big for a scenario"))
+        return Err(Failure::usage(format!("{shown} is too big for a scenario"))
             .hint("docs/lab.md explains the format"));
     }
     let bytes = std::fs::read(&args.scenario).map_err(unreadable)?;
-    let text = String::from_utf8(bytes)
-        .map_err(|_| Failure::usage(format!("{shown}: not UTF-8")).hint("docs/lab.md explains the format"))?;
+    let text = String::from_utf8(bytes).map_err(|_| {
+        Failure::usage(format!("{shown} is not UTF-8")).hint("docs/lab.md explains the format")
+    })?;
     start(Scenario::parse(&shown, &text).map_err(refused)?, &args.how)
 }
 
-/// A lab that ships.
+/// Runs a built-in lab.
 ///
 /// # Errors
-/// As [`file()`].
+/// As for [`file()`].
 pub(super) fn named(name: &str, args: &LabRunArgs) -> Result<u8, Failure> {
     let Some(scenario) = Scenario::shipped(name) else {
         return Err(Failure::usage(format!("there is no lab {name}")).hint("`ropeway lab list` shows them"));
@@ -63,10 +64,10 @@ pub(super) fn named(name: &str, args: &LabRunArgs) -> Result<u8, Failure> {
     start(scenario.map_err(refused)?, args)
 }
 
-/// `lab list`.
+/// Runs `lab list`.
 ///
 /// # Errors
-/// A scenario that ships is wrong.
+/// A built-in scenario is invalid.
 pub(super) fn list(args: &LabListArgs) -> Result<u8, Failure> {
     for (name, _) in SHIPPED {
         let Some(scenario) = Scenario::shipped(name) else {
@@ -127,49 +128,49 @@ fn start(scenario: Scenario, args: &LabRunArgs) -> Result<u8, Failure> {
         .unwrap_or_else(|| PathBuf::from(format!("lab-{}", scenario.name)));
     let options = Options {
         program,
-        relay: args.relay || falls_back(args.json),
-        // The lab's processes run elsewhere.
+        relay: args.relay || needs_relay(args.json),
+        // The lab's processes run in other folders.
         out: std::path::absolute(&out)
             .map_err(|error| Failure::new(code::TARGET, format!("cannot use {}: {error}", out.display())))?,
     };
     let stop = Arc::new(AtomicBool::new(false));
     let runtime = catch_signals(&stop)?;
-    let voice = Voice { json: args.json };
-    let result = run_lab(&scenario, &options, &stop, &voice);
-    forget_signals(runtime);
+    let printer = EventPrinter { json: args.json };
+    let result = run_lab(&scenario, &options, &stop, &printer);
+    stop_signals(runtime);
     let document = result.map_err(|error| {
         if matches!(error, LabError::Interrupted)
             && let Ok(document) = report::load(&options.out.join(report::FILE))
             && let Err(error) = report::write_all(&document, &options.out)
         {
-            complain(&format!("! {error}"));
+            print_stderr(&format!("! {error}"));
         }
         failed(&error)
     })?;
     conclude(&document, &options, args.json)
 }
 
-/// Whether namespaces or TUN are forbidden, so that only relays are left.
-pub(super) fn falls_back(json: bool) -> bool {
+/// Returns whether namespaces or TUN are forbidden, so that only relays are possible.
+pub(super) fn needs_relay(json: bool) -> bool {
     let open = std::fs::File::options()
         .read(true)
         .write(true)
         .open("/dev/net/tun");
     let why = match open {
         Err(error) => format!("/dev/net/tun: {error}"),
-        Ok(_) => match super::get_permission() {
+        Ok(_) => match super::enable_namespaces() {
             Ok(()) => return false,
             Err(failure) => failure.message,
         },
     };
     if !json {
-        complain(&format!("! {why}: going on with relays, not packets"));
+        print_stderr(&format!("! {why}: using relays instead of packets"));
     }
     true
 }
 
-/// SIGINT, SIGTERM and SIGHUP end the lab in order. A second one ends it at once: what it has made goes all the same. A
-/// third one ends the program.
+/// Handles SIGINT, SIGTERM and SIGHUP. The first signal ends the lab in order. The second one ends
+/// it at once, but still removes what the lab created. The third one ends the program.
 pub(super) fn catch_signals(stop: &Arc<AtomicBool>) -> Result<Runtime, Failure> {
     let runtime = crate::job::runtime()?;
     let entered = runtime.enter();
@@ -180,7 +181,7 @@ pub(super) fn catch_signals(stop: &Arc<AtomicBool>) -> Result<Runtime, Failure> 
         SignalKind::hangup(),
     ] {
         let mut caught = signal(kind).map_err(|error| {
-            Failure::usage(format!("cannot catch signals: {error}")).hint("`ulimit -a` may tell")
+            Failure::usage(format!("cannot catch signals: {error}")).hint("check the limits with `ulimit -a`")
         })?;
         let (stop, number) = (Arc::clone(stop), Arc::clone(&number));
         runtime.spawn(async move {
@@ -188,12 +189,14 @@ pub(super) fn catch_signals(stop: &Arc<AtomicBool>) -> Result<Runtime, Failure> 
                 match number.fetch_add(1, Ordering::AcqRel) {
                     0 => {
                         stop.store(true, Ordering::Release);
-                        complain("stopping: what runs is ended, and everything is cleaned up");
+                        print_stderr("stopping: ending all processes and cleaning up");
                     }
                     1 => {
-                        complain("leaving at once: what runs is killed, and the lab's folders are removed");
-                        // Not here, where a third signal is waited for.
-                        tokio::task::spawn_blocking(leave);
+                        print_stderr(
+                            "stopping at once: killing all processes and removing the lab's folders",
+                        );
+                        // Not on this task, which waits for a third signal.
+                        tokio::task::spawn_blocking(abandon_and_exit);
                     }
                     _ => std::process::exit(code::INTERRUPTED.into()),
                 }
@@ -204,25 +207,26 @@ pub(super) fn catch_signals(stop: &Arc<AtomicBool>) -> Result<Runtime, Failure> 
     Ok(runtime)
 }
 
-fn leave() {
-    LEAVING.store(true, Ordering::Release);
+fn abandon_and_exit() {
+    ABANDONED.store(true, Ordering::Release);
     abandon();
     std::process::exit(code::INTERRUPTED.into());
 }
 
-/// The lab has ended. If it was abandoned, another thread ends the process: what the lab says of its end is not true then.
-pub(super) fn forget_signals(runtime: Runtime) {
-    while LEAVING.load(Ordering::Acquire) {
+/// Ends the signal handling after the lab. If the lab was abandoned, waits for the other thread to
+/// end the process: the lab's own result is wrong then.
+pub(super) fn stop_signals(runtime: Runtime) {
+    while ABANDONED.load(Ordering::Acquire) {
         std::thread::park();
     }
     runtime.shutdown_background();
 }
 
-/// Writes all reports and says how it ended.
+/// Writes all reports and prints the result.
 fn conclude(document: &Document, options: &Options, json: bool) -> Result<u8, Failure> {
     let written = report::write_all(document, &options.out).map_err(|error| {
         Failure::new(code::TARGET, error.to_string())
-            .hint("report.json is there; `ropeway lab report` tries again")
+            .hint("report.json was written; `ropeway lab report` writes the others again")
     })?;
     let failed = |run: &Run| !matches!(run.outcome, Outcome::Done);
     let own = document.cells.iter().filter(|cell| cell.key.client == "ropeway");
@@ -244,11 +248,11 @@ fn conclude(document: &Document, options: &Options, json: bool) -> Result<u8, Fa
         let how = if document.complete {
             "complete"
         } else {
-            "not complete; the same command goes on"
+            "not complete; run the same command to resume"
         };
         let files = format::counted(written.files.len() as u64, "file", "files");
         print_line(&format!(
-            "{}: {how}; {files} beside {}",
+            "{}: {how}; {files} next to {}",
             document.lab,
             path.display()
         ));
@@ -269,12 +273,12 @@ fn print_table(document: &Document) {
     print(&format!("\n{}\n", report::table(document, options)));
 }
 
-/// Tells what happens, for people or programs.
-struct Voice {
+/// Prints the lab's events, for people or programs.
+struct EventPrinter {
     json: bool,
 }
 
-impl Watch for Voice {
+impl Watch for EventPrinter {
     fn told(&self, event: &Event<'_>) {
         if self.json {
             if let Ok(line) = serde_json::to_string(event) {
@@ -291,7 +295,7 @@ impl Watch for Voice {
             } => {
                 let there = match runs_there {
                     0 => String::new(),
-                    runs => format!(", {} there already", format::counted(*runs as u64, "run", "runs")),
+                    runs => format!(", {} done already", format::counted(*runs as u64, "run", "runs")),
                 };
                 print_line(&format!(
                     "{}{there}; about {}, at most {}",
@@ -300,16 +304,12 @@ impl Watch for Voice {
                     format::duration(Duration::from_secs_f64(budget_seconds.max(0.0))),
                 ));
             }
-            Event::Skipped { what, why } => print_line(&format!("left out: {what}: {why}")),
+            Event::Skipped { what, why } => print_line(&format!("skipped {what}: {why}")),
             Event::Phase { phase } => print_line(&format!("{phase} …")),
             Event::Proved { link, holds } => {
                 print_line(&format!(
                     "  {link}: {}",
-                    if *holds {
-                        "as it should be"
-                    } else {
-                        "OUT OF BOUNDS"
-                    }
+                    if *holds { "within bounds" } else { "OUT OF BOUNDS" }
                 ));
             }
             Event::Floor {
@@ -322,10 +322,10 @@ impl Watch for Voice {
                 "  {link} {work} {direction}: {seconds:.2} s, {}",
                 format::counted(*connections as u64, "connection", "connections")
             )),
-            Event::Run { cell, number, run } => print_line(&told(cell, *number, run)),
+            Event::Run { cell, number, run } => print_line(&run_line(cell, *number, run)),
             Event::Warning { cell, text } => {
                 let cell = cell.map_or(String::new(), |cell| format!("{}: ", shown(cell)));
-                complain(&format!("! {cell}{text}"));
+                print_stderr(&format!("! {cell}{text}"));
             }
         }
     }
@@ -338,7 +338,7 @@ fn shown(cell: &CellKey) -> String {
     )
 }
 
-fn told(cell: &CellKey, number: usize, run: &Run) -> String {
+fn run_line(cell: &CellKey, number: usize, run: &Run) -> String {
     let how = match &run.outcome {
         Outcome::Done => {
             let transfer = run

@@ -1,4 +1,4 @@
-//! Signals while a command runs: they are the command's.
+//! Passes signals on to the command that runs.
 
 use std::io::{self, IsTerminal};
 use std::os::fd::OwnedFd;
@@ -10,15 +10,15 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::failure::{Failure, code};
 
-/// Catches SIGINT, SIGTERM and SIGHUP as long as it lives; without a command they wait.
-pub(super) struct Caught {
+/// Catches SIGINT, SIGTERM and SIGHUP during its life; signals wait until there is a command.
+pub(super) struct ForwardedSignals {
     runtime: Runtime,
     signals: [(tokio::signal::unix::Signal, Signal); 3],
 }
 
-impl Caught {
-    /// Begins.
-    pub(super) fn begin() -> Result<Self, Failure> {
+impl ForwardedSignals {
+    /// Starts catching the signals.
+    pub(super) fn catch() -> Result<Self, Failure> {
         let runtime = crate::job::runtime()?;
         let entered = runtime.enter();
         let catch = |kind, signal_name| -> io::Result<_> { Ok((signal(kind)?, signal_name)) };
@@ -36,17 +36,18 @@ impl Caught {
         Ok(Self { runtime, signals })
     }
 
-    /// Hands them to a command from now on. The terminal sends SIGINT to the command itself.
-    pub(super) fn pass_to(self, child: &Child) -> io::Result<Runtime> {
+    /// Passes the signals on to a command from now on. The terminal itself sends SIGINT to the
+    /// command.
+    pub(super) fn forward_to(self, child: &Child) -> io::Result<Runtime> {
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         let pid = pid.ok_or(io::ErrorKind::NotFound)?;
         for (mut caught, name) in self.signals {
-            // The descriptor means this process for ever, also when its number is another's.
+            // The descriptor always means this process, even after its number is reused.
             let target: OwnedFd = pidfd_open(pid, PidfdFlags::empty())?;
             self.runtime.spawn(async move {
                 while caught.recv().await.is_some() {
                     if name != Signal::INT || !io::stdin().is_terminal() {
-                        // It may be gone already.
+                        // The process may have ended already.
                         _ = pidfd_send_signal(&target, name);
                     }
                 }

@@ -1,9 +1,11 @@
-//! Who may log in: a table that the server asks at each login, and that a reload replaces.
+//! The users who may log in: a table that the server consults at each login and that a reload
+//! replaces.
 
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
-use ropeway_smb_client::Password;
+use parking_lot::RwLock;
+use ropeway_smb::Password;
 use ropeway_smb_proto::auth::ntlm::nt_hash;
 use ropeway_smb_proto::secret::NtHash;
 use ropeway_smb_proto::server;
@@ -12,42 +14,42 @@ use ropeway_smb_wire::Text;
 use super::directory::Names;
 use super::phrase;
 use super::user::file_of;
-use super::users::{Users, check_name};
+use super::users::Users;
 use crate::args::{KerberosUsers, ServeLoginArgs};
 use crate::failure::Failure;
 use crate::secrets::{VARIABLE, private};
 
-/// The user there is when nobody is named.
+/// Name of the user that is created if none is given.
 const DEFAULT_USER: &str = "ropeway";
 
-/// Who may log in.
+/// The users who may log in.
 pub(super) struct Accounts {
     table: Arc<RwLock<Users>>,
-    /// The file, where there may be one.
+    /// The file of users, if there can be one.
     file: Option<PathBuf>,
-    /// The user of the flags, or that was made.
+    /// The user of the flags, or the user that was created.
     one: Option<(String, NtHash)>,
 }
 
-/// What is told at the start.
-pub(super) struct Told {
-    /// The names.
+/// Facts about the accounts to print at the start.
+pub(super) struct AccountSummary {
+    /// Names of the users.
     pub(super) users: Vec<String>,
-    /// The pass phrase that was made.
+    /// The pass phrase that was created.
     pub(super) new: Option<Password>,
-    /// The password is that of the variable.
+    /// Whether the password is that of the environment variable.
     pub(super) is_variable: bool,
 }
 
 impl Accounts {
-    /// As the flags, the file and the environment say.
+    /// Reads the flags, the file and the environment.
     ///
     /// # Errors
-    /// A file is not private, or what it says cannot be.
-    pub(super) fn load(args: &ServeLoginArgs) -> Result<(Self, Told), Failure> {
+    /// A file is not private or is malformed, or a user's name is invalid.
+    pub(super) fn load(args: &ServeLoginArgs) -> Result<(Self, AccountSummary), Failure> {
         let file = match &args.users {
             Some(file) => Some(file.clone()),
-            // No home is no reason not to serve.
+            // A missing home folder must not stop the server.
             None => file_of(None).ok(),
         };
         let users = match &file {
@@ -59,9 +61,6 @@ impl Accounts {
         let others = args.anonymous || args.guest || args.kerberos_users == KerberosUsers::Any;
         let one = if is_named || (users.len() == 0 && !others) {
             let name = args.user.as_deref().unwrap_or(DEFAULT_USER);
-            check_name(name).map_err(|why| {
-                Failure::usage(format!("{name:?} cannot be a user: {why}")).hint("choose another name")
-            })?;
             let password = match &args.password_file {
                 Some(file) => private::password(file)?,
                 None => match std::env::var(VARIABLE) {
@@ -86,15 +85,15 @@ impl Accounts {
             one,
         };
         let users = accounts.put(users);
-        let told = Told {
+        let summary = AccountSummary {
             users,
             new,
             is_variable,
         };
-        Ok((accounts, told))
+        Ok((accounts, summary))
     }
 
-    /// Reads the file again; says what changed. On failure everything stays as it is.
+    /// Reads the file again and returns the changes. On failure everything stays as it was.
     ///
     /// # Errors
     /// The file is not private, or cannot be read.
@@ -103,9 +102,9 @@ impl Accounts {
             Some(file) => Users::load(file)?,
             None => Users::default(),
         };
-        let before = self.table.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let before = self.table.read().clone();
         self.put(users);
-        let after = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        let after = self.table.read();
         let mut changes = Vec::new();
         for name in after.names() {
             match (before.find(name), after.find(name)) {
@@ -126,26 +125,27 @@ impl Accounts {
             users.set(name, hash.clone());
         }
         let names = users.names().map(str::to_owned).collect();
-        *self.table.write().unwrap_or_else(PoisonError::into_inner) = users;
+        *self.table.write() = users;
         names
     }
 
-    /// The names there are.
+    /// Returns the names of the users.
     pub(super) fn names(&self) -> Vec<String> {
-        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        let table = self.table.read();
         table.names().map(str::to_owned).collect()
     }
 
-    /// The names of who there is, now and after a reload.
+    /// Returns the names for the directory; it follows reloads.
     pub(super) fn directory(&self) -> Names {
         Names(Arc::clone(&self.table))
     }
 
-    /// What the server asks. The domain is what the client thinks, so it does not count.
+    /// Returns the function that the server calls at a login. The client chooses the domain, so it
+    /// is ignored.
     pub(super) fn lookup(&self) -> server::Accounts {
         let table = Arc::clone(&self.table);
         Arc::new(move |name: &Text, _domain: &Text| {
-            let table = table.read().unwrap_or_else(PoisonError::into_inner);
+            let table = table.read();
             table.find(&name.to_string_lossy()).cloned()
         })
     }

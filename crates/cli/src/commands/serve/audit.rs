@@ -4,30 +4,32 @@
 //! {"time":"2026-01-31T11:00:00.123456Z","action":"rename","peer":"192.0.2.7:50123","user":"ann","share":"photos","path":"a.jpg","target":"b.jpg","status":"STATUS_SUCCESS"}
 //! ```
 //!
-//! Connections hand lines to a thread that writes them, over a queue with a bound: a slow disk never holds a client up.
-//! What did not fit is counted and told by a line `"action":"dropped"`. A batch of whole lines is one write to a file opened for
-//! appending. SIGHUP opens the file again, for who rotates it.
+//! Connections pass lines to a writer thread through a bounded queue, so a slow disk never delays a
+//! client. Lines that do not fit are counted and reported by a line `"action":"dropped"`. The
+//! writer appends batches of whole lines, one write each. SIGHUP opens the file again, for log
+//! rotation.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use ropeway_smb_server as server;
-use ropeway_smb_wire::NtStatus;
+use parking_lot::Mutex;
+use ropeway_smb::server;
+use ropeway_smb_proto::wire::NtStatus;
 use serde_json::{Map, Value, json};
 
 use crate::failure::{Failure, code};
 
-/// Lines that wait. A line is some 250 bytes, 100 KB at the very worst.
+/// Bound of the queue in lines. A line has about 250 bytes, 100 KB at most.
 const QUEUE: usize = 4096;
-/// A batch is written when it is so long. Bytes.
+/// Size in bytes at which a batch is written.
 const BATCH_LEN: usize = 64 << 10;
-/// How long a file that takes nothing is waited for at the end. A guess.
+/// Time to wait at the end for a file that accepts no data. A guess.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 enum Message {
@@ -36,27 +38,27 @@ enum Message {
     Stop,
 }
 
-/// Takes records; cheap to clone.
+/// Accepts records; cheap to clone.
 #[derive(Clone)]
 pub(super) struct Audit {
     queue: SyncSender<Message>,
     dropped: Arc<AtomicU64>,
 }
 
-/// The thread that writes.
+/// The writer thread.
 pub(super) struct Writer {
     queue: SyncSender<Message>,
     ended: Mutex<Receiver<()>>,
 }
 
 impl Audit {
-    /// Opens the file and starts the thread.
+    /// Opens the file and starts the writer thread.
     ///
     /// # Errors
     /// The file cannot be written.
     pub(super) fn start(path: &Path) -> Result<(Self, Writer), Failure> {
         let fault = |error: &io::Error| {
-            let message = format!("cannot write the audit {}: {error}", path.display());
+            let message = format!("cannot write the audit log {}: {error}", path.display());
             Failure::of_end(message, error, code::TARGET).hint("choose another file with --audit FILE")
         };
         let file = open(path).map_err(|error| fault(&error))?;
@@ -98,26 +100,27 @@ impl server::Audit for Audit {
 }
 
 impl Writer {
-    /// Opens the file again by its name.
+    /// Makes the writer open the file again by its name.
     pub(super) fn reopen(&self) {
         if !self.send(Message::Reopen) {
-            tracing::warn!("the audit is stuck and goes on in the old file");
+            tracing::warn!("the audit log is blocked and stays in the old file");
         }
     }
 
-    /// Writes what waits, and ends.
+    /// Writes the queued lines and ends the thread.
     pub(super) fn finish(&self) {
         let ended = self.send(Message::Stop) && {
-            let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
-            // The thread drops its end.
+            let ended = self.ended.lock();
+            // The channel closes when the thread ends.
             ended.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Disconnected)
         };
         if !ended {
-            tracing::warn!("the audit is stuck: its last lines are not written");
+            tracing::warn!("the audit log is blocked: its last lines are not written");
         }
     }
 
-    /// Whether the thread will see it; a file that takes nothing must not hold up signals.
+    /// Queues a message; returns whether the thread will see it. A blocked file must not delay
+    /// signals.
     fn send(&self, message: Message) -> bool {
         let end = Instant::now() + PATIENCE;
         let mut message = message;
@@ -178,7 +181,7 @@ fn status(status: NtStatus) -> String {
 struct Log {
     path: PathBuf,
     file: File,
-    /// The last write ended inside a line.
+    /// Whether the last write ended inside a line.
     is_torn: bool,
     dropped: Arc<AtomicU64>,
 }
@@ -229,7 +232,7 @@ impl Log {
         match self.file.write_all(batch) {
             Ok(()) => self.is_torn = false,
             Err(error) => {
-                tracing::warn!(path = %self.path.display(), %error, lines = count, "the audit lacks lines");
+                tracing::warn!(path = %self.path.display(), %error, lines = count, "lines are missing in the audit log");
                 self.is_torn = true;
                 self.dropped.fetch_add(count + dropped, Ordering::Relaxed);
             }
@@ -244,7 +247,7 @@ impl Log {
                 self.is_torn = false;
             }
             Err(error) => {
-                tracing::warn!(path = %self.path.display(), %error, "the audit goes on in the old file");
+                tracing::warn!(path = %self.path.display(), %error, "the audit log stays in the old file");
             }
         }
     }
@@ -277,12 +280,12 @@ mod tests {
     }
 
     #[test]
-    fn records_are_lines_and_a_rotated_file_is_left_alone() {
+    fn each_record_is_a_line_and_a_rotated_file_stays_unchanged() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit");
         let (audit, writer) = Audit::start(&path).unwrap();
         audit.record(&record("open"));
-        // Written before the file is opened again, whatever its name is by then.
+        // Lines queued before the reopen go to the old file, whatever its name is now.
         let old = folder.path().join("audit.1");
         fs::rename(&path, &old).unwrap();
         writer.reopen();
@@ -305,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_counted() {
+    fn dropped_lines_are_counted() {
         let (sender, receiver) = sync_channel(2);
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit");

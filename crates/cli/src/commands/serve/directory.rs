@@ -1,27 +1,28 @@
-//! Names of accounts, for clients that show who may do what: the server's users, and the system's users and groups by
-//! its name service.
+//! Names of accounts, for clients that show permissions: the server's users, and the system's users
+//! and groups from its name service.
 
 use std::fs;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use nix::unistd::{Gid, Group, Uid, User};
-use ropeway_smb_server::Directory;
+use parking_lot::RwLock;
+use ropeway_smb::server::Directory;
 
 use super::users::Users;
 
-/// What a machine keeps its number in, see machine-id(5).
+/// File of the machine's id (machine-id(5)).
 const MACHINE_ID: &str = "/etc/machine-id";
 
-/// Who there is.
+/// The server's users.
 pub(super) struct Names(pub(super) Arc<RwLock<Users>>);
 
 impl Directory for Names {
     fn users(&self) -> Vec<String> {
-        let users = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let users = self.0.read();
         users.names().map(str::to_owned).collect()
     }
 
-    // A name service that does not answer knows nobody: the SID is shown as it is.
+    // If the name service does not answer, there is no name, and clients show the SID.
 
     fn unix_user(&self, uid: u32) -> Option<String> {
         Some(User::from_uid(Uid::from_raw(uid)).ok()??.name)
@@ -40,12 +41,13 @@ impl Directory for Names {
     }
 }
 
-/// The numbers of the machine's own SIDs: the same at each start, and not the machine's id, which is not for others to
-/// know. `None` where the machine has no id.
+/// Returns the numbers for the machine's own SIDs. They are the same at each start, but do not
+/// reveal the machine's id, which is confidential (machine-id(5)). Returns `None` if the machine
+/// has no id.
 pub(super) fn machine_numbers(server: &str) -> Option<[u32; 3]> {
     let id = fs::read_to_string(MACHINE_ID).ok()?;
     let id = id.trim();
-    // Anything but 32 hexadecimal digits is none yet: "uninitialized", or nothing.
+    // Other contents are not an id: "uninitialized", or an empty file.
     let is_id = id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
     is_id.then(|| numbers(id, server))
 }
@@ -53,7 +55,7 @@ pub(super) fn machine_numbers(server: &str) -> Option<[u32; 3]> {
 fn numbers(id: &str, server: &str) -> [u32; 3] {
     let mut hasher = blake3::Hasher::new_derive_key("ropeway serve 2026-11-23 numbers of the machine's SIDs");
     hasher.update(id.as_bytes());
-    // Two servers of one machine are two domains.
+    // Two servers on one machine are two domains.
     hasher.update(server.to_lowercase().as_bytes());
     let hash = hasher.finalize();
     let (words, _) = hash.as_bytes().as_chunks::<4>();
@@ -65,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_system_names_its_users_and_groups() {
+    fn system_users_and_groups_have_names() {
         let names = Names(Arc::default());
         assert_eq!(names.unix_user(0).as_deref(), Some("root"));
         assert_eq!(names.uid_of("root"), Some(0));
@@ -77,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_tell_machines_and_servers_apart() {
+    fn numbers_differ_by_machine_and_server() {
         let (one, other) = (
             "0123456789abcdef0123456789abcdef",
             "0123456789abcdef0123456789abcdee",

@@ -1,4 +1,4 @@
-//! Logins by ticket: the key of the service, and which principal is which user.
+//! Kerberos logins: the service's key, and the mapping from principals to users.
 
 use std::sync::Arc;
 
@@ -10,15 +10,15 @@ use crate::args::{KerberosUsers, ServeLoginArgs};
 use crate::failure::{Failure, code};
 use crate::secrets::private;
 
-/// What the server offers beside passwords.
+/// Returns the Kerberos mechanisms that the server offers in addition to passwords.
 ///
 /// # Errors
-/// The keytab is not private, or has no key of the service.
+/// The keytab is not private, or has no key for the service.
 pub(super) fn mechanisms(args: &ServeLoginArgs, accounts: Accounts) -> Result<Option<Mechanisms>, Failure> {
     let Some(keytab) = &args.keytab else {
         let is_meant = args.service_principal.is_some() || args.kerberos_users != KerberosUsers::Listed;
         return match is_meant {
-            true => Err(Failure::usage("logins by ticket need a key").hint("give --keytab FILE")),
+            true => Err(Failure::usage("Kerberos logins need a key").hint("give --keytab FILE")),
             false => Ok(None),
         };
     };
@@ -26,7 +26,7 @@ pub(super) fn mechanisms(args: &ServeLoginArgs, accounts: Accounts) -> Result<Op
     if file.is_none() {
         return Err(
             Failure::new(code::SOURCE, format!("there is no keytab {}", keytab.display()))
-                .hint("`ktadd -k FILE cifs/HOST` of kadmin makes one"),
+                .hint("create one with `ktadd -k FILE cifs/HOST` in kadmin"),
         );
     }
     let principal = match &args.service_principal {
@@ -38,7 +38,7 @@ pub(super) fn mechanisms(args: &ServeLoginArgs, accounts: Accounts) -> Result<Op
             KerberosError::NotBuiltIn => code::USAGE,
             _ => code::PERMISSION,
         };
-        Failure::new(code, format!("no logins by ticket: {fault}")).hint(fault.hint())
+        Failure::new(code, format!("Kerberos logins are not possible: {fault}")).hint(fault.hint())
     })?;
     let realm = service.realm().to_owned();
     Ok(Some(service.mechanisms(admits(
@@ -48,15 +48,16 @@ pub(super) fn mechanisms(args: &ServeLoginArgs, accounts: Accounts) -> Result<Op
     ))))
 }
 
-/// A user of the service's own realm is the user of that name here, if there is one. Others keep their realm, so that
-/// nobody is taken for a user of another realm, or of none.
-fn admits(who: KerberosUsers, own: String, accounts: Accounts) -> PrincipalMapper {
+/// Maps principals to users. A principal of the service's own realm is the user of that name, if
+/// there is one. Others keep their realm, so that a user of another realm is never mistaken for a
+/// local user.
+fn admits(accepted: KerberosUsers, own: String, accounts: Accounts) -> Admits {
     Arc::new(move |user, realm| {
         let name = Text::from(user);
         if realm == own && accounts(&name, &Text::from(realm)).is_some() {
             return Some(name);
         }
-        (who == KerberosUsers::Any).then(|| Text::from(format!("{user}@{realm}").as_str()))
+        (accepted == KerberosUsers::Any).then(|| Text::from(format!("{user}@{realm}").as_str()))
     })
 }
 
@@ -65,16 +66,16 @@ mod tests {
     use super::*;
     use ropeway_smb_proto::secret::NtHash;
 
-    fn named(who: KerberosUsers, user: &str, realm: &str) -> Option<String> {
+    fn named(accepted: KerberosUsers, user: &str, realm: &str) -> Option<String> {
         let accounts: Accounts = Arc::new(|name: &Text, _: &Text| {
             (*name == Text::from("ann")).then(|| NtHash::from_bytes([1; 16]))
         });
-        let admits = admits(who, "OWN".to_owned(), accounts);
+        let admits = admits(accepted, "OWN".to_owned(), accounts);
         admits(user, realm).map(|name| name.to_string_lossy())
     }
 
     #[test]
-    fn only_users_of_the_own_realm_are_users_here() {
+    fn only_principals_of_the_own_realm_map_to_users() {
         for (user, realm, listed, any) in [
             ("ann", "OWN", Some("ann"), Some("ann")),
             ("ann", "OTHER", None, Some("ann@OTHER")),

@@ -1,4 +1,4 @@
-//! What `/metrics` says, in Prometheus' text format.
+//! The contents of `/metrics`, in Prometheus' text format.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -9,14 +9,14 @@ use ropeway_smb_server::ServerHandle;
 
 use super::http::Pages;
 
-/// Tells of a server.
+/// Metrics of a server.
 pub(super) struct Metrics {
     server: ServerHandle,
     started: SystemTime,
 }
 
 impl Metrics {
-    /// Of that server.
+    /// Makes the metrics of a server.
     pub(super) fn new(server: ServerHandle) -> Self {
         Self {
             server,
@@ -33,19 +33,19 @@ impl Pages for Metrics {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         page.counter(
             "connections_total",
-            "Connections taken.",
+            "Connections accepted.",
             count(&counters.connections),
         );
         page.gauge(
             "connections",
-            "Connections that are open.",
+            "Open connections.",
             count(&counters.connections_open),
         );
-        page.gauge("sessions", "Sessions of clients.", sessions as u64);
+        page.gauge("sessions", "Client sessions.", sessions as u64);
         page.gauge("open_handles", "Open files, folders and pipes.", handles as u64);
         page.gauge(
             "shares",
-            "Folders that are shared.",
+            "Shared folders.",
             self.server.share_names().len() as u64,
         );
         page.counter("logins_total", "Logins that succeeded.", count(&counters.logins));
@@ -69,7 +69,7 @@ impl Pages for Metrics {
         page.add(
             "ropeway_build_info",
             "gauge",
-            "Which program this is.",
+            "Version of the program.",
             &label,
             1.0,
         );
@@ -82,7 +82,7 @@ impl Pages for Metrics {
     }
 }
 
-/// What the system tells of this process, under the names that all exporters use.
+/// Adds the kernel's figures for this process, under the names that all exporters use.
 fn process(page: &mut Page, started: SystemTime) {
     let since = started.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let mut gauge = |name: &str, help: &str, value: Option<f64>| {
@@ -92,7 +92,7 @@ fn process(page: &mut Page, started: SystemTime) {
     };
     gauge(
         "process_start_time_seconds",
-        "When the server started.",
+        "Start time of the server.",
         Some(since.as_secs_f64()),
     );
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -109,13 +109,13 @@ fn process(page: &mut Page, started: SystemTime) {
         "Threads.",
         threads.and_then(|text| text.trim().parse().ok()),
     );
-    // The folder's own descriptor is one of them.
+    // The descriptor of the folder itself is one of them.
     let fds = fs::read_dir("/proc/self/fd").map(|entries| entries.count().saturating_sub(1) as f64);
     gauge("process_open_fds", "Open descriptors.", fds.ok());
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     gauge(
         "process_max_fds",
-        "Most descriptors.",
+        "Maximum number of open descriptors.",
         limit.map(|limit| limit as f64),
     );
     if let Some(seconds) = cpu_seconds() {
@@ -131,7 +131,8 @@ fn process(page: &mut Page, started: SystemTime) {
 
 fn cpu_seconds() -> Option<f64> {
     let stat = fs::read_to_string("/proc/self/stat").ok()?;
-    // proc_pid_stat(5): fields 14 and 15; the name in field 2 may hold blanks, and ends with the last parenthesis.
+    // Fields 14 and 15 of proc_pid_stat(5). The name in field 2 may contain blanks and ends at the
+    // last parenthesis.
     let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
     let ticks: f64 = fields.get(11)?.parse::<f64>().ok()? + fields.get(12)?.parse::<f64>().ok()?;
     Some(ticks / rustix::param::clock_ticks_per_second() as f64)
@@ -162,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_as_prometheus_reads_them() {
+    fn the_page_has_prometheus_text_format() {
         let mut page = Page::default();
         page.counter("requests_total", "Requests executed.", 12_345_678_901);
         assert_eq!(
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn the_process_is_told() {
+    fn process_metrics_are_included() {
         let mut page = Page::default();
         process(&mut page, SystemTime::now());
         for name in [

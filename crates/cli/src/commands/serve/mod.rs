@@ -1,14 +1,14 @@
 //! `ropeway serve`.
 //!
 //! ```text
-//! settings   flags → ServerOptions, limits of the system
-//! shares     [NAME=]DIR[:ro][:encrypt] → folders, kept open over reloads
-//! kerberos   a key from a keytab, and who may come with a ticket
-//! accounts ─ users (the file), phrase (a random one), user (serve user add|rm|list), directory (names of accounts)
-//! audit      JSON Lines, by a thread of its own
+//! settings   flags → ServerOptions, system limits
+//! shares     [NAME=]DIR[:ro][:encrypt] → folders, kept open across reloads
+//! kerberos   the key from a keytab, and which tickets are accepted
+//! accounts ─ users (the file), phrase (a random password), user (serve user add|rm|list), directory (names of accounts)
+//! audit      JSON Lines, written by a thread
 //! http ───── metrics
 //! announce   multicast DNS, WS-Discovery
-//! signals    SIGTERM and SIGINT stop, a second one ends, SIGHUP reloads
+//! signals    SIGTERM and SIGINT stop the server, SIGHUP reloads
 //! ```
 
 mod accounts;
@@ -19,12 +19,12 @@ mod http;
 mod kerberos;
 mod metrics;
 mod phrase;
+mod printer;
 mod settings;
 mod shares;
 mod signals;
 mod user;
 mod users;
-mod voice;
 
 use std::io;
 use std::net::SocketAddr;
@@ -35,31 +35,32 @@ use ropeway_smb_server::{Server, ServerOptions};
 use self::accounts::Accounts;
 use self::announce::Announcer;
 use self::audit::Audit;
-use self::http::Looking;
+use self::http::Monitoring;
 use self::metrics::Metrics;
+use self::printer::Printer;
 use self::shares::Folders;
 use self::signals::Reload;
-use self::voice::Voice;
+pub(crate) use self::users::check_name as check_user_name;
 use crate::args::{ServeArgs, ServeCommand};
 use crate::boot;
 use crate::failure::{Failure, code};
-use crate::secrets::keep_private;
+use crate::secrets::protect_memory;
 
-/// Runs the command; gives its exit code.
+/// Runs the command and returns its exit code.
 ///
 /// # Errors
-/// A folder cannot be shared, an address cannot be had, or what was written cannot be made durable.
+/// A folder cannot be shared, an address cannot be used, or written data cannot be made durable.
 pub(crate) fn run(args: &ServeArgs) -> Result<u8, Failure> {
-    // Before passwords, hashes and keys are read.
-    keep_private();
+    // Must come before passwords, hashes and keys are read.
+    protect_memory();
     if let Some(ServeCommand::User(user)) = &args.command {
         return user::run(&user.command, args.login.users.as_ref());
     }
     boot::start_warnings();
-    let voice = Arc::new(Voice::new(args.watch.json));
-    let wanted = shares::wanted(args)?;
+    let printer = Arc::new(Printer::new(args.watch.json));
+    let wanted = shares::requested(args)?;
     settings::check_shares(args, &wanted)?;
-    let (accounts, told) = Accounts::load(&args.login)?;
+    let (accounts, summary) = Accounts::load(&args.login)?;
     let mut options = settings::options(args, accounts.lookup())?;
     options.directory = Arc::new(accounts.directory());
     options.config.mechanisms = kerberos::mechanisms(&args.login, accounts.lookup())?;
@@ -77,24 +78,24 @@ pub(crate) fn run(args: &ServeArgs) -> Result<u8, Failure> {
     let server = bind(args, options)?;
     let addresses = server.local_addrs().to_vec();
     let http = match args.watch.http {
-        Some(address) => Some(http::start(address, Looking(Metrics::new(server.handle())))?),
+        Some(address) => Some(http::start(address, Monitoring(Metrics::new(server.handle())))?),
         None => None,
     };
-    let announcer = announcer(args, &name, &addresses, &voice);
+    let announcer = announcer(args, &name, &addresses, &printer);
     let shown: Vec<_> = folders.now().cloned().collect();
     let shown: Vec<_> = shown.iter().collect();
-    // Caught before anybody is told that it listens.
+    // Signals must be caught before the server reports that it listens.
     let reload = Reload {
         server: server.handle(),
         args: args.clone(),
         accounts,
         folders,
         audit: writer.clone(),
-        voice: Arc::clone(&voice),
+        printer: Arc::clone(&printer),
     };
     signals::catch(reload)?;
-    voice.listening(args, &name, &addresses, &shown, &told, http);
-    drop(told);
+    printer.listening(args, &name, &addresses, &shown, &summary, http);
+    drop(summary);
     let result = server.run();
     if let Some(announcer) = announcer {
         announcer.stop();
@@ -103,13 +104,10 @@ pub(crate) fn run(args: &ServeArgs) -> Result<u8, Failure> {
         writer.finish();
     }
     result.map_err(|error| {
-        Failure::new(
-            code::TARGET,
-            format!("not everything that was written is durable: {error}"),
-        )
-        .hint("look at the disks; what clients flushed before is there")
+        Failure::new(code::TARGET, format!("not all written data is durable: {error}"))
+            .hint("check the disks; data that clients flushed earlier is durable")
     })?;
-    voice.stopped();
+    printer.stopped();
     Ok(code::DONE)
 }
 
@@ -117,20 +115,20 @@ fn bind(args: &ServeArgs, options: ServerOptions) -> Result<Server, Failure> {
     Server::bind_all(&args.listen, options).map_err(|(address, error)| {
         let failure = |what: &str, code| Failure::new(code, format!("cannot listen on {address}: {what}"));
         match error.kind() {
-            io::ErrorKind::AddrInUse => failure("another program does", code::NETWORK).hint(format!(
-                "choose another port with --listen; `ss -ltnp 'sport = :{}'` names it",
+            io::ErrorKind::AddrInUse => failure("another program uses the port", code::NETWORK).hint(format!(
+                "choose another port with --listen; `ss -ltnp 'sport = :{}'` shows the program",
                 address.port()
             )),
             io::ErrorKind::PermissionDenied => failure(
-                "only privileged programs may, below port 1024",
+                "ports below 1024 need a privilege",
                 code::PERMISSION,
             )
             .hint(
-                "use packaging/ropeway-serve.service, or give the capability: setcap cap_net_bind_service=ep \
+                "use packaging/ropeway-serve.service, or grant the capability with: setcap cap_net_bind_service=ep \
                      $(command -v ropeway); or choose a higher port",
             ),
             io::ErrorKind::AddrNotAvailable => {
-                failure("it is no address of this machine", code::NETWORK).hint("`ip address` lists them")
+                failure("this machine has no such address", code::NETWORK).hint("`ip address` lists its addresses")
             }
             _ => failure(&error.to_string(), code::NETWORK).hint("choose another address with --listen"),
         }
@@ -141,21 +139,21 @@ fn announcer(
     args: &ServeArgs,
     name: &str,
     addresses: &[SocketAddr],
-    voice: &Arc<Voice>,
+    printer: &Arc<Printer>,
 ) -> Option<Announcer> {
     if !args.watch.announce {
         return None;
     }
     match Announcer::start(name, addresses) {
-        Ok((announcer, troubles)) => {
-            for trouble in troubles {
-                voice.warn(&format!("announced in part: {trouble}"));
+        Ok((announcer, failures)) => {
+            for failure in failures {
+                printer.warn(&format!("only partly announced: {failure}"));
             }
             Some(announcer)
         }
-        // The shares are served all the same.
+        // The shares are served anyway.
         Err(why) => {
-            voice.warn(&format!("not announced: {why}"));
+            printer.warn(&format!("not announced: {why}"));
             None
         }
     }

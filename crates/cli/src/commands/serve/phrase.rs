@@ -1,7 +1,7 @@
-//! Pass phrases that people can read out: groups of five letters, consonants and vowels in turn.
+//! Pass phrases that people can read aloud: groups of five letters, consonants and vowels in turn.
 //!
-//! The scheme of proquints (D. S. Wilkerson, "A Proposal for Proquints", 2009): 16 consonants and 4 vowels carry 4 and 2 bits, so
-//! a group `CVCVC` carries 16.
+//! The scheme is that of proquints (D. S. Wilkerson, "A Proposal for Proquints", 2009). 16
+//! consonants carry 4 bits each and 4 vowels carry 2, so a group `CVCVC` carries 16.
 
 use ropeway_smb_client::Password;
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -9,27 +9,27 @@ use zeroize::Zeroizing;
 
 use crate::failure::{Failure, code};
 
-/// Groups; 96 bits, of which 80 would do.
+/// Number of groups: 96 bits, where 80 would suffice.
 const GROUPS: usize = 6;
 
-/// A new pass phrase.
+/// Creates a pass phrase.
 ///
 /// # Errors
-/// The kernel has no random numbers.
+/// The kernel returns no random numbers.
 pub(super) fn random() -> Result<Password, Failure> {
     let mut bytes = Zeroizing::new([0_u8; 2 * GROUPS]);
-    // Requests of up to 256 bytes are answered whole (getrandom(2)).
+    // getrandom(2) returns requests of up to 256 bytes completely.
     match getrandom(&mut *bytes, GetRandomFlags::empty()) {
         Ok(count) if count == bytes.len() => Ok(Password::new(spell(&bytes))),
         _ => Err(
-            Failure::new(code::PERMISSION, "the kernel gives no random numbers")
+            Failure::new(code::PERMISSION, "the kernel returns no random numbers")
                 .hint("name a user with --user and --password-file"),
         ),
     }
 }
 
 fn spell(bytes: &[u8; 2 * GROUPS]) -> String {
-    // Never grows: no copy is left behind.
+    // The buffer never grows, so no copy of it is left behind.
     let mut phrase = String::with_capacity(6 * GROUPS);
     for pair in bytes.as_chunks::<2>().0 {
         if !phrase.is_empty() {
@@ -56,8 +56,8 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn groups_as_published() {
-        // 127.0.0.1 is lusab-babad there.
+    fn groups_match_the_published_examples() {
+        // The publication spells 127.0.0.1 as lusab-babad.
         assert_eq!(group(0x7F00), "lusab");
         assert_eq!(group(0x0001), "babad");
         let all: HashSet<String> = (0..=u16::MAX).map(group).collect();
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn phrases_differ() {
+    fn two_phrases_differ() {
         let (one, two) = (random().unwrap(), random().unwrap());
         assert_eq!(one.expose().split('-').count(), GROUPS);
         assert_eq!(one.expose().len(), 6 * GROUPS - 1);

@@ -1,4 +1,4 @@
-//! From flags to the server's options, and the limits of the system.
+//! Builds the server's options from the flags, and raises system limits.
 
 use ropeway_smb_client::{Encryption, Signing};
 use ropeway_smb_proto::server::{Accounts, Sealing};
@@ -7,25 +7,21 @@ use ropeway_smb_wire::negotiate::Dialect;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::directory;
-use super::shares::Wanted;
+use super::shares::RequestedShare;
 use crate::args::ServeArgs;
 use crate::failure::Failure;
 
-/// Descriptors that are for neither clients nor their files: the program's own, with room. A guess.
+/// Descriptors reserved for the program itself rather than for clients and their files. A guess.
 const DESCRIPTORS_OWN: usize = 256;
 
-/// The server's options, without shares and audit.
+/// Returns the server's options without shares and audit log.
 ///
 /// # Errors
-/// Flags contradict each other.
+/// The flags contradict each other.
 pub(super) fn options(args: &ServeArgs, accounts: Accounts) -> Result<ServerOptions, Failure> {
+    args.check()?;
     let name = match &args.name {
-        Some(name) => {
-            check_server_name(name).map_err(|why| {
-                Failure::usage(format!("{name:?} cannot be a server: {why}")).hint("e.g. --name nas")
-            })?;
-            name.clone()
-        }
+        Some(name) => name.clone(),
         None => rustix::system::uname().nodename().to_string_lossy().into_owned(),
     };
     let protocol = &args.protocol;
@@ -49,29 +45,14 @@ pub(super) fn options(args: &ServeArgs, accounts: Accounts) -> Result<ServerOpti
     if let Some(most) = protocol.max_connections {
         options.connections_max = usize::try_from(most).unwrap_or(usize::MAX);
     }
-    if options.config.dialect_min > options.config.dialect_max {
-        return Err(Failure::usage("--min-dialect is newer than --max-dialect").hint("leave one of them out"));
-    }
-    if protocol.encrypt == Encryption::Required {
-        if options.config.dialect_max < Dialect::Smb300 {
-            return Err(Failure::usage("there is no encryption below SMB 3.0")
-                .hint("leave --encrypt required or --max-dialect out"));
-        }
-        if args.login.anonymous || args.login.guest {
-            return Err(Failure::usage(
-                "nobody has no key, and a guest neither: --anonymous and --guest cannot be encrypted",
-            )
-            .hint("leave --encrypt required, or --anonymous and --guest out"));
-        }
-    }
     Ok(options)
 }
 
-/// Shares that only encrypting clients may use need encryption.
+/// Checks that the server encrypts if a share is for encrypting clients only.
 ///
 /// # Errors
-/// There is none.
-pub(super) fn check_shares(args: &ServeArgs, wanted: &[Wanted]) -> Result<(), Failure> {
+/// The flags turn encryption off.
+pub(super) fn check_shares(args: &ServeArgs, wanted: &[RequestedShare]) -> Result<(), Failure> {
     let old = args
         .protocol
         .max_dialect
@@ -79,27 +60,16 @@ pub(super) fn check_shares(args: &ServeArgs, wanted: &[Wanted]) -> Result<(), Fa
     let sealed = wanted.iter().find(|share| share.encrypt);
     match sealed {
         Some(share) if old || args.protocol.encrypt == Encryption::Off => Err(Failure::usage(format!(
-            "{} is to be encrypted, and the server does not encrypt",
+            "{} needs encryption, but the server does not encrypt",
             share.name
         ))
-        .hint("leave --encrypt off, --max-dialect or :encrypt out")),
+        .hint("leave out --encrypt off, --max-dialect or :encrypt")),
         _ => Ok(()),
     }
 }
 
-fn check_server_name(name: &str) -> Result<(), &'static str> {
-    // RFC 1123 names, and the underscore that Windows takes.
-    let fine = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.');
-    if name.is_empty() || name.len() > 63 {
-        return Err("it has between 1 and 63 bytes");
-    }
-    if !name.chars().all(fine) || name.starts_with(['-', '.']) {
-        return Err("letters, digits, - and . are in it");
-    }
-    Ok(())
-}
-
-/// Raises the limit of descriptors as far as this user may, and gives how many there are for files of clients.
+/// Raises the limit of descriptors as far as this user may; returns how many are left for clients'
+/// files.
 pub(super) fn descriptors(connections_max: usize) -> usize {
     let limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
@@ -107,28 +77,13 @@ pub(super) fn descriptors(connections_max: usize) -> usize {
             current: limit.maximum,
             maximum: limit.maximum,
         };
-        // Where that is forbidden, the limit stays as it is.
+        // If raising is forbidden, the limit stays as it is.
         _ = setrlimit(Resource::Nofile, all);
     }
     let limit = getrlimit(Resource::Nofile)
         .current
         .map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
-    // Of a small limit, connections that are not there take no more than half.
+    // Connections that do not exist yet reserve at most half of a small limit.
     let others = DESCRIPTORS_OWN + connections_max.min(limit / 2);
     limit.saturating_sub(others).max(limit / 4)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_of_servers() {
-        for good in ["nas", "nas-2.example", "büro", "A_1"] {
-            assert!(check_server_name(good).is_ok(), "{good}");
-        }
-        for bad in ["", "a b", "-a", "a/b", "a\n", &"x".repeat(64)] {
-            assert!(check_server_name(bad).is_err(), "{bad}");
-        }
-    }
 }

@@ -1,4 +1,4 @@
-//! What is shared: `[NAME=]DIR[:ro][:encrypt]`, and the folders behind it.
+//! The shares: `[NAME=]DIR[:ro][:encrypt]`, and their open folders.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -9,74 +9,63 @@ use ropeway_smb_server::{Links, Share};
 use ropeway_smb_wire::Text;
 use ropeway_smb_wire::upcase;
 
-use crate::args::{ServeArgs, ServeLinks};
+use crate::args::{ServeArgs, ServeLinks, ShareSpec, check_share_name};
 use crate::failure::{Failure, code};
 
-/// Most shares. A guess: clients list them all at once.
+/// Maximum number of shares. A guess: clients list them all at once.
 const SHARES_MAX: usize = 1000;
-/// Longest name in UTF-16 units, as Windows has it (`NNLEN`).
-const NAME_UNITS_MAX: usize = 80;
-
-/// A share as it was asked for.
+/// A share as requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Wanted {
+pub(super) struct RequestedShare {
     pub(super) name: String,
-    /// As given.
+    /// Canonical path.
     pub(super) folder: PathBuf,
     pub(super) read_only: bool,
     pub(super) encrypt: bool,
-    /// Who names no user may come in.
+    /// Whether anonymous and guest sessions may use it.
     pub(super) anonymous: bool,
-    /// Symbolic links that clients may make.
+    /// Symbolic links that clients may create.
     pub(super) links: Links,
 }
 
-impl Wanted {
-    /// Reads one.
+impl RequestedShare {
+    /// Finds the folder of a share.
     ///
     /// # Errors
-    /// The folder is missing or none; the name cannot be a share's.
-    fn parse(text: &str) -> Result<Self, Failure> {
-        let (name, rest) = match text.split_once('=') {
-            Some((name, rest)) if !name.is_empty() && !name.contains('/') => (Some(name), rest),
-            _ => (None, text),
-        };
-        let (folder, read_only, encrypt) = without_options(rest);
-        if folder.is_empty() {
-            return Err(Failure::usage(format!("{text:?} names no folder")).hint("write NAME=DIR or DIR"));
-        }
-        let folder = PathBuf::from(folder);
+    /// The folder is missing or not a folder, or its own name is not valid for a share.
+    fn find(spec: &ShareSpec) -> Result<Self, Failure> {
+        let folder = &spec.folder;
         let whole = folder.canonicalize().and_then(|whole| {
             let is_folder = whole.metadata()?.is_dir();
             is_folder
                 .then_some(whole)
                 .ok_or_else(|| std::io::ErrorKind::NotADirectory.into())
         });
-        let whole = whole.map_err(|error| cannot_share(&folder, &crate::ends::cause(&error)))?;
-        let name = match name {
-            Some(name) => name.to_owned(),
+        let whole = whole.map_err(|error| cannot_share(folder, &crate::ends::cause(&error)))?;
+        let name = match &spec.name {
+            Some(name) => name.clone(),
             None => whole
                 .file_name()
                 .map_or_else(|| "root".to_owned(), |name| name.to_string_lossy().into_owned()),
         };
-        check_name(&name).map_err(|why| {
+        check_share_name(&name).map_err(|why| {
             Failure::usage(format!(
                 "{} cannot be shared as {name:?}: {why}",
                 folder.display()
             ))
-            .hint("give it another name: NAME=DIR")
+            .hint("choose a name: NAME=DIR")
         })?;
         Ok(Self {
             name,
             folder: whole,
-            read_only,
-            encrypt,
+            read_only: spec.read_only,
+            encrypt: spec.encrypt,
             anonymous: false,
             links: Links::default(),
         })
     }
 
-    /// What it is, for people.
+    /// Returns the folder and its options, for people.
     pub(super) fn shown(&self) -> String {
         let mut shown = self.folder.display().to_string();
         if self.read_only {
@@ -93,68 +82,26 @@ impl Wanted {
     }
 }
 
-/// The folder, and whether `:ro` and `:encrypt` stand behind it; a colon with nothing behind ends the options.
-fn without_options(text: &str) -> (&str, bool, bool) {
-    let (mut folder, mut read_only, mut encrypt) = (text, false, false);
-    while let Some((before, option)) = folder.rsplit_once(':') {
-        match option {
-            "ro" => read_only = true,
-            "encrypt" => encrypt = true,
-            "" => return (before, read_only, encrypt),
-            _ => break,
-        }
-        folder = before;
-    }
-    (folder, read_only, encrypt)
-}
-
 fn cannot_share(folder: &Path, cause: &str) -> Failure {
     let text = folder.to_string_lossy();
     let hint = if text == "user" {
-        "the commands of users come first: `ropeway serve user list --users FILE`"
+        "put the command for users first: `ropeway serve user list --users FILE`"
     } else if text.contains(':') {
-        "behind a folder there may be :ro and :encrypt"
+        "only the options :ro and :encrypt can follow a folder"
     } else {
-        "name a folder that this user can read"
+        "choose a folder that this user can read"
     };
     Failure::new(code::SOURCE, format!("cannot share {text}: {cause}")).hint(hint)
 }
 
-/// Whether a share can be called so; else why not.
-fn check_name(name: &str) -> Result<(), &'static str> {
-    /// What stands for other things in UNC paths, patterns and lists ([MS-FSCC] 2.1.6).
-    const FORBIDDEN: &str = "\"/\\[]:|<>+=;,*?";
-    /// Shares that servers have by themselves ([MS-SRVS] 3.1.1.7; `PIPE` and `MAILSLOT` are refused there too).
-    const RESERVED: [&str; 3] = ["IPC$", "PIPE", "MAILSLOT"];
-    if name.is_empty() || name.trim() != name {
-        return Err("it is empty, or has blanks around it");
-    }
-    if name.encode_utf16().count() > NAME_UNITS_MAX {
-        return Err("it is longer than 80 characters");
-    }
-    if name.chars().any(|c| c.is_control() || FORBIDDEN.contains(c)) {
-        return Err("none of \"/\\[]:|<>+=;,*? may be in it");
-    }
-    if name == "." || name == ".." || name.contains('\u{FFFD}') {
-        return Err("clients cannot write it");
-    }
-    if RESERVED
-        .iter()
-        .any(|reserved| reserved.eq_ignore_ascii_case(name))
-    {
-        return Err("servers need that name themselves");
-    }
-    Ok(())
-}
-
-/// The shares that the flags ask for.
+/// Returns the shares that the flags request.
 ///
 /// # Errors
-/// There are none, too many, two of a name, or one that cannot be.
-pub(super) fn wanted(args: &ServeArgs) -> Result<Vec<Wanted>, Failure> {
-    let mut wanted: Vec<Wanted> = Vec::new();
-    for text in args.shares.iter().chain(&args.share) {
-        let mut share = Wanted::parse(text)?;
+/// There is no share, there are too many, two have one name, or one is invalid.
+pub(super) fn requested(args: &ServeArgs) -> Result<Vec<RequestedShare>, Failure> {
+    let mut wanted: Vec<RequestedShare> = Vec::new();
+    for spec in args.shares.iter().chain(&args.share) {
+        let mut share = RequestedShare::find(spec)?;
         share.read_only |= args.read_only;
         share.links = match args.links {
             ServeLinks::Refuse => Links::Refuse,
@@ -164,26 +111,27 @@ pub(super) fn wanted(args: &ServeArgs) -> Result<Vec<Wanted>, Failure> {
         share.anonymous = args.login.anonymous || args.login.guest;
         if let Some(other) = wanted.iter().find(|other| other.is_called(&share.name)) {
             return Err(Failure::usage(format!(
-                "{} and {} would both be called {}",
+                "{} and {} would both have the name {}",
                 other.folder.display(),
                 share.folder.display(),
                 share.name
             ))
-            .hint("give one of them another name: NAME=DIR"));
+            .hint("choose another name for one of them: NAME=DIR"));
         }
         wanted.push(share);
     }
     if wanted.is_empty() {
-        return Err(Failure::usage("no folder is named")
-            .hint("e.g. ropeway serve photos=/srv/photos; or share = [\"/srv/photos\"] below [serve] in the configuration"));
+        return Err(Failure::usage("there is no folder to share")
+            .hint("e.g. ropeway serve photos=/srv/photos, or share = [\"/srv/photos\"] in section [serve] of the configuration"));
     }
     if wanted.len() > SHARES_MAX {
-        return Err(Failure::usage(format!("more than {SHARES_MAX} shares")).hint("share a folder above"));
+        return Err(Failure::usage(format!("there are more than {SHARES_MAX} shares"))
+            .hint("share a common parent folder"));
     }
     Ok(wanted)
 }
 
-/// The folders that are open, by what they are shared as.
+/// The open folders, with the shares that use them.
 pub(super) struct Folders {
     open: Vec<Folder>,
     descriptors: usize,
@@ -191,8 +139,8 @@ pub(super) struct Folders {
 
 #[derive(Clone)]
 struct Folder {
-    wanted: Wanted,
-    /// Device and inode: another volume may be mounted there since.
+    wanted: RequestedShare,
+    /// Device and inode; another volume may have been mounted since.
     id: (u64, u64),
     store: Arc<LocalStore>,
 }
@@ -204,7 +152,7 @@ fn id_of(folder: &Path) -> Result<(u64, u64), Failure> {
 }
 
 impl Folders {
-    /// None yet; all together may have so many descriptors open.
+    /// Makes an empty set; `descriptors` is the limit for all folders together.
     pub(super) fn new(descriptors: usize) -> Self {
         Self {
             open: Vec::new(),
@@ -212,13 +160,14 @@ impl Folders {
         }
     }
 
-    /// Opens what is wanted; folders that are open already are kept. On failure everything stays as it is.
+    /// Opens the requested folders; those that are open already stay open. On failure everything
+    /// stays as it was.
     ///
     /// # Errors
     /// A folder cannot be opened.
-    pub(super) fn set(&mut self, wanted: Vec<Wanted>) -> Result<Vec<Share>, Failure> {
+    pub(super) fn set(&mut self, wanted: Vec<RequestedShare>) -> Result<Vec<Share>, Failure> {
         let options = StoreOptions {
-            // A few are enough to work with, slowly; more than the default never help.
+            // A few suffice to work, slowly. More than the default never helps.
             descriptors_max: (self.descriptors / wanted.len().max(1)).clamp(64, 12_000),
             ..StoreOptions::default()
         };
@@ -239,8 +188,8 @@ impl Folders {
         Ok(self.open.iter().map(shared).collect())
     }
 
-    /// Whether exactly that is shared already.
-    pub(super) fn is_current(&self, wanted: &[Wanted]) -> bool {
+    /// Returns whether exactly these shares are open already.
+    pub(super) fn is_current(&self, wanted: &[RequestedShare]) -> bool {
         self.now().eq(wanted)
             && self
                 .open
@@ -248,8 +197,8 @@ impl Folders {
                 .all(|folder| id_of(&folder.wanted.folder).is_ok_and(|id| id == folder.id))
     }
 
-    /// What is shared now.
-    pub(super) fn now(&self) -> impl Iterator<Item = &Wanted> {
+    /// Returns the current shares.
+    pub(super) fn now(&self) -> impl Iterator<Item = &RequestedShare> {
         self.open.iter().map(|folder| &folder.wanted)
     }
 }
@@ -269,57 +218,54 @@ mod tests {
     use super::*;
     use std::fs;
 
-    #[test]
-    fn options_stand_behind_the_folder() {
-        for (text, expected) in [
-            ("/srv", ("/srv", false, false)),
-            ("/srv:ro", ("/srv", true, false)),
-            ("/srv:encrypt:ro", ("/srv", true, true)),
-            ("/srv:rw", ("/srv:rw", false, false)),
-            ("/a:b:ro", ("/a:b", true, false)),
-            ("/odd:ro:", ("/odd:ro", false, false)),
-            ("/odd:ro::encrypt", ("/odd:ro", false, true)),
-            ("/odd::", ("/odd:", false, false)),
-        ] {
-            assert_eq!(without_options(text), expected, "{text}");
-        }
+    fn find(folder: &Path) -> Result<RequestedShare, Failure> {
+        RequestedShare::find(&ShareSpec {
+            name: None,
+            folder: folder.into(),
+            read_only: true,
+            encrypt: false,
+        })
     }
 
     #[test]
-    fn folders_are_called_as_given_or_as_they_are() {
+    fn a_share_has_the_given_name_or_that_of_its_folder() {
         let place = tempfile::tempdir().unwrap();
         let folder = place.path().join("a=b:c");
         fs::create_dir(&folder).unwrap();
         fs::write(place.path().join("file"), "").unwrap();
-        let text = |name: &str| format!("{name}{}", folder.display());
-        let named = Wanted::parse(&format!("{}:ro", text("Photos="))).unwrap();
+        let named = RequestedShare::find(&ShareSpec {
+            name: Some("Photos".to_owned()),
+            folder: folder.clone(),
+            read_only: true,
+            encrypt: false,
+        });
+        let named = named.unwrap();
         assert_eq!(
             (named.name.as_str(), named.read_only, named.encrypt),
             ("Photos", true, false)
         );
         assert_eq!(named.folder, folder.canonicalize().unwrap());
-        let failure = Wanted::parse(&text("")).unwrap_err();
+        let failure = find(&folder).unwrap_err();
         assert!(
             failure.code == 1 && failure.message.contains("a=b:c"),
             "{failure:?}"
         );
         for missing in ["none", "file", "file/below"] {
-            let path = place.path().join(missing).display().to_string();
-            let failure = Wanted::parse(&path).unwrap_err();
+            let path = place.path().join(missing);
+            let failure = find(&path).unwrap_err();
             assert!(
-                failure.code == 3 && failure.message.contains(&path),
+                failure.code == 3 && failure.message.contains(&path.display().to_string()),
                 "{failure:?}"
             );
         }
-        assert_eq!(Wanted::parse("x=").unwrap_err().code, 1);
     }
 
     #[test]
-    fn a_folder_stays_open_unless_it_is_another_one() {
+    fn a_folder_stays_open_unless_it_is_replaced() {
         let place = tempfile::tempdir().unwrap();
         let folder = place.path().join("data");
         fs::create_dir(&folder).unwrap();
-        let wanted = || vec![Wanted::parse(&folder.display().to_string()).unwrap()];
+        let wanted = || vec![find(&folder).unwrap()];
         let mut folders = Folders::new(1000);
         folders.set(wanted()).unwrap();
         let first = Arc::clone(&folders.open[0].store);
@@ -330,25 +276,5 @@ mod tests {
         assert!(!folders.is_current(&wanted()));
         folders.set(wanted()).unwrap();
         assert!(!Arc::ptr_eq(&first, &folders.open[0].store) && folders.is_current(&wanted()));
-    }
-
-    #[test]
-    fn names_that_cannot_be() {
-        for bad in [
-            "",
-            " a",
-            "ipc$",
-            "Pipe",
-            "a\\b",
-            "a:b",
-            "a\tb",
-            "..",
-            &"x".repeat(81),
-        ] {
-            assert!(check_name(bad).is_err(), "{bad}");
-        }
-        for good in ["a", "Ann's photos", "zoë", "hidden$", &"x".repeat(80)] {
-            assert!(check_name(good).is_ok(), "{good}");
-        }
     }
 }

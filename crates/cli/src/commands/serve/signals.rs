@@ -1,4 +1,5 @@
-//! SIGTERM and SIGINT stop the server, a second one ends the program; SIGHUP reads users, shares and the audit again.
+//! Signals: SIGTERM and SIGINT stop the server, a second one ends the program, SIGHUP reloads
+//! users, shares and the audit log.
 
 use std::sync::Arc;
 
@@ -8,28 +9,28 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::accounts::Accounts;
 use super::audit::Writer;
+use super::printer::Printer;
 use super::settings::check_shares;
-use super::shares::{Folders, Wanted, wanted};
-use super::voice::Voice;
+use super::shares::{Folders, RequestedShare, requested};
 use crate::args::{Command, ServeArgs};
 use crate::failure::{Failure, code};
 use crate::{boot, config, layers};
 
-/// What a reload changes.
+/// State that a reload changes.
 pub(super) struct Reload {
     pub(super) server: ServerHandle,
-    /// As the server was started.
+    /// The flags at the start.
     pub(super) args: ServeArgs,
     pub(super) accounts: Accounts,
     pub(super) folders: Folders,
     pub(super) audit: Option<Arc<Writer>>,
-    pub(super) voice: Arc<Voice>,
+    pub(super) printer: Arc<Printer>,
 }
 
-/// Catches signals from now on, on a thread that lives as long as the process.
+/// Handles signals from now on, on a thread that lives as long as the process.
 ///
 /// # Errors
-/// The system gives no thread or no signals.
+/// The system cannot start a thread or register handlers.
 pub(super) fn catch(mut reload: Reload) -> Result<(), Failure> {
     let fault = |error: std::io::Error| {
         Failure::new(code::TARGET, format!("cannot catch signals: {error}"))
@@ -49,13 +50,14 @@ pub(super) fn catch(mut reload: Reload) -> Result<(), Failure> {
     };
     let work = move || {
         runtime.block_on(async {
-            while signals.next().await == Asked::Reload {
+            while signals.next().await == Request::Reload {
                 reload.run();
             }
-            reload.voice.stopping();
+            reload.printer.stopping();
             reload.server.stop();
-            while signals.next().await == Asked::Reload {}
-            // Clients' unflushed writes are in the kernel's hands, and nothing else was promised.
+            while signals.next().await == Request::Reload {}
+            // Clients' unflushed writes are in the page cache; the server has promised no more than
+            // that.
             std::process::exit(i32::from(code::INTERRUPTED));
         });
     };
@@ -64,7 +66,7 @@ pub(super) fn catch(mut reload: Reload) -> Result<(), Failure> {
 }
 
 #[derive(PartialEq, Eq)]
-enum Asked {
+enum Request {
     Stop,
     Reload,
 }
@@ -76,39 +78,41 @@ struct Signals {
 }
 
 impl Signals {
-    async fn next(&mut self) -> Asked {
+    async fn next(&mut self) -> Request {
         tokio::select! {
-            _ = self.interrupt.recv() => Asked::Stop,
-            _ = self.terminate.recv() => Asked::Stop,
-            _ = self.hangup.recv() => Asked::Reload,
+            _ = self.interrupt.recv() => Request::Stop,
+            _ = self.terminate.recv() => Request::Stop,
+            _ = self.hangup.recv() => Request::Reload,
         }
     }
 }
 
 impl Reload {
-    /// Reads everything again that can change; what is wrong stays as it was. Clients stay connected.
+    /// Reloads everything that can change. Parts with errors stay as they were. Clients stay
+    /// connected.
     fn run(&mut self) {
         let mut changes = Vec::new();
         match self.accounts.reload() {
             Ok(more) => changes.extend(more),
-            Err(failure) => self.voice.kept("the users", &failure.message),
+            Err(failure) => self.printer.unchanged("the users", &failure.message),
         }
         match self.reload_shares() {
             Ok(more) => changes.extend(more),
-            Err(failure) => self.voice.kept("the shares", &failure.message),
+            Err(failure) => self.printer.unchanged("the shares", &failure.message),
         }
         if let Some(audit) = &self.audit {
             audit.reopen();
         }
         let shares = self.folders.now().count();
-        self.voice.reloaded(&changes, self.accounts.names().len(), shares);
+        self.printer
+            .reloaded(&changes, self.accounts.names().len(), shares);
     }
 
     fn reload_shares(&mut self) -> Result<Vec<String>, Failure> {
         let args = parse_again()?;
-        let wanted = wanted(&args)?;
+        let wanted = requested(&args)?;
         check_shares(&self.args, &wanted)?;
-        let before: Vec<Wanted> = self.folders.now().cloned().collect();
+        let before: Vec<RequestedShare> = self.folders.now().cloned().collect();
         let mut changes = restarts(&self.args, &args);
         if self.folders.is_current(&wanted) {
             return Ok(changes);
@@ -130,26 +134,26 @@ impl Reload {
             }
         }
         if changes.is_empty() {
-            changes.push("folders that are others now were opened again".to_owned());
+            changes.push("reopened folders that were replaced".to_owned());
         }
         Ok(changes)
     }
 }
 
-/// The command line once more, over the configuration as it is now.
+/// Parses the command line again, over the present configuration.
 fn parse_again() -> Result<ServeArgs, Failure> {
     let config = config::Config::load(&boot::config_file())?;
     let arguments = std::env::args_os().collect();
     match layers::parse(arguments, &|name| std::env::var_os(name), &config)? {
         layers::Parsed::Command(command) => match *command {
             Command::Serve(args) => Ok(*args),
-            _ => Err(Failure::usage("the command line is another one now")),
+            _ => Err(Failure::usage("the command line is no longer that of serve")),
         },
         layers::Parsed::Text { .. } => Err(Failure::usage("the command line asks for help")),
     }
 }
 
-/// What the configuration changed that only a new start takes.
+/// Returns the changes in the configuration that need a restart.
 fn restarts(old: &ServeArgs, new: &ServeArgs) -> Vec<String> {
     let shown = |args: &ServeArgs| {
         let login = (
@@ -165,15 +169,15 @@ fn restarts(old: &ServeArgs, new: &ServeArgs) -> Vec<String> {
         let watch = format!("{:?}", args.watch);
         let listen = format!("{:?} {:?}", args.listen, args.name);
         [
-            ("where it listens", listen),
-            ("who logs in how", login),
-            ("the protocol", protocol),
-            ("how it is watched", watch),
+            ("addresses", listen),
+            ("logins", login),
+            ("protocol", protocol),
+            ("monitoring", watch),
         ]
     };
     let pairs = shown(old).into_iter().zip(shown(new));
     pairs
         .filter(|(old, new)| old != new)
-        .map(|((what, _), _)| format!("{what}: changed in the configuration; takes a restart"))
+        .map(|((what, _), _)| format!("{what}: changed in the configuration; restart the server to apply it"))
         .collect()
 }

@@ -13,10 +13,10 @@ use crate::failure::{Failure, code};
 use crate::secrets::{VARIABLE, private, prompt};
 use crate::ui::messages;
 
-/// Runs the command; gives its exit code.
+/// Runs the command and returns its exit code.
 ///
 /// # Errors
-/// The file cannot be had, or there is no such user.
+/// The file cannot be read or written, or there is no such user.
 pub(super) fn run(command: &UserCommand, file: Option<&PathBuf>) -> Result<u8, Failure> {
     let path = file_of(file)?;
     match command {
@@ -26,26 +26,23 @@ pub(super) fn run(command: &UserCommand, file: Option<&PathBuf>) -> Result<u8, F
     }
 }
 
-/// The file of users.
+/// Returns the path of the file of users.
 ///
 /// # Errors
-/// None is given, and there is no home.
+/// No path is given, and there is no home folder.
 pub(super) fn file_of(given: Option<&PathBuf>) -> Result<PathBuf, Failure> {
     given.cloned().or_else(boot::users_file).ok_or_else(|| {
-        Failure::usage("there is no home for the file of users")
+        Failure::usage("there is no home folder for the file of users")
             .hint("give --users FILE, or set XDG_CONFIG_HOME")
     })
 }
 
 fn add(args: &UserAddArgs, path: &Path) -> Result<u8, Failure> {
-    users::check_name(&args.name).map_err(|why| {
-        Failure::usage(format!("{:?} cannot be a user: {why}", args.name)).hint("choose another name")
-    })?;
-    // A file that is refused is told before anybody types.
+    // Reports a bad file before the user types a password.
     Users::load(path)?;
     let password = password(args)?;
     if password.expose().is_empty() {
-        return Err(Failure::usage("the password is empty").hint("choose one that nobody guesses"));
+        return Err(Failure::usage("the password is empty").hint("choose a password that is hard to guess"));
     }
     let hash = nt_hash(&password);
     let is_new = users::change(path, |users| Ok(users.set(&args.name, hash)))?;
@@ -54,7 +51,8 @@ fn add(args: &UserAddArgs, path: &Path) -> Result<u8, Failure> {
     Ok(code::DONE)
 }
 
-/// From the file, the variable, or the terminal, where it is typed twice.
+/// Returns the password of the file, of the variable, or of the terminal, where the user types it
+/// twice.
 fn password(args: &UserAddArgs) -> Result<Password, Failure> {
     if let Some(file) = &args.password_file {
         return private::password(file);
@@ -70,7 +68,10 @@ fn password(args: &UserAddArgs) -> Result<Password, Failure> {
         prompt::ask(question)?.ok_or_else(|| {
             Failure::new(
                 code::PERMISSION,
-                format!("there is no password for {}, and no terminal to ask", args.name),
+                format!(
+                    "there is no password for {}, and no terminal to ask on",
+                    args.name
+                ),
             )
             .hint(format!("give --password-file FILE, or set {VARIABLE}"))
         })
@@ -78,7 +79,9 @@ fn password(args: &UserAddArgs) -> Result<Password, Failure> {
     let first = ask(&format!("Password of {}: ", args.name))?;
     let second = ask("Once more: ")?;
     if first.expose() != second.expose() {
-        return Err(Failure::usage("the passwords differ; nothing was changed").hint("type the same twice"));
+        return Err(
+            Failure::usage("the passwords differ; nothing was changed").hint("type the same password twice")
+        );
     }
     Ok(first)
 }
@@ -89,7 +92,7 @@ fn remove(names: &[String], path: &Path) -> Result<u8, Failure> {
         if let Some(name) = missing {
             return Err(
                 Failure::usage(format!("there is no user {name:?}; nothing was changed"))
-                    .hint("`ropeway serve user list` names them"),
+                    .hint("`ropeway serve user list` lists the users"),
             );
         }
         for name in names {
@@ -98,7 +101,9 @@ fn remove(names: &[String], path: &Path) -> Result<u8, Failure> {
         Ok(())
     })?;
     for name in names {
-        messages::print_line(&format!("{name} removed; a running server forgets on SIGHUP"));
+        messages::print_line(&format!(
+            "{name} removed; a running server applies this on SIGHUP"
+        ));
     }
     Ok(code::DONE)
 }

@@ -1,12 +1,13 @@
-//! The file of users: who may log in, by NT hash.
+//! The file of users: names and NT hashes.
 //!
 //! ```text
 //! # Users of ropeway serve; `ropeway serve user add|rm|list` keeps this file.
 //! ann:8846f7eaee8fb117ad06bdd830b7586c
 //! ```
 //!
-//! NTLM needs the hash, and the hash is as good as the password, so the file is its owner's alone. It is replaced whole, under a
-//! lock of its folder: neither a reader nor a second writer sees half of it.
+//! NTLM needs the hash, and the hash is as good as the password, so only the owner may have access
+//! to the file. It is replaced as a whole, under a lock on its folder, so that neither a reader nor
+//! a second writer sees a partial file.
 
 use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};
@@ -22,15 +23,16 @@ use zeroize::Zeroizing;
 use crate::failure::{Failure, code};
 use crate::secrets::private;
 
-/// Most users. A guess: a directory service is for more.
+/// Maximum number of users. A guess: larger sites use a directory service.
 const USERS_MAX: usize = 10_000;
-/// Longest name, in UTF-16 units: Windows logs nobody in with more than 104, and shows 20.
+/// Maximum length of a name in UTF-16 units. Windows logs in no user with more than 104, and shows
+/// 20.
 const NAME_UNITS_MAX: usize = 104;
-/// Largest file: as many of the longest names, with room. Bytes.
+/// Maximum size in bytes: room for as many of the longest names.
 const BYTES_MAX: usize = 4 << 20;
-/// What messages call it.
+/// Name of the file in messages.
 const WHAT: &str = "the file of users";
-/// First line.
+/// First line of the file.
 const HEADING: &str = "# Users of ropeway serve; `ropeway serve user add|rm|list` keeps this file.\n";
 
 /// Users and their hashes, sorted by name.
@@ -38,21 +40,21 @@ const HEADING: &str = "# Users of ropeway serve; `ropeway serve user add|rm|list
 pub(super) struct Users(Vec<(String, NtHash)>);
 
 impl Users {
-    /// Reads the file; a missing one has no users.
+    /// Reads the file; a missing file has no users.
     ///
     /// # Errors
-    /// Others may read it, it cannot be read, or it is no such file.
+    /// Other users can read the file, it cannot be read, or it is malformed.
     pub(super) fn load(path: &Path) -> Result<Self, Failure> {
         match private::text(path, WHAT, BYTES_MAX)? {
             Some(text) => Self::parse(&text).map_err(|line| {
-                Failure::usage(format!("{}:{line}: no line of a user", path.display()))
-                    .hint("lines are NAME:HASH, as `ropeway serve user add` writes them")
+                Failure::usage(format!("{}:{line}: the line is not a user", path.display()))
+                    .hint("lines have the form NAME:HASH, as `ropeway serve user add` writes them")
             }),
             None => Ok(Self::default()),
         }
     }
 
-    /// Parses the text; on failure gives the line's number, not the line.
+    /// Parses the text. An error is the line's number, not the line.
     fn parse(text: &str) -> Result<Self, usize> {
         let mut users = Self::default();
         for (number, line) in (1..).zip(text.lines()) {
@@ -76,10 +78,10 @@ impl Users {
         self.0.sort_by_key(|(name, _)| name.to_lowercase());
     }
 
-    /// Writes the file, whole or not at all.
+    /// Writes the file, completely or not at all.
     ///
     /// # Errors
-    /// The folder takes no file.
+    /// The folder is not writable.
     fn store(&self, path: &Path) -> Result<(), Failure> {
         let mut text = Zeroizing::new(String::with_capacity(BYTES_MAX.min(256 + self.0.len() * 300)));
         text.push_str(HEADING);
@@ -93,24 +95,24 @@ impl Users {
         replace(path, text.as_bytes()).map_err(|error| cannot_write(path, &error))
     }
 
-    /// The hash of a user; case does not count.
+    /// Returns the hash of a user; names are case-insensitive.
     pub(super) fn find(&self, name: &str) -> Option<&NtHash> {
         let name = Text::from(name);
         let is_it = |(own, _): &&(String, NtHash)| upcase::equal(&Text::from(own.as_str()), &name);
         self.0.iter().find(is_it).map(|(_, hash)| hash)
     }
 
-    /// The names, sorted.
+    /// Returns the names, sorted.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|(name, _)| name.as_str())
     }
 
-    /// How many.
+    /// Returns the number of users.
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Adds a user, or gives one another hash; whether it is new.
+    /// Adds a user or changes its hash; returns whether the user is new.
     pub(super) fn set(&mut self, name: &str, hash: NtHash) -> bool {
         let was_there = self.remove(name);
         self.0.push((name.to_owned(), hash));
@@ -118,7 +120,7 @@ impl Users {
         !was_there
     }
 
-    /// Removes a user; whether there was one.
+    /// Removes a user; returns whether there was one.
     pub(super) fn remove(&mut self, name: &str) -> bool {
         let name = Text::from(name);
         let before = self.0.len();
@@ -128,10 +130,11 @@ impl Users {
     }
 }
 
-/// Reads the file, lets it be changed, and writes it; nobody else changes it meanwhile. Nothing is written if `change` fails.
+/// Reads the file, applies `change`, and writes the file, under a lock. Writes nothing if `change`
+/// fails.
 ///
 /// # Errors
-/// As reading, changing and writing.
+/// Reading, changing or writing fails.
 pub(super) fn change<T>(
     path: &Path,
     change: impl FnOnce(&mut Users) -> Result<T, Failure>,
@@ -149,9 +152,9 @@ pub(super) fn change<T>(
     Ok(result)
 }
 
-/// Whether a user can be called so; else why not.
-pub(super) fn check_name(name: &str) -> Result<(), &'static str> {
-    /// What Windows does not let names have, and what would end a line or a field here.
+/// Checks whether a name is valid for a user; returns the reason if not.
+pub(crate) fn check_name(name: &str) -> Result<(), &'static str> {
+    /// Characters that Windows forbids in names, and those that end a line or a field in the file.
     const FORBIDDEN: &str = "\"/\\[]:;|=,+*?<>@#";
     if name.is_empty() {
         return Err("it is empty");
@@ -160,13 +163,13 @@ pub(super) fn check_name(name: &str) -> Result<(), &'static str> {
         return Err("it is too long");
     }
     if name.trim() != name {
-        return Err("blanks stand around it");
+        return Err("it has blanks at its start or end");
     }
     if name.chars().any(|c| c.is_control() || FORBIDDEN.contains(c)) {
-        return Err("none of \"/\\[]:;|=,+*?<>@# may be in it");
+        return Err("it must not contain \"/\\[]:;|=,+*?<>@#");
     }
     if ["anonymous", "guest"].contains(&name.to_lowercase().as_str()) {
-        return Err("it stands for nobody");
+        return Err("it is reserved for sessions without a user");
     }
     Ok(())
 }
@@ -180,16 +183,16 @@ fn folder_of(path: &Path) -> &Path {
 
 fn cannot_write(path: &Path, error: &io::Error) -> Failure {
     let message = format!("cannot write the file of users {}: {error}", path.display());
-    Failure::of_end(message, error, code::TARGET).hint("choose another with --users FILE")
+    Failure::of_end(message, error, code::TARGET).hint("choose another file with --users FILE")
 }
 
-/// A new file with that content takes the place of the old one.
+/// Replaces the file by a new one with this content.
 fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     let folder = folder_of(path);
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.new", std::process::id()));
     let new: PathBuf = folder.join(name);
-    // What a killed run of the same number left.
+    // A killed process with the same id may have left this file.
     _ = fs::remove_file(&new);
     let written = (|| {
         let mut file = OpenOptions::new()
@@ -220,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn users_are_kept_whatever_their_case() {
+    fn user_names_are_case_insensitive() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("below/users");
         assert_eq!(Users::load(&path).unwrap().len(), 0);
@@ -238,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_that_fails_writes_nothing() {
+    fn a_failed_change_writes_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("users");
         let failed = change::<()>(&path, |users| {
@@ -249,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_are_no_users_are_named_by_number() {
+    fn malformed_lines_are_reported_by_number() {
         assert_eq!(Users::parse(&format!("# x\n\nann:{HASH}\n")).unwrap().len(), 1);
         for (text, line) in [
             ("ann\n".to_owned(), 1),
@@ -263,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn others_must_not_read_it() {
+    fn a_file_that_others_can_read_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("users");
         fs::write(&path, format!("ann:{HASH}\n")).unwrap();
@@ -274,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_cannot_be() {
+    fn invalid_names_are_refused() {
         for bad in [
             "",
             " a",

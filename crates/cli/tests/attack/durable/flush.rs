@@ -1,5 +1,5 @@
-//! A file system whose device has less room than it claims: what the page cache took cannot be written back, and the
-//! kernel tells of that once.
+//! A file system whose device has less space than it claims. What the page cache has accepted
+//! cannot be written back, and the kernel reports that only once.
 
 use std::fs;
 use std::path::Path;
@@ -8,14 +8,14 @@ use crate::support::{Place, Volume, content_same, file, or_skip, same, tool};
 
 const MIB: u64 = 1 << 20;
 
-/// A file system of 320 MiB on an image for which there are 100 MiB.
-struct Cramped {
+/// A file system of 320 MiB on an image with 100 MiB of space.
+struct OvercommittedVolume {
     // Dropped in this order.
     inner: Volume,
     outer: Volume,
 }
 
-impl Cramped {
+impl OvercommittedVolume {
     fn new(make: fn(&Volume) -> Result<Volume, String>) -> Result<Self, String> {
         let outer = Volume::tmpfs(100)?;
         let inner = make(&outer)?;
@@ -23,10 +23,10 @@ impl Cramped {
         Ok(Self { inner, outer })
     }
 
-    /// ext4 without a journal, its free space in pieces of 64 KiB.
+    /// Makes an ext4 without a journal whose free space is in pieces of 64 KiB.
     fn in_pieces() -> Result<Self, String> {
-        let cramped = Self::new(ext4)?;
-        let pieces = cramped.inner.join("pieces");
+        let volume = Self::new(ext4)?;
+        let pieces = volume.inner.join("pieces");
         fs::create_dir(&pieces).unwrap();
         let piece = |number: u32| pieces.join(format!("{number}"));
         let full = (0..).find(|number| {
@@ -36,18 +36,18 @@ impl Cramped {
         for number in (0..full.unwrap()).step_by(2) {
             fs::remove_file(piece(number)).unwrap();
         }
-        tool("sync", &["-f".as_ref(), cramped.inner.root().as_os_str()])?;
-        Ok(cramped)
+        tool("sync", &["-f".as_ref(), volume.inner.root().as_os_str()])?;
+        Ok(volume)
     }
 
-    /// Makes room, and forgets nothing else.
+    /// Enlarges the device; changes nothing else.
     fn enlarge(&self) {
         self.outer.resize(500);
     }
 
-    /// What is on the device now, and not in the page cache.
-    fn come_back(&mut self) {
-        self.inner.unmount_wholly();
+    /// Drops the page cache, so that the device's contents are visible.
+    fn remount(&mut self) {
+        self.inner.unmount_completely();
         self.inner.mount().unwrap();
     }
 }
@@ -68,104 +68,104 @@ fn sources(root: &Path, count: u64, size: u64) {
     }
 }
 
-/// The run that fails says so, and the next one repairs whatever it left.
-fn repaired(cramped: Result<Cramped, String>, (count, size): (u64, u64), flags: &[&str]) {
-    let mut cramped = or_skip!(cramped);
+/// Checks that the failing run reports its failure and the next run repairs its result.
+fn repaired(volume: Result<OvercommittedVolume, String>, (count, size): (u64, u64), flags: &[&str]) {
+    let mut volume = or_skip!(volume);
     let place = Place::new();
     let source = place.join("source");
     sources(&source, count, size);
-    let target = cramped.inner.join("into");
-    // Slowly, so that parts are durable before the loss.
+    let target = volume.inner.join("into");
+    // Slow enough for parts to be durable before the failure.
     place
         .copy(&source, &target)
         .args(["-T", "--bwlimit", "32M"])
         .exits(4);
-    cramped.enlarge();
+    volume.enlarge();
     place.copy(&source, &target).arg("-T").args(flags).ok();
-    cramped.come_back();
+    volume.remount();
     same(&source, &target);
 }
 
-/// Names were given in the second run to what the first had written and the device had not.
+/// A second run gave final names to data that the first run had written and the device had lost.
 #[test]
 fn a_failed_flush_is_remembered_on_xfs() {
-    repaired(Cramped::new(xfs), (12, 9 * MIB), &[]);
+    repaired(OvercommittedVolume::new(xfs), (12, 9 * MIB), &[]);
 }
 
 #[test]
 fn a_failed_flush_is_remembered_on_ext4_without_a_journal() {
-    repaired(Cramped::new(ext4), (12, 9 * MIB), &[]);
+    repaired(OvercommittedVolume::new(ext4), (12, 9 * MIB), &[]);
 }
 
-/// Free space in pieces, so that a file's block map takes blocks of its own. Such a block is lost like any other, and is not
-/// written again when the file's data is written to the same place.
+/// With fragmented free space, a file's block map needs its own blocks. Such a block can be lost
+/// too, and is not written again when the file's data is written to the same place.
 #[test]
 fn a_failed_flush_that_lost_the_map_of_a_file_is_repaired() {
-    repaired(Cramped::in_pieces(), (12, 9 * MIB), &[]);
+    repaired(OvercommittedVolume::in_pieces(), (12, 9 * MIB), &[]);
 }
 
 #[test]
 fn a_failed_flush_of_one_big_file_is_remembered() {
-    repaired(Cramped::new(xfs), (1, 110 * MIB), &[]);
+    repaired(OvercommittedVolume::new(xfs), (1, 110 * MIB), &[]);
 }
 
 /// A comparison reads the page cache.
 #[test]
 fn a_comparison_of_contents_is_no_proof_after_a_failed_flush() {
-    repaired(Cramped::new(xfs), (12, 9 * MIB), &["--checksum"]);
+    repaired(OvercommittedVolume::new(xfs), (12, 9 * MIB), &["--checksum"]);
 }
 
 #[test]
 fn a_new_folder_and_small_files_are_repaired_after_a_failed_flush() {
-    let mut cramped = or_skip!(Cramped::new(xfs));
+    let mut volume = or_skip!(OvercommittedVolume::new(xfs));
     let place = Place::new();
     let source = place.join("source");
     sources(&source, 220, MIB / 2);
-    let target = cramped.inner.join("new");
+    let target = volume.inner.join("new");
     place.copy(&source, &target).arg("-T").exits(4);
-    cramped.enlarge();
+    volume.enlarge();
     place.copy(&source, &target).arg("-T").ok();
-    cramped.come_back();
+    volume.remount();
     same(&source, &target);
 }
 
-/// A run that found everything equal called it durable, and asked nobody.
+/// A run that found everything equal called it durable without flushing.
 #[test]
-fn what_another_run_left_in_the_page_cache_is_not_called_durable_unasked() {
-    let mut cramped = or_skip!(Cramped::new(xfs));
+fn data_in_the_page_cache_from_another_run_is_flushed_before_it_is_called_durable() {
+    let mut volume = or_skip!(OvercommittedVolume::new(xfs));
     let place = Place::new();
     let source = place.join("source");
     sources(&source, 12, 9 * MIB);
-    let target = cramped.inner.join("into");
+    let target = volume.inner.join("into");
     let run = || place.copy(&source, &target).arg("-T");
     run().args(["--durability", "none"]).ok();
     run().args(["--bwlimit", "32M"]).exits(4);
-    cramped.enlarge();
+    volume.enlarge();
     run().ok();
-    cramped.come_back();
+    volume.remount();
     same(&source, &target);
 }
 
 #[test]
-fn what_was_written_in_place_before_a_failed_flush_is_written_again() {
-    repaired_in_place(Cramped::new(xfs));
+fn data_written_in_place_before_a_failed_flush_is_written_again() {
+    repaired_in_place(OvercommittedVolume::new(xfs));
 }
 
 #[test]
 fn the_map_of_a_file_written_in_place_before_a_failed_flush_is_written_again() {
-    repaired_in_place(Cramped::in_pieces());
+    repaired_in_place(OvercommittedVolume::in_pieces());
 }
 
-/// The next run is killed too: what the first lost stays lost.
+/// The next run is killed too: data that the first run lost stays lost.
 #[test]
 fn a_failed_flush_is_remembered_over_a_killed_run() {
-    let mut cramped = or_skip!(Cramped::new(xfs));
+    let mut volume = or_skip!(OvercommittedVolume::new(xfs));
     let place = Place::new();
     let source = place.join("source");
     sources(&source, 12, 9 * MIB);
-    let target = cramped.inner.join("into");
+    let target = volume.inner.join("into");
     place.copy(&source, &target).arg("-T").exits(4);
-    cramped.enlarge();
+    volume.enlarge();
     let mut running = place
         .copy(&source, &target)
         .args(["-T", "--bwlimit", "24M"])
@@ -173,46 +173,46 @@ fn a_failed_flush_is_remembered_over_a_killed_run() {
     running.reach("bytes_sent", 30 * MIB);
     running.kill();
     place.copy(&source, &target).arg("-T").ok();
-    cramped.come_back();
+    volume.remount();
     same(&source, &target);
 }
 
-/// A move removed the sources of what the device did not have.
+/// A move removed sources whose copies the device did not have.
 #[test]
 fn a_move_after_a_failed_flush_loses_nothing() {
-    let mut cramped = or_skip!(Cramped::new(xfs));
+    let mut volume = or_skip!(OvercommittedVolume::new(xfs));
     let place = Place::new();
     let (source, kept) = (place.join("source"), place.join("kept"));
     sources(&source, 12, 9 * MIB);
     sources(&kept, 12, 9 * MIB);
-    let target = cramped.inner.join("into");
+    let target = volume.inner.join("into");
     let run = || place.copy(&source, &target).args(["-T", "--move"]);
     run().exits(4);
     for number in 0..12 {
         let name = format!("file {number}");
-        assert!(source.join(&name).exists(), "{name} is nowhere");
+        assert!(source.join(&name).exists(), "{name} is lost");
     }
-    cramped.enlarge();
+    volume.enlarge();
     run().ok();
-    cramped.come_back();
+    volume.remount();
     content_same(&kept, &target);
 }
 
-/// In place: over files with holes, for which there is no room either.
-fn repaired_in_place(cramped: Result<Cramped, String>) {
-    let mut cramped = or_skip!(cramped);
+/// In place: over files with holes, which have no space either.
+fn repaired_in_place(volume: Result<OvercommittedVolume, String>) {
+    let mut volume = or_skip!(volume);
     let place = Place::new();
     let source = place.join("source");
     sources(&source, 12, 9 * MIB);
-    let target = cramped.inner.join("into");
+    let target = volume.inner.join("into");
     for number in 0..12 {
         let hole = fs::File::create(target.join(format!("file {number}"))).unwrap();
         hole.set_len(9 * MIB).unwrap();
     }
     let run = || place.copy(&source, &target).args(["-T", "--inplace"]);
     run().exits(4);
-    cramped.enlarge();
+    volume.enlarge();
     run().ok();
-    cramped.come_back();
+    volume.remount();
     same(&source, &target);
 }

@@ -1,4 +1,4 @@
-//! A node is one thing when the first run is killed, and another when the second comes.
+//! A node changes its kind between a killed run and the next one.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -8,7 +8,7 @@ use crate::support::{Place, file, no_temporaries, same, text, tool};
 
 const MIB: u64 = 1 << 20;
 
-/// What a node may be.
+/// Kinds of nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     File,
@@ -42,7 +42,7 @@ fn remove(path: &Path) {
     }
 }
 
-/// The second run ends well, and nothing of the first is under a final name.
+/// Checks that the second run succeeds and that nothing of the first has a final name.
 fn changed_from(before: Kind, is_new: bool, below: &str) {
     for after in [File, Folder, Symlink, Fifo] {
         if after == before {
@@ -68,13 +68,13 @@ fn changed_from(before: Kind, is_new: bool, below: &str) {
     }
 }
 
-/// The temporary file was named as if it were the folder.
+/// The temporary file was renamed as if it were the folder.
 #[test]
 fn a_file_in_a_folder_that_exists_may_become_anything() {
     changed_from(File, false, "");
 }
 
-/// "Is a directory" on every rerun.
+/// Every rerun failed with "Is a directory".
 #[test]
 fn a_folder_in_a_folder_that_exists_may_become_anything() {
     changed_from(Folder, false, "");
@@ -92,7 +92,7 @@ fn a_folder_in_a_new_folder_may_become_anything() {
     changed_from(Folder, true, "deep/er");
 }
 
-/// Small nodes are there already, under their final names, in a folder that nobody has seen.
+/// Small nodes exist already, under their final names, in a folder that still has a temporary name.
 #[test]
 fn small_nodes_in_a_new_folder_may_become_anything() {
     let kinds = [File, Folder, Symlink, Fifo];
@@ -129,7 +129,7 @@ fn small_nodes_in_a_new_folder_may_become_anything() {
 
 /// Both names led to one file on the target, and writing to one changed the other.
 #[test]
-fn names_of_one_file_may_become_files_of_their_own() {
+fn hard_links_may_become_separate_files() {
     let place = Place::new();
     let source = place.folder("source");
     text(&source.join("a"), "one file");

@@ -1,4 +1,5 @@
-//! Temporary names: nobody else's, whoever knows the paths of a job.
+//! Temporary names: no other run and no other user can use them, even if they know the paths of a
+//! job.
 
 use std::fs;
 use std::io::Read;
@@ -9,17 +10,17 @@ use crate::support::{NOBODY, Place, Run, file, is_root, same, skip};
 
 const MIB: u64 = 1 << 20;
 
-/// The temporary nodes that stand in a folder.
+/// Returns the temporary nodes in a folder.
 fn temporaries(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let is_temporary = |path: &PathBuf| path.to_str().unwrap().contains("/.ropeway-");
     entries.filter(is_temporary).collect()
 }
 
-/// Copies `file 0` to `file N-1` with the state folders `state 1` and `state 2` at once; the second run is killed when the first
-/// has ended, and what that called done is whole.
+/// Copies `file 0` to `file N-1` at once with the state folders `state 1` and `state 2`. Kills the
+/// second run when the first has ended, and checks that the first run's files are complete.
 #[track_caller]
-pub(super) fn whole_beside_one_that_is_killed(
+pub(super) fn complete_despite_a_second_run_that_is_killed(
     (source, target): (&Path, &Path),
     files: u64,
     run: impl Fn(&str) -> Run,
@@ -38,9 +39,10 @@ pub(super) fn whole_beside_one_that_is_killed(
     }
 }
 
-/// Both wrote to one file: what one had finished the other emptied, and was killed.
+/// Both runs wrote to one file: the second emptied what the first had finished, and was then
+/// killed.
 #[test]
-fn two_runs_that_do_not_know_of_each_other_share_no_file() {
+fn two_unrelated_runs_use_different_temporary_files() {
     for is_new in [false, true] {
         let place = Place::new();
         let source = place.folder("source");
@@ -57,18 +59,18 @@ fn two_runs_that_do_not_know_of_each_other_share_no_file() {
                 .env("XDG_STATE_HOME", place.folder(state))
         };
         let target = place.join("target");
-        whole_beside_one_that_is_killed((&source, &target), 8, |state| {
+        complete_despite_a_second_run_that_is_killed((&source, &target), 8, |state| {
             run(state, if state == "state 1" { "8M" } else { "4M" })
         });
-        // Each goes on, and leaves nothing.
+        // Each run resumes, and leaves nothing behind.
         run("state 2", "200M").ok();
         run("state 1", "200M").ok();
         same(&source, &target);
     }
 }
 
-/// Another user made the temporary names first, and kept them open.
-fn nobody_else_gets_in(is_same_state: bool) {
+/// Another user created the temporary names first and kept them open.
+fn planted_names_give_no_access(is_same_state: bool) {
     if !is_root() {
         skip!("needs root");
     }
@@ -83,7 +85,7 @@ fn nobody_else_gets_in(is_same_state: bool) {
     let target = place.folder("target");
     fs::set_permissions(&target, fs::Permissions::from_mode(0o777)).unwrap();
     let run = || place.copy(source.join("."), &target).arg("-T");
-    // What the names are, as far as anybody can see.
+    // Replace all temporary names that are visible by now.
     let mut kept = Vec::new();
     for (limit, sent) in [("24M", 2 * MIB), ("24M", 11 * MIB)] {
         let mut running = run().args(["--bwlimit", limit]).start();
@@ -131,16 +133,16 @@ fn nobody_else_gets_in(is_same_state: bool) {
     for mut planted in kept {
         let mut content = Vec::new();
         planted.read_to_end(&mut content).unwrap();
-        assert!(content.len() <= 7, "another user reads what was copied");
+        assert!(content.len() <= 7, "another user can read the copy");
     }
 }
 
 #[test]
-fn names_of_an_earlier_run_that_others_made_are_not_written_to() {
-    nobody_else_gets_in(true);
+fn temporary_names_that_another_user_has_replaced_are_not_used() {
+    planted_names_give_no_access(true);
 }
 
 #[test]
-fn names_cannot_be_told_beforehand() {
-    nobody_else_gets_in(false);
+fn temporary_names_cannot_be_predicted() {
+    planted_names_give_no_access(false);
 }

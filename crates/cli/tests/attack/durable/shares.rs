@@ -1,18 +1,18 @@
-//! The same on a server: names that two machines share, and versions that look alike.
+//! The same cases on a server: temporary names of two machines, and versions that look alike.
 
 use std::fs;
 use std::path::Path;
 
 use ropeway_peers::or_skip;
 
-use super::names::whole_beside_one_that_is_killed;
+use super::names::complete_despite_a_second_run_that_is_killed;
 use crate::support::{Ground, Run, Served, content_same, file, no_temporaries, write_at};
 
 const MIB: u64 = 1 << 20;
 
-/// Two machines with one NAS are two runs that do not know of each other.
+/// Two machines that use one NAS are two unrelated runs.
 #[test]
-fn two_runs_onto_one_share_have_no_file_in_common() {
+fn two_runs_onto_one_share_use_different_temporary_files() {
     let ground = or_skip!(Ground::start());
     let source = ground.place.folder("source");
     for number in 0..6 {
@@ -27,7 +27,7 @@ fn two_runs_onto_one_share_have_no_file_in_common() {
             .env("XDG_STATE_HOME", ground.place.folder(state))
     };
     let target = ground.behind("data/target");
-    whole_beside_one_that_is_killed((&source, &target), 6, |state| {
+    complete_despite_a_second_run_that_is_killed((&source, &target), 6, |state| {
         run(state, if state == "state 1" { "6M" } else { "4M" })
     });
     run("state 2", "200M").ok();
@@ -35,7 +35,7 @@ fn two_runs_onto_one_share_have_no_file_in_common() {
     no_temporaries(&target);
 }
 
-/// A copy that is killed, a source that changes and keeps its size and time, and the copy again.
+/// Kills a copy, changes the source without changing its size and time, and copies again.
 fn not_mixed(run: &dyn Fn() -> Run, (source, copy): (&Path, &Path), change: fn(&Path)) {
     let big = source.join("big");
     file(&big, 24 * MIB, 1);
@@ -72,9 +72,9 @@ fn versions_that_look_alike_are_not_mixed_onto_a_share() {
     not_mixed(&run, (&here, &ground.behind("data/copy")), overwritten);
 }
 
-/// Samba tells no change time of its own, so that only another file is told from the one before.
+/// Samba has no change time, so only a replaced file can be recognised.
 #[test]
-fn a_file_that_was_replaced_on_a_share_is_not_mixed_with_what_it_was() {
+fn a_file_replaced_on_a_share_is_not_mixed_with_its_old_version() {
     let ground = or_skip!(Ground::start());
     let there = ground.place.folder("data/there");
     let run = || ground.copy(&ground.url("data/there"), "copy").arg("-T");

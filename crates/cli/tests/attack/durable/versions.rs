@@ -1,4 +1,5 @@
-//! Sources that change and keep size and modification time: `cp -p` over them, tools that set the time back.
+//! Sources that change but keep size and modification time: `cp -p` over them, or tools that set
+//! the time back.
 
 use std::fs;
 use std::path::Path;
@@ -9,11 +10,11 @@ use rustix::process::Signal;
 use crate::support::{Place, file, same, write_at};
 
 const MIB: u64 = 1 << 20;
-/// Copies that may finish before they can be killed.
+/// Number of attempts; a copy may finish before it can be killed.
 const TRIES: u32 = 5;
 
-/// Runs `change` and sets the modification time back.
-fn unseen(path: &Path, change: impl FnOnce()) {
+/// Runs `change` and then restores the modification time.
+fn with_time_restored(path: &Path, change: impl FnOnce()) {
     let time = fs::metadata(path).unwrap().modified().unwrap();
     change();
     fs::File::options()
@@ -24,19 +25,19 @@ fn unseen(path: &Path, change: impl FnOnce()) {
         .unwrap();
 }
 
-/// The beginning came from one version and the end from another.
+/// The beginning of the copy came from one version and the end from another.
 fn killed_and_changed(is_new: bool, flags: &[&str], change: impl Fn(&Place)) {
-    // A busy machine may have finished before the kill: what is changed afterwards is another case.
+    // On a busy machine the copy may finish before the kill; a later change is another case.
     let is_killed_in_time = (0..TRIES).any(|_| killed_and_changed_once(is_new, flags, &change));
     assert!(is_killed_in_time, "finished {TRIES} times before it was killed");
 }
 
-/// Whether the copy was killed before it had finished.
+/// Returns whether the copy was killed before it had finished.
 fn killed_and_changed_once(is_new: bool, flags: &[&str], change: impl Fn(&Place)) -> bool {
     let place = Place::new();
     let source = place.folder("source");
     file(&source.join("big"), 24 * MIB, 1);
-    unseen(&source.join("big"), || {});
+    with_time_restored(&source.join("big"), || {});
     if !is_new {
         place.folder("target");
     }
@@ -45,7 +46,7 @@ fn killed_and_changed_once(is_new: bool, flags: &[&str], change: impl Fn(&Place)
     }
     let run = || place.copy("source", "target").arg("-T").args(flags);
     let mut running = run().args(["--bwlimit", "6M"]).start();
-    // Only what is durable is gone on with.
+    // A run resumes only from what is durable.
     running.reach("bytes_durable", 1);
     running.signal(Signal::STOP);
     let is_finished = running.counter("bytes_durable") >= 24 * MIB;
@@ -61,7 +62,7 @@ fn killed_and_changed_once(is_new: bool, flags: &[&str], change: impl Fn(&Place)
 
 fn overwritten(place: &Place) {
     let big = place.join("source/big");
-    unseen(&big, || {
+    with_time_restored(&big, || {
         write_at(&big, 1_000, b"another version, of the same size and time")
     });
 }
@@ -80,22 +81,22 @@ fn replaced(place: &Place) {
 }
 
 #[test]
-fn a_source_that_was_overwritten_unseen_is_not_mixed_with_what_it_was() {
+fn a_source_overwritten_unnoticed_is_not_mixed_with_its_old_version() {
     killed_and_changed(false, &[], overwritten);
     killed_and_changed(true, &[], overwritten);
     killed_and_changed(false, &["--inplace"], overwritten);
 }
 
 #[test]
-fn a_source_that_was_replaced_unseen_is_not_mixed_with_what_it_was() {
+fn a_source_replaced_unnoticed_is_not_mixed_with_its_old_version() {
     killed_and_changed(false, &[], replaced);
     killed_and_changed(true, &[], replaced);
     killed_and_changed(false, &["--inplace"], replaced);
 }
 
-/// A change behind the reader whose time was set back at once.
+/// A change behind the reader whose modification time was restored at once.
 #[test]
-fn a_source_that_changes_unseen_while_it_is_read_is_read_again() {
+fn a_source_that_changes_unnoticed_while_it_is_read_is_read_again() {
     for size in [16 * MIB, 72 * MIB] {
         let place = Place::new();
         let source = place.folder("source");
@@ -112,14 +113,14 @@ fn a_source_that_changes_unseen_while_it_is_read_is_read_again() {
     }
 }
 
-/// A small file of a new folder, copied by the run that was killed, is looked at again.
+/// The next run examines a small file of a new folder again, even if the killed run copied it.
 #[test]
-fn a_small_file_rewritten_after_a_killed_run_is_copied_as_it_is_now() {
+fn a_small_file_rewritten_after_a_killed_run_is_copied_again() {
     let place = Place::new();
     let source = place.folder("source");
     file(&source.join("big"), 24 * MIB, 1);
     file(&source.join("small"), 5_000, 2);
-    unseen(&source.join("small"), || {});
+    with_time_restored(&source.join("small"), || {});
     let run = || {
         place
             .copy("source", "target")
@@ -129,20 +130,21 @@ fn a_small_file_rewritten_after_a_killed_run_is_copied_as_it_is_now() {
     running.reach("bytes_sent", 16 * MIB);
     running.kill();
     let small = source.join("small");
-    unseen(&small, || write_at(&small, 1_000, b"another version"));
+    with_time_restored(&small, || write_at(&small, 1_000, b"another version"));
     run().ok();
     same(&source, &place.join("target"));
 }
 
-/// What looks equal on the target may be an older version: nothing that is nowhere else is removed.
+/// A target that looks equal may be an older version. A move must not remove the only copy of a
+/// version.
 #[test]
-fn a_move_removes_no_version_that_was_not_copied() {
+fn a_move_never_removes_a_version_that_was_not_copied() {
     let place = Place::new();
     let source = place.folder("source");
     file(&source.join("f"), 5_000, 2);
     place.copy("source", "target").arg("-T").ok();
     let f = source.join("f");
-    unseen(&f, || write_at(&f, 1_000, b"another version"));
+    with_time_restored(&f, || write_at(&f, 1_000, b"another version"));
     let content = fs::read(&f).unwrap();
     place.copy("source", "target").args(["-T", "--move"]).ok();
     assert!(!f.exists(), "it was copied");

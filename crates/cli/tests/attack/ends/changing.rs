@@ -1,4 +1,4 @@
-//! Files that change while they are read, and files that the kernel makes up.
+//! Files that change while they are read, and files that the kernel generates.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::support::{Finished, Place, Run, Served, no_temporaries, set_times, skip, small_files, text};
 
-/// A log that somebody writes to all the time; it rests when this is dropped.
+/// A log that a thread writes to until this is dropped.
 struct Log {
     path: PathBuf,
     stop: Arc<AtomicBool>,
@@ -19,7 +19,7 @@ struct Log {
 }
 
 impl Log {
-    /// One that grows, and is long enough to be hit while it is read.
+    /// Makes a file that grows, long enough to change while it is read.
     fn at(path: &Path) -> Self {
         fs::write(path, b"one more line\n".repeat(2 << 20)).unwrap();
         let mut file = File::options().append(true).open(path).unwrap();
@@ -29,7 +29,7 @@ impl Log {
         })
     }
 
-    /// A small one that is written over all the time.
+    /// Makes a small file that is overwritten all the time.
     fn small(path: &Path) -> Self {
         fs::write(path, vec![b'x'; 1_000_000]).unwrap();
         let file = File::options().write(true).open(path).unwrap();
@@ -63,7 +63,7 @@ impl Drop for Log {
     }
 }
 
-/// `source` with files that rest, and a log that does not.
+/// Makes `source` with files that do not change, and a log that does.
 fn ground() -> (Place, Log) {
     let place = Place::new();
     small_files(&place.join("source"), 30, 5);
@@ -75,7 +75,8 @@ fn modified(path: &Path) -> SystemTime {
     fs::metadata(path).unwrap().modified().unwrap()
 }
 
-/// Runs until the writer has hit the file in each of its tries: on a busy machine it may rest for a moment, which is as good.
+/// Runs until the writer has hit the file in each of the run's attempts. On a busy machine the
+/// writer may pause for a moment, which is a valid result too.
 fn until_hit(before: impl Fn(), run: impl Fn() -> Run) -> Option<Finished> {
     for _ in 0..20 {
         before();
@@ -88,9 +89,9 @@ fn until_hit(before: impl Fn(), run: impl Fn() -> Run) -> Option<Finished> {
     None
 }
 
-/// A log or the image of a running machine was never copied at all.
+/// Such a file, e.g. a log or the image of a running machine, was never copied at all.
 #[test]
-fn a_file_that_never_rests_is_kept_as_a_torn_copy() {
+fn a_file_that_always_changes_is_kept_as_a_torn_copy() {
     for flags in [
         &[][..],
         &["--durability", "none"],
@@ -109,7 +110,7 @@ fn a_file_that_never_rests_is_kept_as_a_torn_copy() {
                 }
             };
             let Some(finished) = until_hit(prepare, copy) else {
-                skip!("the file rested in each run");
+                skip!("the file did not change in any run");
             };
             let torn = place.join("target/d000/log");
             assert_eq!(
@@ -128,7 +129,7 @@ fn a_file_that_never_rests_is_kept_as_a_torn_copy() {
                 "{finished}"
             );
             assert!(modified(&torn) < SystemTime::UNIX_EPOCH + Duration::from_secs(400_000_000));
-            // A torn copy is nothing to be kept: a newer one takes its place.
+            // A torn copy is replaced by a newer one.
             let length = fs::metadata(&torn).unwrap().len();
             copy().run().assert_code(&[0, 2]);
             assert!(fs::metadata(&torn).unwrap().len() > length);
@@ -142,14 +143,14 @@ fn a_file_that_never_rests_is_kept_as_a_torn_copy() {
     }
 }
 
-/// A torn copy is older than any source, so that `--update` does not keep it.
+/// A torn copy is older than any source, so `--update` replaces it.
 #[test]
 fn a_torn_copy_is_copied_again_whatever_the_flags() {
     let (place, log) = ground();
     let copy = || place.copy("source", "target").arg("-T");
     let clean = || _ = fs::remove_dir_all(place.join("target"));
     if until_hit(clean, copy).is_none() {
-        skip!("the file rested in each run");
+        skip!("the file did not change in any run");
     }
     drop(log);
     copy().arg("--update").ok();
@@ -157,9 +158,9 @@ fn a_torn_copy_is_copied_again_whatever_the_flags() {
     assert!(same("source") == same("target"));
 }
 
-/// A batch gave what it had read, half of it old, the name of the good older copy.
+/// A batch gave its read data, half of it old, the name of the good older copy.
 #[test]
-fn a_good_older_copy_of_a_file_that_never_rests_stays() {
+fn a_good_older_copy_of_a_file_that_always_changes_stays() {
     for flags in [&[][..], &["--durability", "none"], &["--durability", "file"]] {
         for changing in ["copy", "skip"] {
             let place = Place::new();
@@ -177,7 +178,7 @@ fn a_good_older_copy_of_a_file_that_never_rests_stays() {
                     .args(flags)
             });
             let Some(finished) = hit else {
-                skip!("the file rested in each run");
+                skip!("the file did not change in any run");
             };
             assert_eq!(
                 (finished.number("torn"), finished.number("errors")),
@@ -195,7 +196,7 @@ fn a_good_older_copy_of_a_file_that_never_rests_stays() {
 }
 
 #[test]
-fn a_file_that_never_rests_is_skipped_or_ends_the_run_where_that_is_asked_for() {
+fn a_file_that_always_changes_is_skipped_or_ends_the_run_on_request() {
     let (place, _log) = ground();
     let copy = |flags: &'static [&str]| {
         let place = &place;
@@ -205,7 +206,7 @@ fn a_file_that_never_rests_is_skipped_or_ends_the_run_where_that_is_asked_for() 
         )
     };
     let Some(finished) = copy(&["--changing", "skip"]) else {
-        skip!("the file rested in each run");
+        skip!("the file did not change in any run");
     };
     assert_eq!(
         (finished.number("files"), finished.number("torn")),
@@ -225,7 +226,7 @@ fn a_file_that_never_rests_is_skipped_or_ends_the_run_where_that_is_asked_for() 
     assert!(ends);
 }
 
-/// What is torn has not arrived.
+/// A torn copy is not a complete copy.
 #[test]
 fn a_move_leaves_the_source_of_a_torn_copy() {
     let (place, log) = ground();
@@ -234,14 +235,14 @@ fn a_move_leaves_the_source_of_a_torn_copy() {
         .args(["--json", "--move", "-T", "source", "moved"])
         .run();
     if finished.code() == Some(0) {
-        skip!("the file rested");
+        skip!("the file did not change");
     }
     finished.assert_code(&[2]);
     assert!(log.path.exists() && place.join("moved/d000/log").exists());
 }
 
 #[test]
-fn a_file_that_never_rests_is_torn_on_a_share_too() {
+fn a_file_that_always_changes_is_a_torn_copy_on_a_share_too() {
     let served = Served::start(&[]);
     let source = served.place.join("source");
     small_files(&source, 30, 5);
@@ -254,7 +255,7 @@ fn a_file_that_never_rests_is_torn_on_a_share_too() {
     let torn = served.behind("target/d000/log");
     let clean = || _ = fs::remove_dir_all(served.behind("target"));
     let Some(finished) = until_hit(clean, copy) else {
-        skip!("the file rested in each run");
+        skip!("the file did not change in any run");
     };
     assert_eq!(finished.number("torn"), 1);
     assert!(fs::metadata(&torn).unwrap().len() > 0);
@@ -264,9 +265,9 @@ fn a_file_that_never_rests_is_torn_on_a_share_too() {
     assert!(fs::read(&torn).unwrap() == fs::read(&path).unwrap());
 }
 
-/// Files that say to have no content, or a page of it, were copied empty or failed as "changed".
+/// Files that report a size of zero or of one page were copied empty, or failed as "changed".
 #[test]
-fn what_the_kernel_makes_up_is_copied_as_it_is_read() {
+fn files_that_the_kernel_generates_are_copied_as_they_are_read() {
     let files = [
         "/proc/version",
         "/proc/filesystems",
@@ -302,7 +303,7 @@ fn what_the_kernel_makes_up_is_copied_as_it_is_read() {
         let finished = run().ok();
         assert_eq!(finished.number("errors"), 0, "{finished}");
         as_read(&files, &target);
-        // The same again: their contents are compared, whatever their sizes say.
+        // A second run compares the contents, whatever the sizes are.
         assert_eq!(run().ok().number("bytes_sent"), 0, "{flags:?}");
         for path in &files {
             let copy = target.join(Path::new(path).file_name().unwrap());

@@ -1,11 +1,11 @@
-//! `check --checksum` and `copy --verify`: contents that differ where sizes and times do not.
+//! `check --checksum` and `copy --verify`: contents that differ although sizes and times do not.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::support::{Ground, Place, file, no_temporaries, or_skip, same, set_times, small_files, walk};
 
-/// Changes one byte of a file and nothing else that shows.
+/// Changes one byte of a file without changing its metadata.
 fn rot(path: &Path) {
     let before = fs::metadata(path).unwrap();
     let mut content = fs::read(path).unwrap();
@@ -18,7 +18,7 @@ fn rot(path: &Path) {
         .unwrap();
 }
 
-/// Small files in folders, empty ones, bigger ones, in a source and a copy; some of the copy rot.
+/// Makes a source and a copy with small, empty and bigger files, and corrupts some of the copy.
 fn rotten(place: &Place, copy: &Path) -> Vec<String> {
     let source = place.join("source");
     small_files(&source, 700, 3);
@@ -58,7 +58,7 @@ fn rotten(place: &Place, copy: &Path) -> Vec<String> {
     names
 }
 
-/// Many files are compared at once; every difference is found, once, and in the same order each time.
+/// Many files are compared at once. Every difference is found, once, and always in the same order.
 #[test]
 fn a_check_of_contents_finds_every_difference_in_a_stable_order() {
     let place = Place::in_memory();
@@ -84,11 +84,11 @@ fn a_check_of_contents_finds_every_difference_in_a_stable_order() {
     let mut sorted = found;
     sorted.sort();
     assert_eq!(sorted, bad);
-    // With every operation recorded, one by one.
+    // With a record of every operation.
     let mut traced = differing(&["--trace", "trace"]);
     traced.sort();
     assert_eq!(traced, bad);
-    // What is missing and what is extra is told in between.
+    // Missing and extra files are reported in between.
     fs::remove_file(place.join("copy/d003/f00300")).unwrap();
     fs::write(place.join("copy/d003/surplus"), "x").unwrap();
     let finished = place
@@ -142,9 +142,9 @@ fn times_alone_do_not_make_contents_differ() {
         .ok();
 }
 
-/// What looked equal and was not failed on each run, and nothing repaired it.
+/// A file that looked equal but differed made each run fail, and nothing repaired it.
 #[test]
-fn verification_repairs_a_file_that_rotted() {
+fn verification_repairs_a_corrupted_file() {
     for flags in [
         &[][..],
         &["--durability", "file"],
@@ -183,9 +183,10 @@ fn verification_repairs_a_file_that_rotted() {
     }
 }
 
-/// With `--ignore-existing` nothing that exists is touched, and the difference is told with what repairs it.
+/// With `--ignore-existing` existing files stay unchanged, and the message says what would repair
+/// the difference.
 #[test]
-fn verification_says_what_repairs_where_it_may_not() {
+fn verification_suggests_a_repair_that_it_must_not_make() {
     let place = Place::new();
     small_files(&place.join("source"), 5, 2);
     place.copy("source", "target").arg("-T").ok();

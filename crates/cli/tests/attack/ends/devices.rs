@@ -1,4 +1,4 @@
-//! `copy --write-device`: an image onto a block device.
+//! `copy --write-device`: images written onto a block device.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use crate::support::{Place, Volume, file, needs, or_skip, tool};
 
-/// A loop device over a file, detached at the end.
+/// A loop device over a file; it is detached on drop.
 struct Loop {
     device: String,
     backing: PathBuf,
@@ -34,7 +34,7 @@ impl Drop for Loop {
     }
 }
 
-/// The whole of the image is on the device, holes as zeroes, and what lies beyond it is as it was.
+/// The device has the whole image, with holes as zeroes, and keeps its contents beyond the image.
 #[test]
 fn an_image_is_written_onto_a_device_and_read_back() {
     let place = Place::new();
@@ -64,13 +64,13 @@ fn an_image_is_written_onto_a_device_and_read_back() {
         .unwrap();
     assert!(
         seen[..content.len()] == content[..],
-        "the device has not the image"
+        "the device does not have the image"
     );
     assert!(
         fs::read(&device.backing).unwrap()[content.len()..] == before[content.len()..],
         "beyond the image"
     );
-    // Through a link, as below /dev/disk/by-id; and from a device.
+    // Through a link, as in /dev/disk/by-id; and from a device.
     std::os::unix::fs::symlink(&device.device, place.join("by-id")).unwrap();
     let second = or_skip!(Loop::over(&place, "second", 24));
     place.copy("image", "by-id").arg("--write-device").ok();
@@ -81,7 +81,7 @@ fn an_image_is_written_onto_a_device_and_read_back() {
     assert!(fs::read(&device.backing).unwrap() == fs::read(&second.backing).unwrap());
 }
 
-/// What does not fit, or would destroy what is in use, is refused before anything is written.
+/// An image that does not fit, or a device in use, is refused before anything is written.
 #[test]
 fn devices_in_use_and_images_that_do_not_fit_are_refused() {
     let place = Place::new();

@@ -1,11 +1,11 @@
-//! Times that one end keeps more coarsely than the other.
+//! Times that one end stores with coarser granularity than the other.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::support::{Ground, Place, Run, Served, Volume, file, or_skip, set_times, small_files, text, walk};
 
-/// A tree whose times have nanoseconds and odd seconds.
+/// Makes a tree whose times have nanoseconds and odd seconds.
 fn odd_times(root: &Path) {
     fs::create_dir_all(root.join("deep/empty")).unwrap();
     for (number, size) in [0, 1, 4_096, 65_537, 2 << 20].into_iter().enumerate() {
@@ -18,8 +18,8 @@ fn odd_times(root: &Path) {
     }
 }
 
-/// There and back: nothing differs, and a second copy sends nothing. `flags`: what is needed to find what came back
-/// equal to what it was.
+/// Copies there and back: nothing differs, and a second copy sends nothing. `flags`: needed for the
+/// returned tree to be equal to the original.
 #[track_caller]
 fn there_and_back(place: &Place, far: &str, flags: &[&str], run: impl Fn(&str) -> Run) {
     let source = place.join("source");
@@ -98,7 +98,7 @@ fn a_tree_that_was_on_smbd_is_equal() {
     there_and_back(&ground.place, &far, &[], |command| ground.run(command));
 }
 
-/// A tree that a server has from elsewhere, with all its nanoseconds.
+/// Copies a tree that a server has from elsewhere, with all its nanoseconds.
 #[track_caller]
 fn from_a_share(place: &Place, behind: PathBuf, url: &str, run: impl Fn(&str) -> Run) {
     odd_times(&behind);
@@ -106,7 +106,7 @@ fn from_a_share(place: &Place, behind: PathBuf, url: &str, run: impl Fn(&str) ->
     run("copy").args(["--json", "-T", url, &back]).ok();
     nothing_to_do(&run, &[], url, &back);
     nothing_to_do(&run, &[], &back, url);
-    // And beside what the share is made of.
+    // And compared with the folder behind the share.
     nothing_to_do(&run, &[], behind.to_str().unwrap(), &back);
 }
 
@@ -127,9 +127,9 @@ fn a_tree_that_came_from_smbd_is_equal() {
     from_a_share(&ground.place, behind, &url, |command| ground.run(command));
 }
 
-/// A server cannot say that its disk keeps whole seconds: each run copied everything again.
+/// A server does not report that its disk stores whole seconds: each run copied everything again.
 #[test]
-fn a_share_that_lies_on_ext3_is_equal() {
+fn a_copy_to_a_share_on_ext3_is_equal() {
     let volume = or_skip!(Volume::seconds("ext3"));
     let ground = or_skip!(Ground::with_shares_at(&["coarse"], &volume.root(), |_, share| {
         share
@@ -140,9 +140,10 @@ fn a_share_that_lies_on_ext3_is_equal() {
     });
 }
 
-/// What is coarse is told by all times of a folder, not by one: a change within a second is seen.
+/// The granularity is inferred from all times of a folder, not from one: a change within a second
+/// is found.
 #[test]
-fn a_change_within_a_second_is_seen() {
+fn a_change_within_a_second_is_found() {
     let place = Place::new();
     odd_times(&place.join("source"));
     let changed = place.join("source/more/d000/f00003");

@@ -1,10 +1,11 @@
-//! What deletes or moves is said on the command line; files that Windows editors wrote are read as they are meant.
+//! Flags that delete or move work on the command line only; files from Windows editors are read
+//! correctly.
 
 use std::fs;
 
 use crate::support::{Place, mixed, text};
 
-/// `tree` with some files, and `other`, an empty folder.
+/// Makes `tree` with some files, and `other`, an empty folder.
 fn ground() -> Place {
     let place = Place::new();
     mixed(&place.join("tree"));
@@ -36,7 +37,7 @@ fn a_copy_becomes_a_move_only_on_the_command_line() {
         );
     }
     assert!(place.join("tree/one byte").exists() && !place.join("other/tree").exists());
-    // Turned off there, it changes nothing; on the command line it is said.
+    // Turned off there, it changes nothing; on the command line it works.
     fs::write(place.config_file(), "move = false\n").unwrap();
     place.ropeway("copy").args(["tree", "other"]).ok();
     assert!(place.join("tree/one byte").exists());
@@ -48,9 +49,9 @@ fn a_copy_becomes_a_move_only_on_the_command_line() {
     assert!(!place.join("tree/one byte").exists() && place.join("other/tree/one byte").exists());
 }
 
-/// `yes = true` in a configuration answered the question of every mirror and of every `rm -r`.
+/// `yes = true` in a configuration confirmed every mirror and every `rm -r`.
 #[test]
-fn deletions_are_agreed_to_on_the_command_line() {
+fn deletions_are_confirmed_on_the_command_line_only() {
     let place = ground();
     text(&place.join("other/only here"), "x");
     let unharmed = |place: &Place| {
@@ -91,15 +92,15 @@ fn deletions_are_agreed_to_on_the_command_line() {
         assert!(finished.mentions("config.toml"), "{finished}");
         unharmed(&place);
     }
-    // A bound on deletions is none that deletes.
+    // A limit on deletions is not a deletion.
     fs::write(place.config_file(), "max-delete = 0\n").unwrap();
     place.ropeway("mirror").args(["--yes", "tree", "other"]).exits(8);
     unharmed(&place);
 }
 
-/// The first line of a file with a byte-order mark matched nothing: what was to be left out was copied.
+/// The first line of a file with a byte-order mark matched nothing, so an excluded file was copied.
 #[test]
-fn files_of_windows_editors_lose_no_line() {
+fn the_first_line_after_a_byte_order_mark_counts() {
     let place = Place::new();
     let source = place.folder("source");
     for name in ["secret.key", "b.tmp", "keep"] {
@@ -130,7 +131,7 @@ fn files_of_windows_editors_lose_no_line() {
     let finished = place.copy("source", "configured").ok();
     assert_eq!(names("configured"), ["b.tmp", "keep"]);
     assert_eq!(finished.summary()["verified"], true);
-    // Sixteen bits a character are no text that could be meant.
+    // UTF-16 is never meant as a pattern file.
     fs::write(place.config_file(), "").unwrap();
     fs::write(place.join("wide"), b"\xff\xfe*\0.\0k\0e\0y\0").unwrap();
     let finished = place
@@ -143,7 +144,7 @@ fn files_of_windows_editors_lose_no_line() {
     );
 }
 
-/// A manifest that went through such an editor speaks of the same files.
+/// A manifest saved by such an editor still names the same files.
 #[test]
 fn a_manifest_with_windows_line_ends_is_read() {
     let place = Place::new();

@@ -1,4 +1,4 @@
-//! Targets that are no ordinary files: links, FIFOs, sockets and devices.
+//! Targets that are not regular files: links, FIFOs, sockets and devices.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, symlink};
@@ -11,7 +11,7 @@ fn fifo(path: &Path) {
     tool("mkfifo", &[path.as_os_str()]).unwrap();
 }
 
-/// `image`, a file, and a FIFO, a socket and links.
+/// Makes `image`, a file, a FIFO, a socket and links.
 fn ground() -> Place {
     let place = Place::new();
     text(&place.join("image"), "an image");
@@ -28,7 +28,7 @@ fn kind(path: &Path) -> fs::FileType {
     fs::symlink_metadata(path).unwrap().file_type()
 }
 
-/// A regular file took the place of the FIFO or socket; whoever waited at its other end waited for ever.
+/// A regular file replaced the FIFO or socket, and the process at its other end waited forever.
 #[test]
 fn a_fifo_or_socket_as_target_is_refused_and_stays() {
     let place = ground();
@@ -38,7 +38,7 @@ fn a_fifo_or_socket_as_target_is_refused_and_stays() {
             assert!(finished.mentions("hint:"), "{finished}");
         }
     }
-    // One like /dev/null, where making one is allowed.
+    // A device like /dev/null, where creating one is allowed.
     let null = place.join("null");
     if tool(
         "mknod",
@@ -49,23 +49,23 @@ fn a_fifo_or_socket_as_target_is_refused_and_stays() {
         place.ropeway("copy").args(["image", "null"]).exits(1);
         assert!(kind(&null).is_char_device());
     }
-    // Under its own name in a folder, too.
+    // Also under its own name in a folder.
     fs::create_dir(place.join("folder")).unwrap();
     fifo(&place.join("folder/image"));
     place.ropeway("copy").args(["image", "folder"]).exits(1);
     assert!(kind(&place.join("fifo")).is_fifo() && kind(&place.join("folder/image")).is_fifo());
     assert!(kind(&place.join("socket")).is_socket() && kind(&place.join("to fifo")).is_symlink());
-    // The same FIFO is no other one.
+    // The same FIFO may be copied over itself.
     place.copy("fifo", "folder").ok();
     place.copy("fifo", "folder").ok();
 }
 
-/// The device node gave way to a file of its name, which would have filled /dev, and the end said SAFE TO UNPLUG.
+/// A file replaced the device node. It would have filled /dev, and the run reported SAFE TO UNPLUG.
 #[test]
 fn a_block_device_as_target_is_refused_and_stays() {
     let place = ground();
     let device = place.join("device");
-    // The number of a device that does not exist (local and experimental use).
+    // The number of a device that does not exist (reserved for local and experimental use).
     or_skip!(tool(
         "mknod",
         &[device.as_os_str(), "b".as_ref(), "240".as_ref(), "7".as_ref()]
@@ -75,7 +75,7 @@ fn a_block_device_as_target_is_refused_and_stays() {
     symlink("device", place.join("to device")).unwrap();
     place.ropeway("copy").args(["image", "to device"]).exits(1);
     assert!(kind(&device).is_block_device() && kind(&place.join("to device")).is_symlink());
-    // What has no device behind it cannot be written.
+    // A node without a device behind it cannot be written.
     place
         .ropeway("copy")
         .args(["--write-device", "image", "device"])
@@ -89,7 +89,7 @@ fn a_block_device_as_target_is_refused_and_stays() {
     assert_eq!(fs::read_to_string(place.join("file")).unwrap(), "old");
 }
 
-/// The link gave way to a file, and what it led to kept its old content.
+/// A file replaced the link, and the link's target kept its old contents.
 #[test]
 fn a_link_to_a_file_is_followed_as_cp_does_it() {
     for flags in [&[][..], &["-T"], &["--inplace"], &["--backup"]] {
@@ -102,7 +102,7 @@ fn a_link_to_a_file_is_followed_as_cp_does_it() {
         }
         no_temporaries(place.path());
         assert_eq!(place.copy("image", "link").ok().number("skipped"), 1);
-        // The source itself, by a way around.
+        // The source itself, through the link.
         place.ropeway("copy").args(["file", "link"]).exits(1);
         let finished = place
             .ropeway("copy")
@@ -117,7 +117,7 @@ fn a_link_to_a_file_is_followed_as_cp_does_it() {
     }
 }
 
-/// Inside of trees a copy put a regular file in the place of a FIFO, socket or device, unasked.
+/// Inside trees, a copy replaced a FIFO, socket or device by a regular file.
 #[test]
 fn a_tree_does_not_replace_fifos_and_sockets_unless_it_is_mirrored() {
     let place = Place::new();

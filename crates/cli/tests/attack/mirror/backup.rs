@@ -6,9 +6,9 @@ use crate::support::{Place, Served, file, set_times};
 
 const MIB: u64 = 1 << 20;
 
-/// `--inplace` cancelled `--backup` without a word.
+/// `--inplace` disabled `--backup` silently.
 #[test]
-fn a_file_overwritten_in_place_is_kept_whole() {
+fn the_backup_of_a_file_overwritten_in_place_is_complete() {
     for (flag, kept) in [
         ("--backup", "target/d/f~"),
         ("--backup-dir=.old", "target/.old/d/f"),
@@ -37,7 +37,7 @@ fn a_file_overwritten_in_place_is_kept_whole() {
     }
 }
 
-/// A run that goes on after a kill must not take the half-written file for the old version.
+/// A run that resumes after a kill must not take the half-written file for the old version.
 #[test]
 fn a_kill_while_overwriting_in_place_leaves_the_old_version_in_the_backup() {
     for size in [3 * MIB, 24 * MIB] {
@@ -74,9 +74,9 @@ fn a_kill_while_overwriting_in_place_leaves_the_old_version_in_the_backup() {
     }
 }
 
-/// What stood where a node of another kind came was deleted without a backup.
+/// A node in the place of one of another kind was deleted without a backup.
 #[test]
-fn what_stands_in_the_way_of_another_kind_is_kept() {
+fn a_node_replaced_by_another_kind_is_backed_up() {
     for (flag, prefix, suffix) in [("--backup", "", "~"), ("--backup-dir=.old", ".old/", "")] {
         let place = Place::new();
         put(&place.join("source/was folder"), "now a file");
@@ -103,9 +103,9 @@ fn what_stands_in_the_way_of_another_kind_is_kept() {
     }
 }
 
-/// The second deletion of a folder of one name failed for ever ("Directory not empty").
+/// The second deletion of a folder of one name failed forever ("Directory not empty").
 #[test]
-fn a_folder_is_deleted_with_a_backup_again_and_again() {
+fn a_folder_can_be_deleted_with_a_backup_repeatedly() {
     for (flag, kept) in [("--backup", "target/d~"), ("--backup-dir=.old", "target/.old/d")] {
         let place = Place::new();
         put(&place.join("source/stays"), "x");
@@ -122,7 +122,7 @@ fn a_folder_is_deleted_with_a_backup_again_and_again() {
     }
 }
 
-/// An older backup of another kind is neither lost nor in the way.
+/// An older backup of another kind is neither lost nor an obstacle.
 #[test]
 fn an_older_backup_of_another_kind_gets_a_number() {
     for (flag, kept, older) in [
@@ -142,7 +142,7 @@ fn an_older_backup_of_another_kind_gets_a_number() {
     }
 }
 
-/// The folder of backups lies in a folder that the source does not have.
+/// The backup folder is in a folder that the source does not have.
 #[test]
 fn backups_below_an_extra_folder_are_kept() {
     let place = Place::new();
@@ -157,7 +157,7 @@ fn backups_below_an_extra_folder_are_kept() {
     }
 }
 
-/// The same after a read error: what is half overwritten is no version that a backup has to keep.
+/// The same after a read error: a half-overwritten file is not a version to keep.
 #[test]
 fn a_failure_while_overwriting_in_place_leaves_the_old_version_in_the_backup() {
     let place = Place::new();

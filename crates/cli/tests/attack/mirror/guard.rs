@@ -6,9 +6,9 @@ use rustix::process::Signal;
 use super::{below, mirror, put, reads};
 use crate::support::{Place, Volume, Watching, holds, mixed, or_skip, same, tool};
 
-/// `lost+found`, empty folders and excluded names were taken for a source that is not empty.
+/// `lost+found`, empty folders and excluded names made a source count as not empty.
 #[test]
-fn a_source_without_a_file_that_takes_part_is_empty() {
+fn a_source_without_an_included_file_counts_as_empty() {
     let place = Place::new();
     place.folder("source/lost+found");
     place.folder("source/mnt/photos");
@@ -20,14 +20,14 @@ fn a_source_without_a_file_that_takes_part_is_empty() {
     let finished = mirror(&place, &flags);
     finished.assert_code(&[8]);
     assert!(finished.mentions("empty"), "{finished}");
-    assert_eq!(below(&place.join("target")), before, "nothing is touched");
-    // Folders may follow folders.
+    assert_eq!(below(&place.join("target")), before, "nothing is changed");
+    // Folders alone may be mirrored onto folders.
     fs::remove_file(place.join("target/precious/file")).unwrap();
     mirror(&place, &flags).assert_code(&[0]);
     assert!(!place.join("target/precious").exists());
 }
 
-/// A file that was renamed and cannot be read was gone under both names.
+/// A file that was renamed and cannot be read was lost under both names.
 #[test]
 fn nothing_is_deleted_when_something_failed() {
     let place = Place::new();
@@ -54,9 +54,9 @@ fn nothing_is_deleted_when_something_failed() {
     assert!(!place.join("target/old name").exists() && !place.join("target/extra").exists());
 }
 
-/// What the target can never hold is no reason to keep extras for ever.
+/// A node that the target can never hold must not block deletions forever.
 #[test]
-fn a_kind_that_the_target_cannot_hold_withholds_nothing() {
+fn a_kind_that_the_target_cannot_hold_blocks_no_deletion() {
     let place = Place::new();
     let disk = or_skip!(Volume::fat(16));
     put(&place.join("source/f"), "x");
@@ -75,7 +75,7 @@ fn a_kind_that_the_target_cannot_hold_withholds_nothing() {
     );
 }
 
-/// The folder went before anybody knew whether the file can be read.
+/// The folder was deleted before anything showed that the file can be read.
 #[test]
 fn a_folder_stays_until_the_file_in_its_place_is_complete() {
     let place = Place::new();
@@ -89,7 +89,7 @@ fn a_folder_stays_until_the_file_in_its_place_is_complete() {
     same(&place.join("source"), &place.join("target"));
 }
 
-/// The same for links, which have no content, and with several names.
+/// The same for links, which have no contents, and for several names.
 #[test]
 fn a_folder_stays_until_the_link_in_its_place_is_made() {
     let place = Place::new();
@@ -103,7 +103,7 @@ fn a_folder_stays_until_the_link_in_its_place_is_made() {
     same(&place.join("source"), &place.join("target"));
 }
 
-/// The file went before anybody knew whether the folder can be listed.
+/// The file was deleted before anything showed that the folder can be listed.
 #[test]
 fn a_file_stays_until_the_folder_in_its_place_can_be_listed() {
     let place = Place::new();
@@ -117,11 +117,11 @@ fn a_file_stays_until_the_folder_in_its_place_can_be_listed() {
     same(&place.join("source"), &place.join("target"));
 }
 
-/// The deletion pass passed over what it could not list, with exit code 0.
+/// The deletion pass skipped what it could not list, with exit code 0.
 #[test]
-fn a_listing_that_fails_in_the_deletion_pass_is_told() {
-    // Which of the listings is the deletion pass's depends on how far ahead the counting walk is.
-    // Each listing is several calls.
+fn a_listing_that_fails_in_the_deletion_pass_is_reported() {
+    // How far ahead the counting walk is decides which listing is the deletion pass's.
+    // Each listing takes several calls.
     let source = (1..=14).map(|nth| ("source", nth));
     let cases = source.chain((1..=7).map(|nth| ("target", nth)));
     let mut told = 0;
@@ -139,7 +139,7 @@ fn a_listing_that_fails_in_the_deletion_pass_is_told() {
             assert!(finished.mentions("cannot list"), "{side} {nth}: {finished}");
             let has_failed = finished.mentions("something failed");
             let goes_on = !place.join("target/z").exists();
-            assert!(has_failed || goes_on, "the rest goes on: {finished}");
+            assert!(has_failed || goes_on, "the rest is processed: {finished}");
         } else {
             finished.assert_code(&[0, 2]);
         }
@@ -149,7 +149,7 @@ fn a_listing_that_fails_in_the_deletion_pass_is_told() {
     assert!(told >= 2, "{told}");
 }
 
-/// A bind of a volume into a folder, undone at the end.
+/// A bind mount of a volume in a folder, undone on drop.
 struct Bound<'a>(&'a Path);
 
 impl<'a> Bound<'a> {
@@ -169,9 +169,10 @@ impl Drop for Bound<'_> {
     }
 }
 
-/// With `-x`, volumes on the target were emptied, and so was what lay below the mount points of the source.
+/// With `-x`, volumes on the target were emptied, and so were folders below the mount points of the
+/// source.
 #[test]
-fn one_file_system_holds_for_deletions() {
+fn one_file_system_applies_to_deletions() {
     let place = Place::new();
     let disk = or_skip!(Volume::tmpfs(1));
     put(&disk.join("precious"), "the only one");
@@ -194,9 +195,9 @@ fn one_file_system_holds_for_deletions() {
     assert!(!place.join("target/extra/goes").exists(), "{finished}");
 }
 
-/// The same while watching, where events come from the other volumes, too.
+/// The same while watching, where events come from the other volumes too.
 #[test]
-fn one_file_system_holds_while_watching() {
+fn one_file_system_applies_while_watching() {
     let place = Place::new();
     let disk = or_skip!(Volume::tmpfs(1));
     put(&disk.join("precious"), "the only one");
@@ -221,7 +222,8 @@ fn one_file_system_holds_while_watching() {
     running.end(Signal::TERM).assert_code(&[0, 130]);
 }
 
-/// A volume mounted where the source has nothing was emptied before its folder could not be removed.
+/// A volume mounted where the source has nothing was emptied before its folder could not be
+/// removed.
 #[test]
 fn a_volume_mounted_in_an_extra_folder_is_not_emptied() {
     for flags in [&[][..], &["--backup-dir", ".old"]] {
@@ -240,14 +242,14 @@ fn a_volume_mounted_in_an_extra_folder_is_not_emptied() {
         assert!(!place.join("target/extra/goes").exists(), "{finished}");
         assert!(
             !place.join("target/gone").exists(),
-            "the rest goes on: {finished}"
+            "the rest is processed: {finished}"
         );
     }
 }
 
-/// The count before the first deletion does not take what stays for what goes.
+/// The count before the first deletion leaves out nodes that stay.
 #[test]
-fn what_stays_does_not_count_against_max_delete() {
+fn nodes_that_stay_do_not_count_against_max_delete() {
     let place = Place::new();
     mixed(&place.join("source"));
     for number in 0..9 {
@@ -260,7 +262,7 @@ fn what_stays_does_not_count_against_max_delete() {
 
 /// Nothing was deleted below a folder whose name the target cannot hold.
 #[test]
-fn extras_go_below_folders_with_mapped_names() {
+fn extras_below_folders_with_mapped_names_are_deleted() {
     let place = Place::new();
     put(&place.join("source/a:b/c/f"), "x");
     let flags = ["--names", "map"];

@@ -4,9 +4,9 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use super::{mirror, put};
 use crate::support::{Place, same, set_times};
 
-/// Each name became a file of its own where a folder had stood.
+/// Each name became a separate file where a folder had been.
 #[test]
-fn hard_links_are_kept_where_a_folder_stood_in_the_way() {
+fn hard_links_are_kept_when_they_replace_a_folder() {
     let place = Place::new();
     put(&place.join("source/a"), "one file");
     for name in ["b", "c"] {
@@ -21,10 +21,10 @@ fn hard_links_are_kept_where_a_folder_stood_in_the_way() {
     assert_eq!(again.number("bytes_sent"), 0);
 }
 
-/// Two files of the source that are one on the target, and differ in mode: each run set the mode of the one, which
-/// changed that of the other.
+/// Two files of the source are one file on the target and differ in mode: each run set the mode of
+/// one, which changed that of the other.
 #[test]
-fn names_that_are_one_file_on_the_target_only_converge() {
+fn files_that_are_hard_links_on_the_target_only_converge() {
     let place = Place::new();
     for (name, mode) in [("source/f", 0o644), ("source/g", 0o600), ("target/f", 0o640)] {
         put(&place.join(name), "the same");
@@ -45,7 +45,7 @@ fn names_that_are_one_file_on_the_target_only_converge() {
     assert_eq!(inodes(), before);
 }
 
-/// Groups of links that differ in mode: one group on the target.
+/// Groups of hard links that differ in mode; on the target they are one group.
 #[test]
 fn groups_that_are_one_on_the_target_converge() {
     let place = Place::new();

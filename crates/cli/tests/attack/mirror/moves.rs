@@ -3,10 +3,10 @@ use std::path::PathBuf;
 use super::{below, put, reads};
 use crate::support::Place;
 
-/// A file was renamed to see whether both ends are one: a move that ended just then left it under a name of its own,
-/// and the next one moved it as data under that name.
+/// A move renamed a file to find out whether both ends are one. If it ended just then, the file
+/// kept the other name, and the next move copied it under that name.
 #[test]
-fn a_move_that_is_broken_off_leaves_every_file_its_name() {
+fn an_interrupted_move_leaves_every_file_its_name() {
     for rule in [
         "source:rename:nth=2,errno=EIO,times=99",
         "source:remove:nth=1,errno=EIO,times=99",
@@ -36,7 +36,7 @@ fn a_move_that_is_broken_off_leaves_every_file_its_name() {
     }
 }
 
-/// What changes later would not be moved.
+/// Later changes would not be moved.
 #[test]
 fn a_move_that_watches_is_refused() {
     let place = Place::new();
@@ -52,7 +52,7 @@ fn a_move_that_watches_is_refused() {
     assert!(place.join("source/f").exists() && !place.join("target").exists());
 }
 
-/// Trees of empty folders stayed where no file moved.
+/// Trees of empty folders stayed if no file moved.
 #[test]
 fn empty_folders_are_moved_too() {
     let place = Place::new();
@@ -84,7 +84,7 @@ fn empty_folders_are_moved_too() {
         "with/f",
     ];
     assert_eq!(below(&place.join("target")), there.map(PathBuf::from));
-    // Where no file moves at all.
+    // The same if no file moves at all.
     place.folder("source2/x/y");
     place
         .ropeway("copy")
@@ -93,9 +93,10 @@ fn empty_folders_are_moved_too() {
     assert!(!place.join("source2/x").exists() && place.join("target2/x/y").is_dir());
 }
 
-/// What had arrived took 49 bytes a node and twice that while the table grew: 178 MB for 1,000,000 files.
+/// The table of arrived files took 49 bytes a node, and twice that while it grew: 178 MB for
+/// 1,000,000 files.
 #[test]
-fn a_move_of_very_many_files_stays_small() {
+fn a_move_of_very_many_files_needs_little_memory() {
     let place = Place::in_memory();
     for folder in 0..120 {
         let folder = place.folder(&format!("source/{folder}"));
@@ -108,7 +109,7 @@ fn a_move_of_very_many_files_stays_small() {
         .args(["--json", "--move", "-T", "source", "target"])
         .ok();
     assert_eq!(finished.number("files"), 240_000);
-    // PRODUCT: 64 MiB resident at most.
+    // The limit is 64 MiB of resident memory.
     assert!(finished.peak_kib() <= 64 << 10, "{} KiB", finished.peak_kib());
     assert_eq!(below(&place.join("source")), Vec::<PathBuf>::new());
 }

@@ -7,22 +7,22 @@ use rustix::process::Signal;
 use super::{below, put, reads};
 use crate::support::{Place, Watching, content_same, holds};
 
-/// `mirror --yes --watch FLAGS source target`, after its first pass.
+/// Starts `mirror --yes --watch FLAGS source target` and waits for its first pass.
 fn watching(place: &Place, flags: &[&str]) -> Watching {
     let run = place.ropeway("mirror").arg("--yes").args(flags);
     Watching::start(run.args(["source", "target"]))
 }
 
-/// Makes a change and waits until it has followed: by then earlier ones have, too.
+/// Makes a change and waits until it is copied; earlier changes are copied by then too.
 fn settle(running: &Watching, place: &Place, name: &str) {
     put(&place.join("source").join(name), name);
     let target = place.join("target").join(name);
     running.follows(name, || holds(&target, name));
 }
 
-/// Excluded data went with the folder that held it.
+/// Excluded data was deleted with its folder.
 #[test]
-fn what_filters_exclude_survives_while_watching() {
+fn excluded_names_survive_while_watching() {
     let place = Place::new();
     put(&place.join("source/d/x"), "x");
     put(&place.join("source/d/in/y"), "x");
@@ -30,7 +30,7 @@ fn what_filters_exclude_survives_while_watching() {
     let running = watching(&place, &["--exclude", "*.keep", "--exclude", "/d/secret"]);
     put(&place.join("target/d/in/precious.keep"), "the only one");
     put(&place.join("target/d/secret/z"), "the only other");
-    // Patterns from the top hold for parts, too.
+    // Patterns from the top apply to subtrees too.
     put(&place.join("source/d/secret/z"), "not to be copied");
     fs::rename(place.join("source/d"), place.join("source/moved")).unwrap();
     fs::rename(place.join("source/moved"), place.join("source/d")).unwrap();
@@ -45,7 +45,7 @@ fn what_filters_exclude_survives_while_watching() {
     running.end(Signal::TERM).assert_code(&[0, 130]);
 }
 
-/// A watch deleted for good what the first pass would have kept.
+/// A watch deleted permanently what the first pass would have backed up.
 #[test]
 fn backups_are_kept_while_watching() {
     let place = Place::new();
@@ -66,9 +66,9 @@ fn backups_are_kept_while_watching() {
     running.end(Signal::TERM).assert_code(&[0, 130]);
 }
 
-/// `--max-delete` held for the first pass only.
+/// `--max-delete` applied to the first pass only.
 #[test]
-fn max_delete_bounds_the_whole_watch() {
+fn max_delete_limits_the_whole_watch() {
     let place = Place::new();
     for number in 0..20 {
         put(&place.join(format!("source/d/{number}")), "x");
@@ -94,18 +94,18 @@ fn an_emptied_source_deletes_nothing_while_watching() {
     }
     let running = watching(&place, &[]);
     fs::remove_dir_all(place.join("source/d")).unwrap();
-    running.said("is empty");
+    running.prints("is empty");
     assert_eq!(below(&place.join("target/d")).len(), 20);
-    // With the first file it is a source again.
+    // With its first file it is a valid source again.
     put(&place.join("source/new"), "new");
     running.follows("the removal", || !place.join("target/d").exists());
     content_same(&place.join("source"), &place.join("target"));
     running.end(Signal::TERM).assert_code(&[0, 130]);
 }
 
-/// A folder that was removed and made again kept its old files.
+/// A folder that was removed and created again kept its old files.
 #[test]
-fn a_folder_made_again_holds_only_what_is_new() {
+fn a_folder_created_again_has_only_its_new_files() {
     let place = Place::new();
     for number in 0..20 {
         put(&place.join(format!("source/d/{number}")), "x");
@@ -119,9 +119,9 @@ fn a_folder_made_again_holds_only_what_is_new() {
     running.end(Signal::TERM).assert_code(&[0, 130]);
 }
 
-/// Of many removals at once most were forgotten: the pass over everything only copied.
+/// Of many removals at once most were lost: the pass over everything only copied.
 #[test]
-fn many_removals_follow() {
+fn many_removals_at_once_are_applied() {
     let place = Place::new();
     for number in 0..10_000 {
         let folder = place.folder(&format!("source/d{}", number % 3));
@@ -139,9 +139,9 @@ fn many_removals_follow() {
     running.end(Signal::TERM).assert_code(&[0, 130]);
 }
 
-/// When the kernel's queue overflowed, what was removed stayed on the target.
+/// When the kernel's queue overflowed, removed files stayed on the target.
 #[test]
-fn removals_are_found_after_an_overflow() {
+fn removals_are_applied_after_an_overflow() {
     let place = Place::new();
     for number in 0..50 {
         put(&place.join(format!("source/gone/{number}")), "x");
@@ -189,7 +189,7 @@ fn nodes_change_their_kind_while_watching() {
     running.end(Signal::TERM).assert_code(&[0, 130]);
 }
 
-/// A root that was renamed away was followed under its old name.
+/// A root that was renamed away was watched under its old name.
 #[test]
 fn a_root_that_is_renamed_away_ends_the_watch() {
     let place = Place::new();
@@ -207,7 +207,7 @@ fn a_root_that_is_renamed_away_ends_the_watch() {
 
 /// Each change in a folder gave its copy the time of the copying.
 #[test]
-fn folder_times_follow() {
+fn folder_times_are_kept() {
     let place = Place::new();
     put(&place.join("source/d/x"), "x");
     put(&place.join("source/d/y"), "x");
@@ -232,7 +232,7 @@ fn folder_times_follow() {
     running.end(Signal::TERM).assert_code(&[0, 130]);
 }
 
-/// A renamed file that cannot be read was gone under both names.
+/// A renamed file that cannot be read was lost under both names.
 #[test]
 fn removals_wait_while_something_fails() {
     let place = Place::new();
@@ -246,7 +246,7 @@ fn removals_wait_while_something_fails() {
     ];
     let running = watching(&place, &rule);
     fs::rename(place.join("source/old"), place.join("source/unreadable")).unwrap();
-    running.said("is kept");
+    running.prints("is kept");
     assert_eq!(reads(&place.join("target/old")), "the only one");
     settle(&running, &place, "later");
     assert_eq!(reads(&place.join("target/old")), "the only one");
@@ -256,9 +256,10 @@ fn removals_wait_while_something_fails() {
     running.end(Signal::TERM).assert_code(&[2]);
 }
 
-/// After a removal of very many files at once that left the source empty, the first new file makes it a source again.
+/// A removal of very many files at once empties the source; the first new file makes it a valid
+/// source again.
 #[test]
-fn a_source_emptied_by_a_storm_is_compared_whole_later() {
+fn a_source_emptied_by_a_storm_is_compared_completely_later() {
     let place = Place::new();
     let folder = place.folder("source/d");
     for number in 0..6_000 {
@@ -268,7 +269,7 @@ fn a_source_emptied_by_a_storm_is_compared_whole_later() {
     running.signal(Signal::STOP);
     fs::remove_dir_all(&folder).unwrap();
     running.signal(Signal::CONT);
-    running.said("is empty");
+    running.prints("is empty");
     put(&place.join("source/new"), "new");
     running.follows_within(Duration::from_secs(60), "the removals", || {
         below(&place.join("target")).len() == 1

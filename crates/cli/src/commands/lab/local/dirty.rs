@@ -7,15 +7,15 @@ use serde_json::json;
 use super::Stopper;
 use crate::args::DirtyArgs;
 use crate::failure::{Failure, code};
-use crate::ui::messages::{complain, print_line};
+use crate::ui::messages::{print_line, print_stderr};
 
-/// Columns of the figures' names.
+/// Width of the column of names.
 const NAME_WIDTH: usize = 32;
 
-/// Measures; gives the exit code.
+/// Runs the lab and returns its exit code.
 ///
 /// # Errors
-/// Nothing can be written there, there is too little room, or it was interrupted.
+/// The folder is not writable, has too little space, or the lab was interrupted.
 pub(super) fn run(args: &DirtyArgs) -> Result<u8, Failure> {
     let stopper = Stopper::begin()?;
     let options = Options {
@@ -25,13 +25,13 @@ pub(super) fn run(args: &DirtyArgs) -> Result<u8, Failure> {
         warm_up: args.warm_up,
         out: args.out.clone(),
     };
-    let told = |text: &str| {
+    let notify = |text: &str| {
         if !args.json {
-            complain(text);
+            print_stderr(text);
         }
     };
     let (document, findings) =
-        dirty::run(&options, &stopper.stop, &told).map_err(|error| super::failure(&error))?;
+        dirty::run(&options, &stopper.stop, &notify).map_err(|error| super::failure(&error))?;
     let ended = if document.complete {
         code::DONE
     } else {

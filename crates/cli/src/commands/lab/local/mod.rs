@@ -1,4 +1,4 @@
-//! `ropeway lab dirty`, `lab vista` and `lab nas`: labs of this machine's own devices.
+//! `ropeway lab dirty`, `lab vista` and `lab nas`: labs for this machine's own devices.
 
 mod dirty;
 mod nas;
@@ -18,10 +18,10 @@ use crate::args::LocalCommand;
 use crate::failure::{Failure, code};
 use crate::ui::messages::print_line;
 
-/// Runs the command; gives its exit code.
+/// Runs the command and returns its exit code.
 ///
 /// # Errors
-/// It cannot be done here, or was interrupted.
+/// The lab cannot run here, or was interrupted.
 pub(super) fn run(command: &LocalCommand) -> Result<u8, Failure> {
     match command {
         LocalCommand::Dirty(args) => dirty::run(args),
@@ -31,14 +31,15 @@ pub(super) fn run(command: &LocalCommand) -> Result<u8, Failure> {
     }
 }
 
-/// Notes SIGINT, SIGTERM and SIGHUP as long as it lives; a second one ends the lab at once.
+/// Handles SIGINT, SIGTERM and SIGHUP during its life; a second signal ends the lab at once.
 struct Stopper {
     runtime: Option<Runtime>,
     stop: Arc<AtomicBool>,
 }
 
 impl Stopper {
-    /// Begins. Starts threads: whatever asks for a single one comes before.
+    /// Starts handling the signals. It starts threads, so work that needs a single thread must come
+    /// first.
     fn begin() -> Result<Self, Failure> {
         let stop = Arc::new(AtomicBool::new(false));
         Ok(Self {
@@ -51,12 +52,12 @@ impl Stopper {
 impl Drop for Stopper {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            super::run::forget_signals(runtime);
+            super::run::stop_signals(runtime);
         }
     }
 }
 
-/// A path that holds for processes that run elsewhere.
+/// Returns the absolute path, for processes that run in other folders.
 fn absolute(path: &Path) -> Result<PathBuf, Failure> {
     let failed = |error: std::io::Error| {
         Failure::of_end(
@@ -69,14 +70,14 @@ fn absolute(path: &Path) -> Result<PathBuf, Failure> {
     std::path::absolute(path).map_err(failed)
 }
 
-/// Path of this program.
+/// Returns the path of this program.
 fn program() -> Result<PathBuf, Failure> {
     std::env::current_exe().map_err(|error| {
         Failure::usage(format!("cannot find this program: {error}")).hint("run it by its path")
     })
 }
 
-/// Says something for people or programs.
+/// Prints a note, for people or programs.
 fn say(text: &str, json: bool) {
     if json {
         print_line(&json!({ "type": "note", "message": text }).to_string());
@@ -85,7 +86,7 @@ fn say(text: &str, json: bool) {
     }
 }
 
-/// How a lab ended, for people or programs; gives the exit code.
+/// Prints the result of a lab, for people or programs; returns the exit code.
 fn conclude(document: &Document, out: &Path, json: bool) -> u8 {
     let report = out.join(FILE);
     let runs = document.cells.iter().flat_map(|cell| &cell.runs);

@@ -1,4 +1,4 @@
-//! `ropeway lab nas-worker`: one pass over one file on a share, with requests of one size.
+//! `ropeway lab nas-worker`: one pass over a file on a share with requests of one size.
 
 use std::fs::File;
 use std::io;
@@ -17,18 +17,19 @@ use crate::args::NasWorkerArgs;
 use crate::failure::{Failure, code};
 use crate::ui::messages::print_line;
 
-/// Runs the pass and prints what it took; gives the exit code.
+/// Runs the pass, prints its duration and returns the exit code.
 ///
 /// # Errors
-/// The server refuses, or the line breaks.
+/// The server refuses a request, or the connection fails.
 pub(super) fn run(args: &NasWorkerArgs) -> Result<u8, Failure> {
     let password = std::env::var("ROPEWAY_PASSWORD")
-        .map_err(|_| Failure::usage("no password").hint("set ROPEWAY_PASSWORD"))?;
+        .map_err(|_| Failure::usage("there is no password").hint("set ROPEWAY_PASSWORD"))?;
     let runtime = crate::job::runtime()?;
     let result = runtime.block_on(sweep(args, &password));
     runtime.shutdown_background();
     let span = result.map_err(|error| {
-        Failure::new(code::NETWORK, error.to_string()).hint("`lab nas` starts this by itself")
+        Failure::new(code::NETWORK, error.to_string())
+            .hint("do not run this command yourself; `lab nas` starts it")
     })?;
     print_line(&json!({ "pass": args.pass, "seconds": span.as_secs_f64() }).to_string());
     Ok(code::DONE)
@@ -37,7 +38,7 @@ pub(super) fn run(args: &NasWorkerArgs) -> Result<u8, Failure> {
 async fn sweep(args: &NasWorkerArgs, password: &str) -> Result<Duration, Error> {
     let endpoint = Endpoint::new(args.server.ip().to_string(), args.server.port());
     let options = ClientOptions {
-        // What is swept is one connection.
+        // The lab measures a single connection.
         channels_max: 1,
         durable: false,
         ..ClientOptions::default()
@@ -57,7 +58,7 @@ async fn sweep(args: &NasWorkerArgs, password: &str) -> Result<Duration, Error> 
     result
 }
 
-/// What a pass is like.
+/// Parameters of a pass.
 #[derive(Clone, Copy)]
 struct Shape {
     size: u64,
@@ -77,7 +78,7 @@ impl Shape {
     }
 }
 
-/// From CREATE to the answer of CLOSE.
+/// Runs the pass, from CREATE to the reply to CLOSE.
 async fn pass(
     share: &Share,
     path: &Text,
@@ -108,7 +109,7 @@ async fn pass(
     Ok(begun.elapsed())
 }
 
-/// One record after the other, until none is left.
+/// Transfers one record after the other until none is left.
 async fn pump(handle: &Handle, next: &AtomicU64, pool: &Pool, shape: Shape) -> Result<(), Error> {
     loop {
         let offset = next.fetch_add(shape.record, Ordering::Relaxed);
@@ -131,11 +132,11 @@ async fn pump(handle: &Handle, next: &AtomicU64, pool: &Pool, shape: Shape) -> R
     }
 }
 
-/// A block for each request, filled with what does not compress.
+/// Returns a block for each request, filled with data that does not compress.
 fn filled(args: &NasWorkerArgs) -> Pool {
     let pool = Pool::new(args.record.max(8) as usize, args.depth as usize);
     let mut blocks: Vec<_> = std::iter::from_fn(|| pool.try_get()).collect();
-    // An LCG's high bytes (Knuth, MMIX): enough to keep any compression away.
+    // The high bytes of an LCG (Knuth, MMIX) do not compress.
     let mut state = args.size | 1;
     for block in &mut blocks {
         for chunk in block.capacity_mut().chunks_mut(4) {
@@ -149,12 +150,13 @@ fn filled(args: &NasWorkerArgs) -> Pool {
     pool
 }
 
-/// Drops the file from the server's page cache: it is on the same machine. Where that is refused, reads are as rereads.
+/// Drops the file from the server's page cache, since the server is on the same machine. If the
+/// kernel refuses, reads are as fast as rereads.
 fn evict(path: Option<&Path>) {
     let Some(path) = path else { return };
     let dropped = || -> io::Result<()> {
         let file = File::open(path)?;
-        // Dirty pages would stay.
+        // Dirty pages would stay in the cache.
         file.sync_data()?;
         Ok(fadvise(&file, 0, None, Advice::DontNeed)?)
     };

@@ -7,20 +7,11 @@ use super::{Stopper, absolute};
 use crate::args::VistaArgs;
 use crate::failure::Failure;
 
-/// Scales that make sense: below, no work is left; above, no disk holds it.
-const SCALE: std::ops::RangeInclusive<f64> = 1e-5..=4.0;
-
-/// Compares; gives the exit code.
+/// Runs the lab and returns its exit code.
 ///
 /// # Errors
-/// There is no room, the link or server cannot be made, or it was interrupted.
+/// There is too little space, the link or the server cannot be started, or the lab was interrupted.
 pub(super) fn run(args: &VistaArgs) -> Result<u8, Failure> {
-    if !SCALE.contains(&args.scale) {
-        return Err(
-            Failure::usage(format!("a scale of {} makes no sense", args.scale))
-                .hint("give a part such as 0.05, at most 4"),
-        );
-    }
     let first = args.dir.clone().unwrap_or_else(std::env::temp_dir);
     let second = args.dir2.clone().unwrap_or_else(|| first.clone());
     let options = Options {
@@ -31,14 +22,14 @@ pub(super) fn run(args: &VistaArgs) -> Result<u8, Failure> {
         engines: args.engines.clone(),
         targets: args.targets.clone(),
         stick: args.stick.name.clone(),
-        // Namespaces want a single thread, so this comes before all else.
+        // Namespaces need a single thread, so this comes first.
         relay: args.relay
-            || args.targets.contains(&Target::Remote) && super::super::run::falls_back(args.json),
+            || args.targets.contains(&Target::Remote) && super::super::run::needs_relay(args.json),
         budget: args.budget,
         out: absolute(&args.out)?,
     };
     let stopper = Stopper::begin()?;
-    let told = |text: &str| super::say(text, args.json);
-    let document = vista::run(&options, &stopper.stop, &told).map_err(|error| super::failure(&error))?;
+    let notify = |text: &str| super::say(text, args.json);
+    let document = vista::run(&options, &stopper.stop, &notify).map_err(|error| super::failure(&error))?;
     Ok(super::conclude(&document, &options.out, args.json))
 }

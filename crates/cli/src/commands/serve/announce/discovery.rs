@@ -1,97 +1,108 @@
-//! WS-Discovery's sockets: the group, an address for each interface, and HTTP at port 5357.
+//! WS-Discovery's sockets: the multicast group, one socket per interface, and HTTP on port 5357.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::wsd::{Device, MESSAGE_MAX, Stamp};
-use super::{LOOK_EVERY, is_towards, shared_socket};
-use crate::commands::serve::http::{self, Site};
+use hyper::StatusCode;
+use hyper::http::request::Parts;
 
-/// WS-Discovery's group and port (WS-Discovery, 2.4).
+use super::wsd::{Device, MESSAGE_MAX, Stamp};
+use super::{STOP_CHECK_EVERY, is_towards, shared_socket};
+use crate::commands::serve::http::{self, Reply, Site};
+
+/// Multicast group and port (WS-Discovery, 2.4).
 const GROUP: Ipv4Addr = Ipv4Addr::new(239, 255, 255, 250);
 const PORT: u16 = 3702;
-/// Where Windows' devices tell about themselves (WSDAPI), for firewalls that know it.
+/// Port on which Windows' devices serve their metadata (WSDAPI); firewalls know it.
 const HTTP_PORT: u16 = 5357;
 
-/// Speaks WS-Discovery.
+/// Runs WS-Discovery.
 pub(super) struct Discovery {
     device: Device,
-    hears: UdpSocket,
-    speaks: Vec<(UdpSocket, Ipv4Addr)>,
+    receiver: UdpSocket,
+    senders: Vec<(UdpSocket, Ipv4Addr)>,
     number: AtomicU32,
 }
 
-/// Answers by HTTP what the device is.
-struct About(Device);
+/// Serves the device's metadata by HTTP.
+struct MetadataSite(Device);
 
-impl Site for About {
-    fn respond(&self, request: &[u8]) -> Option<Vec<u8>> {
-        http::respond_to_post(request, "application/soap+xml", |target, body| {
-            let own = target.strip_prefix('/') == Some(self.0.uuid.as_str());
-            own.then(|| self.0.metadata(body, &stamp(1)))?
-        })
+impl Site for MetadataSite {
+    const METHODS: &'static [&'static str] = &["POST"];
+
+    fn reply(&self, head: &Parts, body: &[u8]) -> Reply {
+        let is_own = head.uri.path().strip_prefix('/') == Some(self.0.uuid.as_str());
+        let metadata = is_own.then(|| self.0.metadata(body, &stamp(1))).flatten();
+        match metadata {
+            Some(metadata) => http::reply(StatusCode::OK, "application/soap+xml", metadata),
+            None => http::reply(StatusCode::BAD_REQUEST, "text/plain", ""),
+        }
     }
 }
 
 impl Discovery {
-    /// For a server on these interfaces.
+    /// Opens the sockets for a server on these interfaces.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason as text.
     pub(super) fn open(name: &str, interfaces: &[Ipv4Addr]) -> Result<Self, String> {
         let label = name.split('.').next().unwrap_or(name);
         let instance = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let device = Device {
             uuid: own_uuid(name),
-            // The name that multicast DNS resolves.
+            // The host name that multicast DNS announces.
             computer: format!("{label}-ropeway"),
             instance: instance.as_secs(),
             port: HTTP_PORT,
         };
         let udp = |error: std::io::Error| format!("port {PORT} of UDP: {error}");
-        let hears = shared_socket(GROUP, PORT).map_err(udp)?;
-        hears.set_read_timeout(Some(LOOK_EVERY)).map_err(udp)?;
-        let mut speaks = Vec::new();
+        let receiver = shared_socket(GROUP, PORT).map_err(udp)?;
+        receiver.set_read_timeout(Some(STOP_CHECK_EVERY)).map_err(udp)?;
+        let mut senders = Vec::new();
         for &interface in interfaces {
-            hears.join_multicast_v4(&GROUP, &interface).map_err(udp)?;
+            receiver.join_multicast_v4(&GROUP, &interface).map_err(udp)?;
             let socket = shared_socket(interface, PORT).map_err(udp)?;
             socket.set_multicast_ttl_v4(1).map_err(udp)?;
-            speaks.push((socket, interface));
-            http::start(SocketAddr::from((interface, HTTP_PORT)), About(device.clone()))
-                .map_err(|failure| failure.message)?;
+            senders.push((socket, interface));
+            http::start(
+                SocketAddr::from((interface, HTTP_PORT)),
+                MetadataSite(device.clone()),
+            )
+            .map_err(|failure| failure.message)?;
         }
         Ok(Self {
             device,
-            hears,
-            speaks,
+            receiver,
+            senders,
             number: AtomicU32::new(1),
         })
     }
 
-    /// Until it is to stop.
+    /// Announces and answers until `stop` is set.
     pub(super) fn run(self, stop: &AtomicBool) {
-        self.tell(|device, at, stamp| device.hello(at, stamp));
+        self.multicast(|device, at, stamp| device.hello(at, stamp));
         let mut packet = vec![0; MESSAGE_MAX + 1];
         while !stop.load(Ordering::Relaxed) {
-            match self.hears.recv_from(&mut packet) {
+            match self.receiver.recv_from(&mut packet) {
                 Ok((length, from)) => self.answer(&packet[..length], from),
                 Err(error)
                     if matches!(
                         error.kind(),
                         std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut
                     ) => {}
-                Err(_) => std::thread::sleep(LOOK_EVERY),
+                Err(_) => std::thread::sleep(STOP_CHECK_EVERY),
             }
         }
-        self.tell(|device, _, stamp| device.bye(stamp));
+        self.multicast(|device, _, stamp| device.bye(stamp));
     }
 
-    fn tell(&self, message: impl Fn(&Device, Ipv4Addr, &Stamp) -> String) {
-        for (socket, at) in &self.speaks {
+    fn multicast(&self, message: impl Fn(&Device, Ipv4Addr, &Stamp) -> String) {
+        for (socket, at) in &self.senders {
             let text = message(&self.device, *at, &self.stamp());
-            // Twice, since datagrams are lost (SOAP-over-UDP, 2.1: MULTICAST_UDP_REPEAT); who hears both knows it by its id.
+            // Sends twice, because datagrams get lost (SOAP-over-UDP, 2.1: MULTICAST_UDP_REPEAT).
+            // The message id marks the second one as a repetition.
             for _ in 0..2 {
                 send(socket, &text, SocketAddr::from((GROUP, PORT)));
             }
@@ -99,7 +110,7 @@ impl Discovery {
     }
 
     fn answer(&self, packet: &[u8], from: SocketAddr) {
-        let towards = self.speaks.iter().find(|(socket, _)| is_towards(socket, from));
+        let towards = self.senders.iter().find(|(socket, _)| is_towards(socket, from));
         if let Some((socket, at)) = towards
             && let Some(text) = self.device.answer(packet, *at, &self.stamp())
         {
@@ -120,7 +131,8 @@ fn send(socket: &UdpSocket, text: &str, to: SocketAddr) {
 
 fn stamp(number: u32) -> Stamp {
     let mut bytes = [0; 16];
-    // Without random numbers messages have one identifier, and are taken for repetitions: announced worse, served as well.
+    // Without random numbers all messages have one id and look like repetitions. That makes
+    // discovery worse, but not the service.
     _ = rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty());
     Stamp {
         uuid: uuid(bytes),
@@ -128,7 +140,8 @@ fn stamp(number: u32) -> Stamp {
     }
 }
 
-/// The same for each start of a server of that name on this machine. machine-id(5) is not shown itself, as it asks.
+/// Returns the server's UUID, the same at each start of a server of that name on this machine. It
+/// does not reveal the machine's id, as machine-id(5) demands.
 fn own_uuid(name: &str) -> String {
     let machine = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
     let half = |salt: u8| {
@@ -142,7 +155,7 @@ fn own_uuid(name: &str) -> String {
     uuid(bytes)
 }
 
-/// RFC 9562, version 4's form.
+/// Formats a UUID of version 4 (RFC 9562).
 fn uuid(mut bytes: [u8; 16]) -> String {
     bytes[6] = bytes[6] & 0x0F | 0x40;
     bytes[8] = bytes[8] & 0x3F | 0x80;
@@ -156,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn identifiers_have_their_form() {
+    fn uuids_have_the_form_of_version_4() {
         assert_eq!(uuid([0xFF; 16]), "ffffffff-ffff-4fff-bfff-ffffffffffff");
         assert_eq!(own_uuid("nas"), own_uuid("nas"));
         assert_ne!(own_uuid("nas"), own_uuid("other"));

@@ -1,21 +1,23 @@
-//! DNS messages as multicast DNS has them (RFC 1035, RFC 6762): what a responder reads of them and writes.
+//! DNS messages for multicast DNS (RFC 1035, RFC 6762): decodes what a responder reads and encodes
+//! what it sends.
 //!
-//! Reading never panics and never loops: a compressed name only points back, and every count is bounded by the packet.
+//! Decoding never panics and always ends: a compressed name points backwards only, and every count
+//! is bounded by the packet.
 
 use std::net::IpAddr;
 
-/// Largest packet that is read or written: what a link's MTU of 9,000 lets through (RFC 6762, 17). Bytes.
+/// Maximum size of a packet in bytes: fits into a link's MTU of 9,000 (RFC 6762, 17).
 pub(super) const PACKET_MAX: usize = 9000;
-/// Longest name, lengths included (RFC 1035, 2.3.4).
+/// Maximum length of a name in bytes, length bytes included (RFC 1035, 2.3.4).
 const NAME_MAX: usize = 255;
-/// Longest label.
+/// Maximum length of a label in bytes.
 pub(super) const LABEL_MAX: usize = 63;
-/// Most records of a packet that are looked at. A guess: real packets have some dozens.
+/// Maximum number of records in a packet. A guess: real packets have a few dozen.
 const RECORDS_MAX: usize = 512;
-/// Length of the header.
+/// Length of the header in bytes.
 const HEADER_LEN: usize = 12;
 
-/// Types of records.
+/// Record types.
 pub(super) mod kind {
     pub(in super::super) const A: u16 = 1;
     pub(in super::super) const PTR: u16 = 12;
@@ -27,7 +29,7 @@ pub(super) mod kind {
 
 /// The class "Internet".
 const IN: u16 = 1;
-/// In an answer's class: others of the name are void (RFC 6762, 10.2).
+/// Cache-flush bit in a record's class: older records of the name are void (RFC 6762, 10.2).
 const FLUSH: u16 = 0x8000;
 
 /// A domain name.
@@ -35,13 +37,13 @@ const FLUSH: u16 = 0x8000;
 pub(super) struct Name(pub(super) Vec<Vec<u8>>);
 
 impl Name {
-    /// Of labels; those that are too long are cut at a character.
+    /// Makes a name from labels; labels that are too long are cut at a character boundary.
     pub(super) fn new(labels: &[&str]) -> Self {
         let cut = |label: &&str| label.as_bytes()[..label.floor_char_boundary(LABEL_MAX)].to_vec();
         Self(labels.iter().map(cut).collect())
     }
 
-    /// Whether both are the same; the case of ASCII letters does not count (RFC 6762, 16).
+    /// Returns whether both names are equal; ASCII letters are case-insensitive (RFC 6762, 16).
     pub(super) fn is(&self, other: &Self) -> bool {
         self.0.len() == other.0.len()
             && self
@@ -59,7 +61,7 @@ pub(super) struct Question {
     pub(super) kind: u16,
 }
 
-/// What a record says.
+/// Data of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Data {
     Pointer(Name),
@@ -69,7 +71,7 @@ pub(super) enum Data {
         target: Name,
     },
     Text(Vec<Vec<u8>>),
-    /// Anything else.
+    /// Data of any other type.
     Other(u16),
 }
 
@@ -91,7 +93,7 @@ impl Data {
 pub(super) struct Record {
     pub(super) name: Name,
     pub(super) ttl_s: u32,
-    /// Nobody else has records of that name and type.
+    /// Whether only one responder has records of this name and type.
     pub(super) is_unique: bool,
     pub(super) data: Data,
 }
@@ -107,12 +109,13 @@ pub(super) struct Message {
 }
 
 impl Message {
-    /// Reads a packet; `None` if it is none, or not for us: another operation than a query, or an error.
+    /// Decodes a packet. Returns `None` if it is malformed, is not a query or response, or reports
+    /// an error.
     pub(super) fn decode(packet: &[u8]) -> Option<Self> {
         let mut reader = Reader { packet, at: 0 };
         let id = reader.u16()?;
         let flags = reader.u16()?;
-        // RFC 6762, 18.3 and 18.11: operation and result are 0, or the message is ignored.
+        // Messages with another opcode or result than 0 are ignored (RFC 6762, 18.3 and 18.11).
         if flags & 0x780F != 0 {
             return None;
         }
@@ -137,14 +140,14 @@ impl Message {
         for _ in 0..counts[2] {
             message.authorities.push(reader.record()?);
         }
-        // Additional records are of no use to a responder.
+        // A responder does not need the additional records.
         Some(message)
     }
 
-    /// The packet, without compression.
+    /// Encodes the message without name compression.
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut packet = Vec::with_capacity(512);
-        // A response is authoritative (RFC 6762, 18.4).
+        // Responses are authoritative (RFC 6762, 18.4).
         let flags: u16 = if self.is_response { 0x8400 } else { 0 };
         let count = |length: usize| u16::try_from(length).unwrap_or(u16::MAX);
         for field in [
@@ -189,7 +192,7 @@ fn put_record(packet: &mut Vec<u8>, record: &Record) {
         Data::Address(IpAddr::V4(address)) => data.extend(address.octets()),
         Data::Address(IpAddr::V6(address)) => data.extend(address.octets()),
         Data::Service { port, target } => {
-            // Priority and weight: there is one.
+            // Priority and weight are 0, because there is one server.
             data.extend([0; 4]);
             data.extend(port.to_be_bytes());
             put_name(&mut data, target);
@@ -200,7 +203,7 @@ fn put_record(packet: &mut Vec<u8>, record: &Record) {
                 data.push(u8::try_from(text.len()).unwrap_or_default());
                 data.extend_from_slice(text);
             }
-            // At least one string, RFC 6763, 6.1.
+            // A TXT record has at least one string (RFC 6763, 6.1).
             if texts.is_empty() {
                 data.push(0);
             }
@@ -257,7 +260,7 @@ impl Reader<'_> {
                 3 => {
                     let low = usize::from(*self.packet.get(at + 1)?);
                     let target = (length & 0x3F) << 8 | low;
-                    // Only back, so this ends.
+                    // Pointers go backwards only, so the loop ends.
                     if target >= at || target < HEADER_LEN {
                         return None;
                     }
@@ -291,7 +294,7 @@ impl Reader<'_> {
             }
             _ => Data::Other(kind),
         };
-        // A name that reaches beyond its record is a lie.
+        // A name that extends beyond its record is malformed.
         if self.at > end {
             return None;
         }
@@ -338,12 +341,12 @@ mod tests {
     }
 
     #[test]
-    fn messages_go_there_and_back() {
+    fn an_encoded_message_decodes_to_itself() {
         assert_eq!(Message::decode(&sample().encode()), Some(sample()));
     }
 
     #[test]
-    fn bytes_as_the_rfc_has_them() {
+    fn encoded_bytes_match_the_rfc() {
         let query = Message {
             questions: vec![Question {
                 name: Name::new(&["_smb", "_tcp", "local"]),
@@ -353,7 +356,7 @@ mod tests {
         };
         let expected = b"\0\0\0\0\0\x01\0\0\0\0\0\0\x04_smb\x04_tcp\x05local\0\0\x0c\0\x01";
         assert_eq!(query.encode(), expected);
-        // The same twice, the second name compressed.
+        // The same record twice; the second name is compressed.
         let twice =
             b"\0\0\0\0\0\x02\0\0\0\0\0\0\x04_smb\x04_tcp\x05local\0\0\x0c\0\x01\xc0\x0c\0\xff\x80\x01";
         let message = Message::decode(twice).unwrap();
@@ -371,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_run_in_circles_are_refused() {
+    fn compression_loops_are_refused() {
         for name in [
             &b"\xc0\x0c"[..],
             b"\x01a\xc0\x0c",
@@ -389,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_anywhere_it_is_none() {
+    fn a_truncated_message_is_refused() {
         let packet = sample().encode();
         for length in 0..packet.len() {
             assert_eq!(Message::decode(&packet[..length]), None, "{length}");
@@ -398,7 +401,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn noise_never_panics(packet in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn random_input_never_panics(packet in proptest::collection::vec(any::<u8>(), 0..200)) {
             _ = Message::decode(&packet);
         }
 

@@ -1,16 +1,17 @@
-//! Which of this machine's addresses are announced.
+//! Selects the addresses to announce.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Most interfaces that are announced on. A guess.
+/// Maximum number of interfaces for announcements. A guess.
 const INTERFACES_MAX: usize = 32;
 
-/// The IPv4 addresses of the interfaces that a server listens on, the loopback aside, and the IPv6 addresses it can be reached at.
+/// Returns the IPv4 addresses of the interfaces on which the server listens, without loopback
+/// addresses, and the IPv6 addresses at which it can be reached.
 pub(super) fn listened_on(listened: &[SocketAddr]) -> (Vec<Ipv4Addr>, Vec<Ipv6Addr>) {
     let all: Vec<IpAddr> = match if_addrs::get_if_addrs() {
         Ok(all) => all.iter().map(if_addrs::Interface::ip).collect(),
         Err(error) => {
-            tracing::warn!(%error, "the kernel does not say which addresses there are");
+            tracing::warn!(%error, "cannot list the network addresses");
             Vec::new()
         }
     };
@@ -27,12 +28,12 @@ fn select(listened: &[SocketAddr], all: &[IpAddr]) -> (Vec<Ipv4Addr>, Vec<Ipv6Ad
         IpAddr::V4(_) => None,
     });
     let ips: Vec<IpAddr> = listened.iter().map(SocketAddr::ip).collect();
-    // A socket on [::] takes IPv4 too, unless the system says otherwise.
+    // A socket on [::] accepts IPv4 too, unless the system is configured otherwise.
     let all_v6 = ips.contains(&Ipv6Addr::UNSPECIFIED.into());
     let all_v4 = all_v6 || ips.contains(&Ipv4Addr::UNSPECIFIED.into());
     let v4 =
         v4.filter(|ip| !ip.is_loopback() && !ip.is_multicast() && (all_v4 || ips.contains(&IpAddr::V4(*ip))));
-    // Those of one link need to be told which, so they are left out.
+    // Link-local addresses need a zone, so they are left out.
     let v6 = v6.filter(|ip| {
         !ip.is_loopback() && !ip.is_unicast_link_local() && (all_v6 || ips.contains(&IpAddr::V6(*ip)))
     });
@@ -47,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_listened_on() {
+    fn only_addresses_the_server_listens_on_are_selected() {
         let all: Vec<IpAddr> = [
             "127.0.0.1",
             "192.0.2.7",

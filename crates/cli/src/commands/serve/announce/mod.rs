@@ -1,15 +1,20 @@
-//! `--announce`: lets file managers find the server, by multicast DNS (macOS, Linux) and WS-Discovery (Windows).
+//! `--announce`: file managers find the server by multicast DNS (macOS, Linux) and WS-Discovery
+//! (Windows).
 //!
 //! ```text
-//! dns, responder   multicast DNS: packets; what and when   (pure)
-//! wsd              WS-Discovery: messages                  (pure)
-//! interfaces       where
-//! discovery        WS-Discovery's sockets, and its HTTP
-//! here             multicast DNS's sockets
+//! dns, responder   multicast DNS: packets, states   (pure)
+//! wsd              WS-Discovery: messages           (pure)
+//! interfaces       addresses to announce
+//! discovery        WS-Discovery's sockets and its HTTP server
+//! this module      multicast DNS's sockets
 //! ```
 //!
-//! Each has a socket that hears its group, one for each interface that speaks, and one thread. IPv4 only; IPv6 addresses
-//! are told where they are listened on.
+//! Each protocol has one thread, a socket that receives from its multicast group, and one socket
+//! per interface for sending. Both use IPv4 only; IPv6 addresses on which the server listens are
+//! announced too.
+//!
+//! The crate mdns-sd (0.21) is not used: it binds 0.0.0.0:5353 and replies to unicast queries from
+//! beyond the link, against RFC 6762, 5.5. A socket bound to the group never receives these.
 
 mod discovery;
 mod dns;
@@ -30,58 +35,59 @@ use self::discovery::Discovery;
 use self::dns::PACKET_MAX;
 use self::responder::{Output, PORT, Responder};
 
-/// Multicast DNS's group (RFC 6762, 3).
+/// Multicast group of multicast DNS (RFC 6762, 3).
 const GROUP: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 251);
-/// How often the thread looks whether it is to stop.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// Maximum time between checks of the stop flag.
+const STOP_CHECK_EVERY: Duration = Duration::from_millis(200);
 
-/// Announces until it is stopped.
+/// Announces the server until it is stopped.
 pub(super) struct Announcer {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Announcer {
-    /// Announces a server that listens there; also gives what does not work of it.
+    /// Announces a server that listens on `listened`; also returns what does not work.
     ///
     /// # Errors
-    /// Why it cannot be announced at all.
+    /// The reason why nothing can be announced.
     pub(super) fn start(name: &str, listened: &[SocketAddr]) -> Result<(Self, Vec<String>), String> {
         if listened.iter().all(|address| address.ip().is_loopback()) {
             return Err(
-                "nobody else reaches a server that listens on the loopback only (--listen)".to_owned(),
+                "the server listens on the loopback only, where no other machine reaches it (see --listen)"
+                    .to_owned(),
             );
         }
-        let (interfaces, further) = interfaces::listened_on(listened);
+        let (interfaces, v6) = interfaces::listened_on(listened);
         if interfaces.is_empty() {
-            return Err("there is no interface with an IPv4 address that it listens on".to_owned());
+            return Err("the server listens on no interface with an IPv4 address".to_owned());
         }
         let stop = Arc::new(AtomicBool::new(false));
-        let (mut threads, mut troubles) = (Vec::new(), Vec::new());
-        match Speakers::open(name, listened, &interfaces, &further) {
-            Ok(speakers) => {
+        let (mut threads, mut failures) = (Vec::new(), Vec::new());
+        match MulticastDns::open(name, listened, &interfaces, &v6) {
+            Ok(mdns) => {
                 let asked = Arc::clone(&stop);
-                threads.push(spawn("mdns", move || speakers.run(&asked))?);
+                threads.push(spawn("mdns", move || mdns.run(&asked))?);
             }
-            Err(error) => troubles.push(format!("multicast DNS, port {PORT} of UDP: {error}")),
+            Err(error) => failures.push(format!("multicast DNS, port {PORT} of UDP: {error}")),
         }
-        // Windows looks at port 445 only.
+        // Windows uses port 445 only.
         if listened.iter().any(|address| address.port() == 445) {
             match Discovery::open(name, &interfaces) {
                 Ok(discovery) => {
                     let asked = Arc::clone(&stop);
                     threads.push(spawn("wsd", move || discovery.run(&asked))?);
                 }
-                Err(why) => troubles.push(format!("WS-Discovery: {why}")),
+                Err(why) => failures.push(format!("WS-Discovery: {why}")),
             }
         }
         if threads.is_empty() {
-            return Err(troubles.join("; "));
+            return Err(failures.join("; "));
         }
-        Ok((Self { stop, threads }, troubles))
+        Ok((Self { stop, threads }, failures))
     }
 
-    /// Says goodbye.
+    /// Sends goodbyes and waits for the threads.
     pub(super) fn stop(self) {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads {
@@ -95,37 +101,39 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<
     thread.spawn(work).map_err(|error| error.to_string())
 }
 
-struct Speakers {
-    hears: UdpSocket,
-    speaks: Vec<(UdpSocket, Responder)>,
+struct MulticastDns {
+    receiver: UdpSocket,
+    senders: Vec<(UdpSocket, Responder)>,
     started: Instant,
 }
 
-impl Speakers {
+impl MulticastDns {
     fn open(
         name: &str,
         listened: &[SocketAddr],
         interfaces: &[Ipv4Addr],
-        further: &[std::net::Ipv6Addr],
+        v6: &[std::net::Ipv6Addr],
     ) -> io::Result<Self> {
-        // Bound to the group: what is sent to an address of this machine is not heard, so nothing from beyond the link.
-        let hears = shared_socket(GROUP, PORT)?;
-        hears.set_read_timeout(Some(LOOK_EVERY))?;
-        let mut speaks = Vec::new();
+        // Bound to the group, so the socket does not receive datagrams to an address of this
+        // machine, and none from beyond the link.
+        let receiver = shared_socket(GROUP, PORT)?;
+        receiver.set_read_timeout(Some(STOP_CHECK_EVERY))?;
+        let mut senders = Vec::new();
         for &interface in interfaces {
-            hears.join_multicast_v4(&GROUP, &interface)?;
-            // Bound to the interface's address, which also sends multicasts there (ip(7)).
+            receiver.join_multicast_v4(&GROUP, &interface)?;
+            // Bound to the interface's address, which also selects the interface for multicast
+            // (ip(7)).
             let socket = shared_socket(interface, PORT)?;
-            // RFC 6762, 11.
+            // Required by RFC 6762, 11.
             socket.set_multicast_ttl_v4(255)?;
             let port = port_at(listened, interface);
             let mut addresses = vec![IpAddr::V4(interface)];
-            addresses.extend(further.iter().copied().map(IpAddr::V6));
-            speaks.push((socket, Responder::new(name, port, addresses, 0)));
+            addresses.extend(v6.iter().copied().map(IpAddr::V6));
+            senders.push((socket, Responder::new(name, port, addresses, 0)));
         }
         Ok(Self {
-            hears,
-            speaks,
+            receiver,
+            senders,
             started: Instant::now(),
         })
     }
@@ -134,9 +142,9 @@ impl Speakers {
         let mut packet = vec![0; PACKET_MAX];
         while !stop.load(Ordering::Relaxed) {
             self.wait();
-            let heard = self.hears.recv_from(&mut packet);
+            let heard = self.receiver.recv_from(&mut packet);
             let now_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
-            for (socket, responder) in &mut self.speaks {
+            for (socket, responder) in &mut self.senders {
                 if let Ok((length, from)) = &heard {
                     send(socket, responder.handle_input(now_ms, &packet[..*length], *from));
                 }
@@ -145,28 +153,29 @@ impl Speakers {
             if let Err(error) = heard
                 && !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
             {
-                std::thread::sleep(LOOK_EVERY);
+                std::thread::sleep(STOP_CHECK_EVERY);
             }
         }
-        for (socket, responder) in &self.speaks {
+        for (socket, responder) in &self.senders {
             send(socket, responder.goodbye());
         }
     }
 
-    /// The next packet is awaited until something is due, or it may be time to stop.
+    /// Limits the wait for the next packet to the next deadline and the next check of the stop
+    /// flag.
     fn wait(&self) {
         let now_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
         let due = self
-            .speaks
+            .senders
             .iter()
             .filter_map(|(_, responder)| responder.poll_timeout())
             .min();
-        let wait = due.map_or(LOOK_EVERY, |due| {
+        let wait = due.map_or(STOP_CHECK_EVERY, |due| {
             Duration::from_millis(due.saturating_sub(now_ms))
         });
-        // A timeout of zero would be none.
-        let wait = wait.clamp(Duration::from_millis(1), LOOK_EVERY);
-        _ = self.hears.set_read_timeout(Some(wait));
+        // A timeout of zero would mean no timeout.
+        let wait = wait.clamp(Duration::from_millis(1), STOP_CHECK_EVERY);
+        _ = self.receiver.set_read_timeout(Some(wait));
     }
 }
 
@@ -174,7 +183,7 @@ fn send(socket: &UdpSocket, output: Option<Output>) {
     let (to, message) = match output {
         None => return,
         Some(Output::Multicast(message)) => (SocketAddr::from((GROUP, PORT)), message),
-        // Of several interfaces the one that leads there answers.
+        // Of several interfaces, the one on the route to the peer replies.
         Some(Output::Unicast(to, _)) if !is_towards(socket, to) => return,
         Some(Output::Unicast(to, message)) => (to, message),
     };
@@ -183,7 +192,8 @@ fn send(socket: &UdpSocket, output: Option<Output>) {
     }
 }
 
-/// Whether what goes there goes by the interface that the socket is bound to. Asks the routes; sends nothing.
+/// Returns whether the route to a peer uses the socket's interface. Consults the routing table;
+/// sends nothing.
 fn is_towards(socket: &UdpSocket, to: SocketAddr) -> bool {
     let route = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))
         .and_then(|probe| probe.connect(to).and_then(|()| probe.local_addr()));
@@ -193,7 +203,7 @@ fn is_towards(socket: &UdpSocket, to: SocketAddr) -> bool {
     }
 }
 
-/// The port that clients on an interface are told.
+/// Returns the port that clients on an interface should use.
 fn port_at(listened: &[SocketAddr], interface: Ipv4Addr) -> u16 {
     let here = listened
         .iter()
@@ -202,7 +212,7 @@ fn port_at(listened: &[SocketAddr], interface: Ipv4Addr) -> u16 {
     here.or(anywhere).map_or(445, SocketAddr::port)
 }
 
-/// A socket of the port, which other responders have too.
+/// Opens a socket on a port that other responders use too.
 fn shared_socket(address: Ipv4Addr, port: u16) -> io::Result<UdpSocket> {
     let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
@@ -215,14 +225,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_loopback_is_not_announced() {
+    fn a_server_on_the_loopback_is_not_announced() {
         let listened = ["127.0.0.1:4450".parse().unwrap(), "[::1]:4450".parse().unwrap()];
         let why = Announcer::start("nas", &listened).err().unwrap();
         assert!(why.contains("loopback"), "{why}");
     }
 
     #[test]
-    fn the_port_is_that_of_the_interface() {
+    fn the_announced_port_is_that_of_the_interface() {
         let listened = ["0.0.0.0:445".parse().unwrap(), "192.0.2.7:4450".parse().unwrap()];
         assert_eq!(port_at(&listened, Ipv4Addr::new(192, 0, 2, 7)), 4450);
         assert_eq!(port_at(&listened, Ipv4Addr::new(192, 0, 2, 8)), 445);

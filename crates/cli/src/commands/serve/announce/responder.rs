@@ -1,42 +1,43 @@
-//! What a multicast DNS responder says and when (RFC 6762, RFC 6763), without a socket or a clock.
+//! A multicast DNS responder (RFC 6762, RFC 6763) as a state machine without socket and clock.
 //!
 //! ```text
-//! Probing (3 queries, 250 ms apart) ── nobody objects ──► Announcing (2 responses, 1 s apart) ──► Answering
-//!    ▲                                                                                                │
-//!    └──────────────── somebody else has the name: another number behind it ◄────────────────────────┘
+//! Probing (3 queries, 250 ms apart) ── no conflict ──► Announcing (2 responses, 1 s apart) ──► Answering
+//!    ▲                                                                                             │
+//!    └──────────── conflict: the name gets another number ◄────────────────────────────────────────┘
 //! ```
 
 use std::net::{IpAddr, SocketAddr};
 
 use super::dns::{Data, LABEL_MAX, Message, Name, Question, Record, kind};
 
-/// Between probes (RFC 6762, 8.1). Milliseconds.
+/// Interval between probes in milliseconds (RFC 6762, 8.1).
 const PROBE_EVERY_MS: u64 = 250;
-/// How many.
+/// Number of probes.
 const PROBES: u32 = 3;
-/// Between announcements (RFC 6762, 8.3), and the least between the same answers (6). Milliseconds.
+/// Interval between announcements (RFC 6762, 8.3), and minimum interval between equal replies (6),
+/// in milliseconds.
 const SECOND_MS: u64 = 1000;
-/// How many announcements.
+/// Number of announcements.
 const ANNOUNCEMENTS: u32 = 2;
-/// After so many conflicts probing slows down (RFC 6762, 8.1).
+/// Number of conflicts after which probing slows down (RFC 6762, 8.1).
 const CONFLICTS_FAST: u32 = 15;
-/// Then so long. Milliseconds.
+/// Pause before a probe after that many conflicts, in milliseconds.
 const CONFLICTS_PAUSE_MS: u64 = 5000;
-/// Lifetime of records that name a host (RFC 6762, 10). Seconds.
+/// Lifetime in seconds of records that contain a host name (RFC 6762, 10).
 const TTL_HOST_S: u32 = 120;
-/// Of others.
+/// Lifetime in seconds of other records.
 const TTL_OTHER_S: u32 = 4500;
-/// Longest lifetime told to clients that know no multicast DNS (RFC 6762, 6.7).
+/// Maximum lifetime in seconds for clients that know no multicast DNS (RFC 6762, 6.7).
 const TTL_LEGACY_S: u32 = 10;
-/// The port of multicast DNS; who asks from another knows only DNS.
+/// Port of multicast DNS. A query from another port comes from a client that knows only DNS.
 pub(super) const PORT: u16 = 5353;
 
-/// What is to be sent.
+/// A message to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Output {
-    /// To everybody, on each interface with its own addresses.
+    /// To the multicast group, on each interface with its own addresses.
     Multicast(Message),
-    /// To who asked.
+    /// To one client.
     Unicast(SocketAddr, Message),
 }
 
@@ -49,7 +50,7 @@ pub(super) struct Responder {
     addresses: Vec<IpAddr>,
     state: State,
     due_ms: u64,
-    /// When answers went to everybody last, by record.
+    /// Time of the last multicast of each record.
     sent_ms: Vec<(Record, u64)>,
 }
 
@@ -61,7 +62,7 @@ enum State {
 }
 
 impl Responder {
-    /// A server called `name` on a port, at these addresses of one interface.
+    /// Makes a responder for a server with this name and port at these addresses of one interface.
     pub(super) fn new(name: &str, port: u16, addresses: Vec<IpAddr>, now_ms: u64) -> Self {
         Self {
             label: name.split('.').next().unwrap_or(name).to_owned(),
@@ -74,12 +75,12 @@ impl Responder {
         }
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) has something to do.
+    /// Returns when [`handle_timeout`](Self::handle_timeout) is due.
     pub(super) fn poll_timeout(&self) -> Option<u64> {
         (self.state != State::Answering).then_some(self.due_ms)
     }
 
-    /// Does what is due.
+    /// Handles a deadline that has passed.
     pub(super) fn handle_timeout(&mut self, now_ms: u64) -> Option<Output> {
         if now_ms < self.due_ms {
             return None;
@@ -110,11 +111,11 @@ impl Responder {
         }
     }
 
-    /// Takes a packet; gives the answer.
+    /// Handles a packet; returns the reply.
     pub(super) fn handle_input(&mut self, now_ms: u64, packet: &[u8], from: SocketAddr) -> Option<Output> {
         let message = Message::decode(packet)?;
         if message.is_response {
-            // RFC 6762, 6: responses come from the port.
+            // Responses come from the port of multicast DNS (RFC 6762, 6).
             if from.port() == PORT && message.answers.iter().any(|record| self.is_conflict(record)) {
                 self.rename(now_ms);
             }
@@ -133,13 +134,14 @@ impl Responder {
         if from.port() != PORT {
             return self.legacy(&message, records, from);
         }
-        // What who asks knows well enough is not said again (RFC 6762, 7.1).
+        // Known answers are not repeated (RFC 6762, 7.1).
         records.retain(|record| {
             !message.answers.iter().any(|known| {
                 known.name.is(&record.name) && known.data == record.data && known.ttl_s >= record.ttl_s / 2
             })
         });
-        // Nor what everybody just heard; but probes are answered at once (RFC 6762, 6).
+        // Records multicast within the last second are not repeated, except in reply to a probe
+        // (RFC 6762, 6).
         let is_probe = !message.authorities.is_empty();
         records.retain(|record| is_probe || !self.was_sent(record, now_ms));
         if records.is_empty() {
@@ -152,7 +154,7 @@ impl Responder {
         Some(Output::Multicast(response(records)))
     }
 
-    /// Says that everything is gone.
+    /// Returns the goodbye: all records with a lifetime of 0.
     pub(super) fn goodbye(&self) -> Option<Output> {
         if matches!(self.state, State::Probing(_)) {
             return None;
@@ -183,13 +185,13 @@ impl Responder {
         sent.is_some_and(|(_, at)| now_ms < at + SECOND_MS)
     }
 
-    /// Whether somebody else has a name of ours with other data.
+    /// Returns whether a record has one of our names with other data.
     fn is_conflict(&self, record: &Record) -> bool {
         let own = self.unique_records();
         record.ttl_s > 0
             && own.iter().any(|own| own.name.is(&record.name) && own.data.kind() == record.data.kind())
             && !own.iter().any(|own| own.name.is(&record.name) && own.data == record.data)
-            // Texts are not read, and say nothing about who has the name.
+            // TXT records are not decoded, and do not show who owns the name.
             && !matches!(record.data, Data::Other(_))
     }
 
@@ -205,7 +207,7 @@ impl Responder {
         self.due_ms = now_ms + pause_ms;
     }
 
-    /// The label with what tells it from others; never too long.
+    /// Returns the label with its number, cut to the maximum length.
     fn labelled(&self, before: &str, after: &str) -> String {
         let end = if self.number > 1 {
             format!("{before}{}{after}", self.number)
@@ -220,7 +222,8 @@ impl Responder {
         Name::new(&[&self.labelled(" (", ")"), "_smb", "_tcp", "local"])
     }
 
-    /// Not the machine's own name, which another responder may hold (avahi, systemd-resolved).
+    /// Differs from the machine's own name, which another responder may own (avahi,
+    /// systemd-resolved).
     fn host(&self) -> Name {
         const OWN: &str = "-ropeway";
         let number = if self.number > 1 {
@@ -233,7 +236,7 @@ impl Responder {
         Name::new(&[&format!("{label}{OWN}{number}"), "local"])
     }
 
-    /// What is ours alone.
+    /// Returns the records whose names only this responder may have.
     fn unique_records(&self) -> Vec<Record> {
         let record = |name: Name, ttl_s, data| Record {
             name,
@@ -268,7 +271,7 @@ impl Responder {
         };
         let mut records = vec![
             shared(smb(), Data::Pointer(self.instance())),
-            // RFC 6763, 9: what services there are.
+            // List of the service types (RFC 6763, 9).
             shared(
                 Name::new(&["_services", "_dns-sd", "_udp", "local"]),
                 Data::Pointer(smb()),
@@ -276,7 +279,7 @@ impl Responder {
         ];
         records.extend(self.unique_records());
         records.push(text(self.instance(), Vec::new()));
-        // Finder's picture of a server.
+        // Icon of the server in macOS' Finder.
         let device = Name::new(&[&self.labelled(" (", ")"), "_device-info", "_tcp", "local"]);
         records.push(text(device, vec![b"model=RackMac".to_vec()]));
         records
@@ -347,16 +350,20 @@ mod tests {
     }
 
     #[test]
-    fn it_probes_then_announces() {
+    fn the_responder_probes_then_announces() {
         let mut responder = Responder::new("nas", 445, vec!["192.0.2.7".parse().unwrap()], 5);
         assert_eq!(responder.handle_timeout(4), None);
         for step in 0..3 {
             let probe = multicast(responder.handle_timeout(5 + step * PROBE_EVERY_MS));
             assert!(!probe.is_response && probe.questions.len() == 2 && probe.authorities.len() == 2);
         }
-        assert_eq!(responder.goodbye(), None, "nothing was announced");
+        assert_eq!(responder.goodbye(), None, "there is nothing to take back");
         let query = ask(&["_smb", "_tcp", "local"], kind::PTR).encode();
-        assert_eq!(responder.handle_input(600, &query, peer()), None, "not before");
+        assert_eq!(
+            responder.handle_input(600, &query, peer()),
+            None,
+            "no reply while probing"
+        );
         let announced = multicast(responder.handle_timeout(5 + 3 * PROBE_EVERY_MS));
         assert!(announced.is_response && announced.answers.len() == 6);
         assert_eq!(Message::decode(&announced.encode()).unwrap().answers.len(), 6);
@@ -369,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn it_answers_what_it_has_once_a_second() {
+    fn own_records_are_sent_at_most_once_a_second() {
         let mut responder = ready();
         let query = ask(&["_SMB", "_tcp", "Local"], kind::PTR);
         let answer = multicast(responder.handle_input(10_000, &query.encode(), peer()));
@@ -387,7 +394,7 @@ mod tests {
         assert_eq!(
             responder.handle_input(20_000, &known.encode(), peer()),
             None,
-            "it is known"
+            "a known answer is not repeated"
         );
         let host = ask(&["nas-ropeway", "local"], kind::A).encode();
         assert_eq!(
@@ -403,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn who_knows_only_dns_is_answered_alone() {
+    fn legacy_dns_clients_get_unicast_replies() {
         let mut responder = ready();
         let mut query = ask(&["nas", "_smb", "_tcp", "local"], kind::ANY);
         query.id = 99;
@@ -416,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_others_have_is_changed() {
+    fn a_name_conflict_changes_the_name() {
         let mut responder = ready();
         let theirs = |data| {
             response(vec![Record {
@@ -435,7 +442,11 @@ mod tests {
         };
         let own = service(4450, "nas-ropeway");
         responder.handle_input(10_000, &own, peer());
-        assert_eq!(responder.poll_timeout(), None, "one's own echo is no conflict");
+        assert_eq!(
+            responder.poll_timeout(),
+            None,
+            "an echo of our own record is no conflict"
+        );
         let wrong_port = "192.0.2.9:99".parse().unwrap();
         responder.handle_input(10_000, &service(445, "other"), wrong_port);
         assert_eq!(responder.poll_timeout(), None);
@@ -449,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn long_names_are_cut_at_a_character() {
+    fn long_names_are_cut_at_a_character_boundary() {
         let mut responder = Responder::new(&"ö".repeat(60), 445, Vec::new(), 0);
         for _ in 0..20 {
             let packet = multicast(responder.handle_timeout(u64::MAX / 2)).encode();
@@ -460,7 +471,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn noise_never_panics(packet in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn random_input_never_panics(packet in proptest::collection::vec(any::<u8>(), 0..200)) {
             _ = ready().handle_input(10_000, &packet, peer());
         }
     }

@@ -1,21 +1,22 @@
-//! What a WS-Discovery target says (WS-Discovery, April 2005, with the Devices Profile of 2006 and Microsoft's computer type): how
-//! Windows finds servers for its Network folder. Texts only; no socket, no clock.
+//! Messages of a WS-Discovery target (WS-Discovery, April 2005, with the Devices Profile of 2006
+//! and Microsoft's computer type). Windows uses them to find servers for its Network folder. This
+//! module handles text only and has no socket and no clock.
 //!
 //! ```text
-//! multicast  Hello, Bye             we come and go
-//!            Probe → ProbeMatches   who is there?
-//!            Resolve → ResolveMatches   where is that one?
-//! HTTP POST  Get → GetResponse      what is it called?
+//! multicast  Hello, Bye             the server starts and stops
+//!            Probe → ProbeMatches   which devices are there?
+//!            Resolve → ResolveMatches   what is this device's address?
+//! HTTP POST  Get → GetResponse      what is the device's name?
 //! ```
 //!
-//! Of what others send only a few texts are looked for, by local name and in order; nothing is expanded, and what is given
-//! back has been checked to be an identifier.
+//! Of a received message only a few texts are read, by their local names and in order. Nothing is
+//! expanded. A text is returned to the sender only after a check that it is an identifier.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-/// Longest message that is read. Bytes; they fit a datagram.
+/// Maximum size in bytes of a received message; such messages fit in a datagram.
 pub(super) const MESSAGE_MAX: usize = 8 << 10;
-/// Longest identifier that is taken over. A guess: `urn:uuid:` and 36 digits are usual.
+/// Maximum length of an identifier from a peer. A guess: `urn:uuid:` and 36 digits are usual.
 const ID_MAX: usize = 128;
 
 const DISCOVERY: &str = "http://schemas.xmlsoap.org/ws/2005/04/discovery";
@@ -28,15 +29,15 @@ const TRANSFER: &str = "http://schemas.xmlsoap.org/ws/2004/09/transfer";
 pub(super) struct Device {
     /// `8-4-4-4-12` hexadecimal digits, the same at each start.
     pub(super) uuid: String,
-    /// What it is called, as names are resolved.
+    /// Host name, as it is resolved.
     pub(super) computer: String,
-    /// Of this run: seconds since 1970.
+    /// Start of this run in seconds since 1970.
     pub(super) instance: u64,
-    /// The port at which it tells about itself.
+    /// Port that serves the metadata.
     pub(super) port: u16,
 }
 
-/// What tells messages apart: a new identifier, and a number that counts.
+/// The parts that make messages distinct: a new identifier and a sequence number.
 #[derive(Clone, Debug)]
 pub(super) struct Stamp {
     pub(super) uuid: String,
@@ -44,23 +45,23 @@ pub(super) struct Stamp {
 }
 
 impl Device {
-    /// It is there.
+    /// Returns the Hello message, sent at the start.
     pub(super) fn hello(&self, at: Ipv4Addr, stamp: &Stamp) -> String {
         let body = format!("<d:Hello>{}</d:Hello>", self.described(Some(at)));
         self.envelope(&format!("{DISCOVERY}/Hello"), TO_ALL, None, stamp, &body)
     }
 
-    /// It goes.
+    /// Returns the Bye message, sent at the end.
     pub(super) fn bye(&self, stamp: &Stamp) -> String {
         let body = format!("<d:Bye>{}</d:Bye>", self.reference());
         self.envelope(&format!("{DISCOVERY}/Bye"), TO_ALL, None, stamp, &body)
     }
 
-    /// The answer to a datagram, if it asks for something that this is.
+    /// Returns the reply to a datagram if it asks for this device.
     pub(super) fn answer(&self, packet: &[u8], at: Ipv4Addr, stamp: &Stamp) -> Option<String> {
         let message = Message::read(packet)?;
         let (kind, description) = if message.action == format!("{DISCOVERY}/Probe") {
-            // No types ask for everything; each has a prefix, which may be any.
+            // A probe without types asks for all devices. The prefix of a type may be any.
             let is_ours = |name: &str| matches!(name.rsplit(':').next(), Some("Device" | "Computer"));
             if !message.types.split_whitespace().all(is_ours) {
                 return None;
@@ -79,7 +80,7 @@ impl Device {
         Some(self.envelope(&action, ANONYMOUS, Some(message.id), stamp, &body))
     }
 
-    /// The answer to a request by HTTP: what it is called.
+    /// Returns the reply to an HTTP request for the metadata.
     pub(super) fn metadata(&self, request: &[u8], stamp: &Stamp) -> Option<String> {
         let message = Message::read(request)?;
         if message.action != format!("{TRANSFER}/Get") {
@@ -158,13 +159,13 @@ impl Device {
     }
 }
 
-/// The texts of a message that matter.
+/// The texts of a message that are used.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Message<'a> {
     action: &'a str,
     id: &'a str,
     types: &'a str,
-    /// The address in an endpoint's reference.
+    /// The address in the endpoint reference.
     endpoint: &'a str,
 }
 
@@ -176,7 +177,7 @@ impl<'a> Message<'a> {
         let text = std::str::from_utf8(bytes).ok()?;
         let mut message = Self::default();
         let mut in_reference = false;
-        // Each part begins with a tag, and has the text up to the next one.
+        // Each part starts with a tag and continues with the text up to the next tag.
         for part in text.split('<').skip(1) {
             let (tag, text) = part.split_once('>')?;
             let name = tag.split([' ', '\t', '\r', '\n', '/']).next().unwrap_or_default();
@@ -257,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_for_devices_is_answered() {
+    fn probes_for_devices_are_answered() {
         for types in [
             "",
             "<wsd:Types>wsdp:Device</wsd:Types>",
@@ -286,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn only_its_own_endpoint_is_resolved() {
+    fn only_the_own_endpoint_is_resolved() {
         let resolve = |uuid: &str| {
             let body = format!(
                 "<d:Resolve><a:EndpointReference><a:Address>urn:uuid:{uuid}</a:Address></a:EndpointReference></d:Resolve>"
@@ -307,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_foreign_is_given_back() {
+    fn unchecked_text_is_never_returned() {
         for id in ["", "a b", "x&amp;", "\"", &"x".repeat(ID_MAX + 1)] {
             assert_eq!(answer("Probe", id, "<d:Probe/>"), None, "{id}");
         }
@@ -324,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn every_tag_that_opens_is_closed() {
+    fn every_message_is_well_formed() {
         let get = ask(&format!("{TRANSFER}/Get"), "urn:uuid:9", "");
         let texts = [
             device().hello(AT, &stamp()),
@@ -351,7 +352,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn noise_never_panics(packet in "[<>/:a-zA-Z \"&]{0,200}", bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn random_input_never_panics(packet in "[<>/:a-zA-Z \"&]{0,200}", bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             _ = device().answer(packet.as_bytes(), AT, &stamp());
             _ = device().metadata(&bytes, &stamp());
         }

@@ -1,40 +1,40 @@
-//! What `serve` says: lines for people, or JSON Lines.
+//! Output of `serve`: lines for people, or JSON Lines.
 
 use std::net::{IpAddr, SocketAddr};
 
 use serde_json::{Value, json};
 
-use super::accounts::Told;
-use super::shares::Wanted;
+use super::accounts::AccountSummary;
+use super::shares::RequestedShare;
 use crate::args::{KerberosUsers, ServeArgs, ServeLoginArgs};
 use crate::secrets::VARIABLE;
 use crate::ui::messages;
 
-/// Most names of users that are listed.
+/// Maximum number of user names to list.
 const NAMES_SHOWN: usize = 8;
 
-/// Says it one way or the other.
-pub(super) struct Voice {
+/// Prints in one of the two formats.
+pub(super) struct Printer {
     json: bool,
 }
 
-impl Voice {
-    /// In JSON, or for people.
+impl Printer {
+    /// Makes the output: JSON Lines, or lines for people.
     pub(super) fn new(json: bool) -> Self {
         Self { json }
     }
 
-    /// The server listens.
+    /// Reports that the server listens.
     pub(super) fn listening(
         &self,
         args: &ServeArgs,
         name: &str,
         addresses: &[SocketAddr],
-        shares: &[&Wanted],
-        told: &Told,
+        shares: &[&RequestedShare],
+        summary: &AccountSummary,
         http: Option<SocketAddr>,
     ) {
-        let urls = urls(addresses, name, shares, told.users.first().map(String::as_str));
+        let urls = urls(addresses, name, shares, summary.users.first().map(String::as_str));
         if self.json {
             let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
             let shares: Vec<Value> = shares.iter().map(|share| share_json(share)).collect();
@@ -44,10 +44,10 @@ impl Voice {
                 "addresses": addresses,
                 "urls": urls,
                 "shares": shares,
-                "users": told.users,
+                "users": summary.users,
                 "anonymous": args.login.anonymous,
                 "guest": args.login.guest,
-                "pass_phrase": told.new.as_ref().map(|phrase| phrase.expose()),
+                "pass_phrase": summary.new.as_ref().map(|phrase| phrase.expose()),
                 "http": http.map(|http| http.to_string()),
                 "pid": std::process::id(),
             }));
@@ -56,21 +56,24 @@ impl Voice {
         for (url, share) in urls.iter().zip(shares.iter().cycle()) {
             messages::print_line(&format!("{url}  ({})", share.shown()));
         }
-        messages::print_line(&format!("may log in: {}", who(&told.users, &args.login)));
-        if let Some(phrase) = &told.new {
-            messages::print_line(&format!("pass phrase: {}  (for this run only)", phrase.expose()));
+        messages::print_line(&format!("users: {}", accepted_users(&summary.users, &args.login)));
+        if let Some(phrase) = &summary.new {
+            messages::print_line(&format!(
+                "pass phrase: {}  (valid for this run only)",
+                phrase.expose()
+            ));
         }
-        if told.is_variable {
-            messages::print_line(&format!("password: that of {VARIABLE}"));
+        if summary.is_variable {
+            messages::print_line(&format!("password: from {VARIABLE}"));
         }
         messages::print_line(&protection(args));
         if let Some(http) = http {
             messages::print_line(&format!("metrics: http://{http}/metrics"));
         }
-        messages::print_line("Ctrl-C ends it");
+        messages::print_line("press Ctrl-C to stop");
     }
 
-    /// Users and shares were read again.
+    /// Reports a reload of users and shares.
     pub(super) fn reloaded(&self, changes: &[String], users: usize, shares: usize) {
         if self.json {
             self.object(&json!({"type": "reloaded", "changes": changes, "users": users, "shares": shares}));
@@ -84,37 +87,39 @@ impl Voice {
         }
     }
 
-    /// Something could not be read again, and stays.
-    pub(super) fn kept(&self, what: &str, why: &str) {
+    /// Reports a part that could not be reloaded and stays as it was.
+    pub(super) fn unchanged(&self, what: &str, why: &str) {
         if self.json {
             self.object(&json!({"type": "warning", "message": format!("{what} stay as they were: {why}")}));
         } else {
-            messages::complain(&format!("warning: {what} stay as they were: {why}"));
+            messages::print_stderr(&format!("warning: {what} stay as they were: {why}"));
         }
     }
 
-    /// Something that should be known.
+    /// Prints a warning.
     pub(super) fn warn(&self, message: &str) {
         if self.json {
             self.object(&json!({"type": "warning", "message": message}));
         } else {
-            messages::complain(&format!("warning: {message}"));
+            messages::print_stderr(&format!("warning: {message}"));
         }
     }
 
-    /// A signal came.
+    /// Reports that a signal stops the server.
     pub(super) fn stopping(&self) {
         if !self.json {
-            messages::complain("stopping; what was written is made durable first (again to stop at once)");
+            messages::print_stderr(
+                "stopping; written data is made durable first (interrupt again to stop at once)",
+            );
         }
     }
 
-    /// All is over.
+    /// Reports that the server has stopped.
     pub(super) fn stopped(&self) {
         if self.json {
             self.object(&json!({"type": "stopped", "durable": true}));
         } else {
-            messages::print_line("stopped; everything written is durable");
+            messages::print_line("stopped; all written data is durable");
         }
     }
 
@@ -123,7 +128,7 @@ impl Voice {
     }
 }
 
-fn share_json(share: &Wanted) -> Value {
+fn share_json(share: &RequestedShare) -> Value {
     json!({
         "name": share.name,
         "folder": share.folder.display().to_string(),
@@ -132,8 +137,9 @@ fn share_json(share: &Wanted) -> Value {
     })
 }
 
-/// For each address and share one; where everywhere is listened on, under the server's name.
-fn urls(addresses: &[SocketAddr], name: &str, shares: &[&Wanted], user: Option<&str>) -> Vec<String> {
+/// Returns one URL for each address and share. If the server listens on all addresses, the URL has
+/// the server's name.
+fn urls(addresses: &[SocketAddr], name: &str, shares: &[&RequestedShare], user: Option<&str>) -> Vec<String> {
     let user = user.map_or_else(String::new, |user| format!("{}@", encode(user)));
     let mut urls = Vec::new();
     for address in addresses {
@@ -156,7 +162,7 @@ fn urls(addresses: &[SocketAddr], name: &str, shares: &[&Wanted], user: Option<&
     urls
 }
 
-/// RFC 3986: what is no unreserved character is percent-encoded, as the client's URLs take it.
+/// Percent-encodes everything but unreserved characters (RFC 3986), as [`crate::url`] reads it.
 fn encode(text: &str) -> String {
     let mut encoded = String::new();
     for byte in text.bytes() {
@@ -169,7 +175,7 @@ fn encode(text: &str) -> String {
     encoded
 }
 
-fn who(users: &[String], login: &ServeLoginArgs) -> String {
+fn accepted_users(users: &[String], login: &ServeLoginArgs) -> String {
     let mut names: Vec<&str> = users.iter().take(NAMES_SHOWN).map(String::as_str).collect();
     let more = users.len().saturating_sub(NAMES_SHOWN);
     let more = format!("{more} more");
@@ -177,13 +183,13 @@ fn who(users: &[String], login: &ServeLoginArgs) -> String {
         names.push(&more);
     }
     if login.kerberos_users == KerberosUsers::Any {
-        names.push("anybody with a ticket");
+        names.push("anyone with a ticket");
     }
     if login.guest {
         names.push("guest without a password");
     }
     if login.anonymous {
-        names.push("anybody without a name");
+        names.push("anonymous");
     }
     if names.is_empty() {
         names.push("nobody");
@@ -191,16 +197,16 @@ fn who(users: &[String], login: &ServeLoginArgs) -> String {
     names.join(", ")
 }
 
-/// What is signed and encrypted.
+/// Describes signing and encryption.
 fn protection(args: &ServeArgs) -> String {
     use ropeway_smb_client::{Encryption, Signing};
     let sign = match args.protocol.sign {
         Signing::Required => "every request is signed",
-        Signing::Offered => "signed where the client wants it",
+        Signing::Offered => "signed if the client wants it",
     };
     let encrypt = match args.protocol.encrypt {
         Encryption::Off => "nothing is encrypted",
-        Encryption::Desired => "encrypted where the client wants it",
+        Encryption::Desired => "encrypted if the client wants it",
         Encryption::Required => "everything is encrypted",
     };
     format!("{sign}; {encrypt}")
@@ -210,8 +216,8 @@ fn protection(args: &ServeArgs) -> String {
 mod tests {
     use super::*;
 
-    fn share(name: &str) -> Wanted {
-        Wanted {
+    fn share(name: &str) -> RequestedShare {
+        RequestedShare {
             name: name.to_owned(),
             folder: "/srv".into(),
             read_only: false,
@@ -222,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_can_be_pasted() {
+    fn printed_urls_can_be_parsed() {
         let (one, two) = (share("my photos"), share("b"));
         let addresses = ["127.0.0.1:4450", "[::1]:445", "0.0.0.0:445", "[::]:445"];
         let addresses = addresses.map(|address| address.parse().unwrap());
@@ -244,17 +250,14 @@ mod tests {
     }
 
     #[test]
-    fn many_users_are_counted() {
+    fn a_long_list_of_users_ends_with_a_count() {
         let users: Vec<String> = (0..10).map(|number| format!("u{number}")).collect();
         let mut login = ServeLoginArgs::none();
-        assert!(who(&users, &login).ends_with("u7, 2 more"));
-        assert_eq!(who(&[], &login), "nobody");
+        assert!(accepted_users(&users, &login).ends_with("u7, 2 more"));
+        assert_eq!(accepted_users(&[], &login), "nobody");
         login.anonymous = true;
-        assert_eq!(who(&users[..1], &login), "u0, anybody without a name");
+        assert_eq!(accepted_users(&users[..1], &login), "u0, anonymous");
         login.guest = true;
-        assert_eq!(
-            who(&[], &login),
-            "guest without a password, anybody without a name"
-        );
+        assert_eq!(accepted_users(&[], &login), "guest without a password, anonymous");
     }
 }

@@ -1,0 +1,141 @@
+//! The value of a share: `[NAME=]DIR[:ro][:encrypt]`.
+
+use std::path::PathBuf;
+
+/// Maximum length of a share's name in UTF-16 units, as on Windows (`NNLEN`).
+const NAME_UNITS_MAX: usize = 80;
+
+/// A folder to share, as it is written on the command line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ShareSpec {
+    /// Name of the share; `None` for the folder's own name.
+    pub(crate) name: Option<String>,
+    /// The folder as given.
+    pub(crate) folder: PathBuf,
+    /// Whether clients cannot change anything.
+    pub(crate) read_only: bool,
+    /// Whether only clients that encrypt may connect.
+    pub(crate) encrypt: bool,
+}
+
+impl ShareSpec {
+    /// Parses a share. The folder need not exist.
+    ///
+    /// # Errors
+    /// There is no folder, or the name is not valid for a share.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let (name, rest) = match text.split_once('=') {
+            Some((name, rest)) if !name.is_empty() && !name.contains('/') => (Some(name), rest),
+            _ => (None, text),
+        };
+        let (folder, read_only, encrypt) = without_options(rest);
+        if folder.is_empty() {
+            return Err("the folder is missing; write NAME=DIR or DIR".to_owned());
+        }
+        if let Some(name) = name {
+            check_share_name(name).map_err(|why| format!("{name:?} cannot be the name of a share: {why}"))?;
+        }
+        Ok(Self {
+            name: name.map(str::to_owned),
+            folder: folder.into(),
+            read_only,
+            encrypt,
+        })
+    }
+}
+
+/// Splits the folder from the options `:ro` and `:encrypt`; an empty option ends the options.
+fn without_options(text: &str) -> (&str, bool, bool) {
+    let (mut folder, mut read_only, mut encrypt) = (text, false, false);
+    while let Some((before, option)) = folder.rsplit_once(':') {
+        match option {
+            "ro" => read_only = true,
+            "encrypt" => encrypt = true,
+            "" => return (before, read_only, encrypt),
+            _ => break,
+        }
+        folder = before;
+    }
+    (folder, read_only, encrypt)
+}
+
+/// Checks whether a name is valid for a share; returns the reason if not.
+pub(crate) fn check_share_name(name: &str) -> Result<(), &'static str> {
+    /// Characters with a meaning in UNC paths, patterns and lists ([MS-FSCC] 2.1.6).
+    const FORBIDDEN: &str = "\"/\\[]:|<>+=;,*?";
+    /// Names that every server uses itself ([MS-SRVS] 3.1.1.7 refuses `PIPE` and `MAILSLOT` too).
+    const RESERVED: [&str; 3] = ["IPC$", "PIPE", "MAILSLOT"];
+    if name.is_empty() || name.trim() != name {
+        return Err("it is empty, or has blanks at its start or end");
+    }
+    if name.encode_utf16().count() > NAME_UNITS_MAX {
+        return Err("it is longer than 80 characters");
+    }
+    if name.chars().any(|c| c.is_control() || FORBIDDEN.contains(c)) {
+        return Err("it must not contain \"/\\[]:|<>+=;,*?");
+    }
+    if name == "." || name == ".." || name.contains('\u{FFFD}') {
+        return Err("clients cannot use such a name");
+    }
+    if RESERVED
+        .iter()
+        .any(|reserved| reserved.eq_ignore_ascii_case(name))
+    {
+        return Err("it is reserved for the server");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_follow_the_folder() {
+        for (text, expected) in [
+            ("/srv", ("/srv", false, false)),
+            ("/srv:ro", ("/srv", true, false)),
+            ("/srv:encrypt:ro", ("/srv", true, true)),
+            ("/srv:rw", ("/srv:rw", false, false)),
+            ("/a:b:ro", ("/a:b", true, false)),
+            ("/odd:ro:", ("/odd:ro", false, false)),
+            ("/odd:ro::encrypt", ("/odd:ro", false, true)),
+            ("/odd::", ("/odd:", false, false)),
+        ] {
+            assert_eq!(without_options(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_name_precedes_the_folder() {
+        let parts = |text: &str| ShareSpec::parse(text).map(|spec| (spec.name, spec.folder));
+        assert_eq!(
+            parts("Photos=/srv/a=b:ro"),
+            Ok((Some("Photos".to_owned()), "/srv/a=b".into()))
+        );
+        assert_eq!(parts("./a=b"), Ok((None, "./a=b".into())));
+        for bad in ["", "x=", "x=:ro", "IPC$=/srv", ":ro"] {
+            assert!(parts(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn invalid_names_are_refused() {
+        for bad in [
+            "",
+            " a",
+            "ipc$",
+            "Pipe",
+            "a\\b",
+            "a:b",
+            "a\tb",
+            "..",
+            &"x".repeat(81),
+        ] {
+            assert!(check_share_name(bad).is_err(), "{bad}");
+        }
+        for good in ["a", "Ann's photos", "zoë", "hidden$", &"x".repeat(80)] {
+            assert!(check_share_name(good).is_ok(), "{good}");
+        }
+    }
+}
