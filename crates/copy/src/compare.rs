@@ -24,7 +24,7 @@ pub(crate) async fn compare(context: &Arc<Context>, task: FileTask) {
             let rules = &task.folder.root().rules;
             let aged = task.existing.as_ref().is_some_and(|existing| {
                 task.metadata.modified.is_known()
-                    && !rules.grain.equal(task.metadata.modified, existing.modified)
+                    && !rules.granularity.equal(task.metadata.modified, existing.modified)
             });
             let differ = task.existing.as_ref().is_some_and(|existing| {
                 attributes_differ(

@@ -197,7 +197,7 @@ async fn attempt(context: &Arc<Context>, task: &FileTask) -> Result<bool, (Error
         }
         let ends = (&source, &target);
         let begun = (&before, &version);
-        let has_size = source.tells_size();
+        let has_size = source.reports_size();
         let streamed = match has_size {
             true => move_data(context, task, ends, &landing, begun, start).await?,
             false => kernel::copy_all(context, &*source, &*target, &landing).await?,
@@ -240,7 +240,7 @@ async fn attempt(context: &Arc<Context>, task: &FileTask) -> Result<bool, (Error
 
 /// Which cache manners both ends get for a file of this size.
 pub(crate) fn cache_of(context: &Context, size: u64) -> EngineCache {
-    let mut cache = context.options.engine.cache(size, context.options.cache, false);
+    let mut cache = context.options.engine.cache(size, context.options.cache);
     for end in [&mut cache.source, &mut cache.target] {
         if *end == CacheMode::Auto {
             *end = if size >= CACHE_LEAVE_MIN {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ropeway_block::Pool;
-use ropeway_plan::{Engine, Grain, NameMap, Nonce, Rules, Tuner};
+use ropeway_plan::{Engine, NameMap, Nonce, Rules, TimeGranularity, Tuner};
 use ropeway_vfs::event::{Counters, Event, Phase};
 use ropeway_vfs::{CacheMode, RelPath, Tree};
 use tokio::sync::{Semaphore, mpsc, oneshot};
@@ -264,7 +264,7 @@ fn root_context(root: Root, index: u64, target: &dyn Tree, options: &Options) ->
         force: options.force,
         replace_special: options.delete.is_some(),
         devices: options.devices,
-        grain: Grain::between(root.source.capabilities(), target.capabilities())
+        granularity: TimeGranularity::between(root.source.capabilities(), target.capabilities())
             .with_window(options.modify_window),
         ..Rules::between(root.source.capabilities(), target.capabilities())
     };

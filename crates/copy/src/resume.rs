@@ -110,7 +110,7 @@ async fn left(
         target: Some(&found),
         source,
         source_unchanged: record.source.is_same(version),
-        time_granularity_ns: task.folder.root().rules.grain.granularity_ns,
+        time_granularity_ns: task.folder.root().rules.granularity.granularity_ns,
     };
     let start = match trust(&facts) {
         // What has its name already, and was not taken for equal, is not called complete: its data is, at most.

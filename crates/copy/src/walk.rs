@@ -159,7 +159,7 @@ impl Walker<'_> {
                 link: None,
             };
             self.count(&task.metadata);
-            self.rules.grain = self.root.rules.grain.learned(
+            self.rules.granularity = self.root.rules.granularity.learned(
                 [task.metadata.modified].into_iter(),
                 task.existing.iter().map(|existing| existing.modified),
             );
@@ -481,7 +481,7 @@ impl Walker<'_> {
                 return self.context.fail(&folder.inner().shown, error, false).await;
             }
         };
-        self.rules.grain = self.root.rules.grain.learned(
+        self.rules.granularity = self.root.rules.granularity.learned(
             nodes.iter().map(|(.., metadata)| metadata.modified),
             existing.iter().flatten().map(|existing| existing.modified),
         );

@@ -25,7 +25,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use self::content::Base;
-pub(crate) use self::content::mix;
 pub use self::content::synthetic;
 use self::state::State;
 use crate::{

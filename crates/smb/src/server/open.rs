@@ -7,7 +7,7 @@ use ropeway_smb_proto::compression::Gauge;
 use ropeway_smb_proto::server::hub::{FileKey, OpenId};
 use ropeway_smb_proto::wire::create::{AccessMask, CreateAction, CreateOptions};
 use ropeway_smb_proto::wire::{SessionId, TreeId};
-use ropeway_vfs::outside::Watching;
+use ropeway_vfs::external::Watching;
 use ropeway_vfs::store::{Node, NodeChange};
 use ropeway_vfs::{FileId, Name, RelPath};
 

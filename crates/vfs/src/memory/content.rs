@@ -301,7 +301,7 @@ pub fn synthetic(seed: u64, offset: u64, buffer: &mut [u8]) {
 }
 
 /// Number `n` of the random sequence of `seed` (SplitMix64, Steele et al. 2014).
-pub(crate) fn mix(seed: u64, n: u64) -> u64 {
+pub(super) fn mix(seed: u64, n: u64) -> u64 {
     let mut z = seed.wrapping_add(n.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

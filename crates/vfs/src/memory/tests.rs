@@ -62,7 +62,7 @@ fn a_discarding_tree_keeps_lengths() {
 }
 
 #[test]
-fn space_runs_out_and_comes_back() {
+fn space_runs_out_and_is_freed_again() {
     let tree = MemoryTree::new().with_space(8 * content::PAGE);
     let pool = Pool::new(8 * 4096, 1);
     let file = open(&tree, "file", Create::New);
@@ -290,7 +290,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn memory_does_as_a_plain_model(actions in prop::collection::vec(action(), 1..60), crash_model: bool) {
+    fn a_memory_tree_behaves_like_a_plain_model(actions in prop::collection::vec(action(), 1..60), crash_model: bool) {
         let pool = Pool::new(1 << 16, 1);
         let mut tree = MemoryTree::new();
         if crash_model {

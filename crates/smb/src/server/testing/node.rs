@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ropeway_vfs::outside::Watching;
+use ropeway_vfs::external::Watching;
 use ropeway_vfs::store::{Access, Entries, Node, NodeChange, NodeStat, StreamInfo, StreamOpen};
 use ropeway_vfs::{Error, ErrorKind, Extent, Kind, Name, Op, RelPath, Result, Xattr};
 

@@ -118,7 +118,7 @@ fn how(wish: &Wish, target: &Target, read_only: bool) -> NodeOpen {
     };
     NodeOpen {
         access,
-        less_will_do: maximal && !writes,
+        allow_less_access: maximal && !writes,
         create: None,
         exclusive: false,
         link_itself: wish.options.contains(CreateOptions::OPEN_REPARSE_POINT),

@@ -1,30 +1,33 @@
-//! Names there and back, without loss.
+//! Maps names to Windows rules and back, without loss.
 //!
-//! A name is a sequence of items, each a byte or a character *spelled* some number of times: a run of U+EF80 to U+EFFF spells
-//! bytes, which may be UTF-8 of such characters, which spell again. What stands for something else on the volume is spelled
-//! once more there, and once less on the way back; as numbers have no end, no two names become one. A lone surrogate, which
-//! servers that keep UTF-8 refuse, is spelled there; one of a server is spelled here.
+//! A name is a sequence of items. Each item is a byte or a character that is *escaped* some number
+//! of times. A run of U+EF80 to U+EFFF escapes bytes. These bytes may be the UTF-8 of such
+//! characters, which escape bytes in turn. A character that would be taken for something else on
+//! the volume is escaped once more there, and once less on the way back. The number of levels has
+//! no limit, so no two names become one. A lone surrogate, which servers with UTF-8 names refuse,
+//! is escaped on the server; a surrogate of a server is escaped here.
 
 use super::is_device;
 
-/// First character of the block that spells bytes.
-const SPELLED: u32 = 0xEF00;
+/// First character of the block that escapes bytes.
+const ESCAPE_BASE: u32 = 0xEF00;
 /// `SFM_SPACE`: a space at the end ([MS-FSCC] 2.1.5 forbids it to Windows programs).
 const SPACE_AT_END: u32 = 0xF028;
 /// `SFM_PERIOD`: a dot at the end.
 const DOT_AT_END: u32 = 0xF029;
-/// In the order of their private characters, from U+F020 (`SFM_DOUBLEQUOTE` to `SFM_PIPE`).
+/// Characters in the order of their private characters, from U+F020 (`SFM_DOUBLEQUOTE` to
+/// `SFM_PIPE`).
 const FORBIDDEN: [u8; 8] = *b"\"*:<>?\\|";
-/// First of their private characters.
+/// The first of their private characters.
 const FORBIDDEN_AT: u32 = 0xF020;
-/// What control characters, and first letters of device names, are added to.
+/// Base of the private characters of control characters and of first letters of device names.
 const PRIVATE_AT: u32 = 0xF000;
 
-/// Halves of characters beyond U+FFFF: 16-bit units that SMB's names may hold alone.
+/// Surrogates: halves of characters beyond U+FFFF. SMB's names may hold one alone.
 const SURROGATE_FIRST: u32 = 0xD800;
 const SURROGATE_LAST: u32 = 0xDFFF;
 
-/// A byte or character, and how many times it is spelled.
+/// A byte or character, and how many times it is escaped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Item {
     times: usize,
@@ -39,7 +42,8 @@ enum Token {
     Char(u32),
 }
 
-/// Maps to Windows rules; gives the same bytes where nothing needs it. `raw`: the volume keeps bytes.
+/// Maps a name to Windows rules; returns the same bytes where no mapping is needed. `raw`: the
+/// volume keeps bytes.
 pub(super) fn encode(name: &[u8], raw: bool) -> Vec<u8> {
     let mut items = items(name);
     let maps = !is_dots(&items);
@@ -58,7 +62,8 @@ pub(super) fn encode(name: &[u8], raw: bool) -> Vec<u8> {
             _ => {}
         }
     }
-    // As the volume has it: a dot at the end, which is another character there, makes no device.
+    // Check the name as the volume sees it: a dot at the end is a different character there, and
+    // makes no device name.
     if let Some((first, rest)) = items.split_first_mut()
         && let Token::Char(c) = first.token
     {
@@ -74,7 +79,7 @@ pub(super) fn encode(name: &[u8], raw: bool) -> Vec<u8> {
     bytes_of(&items)
 }
 
-/// The name that was mapped to this one; the same bytes if mapping makes no such names.
+/// Returns the name that was mapped to this one, or the same bytes if no name maps to it.
 pub(super) fn decode(name: &[u8], raw: bool) -> Vec<u8> {
     let mut items = items(name);
     let device = items.split_first().and_then(|(first, rest)| match first.token {
@@ -106,18 +111,18 @@ pub(super) fn decode(name: &[u8], raw: bool) -> Vec<u8> {
     bytes_of(&items)
 }
 
-/// Whether a letter and what follows are the name of a device.
+/// Whether a letter and the rest form the name of a device.
 fn names_device(letter: u8, rest: &[u8]) -> bool {
     letter.is_ascii_alphabetic() && is_device(&[&[letter], rest].concat())
 }
 
-/// The letter that a private character stands for.
+/// Returns the letter that a private character stands for.
 fn letter(c: u32) -> Option<u8> {
     let byte = u8::try_from(c.checked_sub(PRIVATE_AT)?).ok()?;
     byte.is_ascii_alphabetic().then_some(byte)
 }
 
-/// The private character of a forbidden one.
+/// Returns the private character of a forbidden one.
 fn private(c: u32, at_end: bool) -> Option<u32> {
     match (u8::try_from(c).ok()?, at_end) {
         (1..=0x1F, _) => Some(PRIVATE_AT + c),
@@ -130,7 +135,7 @@ fn private(c: u32, at_end: bool) -> Option<u32> {
     }
 }
 
-/// The forbidden character of a private one.
+/// Returns the forbidden character of a private one.
 fn unprivate(c: u32, at_end: bool) -> Option<u32> {
     match (c, at_end) {
         (SPACE_AT_END, true) => Some(u32::from(b' ')),
@@ -143,7 +148,8 @@ fn unprivate(c: u32, at_end: bool) -> Option<u32> {
     }
 }
 
-/// `.` and `..`, and what they would be mapped to: stays as it is, so that no name becomes one of them.
+/// Whether this is `.` or `..`, or what they would be mapped to. These stay unchanged, so that no
+/// name becomes one of them.
 fn is_dots(items: &[Item]) -> bool {
     const DOT: Token = Token::Char(b'.' as u32);
     let is_dot = |item: &Item| item.times == 0 && item.token == DOT;
@@ -159,14 +165,15 @@ fn bytes_of(items: &[Item]) -> Vec<u8> {
 }
 
 impl Item {
-    /// What stands for itself is spelled on the other side, and what is spelled once stands for itself.
+    /// Toggles between levels 0 and 1: a character that stands for itself is escaped on the other
+    /// side, and the reverse.
     fn swap(&mut self) {
         if self.times < 2 {
             self.times = 1 - self.times;
         }
     }
 
-    /// The byte or the character's UTF-8, each byte spelled as often as it says.
+    /// Returns the byte or the character's UTF-8, escaped `times` times.
     fn bytes(self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(4);
         match self.token {
@@ -174,11 +181,11 @@ impl Item {
             Token::Char(c) => push_char(&mut bytes, c),
         }
         for _ in 0..self.times {
-            let mut spelled = Vec::with_capacity(3 * bytes.len());
+            let mut escaped = Vec::with_capacity(3 * bytes.len());
             for byte in bytes {
-                push_char(&mut spelled, SPELLED + u32::from(byte));
+                push_char(&mut escaped, ESCAPE_BASE + u32::from(byte));
             }
-            bytes = spelled;
+            bytes = escaped;
         }
         bytes
     }
@@ -190,29 +197,30 @@ fn items(bytes: &[u8]) -> Vec<Item> {
     items
 }
 
-/// The items of bytes that are spelled `times` times themselves. A level deeper has a third of the bytes.
+/// Appends the items of bytes that are themselves escaped `times` times. Each level has a third of
+/// the bytes of the one before, which bounds the recursion.
 fn push_items(items: &mut Vec<Item>, bytes: &[u8], times: usize) {
-    let mut spelled = Vec::new();
+    let mut escaped = Vec::new();
     for token in (Tokens { bytes, raw: 0 }) {
         if let Token::Char(c @ 0xEF80..=0xEFFF) = token {
-            spelled.extend(u8::try_from(c - SPELLED));
+            escaped.extend(u8::try_from(c - ESCAPE_BASE));
             continue;
         }
-        if !spelled.is_empty() {
-            push_items(items, &std::mem::take(&mut spelled), times + 1);
+        if !escaped.is_empty() {
+            push_items(items, &std::mem::take(&mut escaped), times + 1);
         }
         items.push(Item { times, token });
     }
-    if !spelled.is_empty() {
-        push_items(items, &spelled, times + 1);
+    if !escaped.is_empty() {
+        push_items(items, &escaped, times + 1);
     }
 }
 
-/// Characters of generalised UTF-8 (names of SMB shares may have lone surrogates), and bytes that belong to none. A surrogate
-/// pair is not well-formed there: its six bytes are raw.
+/// Iterates over characters of generalised UTF-8 (names of SMB shares may have lone surrogates) and
+/// bytes that belong to none. A surrogate pair is not well-formed there: its six bytes are raw.
 struct Tokens<'a> {
     bytes: &'a [u8],
-    /// So many bytes are raw, whatever they look like.
+    /// Number of bytes that count as raw, whatever they look like.
     raw: usize,
 }
 
@@ -238,7 +246,7 @@ impl Iterator for Tokens<'_> {
     }
 }
 
-/// The character that bytes begin with, and what follows.
+/// Returns the first character and the bytes after it.
 fn first_char(bytes: &[u8]) -> Option<(u32, &[u8])> {
     let length = match bytes.first()? {
         ..=0x7F => 1,
@@ -258,11 +266,11 @@ fn first_char(bytes: &[u8]) -> Option<(u32, &[u8])> {
     Some((c, rest))
 }
 
-/// Appends a code point, perhaps a surrogate, as generalised UTF-8.
+/// Appends a code point (possibly a surrogate) as generalised UTF-8.
 fn push_char(out: &mut Vec<u8>, c: u32) {
     match char::from_u32(c) {
         Some(c) => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
-        // The masks leave six bits each: nothing is cut off.
+        // The masks leave six bits each, so nothing is cut off.
         None => out.extend_from_slice(&[0xED, 0x80 | (c >> 6 & 0x3F) as u8, 0x80 | (c & 0x3F) as u8]),
     }
 }
