@@ -1,9 +1,9 @@
 //! A compressed message, hostile until it has its size.
 
 use super::Algorithms;
-use crate::wire::compression::{Chained, CompressedMessage, PatternV1, Unchained};
-use crate::wire::negotiate_context::CompressionAlgorithm;
-use crate::wire::{Fault, Malformed, Reader, Result};
+use ropeway_smb_wire::compression::{Chained, CompressedMessage, PatternV1, Unchained};
+use ropeway_smb_wire::negotiate_context::CompressionAlgorithm;
+use ropeway_smb_wire::{Fault, Malformed, Reader, Result};
 
 /// The message that `bytes`, which begin with the transform header, stand for. `algorithms` and `chained` are what the
 /// connection negotiated. `limit` is the longest message allowed, in bytes: 256, a header and the largest transfer

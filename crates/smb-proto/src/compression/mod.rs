@@ -19,9 +19,9 @@
 mod decompress;
 mod gauge;
 
-use crate::wire::Writer;
-use crate::wire::compression::{Chained, ChainedPayload, PatternV1, Unchained};
-use crate::wire::negotiate_context::CompressionAlgorithm;
+use ropeway_smb_wire::Writer;
+use ropeway_smb_wire::compression::{Chained, ChainedPayload, PatternV1, Unchained};
+use ropeway_smb_wire::negotiate_context::CompressionAlgorithm;
 
 pub use decompress::decompress;
 pub use gauge::Gauge;

@@ -19,9 +19,9 @@ use ccm::aead::AeadInOut;
 use ccm::consts::{U11, U16};
 
 use crate::secret::Key;
-use crate::wire::negotiate_context;
-use crate::wire::transform::TransformHeader;
-use crate::wire::{Reader, SessionId, Writer};
+use ropeway_smb_wire::negotiate_context;
+use ropeway_smb_wire::transform::TransformHeader;
+use ropeway_smb_wire::{Reader, SessionId, Writer};
 
 /// The ciphers of [MS-SMB2] 2.2.3.1.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

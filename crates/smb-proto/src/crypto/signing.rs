@@ -15,7 +15,7 @@ use aws_lc_rs::{aead, cmac, constant_time, hmac};
 use ghash::universal_hash::UniversalHash;
 
 use crate::secret::Key;
-use crate::wire::negotiate_context;
+use ropeway_smb_wire::negotiate_context;
 
 /// How messages are signed ([MS-SMB2] 2.2.3.1.7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

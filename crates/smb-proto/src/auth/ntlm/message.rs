@@ -1,7 +1,7 @@
 //! The three messages of NTLM ([MS-NLMP] 2.2.1), both sides.
 
-use crate::wire::flags::flags;
-use crate::wire::{Fault, Reader, Result, Text, Writer};
+use ropeway_smb_wire::flags;
+use ropeway_smb_wire::{Fault, Reader, Result, Text, Writer};
 
 flags! {
     /// What both ends can do ([MS-NLMP] 2.2.2.5).

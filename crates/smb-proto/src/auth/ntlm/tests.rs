@@ -3,8 +3,8 @@ use super::*;
 use crate::auth::{Identity, Mechanism, Refusal};
 use crate::secret::Password;
 use crate::testing::{anatomy, hex};
-use crate::wire::{FileTime, Text};
 use proptest::prelude::*;
+use ropeway_smb_wire::{FileTime, Text};
 
 /// [MS-NLMP] 4.2.4.3.
 const CHALLENGE: &str = "

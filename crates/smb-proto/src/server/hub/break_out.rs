@@ -6,8 +6,10 @@ use super::caching::{H, Notice, R, level_of};
 use super::event::{BreakOrder, Event};
 use super::ids::{FileKey, Holder, LeaseName};
 use super::{Hub, Timer};
-use crate::wire::create_context::LeaseState;
-use crate::wire::oplock_break::{BreakNotification, LeaseBreakFlags, LeaseBreakNotification, OplockBreak};
+use ropeway_smb_wire::create_context::LeaseState;
+use ropeway_smb_wire::oplock_break::{
+    BreakNotification, LeaseBreakFlags, LeaseBreakNotification, OplockBreak,
+};
 
 impl Hub {
     /// Takes from a holder all but `keep`, and tells it.

@@ -9,8 +9,8 @@
 //! While a break is under way the state is what it was before. Whatever else must go meanwhile is remembered and follows
 //! the acknowledgment.
 
-use crate::wire::create::OplockLevel;
-use crate::wire::create_context::LeaseState;
+use ropeway_smb_wire::create::OplockLevel;
+use ropeway_smb_wire::create_context::LeaseState;
 
 /// Read caching.
 pub(super) const R: LeaseState = LeaseState::READ_CACHING;

@@ -4,7 +4,7 @@ use super::Hub;
 use super::caching::{H, NONE, R, W, state_of, valid};
 use super::ids::{Holder, LeaseName};
 use super::open::OpenRequest;
-use crate::wire::create_context::LeaseState;
+use ropeway_smb_wire::create_context::LeaseState;
 
 impl Hub {
     /// What it asks for, as far as there is such a thing: no oplocks on folders.

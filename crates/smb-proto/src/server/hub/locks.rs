@@ -4,8 +4,8 @@ use super::Hub;
 use super::ids::{FileKey, OpenId, WaiterId};
 use super::range::{Lock, Range};
 use super::wait::Wait;
-use crate::wire::NtStatus;
-use crate::wire::lock::{LockElement, LockFlags, LockSequence};
+use ropeway_smb_wire::NtStatus;
+use ropeway_smb_wire::lock::{LockElement, LockFlags, LockSequence};
 
 /// A bucket of `LockSequenceArray` that knows no number; numbers have 4 bits.
 pub(super) const UNSEEN: u8 = 0xFF;

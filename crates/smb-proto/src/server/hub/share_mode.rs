@@ -1,6 +1,6 @@
 //! Share modes: what one open allows others ([MS-FSA] 2.1.5.1.2.2).
 
-use crate::wire::create::{AccessMask, ShareAccess};
+use ropeway_smb_wire::create::{AccessMask, ShareAccess};
 
 /// What an open does and what it lets others do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

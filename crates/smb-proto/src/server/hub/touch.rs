@@ -4,9 +4,9 @@ use super::Hub;
 use super::caching::{H, NONE, R, W, valid};
 use super::ids::{BaseKey, FileKey, Holder, LeaseName, OpenId, WaiterId};
 use super::wait::Wait;
-use crate::upcase::fold;
-use crate::wire::create_context::LeaseState;
-use crate::wire::{NtStatus, Text};
+use ropeway_smb_wire::create_context::LeaseState;
+use ropeway_smb_wire::upcase::fold;
+use ropeway_smb_wire::{NtStatus, Text};
 
 /// What is about to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

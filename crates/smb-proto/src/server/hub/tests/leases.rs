@@ -1,7 +1,7 @@
 //! Leases ([MS-SMB2] 3.3.5.9.8, 3.3.5.9.11, 3.3.5.22.2), as smb2.lease has them.
 
 use super::*;
-use crate::wire::create_context::LeaseFlags;
+use ropeway_smb_wire::create_context::LeaseFlags;
 
 const BREAKING: u32 = LeaseFlags::BREAK_IN_PROGRESS.0;
 

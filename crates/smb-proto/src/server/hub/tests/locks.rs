@@ -1,7 +1,7 @@
 //! Byte-range locks ([MS-SMB2] 3.3.5.14), as smb2.lock has them.
 
 use super::*;
-use crate::wire::lock::{LockElement, LockFlags, LockSequence};
+use ropeway_smb_wire::lock::{LockElement, LockFlags, LockSequence};
 
 const EXCLUSIVE: u32 = LockFlags::EXCLUSIVE_LOCK.0 | LockFlags::FAIL_IMMEDIATELY.0;
 const SHARED: u32 = LockFlags::SHARED_LOCK.0 | LockFlags::FAIL_IMMEDIATELY.0;

@@ -16,11 +16,11 @@ mod stories;
 use std::sync::Arc;
 
 use super::*;
-use crate::wire::create::{AccessMask, OplockLevel, ShareAccess};
-use crate::wire::create_context::LeaseState;
-use crate::wire::lock::{LockElement, LockSequence};
-use crate::wire::oplock_break::{BreakNotification, LeaseBreak};
-use crate::wire::{Guid, LeaseKey, NtStatus, SessionId, TreeId};
+use ropeway_smb_wire::create::{AccessMask, OplockLevel, ShareAccess};
+use ropeway_smb_wire::create_context::LeaseState;
+use ropeway_smb_wire::lock::{LockElement, LockSequence};
+use ropeway_smb_wire::oplock_break::{BreakNotification, LeaseBreak};
+use ropeway_smb_wire::{Guid, LeaseKey, NtStatus, SessionId, TreeId};
 
 const R: LeaseState = LeaseState(1);
 const RH: LeaseState = LeaseState(3);
@@ -295,8 +295,8 @@ fn file_ids_come_back_as_they_went() {
     let mut wrong = id.file_id();
     wrong.volatile = 6;
     assert_eq!(OpenId::from_file_id(wrong), None);
-    assert_eq!(OpenId::from_file_id(crate::wire::FileId::RELATED), None);
-    assert_eq!(OpenId::from_file_id(crate::wire::FileId::default()), None);
+    assert_eq!(OpenId::from_file_id(ropeway_smb_wire::FileId::RELATED), None);
+    assert_eq!(OpenId::from_file_id(ropeway_smb_wire::FileId::default()), None);
 }
 
 /// [MS-SMB2] 3.3.5.2.10, as smb2.replay.channel-sequence has it.

@@ -10,7 +10,7 @@ use crate::server::hub::caching::{H, W};
 use crate::server::hub::crowd::Crowd;
 use crate::server::hub::share_mode::is_oplock_stat;
 use crate::server::hub::wait::Wait;
-use crate::wire::lock::{LockElement, LockFlags};
+use ropeway_smb_wire::lock::{LockElement, LockFlags};
 
 /// A request put aside.
 #[derive(Clone, Debug)]

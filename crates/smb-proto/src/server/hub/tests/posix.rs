@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::wire::lock::LockFlags;
+use ropeway_smb_wire::lock::LockFlags;
 
 const EXCLUSIVE: u32 = LockFlags::EXCLUSIVE_LOCK.0 | LockFlags::FAIL_IMMEDIATELY.0;
 const SHARED: u32 = LockFlags::SHARED_LOCK.0 | LockFlags::FAIL_IMMEDIATELY.0;

@@ -1,7 +1,7 @@
 //! Share modes, deletion, paths ([MS-FSA] 2.1.5.1.2, 2.1.5.5), as smb2.sharemode, delete-on-close-perms, rename have them.
 
 use super::*;
-use crate::wire::change_notify::CompletionFilter;
+use ropeway_smb_wire::change_notify::CompletionFilter;
 
 /// smb2.sharemode: reading, writing, deleting against what is shared, in both directions.
 #[test]
