@@ -1,6 +1,7 @@
 //! The bytes of one file: pages over a base.
 //!
-//! Invariant: no page lies at or beyond the end, and the bytes of the last page beyond the end are zero.
+//! Invariant: no page is at or beyond the end, and the bytes of the last page beyond the end are
+//! zero.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,18 +14,18 @@ pub(super) const PAGE: u64 = 4096;
 pub(super) type Page = [u8; PAGE as usize];
 pub(super) type Pages = BTreeMap<u64, Arc<Page>>;
 
-/// What a file holds where it has no page.
+/// The content of a file where it has no page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Base {
     /// Holes.
     Zero,
-    /// Bytes of [`synthetic`], up to `length`; holes behind.
+    /// The bytes of [`synthetic`] up to `length`; a hole beyond.
     Synthetic { seed: u64, length: u64 },
-    /// Written bytes that were thrown away.
+    /// Bytes that were written and discarded.
     Discard,
 }
 
-/// What of a file survives a power cut for sure.
+/// The part of a file that surely survives a power cut.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Durable {
     pub(super) size: u64,
@@ -36,7 +37,7 @@ pub(super) struct Content {
     size: u64,
     pub(super) pages: Pages,
     base: Base,
-    /// Pages changed since the last sync, and what was synced; only with the crash model.
+    /// The synced content, and the pages changed since; only with the crash model.
     pub(super) durable: Option<(Durable, BTreeSet<u64>)>,
 }
 
@@ -62,7 +63,7 @@ impl Content {
         }
     }
 
-    /// Bytes held: whole pages; of a synthetic or discarded file its length.
+    /// Returns the bytes allocated: whole pages; for a synthetic or discarded file its length.
     pub(super) fn allocated(&self) -> u64 {
         match self.base {
             Base::Zero => self.pages.len() as u64 * PAGE,
@@ -71,7 +72,7 @@ impl Content {
         }
     }
 
-    /// Bytes that count against the space of the tree.
+    /// Returns the bytes that count against the tree's space.
     pub(super) fn charge(&self) -> u64 {
         match self.base {
             Base::Zero | Base::Synthetic { .. } => self.pages.len() as u64 * PAGE,
@@ -79,7 +80,7 @@ impl Content {
         }
     }
 
-    /// By how much [`charge`](Self::charge) would grow.
+    /// Returns by how much a write would increase [`charge`](Self::charge).
     pub(super) fn charge_of_write(&self, offset: u64, length: u64) -> u64 {
         let end = offset.saturating_add(length);
         if self.base == Base::Discard {
@@ -93,7 +94,7 @@ impl Content {
         (last - first + 1 - there).saturating_mul(PAGE)
     }
 
-    /// Fills `buffer` from `offset`; gives how many bytes the file had there.
+    /// Fills `buffer` from `offset`. Returns the number of bytes that the file has there.
     pub(super) fn read(&self, offset: u64, buffer: &mut [u8]) -> usize {
         let length = self.size.saturating_sub(offset).min(buffer.len() as u64) as usize;
         let mut done = 0;
@@ -138,7 +139,7 @@ impl Content {
         }
     }
 
-    /// A page to change, made from the base if it is not there.
+    /// Returns a page to change; makes it from the base if it does not exist.
     fn page_mut(&mut self, number: u64) -> &mut Page {
         self.touch(number);
         if !self.pages.contains_key(&number) {
@@ -187,7 +188,7 @@ impl Content {
         self.size = length;
     }
 
-    /// Makes a range read as zeros; whole pages of it become holes.
+    /// Makes a range read as zeroes; whole pages of it become holes.
     pub(super) fn punch(&mut self, offset: u64, length: u64) {
         let end = offset.saturating_add(length).min(self.size);
         if offset >= end || self.base == Base::Discard {
@@ -197,7 +198,7 @@ impl Content {
             Base::Synthetic { length, .. } => length,
             _ => 0,
         };
-        // Pages that need work: those there, and those that the base fills.
+        // Pages to change: those that exist, and those that the base fills.
         let (first, last) = (offset / PAGE, (end - 1) / PAGE);
         let mut numbers: BTreeSet<u64> = self
             .pages
@@ -223,7 +224,7 @@ impl Content {
         }
     }
 
-    /// The first run of data at or after `offset`.
+    /// Returns the first run of data at or after `offset`.
     pub(super) fn next_extent(&self, offset: u64) -> Option<Extent> {
         if offset >= self.size {
             return None;
@@ -287,7 +288,8 @@ impl Content {
     }
 }
 
-/// The bytes of the synthetic file of `seed` from `offset` on: noise that does not compress and differs at every place.
+/// Fills `buffer` with the bytes of the synthetic file of `seed` from `offset` on: noise that does
+/// not compress and differs at every place.
 pub fn synthetic(seed: u64, offset: u64, buffer: &mut [u8]) {
     let mut done = 0;
     while done < buffer.len() {
@@ -300,7 +302,8 @@ pub fn synthetic(seed: u64, offset: u64, buffer: &mut [u8]) {
     }
 }
 
-/// Number `n` of the random sequence of `seed` (SplitMix64, Steele et al. 2014).
+/// Hashes (seed, n) to 64 bits: number `n` of the SplitMix64 sequence of `seed` (Steele et al.
+/// 2014). A generator with state cannot replace it, since content is read at any offset.
 pub(super) fn mix(seed: u64, n: u64) -> u64 {
     let mut z = seed.wrapping_add(n.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -20,7 +20,7 @@ pub(super) struct MemoryFile {
 }
 
 impl MemoryFile {
-    /// Takes over one open count of the node.
+    /// Takes over one count of the node's open files.
     pub(super) fn new(shared: Arc<Shared>, index: u64, path: RelPath, write: bool) -> Self {
         Self {
             shared,
@@ -113,7 +113,7 @@ impl File for MemoryFile {
         })
     }
 
-    /// Checks that there is room; none is kept.
+    /// Checks that there is room; reserves none.
     fn allocate(&self, length: u64) -> Pending<'_, Result<()>> {
         self.with(|state, shared| {
             self.writable(Op::SetLength)?;
@@ -140,7 +140,7 @@ impl File for MemoryFile {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// Nothing to wait for; nothing becomes durable by it.
+    /// Returns at once, and makes nothing durable.
     fn wait_writeback(&self, _offset: u64, _length: u64) -> Pending<'_, Result<()>> {
         Box::pin(std::future::ready(Ok(())))
     }

@@ -16,7 +16,7 @@ use crate::{
     OpenOptions, Pending, RelPath, Result, Space, Tree, Xattr,
 };
 
-/// Room of a tree without limit: large, but sums of it do not overflow. A guess.
+/// Space of a tree without limit: large, but sums of it do not overflow. A guess.
 const SPACE_UNLIMITED: u64 = 1 << 62;
 
 impl MemoryTree {
@@ -28,7 +28,7 @@ impl MemoryTree {
         Box::pin(std::future::ready(result))
     }
 
-    /// Refuses what the capabilities exclude.
+    /// Refuses an operation that the capabilities exclude.
     fn can(&self, able: bool, path: &RelPath) -> Result<()> {
         if able {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Changes for whoever watches.
+//! Changes for watchers.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -8,7 +8,8 @@ use std::task::{Poll, Waker};
 use crate::tree::{Change, Watch};
 use crate::{Pending, RelPath, Result};
 
-/// Changes that wait to be fetched; when there are more, the watcher has to look at everything anyway. A guess.
+/// Most changes that wait to be fetched; with more, the watcher has to examine everything anyway. A
+/// guess.
 const CHANGES_MAX: usize = 16_384;
 
 #[derive(Default)]
