@@ -5,19 +5,19 @@ use ropeway_vfs::store::{NewNode, NodeStat, StoreFeatures};
 use ropeway_vfs::{FileId, Kind, Timestamp};
 
 /// What clients may set and a store keeps ([MS-FSCC] 2.6); the rest follows from what a node is, or is set by controls.
-pub(crate) const SETTABLE: FileAttributes = FileAttributes(
-    FileAttributes::READONLY.0
-        | FileAttributes::HIDDEN.0
-        | FileAttributes::SYSTEM.0
-        | FileAttributes::ARCHIVE.0
-        | FileAttributes::TEMPORARY.0
-        | FileAttributes::OFFLINE.0
-        | FileAttributes::NOT_CONTENT_INDEXED.0,
+pub(crate) const SETTABLE: FileAttributes = FileAttributes::from_bits_retain(
+    FileAttributes::READONLY.bits()
+        | FileAttributes::HIDDEN.bits()
+        | FileAttributes::SYSTEM.bits()
+        | FileAttributes::ARCHIVE.bits()
+        | FileAttributes::TEMPORARY.bits()
+        | FileAttributes::OFFLINE.bits()
+        | FileAttributes::NOT_CONTENT_INDEXED.bits(),
 );
 
 /// Attributes that a request may name at all; others are STATUS_INVALID_PARAMETER (as smb2.create.gentest finds on
 /// Windows).
-pub(crate) const VALID: FileAttributes = FileAttributes(0x0000_7FB7);
+pub(crate) const VALID: FileAttributes = FileAttributes::from_bits_retain(0x0000_7FB7);
 
 /// A node's attributes. `dot_name`: its name begins with a dot and such names are to be hidden.
 ///
@@ -25,7 +25,7 @@ pub(crate) const VALID: FileAttributes = FileAttributes(0x0000_7FB7);
 /// one whose attributes were all taken away has NORMAL.
 pub(crate) fn of(stat: &NodeStat, dot_name: bool) -> FileAttributes {
     let mut attributes = match stat.dos_attributes {
-        Some(kept) => FileAttributes::from_bits(kept).without(
+        Some(kept) => FileAttributes::from_bits_retain(kept).difference(
             FileAttributes::NORMAL
                 .union(FileAttributes::DIRECTORY)
                 .union(FileAttributes::REPARSE_POINT),
@@ -73,8 +73,8 @@ pub(crate) fn new_node(directory: bool, attributes: FileAttributes) -> NewNode {
 /// What is kept when attributes are set to `attributes` (not 0, which leaves all as they are); those that clients
 /// cannot set stay.
 pub(crate) fn changed(stat: &NodeStat, attributes: FileAttributes) -> u32 {
-    let kept = FileAttributes::from_bits(stat.dos_attributes.unwrap_or_default());
-    (kept.without(SETTABLE) | (attributes & SETTABLE)).bits()
+    let kept = FileAttributes::from_bits_retain(stat.dos_attributes.unwrap_or_default());
+    (kept.difference(SETTABLE) | (attributes & SETTABLE)).bits()
 }
 
 /// What is kept with `set` added and `cleared` taken away, of what [`of`] would say.
@@ -82,13 +82,13 @@ pub(crate) fn adjusted(stat: &NodeStat, set: FileAttributes, cleared: FileAttrib
     let derived = FileAttributes::NORMAL
         .union(FileAttributes::DIRECTORY)
         .union(FileAttributes::REPARSE_POINT);
-    (of(stat, false).without(derived).without(cleared) | set).bits()
+    (of(stat, false).difference(derived).difference(cleared) | set).bits()
 }
 
 /// Whether a node is to be told as sparse.
 pub(crate) fn is_sparse(stat: &NodeStat) -> bool {
     stat.dos_attributes
-        .is_some_and(|kept| FileAttributes::from_bits(kept).contains(FileAttributes::SPARSE_FILE))
+        .is_some_and(|kept| FileAttributes::from_bits_retain(kept).contains(FileAttributes::SPARSE_FILE))
 }
 
 /// `EndOfFile`: folders and links have none.
@@ -245,7 +245,7 @@ mod tests {
     fn what_cannot_be_set_is_refused() {
         assert!(check_settable(FileAttributes::DIRECTORY, false).is_err());
         assert!(check_settable(FileAttributes::TEMPORARY, true).is_err());
-        assert!(check_settable(FileAttributes::from_bits(0x8000_0000), false).is_err());
+        assert!(check_settable(FileAttributes::from_bits_retain(0x8000_0000), false).is_err());
         assert!(check_settable(FileAttributes::READONLY | FileAttributes::HIDDEN, true).is_ok());
     }
 }

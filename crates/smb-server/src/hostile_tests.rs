@@ -19,7 +19,7 @@ use super::short_name::NameView;
 use super::{directory, fsctl, query_file, query_fs, security, testing};
 
 fn file() -> Open {
-    let open = testing::open(&testing::share(), "f", AccessMask(u32::MAX));
+    let open = testing::open(&testing::share(), "f", AccessMask::from_bits_retain(u32::MAX));
     open.node.write_at(&[7; 5000], 0).expect("memory takes it");
     open
 }
@@ -48,7 +48,7 @@ proptest! {
         let attributes = [FullEa { need_ea: false, name: b"NAME".to_vec(), value: b"value".to_vec() }];
         let set = SetFile::FullEa(attributes.to_vec()).apply(&open);
         prop_assert_eq!(set, Ok(()));
-        let view = FileView { input: &input, flags: QueryInfoFlags(flags), index, ..FileView::default() };
+        let view = FileView { input: &input, flags: QueryInfoFlags::from_bits_retain(flags), index, ..FileView::default() };
         for class in [class, class % 70, FileInfoClass::FullEa.to_u8()] {
             if let Ok((_, bytes)) = query_file::query_file(&open, class, length_max, &view) {
                 prop_assert!(bytes.len() <= length_max);
@@ -57,7 +57,7 @@ proptest! {
         if let Ok((_, bytes)) = query_fs::query_fs(&open.share, class % 16, length_max) {
             prop_assert!(bytes.len() <= length_max);
         }
-        let parts = SecurityInformation(u32::from(class));
+        let parts = SecurityInformation::from_bits_retain(u32::from(class));
         if let Ok(bytes) = security::query(&open, parts, length_max) {
             prop_assert!(bytes.len() <= length_max);
             prop_assert!(SecurityDescriptor::decode(&bytes).is_ok());
@@ -80,7 +80,7 @@ proptest! {
                 }
             }
         }
-        let _ = security::set(&open, &testing::token(), SecurityInformation(u32::from(class)), &buffer);
+        let _ = security::set(&open, &testing::token(), SecurityInformation::from_bits_retain(u32::from(class)), &buffer);
     }
 
     #[test]
@@ -133,7 +133,7 @@ proptest! {
         let pattern: Vec<u16> = pattern.iter().map(|unit| if ascii { 0x20 + unit % 0x60 } else { *unit }).collect();
         let request = QueryDirectoryRequest {
             information_class: class % 70,
-            flags: QueryDirectoryFlags(flags),
+            flags: QueryDirectoryFlags::from_bits_retain(flags),
             file_index: 9,
             file_id: FileId::default(),
             pattern: ropeway_smb_wire::Text::from_units(pattern),

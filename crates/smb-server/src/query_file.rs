@@ -228,7 +228,7 @@ fn mode(open: &Open) -> FileModeInformation {
         set => set,
     };
     FileModeInformation {
-        mode: ModeFlags::from_bits(mode),
+        mode: ModeFlags::from_bits_retain(mode),
     }
 }
 

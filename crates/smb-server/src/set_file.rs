@@ -214,11 +214,11 @@ fn needed(class: FileInfoClass) -> Option<AccessMask> {
 }
 
 /// What can be changed after CREATE ([MS-FSA] 2.1.5.15.9).
-const SETTABLE_MODE: ModeFlags = ModeFlags(
-    ModeFlags::WRITE_THROUGH.0
-        | ModeFlags::SEQUENTIAL_ONLY.0
-        | ModeFlags::SYNCHRONOUS_IO_ALERT.0
-        | ModeFlags::SYNCHRONOUS_IO_NONALERT.0,
+const SETTABLE_MODE: ModeFlags = ModeFlags::from_bits_retain(
+    ModeFlags::WRITE_THROUGH.bits()
+        | ModeFlags::SEQUENTIAL_ONLY.bits()
+        | ModeFlags::SYNCHRONOUS_IO_ALERT.bits()
+        | ModeFlags::SYNCHRONOUS_IO_NONALERT.bits(),
 );
 
 fn information<I: Information>(buffer: &[u8]) -> Result<I, NtStatus> {

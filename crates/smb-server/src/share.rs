@@ -92,7 +92,7 @@ impl Share {
     /// The most that anybody may do here.
     pub(crate) fn access(&self) -> AccessMask {
         /// FILE_GENERIC_READ and FILE_GENERIC_EXECUTE ([MS-SMB2] 2.2.13.1.1).
-        const READ: AccessMask = AccessMask(0x0012_00A9);
+        const READ: AccessMask = AccessMask::from_bits_retain(0x0012_00A9);
         if self.read_only || self.store.features().read_only {
             READ
         } else {

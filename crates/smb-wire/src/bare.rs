@@ -1,5 +1,5 @@
-//! Messages that say nothing but their command: LOGOFF, TREE_DISCONNECT, ECHO, the request CANCEL, the responses to FLUSH
-//! and LOCK.
+//! Messages without content: LOGOFF, TREE_DISCONNECT, ECHO, the request CANCEL, the responses to
+//! FLUSH and LOCK.
 
 use super::cursor::{Reader, Result, Writer};
 use super::lengths::named;
@@ -15,7 +15,7 @@ macro_rules! bare {
                 /// Reads the body.
                 ///
                 /// # Errors
-                /// [`super::Fault::Signature`], [`super::Fault::Truncated`].
+                /// A wrong `StructureSize`, truncation.
                 pub fn decode(reader: &mut Reader<'_>) -> Result<Self> {
                     let mut reader = named(reader, $specified);
                     reader.structure_size(4)?;
@@ -36,18 +36,19 @@ macro_rules! bare {
 bare! {
     /// Ends a session ([MS-SMB2] 2.2.7).
     LogoffRequest "SMB2 LOGOFF Request";
-    /// It is ended ([MS-SMB2] 2.2.8).
+    /// The session has ended ([MS-SMB2] 2.2.8).
     LogoffResponse "SMB2 LOGOFF Response";
-    /// Leaves a share ([MS-SMB2] 2.2.11).
+    /// Disconnects from a share ([MS-SMB2] 2.2.11).
     TreeDisconnectRequest "SMB2 TREE_DISCONNECT Request";
-    /// It is left ([MS-SMB2] 2.2.12).
+    /// The tree connection has ended ([MS-SMB2] 2.2.12).
     TreeDisconnectResponse "SMB2 TREE_DISCONNECT Response";
-    /// Asks whether the server is there ([MS-SMB2] 2.2.28).
+    /// Asks whether the server is alive ([MS-SMB2] 2.2.28).
     EchoRequest "SMB2 ECHO Request";
-    /// It is ([MS-SMB2] 2.2.29).
+    /// The server is alive ([MS-SMB2] 2.2.29).
     EchoResponse "SMB2 ECHO Response";
-    /// Withdraws the request with the same message id, or asynchronous id, in the header ([MS-SMB2] 2.2.30). There is no
-    /// response to it; the request's own says STATUS_CANCELLED if it was in time.
+    /// Cancels the request with the same message id, or asynchronous id, in the header
+    /// ([MS-SMB2] 2.2.30). CANCEL has no response; if it was in time, the request's response says
+    /// STATUS_CANCELLED.
     CancelRequest "SMB2 CANCEL Request";
     /// Everything written to an open is in stable storage ([MS-SMB2] 2.2.18).
     FlushResponse "SMB2 FLUSH Response";

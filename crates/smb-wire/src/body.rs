@@ -1,26 +1,28 @@
-//! What several bodies share: where a payload lies, the one output buffer of a query's answer.
+//! Parts that several bodies share: the place of a bulk payload, and the output buffer of a query's
+//! response.
 //!
-//! A `StructureSize` that is odd counts one byte of the variable part. Some servers insist on that byte even when the
-//! variable part is empty, so [`pad_empty`] writes it; decoders ask only for the fixed part, because Windows itself
-//! leaves the byte out here and there.
+//! An odd `StructureSize` counts one byte of the variable part. Some servers require that byte even
+//! if the variable part is empty, so [`pad_empty`] writes it. Decoders require the fixed part only,
+//! because Windows itself omits the byte in some messages.
 
 use std::ops::Range;
 
 use super::lengths::{len_u16, len_u32, named, place};
 use super::{Fault, Malformed, Reader, Result, Writer};
 
-/// Where a bulk payload lies in its message; the payload itself may not have been received yet.
+/// Place of a bulk payload in its message. The payload itself may not have been received yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Payload {
-    /// First byte, counted from the message's header; never inside the fixed part of the body.
+    /// Offset of the first byte from the message's header; never inside the fixed part of the body.
     pub offset: usize,
     /// Length in bytes; 0 for an empty payload.
     pub length: u32,
 }
 
 impl Payload {
-    /// A payload that a fixed part announced, checked against the fixed part's end; `reader` stands there. An empty
-    /// payload's offset is ignored.
+    /// Creates a payload from the offset and length in a fixed part. `reader` must stand at the end
+    /// of the fixed part, before which no payload may begin. The offset of an empty payload is
+    /// ignored.
     pub(super) fn announced(reader: &Reader<'_>, offset: usize, length: u32) -> Result<Self> {
         let fixed_end = reader.position();
         if length == 0 {
@@ -35,7 +37,7 @@ impl Payload {
         Ok(Self { offset, length })
     }
 
-    /// The payload's place in a message of `message_len` bytes.
+    /// Returns the payload's byte range in a message of `message_len` bytes.
     ///
     /// # Errors
     /// [`Fault::Bounds`] if the message ends before the payload does.
@@ -52,7 +54,7 @@ impl Payload {
             })
     }
 
-    /// Checks the length against what was asked for ([MS-SMB2] 3.2.5.11) or negotiated.
+    /// Checks the length against the requested one ([MS-SMB2] 3.2.5.11) or the negotiated one.
     ///
     /// # Errors
     /// [`Fault::Bounds`] if the peer announces more than `length_max` bytes.
@@ -67,14 +69,15 @@ impl Payload {
         })
     }
 
-    /// The payload's bytes in a message that is all there.
+    /// Returns the payload's bytes in a message that is complete.
     pub(super) fn of<'a>(&self, reader: &Reader<'a>) -> Result<&'a [u8]> {
         let range = self.range(reader.message().len())?;
         reader.slice(range.start, range.len())
     }
 }
 
-/// A reader of only `length` bytes at `offset` of the message; positions keep counting from the message's start.
+/// Returns a reader of `length` bytes at `offset` of the message. Positions still count from the
+/// message's start.
 pub(super) fn window<'a>(
     reader: &Reader<'a>,
     offset: usize,
@@ -90,7 +93,7 @@ pub(super) fn window<'a>(
     Ok(Reader::at(message, offset, structure))
 }
 
-/// The byte that an odd `StructureSize` counts, where the variable part is empty.
+/// Writes the byte that an odd `StructureSize` counts if the variable part is empty.
 pub(super) fn pad_empty(w: &mut Writer<'_>, variable_start: usize) {
     if w.position() == variable_start {
         w.u8(0);
@@ -100,7 +103,8 @@ pub(super) fn pad_empty(w: &mut Writer<'_>, variable_start: usize) {
 /// Length of the fixed part of [`decode_output`]'s structure.
 const OUTPUT_FIXED_LEN: usize = 8;
 
-/// The answer to QUERY_DIRECTORY, QUERY_INFO and CHANGE_NOTIFY: `StructureSize` 9, offset, length, buffer.
+/// Decodes the response to QUERY_DIRECTORY, QUERY_INFO and CHANGE_NOTIFY: `StructureSize` 9,
+/// offset, length, buffer.
 pub(super) fn decode_output<'a>(reader: &Reader<'a>, structure: &'static str) -> Result<&'a [u8]> {
     let mut reader = named(reader, structure);
     reader.structure_size(9)?;
@@ -109,7 +113,7 @@ pub(super) fn decode_output<'a>(reader: &Reader<'a>, structure: &'static str) ->
     reader.slice(offset, length)
 }
 
-/// The counterpart of [`decode_output`].
+/// Encodes what [`decode_output`] decodes.
 pub(super) fn encode_output(w: &mut Writer<'_>, output: &[u8]) {
     let offset = if output.is_empty() {
         0

@@ -1,58 +1,63 @@
-//! SMB2 CHANGE_NOTIFY: what happens in a directory ([MS-SMB2] 2.2.35, 2.2.36; [MS-FSCC] 2.7.1).
+//! SMB2 CHANGE_NOTIFY: reports changes in a directory ([MS-SMB2] 2.2.35, 2.2.36; [MS-FSCC] 2.7.1).
 
 use super::body::{decode_output, encode_output};
-use super::flags::{codes, flags};
+use super::codes::codes;
 use super::lengths::{len_u32, named, place};
 use super::{Fault, FileId, Reader, Result, Text, Writer};
+use bitflags::bitflags;
 
-flags! {
+bitflags! {
     /// `Flags` of CHANGE_NOTIFY ([MS-SMB2] 2.2.35).
-    pub struct ChangeNotifyFlags(u16) {
-        /// Everything below the directory, not only its own entries.
-        WATCH_TREE = 0x0001;
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub struct ChangeNotifyFlags: u16 {
+        /// Watches everything below the directory, not only its own entries.
+        const WATCH_TREE = 0x0001;
+        const _ = !0;
     }
 }
 
-flags! {
-    /// `CompletionFilter`: which changes to tell ([MS-SMB2] 2.2.35).
-    pub struct CompletionFilter(u32) {
-        /// A file appears, goes, or is renamed.
-        FILE_NAME = 0x0000_0001;
-        /// A directory appears, goes, or is renamed.
-        DIR_NAME = 0x0000_0002;
+bitflags! {
+    /// `CompletionFilter`: the changes to report ([MS-SMB2] 2.2.35).
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub struct CompletionFilter: u32 {
+        /// A file is created, deleted or renamed.
+        const FILE_NAME = 0x0000_0001;
+        /// A directory is created, deleted or renamed.
+        const DIR_NAME = 0x0000_0002;
         /// Attributes change.
-        ATTRIBUTES = 0x0000_0004;
+        const ATTRIBUTES = 0x0000_0004;
         /// A length changes.
-        SIZE = 0x0000_0008;
+        const SIZE = 0x0000_0008;
         /// The time of the last write changes.
-        LAST_WRITE = 0x0000_0010;
+        const LAST_WRITE = 0x0000_0010;
         /// The time of the last access changes.
-        LAST_ACCESS = 0x0000_0020;
+        const LAST_ACCESS = 0x0000_0020;
         /// The time of creation changes.
-        CREATION = 0x0000_0040;
+        const CREATION = 0x0000_0040;
         /// Extended attributes change.
-        EA = 0x0000_0080;
+        const EA = 0x0000_0080;
         /// The security descriptor changes.
-        SECURITY = 0x0000_0100;
-        /// A named stream appears, goes, or is renamed.
-        STREAM_NAME = 0x0000_0200;
+        const SECURITY = 0x0000_0100;
+        /// A named stream is created, deleted or renamed.
+        const STREAM_NAME = 0x0000_0200;
         /// The length of a named stream changes.
-        STREAM_SIZE = 0x0000_0400;
+        const STREAM_SIZE = 0x0000_0400;
         /// A named stream is written.
-        STREAM_WRITE = 0x0000_0800;
+        const STREAM_WRITE = 0x0000_0800;
+        const _ = !0;
     }
 }
 
-/// SMB2 CHANGE_NOTIFY Request ([MS-SMB2] 2.2.35). Answered once, when something happens.
+/// SMB2 CHANGE_NOTIFY Request ([MS-SMB2] 2.2.35). The server responds once, after the first change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChangeNotifyRequest {
-    /// How deep to watch.
+    /// Depth of the watch.
     pub flags: ChangeNotifyFlags,
-    /// Bytes of changes that the response may carry.
+    /// Most bytes of changes that the response may carry.
     pub output_buffer_length: u32,
     /// The open directory.
     pub file_id: FileId,
-    /// Which changes.
+    /// Changes to report.
     pub completion_filter: CompletionFilter,
 }
 
@@ -64,10 +69,10 @@ impl ChangeNotifyRequest {
     pub fn decode(reader: &mut Reader<'_>) -> Result<Self> {
         let mut reader = named(reader, "SMB2 CHANGE_NOTIFY Request");
         reader.structure_size(32)?;
-        let flags = ChangeNotifyFlags(reader.u16()?);
+        let flags = ChangeNotifyFlags::from_bits_retain(reader.u16()?);
         let output_buffer_length = reader.u32()?;
         let file_id = FileId::decode(&mut reader)?;
-        let completion_filter = CompletionFilter(reader.u32()?);
+        let completion_filter = CompletionFilter::from_bits_retain(reader.u32()?);
         reader.skip(4)?;
         Ok(Self {
             flags,
@@ -88,11 +93,11 @@ impl ChangeNotifyRequest {
     }
 }
 
-/// SMB2 CHANGE_NOTIFY Response ([MS-SMB2] 2.2.36). Empty together with STATUS_NOTIFY_ENUM_DIR: too much happened, look
-/// for yourself.
+/// SMB2 CHANGE_NOTIFY Response ([MS-SMB2] 2.2.36). Empty with STATUS_NOTIFY_ENUM_DIR if there were
+/// too many changes; the client must list the directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChangeNotifyResponse<'a> {
-    /// The chain of changes, see [`decode_changes`].
+    /// List of changes, see [`decode_changes`].
     pub output: &'a [u8],
 }
 
@@ -113,29 +118,29 @@ impl<'a> ChangeNotifyResponse<'a> {
 }
 
 codes! {
-    /// What happened to a name ([MS-FSCC] 2.7.1 `Action`).
+    /// Kind of a change ([MS-FSCC] 2.7.1 `Action`).
     pub struct Action(u32) {
-        /// It appeared.
+        /// Created.
         ADDED = 1;
-        /// It went.
+        /// Deleted.
         REMOVED = 2;
         /// Data or attributes changed.
         MODIFIED = 3;
-        /// It was renamed, this is what it was called; the new name follows.
+        /// Renamed; this is the old name, and the new name follows.
         RENAMED_OLD_NAME = 4;
-        /// It was renamed, this is what it is called now.
+        /// Renamed; this is the new name.
         RENAMED_NEW_NAME = 5;
-        /// A named stream appeared.
+        /// A named stream was created.
         ADDED_STREAM = 6;
-        /// A named stream went.
+        /// A named stream was deleted.
         REMOVED_STREAM = 7;
         /// A named stream changed.
         MODIFIED_STREAM = 8;
-        /// An object id went because the file was deleted.
+        /// The file was deleted, and its object id with it.
         REMOVED_BY_DELETE = 9;
-        /// An object id could not be kept when the file moved.
+        /// The object id could not be kept when the file moved.
         ID_NOT_TUNNELLED = 10;
-        /// An object id was kept, but changed hands.
+        /// The object id was kept, but had been reassigned meanwhile.
         TUNNELLED_ID_COLLISION = 11;
     }
 }
@@ -143,19 +148,19 @@ codes! {
 /// FILE_NOTIFY_INFORMATION ([MS-FSCC] 2.7.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileNotifyInformation {
-    /// What happened.
+    /// Kind of the change.
     pub action: Action,
-    /// To what, relative to the watched directory.
+    /// Name relative to the watched directory.
     pub file_name: Text,
 }
 
 /// Entries are 4-byte aligned ([MS-FSCC] 2.7.1).
 const ALIGNMENT: usize = 4;
 
-/// Reads a chain of changes. Each takes 12 bytes at least, so the chain is bounded by its bytes.
+/// Decodes a list of changes. Each entry takes at least 12 bytes, so the bytes bound the list.
 ///
 /// # Errors
-/// Truncation, a chain that does not move forward or is misaligned, a name with half a unit.
+/// Truncation, an entry that does not move forward or is misaligned, a name with half a unit.
 pub fn decode_changes(output: &[u8]) -> Result<Vec<FileNotifyInformation>> {
     let mut changes = Vec::new();
     let mut reader = Reader::new(output, "FILE_NOTIFY_INFORMATION");
@@ -179,7 +184,7 @@ pub fn decode_changes(output: &[u8]) -> Result<Vec<FileNotifyInformation>> {
     Ok(changes)
 }
 
-/// Appends a chain of changes.
+/// Encodes a list of changes.
 pub fn encode_changes(changes: &[FileNotifyInformation], w: &mut Writer<'_>) {
     let base = w.position();
     for (number, change) in changes.iter().enumerate() {
@@ -211,10 +216,10 @@ mod tests {
             ),
         ) {
             let request = ChangeNotifyRequest {
-                flags: ChangeNotifyFlags(flags),
+                flags: ChangeNotifyFlags::from_bits_retain(flags),
                 output_buffer_length,
                 file_id: FileId { persistent: ids.0, volatile: ids.1 },
-                completion_filter: CompletionFilter(filter),
+                completion_filter: CompletionFilter::from_bits_retain(filter),
             };
             let bytes = message(|w| request.encode(w));
             prop_assert_eq!(bytes.len(), 64 + 32);

@@ -1,23 +1,25 @@
-//! SMB2 CLOSE: an open ends, and may tell the file's last state ([MS-SMB2] 2.2.15, 2.2.16).
+//! SMB2 CLOSE: ends an open and can return the file's last state ([MS-SMB2] 2.2.15, 2.2.16).
 
-use super::flags::flags;
 use super::lengths::named;
 use super::{FileAttributes, FileId, FileTime, Reader, Result, Writer};
+use bitflags::bitflags;
 
-flags! {
+bitflags! {
     /// `Flags` of CLOSE, both ways ([MS-SMB2] 2.2.15).
-    pub struct CloseFlags(u16) {
-        /// The response is to carry times, sizes and attributes.
-        POSTQUERY_ATTRIB = 0x0001;
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub struct CloseFlags: u16 {
+        /// The response should carry times, sizes and attributes.
+        const POSTQUERY_ATTRIB = 0x0001;
+        const _ = !0;
     }
 }
 
 /// SMB2 CLOSE Request ([MS-SMB2] 2.2.15).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CloseRequest {
-    /// Whether the response is to carry the file's state.
+    /// Whether the response should carry the file's state.
     pub flags: CloseFlags,
-    /// The open to end.
+    /// The open to close.
     pub file_id: FileId,
 }
 
@@ -29,7 +31,7 @@ impl CloseRequest {
     pub fn decode(reader: &mut Reader<'_>) -> Result<Self> {
         let mut reader = named(reader, "SMB2 CLOSE Request");
         reader.structure_size(24)?;
-        let flags = CloseFlags(reader.u16()?);
+        let flags = CloseFlags::from_bits_retain(reader.u16()?);
         reader.skip(4)?;
         let file_id = FileId::decode(&mut reader)?;
         Ok(Self { flags, file_id })
@@ -44,24 +46,25 @@ impl CloseRequest {
     }
 }
 
-/// SMB2 CLOSE Response ([MS-SMB2] 2.2.16). Without `POSTQUERY_ATTRIB` in `flags` everything else is 0.
+/// SMB2 CLOSE Response ([MS-SMB2] 2.2.16). Without `POSTQUERY_ATTRIB` in `flags` all other fields
+/// are 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CloseResponse {
-    /// `POSTQUERY_ATTRIB`: the fields below hold.
+    /// `POSTQUERY_ATTRIB` if the fields below are valid.
     pub flags: CloseFlags,
-    /// When the file was created.
+    /// Time of creation.
     pub creation_time: FileTime,
-    /// When it was last read.
+    /// Time of the last read.
     pub last_access_time: FileTime,
-    /// When its data was last written.
+    /// Time of the last data write.
     pub last_write_time: FileTime,
-    /// When anything about it last changed.
+    /// Time of the last change of any kind.
     pub change_time: FileTime,
-    /// Bytes taken on disk.
+    /// Bytes allocated on disk.
     pub allocation_size: u64,
     /// Length in bytes.
     pub end_of_file: u64,
-    /// What the file is.
+    /// Attributes.
     pub file_attributes: FileAttributes,
 }
 
@@ -73,7 +76,7 @@ impl CloseResponse {
     pub fn decode(reader: &mut Reader<'_>) -> Result<Self> {
         let mut reader = named(reader, "SMB2 CLOSE Response");
         reader.structure_size(60)?;
-        let flags = CloseFlags(reader.u16()?);
+        let flags = CloseFlags::from_bits_retain(reader.u16()?);
         reader.skip(4)?;
         Ok(Self {
             flags,
@@ -83,7 +86,7 @@ impl CloseResponse {
             change_time: FileTime(reader.u64()?),
             allocation_size: reader.u64()?,
             end_of_file: reader.u64()?,
-            file_attributes: FileAttributes(reader.u32()?),
+            file_attributes: FileAttributes::from_bits_retain(reader.u32()?),
         })
     }
 
@@ -112,21 +115,21 @@ mod tests {
         #[test]
         fn round_trip(flags: u16, numbers: [u64; 8], attributes: u32) {
             let request = CloseRequest {
-                flags: CloseFlags(flags),
+                flags: CloseFlags::from_bits_retain(flags),
                 file_id: FileId { persistent: numbers[0], volatile: numbers[1] },
             };
             let bytes = message(|w| request.encode(w));
             prop_assert_eq!(bytes.len(), 64 + 24);
             prop_assert_eq!(CloseRequest::decode(&mut body(&bytes)), Ok(request));
             let response = CloseResponse {
-                flags: CloseFlags(flags),
+                flags: CloseFlags::from_bits_retain(flags),
                 creation_time: FileTime(numbers[2]),
                 last_access_time: FileTime(numbers[3]),
                 last_write_time: FileTime(numbers[4]),
                 change_time: FileTime(numbers[5]),
                 allocation_size: numbers[6],
                 end_of_file: numbers[7],
-                file_attributes: FileAttributes(attributes),
+                file_attributes: FileAttributes::from_bits_retain(attributes),
             };
             let bytes = message(|w| response.encode(w));
             prop_assert_eq!(bytes.len(), 64 + 60);

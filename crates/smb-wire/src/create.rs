@@ -57,11 +57,11 @@ impl<'a> CreateRequest<'a> {
         let impersonation_level = ImpersonationLevel(reader.u32()?);
         // SmbCreateFlags and Reserved.
         reader.skip(16)?;
-        let desired_access = AccessMask(reader.u32()?);
-        let file_attributes = FileAttributes(reader.u32()?);
-        let share_access = ShareAccess(reader.u32()?);
+        let desired_access = AccessMask::from_bits_retain(reader.u32()?);
+        let file_attributes = FileAttributes::from_bits_retain(reader.u32()?);
+        let share_access = ShareAccess::from_bits_retain(reader.u32()?);
         let disposition = CreateDisposition::from_wire(reader.u32()?).ok_or(reader.fault(Fault::Value))?;
-        let options = CreateOptions(reader.u32()?);
+        let options = CreateOptions::from_bits_retain(reader.u32()?);
         let name_offset = usize::from(reader.u16()?);
         let name_length = usize::from(reader.u16()?);
         let contexts_offset = place(reader.u32()?);
@@ -147,7 +147,7 @@ impl<'a> CreateResponse<'a> {
         let mut reader = named(reader, "SMB2 CREATE Response");
         reader.structure_size(89)?;
         let oplock_level = OplockLevel::from_wire(reader.u8()?).ok_or(reader.fault(Fault::Value))?;
-        let flags = CreateResponseFlags(reader.u8()?);
+        let flags = CreateResponseFlags::from_bits_retain(reader.u8()?);
         let create_action = CreateAction(reader.u32()?);
         let creation_time = FileTime(reader.u64()?);
         let last_access_time = FileTime(reader.u64()?);
@@ -155,7 +155,7 @@ impl<'a> CreateResponse<'a> {
         let change_time = FileTime(reader.u64()?);
         let allocation_size = reader.u64()?;
         let end_of_file = reader.u64()?;
-        let file_attributes = FileAttributes(reader.u32()?);
+        let file_attributes = FileAttributes::from_bits_retain(reader.u32()?);
         reader.skip(4)?;
         let file_id = FileId::decode(&mut reader)?;
         let contexts_offset = place(reader.u32()?);

@@ -3,10 +3,11 @@
 //! Most carry nothing. Three carry data: where a symbolic link leads, how large a buffer has to be, and where a share
 //! has moved. In 3.1.1 the data is wrapped in error contexts, but not by every server, so both forms are read.
 
+use super::codes::codes;
 use super::cursor::{Fault, Reader, Result, Writer};
-use super::flags::{codes, flags};
 use super::lengths::{len_u16, len_u32, named, place};
 use super::text::Text;
+use bitflags::bitflags;
 
 codes! {
     /// `ErrorId` ([MS-SMB2] 2.2.2.1).
@@ -149,11 +150,13 @@ impl<'a> ErrorResponse<'a> {
     }
 }
 
-flags! {
+bitflags! {
     /// `Flags` of a symbolic link ([MS-SMB2] 2.2.2.2.1).
-    pub struct SymlinkFlags(u32) {
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub struct SymlinkFlags: u32 {
         /// The target is relative to the folder that holds the link.
-        RELATIVE = 0x0000_0001;
+        const RELATIVE = 0x0000_0001;
+        const _ = !0;
     }
 }
 
@@ -195,7 +198,7 @@ impl SymlinkError {
         let unparsed_path_len = reader.u16()?;
         let substitute = (reader.u16()?, reader.u16()?);
         let print = (reader.u16()?, reader.u16()?);
-        let flags = SymlinkFlags(reader.u32()?);
+        let flags = SymlinkFlags::from_bits_retain(reader.u32()?);
         let start = reader.position();
         let name = |(offset, length): (u16, u16)| {
             let bytes = reader.slice(start + usize::from(offset), usize::from(length))?;
@@ -227,7 +230,7 @@ impl SymlinkError {
         w.u16(len_u16(substitute_len));
         w.u16(len_u16(substitute_len));
         w.u16(len_u16(print_len));
-        w.u32(self.flags.0);
+        w.u32(self.flags.bits());
         self.substitute_name.write(w);
         self.print_name.write(w);
     }
@@ -321,7 +324,7 @@ mod tests {
                 unparsed_path_len: unparsed,
                 substitute_name: Text::from_units(substitute),
                 print_name: Text::from_units(print),
-                flags: SymlinkFlags(flags),
+                flags: SymlinkFlags::from_bits_retain(flags),
             };
             let data = hostile::structure(|w| link.encode(w));
             prop_assert_eq!(SymlinkError::decode(&data), Ok(link));

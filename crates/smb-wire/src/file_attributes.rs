@@ -2,50 +2,52 @@
 //!
 //! CREATE, CLOSE and every directory and file information level carry the same 32 bits.
 
-use super::flags::flags;
+use bitflags::bitflags;
 
-flags! {
+bitflags! {
     /// File attributes ([MS-FSCC] 2.6). 0 in a request means "leave as it is"; a file without any says `NORMAL`.
-    pub struct FileAttributes(u32) {
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub struct FileAttributes: u32 {
         /// Cannot be written; for a directory without meaning.
-        READONLY = 0x0000_0001;
+        const READONLY = 0x0000_0001;
         /// Left out of ordinary listings.
-        HIDDEN = 0x0000_0002;
+        const HIDDEN = 0x0000_0002;
         /// Belongs to the operating system.
-        SYSTEM = 0x0000_0004;
+        const SYSTEM = 0x0000_0004;
         /// A directory.
-        DIRECTORY = 0x0000_0010;
+        const DIRECTORY = 0x0000_0010;
         /// To be backed up; set by servers whenever content changes.
-        ARCHIVE = 0x0000_0020;
+        const ARCHIVE = 0x0000_0020;
         /// A device; never on a file system.
-        DEVICE = 0x0000_0040;
+        const DEVICE = 0x0000_0040;
         /// No other attribute; valid only alone.
-        NORMAL = 0x0000_0080;
+        const NORMAL = 0x0000_0080;
         /// Kept in memory where possible.
-        TEMPORARY = 0x0000_0100;
+        const TEMPORARY = 0x0000_0100;
         /// Ranges may be unallocated.
-        SPARSE_FILE = 0x0000_0200;
+        const SPARSE_FILE = 0x0000_0200;
         /// Has a reparse point: a symbolic link, mount point, cloud file…
-        REPARSE_POINT = 0x0000_0400;
+        const REPARSE_POINT = 0x0000_0400;
         /// Content is compressed.
-        COMPRESSED = 0x0000_0800;
+        const COMPRESSED = 0x0000_0800;
         /// Content lies on offline storage.
-        OFFLINE = 0x0000_1000;
+        const OFFLINE = 0x0000_1000;
         /// Left out of the content index.
-        NOT_CONTENT_INDEXED = 0x0000_2000;
+        const NOT_CONTENT_INDEXED = 0x0000_2000;
         /// Content is encrypted.
-        ENCRYPTED = 0x0000_4000;
+        const ENCRYPTED = 0x0000_4000;
         /// Protected by integrity streams (ReFS).
-        INTEGRITY_STREAM = 0x0000_8000;
+        const INTEGRITY_STREAM = 0x0000_8000;
         /// Not read by the background integrity scanner (ReFS).
-        NO_SCRUB_DATA = 0x0002_0000;
+        const NO_SCRUB_DATA = 0x0002_0000;
         /// No physical representation here: opening recalls it (also `EA` in old documents).
-        RECALL_ON_OPEN = 0x0004_0000;
+        const RECALL_ON_OPEN = 0x0004_0000;
         /// Kept local.
-        PINNED = 0x0008_0000;
+        const PINNED = 0x0008_0000;
         /// Not kept local except while in use.
-        UNPINNED = 0x0010_0000;
+        const UNPINNED = 0x0010_0000;
         /// Content is not all local: reading recalls it.
-        RECALL_ON_DATA_ACCESS = 0x0040_0000;
+        const RECALL_ON_DATA_ACCESS = 0x0040_0000;
+        const _ = !0;
     }
 }

@@ -4,11 +4,11 @@
 //! two forms differ in eight bytes ([`Target`]).
 
 use super::cursor::{Fault, Malformed, Reader, Result, Writer};
-use super::flags::flags;
 use super::frame::Protocol;
 use super::ids::{AsyncId, MessageId, SessionId, TreeId};
 use super::lengths::place;
 use super::status::NtStatus;
+use bitflags::bitflags;
 
 /// Length of the header in bytes, which is also its `StructureSize` ([MS-SMB2] 2.2.1).
 pub const HEADER_LEN: usize = 64;
@@ -103,23 +103,25 @@ commands! {
     ServerToClientNotification = 0x0013,
 }
 
-flags! {
+bitflags! {
     /// `Flags` of the header ([MS-SMB2] 2.2.1.2).
-    pub struct HeaderFlags(u32) {
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub struct HeaderFlags: u32 {
         /// A reply, or another message from the server.
-        SERVER_TO_REDIR = 0x0000_0001;
+        const SERVER_TO_REDIR = 0x0000_0001;
         /// The header has the asynchronous form.
-        ASYNC_COMMAND = 0x0000_0002;
+        const ASYNC_COMMAND = 0x0000_0002;
         /// Not the first request of a compound, and it takes over what the one before named.
-        RELATED_OPERATIONS = 0x0000_0004;
+        const RELATED_OPERATIONS = 0x0000_0004;
         /// `Signature` holds a signature.
-        SIGNED = 0x0000_0008;
+        const SIGNED = 0x0000_0008;
         /// The request's priority, 3 bits (3.1.1).
-        PRIORITY_MASK = 0x0000_0070;
+        const PRIORITY_MASK = 0x0000_0070;
         /// The path is in DFS.
-        DFS_OPERATIONS = 0x1000_0000;
+        const DFS_OPERATIONS = 0x1000_0000;
         /// Sent again after the channel was lost (3.x).
-        REPLAY_OPERATION = 0x2000_0000;
+        const REPLAY_OPERATION = 0x2000_0000;
+        const _ = !0;
     }
 }
 
@@ -231,7 +233,7 @@ impl Header {
         let status = NtStatus(reader.u32()?);
         let command = Command::from_code(reader.u16()?);
         let credits = reader.u16()?;
-        let flags = HeaderFlags(reader.u32()?);
+        let flags = HeaderFlags::from_bits_retain(reader.u32()?);
         let next_command = reader.u32()?;
         let message_id = MessageId(reader.u64()?);
         let target = if flags.contains(HeaderFlags::ASYNC_COMMAND) {
@@ -274,7 +276,7 @@ impl Header {
         w.u32(self.status.0);
         w.u16(self.command.code());
         w.u16(self.credits);
-        w.u32(self.flags.0);
+        w.u32(self.flags.bits());
         w.u32(self.next_command);
         w.u64(self.message_id.0);
         match self.target {
@@ -495,7 +497,7 @@ mod tests {
         fn headers_round_trip(
             numbers: (u16, u32, u16, u16, u32), next in 0..1000_u32, ids: (u64, u64, u32, u64), signature: [u8; 16],
         ) {
-            let flags = HeaderFlags(numbers.4);
+            let flags = HeaderFlags::from_bits_retain(numbers.4);
             let header = Header {
                 credit_charge: numbers.0,
                 status: NtStatus(numbers.1),

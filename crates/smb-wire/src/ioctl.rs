@@ -1,16 +1,18 @@
 //! SMB2 IOCTL: file system and server controls ([MS-SMB2] 2.2.31, 2.2.32). What goes in and out is in [`super::fsctl`].
 
 use super::body::pad_empty;
-use super::flags::flags;
 use super::fsctl::CtlCode;
 use super::lengths::{len_u32, named, place};
 use super::{FileId, Reader, Result, Writer};
+use bitflags::bitflags;
 
-flags! {
+bitflags! {
     /// `Flags` of IOCTL ([MS-SMB2] 2.2.31).
-    pub struct IoctlFlags(u32) {
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub struct IoctlFlags: u32 {
         /// The code is an FSCTL; without it the server refuses.
-        IS_FSCTL = 0x0000_0001;
+        const IS_FSCTL = 0x0000_0001;
+        const _ = !0;
     }
 }
 
@@ -71,7 +73,7 @@ impl<'a> IoctlRequest<'a> {
         // OutputOffset, OutputCount: no control sends output to the server.
         reader.skip(8)?;
         let max_output_response = reader.u32()?;
-        let flags = IoctlFlags(reader.u32()?);
+        let flags = IoctlFlags::from_bits_retain(reader.u32()?);
         reader.skip(4)?;
         let input = reader.slice(input_offset, input_count)?;
         Ok(Self {

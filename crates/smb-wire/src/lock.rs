@@ -3,21 +3,23 @@
 //! `StructureSize` is 48: the fixed 24 bytes and one lock, because a request has at least one.
 
 pub use super::bare::LockResponse;
-use super::flags::flags;
 use super::lengths::{len_u16, named};
 use super::{Fault, FileId, Reader, Result, Writer};
+use bitflags::bitflags;
 
-flags! {
+bitflags! {
     /// `Flags` of one lock ([MS-SMB2] 2.2.26.1).
-    pub struct LockFlags(u32) {
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub struct LockFlags: u32 {
         /// Others may read.
-        SHARED_LOCK = 0x0000_0001;
+        const SHARED_LOCK = 0x0000_0001;
         /// Others may neither read nor write.
-        EXCLUSIVE_LOCK = 0x0000_0002;
+        const EXCLUSIVE_LOCK = 0x0000_0002;
         /// Ends a lock of the same range.
-        UNLOCK = 0x0000_0004;
+        const UNLOCK = 0x0000_0004;
         /// Fails instead of waiting.
-        FAIL_IMMEDIATELY = 0x0000_0010;
+        const FAIL_IMMEDIATELY = 0x0000_0010;
+        const _ = !0;
     }
 }
 
@@ -93,7 +95,7 @@ impl LockRequest {
             .map(|_| {
                 let offset = reader.u64()?;
                 let length = reader.u64()?;
-                let flags = LockFlags(reader.u32()?);
+                let flags = LockFlags::from_bits_retain(reader.u32()?);
                 reader.skip(4)?;
                 Ok(LockElement {
                     offset,
@@ -145,7 +147,7 @@ mod tests {
                 lock_sequence: LockSequence::new(number, index),
                 locks: locks
                     .into_iter()
-                    .map(|(offset, length, flags)| LockElement { offset, length, flags: LockFlags(flags) })
+                    .map(|(offset, length, flags)| LockElement { offset, length, flags: LockFlags::from_bits_retain(flags) })
                     .collect(),
             };
             let bytes = message(|w| request.encode(w));

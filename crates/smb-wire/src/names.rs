@@ -1,64 +1,70 @@
-//! Names of files: Linux bytes and SMB's UTF-16, without loss either way.
+//! Lossless conversion of file names between Linux bytes and SMB's UTF-16.
 //!
-//! A Linux name is any bytes without NUL and slash; an SMB name is any 16-bit units, UTF-16 by custom. Both directions
-//! here are one-to-one and each other's inverse, so no two files of a server share a Linux name, and a name read is
-//! always found again under it:
+//! A Linux name is any bytes without NUL and slash. An SMB name is any 16-bit units, by custom
+//! UTF-16. Both directions are one-to-one and each other's inverse. So no two files of a server
+//! share a Linux name, and a name read from the server always finds the same file again:
 //!
 //! | bytes | units |
 //! |---|---|
 //! | UTF-8 | UTF-16 |
 //! | a lone surrogate in generalised UTF-8 (WTF-8) | the surrogate |
 //! | a byte that belongs to neither | U+EF00 + byte (U+EF80 to U+EFFF) |
-//! | a character U+EF80 to U+EFFF where it would be taken for such a byte | U+EF00 + each of its UTF-8 bytes |
+//! | a character U+EF80 to U+EFFF that would read as such a byte | U+EF00 + each UTF-8 byte |
 //! | [`NameMapping::Sfm`] also: `" * : < > ? \ \|` | U+F020 to U+F027 |
 //! | … U+0001 to U+001F | U+F001 to U+F01F |
 //! | … a space, a dot at the end (not of `.` and `..`) | U+F028, U+F029 |
-//! | … a character of these, where it would be taken for what it stands for | U+EF00 + each of its UTF-8 bytes |
-//! | … a lone surrogate, as others refuse it | U+EF00 + each of its three bytes; and the other way round |
+//! | … such a private character that would read as what it replaces | U+EF00 + each UTF-8 byte |
+//! | … a lone surrogate, which other programs reject | U+EF00 + each of 3 bytes, and the reverse |
 //!
-//! U+EF80 to U+EFFF for raw bytes is what MirBSD's OPTU-8 and the UCSUR have there; U+F001 to U+F029 is Services for
-//! Macintosh, as macOS and cifs (`mapposix`, its default) use it.
+//! MirBSD's OPTU-8 and the UCSUR also use U+EF80 to U+EFFF for raw bytes. U+F001 to U+F029 is the
+//! mapping of Services for Macintosh, which macOS and cifs (`mapposix`, its default) use.
 //!
-//! How it works: a character of U+EF80 to U+EFFF stands for a byte, a run of them spells bytes, which may be UTF-8 of
-//! such characters, which spell again. Every name is thereby a sequence of items, each a byte or a character *spelled*
-//! some number of times. What stands for itself on both sides keeps its number; a byte (0 times on Linux) and a
-//! character that stands for another are spelled once more on the wire. As numbers have no end, none is left over.
-//! No item grows together with another one through this: raw bytes that change their number stay next to the same raw
-//! bytes, and characters are whole.
+//! # Why it is reversible
+//! A character U+EF80 to U+EFFF encodes one byte, so a run of them encodes a byte string. That
+//! string may itself be the UTF-8 of such characters, which encode bytes again. Every name is thus
+//! a sequence of items; each item is a byte or a character together with its *depth*, the number of
+//! times it is encoded this way. An item that is the same on both sides keeps its depth. A raw byte
+//! (depth 0 on Linux) and a character that would read as the replacement of another one get one
+//! more level on the wire. Since depth has no limit, the mapping covers every name. Items never
+//! merge with their neighbours: raw bytes that change depth stay next to raw bytes of the same
+//! depth, and characters are whole.
 //!
-//! Only names as such are treated: what is no name at all (empty, `.`, with a slash or backslash) is not refused here,
-//! but by [`check`] and by whoever takes a name from a peer. A forbidden character that a server
-//! nevertheless sends is left as it is, and finds no way back under [`NameMapping::Sfm`].
+//! These functions map names only. They do not reject strings that are not names (empty, `.`, with
+//! a slash or backslash): [`check`] does, and so must the code that receives a name from a peer. If
+//! a server sends a forbidden character anyway, it stays unchanged, and the name does not map back
+//! under [`NameMapping::Sfm`].
 
 #[cfg(test)]
 mod tests;
 
 use crate::Text;
 
-/// What becomes of characters that Windows forbids in names.
+/// How to treat the characters that Windows forbids in names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum NameMapping {
-    /// Nothing: servers that keep POSIX names, or names mapped before (as a copy's plan does).
+    /// Leaves them unchanged. For servers that keep POSIX names, and for names that are already
+    /// mapped (a copy's plan maps them).
     #[default]
     None,
-    /// Private characters as Services for Macintosh has them.
+    /// Maps them to private characters as Services for Macintosh does.
     Sfm,
 }
 
-/// First character of the block that spells bytes.
+/// First character of the block that encodes bytes.
 const SPELLED: u32 = 0xEF00;
-/// A space at the end (`SFM_SPACE`).
+/// Replaces a trailing space (`SFM_SPACE`).
 const SPACE_AT_END: u32 = 0xF028;
-/// A dot at the end (`SFM_PERIOD`).
+/// Replaces a trailing dot (`SFM_PERIOD`).
 const DOT_AT_END: u32 = 0xF029;
-/// In the order of their private characters, from U+F020 (`SFM_DOUBLEQUOTE` to `SFM_PIPE`).
+/// Forbidden characters, in the order of their replacements from U+F020 (`SFM_DOUBLEQUOTE` to
+/// `SFM_PIPE`).
 const FORBIDDEN: [u8; 8] = *b"\"*:<>?\\|";
-/// First of their private characters.
+/// Replacement of the first entry of [`FORBIDDEN`].
 const FORBIDDEN_AT: u32 = 0xF020;
-/// What control characters (U+0001 to U+001F) are added to.
+/// Offset that replaces the control characters U+0001 to U+001F.
 const CONTROL_AT: u32 = 0xF000;
 
-/// A byte or character, and how many times it is spelled.
+/// One byte or character of a name and its encoding depth (see the module's documentation).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Item {
     times: usize,
@@ -67,13 +73,13 @@ struct Item {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Token {
-    /// A byte that is not UTF-8.
+    /// A byte that is not part of valid UTF-8.
     Byte(u8),
-    /// A code point, perhaps a lone surrogate.
+    /// A code point; it may be a lone surrogate.
     Char(u32),
 }
 
-/// A Linux name as it goes to the server.
+/// Converts a Linux name to the form that goes to the server.
 pub fn to_wire(name: &[u8], mapping: NameMapping) -> Text {
     if is_plain(name) {
         return Text::from_units(name.iter().copied().map(u16::from).collect());
@@ -104,7 +110,7 @@ pub fn to_wire(name: &[u8], mapping: NameMapping) -> Text {
         for token in Tokens::new(&item.bytes()) {
             match token {
                 Token::Char(c) => push_units(&mut units, c),
-                // What is spelled once is UTF-8.
+                // A byte has depth 1 or more here, and encoded bytes are valid UTF-8.
                 Token::Byte(_) => {}
             }
         }
@@ -112,15 +118,16 @@ pub fn to_wire(name: &[u8], mapping: NameMapping) -> Text {
     Text::from_units(units)
 }
 
-/// Whether a name is ASCII that stands for itself under every mapping; almost all are.
+/// Returns whether the name is ASCII that no mapping changes. Almost all names are.
 fn is_plain(name: &[u8]) -> bool {
     let stands_for_itself = |byte: &u8| matches!(byte, 0x20..=0x7E) && !FORBIDDEN.contains(byte);
     name.iter().all(stands_for_itself) && !matches!(name.last(), Some(b' ' | b'.'))
 }
 
-/// A server's name as Linux sees it.
+/// Converts a server's name to Linux bytes.
 ///
-/// It may hold anything that the server says, a slash or NUL too, or be `.` or `..`: who makes a path of it has to check.
+/// The result can hold anything the server sent: a slash, a NUL, or `.` and `..`. Callers that
+/// build a path from it must check it.
 pub fn from_wire(name: &Text, mapping: NameMapping) -> Vec<u8> {
     let mut utf8 = Vec::with_capacity(name.units().len());
     for unit in char::decode_utf16(name.units().iter().copied()) {
@@ -138,7 +145,7 @@ pub fn from_wire(name: &Text, mapping: NameMapping) -> Vec<u8> {
             item.swap_surrogate();
         }
         match item.token {
-            // Units spell every byte at least once.
+            // On the wire every raw byte has depth 1 or more.
             Token::Byte(_) => item.times = item.times.saturating_sub(1),
             Token::Char(c) if maps => match (unprivate(c, at == last), item.times.checked_sub(1)) {
                 (Some(_), Some(times)) => item.times = times,
@@ -152,28 +159,31 @@ pub fn from_wire(name: &Text, mapping: NameMapping) -> Vec<u8> {
     bytes
 }
 
-/// Why Windows takes no file of a name.
+/// Reason for which Windows rejects a file name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NameFault {
-    /// No character, or `.` or `..`.
+    /// The name is empty, `.` or `..`.
     #[error("not a name")]
     NotAName,
-    /// NUL, a control character or one of `" * / : < > ? \ |`.
+    /// The name contains NUL, a control character or one of `" * / : < > ? \ |`.
     #[error("the character {0:?} is not allowed in names")]
     Character(char),
-    /// A dot or space at the end: Windows programs cannot open it.
+    /// The name ends with a dot or a space. Windows programs cannot open it.
     #[error("names must not end with a dot or a space")]
     Ending,
-    /// `CON`, `NUL`, `COM1`, … with any ending: Windows programs open a device.
+    /// The name is `CON`, `NUL`, `COM1`, …, with any extension. Windows programs open a device
+    /// instead.
     #[error("the name is that of a device")]
     Device,
 }
 
-/// Whether a name (one component, as it goes to the server) is one by [MS-FSCC] 2.1.5.2 and the rules of Win32.
+/// Checks one component, in the form that goes to the server, against [MS-FSCC] 2.1.5.2 and the
+/// rules of Win32.
 ///
 /// # Errors
-/// Why not. Device names and endings are reported, not refused: whether they matter is the caller's knowledge.
+/// The first rule that the name breaks. Device names and endings are legal for some servers, so the
+/// caller decides whether they matter.
 pub fn check(name: &Text) -> Result<(), NameFault> {
     let units = name.units();
     let is_dot = |unit: &u16| *unit == u16::from(b'.');
@@ -199,8 +209,9 @@ pub fn check(name: &Text) -> Result<(), NameFault> {
     Ok(())
 }
 
-/// Device names of the Win32 layer ("Naming Files, Paths, and Namespaces"): reserved with any extension, in any case,
-/// and with spaces before the extension. Superscript digits count as digits.
+/// Returns whether Win32 reserves the name for a device ("Naming Files, Paths, and Namespaces").
+/// Such names are reserved with any extension, in any case, and with spaces before the extension.
+/// Superscript digits count as digits.
 pub fn is_device(name: &Text) -> bool {
     let text = name.to_string_lossy();
     let stem = text
@@ -225,14 +236,15 @@ pub fn is_device(name: &Text) -> bool {
 }
 
 impl Item {
-    /// A lone surrogate that stands for itself is spelled on the other side, and one that is spelled once stands for itself.
+    /// Exchanges the depths 0 and 1 of a lone surrogate, so that on the wire it is encoded and an
+    /// encoded one is not.
     fn swap_surrogate(&mut self) {
         if matches!(self.token, Token::Char(0xD800..=0xDFFF)) && self.times < 2 {
             self.times = 1 - self.times;
         }
     }
 
-    /// As bytes: the byte or the character's UTF-8, each byte spelled as often as it says.
+    /// Returns the byte, or the character's UTF-8, encoded as often as the depth says.
     fn bytes(self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(4);
         match self.token {
@@ -250,14 +262,15 @@ impl Item {
     }
 }
 
-/// All items of a name.
+/// Splits a name into its items.
 fn items(bytes: &[u8]) -> Vec<Item> {
     let mut items = Vec::with_capacity(bytes.len());
     push_items(&mut items, bytes, 0);
     items
 }
 
-/// The items of bytes that are spelled `times` times themselves. A level deeper has a third of the bytes.
+/// Appends the items of `bytes`, which are at depth `times` themselves. Each deeper level has a
+/// third of the bytes, which bounds the recursion.
 fn push_items(items: &mut Vec<Item>, bytes: &[u8], times: usize) {
     let mut spelled = Vec::new();
     for token in Tokens::new(bytes) {
@@ -275,12 +288,13 @@ fn push_items(items: &mut Vec<Item>, bytes: &[u8], times: usize) {
     }
 }
 
-/// Characters of generalised UTF-8, and bytes that belong to none.
+/// Iterates over the characters of generalised UTF-8 and the bytes that belong to none.
 ///
-/// A surrogate pair in generalised UTF-8 is not well-formed, as UTF-8 has another form for it: its six bytes are raw.
+/// A surrogate pair in generalised UTF-8 is not well-formed, because UTF-8 has a four-byte form for
+/// it: its six bytes are raw.
 struct Tokens<'a> {
     bytes: &'a [u8],
-    /// So many bytes are raw, whatever they look like.
+    /// Number of bytes to return as raw, whatever they look like.
     raw: usize,
 }
 
@@ -312,7 +326,7 @@ impl Iterator for Tokens<'_> {
     }
 }
 
-/// The character that bytes begin with, and what follows.
+/// Decodes the first character of `bytes`. Also returns the bytes after it.
 fn first_char(bytes: &[u8]) -> Option<(u32, &[u8])> {
     let length = match bytes.first()? {
         ..=0x7F => 1,
@@ -332,11 +346,11 @@ fn first_char(bytes: &[u8]) -> Option<(u32, &[u8])> {
     Some((c, rest))
 }
 
-/// Appends a code point, perhaps a surrogate, as generalised UTF-8.
+/// Appends a code point as generalised UTF-8. It may be a surrogate.
 fn push_char(out: &mut Vec<u8>, c: u32) {
     match char::from_u32(c) {
         Some(c) => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
-        // The masks leave six bits each: nothing is cut off.
+        // The masks leave six bits each, so the casts lose nothing.
         None => out.extend_from_slice(&[0xED, 0x80 | (c >> 6 & 0x3F) as u8, 0x80 | (c & 0x3F) as u8]),
     }
 }
@@ -349,7 +363,7 @@ fn push_units(out: &mut Vec<u16>, c: u32) {
     }
 }
 
-/// The private character of a forbidden one.
+/// Returns the private character that replaces a forbidden one.
 fn private(c: u32, at_end: bool) -> Option<u32> {
     match (u8::try_from(c).ok()?, at_end) {
         (1..=0x1F, _) => Some(CONTROL_AT + c),
@@ -362,7 +376,7 @@ fn private(c: u32, at_end: bool) -> Option<u32> {
     }
 }
 
-/// The forbidden character of a private one.
+/// Returns the forbidden character that a private one replaces.
 fn unprivate(c: u32, at_end: bool) -> Option<u32> {
     match (c, at_end) {
         (SPACE_AT_END, true) => Some(u32::from(b' ')),
@@ -375,8 +389,8 @@ fn unprivate(c: u32, at_end: bool) -> Option<u32> {
     }
 }
 
-/// `.` and `..`, which are no files' names, and what they would be mapped to: stays as it is, so that no name from a
-/// server becomes one of them.
+/// Returns whether the name is `.` or `..`, or would become one of them when mapped back. Such
+/// names stay unchanged, so that no name from a server turns into `.` or `..`.
 fn is_dots(items: &[Item]) -> bool {
     const DOT: Token = Token::Char(b'.' as u32);
     let is_dot = |item: &Item| item.times == 0 && item.token == DOT;

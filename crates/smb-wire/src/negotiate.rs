@@ -1,11 +1,11 @@
 //! NEGOTIATE: dialect, limits, and what both sides can do ([MS-SMB2] 2.2.3, 2.2.4).
 
 use super::cursor::{Fault, Reader, Result, Writer};
-use super::flags::flags;
 use super::ids::Guid;
 use super::lengths::{len_u16, len_u32, named, place};
 use super::negotiate_context::Context;
 use super::time::FileTime;
+use bitflags::bitflags;
 
 /// A revision of the protocol; later ones are greater ([MS-SMB2] 2.2.3, 2.2.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -86,35 +86,39 @@ pub enum DialectRevision {
     Wildcard,
 }
 
-flags! {
+bitflags! {
     /// `SecurityMode` ([MS-SMB2] 2.2.3); one byte of it in SESSION_SETUP.
-    pub struct SecurityMode(u16) {
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub struct SecurityMode: u16 {
         /// Signatures are possible.
-        SIGNING_ENABLED = 0x0001;
+        const SIGNING_ENABLED = 0x0001;
         /// Signatures are demanded.
-        SIGNING_REQUIRED = 0x0002;
+        const SIGNING_REQUIRED = 0x0002;
+        const _ = !0;
     }
 }
 
-flags! {
+bitflags! {
     /// `Capabilities` of client and server ([MS-SMB2] 2.2.3, 2.2.4).
-    pub struct Capabilities(u32) {
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub struct Capabilities: u32 {
         /// DFS.
-        DFS = 0x0000_0001;
+        const DFS = 0x0000_0001;
         /// Leases (2.1 on).
-        LEASING = 0x0000_0002;
+        const LEASING = 0x0000_0002;
         /// Requests that cost more than one credit (2.1 on).
-        LARGE_MTU = 0x0000_0004;
+        const LARGE_MTU = 0x0000_0004;
         /// Several connections for one session (3.x).
-        MULTI_CHANNEL = 0x0000_0008;
+        const MULTI_CHANNEL = 0x0000_0008;
         /// Persistent handles (3.x).
-        PERSISTENT_HANDLES = 0x0000_0010;
+        const PERSISTENT_HANDLES = 0x0000_0010;
         /// Leases on folders (3.x).
-        DIRECTORY_LEASING = 0x0000_0020;
+        const DIRECTORY_LEASING = 0x0000_0020;
         /// Encryption (3.0 and 3.0.2; 3.1.1 has a context for it).
-        ENCRYPTION = 0x0000_0040;
+        const ENCRYPTION = 0x0000_0040;
         /// Unasked notifications (3.1.1).
-        NOTIFICATIONS = 0x0000_0080;
+        const NOTIFICATIONS = 0x0000_0080;
+        const _ = !0;
     }
 }
 
@@ -147,9 +151,9 @@ impl<'a> NegotiateRequest<'a> {
         if dialect_count == 0 {
             return Err(reader.fault(Fault::Value));
         }
-        let security_mode = SecurityMode(reader.u16()?);
+        let security_mode = SecurityMode::from_bits_retain(reader.u16()?);
         reader.skip(2)?;
-        let capabilities = Capabilities(reader.u32()?);
+        let capabilities = Capabilities::from_bits_retain(reader.u32()?);
         let client_guid = Guid(reader.array()?);
         // ClientStartTime of 2.x and 3.0.x, if 3.1.1 is not offered.
         let context_offset = place(reader.u32()?);
@@ -186,9 +190,9 @@ impl<'a> NegotiateRequest<'a> {
         );
         w.u16(36);
         w.u16(len_u16(self.dialects.len()));
-        w.u16(self.security_mode.0);
+        w.u16(self.security_mode.bits());
         w.u16(0);
-        w.u32(self.capabilities.0);
+        w.u32(self.capabilities.bits());
         w.bytes(&self.client_guid.0);
         let contexts_at = w.position();
         w.u64(0);
@@ -240,7 +244,7 @@ impl<'a> NegotiateResponse<'a> {
     pub fn decode(reader: &mut Reader<'a>) -> Result<Self> {
         let mut reader = named(reader, Self::NAME);
         reader.structure_size(65)?;
-        let security_mode = SecurityMode(reader.u16()?);
+        let security_mode = SecurityMode::from_bits_retain(reader.u16()?);
         let fault = reader.fault(Fault::Value);
         let dialect = match reader.u16()? {
             Dialect::WILDCARD_CODE => DialectRevision::Wildcard,
@@ -248,7 +252,7 @@ impl<'a> NegotiateResponse<'a> {
         };
         let context_count = reader.u16()?;
         let server_guid = Guid(reader.array()?);
-        let capabilities = Capabilities(reader.u32()?);
+        let capabilities = Capabilities::from_bits_retain(reader.u32()?);
         let max_transact_size = reader.u32()?;
         let max_read_size = reader.u32()?;
         let max_write_size = reader.u32()?;
@@ -287,14 +291,14 @@ impl<'a> NegotiateResponse<'a> {
             "contexts belong to 3.1.1"
         );
         w.u16(65);
-        w.u16(self.security_mode.0);
+        w.u16(self.security_mode.bits());
         w.u16(match self.dialect {
             DialectRevision::Dialect(dialect) => dialect.code(),
             DialectRevision::Wildcard => Dialect::WILDCARD_CODE,
         });
         w.u16(len_u16(self.contexts.len()));
         w.bytes(&self.server_guid.0);
-        w.u32(self.capabilities.0);
+        w.u32(self.capabilities.bits());
         w.u32(self.max_transact_size);
         w.u32(self.max_read_size);
         w.u32(self.max_write_size);

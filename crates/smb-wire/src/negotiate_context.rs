@@ -3,10 +3,11 @@
 //! Order is the offering side's preference. Unknown contexts and algorithms are kept: a receiver ignores them
 //! ([MS-SMB2] 3.3.5.4).
 
+use super::codes::codes;
 use super::cursor::{Fault, Reader, Result, Writer};
-use super::flags::{codes, flags};
 use super::lengths::{len_u16, place};
 use super::text::Text;
+use bitflags::bitflags;
 
 codes! {
     /// `ContextType` ([MS-SMB2] 2.2.3.1).
@@ -70,19 +71,23 @@ codes! {
     }
 }
 
-flags! {
+bitflags! {
     /// `Flags` of the compression capabilities ([MS-SMB2] 2.2.3.1.3).
-    pub struct CompressionFlags(u32) {
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub struct CompressionFlags: u32 {
         /// Chained compression is supported.
-        CHAINED = 0x0000_0001;
+        const CHAINED = 0x0000_0001;
+        const _ = !0;
     }
 }
 
-flags! {
+bitflags! {
     /// `Flags` of the transport capabilities ([MS-SMB2] 2.2.3.1.5).
-    pub struct TransportFlags(u32) {
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub struct TransportFlags: u32 {
         /// The transport (QUIC) is secure enough to skip SMB's own encryption.
-        ACCEPT_TRANSPORT_LEVEL_SECURITY = 0x0000_0001;
+        const ACCEPT_TRANSPORT_LEVEL_SECURITY = 0x0000_0001;
+        const _ = !0;
     }
 }
 
@@ -199,7 +204,7 @@ impl<'a> Context<'a> {
                 let count = reader.u16()?;
                 reader.skip(2)?;
                 Self::Compression {
-                    flags: CompressionFlags(reader.u32()?),
+                    flags: CompressionFlags::from_bits_retain(reader.u32()?),
                     algorithms: decode_numbers(reader, count, CompressionAlgorithm)?,
                 }
             }
@@ -207,7 +212,9 @@ impl<'a> Context<'a> {
                 let fault = reader.fault(Fault::Value);
                 Self::Netname(Text::from_le_bytes(reader.rest()).ok_or(fault)?)
             }
-            ContextType::TRANSPORT_CAPABILITIES => Self::Transport(TransportFlags(reader.u32()?)),
+            ContextType::TRANSPORT_CAPABILITIES => {
+                Self::Transport(TransportFlags::from_bits_retain(reader.u32()?))
+            }
             ContextType::RDMA_TRANSFORM_CAPABILITIES => Self::RdmaTransform(reader.rest()),
             ContextType::SIGNING_CAPABILITIES => {
                 let count = reader.u16()?;
@@ -258,11 +265,11 @@ impl<'a> Context<'a> {
             Self::Compression { flags, algorithms } => {
                 w.u16(len_u16(algorithms.len()));
                 w.u16(0);
-                w.u32(flags.0);
+                w.u32(flags.bits());
                 algorithms.iter().for_each(|algorithm| w.u16(algorithm.0));
             }
             Self::Netname(name) => name.write(w),
-            Self::Transport(flags) => w.u32(flags.0),
+            Self::Transport(flags) => w.u32(flags.bits()),
             Self::RdmaTransform(data) | Self::Other { data, .. } => w.bytes(data),
             Self::Signing(algorithms) => {
                 w.u16(len_u16(algorithms.len()));
@@ -302,11 +309,11 @@ pub(super) mod tests {
             }),
             numbers().prop_map(|list| Context::Encryption(list.into_iter().map(Cipher).collect())),
             (any::<u32>(), numbers()).prop_map(|(flags, list)| Context::Compression {
-                flags: CompressionFlags(flags),
+                flags: CompressionFlags::from_bits_retain(flags),
                 algorithms: list.into_iter().map(CompressionAlgorithm).collect(),
             }),
             numbers().prop_map(|units| Context::Netname(Text::from_units(units))),
-            any::<u32>().prop_map(|flags| Context::Transport(TransportFlags(flags))),
+            any::<u32>().prop_map(|flags| Context::Transport(TransportFlags::from_bits_retain(flags))),
             part().prop_map(Context::RdmaTransform),
             numbers().prop_map(|list| Context::Signing(list.into_iter().map(SigningAlgorithm).collect())),
             (9..=u16::MAX, part()).prop_map(|(number, data)| Context::Other {

@@ -52,7 +52,7 @@ fn the_published_request() {
     );
     let request = NegotiateRequest::decode(&mut reader).unwrap();
     assert_eq!(request.dialects, Dialect::ALL);
-    assert_eq!(request.capabilities.0, 0x3F);
+    assert_eq!(request.capabilities.bits(), 0x3F);
     assert_eq!(request.contexts.len(), 2);
     let Context::PreauthIntegrity {
         hash_algorithms,
@@ -213,8 +213,8 @@ proptest! {
         contexts in prop::collection::vec(any_context(b"some data"), 0..5),
     ) {
         let request = NegotiateRequest {
-            security_mode: SecurityMode(numbers.0),
-            capabilities: Capabilities(numbers.1),
+            security_mode: SecurityMode::from_bits_retain(numbers.0),
+            capabilities: Capabilities::from_bits_retain(numbers.1),
             client_guid: Guid(numbers.2),
             dialects: dialects.into_iter().chain([Dialect::Smb311]).collect(),
             contexts,
@@ -229,10 +229,10 @@ proptest! {
         contexts in prop::collection::vec(any_context(b"some data"), 0..5),
     ) {
         let response = NegotiateResponse {
-            security_mode: SecurityMode(numbers.0),
+            security_mode: SecurityMode::from_bits_retain(numbers.0),
             dialect: DialectRevision::Dialect(Dialect::Smb311),
             server_guid: Guid(numbers.1),
-            capabilities: Capabilities(numbers.2),
+            capabilities: Capabilities::from_bits_retain(numbers.2),
             max_transact_size: numbers.3,
             max_read_size: numbers.4,
             max_write_size: numbers.5,

@@ -7,9 +7,9 @@
 use super::create::OplockLevel;
 use super::create_context::LeaseState;
 use super::cursor::{Fault, Reader, Result, Writer};
-use super::flags::flags;
 use super::ids::{FileId, LeaseKey};
 use super::lengths::named;
+use bitflags::bitflags;
 
 /// `StructureSize` of all three messages about an oplock ([MS-SMB2] 2.2.23.1, 2.2.24.1, 2.2.25.1).
 const OPLOCK_SIZE: u16 = 24;
@@ -48,11 +48,13 @@ impl OplockBreak {
     }
 }
 
-flags! {
+bitflags! {
     /// `Flags` of a lease's notification ([MS-SMB2] 2.2.23.2).
-    pub struct LeaseBreakFlags(u32) {
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub struct LeaseBreakFlags: u32 {
         /// The server waits for an acknowledgment.
-        ACK_REQUIRED = 0x0000_0001;
+        const ACK_REQUIRED = 0x0000_0001;
+        const _ = !0;
     }
 }
 
@@ -76,10 +78,10 @@ impl LeaseBreakNotification {
         reader.structure_size(LEASE_NOTIFICATION_SIZE)?;
         let notification = Self {
             new_epoch: reader.u16()?,
-            flags: LeaseBreakFlags(reader.u32()?),
+            flags: LeaseBreakFlags::from_bits_retain(reader.u32()?),
             lease_key: LeaseKey(reader.array()?),
-            current_lease_state: LeaseState(reader.u32()?),
-            new_lease_state: LeaseState(reader.u32()?),
+            current_lease_state: LeaseState::from_bits_retain(reader.u32()?),
+            new_lease_state: LeaseState::from_bits_retain(reader.u32()?),
         };
         // BreakReason, AccessMaskHint, ShareMaskHint: reserved.
         reader.skip(12)?;
@@ -89,10 +91,10 @@ impl LeaseBreakNotification {
     fn encode(&self, w: &mut Writer<'_>) {
         w.u16(LEASE_NOTIFICATION_SIZE);
         w.u16(self.new_epoch);
-        w.u32(self.flags.0);
+        w.u32(self.flags.bits());
         w.bytes(&self.lease_key.0);
-        w.u32(self.current_lease_state.0);
-        w.u32(self.new_lease_state.0);
+        w.u32(self.current_lease_state.bits());
+        w.u32(self.new_lease_state.bits());
         w.zeros(12);
     }
 }
@@ -111,7 +113,7 @@ impl LeaseBreak {
         reader.structure_size(LEASE_SIZE)?;
         reader.skip(6)?;
         let lease_key = LeaseKey(reader.array()?);
-        let lease_state = LeaseState(reader.u32()?);
+        let lease_state = LeaseState::from_bits_retain(reader.u32()?);
         // LeaseDuration: reserved.
         reader.skip(8)?;
         Ok(Self {
@@ -124,7 +126,7 @@ impl LeaseBreak {
         w.u16(LEASE_SIZE);
         w.zeros(6);
         w.bytes(&self.lease_key.0);
-        w.u32(self.lease_state.0);
+        w.u32(self.lease_state.bits());
         w.zeros(8);
     }
 }
@@ -220,8 +222,8 @@ mod tests {
             new_epoch: 2,
             flags: LeaseBreakFlags::ACK_REQUIRED,
             lease_key: LeaseKey(*b"0123456789abcdef"),
-            current_lease_state: LeaseState(7),
-            new_lease_state: LeaseState(1),
+            current_lease_state: LeaseState::from_bits_retain(7),
+            new_lease_state: LeaseState::from_bits_retain(1),
         });
         let body = b"\x2C\0\x02\0\x01\0\0\x000123456789abcdef\x07\0\0\0\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
         let bytes = hostile::message(|w| message.encode(w));
@@ -253,13 +255,13 @@ mod tests {
                 oplock_level: [OplockLevel::None, OplockLevel::LevelII][level],
                 file_id: FileId { persistent: ids.0, volatile: ids.1 },
             };
-            let lease = LeaseBreak { lease_key: LeaseKey(key), lease_state: LeaseState(numbers[0]) };
+            let lease = LeaseBreak { lease_key: LeaseKey(key), lease_state: LeaseState::from_bits_retain(numbers[0]) };
             let notification = LeaseBreakNotification {
                 new_epoch: epoch,
-                flags: LeaseBreakFlags(numbers[0]),
+                flags: LeaseBreakFlags::from_bits_retain(numbers[0]),
                 lease_key: LeaseKey(key),
-                current_lease_state: LeaseState(numbers[1]),
-                new_lease_state: LeaseState(numbers[2]),
+                current_lease_state: LeaseState::from_bits_retain(numbers[1]),
+                new_lease_state: LeaseState::from_bits_retain(numbers[2]),
             };
             for message in [BreakNotification::Oplock(oplock), BreakNotification::Lease(notification)] {
                 let bytes = hostile::message(|w| message.encode(w));

@@ -2,21 +2,23 @@
 //! directory entries of the asked information class.
 
 use super::body::{decode_output, encode_output, pad_empty};
-use super::flags::flags;
 use super::lengths::{len_u16, named};
 use super::{Fault, FileId, Reader, Result, Text, Writer};
+use bitflags::bitflags;
 
-flags! {
+bitflags! {
     /// `Flags` of QUERY_DIRECTORY ([MS-SMB2] 2.2.33).
-    pub struct QueryDirectoryFlags(u8) {
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub struct QueryDirectoryFlags: u8 {
         /// From the beginning, same pattern.
-        RESTART_SCANS = 0x01;
+        const RESTART_SCANS = 0x01;
         /// One entry only.
-        RETURN_SINGLE_ENTRY = 0x02;
+        const RETURN_SINGLE_ENTRY = 0x02;
         /// From `file_index`.
-        INDEX_SPECIFIED = 0x04;
+        const INDEX_SPECIFIED = 0x04;
         /// From the beginning, with the request's pattern.
-        REOPEN = 0x10;
+        const REOPEN = 0x10;
+        const _ = !0;
     }
 }
 
@@ -49,7 +51,7 @@ impl QueryDirectoryRequest {
         let mut reader = named(reader, "SMB2 QUERY_DIRECTORY Request");
         reader.structure_size(33)?;
         let information_class = reader.u8()?;
-        let flags = QueryDirectoryFlags(reader.u8()?);
+        let flags = QueryDirectoryFlags::from_bits_retain(reader.u8()?);
         let file_index = reader.u32()?;
         let file_id = FileId::decode(&mut reader)?;
         let name_offset = usize::from(reader.u16()?);
@@ -124,7 +126,7 @@ mod tests {
         ) {
             let request = QueryDirectoryRequest {
                 information_class,
-                flags: QueryDirectoryFlags(flags),
+                flags: QueryDirectoryFlags::from_bits_retain(flags),
                 file_index,
                 file_id: FileId { persistent: ids.0, volatile: ids.1 },
                 pattern: Text::from_units(units),

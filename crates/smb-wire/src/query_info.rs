@@ -1,9 +1,9 @@
 //! SMB2 QUERY_INFO: metadata of a file, file system, security descriptor or quota ([MS-SMB2] 2.2.37, 2.2.38).
 
 use super::body::{decode_output, encode_output, pad_empty};
-use super::flags::flags;
 use super::lengths::{len_u16, len_u32, named, place};
 use super::{Fault, FileId, Reader, Result, Writer};
+use bitflags::bitflags;
 
 /// What kind of information ([MS-SMB2] 2.2.37 `InfoType`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,37 +33,41 @@ impl InfoType {
     }
 }
 
-flags! {
+bitflags! {
     /// `AdditionalInformation` for security: which parts of the descriptor ([MS-SMB2] 2.2.37, 2.2.39).
-    pub struct SecurityInformation(u32) {
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub struct SecurityInformation: u32 {
         /// The owner.
-        OWNER = 0x0000_0001;
+        const OWNER = 0x0000_0001;
         /// The group.
-        GROUP = 0x0000_0002;
+        const GROUP = 0x0000_0002;
         /// Who may do what.
-        DACL = 0x0000_0004;
+        const DACL = 0x0000_0004;
         /// What is audited.
-        SACL = 0x0000_0008;
+        const SACL = 0x0000_0008;
         /// The integrity label.
-        LABEL = 0x0000_0010;
+        const LABEL = 0x0000_0010;
         /// Resource attributes.
-        ATTRIBUTE = 0x0000_0020;
+        const ATTRIBUTE = 0x0000_0020;
         /// The central access policy.
-        SCOPE = 0x0000_0040;
+        const SCOPE = 0x0000_0040;
         /// Everything, for backup.
-        BACKUP = 0x0001_0000;
+        const BACKUP = 0x0001_0000;
+        const _ = !0;
     }
 }
 
-flags! {
+bitflags! {
     /// `Flags` of QUERY_INFO, for extended attributes ([MS-SMB2] 2.2.37).
-    pub struct QueryInfoFlags(u32) {
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub struct QueryInfoFlags: u32 {
         /// From the beginning.
-        RESTART_SCAN = 0x0000_0001;
+        const RESTART_SCAN = 0x0000_0001;
         /// One entry only.
-        RETURN_SINGLE_ENTRY = 0x0000_0002;
+        const RETURN_SINGLE_ENTRY = 0x0000_0002;
         /// From the index in `additional_information`.
-        INDEX_SPECIFIED = 0x0000_0004;
+        const INDEX_SPECIFIED = 0x0000_0004;
+        const _ = !0;
     }
 }
 
@@ -104,7 +108,7 @@ impl<'a> QueryInfoRequest<'a> {
         reader.skip(2)?;
         let input_length = place(reader.u32()?);
         let additional_information = reader.u32()?;
-        let flags = QueryInfoFlags(reader.u32()?);
+        let flags = QueryInfoFlags::from_bits_retain(reader.u32()?);
         let file_id = FileId::decode(&mut reader)?;
         let input = reader.slice(input_offset, input_length)?;
         Ok(Self {
@@ -176,7 +180,7 @@ mod tests {
                 info_class,
                 output_buffer_length: numbers[0],
                 additional_information: numbers[1],
-                flags: QueryInfoFlags(numbers[2]),
+                flags: QueryInfoFlags::from_bits_retain(numbers[2]),
                 file_id: FileId { persistent: ids.0, volatile: ids.1 },
                 input: &input,
             };

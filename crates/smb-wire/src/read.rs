@@ -3,18 +3,21 @@
 //! A reply's payload is not part of what is decoded: [`ReadResponse::decode_head`] needs the header and 16 bytes, and
 //! says where the payload lies, so that it can be received straight into the block that awaits it.
 
-use super::flags::{codes, flags};
+use super::codes::codes;
 use super::header::HEADER_LEN;
 use super::lengths::{len_u32, named};
 use super::{FileId, Payload, Reader, Result, Writer};
+use bitflags::bitflags;
 
-flags! {
+bitflags! {
     /// `Flags` of a READ request ([MS-SMB2] 2.2.19); before 3.0.2 the field is reserved.
-    pub struct ReadFlags(u8) {
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub struct ReadFlags: u8 {
         /// The server's cache is not to be used (3.0.2).
-        UNBUFFERED = 0x01;
+        const UNBUFFERED = 0x01;
         /// The response may be compressed (3.1.1).
-        REQUEST_COMPRESSED = 0x02;
+        const REQUEST_COMPRESSED = 0x02;
+        const _ = !0;
     }
 }
 
@@ -65,7 +68,7 @@ impl ReadRequest {
         reader.structure_size(49)?;
         // Padding: where the client would like the data in the response; a server may ignore it, and ours does.
         reader.skip(1)?;
-        let flags = ReadFlags(reader.u8()?);
+        let flags = ReadFlags::from_bits_retain(reader.u8()?);
         let length = reader.u32()?;
         let offset = reader.u64()?;
         let file_id = FileId::decode(&mut reader)?;
@@ -198,7 +201,7 @@ mod tests {
                 offset,
                 length,
                 minimum_count,
-                flags: ReadFlags(flags),
+                flags: ReadFlags::from_bits_retain(flags),
                 channel: Channel::NONE,
             };
             let bytes = message(|w| request.encode(w));

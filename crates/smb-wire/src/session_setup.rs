@@ -1,28 +1,32 @@
 //! SESSION_SETUP: the rounds of a login ([MS-SMB2] 2.2.5, 2.2.6). The tokens themselves are the login's business.
 
 use super::cursor::{Reader, Result, Writer};
-use super::flags::flags;
 use super::ids::SessionId;
 use super::lengths::{len_u16, named};
 use super::negotiate::{Capabilities, SecurityMode};
+use bitflags::bitflags;
 
-flags! {
+bitflags! {
     /// `Flags` of the request ([MS-SMB2] 2.2.5).
-    pub struct SessionSetupFlags(u8) {
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub struct SessionSetupFlags: u8 {
         /// Bind this connection to a session that exists on another (3.x).
-        BINDING = 0x01;
+        const BINDING = 0x01;
+        const _ = !0;
     }
 }
 
-flags! {
+bitflags! {
     /// `SessionFlags` of the response ([MS-SMB2] 2.2.6).
-    pub struct SessionFlags(u16) {
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub struct SessionFlags: u16 {
         /// Logged in as guest: nothing is signed.
-        IS_GUEST = 0x0001;
+        const IS_GUEST = 0x0001;
         /// Logged in as nobody: nothing is signed.
-        IS_NULL = 0x0002;
+        const IS_NULL = 0x0002;
         /// The server demands encryption for the whole session (3.x).
-        ENCRYPT_DATA = 0x0004;
+        const ENCRYPT_DATA = 0x0004;
+        const _ = !0;
     }
 }
 
@@ -49,9 +53,9 @@ impl<'a> SessionSetupRequest<'a> {
     pub fn decode(reader: &mut Reader<'a>) -> Result<Self> {
         let mut reader = named(reader, "SMB2 SESSION_SETUP Request");
         reader.structure_size(25)?;
-        let flags = SessionSetupFlags(reader.u8()?);
-        let security_mode = SecurityMode(u16::from(reader.u8()?));
-        let capabilities = Capabilities(reader.u32()?);
+        let flags = SessionSetupFlags::from_bits_retain(reader.u8()?);
+        let security_mode = SecurityMode::from_bits_retain(u16::from(reader.u8()?));
+        let capabilities = Capabilities::from_bits_retain(reader.u32()?);
         // Channel.
         reader.skip(4)?;
         let offset = usize::from(reader.u16()?);
@@ -71,12 +75,12 @@ impl<'a> SessionSetupRequest<'a> {
     /// # Panics
     /// If the token is longer than 65,535 bytes or the security mode does not fit a byte.
     pub fn encode(&self, w: &mut Writer<'_>) {
-        let [security_mode, high] = self.security_mode.0.to_le_bytes();
+        let [security_mode, high] = self.security_mode.bits().to_le_bytes();
         assert_eq!(high, 0, "one byte of the security mode is sent");
         w.u16(25);
-        w.u8(self.flags.0);
+        w.u8(self.flags.bits());
         w.u8(security_mode);
-        w.u32(self.capabilities.0);
+        w.u32(self.capabilities.bits());
         w.u32(0);
         w.u16(len_u16(w.position() + 12));
         w.u16(len_u16(self.security_buffer.len()));
@@ -102,7 +106,7 @@ impl<'a> SessionSetupResponse<'a> {
     pub fn decode(reader: &mut Reader<'a>) -> Result<Self> {
         let mut reader = named(reader, "SMB2 SESSION_SETUP Response");
         reader.structure_size(9)?;
-        let session_flags = SessionFlags(reader.u16()?);
+        let session_flags = SessionFlags::from_bits_retain(reader.u16()?);
         let offset = usize::from(reader.u16()?);
         let length = usize::from(reader.u16()?);
         Ok(Self {
@@ -117,7 +121,7 @@ impl<'a> SessionSetupResponse<'a> {
     /// If the token is longer than 65,535 bytes.
     pub fn encode(&self, w: &mut Writer<'_>) {
         w.u16(9);
-        w.u16(self.session_flags.0);
+        w.u16(self.session_flags.bits());
         w.u16(len_u16(w.position() + 4));
         w.u16(len_u16(self.security_buffer.len()));
         w.bytes(self.security_buffer);
@@ -202,16 +206,16 @@ mod tests {
         #[test]
         fn rounds_round_trip(flags: u8, mode: u8, capabilities: u32, previous: u64, session: u16, token: Vec<u8>) {
             let request = SessionSetupRequest {
-                flags: SessionSetupFlags(flags),
-                security_mode: SecurityMode(u16::from(mode)),
-                capabilities: Capabilities(capabilities),
+                flags: SessionSetupFlags::from_bits_retain(flags),
+                security_mode: SecurityMode::from_bits_retain(u16::from(mode)),
+                capabilities: Capabilities::from_bits_retain(capabilities),
                 previous_session_id: SessionId(previous),
                 security_buffer: &token,
             };
             let bytes = hostile::message(|w| request.encode(w));
             prop_assert_eq!(SessionSetupRequest::decode(&mut hostile::body(&bytes)), Ok(request));
             let response = SessionSetupResponse {
-                session_flags: SessionFlags(session),
+                session_flags: SessionFlags::from_bits_retain(session),
                 security_buffer: &token,
             };
             let bytes = hostile::message(|w| response.encode(w));

@@ -2,19 +2,21 @@
 
 use super::create::AccessMask;
 use super::cursor::{Fault, Reader, Result, Writer};
-use super::flags::flags;
 use super::lengths::{len_u16, named};
 use super::text::Text;
+use bitflags::bitflags;
 
-flags! {
+bitflags! {
     /// `Flags` of the request (3.1.1; [MS-SMB2] 2.2.9).
-    pub struct TreeConnectFlags(u16) {
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub struct TreeConnectFlags: u16 {
         /// The client already uses the cluster that owns the share.
-        CLUSTER_RECONNECT = 0x0001;
+        const CLUSTER_RECONNECT = 0x0001;
         /// The client can be sent to the share's owner.
-        REDIRECT_TO_OWNER = 0x0002;
+        const REDIRECT_TO_OWNER = 0x0002;
         /// An extension with contexts follows ([MS-SMB2] 2.2.9.1). Its contexts are not decoded, nor ever sent.
-        EXTENSION_PRESENT = 0x0004;
+        const EXTENSION_PRESENT = 0x0004;
+        const _ = !0;
     }
 }
 
@@ -35,7 +37,7 @@ impl TreeConnectRequest {
     pub fn decode(reader: &mut Reader<'_>) -> Result<Self> {
         let mut reader = named(reader, "SMB2 TREE_CONNECT Request");
         reader.structure_size(9)?;
-        let flags = TreeConnectFlags(reader.u16()?);
+        let flags = TreeConnectFlags::from_bits_retain(reader.u16()?);
         let fault = reader.fault(Fault::Value);
         let offset = usize::from(reader.u16()?);
         let length = usize::from(reader.u16()?);
@@ -53,7 +55,7 @@ impl TreeConnectRequest {
             "extensions are not sent"
         );
         w.u16(9);
-        w.u16(self.flags.0);
+        w.u16(self.flags.bits());
         w.u16(len_u16(w.position() + 4));
         w.u16(len_u16(self.path.wire_len()));
         self.path.write(w);
@@ -92,55 +94,59 @@ impl ShareType {
     }
 }
 
-flags! {
+bitflags! {
     /// `ShareFlags` ([MS-SMB2] 2.2.10).
-    pub struct ShareFlags(u32) {
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub struct ShareFlags: u32 {
         /// In DFS.
-        DFS = 0x0000_0001;
+        const DFS = 0x0000_0001;
         /// The root of a DFS namespace.
-        DFS_ROOT = 0x0000_0002;
+        const DFS_ROOT = 0x0000_0002;
         /// The offline caching, two bits: 0x00 manual, 0x10 automatic, 0x20 for programs, 0x30 none.
-        CACHING_MASK = 0x0000_0030;
+        const CACHING_MASK = 0x0000_0030;
         /// Files are not to be opened exclusively.
-        RESTRICT_EXCLUSIVE_OPENS = 0x0000_0100;
+        const RESTRICT_EXCLUSIVE_OPENS = 0x0000_0100;
         /// Open files can be deleted.
-        FORCE_SHARED_DELETE = 0x0000_0200;
+        const FORCE_SHARED_DELETE = 0x0000_0200;
         /// Listings may be cached.
-        ALLOW_NAMESPACE_CACHING = 0x0000_0400;
+        const ALLOW_NAMESPACE_CACHING = 0x0000_0400;
         /// Listings leave out what the user may not read.
-        ACCESS_BASED_DIRECTORY_ENUM = 0x0000_0800;
+        const ACCESS_BASED_DIRECTORY_ENUM = 0x0000_0800;
         /// No exclusive caching.
-        FORCE_LEVELII_OPLOCK = 0x0000_1000;
+        const FORCE_LEVELII_OPLOCK = 0x0000_1000;
         /// Hashes for branch caches, version 1.
-        ENABLE_HASH_V1 = 0x0000_2000;
+        const ENABLE_HASH_V1 = 0x0000_2000;
         /// Hashes for branch caches, version 2.
-        ENABLE_HASH_V2 = 0x0000_4000;
+        const ENABLE_HASH_V2 = 0x0000_4000;
         /// The server demands encryption for this share (3.x).
-        ENCRYPT_DATA = 0x0000_8000;
+        const ENCRYPT_DATA = 0x0000_8000;
         /// Identity remoting (3.1.1).
-        IDENTITY_REMOTING = 0x0004_0000;
+        const IDENTITY_REMOTING = 0x0004_0000;
         /// The server wishes compression for this share (3.1.1).
-        COMPRESS_DATA = 0x0010_0000;
+        const COMPRESS_DATA = 0x0010_0000;
         /// The share wants a connection of its own.
-        ISOLATED_TRANSPORT = 0x0020_0000;
+        const ISOLATED_TRANSPORT = 0x0020_0000;
+        const _ = !0;
     }
 }
 
-flags! {
+bitflags! {
     /// `Capabilities` of a share ([MS-SMB2] 2.2.10).
-    pub struct ShareCapabilities(u32) {
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub struct ShareCapabilities: u32 {
         /// In DFS.
-        DFS = 0x0000_0008;
+        const DFS = 0x0000_0008;
         /// Persistent handles survive the server's failure (3.x).
-        CONTINUOUS_AVAILABILITY = 0x0000_0010;
+        const CONTINUOUS_AVAILABILITY = 0x0000_0010;
         /// On several nodes of a cluster at once (3.x).
-        SCALEOUT = 0x0000_0020;
+        const SCALEOUT = 0x0000_0020;
         /// On a cluster: watch for its moves (3.x).
-        CLUSTER = 0x0000_0040;
+        const CLUSTER = 0x0000_0040;
         /// One node is better than the others (3.0.2).
-        ASYMMETRIC = 0x0000_0080;
+        const ASYMMETRIC = 0x0000_0080;
         /// Clients are sent to the owner (3.1.1).
-        REDIRECT_TO_OWNER = 0x0000_0100;
+        const REDIRECT_TO_OWNER = 0x0000_0100;
+        const _ = !0;
     }
 }
 
@@ -170,9 +176,9 @@ impl TreeConnectResponse {
         reader.skip(1)?;
         Ok(Self {
             share_type,
-            share_flags: ShareFlags(reader.u32()?),
-            capabilities: ShareCapabilities(reader.u32()?),
-            maximal_access: AccessMask(reader.u32()?),
+            share_flags: ShareFlags::from_bits_retain(reader.u32()?),
+            capabilities: ShareCapabilities::from_bits_retain(reader.u32()?),
+            maximal_access: AccessMask::from_bits_retain(reader.u32()?),
         })
     }
 
@@ -181,9 +187,9 @@ impl TreeConnectResponse {
         w.u16(16);
         w.u8(self.share_type.code());
         w.u8(0);
-        w.u32(self.share_flags.0);
-        w.u32(self.capabilities.0);
-        w.u32(self.maximal_access.0);
+        w.u32(self.share_flags.bits());
+        w.u32(self.capabilities.bits());
+        w.u32(self.maximal_access.bits());
     }
 }
 
@@ -210,7 +216,7 @@ mod tests {
         let response = TreeConnectResponse::decode(&mut Reader::new(body, "test")).unwrap();
         assert_eq!(response.share_type, ShareType::Pipe);
         assert_eq!(response.share_flags, ShareFlags::CACHING_MASK);
-        assert_eq!(response.maximal_access, AccessMask(0x001F_01FF));
+        assert_eq!(response.maximal_access, AccessMask::from_bits_retain(0x001F_01FF));
         assert_eq!(hostile::structure(|w| response.encode(w)), body);
     }
 
@@ -218,7 +224,7 @@ mod tests {
     fn an_extension_is_passed_over() {
         let mut bytes = hostile::message(|w| {
             w.u16(9);
-            w.u16(TreeConnectFlags::EXTENSION_PRESENT.0);
+            w.u16(TreeConnectFlags::EXTENSION_PRESENT.bits());
             w.u16(64 + 8 + 16);
             w.u16(4);
         });
@@ -248,7 +254,7 @@ mod tests {
         #[test]
         fn requests_round_trip(flags: u16, units: Vec<u16>) {
             let request = TreeConnectRequest {
-                flags: TreeConnectFlags(flags).without(TreeConnectFlags::EXTENSION_PRESENT),
+                flags: TreeConnectFlags::from_bits_retain(flags).difference(TreeConnectFlags::EXTENSION_PRESENT),
                 path: Text::from_units(units),
             };
             let bytes = hostile::message(|w| request.encode(w));
@@ -259,9 +265,9 @@ mod tests {
         fn responses_round_trip(share in 1..=3_u8, flags: u32, capabilities: u32, maximal_access: u32) {
             let response = TreeConnectResponse {
                 share_type: ShareType::from_code(share).unwrap(),
-                share_flags: ShareFlags(flags),
-                capabilities: ShareCapabilities(capabilities),
-                maximal_access: AccessMask(maximal_access),
+                share_flags: ShareFlags::from_bits_retain(flags),
+                capabilities: ShareCapabilities::from_bits_retain(capabilities),
+                maximal_access: AccessMask::from_bits_retain(maximal_access),
             };
             let bytes = hostile::message(|w| response.encode(w));
             prop_assert_eq!(TreeConnectResponse::decode(&mut hostile::body(&bytes)), Ok(response));

@@ -1,38 +1,41 @@
-//! Paths: `\\host\share` for TREE_CONNECT, and paths inside a share ([MS-FSCC] 2.1.5, [MS-SMB2] 2.2.9 and 2.2.13).
+//! UNC paths (`\\host\share`) for TREE_CONNECT and paths inside a share ([MS-FSCC] 2.1.5, [MS-SMB2]
+//! 2.2.9 and 2.2.13).
 
 use crate::Text;
 
-/// What separates components.
+/// Separates components.
 const SEPARATOR: u16 = b'\\' as u16;
-/// [MS-FSCC] 2.1.6: at most 80 characters.
+/// Longest share name in units ([MS-FSCC] 2.1.6: at most 80 characters).
 const SHARE_UNITS_MAX: usize = 80;
-/// Longest component ([MS-FSCC] 2.1.5), in units.
+/// Longest component in units ([MS-FSCC] 2.1.5).
 const COMPONENT_UNITS_MAX: usize = 255;
-/// Deepest path taken from a peer: Windows' longest path, 32,767 units, of one-character names.
+/// Most components accepted from a peer: Windows' longest path (32,767 units) with one-character
+/// names.
 const COMPONENTS_MAX: usize = 16_384;
 
-/// Why a path is none.
+/// Reasons for rejecting a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PathFault {
-    /// Not of the form `\\host\share`.
+    /// The path does not have the form `\\host\share`.
     #[error("not of the form \\\\host\\share")]
     NotUnc,
-    /// A component is empty: two backslashes, or one at the end.
+    /// A component is empty: two backslashes in a row, or one at the end.
     #[error("a component is empty")]
     Empty,
-    /// A component is `.` or `..`, which the client has to resolve ([MS-FSCC] 2.1.5.1).
+    /// A component is `.` or `..`. The client has to resolve these ([MS-FSCC] 2.1.5.1).
     #[error("a component is . or ..")]
     Dots,
-    /// A slash, a NUL or, between host and share, a character that names there must not have.
+    /// The path contains a slash or NUL; or the host or share name contains a character it must not
+    /// have.
     #[error("a character is not allowed")]
     Character,
-    /// A component or the path is too long.
+    /// A component, or the whole path, is too long.
     #[error("too long")]
     TooLong,
 }
 
-/// A share of a host.
+/// The address of a share: host and share name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SharePath {
     host: Text,
@@ -40,19 +43,19 @@ pub struct SharePath {
 }
 
 impl SharePath {
-    /// From its two names, without backslashes. IPv6 addresses are best given in their `ipv6-literal.net` form, but any text
-    /// will do for servers, most of which look at the share only.
+    /// Creates the address from two names without backslashes. For an IPv6 host prefer the
+    /// `ipv6-literal.net` form; most servers look at the share name only and accept any host.
     ///
     /// # Errors
-    /// A name is empty, too long, or holds a separator or NUL.
+    /// A name is empty, too long, or contains a separator or NUL.
     pub fn new(host: &str, share: &str) -> Result<Self, PathFault> {
         Self::from_parts(host.into(), share.into())
     }
 
-    /// From `\\host\share`, as TREE_CONNECT carries it.
+    /// Parses `\\host\share`, the form in which TREE_CONNECT carries it.
     ///
     /// # Errors
-    /// It is something else.
+    /// The path has another form, or a name in it is not valid.
     pub fn parse(path: &Text) -> Result<Self, PathFault> {
         let rest = path
             .units()
@@ -81,17 +84,17 @@ impl SharePath {
         Ok(Self { host, share })
     }
 
-    /// The host.
+    /// Returns the host name.
     pub fn host(&self) -> &Text {
         &self.host
     }
 
-    /// The share.
+    /// Returns the share name.
     pub fn share(&self) -> &Text {
         &self.share
     }
 
-    /// As `\\host\share`.
+    /// Returns the path `\\host\share`.
     pub fn to_text(&self) -> Text {
         let mut units = vec![SEPARATOR; 2];
         units.extend_from_slice(self.host.units());
@@ -101,11 +104,11 @@ impl SharePath {
     }
 }
 
-/// Components as the path that CREATE carries: between them a backslash, none at either end. Components come from
-/// [`names::to_wire`](crate::names::to_wire) and hold no backslash.
+/// Joins components into the path that CREATE carries: separated by backslashes, none at either
+/// end. Components come from [`names::to_wire`](crate::names::to_wire).
 ///
 /// # Panics
-/// A component is empty or holds a backslash.
+/// Panics if a component is empty or contains a backslash.
 pub fn join<'a>(components: impl IntoIterator<Item = &'a Text>) -> Text {
     let mut units = Vec::new();
     for component in components {
@@ -119,10 +122,10 @@ pub fn join<'a>(components: impl IntoIterator<Item = &'a Text>) -> Text {
     Text::from_units(units)
 }
 
-/// A peer's path inside a share as its components; none for the root (the empty path).
+/// Splits a peer's path inside a share into components. The root (the empty path) has none.
 ///
 /// # Errors
-/// It is not relative to the share's root, or would step out of it.
+/// The path is not relative to the share's root, leaves it, or a component is not valid.
 pub fn split(path: &Text) -> Result<Vec<Text>, PathFault> {
     if path.is_empty() {
         return Ok(Vec::new());

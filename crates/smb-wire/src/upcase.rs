@@ -1,17 +1,19 @@
-//! Upper case, unit by unit, as file systems compare names.
+//! Upper case for case-insensitive names, one UTF-16 unit at a time as file systems compare them.
 //!
-//! Windows compares names after mapping each UTF-16 unit through a table ($UpCase on NTFS, fixed when the volume was
-//! made). This is Rust's Unicode table under the same rules, not that table: only characters of one unit map, to one
-//! character of one unit, never to another length (`ß` stays `ß`), and never into ASCII (`ı` is not `I`, `ſ` not `S`),
-//! so that ASCII names keep to themselves. Letters that Unicode gained a capital for after the
-//! volume's table was made (in Georgian, Cherokee, …) can compare equal here and differ on the server, and pairs of surrogates
-//! (Deseret, …) differ on both. To look a name up, ask the server; use this to find names that might collide.
+//! Windows maps each unit through a table before it compares (`$UpCase` on NTFS, fixed when the
+//! volume was formatted). This module applies Rust's Unicode table under the same rules instead:
+//! only characters of one unit map, to one character of one unit, never to another length (`ß`
+//! stays `ß`), and never into ASCII (`ı` is not `I`, `ſ` not `S`), so that ASCII names stay
+//! separate. The result differs from the server's table in two cases. Letters whose capital entered
+//! Unicode after the volume's table was made (Georgian, Cherokee, …) compare equal here and differ
+//! on the server. Surrogate pairs (Deseret, …) differ on both. To look a name up, ask the server;
+//! use this module to find names that might collide.
 
 use std::cmp::Ordering;
 
 use crate::Text;
 
-/// The unit's upper case.
+/// Returns the unit's upper case.
 pub fn upcase(unit: u16) -> u16 {
     if unit < 0x80 {
         return match u8::try_from(unit) {
@@ -32,18 +34,18 @@ pub fn upcase(unit: u16) -> u16 {
     }
 }
 
-/// The whole name in upper case; always as long as the name.
+/// Returns the name in upper case. The length never changes.
 pub fn fold(name: &Text) -> Text {
     Text::from_units(name.units().iter().map(|unit| upcase(*unit)).collect())
 }
 
-/// Order of names whatever their case.
+/// Compares two names without regard to case.
 pub fn compare(a: &Text, b: &Text) -> Ordering {
     let upper = |text: &Text| text.units().iter().map(|unit| upcase(*unit)).collect::<Vec<_>>();
     upper(a).cmp(&upper(b))
 }
 
-/// Whether names are the same but for their case.
+/// Returns whether two names differ in case at most.
 pub fn equal(a: &Text, b: &Text) -> bool {
     a.units().len() == b.units().len()
         && a.units()
@@ -69,7 +71,7 @@ mod tests {
         assert_eq!(compare(&"b".into(), &"A".into()), Ordering::Greater);
     }
 
-    /// Else names could be equal to what they are not equal to.
+    /// Otherwise equality would not be transitive.
     #[test]
     fn upper_case_is_its_own() {
         for unit in 0..=u16::MAX {

@@ -1,15 +1,16 @@
-//! Wildcards of QUERY_DIRECTORY: whether a name is in an expression ([MS-FSA] 2.1.4.4, `FsRtlIsNameInExpression`).
+//! Wildcards of QUERY_DIRECTORY: matches a name against an expression ([MS-FSA] 2.1.4.4,
+//! `FsRtlIsNameInExpression`).
 //!
 //! | | matches |
 //! |---|---|
 //! | `*` | any units, or none |
 //! | `?` | one unit |
-//! | `<` (DOS_STAR) | any units, or none, but not the last dot of the name |
-//! | `>` (DOS_QM) | one unit but a dot; nothing before a dot and at the end |
-//! | `"` (DOS_DOT) | a dot; nothing at the end |
+//! | `<` (DOS_STAR) | any units, or none, except the last dot of the name |
+//! | `>` (DOS_QM) | one unit other than a dot; nothing before a dot and at the end of the name |
+//! | `"` (DOS_DOT) | a dot; nothing at the end of the name |
 //!
-//! The last three are what Windows programs' `*.`, `?` and `.` become. All states of the expression are followed at
-//! once, so time is bounded by the product of the lengths, whatever a peer sends.
+//! Windows programs' `*.`, `?` and `.` arrive as the last three. The matcher follows all states of
+//! the expression at once, so a peer's expression costs at most the product of both lengths.
 
 use crate::Text;
 
@@ -20,17 +21,18 @@ const DOS_QM: u16 = b'>' as u16;
 const DOS_DOT: u16 = b'"' as u16;
 const DOT: u16 = b'.' as u16;
 
-/// Whether the expression has wildcards; without, it is the name of one file.
+/// Returns whether the expression contains wildcards. Without any it names one file.
 pub fn has_wildcard(expression: &Text) -> bool {
     let is_wildcard = |unit: &u16| matches!(*unit, STAR | QUESTION | DOS_STAR | DOS_QM | DOS_DOT);
     expression.units().iter().any(is_wildcard)
 }
 
-/// Whether `name` is in `expression`. Units are compared after `fold`: [`upcase`](crate::upcase::upcase), or identity
-/// where case matters.
+/// Returns whether `name` matches `expression`. Units are compared after `fold`: pass
+/// [`upcase`](crate::upcase::upcase), or the identity if case matters.
 pub fn matches(expression: &Text, name: &Text, fold: impl Fn(u16) -> u16) -> bool {
     let (expression, name) = (expression.units(), name.units());
-    // [MS-FSA] 2.1.4.4: an empty name is in the empty expression only, and "*.*" is every name.
+    // [MS-FSA] 2.1.4.4: an empty name matches the empty expression only, and "*.*" matches every
+    // name.
     if expression.is_empty() || name.is_empty() {
         return expression.is_empty() && name.is_empty();
     }
@@ -38,7 +40,7 @@ pub fn matches(expression: &Text, name: &Text, fold: impl Fn(u16) -> u16) -> boo
         return true;
     }
     let last_dot = name.iter().rposition(|unit| *unit == DOT);
-    // `states[at]`: what was read so far is in the expression's first `at` units.
+    // `states[at]`: the units read so far match the expression's first `at` units.
     let mut states = vec![false; expression.len() + 1];
     states[0] = true;
     for (at, unit) in name.iter().enumerate() {
@@ -48,7 +50,7 @@ pub fn matches(expression: &Text, name: &Text, fold: impl Fn(u16) -> u16) -> boo
             return false;
         }
     }
-    // What matches nothing at the end of the name is passed.
+    // A tail of wildcards that match nothing at the end of the name may be left over.
     let passed = expression
         .iter()
         .rposition(|unit| !matches!(*unit, STAR | DOS_STAR | DOS_QM | DOS_DOT))
@@ -56,7 +58,7 @@ pub fn matches(expression: &Text, name: &Text, fold: impl Fn(u16) -> u16) -> boo
     states[passed..].contains(&true)
 }
 
-/// The states after one more unit of the name.
+/// Returns the states after one more unit of the name.
 fn step(
     expression: &[u16],
     mut states: Vec<bool>,
@@ -156,7 +158,7 @@ mod tests {
         assert!(has_wildcard(&"a\"".into()) && !has_wildcard(&"a.b".into()));
     }
 
-    /// A matcher that backs up would never come to an end.
+    /// A backtracking matcher would practically never finish.
     #[test]
     fn many_stars_take_no_exponential_time() {
         let expression = format!("{}b", "*a".repeat(200));
@@ -164,7 +166,7 @@ mod tests {
         assert!(!is_in(&"<".repeat(300), &format!("{}.", "a".repeat(300))));
     }
 
-    /// The specification's rules as they stand, by trying everything.
+    /// The specification's rules taken literally, with backtracking.
     fn naive(expression: &[u8], name: &[u8], at: usize) -> bool {
         let dot_later = name.iter().skip(at + 1).any(|byte| *byte == b'.');
         let here = name.get(at);

@@ -4,19 +4,21 @@
 //! directly, and the block is sent after them as it is. A server reads the head and then receives the payload into a
 //! block of its own.
 
-use super::flags::flags;
 use super::header::HEADER_LEN;
 use super::lengths::{len_u16, len_u32, named};
 use super::read::Channel;
 use super::{Fault, FileId, Payload, Reader, Result, Writer};
+use bitflags::bitflags;
 
-flags! {
+bitflags! {
     /// `Flags` of a WRITE request ([MS-SMB2] 2.2.21).
-    pub struct WriteFlags(u32) {
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub struct WriteFlags: u32 {
         /// On stable storage before the response (2.1).
-        WRITE_THROUGH = 0x0000_0001;
+        const WRITE_THROUGH = 0x0000_0001;
         /// The server's cache is not to be used (3.0.2).
-        WRITE_UNBUFFERED = 0x0000_0002;
+        const WRITE_UNBUFFERED = 0x0000_0002;
+        const _ = !0;
     }
 }
 
@@ -59,7 +61,7 @@ impl WriteRequest {
         let channel = Channel(reader.u32()?);
         // RemainingBytes, WriteChannelInfoOffset, WriteChannelInfoLength.
         reader.skip(8)?;
-        let flags = WriteFlags(reader.u32()?);
+        let flags = WriteFlags::from_bits_retain(reader.u32()?);
         // [MS-SMB2] 3.3.5.13
         if data_offset > DATA_OFFSET_MAX {
             return Err(reader.fault(Fault::Bounds));
@@ -167,7 +169,7 @@ mod tests {
             let request = WriteRequest {
                 file_id: FileId { persistent, volatile },
                 offset,
-                flags: WriteFlags(flags),
+                flags: WriteFlags::from_bits_retain(flags),
                 channel: Channel::NONE,
             };
             let bytes = message(|w| request.encode(w, &data));

@@ -130,7 +130,7 @@ pub(super) fn record(record: &DirectoryRecord, volume: u64) -> Metadata {
 pub(super) fn change(change: &MetadataChange, is_directory: bool) -> Option<FileBasicInformation> {
     let time = |time: Option<Timestamp>| time.and_then(Timestamp::known).map_or(FileTime::KEEP, file_time);
     let attributes = change.dos_attributes.map_or(FileAttributes::default(), |bits| {
-        match FileAttributes::from_bits(bits & KEPT.bits()) {
+        match FileAttributes::from_bits_retain(bits & KEPT.bits()) {
             // 0 would leave them as they are.
             kept if kept.is_empty() && is_directory => FileAttributes::DIRECTORY,
             kept if kept.is_empty() => FileAttributes::NORMAL,

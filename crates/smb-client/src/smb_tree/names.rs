@@ -396,7 +396,7 @@ impl Inner {
         if !all.basic.attributes.contains(FileAttributes::READONLY) {
             return false;
         }
-        let attributes = match all.basic.attributes.without(FileAttributes::READONLY) {
+        let attributes = match all.basic.attributes.difference(FileAttributes::READONLY) {
             none if none.is_empty() => FileAttributes::NORMAL,
             rest => rest,
         };

@@ -28,7 +28,7 @@ pub(super) fn to_text(bytes: &[u8]) -> crate::Result<String> {
     Ok(descriptor.to_sddl().unwrap_or_else(|_| {
         let descriptor = SecurityDescriptor {
             sacl: None,
-            control: descriptor.control.without(ControlFlags::SACL_PRESENT),
+            control: descriptor.control.difference(ControlFlags::SACL_PRESENT),
             ..descriptor
         };
         let hex = descriptor
@@ -76,7 +76,7 @@ fn to_set(mut descriptor: SecurityDescriptor) -> (SecurityInformation, Vec<u8>) 
         // Asked for, or the server forgets that it holds what was inherited ([MS-DTYP] 2.4.6, `DR`).
         descriptor.control |= ControlFlags::DACL_AUTO_INHERIT_REQ;
     }
-    descriptor.control = descriptor.control.without(ControlFlags::SACL_PRESENT);
+    descriptor.control = descriptor.control.difference(ControlFlags::SACL_PRESENT);
     descriptor.sacl = None;
     (parts, descriptor.to_bytes())
 }

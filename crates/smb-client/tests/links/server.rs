@@ -381,7 +381,7 @@ impl Server {
                 unparsed_path_len: u16::try_from((path.len() - end) * 2).unwrap(),
                 substitute_name,
                 print_name,
-                flags: ropeway_smb_wire::error::SymlinkFlags(flags.bits()),
+                flags: ropeway_smb_wire::error::SymlinkFlags::from_bits_retain(flags.bits()),
             };
             return Some(Refused(
                 NtStatus::STOPPED_ON_SYMLINK,

@@ -454,7 +454,7 @@ impl Connection {
                 header.target = Target::Async(id);
             }
             None => {
-                header.flags = header.flags.without(HeaderFlags::ASYNC_COMMAND);
+                header.flags = header.flags.difference(HeaderFlags::ASYNC_COMMAND);
                 header.target = Target::Sync(request.tree);
                 header.credits = self.window.grant(request.header.credits);
             }

@@ -53,7 +53,7 @@ pub(super) fn query(context: &mut Context<'_>) -> Outcome {
         }
         InfoType::FileSystem => query_fs(&open.share, request.info_class, length)?,
         InfoType::Security => {
-            let parts = SecurityInformation(request.additional_information);
+            let parts = SecurityInformation::from_bits_retain(request.additional_information);
             match security::query(&open, parts, length) {
                 Ok(output) => (NtStatus::SUCCESS, output),
                 Err(security::QueryFault::Status(status)) => return Err(status),
@@ -92,7 +92,7 @@ pub(super) fn set(context: &mut Context<'_>) -> Outcome {
         InfoType::File => return set_file(context, &open, &request),
         InfoType::FileSystem => set_fs(request.info_class)?,
         InfoType::Security => {
-            let parts = SecurityInformation(request.additional_information);
+            let parts = SecurityInformation::from_bits_retain(request.additional_information);
             let token = context.token()?;
             let outcome = security::set(&open, &token, parts, request.buffer);
             let status = outcome.err().unwrap_or(NtStatus::SUCCESS);

@@ -67,7 +67,7 @@ pub(crate) fn allowed(
 /// What is left of the rights to a file that is READONLY ([MS-FSA] 2.1.5.1.2.1); folders may be, without effect.
 pub(crate) fn without_writing(allowed: AccessMask) -> AccessMask {
     let writing = AccessMask::WRITE_DATA | AccessMask::APPEND_DATA | AccessMask::DELETE_CHILD;
-    allowed.without(writing)
+    allowed.difference(writing)
 }
 
 /// Specific rights for generic ones ([MS-DTYP] 2.4.3, as files have them); the rest stays.
@@ -80,7 +80,7 @@ pub(crate) fn generic_to_specific(mask: AccessMask) -> AccessMask {
         (AccessMask::GENERIC_EXECUTE, AccessMask::FILE_GENERIC_EXECUTE),
     ] {
         if mask.contains(generic) {
-            specific = specific.without(generic) | rights;
+            specific = specific.difference(generic) | rights;
         }
     }
     specific
@@ -106,7 +106,7 @@ pub(crate) fn access_check(
 /// As [`access_check`].
 pub(crate) fn granted(allowed: AccessMask, desired: AccessMask) -> Result<AccessMask, NtStatus> {
     let specific = generic_to_specific(desired);
-    let mut rights = specific.without(AccessMask::MAXIMUM_ALLOWED);
+    let mut rights = specific.difference(AccessMask::MAXIMUM_ALLOWED);
     if rights.contains(AccessMask::ACCESS_SYSTEM_SECURITY) {
         return Err(NtStatus::PRIVILEGE_NOT_HELD);
     }
@@ -161,7 +161,7 @@ fn of_list(dacl: &Acl, token: &Token, is_owner: bool) -> AccessMask {
         if !concerns {
             continue;
         }
-        let new = generic_to_specific(*mask).without(decided) & AccessMask::FILE_ALL;
+        let new = generic_to_specific(*mask).difference(decided) & AccessMask::FILE_ALL;
         match kind {
             AceKind::Allowed => granted |= new,
             AceKind::Denied => {}

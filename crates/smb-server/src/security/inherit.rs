@@ -108,11 +108,11 @@ struct Maker {
 }
 
 /// Bits by which an entry is passed on.
-const INHERITANCE: AceFlags = AceFlags(
-    AceFlags::OBJECT_INHERIT.0
-        | AceFlags::CONTAINER_INHERIT.0
-        | AceFlags::NO_PROPAGATE_INHERIT.0
-        | AceFlags::INHERIT_ONLY.0,
+const INHERITANCE: AceFlags = AceFlags::from_bits_retain(
+    AceFlags::OBJECT_INHERIT.bits()
+        | AceFlags::CONTAINER_INHERIT.bits()
+        | AceFlags::NO_PROPAGATE_INHERIT.bits()
+        | AceFlags::INHERIT_ONLY.bits(),
 );
 
 impl Maker {
@@ -146,7 +146,7 @@ impl Maker {
             true => AceFlags::INHERITED,
             false => AceFlags::default(),
         };
-        let kept = flags.without(INHERITANCE.union(AceFlags::INHERITED)) | mark;
+        let kept = flags.difference(INHERITANCE.union(AceFlags::INHERITED)) | mark;
         let propagates = !flags.contains(AceFlags::NO_PROPAGATE_INHERIT);
         let passes_on = (flags & (AceFlags::OBJECT_INHERIT | AceFlags::CONTAINER_INHERIT)) | kept;
         if !self.directory {

@@ -200,39 +200,39 @@ fn needed_to_query(parts: SecurityInformation) -> AccessMask {
 }
 
 /// Control bits of the DACL and of the SACL.
-const DACL_CONTROL: ControlFlags = ControlFlags(
-    ControlFlags::DACL_PRESENT.0
-        | ControlFlags::DACL_DEFAULTED.0
-        | ControlFlags::DACL_TRUSTED.0
-        | ControlFlags::DACL_AUTO_INHERIT_REQ.0
-        | ControlFlags::DACL_AUTO_INHERITED.0
-        | ControlFlags::DACL_PROTECTED.0,
+const DACL_CONTROL: ControlFlags = ControlFlags::from_bits_retain(
+    ControlFlags::DACL_PRESENT.bits()
+        | ControlFlags::DACL_DEFAULTED.bits()
+        | ControlFlags::DACL_TRUSTED.bits()
+        | ControlFlags::DACL_AUTO_INHERIT_REQ.bits()
+        | ControlFlags::DACL_AUTO_INHERITED.bits()
+        | ControlFlags::DACL_PROTECTED.bits(),
 );
-const SACL_CONTROL: ControlFlags = ControlFlags(
-    ControlFlags::SACL_PRESENT.0
-        | ControlFlags::SACL_DEFAULTED.0
-        | ControlFlags::SACL_AUTO_INHERIT_REQ.0
-        | ControlFlags::SACL_AUTO_INHERITED.0
-        | ControlFlags::SACL_PROTECTED.0,
+const SACL_CONTROL: ControlFlags = ControlFlags::from_bits_retain(
+    ControlFlags::SACL_PRESENT.bits()
+        | ControlFlags::SACL_DEFAULTED.bits()
+        | ControlFlags::SACL_AUTO_INHERIT_REQ.bits()
+        | ControlFlags::SACL_AUTO_INHERITED.bits()
+        | ControlFlags::SACL_PROTECTED.bits(),
 );
 
 /// The parts of a descriptor that were asked for.
 fn only(mut descriptor: SecurityDescriptor, parts: SecurityInformation) -> SecurityDescriptor {
     if !parts.contains(SecurityInformation::OWNER) {
         descriptor.owner = None;
-        descriptor.control = descriptor.control.without(ControlFlags::OWNER_DEFAULTED);
+        descriptor.control = descriptor.control.difference(ControlFlags::OWNER_DEFAULTED);
     }
     if !parts.contains(SecurityInformation::GROUP) {
         descriptor.group = None;
-        descriptor.control = descriptor.control.without(ControlFlags::GROUP_DEFAULTED);
+        descriptor.control = descriptor.control.difference(ControlFlags::GROUP_DEFAULTED);
     }
     if !parts.contains(SecurityInformation::DACL) {
         descriptor.dacl = None;
-        descriptor.control = descriptor.control.without(DACL_CONTROL);
+        descriptor.control = descriptor.control.difference(DACL_CONTROL);
     }
     if !parts.contains(SecurityInformation::SACL) {
         descriptor.sacl = None;
-        descriptor.control = descriptor.control.without(SACL_CONTROL);
+        descriptor.control = descriptor.control.difference(SACL_CONTROL);
     }
     descriptor
 }
@@ -295,11 +295,11 @@ fn merged(
         old.group = Some(new.group.ok_or(NtStatus::INVALID_PRIMARY_GROUP)?);
     }
     if parts.contains(SecurityInformation::DACL) {
-        old.control = old.control.without(DACL_CONTROL) | dacl_control(new.control);
+        old.control = old.control.difference(DACL_CONTROL) | dacl_control(new.control);
         old.dacl = new.dacl;
     }
     if parts.contains(SecurityInformation::SACL) {
-        old.control = old.control.without(SACL_CONTROL) | sacl_control(new.control);
+        old.control = old.control.difference(SACL_CONTROL) | sacl_control(new.control);
         old.sacl = new.sacl;
     }
     Ok(old)

@@ -32,7 +32,7 @@ impl Raw {
     fn leases(&mut self, name: &str) {
         let lease = Lease {
             lease_key: KEY,
-            lease_state: LeaseState(7),
+            lease_state: LeaseState::from_bits_retain(7),
             lease_flags: Default::default(),
         };
         self.create(&Create {
@@ -103,6 +103,6 @@ fn a_clients_oldest_connection_hears_of_breaks() {
     let write = samples::write(file, 0, b"text");
     let written = other.call(Command::Write, |w| w.bytes(&write));
     assert_eq!(written.status(), NtStatus::SUCCESS);
-    assert_eq!(holder.broken_to(), LeaseState(0));
+    assert_eq!(holder.broken_to(), LeaseState::from_bits_retain(0));
     stranger.is_told_nothing();
 }

@@ -27,8 +27,10 @@ use crate::raw::{Create, Raw};
 use crate::samples;
 use crate::serve::Serve;
 
-const EXCLUSIVE: LockFlags = LockFlags(LockFlags::EXCLUSIVE_LOCK.0 | LockFlags::FAIL_IMMEDIATELY.0);
-const SHARED: LockFlags = LockFlags(LockFlags::SHARED_LOCK.0 | LockFlags::FAIL_IMMEDIATELY.0);
+const EXCLUSIVE: LockFlags =
+    LockFlags::from_bits_retain(LockFlags::EXCLUSIVE_LOCK.bits() | LockFlags::FAIL_IMMEDIATELY.bits());
+const SHARED: LockFlags =
+    LockFlags::from_bits_retain(LockFlags::SHARED_LOCK.bits() | LockFlags::FAIL_IMMEDIATELY.bits());
 const WAITS: LockFlags = LockFlags::EXCLUSIVE_LOCK;
 const OK: NtStatus = NtStatus::SUCCESS;
 const TAKEN: NtStatus = NtStatus::LOCK_NOT_GRANTED;
@@ -420,7 +422,7 @@ fn a_client_that_caches_is_not_asked_for_each_byte() {
     let mut raw = Raw::ready(place.serve.address);
     let lease = Lease {
         lease_key: LeaseKey([1; 16]),
-        lease_state: LeaseState(7),
+        lease_state: LeaseState::from_bits_retain(7),
         lease_flags: Default::default(),
     };
     let how = Create {

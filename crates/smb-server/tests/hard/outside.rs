@@ -20,9 +20,9 @@ use crate::raw::{Create, Raw, Reply};
 use crate::samples;
 use crate::serve::Serve;
 
-const RWH: LeaseState = LeaseState(7);
-const RH: LeaseState = LeaseState(3);
-const NONE: LeaseState = LeaseState(0);
+const RWH: LeaseState = LeaseState::from_bits_retain(7);
+const RH: LeaseState = LeaseState::from_bits_retain(3);
+const NONE: LeaseState = LeaseState::from_bits_retain(0);
 
 fn others(folder: &Path, what: &str) {
     let status = Process::new("sh")
@@ -109,7 +109,7 @@ impl Raw {
             },
             output_buffer_length: 60_000,
             file_id: folder,
-            completion_filter: CompletionFilter(0xFFF),
+            completion_filter: CompletionFilter::from_bits_retain(0xFFF),
         };
         let message = self.message(Command::ChangeNotify, |w| request.encode(w));
         self.send(&message);

@@ -165,7 +165,7 @@ fn create(random: &mut Random, known: &Known) -> Vec<u8> {
     let blob = blob(random);
     let is_folder = random.percent(25);
     let access = match random.below(6) {
-        0 => AccessMask(edge(random) as u32),
+        0 => AccessMask::from_bits_retain(edge(random) as u32),
         1 => AccessMask::READ_DATA,
         2 => AccessMask::FILE_GENERIC_WRITE | AccessMask::DELETE,
         _ => AccessMask::MAXIMUM_ALLOWED,
@@ -181,11 +181,11 @@ fn create(random: &mut Random, known: &Known) -> Vec<u8> {
         options |= CreateOptions::OPEN_REPARSE_POINT;
     }
     if random.percent(5) {
-        options |= CreateOptions(1 << random.below(24));
+        options |= CreateOptions::from_bits_retain(1 << random.below(24));
     }
     let share_access = match random.percent(85) {
         true => ShareAccess::READ | ShareAccess::WRITE | ShareAccess::DELETE,
-        false => ShareAccess(random.below(8) as u32),
+        false => ShareAccess::from_bits_retain(random.below(8) as u32),
     };
     let count = if random.percent(50) { random.below(5) } else { 0 };
     let contexts: Vec<RequestContext<'_>> = (0..count).map(|_| context(random, known, &blob)).collect();
@@ -216,7 +216,7 @@ fn create(random: &mut Random, known: &Known) -> Vec<u8> {
 fn context<'a>(random: &mut Random, known: &Known, blob: &'a [u8]) -> RequestContext<'a> {
     let lease = Lease {
         lease_key: LeaseKey(few(random)),
-        lease_state: LeaseState(random.below(8) as u32),
+        lease_state: LeaseState::from_bits_retain(random.below(8) as u32),
         lease_flags: LeaseFlags::default(),
     };
     match random.below(14) {
@@ -228,13 +228,13 @@ fn context<'a>(random: &mut Random, known: &Known, blob: &'a [u8]) -> RequestCon
         }),
         4 | 5 => RequestContext::DurableRequestV2(DurableRequestV2 {
             timeout_ms: number32(random, 100),
-            flags: DurableHandleV2Flags(2 * random.below(2) as u32),
+            flags: DurableHandleV2Flags::from_bits_retain(2 * random.below(2) as u32),
             create_guid: Guid(few(random)),
         }),
         6 => RequestContext::DurableReconnectV2(DurableReconnectV2 {
             file_id: known.file(random),
             create_guid: Guid(few(random)),
-            flags: DurableHandleV2Flags(0),
+            flags: DurableHandleV2Flags::from_bits_retain(0),
         }),
         7 => RequestContext::QueryMaximalAccess(None),
         8 => RequestContext::AllocationSize(number(random, 1 << 20)),
@@ -249,8 +249,8 @@ fn context<'a>(random: &mut Random, known: &Known, blob: &'a [u8]) -> RequestCon
             epoch: random.below(9) as u16,
         }),
         12 => RequestContext::Apple(AppleServerQuery {
-            request_map: AppleReplyMap(random.below(8) as u64),
-            client_caps: AppleServerCaps(random.below(16) as u64),
+            request_map: AppleReplyMap::from_bits_retain(random.below(8) as u64),
+            client_caps: AppleServerCaps::from_bits_retain(random.below(16) as u64),
         }),
         _ => RequestContext::Unknown {
             name: one_of(random, &[&b"XXXX"[..], b"", b"RqLs_", b"a long name"]),
@@ -266,7 +266,7 @@ fn close(random: &mut Random, known: &mut Known) -> Vec<u8> {
         known.files.retain(|file| *file != file_id);
         known.folders.retain(|file| *file != file_id);
     }
-    let flags = CloseFlags(random.below(2) as u16);
+    let flags = CloseFlags::from_bits_retain(random.below(2) as u16);
     body(|w| CloseRequest { flags, file_id }.encode(w))
 }
 
@@ -276,7 +276,7 @@ fn read(random: &mut Random, known: &Known) -> Vec<u8> {
         offset: number(random, 20_000),
         length: number32(random, 9000),
         minimum_count: number32(random, 2),
-        flags: ReadFlags(2 * random.below(2) as u8),
+        flags: ReadFlags::from_bits_retain(2 * random.below(2) as u8),
         channel: Channel::NONE,
     };
     body(|w| request.encode(w))
@@ -286,7 +286,7 @@ fn write(random: &mut Random, known: &Known) -> Vec<u8> {
     let request = WriteRequest {
         file_id: known.file(random),
         offset: number(random, 20_000),
-        flags: WriteFlags(u32::from(random.percent(3))),
+        flags: WriteFlags::from_bits_retain(u32::from(random.percent(3))),
         channel: Channel::NONE,
     };
     let length = match random.percent(4) {
@@ -399,7 +399,7 @@ fn list(random: &mut Random, known: &Known) -> Vec<u8> {
     const CLASSES: [u8; 9] = [1, 2, 3, 12, 37, 38, 60, 37, 4];
     let request = QueryDirectoryRequest {
         information_class: one_of(random, &CLASSES),
-        flags: QueryDirectoryFlags(one_of(random, &[0, 1, 1, 2, 3, 4, 0x10])),
+        flags: QueryDirectoryFlags::from_bits_retain(one_of(random, &[0, 1, 1, 2, 3, 4, 0x10])),
         file_index: number32(random, 9),
         file_id: known.folder(random),
         pattern: match random.percent(70) {
@@ -436,7 +436,7 @@ fn query(random: &mut Random, known: &Known) -> Vec<u8> {
         },
         output_buffer_length: number32(random, 5000),
         additional_information: number32(random, 0x1FF),
-        flags: QueryInfoFlags(random.below(8) as u32),
+        flags: QueryInfoFlags::from_bits_retain(random.below(8) as u32),
         file_id: known.any(random, 30),
         input: &input,
     };
@@ -507,7 +507,7 @@ fn lock(random: &mut Random, known: &Known) -> Vec<u8> {
         .map(|_| LockElement {
             offset: number(random, 8).wrapping_mul(10),
             length: number(random, 30),
-            flags: LockFlags(flags),
+            flags: LockFlags::from_bits_retain(flags),
         })
         .collect();
     let request = LockRequest {
@@ -520,10 +520,10 @@ fn lock(random: &mut Random, known: &Known) -> Vec<u8> {
 
 fn watch(random: &mut Random, known: &Known) -> Vec<u8> {
     let request = ChangeNotifyRequest {
-        flags: ChangeNotifyFlags(random.below(2) as u16),
+        flags: ChangeNotifyFlags::from_bits_retain(random.below(2) as u16),
         output_buffer_length: number32(random, 5000),
         file_id: known.folder(random),
-        completion_filter: CompletionFilter(random.below(0x1000) as u32),
+        completion_filter: CompletionFilter::from_bits_retain(random.below(0x1000) as u32),
     };
     body(|w| request.encode(w))
 }
@@ -539,7 +539,7 @@ fn acknowledge(random: &mut Random, known: &Known) -> Vec<u8> {
                 true => LeaseKey(few(random)),
                 false => LeaseKey(array(random)),
             },
-            lease_state: LeaseState(random.below(8) as u32),
+            lease_state: LeaseState::from_bits_retain(random.below(8) as u32),
         }),
     };
     body(|w| acknowledgment.encode(w))

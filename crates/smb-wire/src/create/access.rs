@@ -1,69 +1,71 @@
 //! Rights.
 
-use crate::flags::flags;
+use bitflags::bitflags;
 
-flags! {
+bitflags! {
     /// Rights to a file, directory or pipe ([MS-SMB2] 2.2.13.1, [MS-DTYP] 2.4.3). Bits that mean one thing for files
     /// and another for directories have two names.
-    pub struct AccessMask(u32) {
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub struct AccessMask: u32 {
         /// File: read content.
-        READ_DATA = 0x0000_0001;
+        const READ_DATA = 0x0000_0001;
         /// Directory: list it.
-        LIST_DIRECTORY = 0x0000_0001;
+        const LIST_DIRECTORY = 0x0000_0001;
         /// File: write content.
-        WRITE_DATA = 0x0000_0002;
+        const WRITE_DATA = 0x0000_0002;
         /// Directory: make files in it.
-        ADD_FILE = 0x0000_0002;
+        const ADD_FILE = 0x0000_0002;
         /// File: write at its end.
-        APPEND_DATA = 0x0000_0004;
+        const APPEND_DATA = 0x0000_0004;
         /// Directory: make directories in it.
-        ADD_SUBDIRECTORY = 0x0000_0004;
+        const ADD_SUBDIRECTORY = 0x0000_0004;
         /// Read extended attributes.
-        READ_EA = 0x0000_0008;
+        const READ_EA = 0x0000_0008;
         /// Write extended attributes.
-        WRITE_EA = 0x0000_0010;
+        const WRITE_EA = 0x0000_0010;
         /// File: execute it.
-        EXECUTE = 0x0000_0020;
+        const EXECUTE = 0x0000_0020;
         /// Directory: pass through it.
-        TRAVERSE = 0x0000_0020;
+        const TRAVERSE = 0x0000_0020;
         /// Directory: delete what is in it.
-        DELETE_CHILD = 0x0000_0040;
+        const DELETE_CHILD = 0x0000_0040;
         /// Read attributes and times.
-        READ_ATTRIBUTES = 0x0000_0080;
+        const READ_ATTRIBUTES = 0x0000_0080;
         /// Change attributes and times.
-        WRITE_ATTRIBUTES = 0x0000_0100;
+        const WRITE_ATTRIBUTES = 0x0000_0100;
         /// Delete or rename it.
-        DELETE = 0x0001_0000;
+        const DELETE = 0x0001_0000;
         /// Read its security descriptor without the SACL.
-        READ_CONTROL = 0x0002_0000;
+        const READ_CONTROL = 0x0002_0000;
         /// Change its DACL.
-        WRITE_DAC = 0x0004_0000;
+        const WRITE_DAC = 0x0004_0000;
         /// Change its owner.
-        WRITE_OWNER = 0x0008_0000;
+        const WRITE_OWNER = 0x0008_0000;
         /// Wait for it; of no use over SMB, but part of what Windows asks for.
-        SYNCHRONIZE = 0x0010_0000;
+        const SYNCHRONIZE = 0x0010_0000;
         /// Read and change its SACL.
-        ACCESS_SYSTEM_SECURITY = 0x0100_0000;
+        const ACCESS_SYSTEM_SECURITY = 0x0100_0000;
         /// As much as is allowed; in requests only.
-        MAXIMUM_ALLOWED = 0x0200_0000;
+        const MAXIMUM_ALLOWED = 0x0200_0000;
         /// Everything; the server puts specific rights in its place.
-        GENERIC_ALL = 0x1000_0000;
+        const GENERIC_ALL = 0x1000_0000;
         /// Execute; the server puts specific rights in its place.
-        GENERIC_EXECUTE = 0x2000_0000;
+        const GENERIC_EXECUTE = 0x2000_0000;
         /// Write; the server puts specific rights in its place.
-        GENERIC_WRITE = 0x4000_0000;
+        const GENERIC_WRITE = 0x4000_0000;
         /// Read; the server puts specific rights in its place.
-        GENERIC_READ = 0x8000_0000;
+        const GENERIC_READ = 0x8000_0000;
+        const _ = !0;
     }
 }
 
 impl AccessMask {
     /// What `GENERIC_ALL` means for files (`FILE_ALL_ACCESS`).
-    pub const FILE_ALL: Self = Self(0x001F_01FF);
+    pub const FILE_ALL: Self = Self::from_bits_retain(0x001F_01FF);
     /// What `GENERIC_READ` means for files (`FILE_GENERIC_READ`).
-    pub const FILE_GENERIC_READ: Self = Self(0x0012_0089);
+    pub const FILE_GENERIC_READ: Self = Self::from_bits_retain(0x0012_0089);
     /// What `GENERIC_WRITE` means for files (`FILE_GENERIC_WRITE`).
-    pub const FILE_GENERIC_WRITE: Self = Self(0x0012_0116);
+    pub const FILE_GENERIC_WRITE: Self = Self::from_bits_retain(0x0012_0116);
     /// What `GENERIC_EXECUTE` means for files (`FILE_GENERIC_EXECUTE`).
-    pub const FILE_GENERIC_EXECUTE: Self = Self(0x0012_00A0);
+    pub const FILE_GENERIC_EXECUTE: Self = Self::from_bits_retain(0x0012_00A0);
 }

@@ -1,72 +1,79 @@
 //! The fields of CREATE that have names.
 
-use crate::flags::{codes, flags};
+use crate::codes::codes;
+use bitflags::bitflags;
 
-flags! {
+bitflags! {
     /// What others may do while a file is open ([MS-SMB2] 2.2.13).
-    pub struct ShareAccess(u32) {
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub struct ShareAccess: u32 {
         /// Open for reading.
-        READ = 0x0000_0001;
+        const READ = 0x0000_0001;
         /// Open for writing.
-        WRITE = 0x0000_0002;
+        const WRITE = 0x0000_0002;
         /// Delete or rename.
-        DELETE = 0x0000_0004;
+        const DELETE = 0x0000_0004;
+        const _ = !0;
     }
 }
 
-flags! {
+bitflags! {
     /// How to open ([MS-SMB2] 2.2.13).
-    pub struct CreateOptions(u32) {
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub struct CreateOptions: u32 {
         /// It must be a directory, or becomes one.
-        DIRECTORY_FILE = 0x0000_0001;
+        const DIRECTORY_FILE = 0x0000_0001;
         /// Writes are stable before they are answered.
-        WRITE_THROUGH = 0x0000_0002;
+        const WRITE_THROUGH = 0x0000_0002;
         /// Will be read in order.
-        SEQUENTIAL_ONLY = 0x0000_0004;
+        const SEQUENTIAL_ONLY = 0x0000_0004;
         /// The server's cache is not used.
-        NO_INTERMEDIATE_BUFFERING = 0x0000_0008;
+        const NO_INTERMEDIATE_BUFFERING = 0x0000_0008;
         /// Ignored by servers.
-        SYNCHRONOUS_IO_ALERT = 0x0000_0010;
+        const SYNCHRONOUS_IO_ALERT = 0x0000_0010;
         /// Ignored by servers.
-        SYNCHRONOUS_IO_NONALERT = 0x0000_0020;
+        const SYNCHRONOUS_IO_NONALERT = 0x0000_0020;
         /// It must not be a directory.
-        NON_DIRECTORY_FILE = 0x0000_0040;
+        const NON_DIRECTORY_FILE = 0x0000_0040;
         /// Refused or ignored.
-        COMPLETE_IF_OPLOCKED = 0x0000_0100;
+        const COMPLETE_IF_OPLOCKED = 0x0000_0100;
         /// Fails if the file has extended attributes that the client would not understand.
-        NO_EA_KNOWLEDGE = 0x0000_0200;
+        const NO_EA_KNOWLEDGE = 0x0000_0200;
         /// Will be read at random.
-        RANDOM_ACCESS = 0x0000_0800;
+        const RANDOM_ACCESS = 0x0000_0800;
         /// Goes when its last open closes.
-        DELETE_ON_CLOSE = 0x0000_1000;
+        const DELETE_ON_CLOSE = 0x0000_1000;
         /// The name is a file id; refused by servers.
-        OPEN_BY_FILE_ID = 0x0000_2000;
+        const OPEN_BY_FILE_ID = 0x0000_2000;
         /// For backup: privileges override the DACL.
-        OPEN_FOR_BACKUP_INTENT = 0x0000_4000;
+        const OPEN_FOR_BACKUP_INTENT = 0x0000_4000;
         /// The file is not to be compressed.
-        NO_COMPRESSION = 0x0000_8000;
+        const NO_COMPRESSION = 0x0000_8000;
         /// Refused or ignored.
-        OPEN_REMOTE_INSTANCE = 0x0000_0400;
+        const OPEN_REMOTE_INSTANCE = 0x0000_0400;
         /// Ignored by servers.
-        OPEN_REQUIRING_OPLOCK = 0x0001_0000;
+        const OPEN_REQUIRING_OPLOCK = 0x0001_0000;
         /// Ignored by servers.
-        DISALLOW_EXCLUSIVE = 0x0002_0000;
+        const DISALLOW_EXCLUSIVE = 0x0002_0000;
         /// Refused by servers.
-        RESERVE_OPFILTER = 0x0010_0000;
+        const RESERVE_OPFILTER = 0x0010_0000;
         /// The reparse point itself, not what it leads to.
-        OPEN_REPARSE_POINT = 0x0020_0000;
+        const OPEN_REPARSE_POINT = 0x0020_0000;
         /// Content on offline storage stays there.
-        OPEN_NO_RECALL = 0x0040_0000;
+        const OPEN_NO_RECALL = 0x0040_0000;
         /// For asking how much space the user may take.
-        OPEN_FOR_FREE_SPACE_QUERY = 0x0080_0000;
+        const OPEN_FOR_FREE_SPACE_QUERY = 0x0080_0000;
+        const _ = !0;
     }
 }
 
-flags! {
+bitflags! {
     /// `Flags` of a CREATE response ([MS-SMB2] 2.2.14); 3.x.
-    pub struct CreateResponseFlags(u8) {
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub struct CreateResponseFlags: u8 {
         /// The last part of the path is a reparse point.
-        REPARSE_POINT = 0x01;
+        const REPARSE_POINT = 0x01;
+        const _ = !0;
     }
 }
 

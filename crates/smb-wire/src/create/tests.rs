@@ -7,11 +7,11 @@ fn request<'a>(numbers: [u64; 4], name: Text, contexts: Vec<RequestContext<'a>>)
     CreateRequest {
         oplock_level: [OplockLevel::None, OplockLevel::Batch, OplockLevel::Lease][numbers[0] as usize % 3],
         impersonation_level: ImpersonationLevel(numbers[1] as u32),
-        desired_access: AccessMask(numbers[2] as u32),
-        file_attributes: FileAttributes(numbers[3] as u32),
-        share_access: ShareAccess((numbers[0] >> 32) as u32),
+        desired_access: AccessMask::from_bits_retain(numbers[2] as u32),
+        file_attributes: FileAttributes::from_bits_retain(numbers[3] as u32),
+        share_access: ShareAccess::from_bits_retain((numbers[0] >> 32) as u32),
         disposition: CreateDisposition::from_wire(numbers[1] as u32 % 6).unwrap(),
-        options: CreateOptions((numbers[2] >> 32) as u32),
+        options: CreateOptions::from_bits_retain((numbers[2] >> 32) as u32),
         name,
         contexts,
     }
@@ -21,7 +21,7 @@ fn response<'a>(numbers: [u64; 4], contexts: Vec<ResponseContext<'a>>) -> Create
     CreateResponse {
         oplock_level: [OplockLevel::LevelII, OplockLevel::Exclusive, OplockLevel::Lease]
             [numbers[0] as usize % 3],
-        flags: CreateResponseFlags(numbers[1] as u8),
+        flags: CreateResponseFlags::from_bits_retain(numbers[1] as u8),
         create_action: CreateAction(numbers[2] as u32),
         creation_time: FileTime(numbers[0]),
         last_access_time: FileTime(numbers[1]),
@@ -29,7 +29,7 @@ fn response<'a>(numbers: [u64; 4], contexts: Vec<ResponseContext<'a>>) -> Create
         change_time: FileTime(numbers[3]),
         allocation_size: numbers[0].wrapping_add(1),
         end_of_file: numbers[1].wrapping_add(1),
-        file_attributes: FileAttributes(numbers[3] as u32),
+        file_attributes: FileAttributes::from_bits_retain(numbers[3] as u32),
         file_id: FileId {
             persistent: numbers[2],
             volatile: numbers[3].wrapping_add(1),

@@ -4,48 +4,54 @@
 //! of the questions, then the answers in the map's order. Other commands than the server query (file id to path) stay
 //! opaque.
 
-use crate::flags::flags;
 use crate::lengths::{len_u32, place};
 use crate::{Fault, Reader, Result, Text, Writer};
+use bitflags::bitflags;
 
 /// `kAAPL_SERVER_QUERY`.
 const SERVER_QUERY: u32 = 1;
 
-flags! {
+bitflags! {
     /// Which questions are asked or answered.
-    pub struct AppleReplyMap(u64) {
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub struct AppleReplyMap: u64 {
         /// What the server can do.
-        SERVER_CAPS = 0x1;
+        const SERVER_CAPS = 0x1;
         /// What the volume can do.
-        VOLUME_CAPS = 0x2;
+        const VOLUME_CAPS = 0x2;
         /// What machine it is.
-        MODEL_INFO = 0x4;
+        const MODEL_INFO = 0x4;
+        const _ = !0;
     }
 }
 
-flags! {
+bitflags! {
     /// What client or server can do.
-    pub struct AppleServerCaps(u64) {
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub struct AppleServerCaps: u64 {
         /// Directory entries carry Mac metadata.
-        SUPPORTS_READ_DIR_ATTR = 0x1;
+        const SUPPORTS_READ_DIR_ATTR = 0x1;
         /// `copyfile` on the server.
-        SUPPORTS_OSX_COPYFILE = 0x2;
+        const SUPPORTS_OSX_COPYFILE = 0x2;
         /// It is a Unix.
-        UNIX_BASED = 0x4;
+        const UNIX_BASED = 0x4;
         /// NFS permissions in access control entries.
-        SUPPORTS_NFS_ACE = 0x8;
+        const SUPPORTS_NFS_ACE = 0x8;
+        const _ = !0;
     }
 }
 
-flags! {
+bitflags! {
     /// What the volume can do.
-    pub struct AppleVolumeCaps(u64) {
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub struct AppleVolumeCaps: u64 {
         /// File ids can be resolved to paths.
-        SUPPORT_RESOLVE_ID = 0x1;
+        const SUPPORT_RESOLVE_ID = 0x1;
         /// Names differ by case.
-        CASE_SENSITIVE = 0x2;
+        const CASE_SENSITIVE = 0x2;
         /// FLUSH reaches the medium (`F_FULLFSYNC`).
-        SUPPORTS_FULL_SYNC = 0x4;
+        const SUPPORTS_FULL_SYNC = 0x4;
+        const _ = !0;
     }
 }
 
@@ -67,8 +73,8 @@ impl AppleServerQuery {
         }
         reader.skip(4)?;
         Ok(Some(Self {
-            request_map: AppleReplyMap(reader.u64()?),
-            client_caps: AppleServerCaps(reader.u64()?),
+            request_map: AppleReplyMap::from_bits_retain(reader.u64()?),
+            client_caps: AppleServerCaps::from_bits_retain(reader.u64()?),
         }))
     }
 
@@ -99,13 +105,13 @@ impl AppleReply {
             return Ok(None);
         }
         reader.skip(4)?;
-        let map = AppleReplyMap(reader.u64()?);
+        let map = AppleReplyMap::from_bits_retain(reader.u64()?);
         let mut reply = Self::default();
         if map.contains(AppleReplyMap::SERVER_CAPS) {
-            reply.server_caps = Some(AppleServerCaps(reader.u64()?));
+            reply.server_caps = Some(AppleServerCaps::from_bits_retain(reader.u64()?));
         }
         if map.contains(AppleReplyMap::VOLUME_CAPS) {
-            reply.volume_caps = Some(AppleVolumeCaps(reader.u64()?));
+            reply.volume_caps = Some(AppleVolumeCaps::from_bits_retain(reader.u64()?));
         }
         if map.contains(AppleReplyMap::MODEL_INFO) {
             reader.skip(4)?;

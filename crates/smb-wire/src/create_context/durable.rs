@@ -1,13 +1,15 @@
 //! Opens that survive a lost connection ([MS-SMB2] 2.2.13.2.3, .4, .11, .12; 2.2.14.2.3, .12).
 
-use crate::flags::flags;
 use crate::{FileId, Guid, Reader, Result, Writer};
+use bitflags::bitflags;
 
-flags! {
+bitflags! {
     /// `Flags` of the second version ([MS-SMB2] 2.2.13.2.11).
-    pub struct DurableHandleV2Flags(u32) {
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub struct DurableHandleV2Flags: u32 {
         /// The open is to survive even a restart of the server.
-        PERSISTENT = 0x0000_0002;
+        const PERSISTENT = 0x0000_0002;
+        const _ = !0;
     }
 }
 
@@ -45,7 +47,7 @@ impl DurableRequestV2 {
     pub(super) fn decode(data: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(data, "SMB2_CREATE_DURABLE_HANDLE_REQUEST_V2");
         let timeout_ms = reader.u32()?;
-        let flags = DurableHandleV2Flags(reader.u32()?);
+        let flags = DurableHandleV2Flags::from_bits_retain(reader.u32()?);
         reader.skip(8)?;
         let create_guid = Guid(reader.array()?);
         Ok(Self {
@@ -80,7 +82,7 @@ impl DurableReconnectV2 {
         Ok(Self {
             file_id: FileId::decode(&mut reader)?,
             create_guid: Guid(reader.array()?),
-            flags: DurableHandleV2Flags(reader.u32()?),
+            flags: DurableHandleV2Flags::from_bits_retain(reader.u32()?),
         })
     }
 
@@ -105,7 +107,7 @@ impl DurableResponseV2 {
         let mut reader = Reader::new(data, "SMB2_CREATE_DURABLE_HANDLE_RESPONSE_V2");
         Ok(Self {
             timeout_ms: reader.u32()?,
-            flags: DurableHandleV2Flags(reader.u32()?),
+            flags: DurableHandleV2Flags::from_bits_retain(reader.u32()?),
         })
     }
 

@@ -1,28 +1,32 @@
 //! Leases: what a client may cache, by file rather than by open ([MS-SMB2] 2.2.13.2.8, .10; 2.2.14.2.10, .11). Requests
 //! and responses have the same form.
 
-use crate::flags::flags;
 use crate::{LeaseKey, Reader, Result, Writer};
+use bitflags::bitflags;
 
-flags! {
+bitflags! {
     /// What may be cached ([MS-SMB2] 2.2.13.2.8 `LeaseState`).
-    pub struct LeaseState(u32) {
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub struct LeaseState: u32 {
         /// Reads.
-        READ_CACHING = 0x0000_0001;
+        const READ_CACHING = 0x0000_0001;
         /// The open itself.
-        HANDLE_CACHING = 0x0000_0002;
+        const HANDLE_CACHING = 0x0000_0002;
         /// Writes.
-        WRITE_CACHING = 0x0000_0004;
+        const WRITE_CACHING = 0x0000_0004;
+        const _ = !0;
     }
 }
 
-flags! {
+bitflags! {
     /// `LeaseFlags` ([MS-SMB2] 2.2.13.2.10, 2.2.14.2.10).
-    pub struct LeaseFlags(u32) {
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub struct LeaseFlags: u32 {
         /// In a response: the lease is being broken.
-        BREAK_IN_PROGRESS = 0x0000_0002;
+        const BREAK_IN_PROGRESS = 0x0000_0002;
         /// The parent's key holds (second version).
-        PARENT_LEASE_KEY_SET = 0x0000_0004;
+        const PARENT_LEASE_KEY_SET = 0x0000_0004;
+        const _ = !0;
     }
 }
 
@@ -48,8 +52,8 @@ impl Lease {
     fn decode_from(reader: &mut Reader<'_>) -> Result<Self> {
         let lease = Self {
             lease_key: LeaseKey(reader.array()?),
-            lease_state: LeaseState(reader.u32()?),
-            lease_flags: LeaseFlags(reader.u32()?),
+            lease_state: LeaseState::from_bits_retain(reader.u32()?),
+            lease_flags: LeaseFlags::from_bits_retain(reader.u32()?),
         };
         // LeaseDuration: reserved.
         reader.skip(8)?;

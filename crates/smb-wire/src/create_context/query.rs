@@ -17,7 +17,7 @@ impl MaximalAccess {
         let mut reader = Reader::new(data, "SMB2_CREATE_QUERY_MAXIMAL_ACCESS_RESPONSE");
         Ok(Self {
             query_status: NtStatus(reader.u32()?),
-            maximal_access: AccessMask(reader.u32()?),
+            maximal_access: AccessMask::from_bits_retain(reader.u32()?),
         })
     }
 

@@ -35,10 +35,10 @@ pub(crate) fn requests(numbers: [u64; 4], bytes: &[u8]) -> Vec<RequestContext<'_
     let key = (u128::from(numbers[2]) << 64 | u128::from(numbers[3])).to_le_bytes();
     let lease = Lease {
         lease_key: LeaseKey(key),
-        lease_state: LeaseState(numbers[0] as u32),
-        lease_flags: LeaseFlags(numbers[1] as u32),
+        lease_state: LeaseState::from_bits_retain(numbers[0] as u32),
+        lease_flags: LeaseFlags::from_bits_retain(numbers[1] as u32),
     };
-    let flags = DurableHandleV2Flags(numbers[2] as u32);
+    let flags = DurableHandleV2Flags::from_bits_retain(numbers[2] as u32);
     vec![
         RequestContext::EaBuffer(bytes),
         RequestContext::SecurityDescriptor(bytes),
@@ -66,8 +66,8 @@ pub(crate) fn requests(numbers: [u64; 4], bytes: &[u8]) -> Vec<RequestContext<'_
             epoch: numbers[3] as u16,
         }),
         RequestContext::Apple(AppleServerQuery {
-            request_map: AppleReplyMap(numbers[0]),
-            client_caps: AppleServerCaps(numbers[1]),
+            request_map: AppleReplyMap::from_bits_retain(numbers[0]),
+            client_caps: AppleServerCaps::from_bits_retain(numbers[1]),
         }),
         RequestContext::Posix {
             mode: numbers[2] as u32,
@@ -84,18 +84,18 @@ pub(crate) fn responses(numbers: [u64; 4], bytes: &[u8]) -> Vec<ResponseContext<
     let key = (u128::from(numbers[2]) << 64 | u128::from(numbers[3])).to_le_bytes();
     let lease = Lease {
         lease_key: LeaseKey(key),
-        lease_state: LeaseState(numbers[0] as u32),
-        lease_flags: LeaseFlags(numbers[1] as u32),
+        lease_state: LeaseState::from_bits_retain(numbers[0] as u32),
+        lease_flags: LeaseFlags::from_bits_retain(numbers[1] as u32),
     };
     vec![
         ResponseContext::Durable,
         ResponseContext::DurableV2(DurableResponseV2 {
             timeout_ms: numbers[0] as u32,
-            flags: DurableHandleV2Flags(numbers[1] as u32),
+            flags: DurableHandleV2Flags::from_bits_retain(numbers[1] as u32),
         }),
         ResponseContext::MaximalAccess(MaximalAccess {
             query_status: NtStatus(numbers[2] as u32),
-            maximal_access: AccessMask(numbers[3] as u32),
+            maximal_access: AccessMask::from_bits_retain(numbers[3] as u32),
         }),
         ResponseContext::OnDiskId(OnDiskId {
             disk_file_id: numbers[0],
@@ -109,8 +109,8 @@ pub(crate) fn responses(numbers: [u64; 4], bytes: &[u8]) -> Vec<ResponseContext<
             epoch: numbers[3] as u16,
         }),
         ResponseContext::Apple(AppleReply {
-            server_caps: Some(AppleServerCaps(numbers[0])),
-            volume_caps: (numbers[1] & 1 == 0).then_some(AppleVolumeCaps(numbers[1])),
+            server_caps: Some(AppleServerCaps::from_bits_retain(numbers[0])),
+            volume_caps: (numbers[1] & 1 == 0).then_some(AppleVolumeCaps::from_bits_retain(numbers[1])),
             model: Some(Text::from("MacSamba")),
         }),
         ResponseContext::Posix(PosixResponse {

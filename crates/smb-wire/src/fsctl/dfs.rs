@@ -5,9 +5,9 @@
 //! names and lengths have bounds.
 
 use super::{terminated, write_terminated};
-use crate::flags::flags;
 use crate::lengths::len_u16;
 use crate::{Fault, Reader, Result, Text, Writer};
+use bitflags::bitflags;
 
 #[cfg(test)]
 mod tests;
@@ -53,25 +53,29 @@ impl DfsReferralRequest {
     }
 }
 
-flags! {
+bitflags! {
     /// `ReferralHeaderFlags` ([MS-DFSC] 2.2.4).
-    pub struct ReferralHeaderFlags(u32) {
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub struct ReferralHeaderFlags: u32 {
         /// The targets can refer further.
-        REFERRAL_SERVERS = 0x0000_0001;
+        const REFERRAL_SERVERS = 0x0000_0001;
         /// The targets hold the files.
-        STORAGE_SERVERS = 0x0000_0002;
+        const STORAGE_SERVERS = 0x0000_0002;
         /// A target that is back is to be used again.
-        TARGET_FAILBACK = 0x0000_0004;
+        const TARGET_FAILBACK = 0x0000_0004;
+        const _ = !0;
     }
 }
 
-flags! {
+bitflags! {
     /// `ReferralEntryFlags` ([MS-DFSC] 2.2.5.3, 2.2.5.4).
-    pub struct ReferralEntryFlags(u16) {
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub struct ReferralEntryFlags: u16 {
         /// The entry is a name with a list of names (versions 3 and 4).
-        NAME_LIST_REFERRAL = 0x0002;
+        const NAME_LIST_REFERRAL = 0x0002;
         /// The first of targets that cost the same (version 4).
-        TARGET_SET_BOUNDARY = 0x0004;
+        const TARGET_SET_BOUNDARY = 0x0004;
+        const _ = !0;
     }
 }
 
@@ -144,7 +148,7 @@ impl DfsReferralResponse {
         let mut reader = Reader::new(output, "RESP_GET_DFS_REFERRAL");
         let path_consumed = reader.u16()?;
         let count = usize::from(reader.u16()?);
-        let flags = ReferralHeaderFlags(reader.u32()?);
+        let flags = ReferralHeaderFlags::from_bits_retain(reader.u32()?);
         if count > REFERRALS_MAX {
             return Err(reader.fault(Fault::Chain));
         }
@@ -193,7 +197,7 @@ impl Referral {
         let version = reader.u16()?;
         let size = usize::from(reader.u16()?);
         let is_root = reader.u16()? & 1 != 0;
-        let flags = ReferralEntryFlags(reader.u16()?);
+        let flags = ReferralEntryFlags::from_bits_retain(reader.u16()?);
         let size_min = match version {
             1 => ENTRY_COMMON_LEN,
             2 => ENTRY_V2_LEN,

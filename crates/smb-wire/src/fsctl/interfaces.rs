@@ -3,17 +3,19 @@
 // Addresses are only values: `core`, not the sockets of `std`.
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::flags::flags;
 use crate::lengths::{len_u32, place};
 use crate::{Fault, Reader, Result, Writer};
+use bitflags::bitflags;
 
-flags! {
+bitflags! {
     /// What an interface can do ([MS-SMB2] 2.2.32.5 `Capability`).
-    pub struct InterfaceCapability(u32) {
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub struct InterfaceCapability: u32 {
         /// Spreads connections over processors: several channels to it are of use.
-        RSS_CAPABLE = 0x0000_0001;
+        const RSS_CAPABLE = 0x0000_0001;
         /// RDMA.
-        RDMA_CAPABLE = 0x0000_0002;
+        const RDMA_CAPABLE = 0x0000_0002;
+        const _ = !0;
     }
 }
 
@@ -56,7 +58,7 @@ pub fn decode_interfaces(output: &[u8]) -> Result<Vec<NetworkInterfaceInfo>> {
         let start = reader.position();
         let next = place(reader.u32()?);
         let if_index = reader.u32()?;
-        let capability = InterfaceCapability(reader.u32()?);
+        let capability = InterfaceCapability::from_bits_retain(reader.u32()?);
         reader.skip(4)?;
         let link_speed_bps = reader.u64()?;
         let address = address(reader.bytes(SOCK_ADDR_LEN)?)?;
@@ -134,7 +136,7 @@ mod tests {
                 .into_iter()
                 .map(|(if_index, capability, link_speed_bps, family, bits)| NetworkInterfaceInfo {
                     if_index,
-                    capability: InterfaceCapability(capability),
+                    capability: InterfaceCapability::from_bits_retain(capability),
                     link_speed_bps,
                     address: match family % 3 {
                         0 => None,

@@ -13,7 +13,7 @@ pub mod reparse;
 pub mod snapshots;
 pub mod validate_negotiate;
 
-use super::flags::codes;
+use super::codes::codes;
 use super::{Fault, Reader, Result, Text, Writer};
 
 codes! {

@@ -1,8 +1,9 @@
 //! Reparse points: symbolic links and other things that are more than a file ([MS-FSCC] 2.1.2).
 
-use crate::flags::{codes, flags};
+use crate::codes::codes;
 use crate::lengths::len_u16;
 use crate::{Fault, Guid, Reader, Result, Text, Writer};
+use bitflags::bitflags;
 
 #[cfg(test)]
 mod tests;
@@ -48,11 +49,13 @@ impl ReparseTag {
     }
 }
 
-flags! {
+bitflags! {
     /// `Flags` of a symbolic link ([MS-FSCC] 2.1.2.4).
-    pub struct SymlinkFlags(u32) {
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub struct SymlinkFlags: u32 {
         /// The substitute name is relative to the link's directory.
-        RELATIVE = 0x0000_0001;
+        const RELATIVE = 0x0000_0001;
+        const _ = !0;
     }
 }
 
@@ -75,7 +78,7 @@ impl Symlink {
     pub fn decode_data(data: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(data, "Symbolic Link Reparse Data Buffer");
         let places = NamePlaces::read(&mut reader)?;
-        let flags = SymlinkFlags(reader.u32()?);
+        let flags = SymlinkFlags::from_bits_retain(reader.u32()?);
         let (substitute_name, print_name) = places.names(&reader)?;
         Ok(Self {
             substitute_name,

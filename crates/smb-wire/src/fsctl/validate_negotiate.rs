@@ -27,9 +27,9 @@ impl ValidateNegotiateRequest {
     /// Truncation.
     pub fn decode(input: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(input, "VALIDATE_NEGOTIATE_INFO Request");
-        let capabilities = Capabilities(reader.u32()?);
+        let capabilities = Capabilities::from_bits_retain(reader.u32()?);
         let guid = Guid(reader.array()?);
-        let security_mode = SecurityMode(reader.u16()?);
+        let security_mode = SecurityMode::from_bits_retain(reader.u16()?);
         let count = usize::from(reader.u16()?);
         if reader.remaining() / 2 < count {
             return Err(reader.fault(Fault::Truncated));
@@ -76,9 +76,9 @@ impl ValidateNegotiateResponse {
     pub fn decode(output: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(output, "VALIDATE_NEGOTIATE_INFO Response");
         Ok(Self {
-            capabilities: Capabilities(reader.u32()?),
+            capabilities: Capabilities::from_bits_retain(reader.u32()?),
             guid: Guid(reader.array()?),
-            security_mode: SecurityMode(reader.u16()?),
+            security_mode: SecurityMode::from_bits_retain(reader.u16()?),
             dialect: reader.u16()?,
         })
     }
@@ -105,17 +105,17 @@ mod tests {
             dialects in proptest::collection::vec(any::<u16>(), 0..10),
         ) {
             let request = ValidateNegotiateRequest {
-                capabilities: Capabilities(capabilities),
+                capabilities: Capabilities::from_bits_retain(capabilities),
                 guid: Guid(guid),
-                security_mode: SecurityMode(mode),
+                security_mode: SecurityMode::from_bits_retain(mode),
                 dialects,
             };
             let bytes = structure(|w| request.encode(w));
             prop_assert_eq!(ValidateNegotiateRequest::decode(&bytes), Ok(request));
             let response = ValidateNegotiateResponse {
-                capabilities: Capabilities(capabilities),
+                capabilities: Capabilities::from_bits_retain(capabilities),
                 guid: Guid(guid),
-                security_mode: SecurityMode(mode),
+                security_mode: SecurityMode::from_bits_retain(mode),
                 dialect,
             };
             let bytes = structure(|w| response.encode(w));

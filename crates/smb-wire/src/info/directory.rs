@@ -196,7 +196,7 @@ impl DirectoryRecord {
             record.change_time = FileTime::read(reader)?;
             record.end_of_file = reader.u64()?;
             record.allocation_size = reader.u64()?;
-            record.attributes = FileAttributes::from_bits(reader.u32()?);
+            record.attributes = FileAttributes::from_bits_retain(reader.u32()?);
         }
         let name_len = usize::try_from(reader.u32()?).unwrap_or(usize::MAX);
         let mut fault = None;

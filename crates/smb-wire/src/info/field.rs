@@ -78,7 +78,7 @@ macro_rules! flag_fields {
     ($($flags:ty),*) => { $(
         impl $crate::info::field::Field for $flags {
             fn read(reader: &mut $crate::Reader<'_>) -> $crate::Result<Self> {
-                Ok(Self::from_bits(reader.u32()?))
+                Ok(Self::from_bits_retain(reader.u32()?))
             }
             fn write(&self, writer: &mut $crate::Writer<'_>) {
                 writer.u32(self.bits());

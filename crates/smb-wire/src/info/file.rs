@@ -2,8 +2,8 @@
 
 use super::field::{flag_fields, information};
 use crate::create::AccessMask;
-use crate::flags::flags;
 use crate::{FileAttributes, FileTime};
+use bitflags::bitflags;
 
 information! {
     /// `FileBasicInformation` ([MS-FSCC] 2.4.7): times and attributes, to ask and to set.
@@ -73,37 +73,41 @@ information! {
     }
 }
 
-flags! {
+bitflags! {
     /// How a file was opened ([MS-FSCC] 2.4.31).
-    pub struct ModeFlags(u32) {
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub struct ModeFlags: u32 {
         /// Writes go to the medium before they are answered.
-        WRITE_THROUGH = 0x0000_0002;
+        const WRITE_THROUGH = 0x0000_0002;
         /// Access is sequential.
-        SEQUENTIAL_ONLY = 0x0000_0004;
+        const SEQUENTIAL_ONLY = 0x0000_0004;
         /// Without the server's cache.
-        NO_INTERMEDIATE_BUFFERING = 0x0000_0008;
+        const NO_INTERMEDIATE_BUFFERING = 0x0000_0008;
         /// Synchronous, can be interrupted.
-        SYNCHRONOUS_IO_ALERT = 0x0000_0010;
+        const SYNCHRONOUS_IO_ALERT = 0x0000_0010;
         /// Synchronous, cannot be interrupted.
-        SYNCHRONOUS_IO_NONALERT = 0x0000_0020;
+        const SYNCHRONOUS_IO_NONALERT = 0x0000_0020;
         /// Deleted when closed.
-        DELETE_ON_CLOSE = 0x0000_1000;
+        const DELETE_ON_CLOSE = 0x0000_1000;
+        const _ = !0;
     }
 }
 
-flags! {
+bitflags! {
     /// How to delete ([MS-FSCC] 2.4.11).
-    pub struct DispositionFlags(u32) {
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub struct DispositionFlags: u32 {
         /// Delete when the last open is closed; without it, a deletion asked for before is taken back.
-        DELETE = 0x0000_0001;
+        const DELETE = 0x0000_0001;
         /// The name goes when this open is closed, not the last one.
-        POSIX_SEMANTICS = 0x0000_0002;
+        const POSIX_SEMANTICS = 0x0000_0002;
         /// Check for a mapped image first.
-        FORCE_IMAGE_SECTION_CHECK = 0x0000_0004;
+        const FORCE_IMAGE_SECTION_CHECK = 0x0000_0004;
         /// Act on the open's delete-on-close state.
-        ON_CLOSE = 0x0000_0008;
+        const ON_CLOSE = 0x0000_0008;
         /// Even if the file is read-only.
-        IGNORE_READONLY_ATTRIBUTE = 0x0000_0010;
+        const IGNORE_READONLY_ATTRIBUTE = 0x0000_0010;
+        const _ = !0;
     }
 }
 

@@ -2,8 +2,8 @@
 
 use super::field::{flag_fields, information};
 use super::{FsInfoClass, FsInformation, Information};
-use crate::flags::flags;
 use crate::{Fault, FileTime, Reader, Result, Text, Writer};
+use bitflags::bitflags;
 
 /// `FileFsVolumeInformation` ([MS-FSCC] 2.5.9).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -103,105 +103,111 @@ impl FsDeviceType {
     pub const NAMED_PIPE: Self = Self(0x11);
 }
 
-flags! {
+bitflags! {
     /// Of a volume's device ([MS-FSCC] 2.5.10).
-    pub struct FsDeviceCharacteristics(u32) {
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub struct FsDeviceCharacteristics: u32 {
         /// Media can be taken out.
-        REMOVABLE_MEDIA = 0x0000_0001;
+        const REMOVABLE_MEDIA = 0x0000_0001;
         /// Media cannot be written.
-        READ_ONLY_DEVICE = 0x0000_0002;
+        const READ_ONLY_DEVICE = 0x0000_0002;
         /// A floppy disk.
-        FLOPPY_DISKETTE = 0x0000_0004;
+        const FLOPPY_DISKETTE = 0x0000_0004;
         /// Media can be written once.
-        WRITE_ONCE_MEDIA = 0x0000_0008;
+        const WRITE_ONCE_MEDIA = 0x0000_0008;
         /// Across a network.
-        REMOTE_DEVICE = 0x0000_0010;
+        const REMOTE_DEVICE = 0x0000_0010;
         /// Mounted.
-        DEVICE_IS_MOUNTED = 0x0000_0020;
+        const DEVICE_IS_MOUNTED = 0x0000_0020;
         /// No media.
-        VIRTUAL_VOLUME = 0x0000_0040;
+        const VIRTUAL_VOLUME = 0x0000_0040;
         /// Plug and play; named so by the specification.
-        SECURE_OPEN = 0x0000_0100;
+        const SECURE_OPEN = 0x0000_0100;
         /// A terminal-services device.
-        TS_DEVICE = 0x0000_1000;
+        const TS_DEVICE = 0x0000_1000;
         /// WebDAV.
-        WEBDAV_DEVICE = 0x0000_2000;
+        const WEBDAV_DEVICE = 0x0000_2000;
         /// Portable.
-        PORTABLE_DEVICE = 0x0000_4000;
+        const PORTABLE_DEVICE = 0x0000_4000;
+        const _ = !0;
     }
 }
 
-flags! {
+bitflags! {
     /// What the file system can do ([MS-FSCC] 2.5.1).
-    pub struct FsAttributes(u32) {
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub struct FsAttributes: u32 {
         /// Names that differ in case only can be looked up apart.
-        CASE_SENSITIVE_SEARCH = 0x0000_0001;
+        const CASE_SENSITIVE_SEARCH = 0x0000_0001;
         /// Names keep their case.
-        CASE_PRESERVED_NAMES = 0x0000_0002;
+        const CASE_PRESERVED_NAMES = 0x0000_0002;
         /// Names are Unicode.
-        UNICODE_ON_DISK = 0x0000_0004;
+        const UNICODE_ON_DISK = 0x0000_0004;
         /// Access control lists are kept and obeyed.
-        PERSISTENT_ACLS = 0x0000_0008;
+        const PERSISTENT_ACLS = 0x0000_0008;
         /// Files can be compressed.
-        FILE_COMPRESSION = 0x0000_0010;
+        const FILE_COMPRESSION = 0x0000_0010;
         /// Quotas.
-        VOLUME_QUOTAS = 0x0000_0020;
+        const VOLUME_QUOTAS = 0x0000_0020;
         /// Sparse files.
-        SUPPORTS_SPARSE_FILES = 0x0000_0040;
+        const SUPPORTS_SPARSE_FILES = 0x0000_0040;
         /// Reparse points.
-        SUPPORTS_REPARSE_POINTS = 0x0000_0080;
+        const SUPPORTS_REPARSE_POINTS = 0x0000_0080;
         /// Remote storage.
-        SUPPORTS_REMOTE_STORAGE = 0x0000_0100;
+        const SUPPORTS_REMOTE_STORAGE = 0x0000_0100;
         /// After a clean-up, more than the handle's name is told.
-        RETURNS_CLEANUP_RESULT_INFO = 0x0000_0200;
+        const RETURNS_CLEANUP_RESULT_INFO = 0x0000_0200;
         /// Deletion and renaming with POSIX semantics.
-        SUPPORTS_POSIX_UNLINK_RENAME = 0x0000_0400;
+        const SUPPORTS_POSIX_UNLINK_RENAME = 0x0000_0400;
         /// The volume itself is compressed.
-        VOLUME_IS_COMPRESSED = 0x0000_8000;
+        const VOLUME_IS_COMPRESSED = 0x0000_8000;
         /// Object ids.
-        SUPPORTS_OBJECT_IDS = 0x0001_0000;
+        const SUPPORTS_OBJECT_IDS = 0x0001_0000;
         /// Encrypting file system.
-        SUPPORTS_ENCRYPTION = 0x0002_0000;
+        const SUPPORTS_ENCRYPTION = 0x0002_0000;
         /// Named streams.
-        NAMED_STREAMS = 0x0004_0000;
+        const NAMED_STREAMS = 0x0004_0000;
         /// Read-only.
-        READ_ONLY_VOLUME = 0x0008_0000;
+        const READ_ONLY_VOLUME = 0x0008_0000;
         /// Can be written once.
-        SEQUENTIAL_WRITE_ONCE = 0x0010_0000;
+        const SEQUENTIAL_WRITE_ONCE = 0x0010_0000;
         /// Transactions.
-        SUPPORTS_TRANSACTIONS = 0x0020_0000;
+        const SUPPORTS_TRANSACTIONS = 0x0020_0000;
         /// Hard links.
-        SUPPORTS_HARD_LINKS = 0x0040_0000;
+        const SUPPORTS_HARD_LINKS = 0x0040_0000;
         /// Extended attributes.
-        SUPPORTS_EXTENDED_ATTRIBUTES = 0x0080_0000;
+        const SUPPORTS_EXTENDED_ATTRIBUTES = 0x0080_0000;
         /// Files can be opened by number.
-        SUPPORTS_OPEN_BY_FILE_ID = 0x0100_0000;
+        const SUPPORTS_OPEN_BY_FILE_ID = 0x0100_0000;
         /// Update sequence number journals.
-        SUPPORTS_USN_JOURNAL = 0x0200_0000;
+        const SUPPORTS_USN_JOURNAL = 0x0200_0000;
         /// Integrity streams (ReFS).
-        SUPPORTS_INTEGRITY_STREAMS = 0x0400_0000;
+        const SUPPORTS_INTEGRITY_STREAMS = 0x0400_0000;
         /// Ranges can be cloned (`FSCTL_DUPLICATE_EXTENTS_TO_FILE`).
-        SUPPORTS_BLOCK_REFCOUNTING = 0x0800_0000;
+        const SUPPORTS_BLOCK_REFCOUNTING = 0x0800_0000;
         /// Which ranges of a sparse file hold valid data is tracked.
-        SUPPORTS_SPARSE_VDL = 0x1000_0000;
+        const SUPPORTS_SPARSE_VDL = 0x1000_0000;
         /// Direct access (persistent memory).
-        DAX_VOLUME = 0x2000_0000;
+        const DAX_VOLUME = 0x2000_0000;
         /// Ghosting.
-        SUPPORTS_GHOSTING = 0x4000_0000;
+        const SUPPORTS_GHOSTING = 0x4000_0000;
+        const _ = !0;
     }
 }
 
-flags! {
+bitflags! {
     /// Of a volume's sectors ([MS-FSCC] 2.5.7).
-    pub struct SectorFlags(u32) {
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub struct SectorFlags: u32 {
         /// The first physical sector begins where a logical one does.
-        ALIGNED_DEVICE = 0x0000_0001;
+        const ALIGNED_DEVICE = 0x0000_0001;
         /// The partition begins at a physical sector.
-        PARTITION_ALIGNED_ON_DEVICE = 0x0000_0002;
+        const PARTITION_ALIGNED_ON_DEVICE = 0x0000_0002;
         /// Seeking costs nothing.
-        NO_SEEK_PENALTY = 0x0000_0004;
+        const NO_SEEK_PENALTY = 0x0000_0004;
         /// TRIM.
-        TRIM_ENABLED = 0x0000_0008;
+        const TRIM_ENABLED = 0x0000_0008;
+        const _ = !0;
     }
 }
 
@@ -241,7 +247,7 @@ impl Information for FileFsAttributeInformation {
     const NAME: &'static str = "FileFsAttributeInformation";
 
     fn read(reader: &mut Reader<'_>) -> Result<Self> {
-        let attributes = FsAttributes::from_bits(reader.u32()?);
+        let attributes = FsAttributes::from_bits_retain(reader.u32()?);
         let maximum_component_name_length = reader.u32()?;
         let length = usize::try_from(reader.u32()?).unwrap_or(usize::MAX);
         let fault = reader.fault(Fault::Value);

@@ -5,8 +5,8 @@ use super::{
     FileInformation, FileInternalInformation, FileModeInformation, FilePositionInformation,
     FileStandardInformation, Information,
 };
-use crate::flags::flags;
 use crate::{Fault, Reader, Result, Text, Writer};
+use bitflags::bitflags;
 
 /// Reads a length in bytes and that much text.
 fn read_name(reader: &mut Reader<'_>) -> Result<Text> {
@@ -215,27 +215,29 @@ impl FileInformation for FileLinkInformation {
     const CLASS: FileInfoClass = FileInfoClass::Link;
 }
 
-flags! {
+bitflags! {
     /// How to rename ([MS-FSCC] 2.4.43).
-    pub struct RenameFlags(u32) {
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub struct RenameFlags: u32 {
         /// A file of the new name is replaced.
-        REPLACE_IF_EXISTS = 0x0000_0001;
+        const REPLACE_IF_EXISTS = 0x0000_0001;
         /// Replaced even if it is open: its opens live on without a name.
-        POSIX_SEMANTICS = 0x0000_0002;
+        const POSIX_SEMANTICS = 0x0000_0002;
         /// The pin state is not inherited from the new directory.
-        SUPPRESS_PIN_STATE_INHERITANCE = 0x0000_0004;
+        const SUPPRESS_PIN_STATE_INHERITANCE = 0x0000_0004;
         /// The storage reserve is not inherited from the new directory.
-        SUPPRESS_STORAGE_RESERVE_INHERITANCE = 0x0000_0008;
+        const SUPPRESS_STORAGE_RESERVE_INHERITANCE = 0x0000_0008;
         /// Fails if it would increase the volume's free space.
-        NO_INCREASE_AVAILABLE_SPACE = 0x0000_0010;
+        const NO_INCREASE_AVAILABLE_SPACE = 0x0000_0010;
         /// Fails if it would decrease the volume's free space.
-        NO_DECREASE_AVAILABLE_SPACE = 0x0000_0020;
+        const NO_DECREASE_AVAILABLE_SPACE = 0x0000_0020;
         /// A read-only file of the new name is replaced too.
-        IGNORE_READONLY_ATTRIBUTE = 0x0000_0040;
+        const IGNORE_READONLY_ATTRIBUTE = 0x0000_0040;
         /// The new place's storage reserve is resized.
-        FORCE_RESIZE_TARGET_SR = 0x0000_0080;
+        const FORCE_RESIZE_TARGET_SR = 0x0000_0080;
         /// The old place's storage reserve is resized.
-        FORCE_RESIZE_SOURCE_SR = 0x0000_0100;
+        const FORCE_RESIZE_SOURCE_SR = 0x0000_0100;
+        const _ = !0;
     }
 }
 
@@ -252,7 +254,7 @@ impl Information for FileRenameInformationEx {
     const NAME: &'static str = "FileRenameInformationEx";
 
     fn read(reader: &mut Reader<'_>) -> Result<Self> {
-        let flags = RenameFlags::from_bits(reader.u32()?);
+        let flags = RenameFlags::from_bits_retain(reader.u32()?);
         reader.skip(4)?;
         let name = read_target(reader)?;
         Ok(Self { flags, name })

@@ -114,7 +114,7 @@ fn records() -> impl Strategy<Value = DirectoryRecord> {
             change_time: FileTime(longs[3]),
             end_of_file: longs[4],
             allocation_size: longs[5],
-            attributes: FileAttributes::from_bits(words[1]),
+            attributes: FileAttributes::from_bits_retain(words[1]),
             ea_size: words[2],
             extd_reparse_tag: words[3],
             file_id,
@@ -339,9 +339,9 @@ proptest! {
         round_trip(&FileNormalizedNameInformation { name: name.clone() });
         round_trip(&FileRenameInformation { replace_if_exists: flag, name: name.clone() });
         round_trip(&FileLinkInformation { replace_if_exists: flag, name: name.clone() });
-        round_trip(&FileRenameInformationEx { flags: RenameFlags::from_bits(flags), name: name.clone() });
+        round_trip(&FileRenameInformationEx { flags: RenameFlags::from_bits_retain(flags), name: name.clone() });
         round_trip(&FileFsAttributeInformation {
-            attributes: FsAttributes::from_bits(flags),
+            attributes: FsAttributes::from_bits_retain(flags),
             maximum_component_name_length: 255,
             file_system_name: name.clone(),
         });

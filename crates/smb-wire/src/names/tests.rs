@@ -8,7 +8,7 @@ fn wire(name: &[u8], mapping: NameMapping) -> Vec<u16> {
     to_wire(name, mapping).units().to_vec()
 }
 
-/// Halves of surrogates and of `é`.
+/// Parts of surrogates and of `é`.
 const BYTES: &[&[u8]] = &[
     b"\xED\xA0\x80",
     b"\xED\xB0\x80",
@@ -18,10 +18,10 @@ const BYTES: &[&[u8]] = &[
     b"\xC3",
     b"\xA9",
 ];
-/// Characters that spell those, and U+EF80.
+/// Characters that encode those bytes, and the UTF-8 bytes of U+EF80.
 const CHARS: &[u32] = &[0xEFED, 0xEFA0, 0xEF80, 0xEFB0, 0xEFC3, 0xEFA9, 0xEFEE, 0xEFBE];
 
-/// Bytes that are likely to look like each other's mapping.
+/// Generates bytes that often look like the mapping of others.
 fn names() -> impl Strategy<Value = Vec<u8>> {
     let pieces = prop_oneof![
         any::<u8>().prop_map(|byte| vec![byte]),

@@ -1,9 +1,9 @@
-//! What the interfaces of accounts share: SIDs with their names, and the handles that a server gives out.
+//! Types that the account interfaces share: SIDs with names, and context handles.
 
 use crate::Text;
 use crate::security::Sid;
 
-/// What an account is: SID_NAME_USE ([MS-LSAT] 2.2.13).
+/// Type of an account: SID_NAME_USE ([MS-LSAT] 2.2.13).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SidKind {
     /// A user.
@@ -12,54 +12,54 @@ pub enum SidKind {
     Group = 2,
     /// A domain.
     Domain = 3,
-    /// A group of one machine.
+    /// A group local to one machine.
     Alias = 4,
-    /// A group that everybody knows, such as Everyone.
+    /// A well-known group, such as Everyone.
     WellKnownGroup = 5,
-    /// Nothing that the server knows.
+    /// The server does not know the SID.
     Unknown = 8,
 }
 
-/// What gives out relative ids: a machine, or a well-known authority.
+/// Issuer of relative ids: a machine, or a well-known authority.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Domain {
-    /// Name; may be empty.
+    /// Name; can be empty.
     pub name: Text,
-    /// Its SID; an account's has one more number, the relative id.
+    /// SID of the domain. An account's SID has one more number, the relative id.
     pub sid: Sid,
 }
 
 /// An account that the server knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {
-    /// What it is.
+    /// Type.
     pub kind: SidKind,
-    /// Its name in its domain; empty for a domain itself.
+    /// Name in its domain; empty if the account is the domain itself.
     pub name: Text,
-    /// Its domain.
+    /// Domain.
     pub domain: Domain,
-    /// The last number of its SID; `None` for a domain itself.
+    /// Relative id, the last number of its SID; `None` if the account is the domain itself.
     pub rid: Option<u32>,
 }
 
 impl Account {
-    /// The account's SID.
+    /// Returns the account's SID.
     pub fn sid(&self) -> Sid {
         let Some(rid) = self.rid else {
             return self.domain.sid.clone();
         };
         let mut numbers = self.domain.sid.sub_authorities().to_vec();
         numbers.push(rid);
-        // A domain's SID that has as many numbers as there can be has no accounts.
+        // A domain SID with the maximum number of sub-authorities cannot have accounts.
         Sid::new(self.domain.sid.authority(), &numbers).unwrap_or_else(|| self.domain.sid.clone())
     }
 }
 
-/// A context handle (C706 14.3.12): 4 bytes of attributes, 16 of a UUID. All zeros is none.
+/// A context handle (C706 14.3.12): 4 bytes of attributes, 16 of a UUID. All zeros mean no handle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ContextHandle(pub [u8; 20]);
 
-/// What a client has opened on one pipe, and may name by a handle.
+/// The objects a client has opened on one pipe, by handle.
 #[derive(Clone, Debug)]
 pub struct Handles<T> {
     open: Vec<(u64, T)>,
@@ -76,10 +76,10 @@ impl<T> Default for Handles<T> {
 }
 
 impl<T> Handles<T> {
-    /// Most handles of one pipe. A guess: tools have a handful open.
+    /// Most open handles of one pipe. A guess: tools have a handful open.
     pub const OPEN_MAX: usize = 256;
 
-    /// Remembers `what`; `None` if too many are open.
+    /// Stores an object and returns its handle, or `None` if too many are open.
     pub fn open(&mut self, what: T) -> Option<ContextHandle> {
         if self.open.len() >= Self::OPEN_MAX {
             return None;
@@ -91,12 +91,12 @@ impl<T> Handles<T> {
         Some(ContextHandle(bytes))
     }
 
-    /// What a handle stands for.
+    /// Returns the object of a handle.
     pub fn get(&self, handle: ContextHandle) -> Option<&T> {
         self.position(handle).map(|at| &self.open[at].1)
     }
 
-    /// Forgets a handle; whether there was one.
+    /// Closes a handle. Returns whether it was open.
     pub fn close(&mut self, handle: ContextHandle) -> bool {
         let at = self.position(handle);
         if let Some(at) = at {

@@ -1,12 +1,13 @@
-//! A client's calls, sans I/O.
+//! RPC calls of a client, without I/O.
 //!
 //! ```text
 //! start() -> bind ──▶ AwaitsBindAck ── ack ──▶ request ──▶ AwaitsResponse ── fragments ──▶ stub
 //!                                                    ▲─────────── another call ────────────┘
 //! ```
 //!
-//! The owner opens the pipe, writes what [`Step::Send`] says and hands in what it reads, in pieces of any size. With
-//! FSCTL_PIPE_TRANSCEIVE a write and the read of the answer are one request.
+//! The owner opens the pipe, writes the fragments of [`Step::Send`], and passes in the bytes it
+//! reads, in pieces of any size. FSCTL_PIPE_TRANSCEIVE makes a write and the read of its answer one
+//! request.
 
 use super::srvsvc::{
     self, ERROR_MORE_DATA, LENGTH_ANY, ShareEnumRequest, ShareEnumResponse, ShareInfo, ShareLevel,
@@ -14,22 +15,23 @@ use super::srvsvc::{
 use super::{Body, Fragments, Pdu, Reassembly, SyntaxId, pdu, request_fragments};
 use crate::{Malformed, Text};
 
-/// Number of the only context that is proposed.
+/// Number of the only presentation context that the client proposes.
 const CONTEXT_ID: u16 = 0;
-/// Times that a list is asked for more: a guess, far above what servers do who are asked for everything at once.
+/// Most times that the client asks for the rest of a list. A guess, far above what servers need
+/// that are asked for everything at once.
 const ROUNDS_MAX: u32 = 64;
 
-/// Why a call failed.
+/// Reasons for a failed call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RpcError {
-    /// The peer sent what is no RPC.
+    /// The peer's bytes are not valid RPC.
     #[error(transparent)]
     Malformed(#[from] Malformed),
-    /// The peer sent a PDU that is not the one awaited, or of another call.
+    /// The peer sent a PDU that was not awaited, or one of another call.
     #[error("the server answered with something else than what was asked for")]
     Unexpected,
-    /// The peer does not have the interface, or not in this form.
+    /// The peer does not support the interface or the transfer syntax.
     #[error("the server refused the interface (result {result}, reason {reason})")]
     BindRefused {
         /// `result` of bind_ack; 2 for bind_nak.
@@ -43,25 +45,25 @@ pub enum RpcError {
         /// `nca_*` (C706 appendix E) or a Win32 code; 5 is ERROR_ACCESS_DENIED.
         status: u32,
     },
-    /// The procedure said no.
+    /// The procedure returned an error.
     #[error("the server refused with error {status}")]
     Refused {
         /// A Win32 code; 5 is ERROR_ACCESS_DENIED.
         status: u32,
     },
-    /// The answer never ends.
+    /// The server's list does not end.
     #[error("the server's list does not end")]
     Endless,
 }
 
-/// What to do next.
+/// Next action of the pipe's owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step<T> {
     /// Write these fragments to the pipe, each in one write, then read.
     Send(Vec<Vec<u8>>),
-    /// Read on.
+    /// Read from the pipe.
     Receive,
-    /// The call is over.
+    /// The call is complete.
     Done(T),
 }
 
@@ -72,22 +74,23 @@ enum State {
     Idle,
 }
 
-/// One connection to one interface: bind, then calls one after the other.
+/// A connection to one interface: binds, then makes one call after the other.
 #[derive(Clone, Debug)]
 pub struct RpcClient {
     interface: SyntaxId,
     state: State,
     call_id: u32,
-    /// Longest fragment that the server takes.
+    /// Longest fragment that the server accepts, in bytes.
     send_max: u16,
     input: Fragments,
     reassembly: Reassembly,
-    /// The first call, while bind is on its way.
+    /// Procedure and parameters of the first call, until the bind is acknowledged.
     first: Option<(u16, Vec<u8>)>,
 }
 
 impl RpcClient {
-    /// A client of an interface whose first call is procedure `opnum` with these parameters.
+    /// Creates a client of an interface whose first call is procedure `opnum` with the parameters
+    /// in `stub`.
     pub fn new(interface: SyntaxId, opnum: u16, stub: Vec<u8>) -> Self {
         Self {
             interface,
@@ -100,7 +103,7 @@ impl RpcClient {
         }
     }
 
-    /// What to write first.
+    /// Returns the bind PDU, to be written first.
     pub fn start(&self) -> Vec<u8> {
         let body = Body::Bind {
             max_xmit_frag: pdu::FRAGMENT_LEN_MAX,
@@ -111,10 +114,11 @@ impl RpcClient {
         Pdu::whole(self.call_id, body).to_bytes()
     }
 
-    /// Takes bytes read from the pipe. Gives the stub of the call's results when they are complete.
+    /// Processes bytes read from the pipe. Returns the stub of the call's results when they are
+    /// complete.
     ///
     /// # Errors
-    /// The call failed; the connection is of no more use, but after [`RpcError::Fault`].
+    /// The call failed. The connection stays usable after [`RpcError::Fault`] only.
     pub fn handle_input(&mut self, bytes: &[u8]) -> Result<Step<Vec<u8>>, RpcError> {
         self.input.push(bytes);
         while let Some(fragment) = self.input.take()? {
@@ -126,10 +130,10 @@ impl RpcClient {
         Ok(Step::Receive)
     }
 
-    /// The next call, once one is done.
+    /// Starts the next call. Returns its fragments.
     ///
     /// # Panics
-    /// A call is still going on.
+    /// Panics if a call is still running.
     pub fn call(&mut self, opnum: u16, stub: &[u8]) -> Vec<Vec<u8>> {
         assert_eq!(self.state, State::Idle, "calls go one after the other");
         self.state = State::AwaitsResponse;
@@ -194,7 +198,8 @@ pub struct ShareEnum {
 }
 
 impl ShareEnum {
-    /// A list of `host`'s shares. Servers do without the name; it is left out if it is absurdly long.
+    /// Creates a request for the list of `host`'s shares. Servers do not need the host's name; the
+    /// request omits it if it is longer than a DNS name can be.
     pub fn new(host: &str) -> Self {
         let server_name = Text::from(format!(r"\\{host}").as_str());
         let request = ShareEnumRequest {
@@ -212,12 +217,12 @@ impl ShareEnum {
         }
     }
 
-    /// What to write first (bind).
+    /// Returns the bind PDU, to be written first.
     pub fn start(&self) -> Vec<u8> {
         self.client.start()
     }
 
-    /// Takes bytes read from the pipe.
+    /// Processes bytes read from the pipe.
     ///
     /// # Errors
     /// The call failed.

@@ -1,7 +1,8 @@
-//! A server's side of the local security authority: names for SIDs and SIDs for names ([MS-LSAT]), and what the machine
-//! and its domain are called ([MS-LSAD]), on the pipe `lsarpc`.
+//! The server of the local security authority on the pipe `lsarpc`: names for SIDs and SIDs for
+//! names ([MS-LSAT]), and the names of the machine and its domain ([MS-LSAD]).
 //!
-//! What a client wishes of a policy handle changes nothing here, so the parameters of opening one are not read.
+//! The access that a client requests for a policy handle does not matter, so the parameters of
+//! opening one are not read.
 
 use super::SyntaxId;
 use super::account::{Account, ContextHandle, Domain, SidKind};
@@ -9,19 +10,19 @@ use super::ndr::{NdrReader, NdrWriter};
 use crate::security::Sid;
 use crate::{Fault, NtStatus, Result, Text};
 
-/// The interface ([MS-LSAD] 1.9).
+/// Interface ([MS-LSAD] 1.9).
 pub const INTERFACE: SyntaxId = SyntaxId::new(0x12345778_1234_abcd_ef00_0123456789ab, 0, 0);
-/// The pipe's name in `IPC$`.
+/// Name of the pipe in `IPC$`.
 pub const PIPE: &str = "lsarpc";
 
-/// Most names of one lookup: the `range` of `Count` ([MS-LSAT] 3.1.4.5).
+/// Most names in one lookup: the `range` of `Count` ([MS-LSAT] 3.1.4.5).
 const NAMES_MAX: usize = 1000;
-/// Most SIDs of one lookup: the `range` of `Entries` ([MS-LSAT] 2.2.17).
+/// Most SIDs in one lookup: the `range` of `Entries` ([MS-LSAT] 2.2.17).
 const SIDS_MAX: usize = 20_480;
-/// `DomainIndex` of what is in no domain.
+/// `DomainIndex` of an account without a domain.
 const NO_DOMAIN: u32 = u32::MAX;
 
-/// Which of a lookup's procedures: later ones tell more.
+/// Variant of a lookup procedure. Later variants return more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// LsarLookupSids, LsarLookupNames.
@@ -32,53 +33,53 @@ pub enum Form {
     Third,
 }
 
-/// A call that is understood.
+/// A decoded call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Call {
     /// LsarClose ([MS-LSAD] 3.1.4.9.4).
     Close {
-        /// What.
+        /// Handle to close.
         handle: ContextHandle,
     },
     /// LsarOpenPolicy and LsarOpenPolicy2 ([MS-LSAD] 3.1.4.4.1).
     OpenPolicy,
     /// LsarQueryInformationPolicy and LsarQueryInformationPolicy2 ([MS-LSAD] 3.1.4.4.3).
     QueryPolicy {
-        /// The policy.
+        /// Handle of the policy.
         handle: ContextHandle,
         /// POLICY_INFORMATION_CLASS.
         class: u16,
     },
     /// LsarLookupNames, 2 and 3 ([MS-LSAT] 3.1.4.5 to 3.1.4.7).
     LookupNames {
-        /// The policy.
+        /// Handle of the policy.
         handle: ContextHandle,
-        /// The names, with or without a domain.
+        /// Names, with or without a domain.
         names: Vec<Text>,
-        /// Layout of the answer.
+        /// Variant, which decides the answer's layout.
         form: Form,
     },
     /// LsarLookupSids and LsarLookupSids2 ([MS-LSAT] 3.1.4.9, 3.1.4.10).
     LookupSids {
-        /// The policy.
+        /// Handle of the policy.
         handle: ContextHandle,
-        /// The SIDs.
+        /// SIDs to look up.
         sids: Vec<Sid>,
-        /// Layout of the answer; never [`Form::Third`].
+        /// Variant, which decides the answer's layout; never [`Form::Third`].
         form: Form,
     },
     /// LsarGetUserName ([MS-LSAT] 3.1.4.1).
     GetUserName {
-        /// The domain is to be told, too.
+        /// Whether the client asks for the domain, too.
         with_domain: bool,
     },
 }
 
 impl Call {
-    /// From a request's stub; `None` for procedures that are not here.
+    /// Decodes a request's stub. Returns `None` for procedures that are not implemented.
     ///
     /// # Errors
-    /// The stub is not that procedure's.
+    /// The stub is malformed.
     pub fn decode(opnum: u16, stub: &[u8]) -> Result<Option<Self>> {
         let mut ndr = NdrReader::new(stub, "lsarpc request");
         let names = |ndr: &mut NdrReader<'_>, form| {
@@ -152,7 +153,7 @@ fn read_sids(ndr: &mut NdrReader<'_>) -> Result<Vec<Sid>> {
     (0..length).map(|_| ndr.sid()).collect()
 }
 
-/// LsarOpenPolicy's and LsarClose's results: a handle, or none.
+/// Encodes the results of LsarOpenPolicy and LsarClose: a handle (zeros for none) and a status.
 pub fn handle(handle: ContextHandle, status: NtStatus) -> Vec<u8> {
     let mut ndr = NdrWriter::default();
     ndr.handle(handle);
@@ -160,17 +161,17 @@ pub fn handle(handle: ContextHandle, status: NtStatus) -> Vec<u8> {
     ndr.into_stub()
 }
 
-/// What the machine is.
+/// Identity of the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// The domain of the machine's own accounts.
+    /// Domain of the machine's own accounts.
     pub account_domain: Domain,
-    /// Workgroup; there is no domain that it is a member of.
+    /// Workgroup. The machine is not a member of a domain.
     pub workgroup: Text,
 }
 
-/// LsarQueryInformationPolicy's results: the primary domain (3), the account domain (5), or the domain in DNS (12);
-/// STATUS_INVALID_PARAMETER for others.
+/// Encodes LsarQueryInformationPolicy's results: the primary domain (3), the account domain (5), or
+/// the DNS domain (12). Other classes get STATUS_INVALID_PARAMETER.
 pub fn query_policy(class: u16, policy: &Policy) -> Vec<u8> {
     let mut ndr = NdrWriter::default();
     let status = match class {
@@ -184,7 +185,8 @@ pub fn query_policy(class: u16, policy: &Policy) -> Vec<u8> {
     }
     ndr.u16(class);
     match class {
-        // PolicyPrimaryDomainInformation: without a SID, the machine is in a workgroup ([MS-LSAD] 2.2.4.5).
+        // PolicyPrimaryDomainInformation: no SID means that the machine is in a workgroup
+        // ([MS-LSAD] 2.2.4.5).
         3 => {
             ndr.unicode_head(&policy.workgroup);
             ndr.pointer(false);
@@ -210,7 +212,7 @@ pub fn query_policy(class: u16, policy: &Policy) -> Vec<u8> {
     ndr.into_stub()
 }
 
-/// The domains of accounts, each once, and the index of each account's.
+/// Returns the distinct domains of the accounts, and for each account the index of its domain.
 fn domains(accounts: &[Option<Account>]) -> (Vec<&Domain>, Vec<u32>) {
     let mut domains: Vec<&Domain> = Vec::new();
     let indices = accounts.iter().map(|account| {
@@ -228,7 +230,7 @@ fn domains(accounts: &[Option<Account>]) -> (Vec<&Domain>, Vec<u32>) {
     (domains, indices)
 }
 
-/// LSAPR_REFERENCED_DOMAIN_LIST ([MS-LSAT] 2.2.12) behind a pointer.
+/// Writes a pointer to an LSAPR_REFERENCED_DOMAIN_LIST ([MS-LSAT] 2.2.12).
 fn write_domains(ndr: &mut NdrWriter, domains: &[&Domain]) {
     ndr.pointer(true);
     ndr.count(domains.len());
@@ -249,7 +251,7 @@ fn write_domains(ndr: &mut NdrWriter, domains: &[&Domain]) {
     }
 }
 
-/// Number of accounts found, and what that is as a status ([MS-LSAT] 3.1.4.5).
+/// Writes the number of accounts found and the status that follows from it ([MS-LSAT] 3.1.4.5).
 fn write_outcome(ndr: &mut NdrWriter, accounts: &[Option<Account>]) {
     let mapped = accounts.iter().flatten().count();
     ndr.count(mapped);
@@ -265,14 +267,14 @@ fn kind_of(account: Option<&Account>) -> u16 {
     account.map_or(SidKind::Unknown, |account| account.kind) as u16
 }
 
-/// The results of a lookup of SIDs: for each one an account, if it is known.
+/// Encodes the results of a lookup of SIDs. `accounts` holds the account of each SID, or `None`.
 ///
 /// # Panics
-/// There are not as many accounts as SIDs.
+/// Panics if `sids` and `accounts` differ in length.
 pub fn lookup_sids(form: Form, sids: &[Sid], accounts: &[Option<Account>]) -> Vec<u8> {
     assert_eq!(sids.len(), accounts.len(), "each SID has an outcome");
     let (domains, indices) = domains(accounts);
-    // What has no name is called by its SID ([MS-LSAT] 3.1.4.9).
+    // The name of an unknown account is its SID ([MS-LSAT] 3.1.4.9).
     let names: Vec<Text> = sids
         .iter()
         .zip(accounts)
@@ -288,7 +290,7 @@ pub fn lookup_sids(form: Form, sids: &[Sid], accounts: &[Option<Account>]) -> Ve
     if !names.is_empty() {
         ndr.count(names.len());
         for ((name, account), index) in names.iter().zip(accounts).zip(indices) {
-            // A structure is aligned as its widest member.
+            // A structure is aligned like its widest member.
             ndr.align4();
             ndr.u16(kind_of(account.as_ref()));
             ndr.unicode_head(name);
@@ -305,7 +307,7 @@ pub fn lookup_sids(form: Form, sids: &[Sid], accounts: &[Option<Account>]) -> Ve
     ndr.into_stub()
 }
 
-/// The results of a lookup of names: for each one an account, if it is known.
+/// Encodes the results of a lookup of names. `accounts` holds the account of each name, or `None`.
 pub fn lookup_names(form: Form, accounts: &[Option<Account>]) -> Vec<u8> {
     let (domains, indices) = domains(accounts);
     let mut ndr = NdrWriter::default();
@@ -341,7 +343,7 @@ pub fn lookup_names(form: Form, accounts: &[Option<Account>]) -> Vec<u8> {
     ndr.into_stub()
 }
 
-/// LsarGetUserName's results.
+/// Encodes LsarGetUserName's results.
 pub fn get_user_name(name: &Text, domain: Option<&Text>) -> Vec<u8> {
     let mut ndr = NdrWriter::default();
     ndr.pointer(true);
@@ -390,7 +392,8 @@ mod tests {
     /// Kind, domain and name.
     type Found = (u16, Option<Text>, Text);
 
-    /// What a client reads of an answer to LsarLookupSids: what was found, its number, the status.
+    /// Reads an answer to LsarLookupSids as a client does. Returns the accounts, their number and
+    /// the status.
     fn read_answer(stub: &[u8], form: Form) -> Result<(Vec<Found>, u32, u32)> {
         let mut ndr = NdrReader::new(stub, "answer");
         assert!(ndr.pointer()?);

@@ -1,16 +1,19 @@
-//! Remote procedure calls over named pipes, as far as listing shares and naming accounts need them.
+//! Remote procedure calls over named pipes: the parts that listing shares and naming accounts need.
 //!
-//! DCE/RPC 5.0 (C706 12, [MS-RPCE]) over `IPC$`: a client binds to an interface of the pipe, then each call is a
-//! request and a response, cut into fragments. Numbers are little-endian, parameters in NDR 2.0; the session protects
-//! the pipe, so there is no authentication of RPC's own.
+//! DCE/RPC 5.0 (C706 12, [MS-RPCE]) over `IPC$`. A client binds to an interface of the pipe; then
+//! each call is a request and a response, split into fragments. Numbers are little-endian,
+//! parameters are in NDR 2.0. The SMB session protects the pipe, so RPC's own authentication is not
+//! used.
 //!
 //! ```text
-//! client.rs    a call from bind to result, sans I/O
+//! client.rs    a client's call from bind to result, without I/O
 //! srvsvc.rs    [MS-SRVS]: shares, server        wkssvc.rs   [MS-WKST]: workstation
-//! server.rs    a server's side of both: calls and answers in every level that is asked for
-//! lsa.rs       [MS-LSAT]: names for SIDs        samr/       [MS-SAMR]: users and groups, a server's side only
-//! account.rs   SIDs with names, handles         sessions.rs NetrSessionEnum of srvsvc, a server's side
-//! ndr.rs       parameters                       pdu.rs      bind, bind_ack, request, response, fault
+//! server.rs    the server of both: calls, and answers in every level
+//! lsa.rs       [MS-LSAT]: names for SIDs        samr/       [MS-SAMR]: users, groups (server only)
+//! account.rs   SIDs with names, handles         sessions.rs NetrSessionEnum of srvsvc (server
+//! only)
+//! ndr.rs       parameters                       pdu.rs      bind, bind_ack, request, response,
+//! fault
 //! ```
 
 pub mod account;

@@ -1,16 +1,17 @@
-//! Network Data Representation 2.0 (C706 14), as far as the calls here need it.
+//! Network Data Representation 2.0 (C706 14), the subset that this crate's calls need.
 //!
-//! Everything is aligned to its size, counted from the stub's start. A pointer is a number, 0 for none; what it points
-//! to follows after the structure or array that holds it, in the same order.
+//! Each value is aligned to its size, counted from the stub's start. A pointer is a number, 0 for
+//! null. The data it points to follows after the structure or array that holds it, in the same
+//! order.
 
 use super::account::ContextHandle;
 use crate::security::Sid;
 use crate::{Fault, Reader, Result, Text, Writer};
 
-/// Longest string that is taken, in units: a guess; names of shares end at 80, remarks at 256.
+/// Longest string accepted, in units. A guess: share names end at 80, remarks at 256.
 const STRING_UNITS_MAX: usize = 4096;
 
-/// Reads a stub.
+/// Reads values from a stub.
 #[derive(Debug)]
 pub(super) struct NdrReader<'a> {
     reader: Reader<'a>,
@@ -47,8 +48,8 @@ impl<'a> NdrReader<'a> {
         self.reader.array().map(ContextHandle)
     }
 
-    /// The number of an array's elements, of at least `element_len` bytes each. A number of elements for which the
-    /// stub has too few bytes left is a fault, so that nobody makes room for them.
+    /// Reads the number of an array's elements, each of at least `element_len` bytes. Fails if the
+    /// stub has too few bytes left for them, so that callers never allocate for a false number.
     pub(super) fn count(&mut self, element_len: usize) -> Result<usize> {
         let fault = self.fault(Fault::Value);
         let count = usize::try_from(self.u32()?).unwrap_or(usize::MAX);
@@ -58,7 +59,8 @@ impl<'a> NdrReader<'a> {
         }
     }
 
-    /// RPC_SID ([MS-DTYP] 2.4.2.3): its number of sub-authorities stands before it once more.
+    /// Reads an RPC_SID ([MS-DTYP] 2.4.2.3). The number of sub-authorities precedes it a second
+    /// time.
     pub(super) fn sid(&mut self) -> Result<Sid> {
         let fault = self.fault(Fault::Value);
         let count = self.count(4)?;
@@ -66,26 +68,27 @@ impl<'a> NdrReader<'a> {
         (sid.sub_authorities().len() == count).then_some(sid).ok_or(fault)
     }
 
-    /// The fixed part of RPC_UNICODE_STRING ([MS-DTYP] 2.3.10): whether [`Self::deferred`] has text for it.
+    /// Reads the fixed part of an RPC_UNICODE_STRING ([MS-DTYP] 2.3.10). Returns whether its text
+    /// follows, for [`Self::deferred`].
     pub(super) fn unicode_head(&mut self) -> Result<bool> {
         self.align(4)?;
-        // Length and MaximumLength: the text itself has both again.
+        // Skips Length and MaximumLength: the text repeats both.
         self.reader.skip(4)?;
         self.pointer()
     }
 
-    /// RPC_UNICODE_STRING as a parameter: its text follows at once.
+    /// Reads an RPC_UNICODE_STRING parameter. Its text follows at once.
     pub(super) fn unicode(&mut self) -> Result<Text> {
         let points = self.unicode_head()?;
         self.deferred(points)
     }
 
-    /// Whether a pointer points to something.
+    /// Reads a pointer. Returns whether it is not null.
     pub(super) fn pointer(&mut self) -> Result<bool> {
         Ok(self.u32()? != 0)
     }
 
-    /// A number that must be `expected`.
+    /// Reads a number. Fails if it is not `expected`.
     pub(super) fn expect(&mut self, expected: u32) -> Result<()> {
         let fault = self.fault(Fault::Value);
         if self.u32()? == expected {
@@ -95,7 +98,7 @@ impl<'a> NdrReader<'a> {
         }
     }
 
-    /// A conformant and varying string of 16-bit units, without its NUL.
+    /// Reads a conformant and varying string of 16-bit units. The result ends before its NUL.
     pub(super) fn string(&mut self) -> Result<Text> {
         let fault = self.fault(Fault::Value);
         let max = self.u32()?;
@@ -113,7 +116,7 @@ impl<'a> NdrReader<'a> {
         })
     }
 
-    /// What a pointer of a structure pointed to; empty if to nothing.
+    /// Reads the text of a structure's pointer; empty if the pointer was null.
     pub(super) fn deferred(&mut self, points: bool) -> Result<Text> {
         if points {
             self.string()
@@ -122,7 +125,7 @@ impl<'a> NdrReader<'a> {
         }
     }
 
-    /// A pointer as a parameter, which what it points to follows at once.
+    /// Reads a pointer parameter to a string. The string follows at once.
     pub(super) fn unique_string(&mut self) -> Result<Option<Text>> {
         match self.pointer()? {
             true => self.string().map(Some),
@@ -130,7 +133,7 @@ impl<'a> NdrReader<'a> {
         }
     }
 
-    /// A pointer to a number as a parameter.
+    /// Reads a pointer parameter to a number.
     pub(super) fn unique_u32(&mut self) -> Result<Option<u32>> {
         match self.pointer()? {
             true => self.u32().map(Some),
@@ -139,7 +142,7 @@ impl<'a> NdrReader<'a> {
     }
 }
 
-/// Writes a stub.
+/// Writes values to a stub.
 #[derive(Debug, Default)]
 pub(super) struct NdrWriter {
     stub: Vec<u8>,
@@ -167,17 +170,17 @@ impl NdrWriter {
         writer.u32(value);
     }
 
-    /// A pointer; each that points has a number of its own.
+    /// Writes a pointer. Each pointer that is not null gets its own number.
     pub(super) fn pointer(&mut self, points: bool) {
         if !points {
             return self.u32(0);
         }
         self.pointers += 1;
-        // As Windows numbers them.
+        // Numbered as Windows does.
         self.u32(0x0002_0000 + 4 * (self.pointers - 1));
     }
 
-    /// A conformant and varying string, with a NUL at its end.
+    /// Writes a conformant and varying string with a NUL at its end.
     pub(super) fn string(&mut self, text: &Text) {
         let units = text.units().len().min(STRING_UNITS_MAX - 1);
         let count = u32::try_from(units + 1).unwrap_or(0);
@@ -205,12 +208,12 @@ impl NdrWriter {
         }
     }
 
-    /// Where a structure begins whose widest member has 4 bytes.
+    /// Aligns to the start of a structure whose widest member has 4 bytes.
     pub(super) fn align4(&mut self) {
         Writer::within(&mut self.stub, 0).align(4);
     }
 
-    /// The number of elements of an array.
+    /// Writes the number of an array's elements.
     pub(super) fn count(&mut self, count: usize) {
         self.u32(u32::try_from(count).expect("fewer elements than fit memory"));
     }
@@ -226,7 +229,8 @@ impl NdrWriter {
         sid.encode(&mut Writer::within(&mut self.stub, 0));
     }
 
-    /// The fixed part of RPC_UNICODE_STRING; [`Self::unicode_body`] has to follow where it belongs.
+    /// Writes the fixed part of an RPC_UNICODE_STRING. [`Self::unicode_body`] must follow where its
+    /// text belongs.
     pub(super) fn unicode_head(&mut self, text: &Text) {
         let length = u16::try_from(2 * units(text).len()).expect("texts are cut");
         let mut writer = Writer::within(&mut self.stub, 0);
@@ -236,7 +240,7 @@ impl NdrWriter {
         self.pointer(!text.is_empty());
     }
 
-    /// The text of RPC_UNICODE_STRING, without a NUL; nothing for an empty one.
+    /// Writes the text of an RPC_UNICODE_STRING without a NUL; nothing for an empty text.
     pub(super) fn unicode_body(&mut self, text: &Text) {
         if text.is_empty() {
             return;
@@ -248,14 +252,14 @@ impl NdrWriter {
         Writer::within(&mut self.stub, 0).units(units);
     }
 
-    /// RPC_UNICODE_STRING as a parameter.
+    /// Writes an RPC_UNICODE_STRING as a parameter.
     pub(super) fn unicode(&mut self, text: &Text) {
         self.unicode_head(text);
         self.unicode_body(text);
     }
 }
 
-/// What of a text is written.
+/// Returns the part of the text that is written.
 fn units(text: &Text) -> &[u16] {
     &text.units()[..text.units().len().min(STRING_UNITS_MAX - 1)]
 }

@@ -1,48 +1,51 @@
 //! Protocol data units of connection-oriented RPC (C706 12.6, [MS-RPCE] 2.2.2).
 //!
-//! Header of 16 bytes: version 5.0, type, flags, data representation (`10 00 00 00`: little-endian, ASCII, IEEE),
-//! `frag_length`, `auth_length` (0 here), `call_id`. Each is one fragment.
+//! Each PDU is one fragment. Its header has 16 bytes: version 5.0, type, flags, data representation
+//! (`10 00 00 00`: little-endian, ASCII, IEEE), `frag_length`, `auth_length` (0 here), `call_id`.
 
-use crate::flags::flags;
 use crate::{Fault, Malformed, Reader, Result, Writer};
+use bitflags::bitflags;
 
-/// Bytes of the common header.
+/// Length of the common header in bytes.
 const HEADER_LEN: usize = 16;
 /// Little-endian integers, ASCII, IEEE (C706 14.1).
 const DATA_REPRESENTATION: [u8; 4] = [0x10, 0, 0, 0];
-/// Bytes of a request or response before its stub.
+/// Length of what precedes the stub in a request or response, in bytes.
 const CALL_HEADER_LEN: usize = HEADER_LEN + 8;
-/// Longest fragment that is sent and taken: what Windows proposes on pipes.
+/// Longest fragment sent and accepted, in bytes: the length that Windows proposes on pipes.
 pub const FRAGMENT_LEN_MAX: u16 = 4280;
-/// C706 12.6.3.1: every implementation takes fragments of this length.
+/// Length in bytes that every implementation accepts (C706 12.6.3.1).
 const FRAGMENT_LEN_MIN: u16 = 1432;
-/// Longest stub put together from fragments, in bytes: a guess, some 20,000 shares.
+/// Longest stub reassembled from fragments, in bytes. A guess, enough for some 20,000 shares.
 pub const STUB_LEN_MAX: usize = 4 << 20;
 
-flags! {
+bitflags! {
     /// `pfc_flags` (C706 12.6.3.1).
-    pub struct PacketFlags(u8) {
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub struct PacketFlags: u8 {
         /// The first fragment of a call.
-        FIRST_FRAG = 0x01;
+        const FIRST_FRAG = 0x01;
         /// The last fragment of a call.
-        LAST_FRAG = 0x02;
+        const LAST_FRAG = 0x02;
         /// A cancel was pending.
-        PENDING_CANCEL = 0x04;
-        /// Calls may run side by side on the connection.
-        CONC_MPX = 0x10;
-        /// A fault: the call was not executed.
-        DID_NOT_EXECUTE = 0x20;
-        /// Executed once at most, or without an answer.
-        MAYBE = 0x40;
-        /// A request: an object's UUID precedes the stub.
-        OBJECT_UUID = 0x80;
+        const PENDING_CANCEL = 0x04;
+        /// Calls may run concurrently on the connection.
+        const CONC_MPX = 0x10;
+        /// Of a fault: the call was not executed.
+        const DID_NOT_EXECUTE = 0x20;
+        /// Maybe semantics: the call runs at most once and may stay without an answer.
+        const MAYBE = 0x40;
+        /// Of a request: an object's UUID precedes the stub.
+        const OBJECT_UUID = 0x80;
+        const _ = !0;
     }
 }
 
-/// An interface or a transfer syntax: UUID and version (C706 12.6.3.1, `p_syntax_id_t`).
+/// Identifier of an interface or a transfer syntax: UUID and version (C706 12.6.3.1,
+/// `p_syntax_id_t`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SyntaxId {
-    /// As on the wire: the first three fields little-endian.
+    /// UUID as on the wire: the first three fields are little-endian.
     pub uuid: [u8; 16],
     /// Major version.
     pub major: u16,
@@ -51,7 +54,7 @@ pub struct SyntaxId {
 }
 
 impl SyntaxId {
-    /// From the UUID as a number in the order in which it is written (`0x4b324fc8_1670_…`).
+    /// Creates an identifier from a UUID as a number in writing order (`0x4b324fc8_1670_…`).
     pub const fn new(uuid: u128, major: u16, minor: u16) -> Self {
         let [a, b, c, d, e, f, g, h, rest @ ..] = uuid.to_be_bytes();
         let [i, j, k, l, m, n, o, p] = rest;
@@ -62,7 +65,7 @@ impl SyntaxId {
         }
     }
 
-    /// NDR 2.0, the transfer syntax that everyone has.
+    /// NDR 2.0, the transfer syntax that every implementation supports.
     pub const NDR: Self = Self::new(0x8a885d04_1ceb_11c9_9fe8_08002b104860, 2, 0);
 
     fn read(reader: &mut Reader<'_>) -> Result<Self> {
@@ -80,74 +83,74 @@ impl SyntaxId {
     }
 }
 
-/// The answer to one proposed context.
+/// Answer to one proposed presentation context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BindAckResult {
-    /// 0: accepted, 1: the client must not use it, 2: refused.
+    /// 0: accepted, 1: user rejection, 2: provider rejection.
     pub result: u16,
-    /// Why.
+    /// Reason for the rejection.
     pub reason: u16,
-    /// The transfer syntax chosen; zeros if refused.
+    /// Chosen transfer syntax; zeros if rejected.
     pub transfer_syntax: SyntaxId,
 }
 
-/// A PDU's type and what it carries.
+/// Type and content of a PDU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body<'a> {
     /// Part of a call's parameters (type 0).
     Request {
-        /// Bytes of stub in this and later fragments; a hint.
+        /// Bytes of the stub in this and later fragments; a hint.
         alloc_hint: u32,
-        /// Number of the context that bind proposed.
+        /// Number of the presentation context that bind proposed.
         context_id: u16,
         /// Number of the procedure.
         opnum: u16,
-        /// Parameters, or a part.
+        /// The parameters, or a part of them.
         stub: &'a [u8],
     },
     /// Part of a call's results (type 2).
     Response {
-        /// Bytes of stub in this and later fragments; a hint.
+        /// Bytes of the stub in this and later fragments; a hint.
         alloc_hint: u32,
-        /// Number of the context that bind proposed.
+        /// Number of the presentation context that bind proposed.
         context_id: u16,
-        /// Results, or a part.
+        /// The results, or a part of them.
         stub: &'a [u8],
     },
     /// The call failed before or outside of the procedure (type 3).
     Fault {
-        /// Number of the context that bind proposed.
+        /// Number of the presentation context that bind proposed.
         context_id: u16,
-        /// Why: `nca_*` (C706 appendix E) or a Win32 code.
+        /// Status: `nca_*` (C706 appendix E) or a Win32 code.
         status: u32,
     },
     /// Proposes interfaces and transfer syntaxes for them (type 11).
     Bind {
-        /// Longest fragment that the sender sends, in bytes.
+        /// Longest fragment that the sender will send, in bytes.
         max_xmit_frag: u16,
-        /// Longest fragment that it takes.
+        /// Longest fragment that the sender accepts, in bytes.
         max_recv_frag: u16,
-        /// 0: a new group.
+        /// Association group; 0 asks for a new one.
         assoc_group_id: u32,
-        /// Proposed: number, interface, transfer syntaxes.
+        /// Proposed contexts: number, interface, transfer syntaxes.
         contexts: Vec<(u16, SyntaxId, Vec<SyntaxId>)>,
     },
     /// Answers bind (type 12).
     BindAck {
-        /// Longest fragment that the sender sends, in bytes.
+        /// Longest fragment that the sender will send, in bytes.
         max_xmit_frag: u16,
-        /// Longest fragment that it takes.
+        /// Longest fragment that the sender accepts, in bytes.
         max_recv_frag: u16,
-        /// The group.
+        /// Association group.
         assoc_group_id: u32,
         /// Name of the pipe with NUL, such as `\PIPE\srvsvc`.
         secondary_address: &'a [u8],
-        /// One for each context proposed.
+        /// One result for each proposed context.
         results: Vec<BindAckResult>,
     },
-    /// Refuses bind (type 13).
+    /// Rejects bind (type 13).
     BindNak {
-        /// Why (C706 12.6.3.1, `p_reject_reason_t`).
+        /// Reason (C706 12.6.3.1, `p_reject_reason_t`).
         reject_reason: u16,
     },
 }
@@ -168,16 +171,16 @@ impl Body<'_> {
 /// One fragment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pdu<'a> {
-    /// First, last, ….
+    /// First fragment, last fragment, and so on.
     pub flags: PacketFlags,
-    /// Which call; bind and its answer have one too.
+    /// Number of the call. A bind and its answer have one too.
     pub call_id: u32,
-    /// The rest.
+    /// Content.
     pub body: Body<'a>,
 }
 
 impl<'a> Pdu<'a> {
-    /// A PDU that is first and last fragment.
+    /// Creates a PDU that is both first and last fragment.
     pub fn whole(call_id: u32, body: Body<'a>) -> Self {
         Self {
             flags: PacketFlags::FIRST_FRAG | PacketFlags::LAST_FRAG,
@@ -186,10 +189,12 @@ impl<'a> Pdu<'a> {
         }
     }
 
-    /// Length of the fragment that `bytes` begin with, if its header is there.
+    /// Returns the length of the fragment that `bytes` begin with, or `None` if the header is
+    /// incomplete.
     ///
     /// # Errors
-    /// It is no fragment of RPC 5.0 in little-endian, or longer than what was agreed on.
+    /// The bytes are not a little-endian fragment of RPC 5.0, or the fragment is longer than
+    /// [`FRAGMENT_LEN_MAX`].
     pub fn length(bytes: &[u8]) -> Result<Option<usize>> {
         if bytes.len() < HEADER_LEN {
             return Ok(None);
@@ -198,7 +203,8 @@ impl<'a> Pdu<'a> {
         let signature = reader.fault(Fault::Signature);
         let version = reader.array()?;
         reader.skip(2)?;
-        // The low half of the first byte is the character set; nothing here depends on it, nor on floats.
+        // The low half of the first byte is the character set. Nothing here depends on it, nor on
+        // the float format.
         let representation: [u8; 4] = reader.array()?;
         if version != [5, 0] || representation[0] & 0xF0 != DATA_REPRESENTATION[0] {
             return Err(signature);
@@ -211,7 +217,8 @@ impl<'a> Pdu<'a> {
         Ok(Some(usize::from(length)))
     }
 
-    /// The call of a bind that wants RPC's own authentication, which [`Self::decode`] does not read: to be refused.
+    /// Returns the call number of a bind that asks for RPC's own authentication, to be rejected.
+    /// [`Self::decode`] does not read such a bind.
     pub fn authenticated_bind(bytes: &[u8]) -> Option<u32> {
         Self::length(bytes).ok()??;
         let (_, number) = bytes.get(..HEADER_LEN)?.split_at(HEADER_LEN - 4);
@@ -219,17 +226,17 @@ impl<'a> Pdu<'a> {
         is_one.then_some(u32::from_le_bytes(*number.first_chunk()?))
     }
 
-    /// From the bytes of one whole fragment.
+    /// Decodes one whole fragment.
     ///
     /// # Errors
-    /// They are not one, of no known type, or authenticated.
+    /// The fragment is malformed, of an unknown type, or authenticated.
     pub fn decode(bytes: &'a [u8]) -> Result<Self> {
         let truncated = Reader::new(bytes, "RPC fragment").fault(Fault::Truncated);
         let length = Self::length(bytes)?.ok_or(truncated)?;
         let mut reader = Reader::new(bytes.get(..length).ok_or(truncated)?, "RPC fragment");
         reader.skip(2)?;
         let packet_type = reader.u8()?;
-        let flags = PacketFlags::from_bits(reader.u8()?);
+        let flags = PacketFlags::from_bits_retain(reader.u8()?);
         reader.skip(6)?;
         let value = reader.fault(Fault::Value);
         if reader.u16()? != 0 {
@@ -248,13 +255,13 @@ impl<'a> Pdu<'a> {
             _ => return Err(value),
         };
         let flags = match body {
-            Body::Request { .. } => flags.without(PacketFlags::OBJECT_UUID),
+            Body::Request { .. } => flags.difference(PacketFlags::OBJECT_UUID),
             _ => flags,
         };
         Ok(Self { flags, call_id, body })
     }
 
-    /// Appends it.
+    /// Appends the fragment.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let writer = &mut Writer::new(out);
         writer.bytes(&[5, 0, self.body.packet_type(), self.flags.bits()]);
@@ -270,7 +277,7 @@ impl<'a> Pdu<'a> {
         writer.patch_u16(8, length);
     }
 
-    /// As new bytes.
+    /// Returns the fragment in a new vector.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::new();
         self.encode(&mut out);
@@ -282,7 +289,7 @@ fn read_request<'a>(reader: &mut Reader<'a>, flags: PacketFlags) -> Result<Body<
     let alloc_hint = reader.u32()?;
     let context_id = reader.u16()?;
     let opnum = reader.u16()?;
-    // Interfaces here have no objects: the UUID is passed over.
+    // Interfaces here have no objects, so the UUID is skipped.
     if flags.contains(PacketFlags::OBJECT_UUID) {
         reader.skip(16)?;
     }
@@ -448,7 +455,8 @@ fn write_bind(writer: &mut Writer<'_>, body: &Body<'_>) {
     }
 }
 
-/// A call's parameters as fragments of at most `length_max` bytes (what the peer takes; at least what everyone does).
+/// Splits a call's parameters into fragments of at most `length_max` bytes, the longest that the
+/// peer accepts. The smallest limit is what every implementation accepts.
 pub fn request_fragments(
     call_id: u32,
     context_id: u16,
@@ -464,7 +472,7 @@ pub fn request_fragments(
     })
 }
 
-/// A call's results as fragments of at most `length_max` bytes.
+/// Splits a call's results into fragments of at most `length_max` bytes.
 pub fn response_fragments(call_id: u32, context_id: u16, stub: &[u8], length_max: u16) -> Vec<Vec<u8>> {
     fragments(call_id, stub, length_max, |alloc_hint, stub| Body::Response {
         alloc_hint,
@@ -480,7 +488,7 @@ fn fragments<'a>(
     body: impl Fn(u32, &'a [u8]) -> Body<'a>,
 ) -> Vec<Vec<u8>> {
     let length_max = usize::from(length_max.clamp(FRAGMENT_LEN_MIN, FRAGMENT_LEN_MAX));
-    // NDR aligns to 8 at most; whole multiples keep alignment inside each fragment.
+    // NDR aligns to 8 at most. Whole multiples of it keep the alignment inside each fragment.
     let part_max = (length_max - CALL_HEADER_LEN) & !7;
     let mut fragments = Vec::new();
     let mut rest = stub;
@@ -503,23 +511,24 @@ fn fragments<'a>(
     }
 }
 
-/// Bytes of a pipe, cut into fragments: a read may end inside one (STATUS_BUFFER_OVERFLOW) or hold several.
+/// Splits the bytes of a pipe into fragments. A read may end inside a fragment
+/// (STATUS_BUFFER_OVERFLOW) or return several.
 #[derive(Clone, Debug, Default)]
 pub struct Fragments {
     bytes: Vec<u8>,
 }
 
 impl Fragments {
-    /// Takes what was read.
+    /// Adds bytes read from the pipe.
     pub fn push(&mut self, bytes: &[u8]) {
-        // Copied: a fragment is at most 4,280 bytes and may come in pieces.
+        // Copied: a fragment has at most 4,280 bytes and may arrive in pieces.
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next whole fragment, if it has come.
+    /// Removes and returns the next fragment, if it is complete.
     ///
     /// # Errors
-    /// What has come is no fragment; nothing that follows can be read.
+    /// The bytes are not a fragment. Nothing after them can be read.
     pub fn take(&mut self) -> Result<Option<Vec<u8>>> {
         match Pdu::length(&self.bytes)? {
             Some(length) if length <= self.bytes.len() => {
@@ -531,7 +540,7 @@ impl Fragments {
     }
 }
 
-/// A stub put together from fragments, of at most [`STUB_LEN_MAX`] bytes.
+/// Joins the fragments of a stub of at most [`STUB_LEN_MAX`] bytes.
 #[derive(Clone, Debug, Default)]
 pub struct Reassembly {
     stub: Vec<u8>,
@@ -539,7 +548,7 @@ pub struct Reassembly {
 }
 
 impl Reassembly {
-    /// Adds a fragment's stub; gives the whole stub with the last one.
+    /// Adds a fragment's stub. Returns the whole stub after the last fragment.
     ///
     /// # Errors
     /// Fragments are out of order, or the stub is too long.

@@ -1,8 +1,8 @@
-//! A server's side of [`srvsvc`] and [`wkssvc`]: which calls there are, and their answers in every level that Windows,
-//! macOS and Samba's tools ask for.
+//! The server of [`srvsvc`] and [`wkssvc`]: decodes calls and encodes answers in every level that
+//! Windows, macOS and Samba's tools ask for.
 //!
-//! The types of those modules know one level each, which is what a client needs; a server is asked for several. What
-//! is not known here is answered with a Win32 error, or by the pipe's owner with a fault.
+//! The types of those two modules cover the one level that a client needs. For an unknown level the
+//! answer is a Win32 error; for an unknown procedure the pipe's owner answers with a fault.
 
 use super::ndr::{NdrReader, NdrWriter};
 use super::srvsvc::{self, ERROR_INVALID_LEVEL, ServerInfo, ShareInfo};
@@ -10,60 +10,61 @@ use super::wkssvc::{self, WkstaInfo};
 use super::{Body, Pdu, SyntaxId, sessions};
 use crate::{Result, Text};
 
-/// NERR_NetNameNotFound ([MS-SRVS] 2.2.2.1): there is no such share.
+/// NERR_NetNameNotFound ([MS-SRVS] 2.2.2.1): the share does not exist.
 pub const NERR_NET_NAME_NOT_FOUND: u32 = 2310;
 /// `nca_s_op_rng_error` (C706 appendix E): the interface has no such procedure.
 pub const FAULT_OP_RANGE: u32 = 0x1C01_0002;
-/// `nca_s_unk_if` (C706 appendix E): no context of this number was agreed on.
+/// `nca_s_unk_if` (C706 appendix E): no context of this number was negotiated.
 pub const FAULT_UNKNOWN_INTERFACE: u32 = 0x1C01_0003;
-/// `nca_s_fault_context_mismatch` (C706 appendix E): the server gave out no such handle.
+/// `nca_s_fault_context_mismatch` (C706 appendix E): the server did not issue this handle.
 pub const FAULT_CONTEXT_MISMATCH: u32 = 0x1C00_001A;
-/// RPC_X_BAD_STUB_DATA ([MS-ERREF] 2.2): the parameters cannot be read.
+/// RPC_X_BAD_STUB_DATA ([MS-ERREF] 2.2): the parameters are malformed.
 pub const FAULT_BAD_STUB: u32 = 0x0000_06F7;
 
-/// NetrShareEnumSticky's number ([MS-SRVS] 3.1.4.9).
+/// Procedure number of NetrShareEnumSticky ([MS-SRVS] 3.1.4.9).
 const SHARE_ENUM_STICKY: u16 = 36;
-/// NetrRemoteTOD's number ([MS-SRVS] 3.1.4.21).
+/// Procedure number of NetrRemoteTOD ([MS-SRVS] 3.1.4.21).
 const REMOTE_TOD: u16 = 28;
-/// `shi2_max_uses` and the like: no bound.
+/// No limit, for `shi2_max_uses` and the like.
 const UNLIMITED: u32 = u32::MAX;
 
-/// A call that is understood.
+/// A decoded call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Call {
     /// NetrSessionEnum ([MS-SRVS] 3.1.4.5).
     SessionEnum(sessions::SessionEnum),
-    /// NetrShareEnum, and NetrShareEnumSticky ([MS-SRVS] 3.1.4.8, 3.1.4.9): no share is gone after the next start.
+    /// NetrShareEnum and NetrShareEnumSticky ([MS-SRVS] 3.1.4.8, 3.1.4.9). Both list all shares,
+    /// since every share survives a restart.
     ShareEnum {
-        /// How much to tell: 0, 1, 2, 501, 502.
+        /// Information level: 0, 1, 2, 501, 502.
         level: u32,
     },
     /// NetrShareGetInfo ([MS-SRVS] 3.1.4.10).
     ShareGetInfo {
-        /// The share.
+        /// Name of the share.
         share: Text,
-        /// How much to tell: 0, 1, 2, 501, 502, 1005.
+        /// Information level: 0, 1, 2, 501, 502, 1005.
         level: u32,
     },
     /// NetrServerGetInfo ([MS-SRVS] 3.1.4.17).
     ServerGetInfo {
-        /// How much to tell: 100, 101, 102.
+        /// Information level: 100, 101, 102.
         level: u32,
     },
     /// NetrRemoteTOD ([MS-SRVS] 3.1.4.21).
     RemoteTod,
     /// NetrWkstaGetInfo ([MS-WKST] 3.2.4.1).
     WkstaGetInfo {
-        /// How much to tell: 100, 101, 102.
+        /// Information level: 100, 101, 102.
         level: u32,
     },
 }
 
 impl Call {
-    /// From a request's stub; `None` for procedures that are not here.
+    /// Decodes a request's stub. Returns `None` for procedures that are not implemented.
     ///
     /// # Errors
-    /// The stub is not that procedure's.
+    /// The stub is malformed.
     pub fn decode(interface: SyntaxId, opnum: u16, stub: &[u8]) -> Result<Option<Self>> {
         let mut ndr = NdrReader::new(stub, "RPC request");
         let is_srvsvc = interface.uuid == srvsvc::INTERFACE.uuid;
@@ -78,7 +79,7 @@ impl Call {
             sessions::OPNUM => Self::SessionEnum(sessions::SessionEnum::read(&mut ndr)?),
             srvsvc::ShareEnumRequest::OPNUM | SHARE_ENUM_STICKY => {
                 ndr.unique_string()?;
-                // What a client puts into the container, and how much it would like at once, changes nothing.
+                // The container's content and the preferred length do not matter.
                 Self::ShareEnum { level: ndr.u32()? }
             }
             srvsvc::ShareGetInfoRequest::OPNUM => {
@@ -98,12 +99,12 @@ impl Call {
     }
 }
 
-/// A fault as one fragment.
+/// Encodes a fault as one fragment.
 pub fn fault(call_id: u32, context_id: u16, status: u32) -> Vec<u8> {
     Pdu::whole(call_id, Body::Fault { context_id, status }).to_bytes()
 }
 
-/// The layouts of a share that are known.
+/// Supported layouts of a share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Layout {
     Name,
@@ -125,7 +126,7 @@ impl Layout {
         })
     }
 
-    /// The fixed part ([MS-SRVS] 2.2.4.22 to 2.2.4.26).
+    /// Writes the fixed part ([MS-SRVS] 2.2.4.22 to 2.2.4.26).
     fn write_fixed(self, ndr: &mut NdrWriter, share: &ShareInfo) {
         ndr.pointer(true);
         if self == Self::Name {
@@ -136,7 +137,7 @@ impl Layout {
         match self {
             Self::Flags => ndr.u32(0),
             Self::Full | Self::Security => {
-                // Permissions, of share-level security only; uses: bound and number.
+                // Permissions (used by share-level security only), use limit, number of uses.
                 ndr.u32(0);
                 ndr.u32(UNLIMITED);
                 ndr.u32(0);
@@ -151,7 +152,8 @@ impl Layout {
         }
     }
 
-    /// What the pointers point to. Where a share lies on the server's disk is nobody's business.
+    /// Writes the strings that the fixed part points to. The share's path on the server's disk is
+    /// private, so it is empty.
     fn write_strings(self, ndr: &mut NdrWriter, share: &ShareInfo) {
         ndr.string(&share.name);
         if self != Self::Name {
@@ -163,7 +165,7 @@ impl Layout {
     }
 }
 
-/// NetrShareEnum's results: all shares at once.
+/// Encodes NetrShareEnum's results: all shares at once.
 pub fn share_enum(level: u32, shares: &[ShareInfo]) -> Vec<u8> {
     let mut ndr = NdrWriter::default();
     ndr.u32(level);
@@ -192,12 +194,12 @@ pub fn share_enum(level: u32, shares: &[ShareInfo]) -> Vec<u8> {
     ndr.into_stub()
 }
 
-/// NetrShareGetInfo's results.
+/// Encodes NetrShareGetInfo's results.
 pub fn share_get_info(level: u32, share: Option<&ShareInfo>) -> Vec<u8> {
     let mut ndr = NdrWriter::default();
     ndr.u32(level);
     if let (1005, Some(_)) = (level, share) {
-        // SHARE_INFO_1005 ([MS-SRVS] 2.2.4.29): no flags, thus no DFS, and caching by hand.
+        // SHARE_INFO_1005 ([MS-SRVS] 2.2.4.29): no flags, that is, no DFS and manual caching.
         ndr.pointer(true);
         ndr.u32(0);
         ndr.u32(0);
@@ -219,7 +221,7 @@ pub fn share_get_info(level: u32, share: Option<&ShareInfo>) -> Vec<u8> {
     ndr.into_stub()
 }
 
-/// NetrServerGetInfo's results ([MS-SRVS] 2.2.4.40 to 2.2.4.43).
+/// Encodes NetrServerGetInfo's results ([MS-SRVS] 2.2.4.40 to 2.2.4.43).
 pub fn server_get_info(level: u32, server: &ServerInfo) -> Vec<u8> {
     let mut ndr = NdrWriter::default();
     ndr.u32(level);
@@ -238,7 +240,8 @@ pub fn server_get_info(level: u32, server: &ServerInfo) -> Vec<u8> {
         ndr.pointer(true);
     }
     if level > 101 {
-        // Users, minutes until idle ones are cut off (never), hidden, announcements: none of it is so here.
+        // User limit (none), minutes until an idle user is disconnected (never), hidden,
+        // announcement intervals.
         for number in [UNLIMITED, UNLIMITED, 0, 0, 0, 0] {
             ndr.u32(number);
         }
@@ -255,7 +258,7 @@ pub fn server_get_info(level: u32, server: &ServerInfo) -> Vec<u8> {
     ndr.into_stub()
 }
 
-/// NetrWkstaGetInfo's results ([MS-WKST] 2.2.5.1 to 2.2.5.3).
+/// Encodes NetrWkstaGetInfo's results ([MS-WKST] 2.2.5.1 to 2.2.5.3).
 pub fn wksta_get_info(level: u32, workstation: &WkstaInfo) -> Vec<u8> {
     let mut ndr = NdrWriter::default();
     ndr.u32(level);
@@ -274,28 +277,29 @@ pub fn wksta_get_info(level: u32, workstation: &WkstaInfo) -> Vec<u8> {
         ndr.pointer(true);
     }
     if level > 101 {
-        // Users at the machine itself: nobody's business.
+        // Number of logged-on users: not disclosed.
         ndr.u32(0);
     }
     ndr.string(&workstation.computer_name);
     ndr.string(&workstation.domain);
     if level > 100 {
-        // The folder of the service, which is not there.
+        // The path of the LANMAN folder, which does not exist here.
         ndr.string(&Text::default());
     }
     ndr.u32(0);
     ndr.into_stub()
 }
 
-/// NetrRemoteTOD's results: TIME_OF_DAY_INFO ([MS-SRVS] 2.2.4.105) in UTC.
+/// Encodes NetrRemoteTOD's results: TIME_OF_DAY_INFO ([MS-SRVS] 2.2.4.105) in UTC.
 pub fn remote_tod(unix_s: u64) -> Vec<u8> {
     let low = |number: u64| u32::try_from(number & 0xFFFF_FFFF).unwrap_or(0);
     let (days, second) = (unix_s / 86_400, unix_s % 86_400);
     let (year, month, day) = date(days);
     let mut ndr = NdrWriter::default();
     ndr.pointer(true);
-    // Seconds, milliseconds (of what, nobody asks), hours, minutes, seconds, hundredths, zone (minutes west),
-    // clock's step in 0.1 ms, day, month, year, weekday (1970 began on a Thursday).
+    // Seconds since 1970, milliseconds (clients ignore them), hours, minutes, seconds, hundredths,
+    // time zone (minutes west), clock tick in 0.1 ms, day, month, year, weekday (1 January 1970 was
+    // a Thursday).
     for number in [
         low(unix_s),
         0,
@@ -316,7 +320,8 @@ pub fn remote_tod(unix_s: u64) -> Vec<u8> {
     ndr.into_stub()
 }
 
-/// Year, month and day of a day since 1970 (Hinnant, "chrono-Compatible Low-Level Date Algorithms").
+/// Converts days since 1970 to year, month and day (Hinnant, "chrono-Compatible Low-Level Date
+/// Algorithms").
 fn date(days: u64) -> (u32, u32, u32) {
     let days = days + 719_468;
     let (era, day) = (days / 146_097, days % 146_097);

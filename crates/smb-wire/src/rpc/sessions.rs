@@ -1,22 +1,22 @@
-//! A server's side of NetrSessionEnum ([MS-SRVS] 3.1.4.5): who is logged in.
+//! NetrSessionEnum at the server ([MS-SRVS] 3.1.4.5): lists the logged-in users.
 
 use super::ndr::{NdrReader, NdrWriter};
 use super::srvsvc::ERROR_INVALID_LEVEL;
 use crate::{Result, Text};
 
-/// Number of the procedure, of [`super::srvsvc::INTERFACE`].
+/// Number of the procedure in [`super::srvsvc::INTERFACE`].
 pub(super) const OPNUM: u16 = 12;
-/// ERROR_ACCESS_DENIED.
+/// Win32 error: access is denied.
 pub const ERROR_ACCESS_DENIED: u32 = 5;
 
-/// The parameters.
+/// Parameters of the call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionEnum {
-    /// Sessions of this client only, `\\192.0.2.7`.
+    /// Lists sessions of this client only, for example `\\192.0.2.7`.
     pub client: Option<Text>,
-    /// Sessions of this user only.
+    /// Lists sessions of this user only.
     pub user: Option<Text>,
-    /// How much to tell: 0, 1, 2, 10, 502.
+    /// Information level: 0, 1, 2, 10 or 502.
     pub level: u32,
 }
 
@@ -24,13 +24,13 @@ impl SessionEnum {
     pub(super) fn read(ndr: &mut NdrReader<'_>) -> Result<Self> {
         ndr.unique_string()?;
         let (client, user) = (ndr.unique_string()?, ndr.unique_string()?);
-        // What a client puts into the container, and how much it would like at once, changes nothing.
+        // The container's content and the preferred length do not matter.
         let level = ndr.u32()?;
         Ok(Self { client, user, level })
     }
 }
 
-/// A session.
+/// One session.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionInfo {
     /// The client's address, without `\\`.
@@ -39,13 +39,14 @@ pub struct SessionInfo {
     pub user: Text,
     /// Number of open files and pipes.
     pub opens: u32,
-    /// Since the login, in seconds.
+    /// Seconds since the login.
     pub time_s: u32,
-    /// Since the last request, in seconds.
+    /// Seconds since the last request.
     pub idle_s: u32,
 }
 
-/// The results: all sessions at once ([MS-SRVS] 2.2.4.12 to 2.2.4.16), or none with an error.
+/// Encodes the results: all sessions at once ([MS-SRVS] 2.2.4.12 to 2.2.4.16), or none with an
+/// error.
 pub fn session_enum(level: u32, sessions: &[SessionInfo], status: u32) -> Vec<u8> {
     let mut ndr = NdrWriter::default();
     ndr.u32(level);
@@ -88,10 +89,10 @@ fn write_fixed(ndr: &mut NdrWriter, level: u32, session: &SessionInfo) {
     ndr.u32(session.time_s);
     ndr.u32(session.idle_s);
     if level != 10 {
-        // No flags: neither a guest, nor without encryption of its password.
+        // Flags: neither a guest, nor a login without password encryption.
         ndr.u32(0);
     }
-    // The client's type, and the transport.
+    // Pointers to the client's type and to the transport.
     match level {
         2 => ndr.pointer(true),
         502 => {
@@ -129,7 +130,8 @@ mod tests {
             user: "b".into(),
             ..SessionInfo::default()
         };
-        // Head and tail take 36 bytes; a string of one unit 16, an empty one 14 (and 2 to align the next).
+        // The fixed start and end take 36 bytes. A string of one unit takes 16, an empty one 14
+        // (and 2 for alignment).
         for (level, fixed, strings) in [(0, 4, 16), (1, 24, 32), (2, 28, 48), (10, 16, 32), (502, 32, 64)] {
             let stub = session_enum(level, std::slice::from_ref(&session), 0);
             assert_eq!(stub.len(), 36 + fixed + strings, "{level}");

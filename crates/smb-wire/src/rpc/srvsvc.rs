@@ -1,21 +1,21 @@
-//! The server service: which shares there are ([MS-SRVS]), on the pipe `srvsvc`.
+//! The server service on the pipe `srvsvc`: lists shares ([MS-SRVS]).
 
 use super::SyntaxId;
 use super::ndr::{NdrReader, NdrWriter};
 use crate::{Fault, Malformed, Result, Text};
 
-/// The interface ([MS-SRVS] 1.9).
+/// Interface ([MS-SRVS] 1.9).
 pub const INTERFACE: SyntaxId = SyntaxId::new(0x4b324fc8_1670_01d3_1278_5a47bf6ee188, 3, 0);
-/// The pipe's name in `IPC$`.
+/// Name of the pipe in `IPC$`.
 pub const PIPE: &str = "srvsvc";
-/// `PreferedMaximumLength`: everything.
+/// `PreferedMaximumLength` that asks for everything.
 pub const LENGTH_ANY: u32 = u32::MAX;
-/// ERROR_MORE_DATA: there is more; ask again with the resume handle.
+/// ERROR_MORE_DATA: the list is incomplete. Ask again with the resume handle.
 pub const ERROR_MORE_DATA: u32 = 234;
-/// ERROR_INVALID_LEVEL, as NERR and Win32 have it.
+/// ERROR_INVALID_LEVEL, the same number in NERR and Win32.
 pub const ERROR_INVALID_LEVEL: u32 = 124;
 
-/// What kind of share: `shi1_type` ([MS-SRVS] 2.2.2.4).
+/// Type of a share: `shi1_type` ([MS-SRVS] 2.2.2.4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ShareKind(pub u32);
 
@@ -28,39 +28,39 @@ impl ShareKind {
     pub const DEVICE: Self = Self(2);
     /// Named pipes.
     pub const IPC: Self = Self(3);
-    /// Flag: made by the system (`C$`, `ADMIN$`), not to be shown.
+    /// Flag: an administrative share (`C$`, `ADMIN$`), hidden from users.
     pub const SPECIAL: u32 = 0x8000_0000;
-    /// Flag: gone after the next start.
+    /// Flag: the share does not survive a restart.
     pub const TEMPORARY: u32 = 0x4000_0000;
 
-    /// The kind without its flags.
+    /// Returns the type without its flags.
     pub fn base(self) -> Self {
         Self(self.0 & 0xFF)
     }
 
-    /// Whether it holds files.
+    /// Returns whether the share holds files.
     pub fn is_disk(self) -> bool {
         self.base() == Self::DISK
     }
 
-    /// Whether it is not meant to be shown to users.
+    /// Returns whether the share is hidden from users.
     pub fn is_special(self) -> bool {
         self.0 & Self::SPECIAL != 0
     }
 }
 
-/// A share: SHARE_INFO_1 ([MS-SRVS] 2.2.4.23); of SHARE_INFO_0, only the name.
+/// A share: SHARE_INFO_1 ([MS-SRVS] 2.2.4.23). SHARE_INFO_0 has the name only.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ShareInfo {
     /// Name.
     pub name: Text,
-    /// What kind.
+    /// Type.
     pub kind: ShareKind,
-    /// What its owner says of it.
+    /// Comment of its owner.
     pub remark: Text,
 }
 
-/// How much is told of a share.
+/// Information level of a share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ShareLevel {
     /// Its name.
@@ -90,13 +90,13 @@ impl ShareLevel {
 /// NetrShareEnum's parameters ([MS-SRVS] 3.1.4.8).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShareEnumRequest {
-    /// `\\host`; servers do without.
+    /// `\\host`; servers ignore it.
     pub server_name: Option<Text>,
-    /// How much to tell.
+    /// Information level.
     pub level: ShareLevel,
-    /// Bytes that the answer should have at most, or [`LENGTH_ANY`].
+    /// Most bytes that the answer should have, or [`LENGTH_ANY`].
     pub length_max: u32,
-    /// Where to go on: 0 at first.
+    /// Position at which to continue; 0 at first.
     pub resume_handle: Option<u32>,
 }
 
@@ -104,15 +104,15 @@ impl ShareEnumRequest {
     /// Number of the procedure.
     pub const OPNUM: u16 = 15;
 
-    /// From a stub.
+    /// Decodes the stub.
     ///
     /// # Errors
-    /// It is something else, or asks for a level other than 0 and 1 (answer [`ERROR_INVALID_LEVEL`]).
+    /// The stub is malformed, or asks for a level other than 0 and 1 (answer [`ERROR_INVALID_LEVEL`]).
     pub fn decode(stub: &[u8]) -> Result<Self> {
         let mut ndr = NdrReader::new(stub, "NetrShareEnum request");
         let server_name = ndr.unique_string()?;
         let level = ShareLevel::read(&mut ndr)?;
-        // What a client puts into the container means nothing.
+        // The content of the client's container does not matter.
         read_shares(&mut ndr, level)?;
         Ok(Self {
             server_name,
@@ -122,7 +122,7 @@ impl ShareEnumRequest {
         })
     }
 
-    /// As a stub.
+    /// Encodes the stub.
     pub fn to_stub(&self) -> Vec<u8> {
         let mut ndr = NdrWriter::default();
         ndr.unique_string(self.server_name.as_ref());
@@ -141,23 +141,23 @@ impl ShareEnumRequest {
 /// NetrShareEnum's results.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShareEnumResponse {
-    /// How much is told.
+    /// Information level.
     pub level: ShareLevel,
-    /// The shares.
+    /// Shares.
     pub shares: Vec<ShareInfo>,
-    /// All shares that there are.
+    /// Total number of shares.
     pub total_entries: u32,
-    /// Where to go on.
+    /// Position at which to continue.
     pub resume_handle: Option<u32>,
     /// 0, [`ERROR_MORE_DATA`] or another Win32 code.
     pub status: u32,
 }
 
 impl ShareEnumResponse {
-    /// From a stub.
+    /// Decodes the stub.
     ///
     /// # Errors
-    /// It is something else.
+    /// The stub is malformed.
     pub fn decode(stub: &[u8]) -> Result<Self> {
         let mut ndr = NdrReader::new(stub, "NetrShareEnum response");
         let level = ShareLevel::read(&mut ndr)?;
@@ -170,7 +170,7 @@ impl ShareEnumResponse {
         })
     }
 
-    /// As a stub.
+    /// Encodes the stub.
     pub fn to_stub(&self) -> Vec<u8> {
         let mut ndr = NdrWriter::default();
         ndr.u32(self.level.to_u32());
@@ -193,7 +193,7 @@ impl ShareEnumResponse {
     }
 }
 
-/// The union and the container that it points to.
+/// Reads the union and the container that it points to.
 fn read_shares(ndr: &mut NdrReader<'_>, level: ShareLevel) -> Result<Vec<ShareInfo>> {
     ndr.expect(level.to_u32())?;
     if !ndr.pointer()? {
@@ -204,7 +204,7 @@ fn read_shares(ndr: &mut NdrReader<'_>, level: ShareLevel) -> Result<Vec<ShareIn
         return Ok(Vec::new());
     }
     ndr.expect(count)?;
-    // Not allocated ahead: each must be there.
+    // No allocation ahead: `count` is the peer's claim.
     let mut fixed = Vec::new();
     for _ in 0..count {
         fixed.push(read_fixed(ndr, level)?);
@@ -212,7 +212,7 @@ fn read_shares(ndr: &mut NdrReader<'_>, level: ShareLevel) -> Result<Vec<ShareIn
     fixed.into_iter().map(|fixed| read_strings(ndr, fixed)).collect()
 }
 
-/// A share's fixed part: whether there is a name, the kind, whether there is a remark.
+/// A share's fixed part: whether a name follows, the type, whether a remark follows.
 type FixedShare = (bool, ShareKind, bool);
 
 fn read_fixed(ndr: &mut NdrReader<'_>, level: ShareLevel) -> Result<FixedShare> {
@@ -249,9 +249,9 @@ fn write_strings(ndr: &mut NdrWriter, share: &ShareInfo, level: ShareLevel) {
 /// NetrShareGetInfo's parameters ([MS-SRVS] 3.1.4.10), level 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShareGetInfoRequest {
-    /// `\\host`; servers do without.
+    /// `\\host`; servers ignore it.
     pub server_name: Option<Text>,
-    /// The share.
+    /// Name of the share.
     pub share: Text,
 }
 
@@ -259,10 +259,10 @@ impl ShareGetInfoRequest {
     /// Number of the procedure.
     pub const OPNUM: u16 = 16;
 
-    /// From a stub.
+    /// Decodes the stub.
     ///
     /// # Errors
-    /// It is something else, or asks for another level (answer [`ERROR_INVALID_LEVEL`]).
+    /// The stub is malformed, or asks for another level (answer [`ERROR_INVALID_LEVEL`]).
     pub fn decode(stub: &[u8]) -> Result<Self> {
         let mut ndr = NdrReader::new(stub, "NetrShareGetInfo request");
         let server_name = ndr.unique_string()?;
@@ -271,7 +271,7 @@ impl ShareGetInfoRequest {
         Ok(Self { server_name, share })
     }
 
-    /// As a stub.
+    /// Encodes the stub.
     pub fn to_stub(&self) -> Vec<u8> {
         let mut ndr = NdrWriter::default();
         ndr.unique_string(self.server_name.as_ref());
@@ -284,17 +284,17 @@ impl ShareGetInfoRequest {
 /// NetrShareGetInfo's results.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShareGetInfoResponse {
-    /// The share.
+    /// The share, if found.
     pub share: Option<ShareInfo>,
     /// 0, or a Win32 code.
     pub status: u32,
 }
 
 impl ShareGetInfoResponse {
-    /// From a stub.
+    /// Decodes the stub.
     ///
     /// # Errors
-    /// It is something else.
+    /// The stub is malformed.
     pub fn decode(stub: &[u8]) -> Result<Self> {
         let mut ndr = NdrReader::new(stub, "NetrShareGetInfo response");
         ndr.expect(1)?;
@@ -309,7 +309,7 @@ impl ShareGetInfoResponse {
         Ok(Self { share, status })
     }
 
-    /// As a stub.
+    /// Encodes the stub.
     pub fn to_stub(&self) -> Vec<u8> {
         let mut ndr = NdrWriter::default();
         ndr.u32(1);
@@ -326,21 +326,21 @@ impl ShareGetInfoResponse {
 /// NetrServerGetInfo's parameters ([MS-SRVS] 3.1.4.17), level 101.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerGetInfoRequest {
-    /// `\\host`; servers do without.
+    /// `\\host`; servers ignore it.
     pub server_name: Option<Text>,
 }
 
-/// The level of NetrServerGetInfo that is known here.
+/// The supported level of NetrServerGetInfo.
 const SERVER_LEVEL: u32 = 101;
 
 impl ServerGetInfoRequest {
     /// Number of the procedure.
     pub const OPNUM: u16 = 21;
 
-    /// From a stub.
+    /// Decodes the stub.
     ///
     /// # Errors
-    /// It is something else, or asks for another level (answer [`ERROR_INVALID_LEVEL`]).
+    /// The stub is malformed, or asks for another level (answer [`ERROR_INVALID_LEVEL`]).
     pub fn decode(stub: &[u8]) -> Result<Self> {
         let mut ndr = NdrReader::new(stub, "NetrServerGetInfo request");
         let server_name = ndr.unique_string()?;
@@ -348,7 +348,7 @@ impl ServerGetInfoRequest {
         Ok(Self { server_name })
     }
 
-    /// As a stub.
+    /// Encodes the stub.
     pub fn to_stub(&self) -> Vec<u8> {
         let mut ndr = NdrWriter::default();
         ndr.unique_string(self.server_name.as_ref());
@@ -360,34 +360,34 @@ impl ServerGetInfoRequest {
 /// SERVER_INFO_101 ([MS-SRVS] 2.2.4.41).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerInfo {
-    /// 500: Windows NT and what claims to be.
+    /// 500: Windows NT, and systems that claim to be.
     pub platform_id: u32,
     /// NetBIOS name.
     pub name: Text,
-    /// Version of the operating system.
+    /// Major version of the operating system.
     pub version_major: u32,
-    /// Version of the operating system.
+    /// Minor version of the operating system.
     pub version_minor: u32,
     /// `SV_TYPE_*` bits ([MS-SRVS] 2.2.2.7).
     pub server_type: u32,
-    /// What its owner says of it.
+    /// Comment of its owner.
     pub comment: Text,
 }
 
 /// NetrServerGetInfo's results.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerGetInfoResponse {
-    /// The server.
+    /// The server, on success.
     pub server: Option<ServerInfo>,
     /// 0, or a Win32 code.
     pub status: u32,
 }
 
 impl ServerGetInfoResponse {
-    /// From a stub.
+    /// Decodes the stub.
     ///
     /// # Errors
-    /// It is something else.
+    /// The stub is malformed.
     pub fn decode(stub: &[u8]) -> std::result::Result<Self, Malformed> {
         let mut ndr = NdrReader::new(stub, "NetrServerGetInfo response");
         ndr.expect(SERVER_LEVEL)?;
@@ -412,7 +412,7 @@ impl ServerGetInfoResponse {
         Ok(Self { server, status })
     }
 
-    /// As a stub.
+    /// Encodes the stub.
     pub fn to_stub(&self) -> Vec<u8> {
         let mut ndr = NdrWriter::default();
         ndr.u32(SERVER_LEVEL);

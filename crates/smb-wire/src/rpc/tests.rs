@@ -78,7 +78,8 @@ fn bodies(stub: &[u8]) -> impl Strategy<Value = Body<'_>> {
     ]
 }
 
-/// C706 12.6.4.3, laid out by hand; the UUIDs are in the order that captures of any Windows client show.
+/// C706 12.6.4.3, laid out by hand. The UUIDs are in wire order, as captures of any Windows client
+/// show.
 #[test]
 fn a_known_bind() {
     let bind = ShareEnum::new("nas").start();
@@ -155,7 +156,7 @@ fn a_known_request_and_response() {
     assert!(response.shares[0].kind.is_special() && !response.shares[0].kind.is_disk());
 }
 
-/// A server that tells its shares some at a time.
+/// A server that returns its shares a few at a time.
 struct Server {
     shares: Vec<ShareInfo>,
     at_once: usize,
@@ -212,7 +213,7 @@ impl Server {
     }
 }
 
-/// Carries bytes between both ends in pieces of a size.
+/// Passes bytes between both ends in pieces of `piece` bytes.
 fn enumerate(shares: Vec<ShareInfo>, at_once: usize, piece: usize) -> Result<Vec<ShareInfo>, RpcError> {
     let mut client = ShareEnum::new("nas");
     let mut server = Server {
@@ -350,7 +351,7 @@ proptest! {
             (Just(stub), bodies(stub), 0..0x80_u8, any::<u32>())
         }),
     ) {
-        let pdu = Pdu { flags: PacketFlags::from_bits(flags), call_id, body };
+        let pdu = Pdu { flags: PacketFlags::from_bits_retain(flags), call_id, body };
         let bytes = pdu.to_bytes();
         prop_assert_eq!(Pdu::decode(&bytes), Ok(pdu), "{:?}", stub);
         for length in 0..bytes.len() {

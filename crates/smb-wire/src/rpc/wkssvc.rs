@@ -1,21 +1,21 @@
-//! The workstation service: what a host is called ([MS-WKST]), on the pipe `wkssvc`.
+//! The workstation service on the pipe `wkssvc`: returns a host's names ([MS-WKST]).
 
 use super::SyntaxId;
 use super::ndr::{NdrReader, NdrWriter};
 use crate::{Result, Text};
 
-/// The interface ([MS-WKST] 1.9).
+/// Interface ([MS-WKST] 1.9).
 pub const INTERFACE: SyntaxId = SyntaxId::new(0x6bffd098_a112_3610_9833_46c3f87e345a, 1, 0);
-/// The pipe's name in `IPC$`.
+/// Name of the pipe in `IPC$`.
 pub const PIPE: &str = "wkssvc";
 
-/// The level of NetrWkstaGetInfo that is known here.
+/// The supported level of NetrWkstaGetInfo.
 const LEVEL: u32 = 100;
 
 /// NetrWkstaGetInfo's parameters ([MS-WKST] 3.2.4.1), level 100.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WkstaGetInfoRequest {
-    /// `\\host`; servers do without.
+    /// `\\host`; servers ignore it.
     pub server_name: Option<Text>,
 }
 
@@ -23,10 +23,10 @@ impl WkstaGetInfoRequest {
     /// Number of the procedure.
     pub const OPNUM: u16 = 0;
 
-    /// From a stub.
+    /// Decodes the stub.
     ///
     /// # Errors
-    /// It is something else, or asks for another level.
+    /// The stub is malformed, or asks for another level.
     pub fn decode(stub: &[u8]) -> Result<Self> {
         let mut ndr = NdrReader::new(stub, "NetrWkstaGetInfo request");
         let server_name = ndr.unique_string()?;
@@ -34,7 +34,7 @@ impl WkstaGetInfoRequest {
         Ok(Self { server_name })
     }
 
-    /// As a stub.
+    /// Encodes the stub.
     pub fn to_stub(&self) -> Vec<u8> {
         let mut ndr = NdrWriter::default();
         ndr.unique_string(self.server_name.as_ref());
@@ -46,32 +46,32 @@ impl WkstaGetInfoRequest {
 /// WKSTA_INFO_100 ([MS-WKST] 2.2.5.1).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WkstaInfo {
-    /// 500: Windows NT and what claims to be.
+    /// 500: Windows NT, and systems that claim to be.
     pub platform_id: u32,
     /// NetBIOS name.
     pub computer_name: Text,
     /// Domain or workgroup.
     pub domain: Text,
-    /// Version of the operating system.
+    /// Major version of the operating system.
     pub version_major: u32,
-    /// Version of the operating system.
+    /// Minor version of the operating system.
     pub version_minor: u32,
 }
 
 /// NetrWkstaGetInfo's results.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WkstaGetInfoResponse {
-    /// The host.
+    /// The host, on success.
     pub workstation: Option<WkstaInfo>,
     /// 0, or a Win32 code.
     pub status: u32,
 }
 
 impl WkstaGetInfoResponse {
-    /// From a stub.
+    /// Decodes the stub.
     ///
     /// # Errors
-    /// It is something else.
+    /// The stub is malformed.
     pub fn decode(stub: &[u8]) -> Result<Self> {
         let mut ndr = NdrReader::new(stub, "NetrWkstaGetInfo response");
         ndr.expect(LEVEL)?;
@@ -94,7 +94,7 @@ impl WkstaGetInfoResponse {
         Ok(Self { workstation, status })
     }
 
-    /// As a stub.
+    /// Encodes the stub.
     pub fn to_stub(&self) -> Vec<u8> {
         let mut ndr = NdrWriter::default();
         ndr.u32(LEVEL);

@@ -1,8 +1,8 @@
 //! Access control lists and their entries ([MS-DTYP] 2.4.4 and 2.4.5).
 
 use super::{AccessMask, Sid};
-use crate::flags::flags;
 use crate::{Fault, Reader, Result, Writer};
+use bitflags::bitflags;
 
 /// `ACL_REVISION`: lists without object entries.
 const REVISION: u8 = 2;
@@ -43,23 +43,25 @@ impl AceKind {
     }
 }
 
-flags! {
+bitflags! {
     /// How an entry is passed on, and when it audits ([MS-DTYP] 2.4.4.1).
-    pub struct AceFlags(u8) {
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub struct AceFlags: u8 {
         /// Files in a directory inherit it.
-        OBJECT_INHERIT = 0x01;
+        const OBJECT_INHERIT = 0x01;
         /// Directories in a directory inherit it.
-        CONTAINER_INHERIT = 0x02;
+        const CONTAINER_INHERIT = 0x02;
         /// What inherits it does not pass it on.
-        NO_PROPAGATE_INHERIT = 0x04;
+        const NO_PROPAGATE_INHERIT = 0x04;
         /// Only to be inherited: says nothing about the directory itself.
-        INHERIT_ONLY = 0x08;
+        const INHERIT_ONLY = 0x08;
         /// Was inherited.
-        INHERITED = 0x10;
+        const INHERITED = 0x10;
         /// Audits access that is granted.
-        SUCCESSFUL_ACCESS = 0x40;
+        const SUCCESSFUL_ACCESS = 0x40;
         /// Audits access that is refused.
-        FAILED_ACCESS = 0x80;
+        const FAILED_ACCESS = 0x80;
+        const _ = !0;
     }
 }
 
@@ -100,13 +102,13 @@ impl Ace {
 
     fn read(reader: &mut Reader<'_>) -> Result<Self> {
         let ace_type = reader.u8()?;
-        let flags = AceFlags::from_bits(reader.u8()?);
+        let flags = AceFlags::from_bits_retain(reader.u8()?);
         let fault = reader.fault(Fault::Value);
         let length = usize::from(reader.u16()?);
         let body = reader.bytes(length.checked_sub(ACE_HEADER_LEN).ok_or(fault)?)?;
         if let Some(kind) = AceKind::from_u8(ace_type) {
             let mut fields = Reader::new(body, "ACE");
-            let mask = AccessMask::from_bits(fields.u32()?);
+            let mask = AccessMask::from_bits_retain(fields.u32()?);
             let sid = Sid::read(&mut fields)?;
             if fields.remaining() == 0 {
                 return Ok(Self::Basic {

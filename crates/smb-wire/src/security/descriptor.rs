@@ -5,47 +5,49 @@
 //! ```
 
 use super::{Acl, Sid};
-use crate::flags::flags;
 use crate::{Fault, Reader, Result, Writer};
+use bitflags::bitflags;
 
 /// Bytes of the fixed part.
 const HEADER_LEN: usize = 20;
 
-flags! {
+bitflags! {
     /// `Control` of a security descriptor ([MS-DTYP] 2.4.6).
-    pub struct ControlFlags(u16) {
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub struct ControlFlags: u16 {
         /// The owner was not chosen by anyone.
-        OWNER_DEFAULTED = 0x0001;
+        const OWNER_DEFAULTED = 0x0001;
         /// The group was not chosen by anyone.
-        GROUP_DEFAULTED = 0x0002;
+        const GROUP_DEFAULTED = 0x0002;
         /// There is a DACL.
-        DACL_PRESENT = 0x0004;
+        const DACL_PRESENT = 0x0004;
         /// The DACL was not chosen by anyone.
-        DACL_DEFAULTED = 0x0008;
+        const DACL_DEFAULTED = 0x0008;
         /// There is a SACL.
-        SACL_PRESENT = 0x0010;
+        const SACL_PRESENT = 0x0010;
         /// The SACL was not chosen by anyone.
-        SACL_DEFAULTED = 0x0020;
+        const SACL_DEFAULTED = 0x0020;
         /// The DACL is trusted (`DT`).
-        DACL_TRUSTED = 0x0040;
+        const DACL_TRUSTED = 0x0040;
         /// The server makes the DACL from a compound one (`SS`).
-        SERVER_SECURITY = 0x0080;
+        const SERVER_SECURITY = 0x0080;
         /// To set: children are to inherit the DACL.
-        DACL_AUTO_INHERIT_REQ = 0x0100;
+        const DACL_AUTO_INHERIT_REQ = 0x0100;
         /// To set: children are to inherit the SACL.
-        SACL_AUTO_INHERIT_REQ = 0x0200;
+        const SACL_AUTO_INHERIT_REQ = 0x0200;
         /// The DACL holds what was inherited.
-        DACL_AUTO_INHERITED = 0x0400;
+        const DACL_AUTO_INHERITED = 0x0400;
         /// The SACL holds what was inherited.
-        SACL_AUTO_INHERITED = 0x0800;
+        const SACL_AUTO_INHERITED = 0x0800;
         /// The DACL does not inherit.
-        DACL_PROTECTED = 0x1000;
+        const DACL_PROTECTED = 0x1000;
         /// The SACL does not inherit.
-        SACL_PROTECTED = 0x2000;
+        const SACL_PROTECTED = 0x2000;
         /// `Sbz1` means something to a resource manager.
-        RM_CONTROL_VALID = 0x4000;
+        const RM_CONTROL_VALID = 0x4000;
         /// Offsets, not pointers: always, on the wire.
-        SELF_RELATIVE = 0x8000;
+        const SELF_RELATIVE = 0x8000;
+        const _ = !0;
     }
 }
 
@@ -81,7 +83,7 @@ impl SecurityDescriptor {
             return Err(signature);
         }
         let rm_control = reader.u8()?;
-        let control = ControlFlags::from_bits(reader.u16()?);
+        let control = ControlFlags::from_bits_retain(reader.u16()?);
         if !control.contains(ControlFlags::SELF_RELATIVE) {
             return Err(reader.fault(Fault::Value));
         }

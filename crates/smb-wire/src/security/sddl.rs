@@ -110,23 +110,23 @@ const FILE_RIGHTS: &[(&str, AccessMask)] = &[
 
 /// Rights of registry keys: understood, never printed.
 const KEY_RIGHTS: &[(&str, AccessMask)] = &[
-    ("KA", AccessMask(0x000F_003F)),
-    ("KR", AccessMask(0x0002_0019)),
-    ("KW", AccessMask(0x0002_0006)),
-    ("KX", AccessMask(0x0002_0019)),
+    ("KA", AccessMask::from_bits_retain(0x000F_003F)),
+    ("KR", AccessMask::from_bits_retain(0x0002_0019)),
+    ("KW", AccessMask::from_bits_retain(0x0002_0006)),
+    ("KX", AccessMask::from_bits_retain(0x0002_0019)),
 ];
 
 /// Single rights, in the order in which Windows prints them; the low ones bear directory-service names.
 const RIGHTS: &[(&str, AccessMask)] = &[
-    ("CC", AccessMask(0x0000_0001)),
-    ("DC", AccessMask(0x0000_0002)),
-    ("LC", AccessMask(0x0000_0004)),
-    ("SW", AccessMask(0x0000_0008)),
-    ("RP", AccessMask(0x0000_0010)),
-    ("WP", AccessMask(0x0000_0020)),
-    ("DT", AccessMask(0x0000_0040)),
-    ("LO", AccessMask(0x0000_0080)),
-    ("CR", AccessMask(0x0000_0100)),
+    ("CC", AccessMask::from_bits_retain(0x0000_0001)),
+    ("DC", AccessMask::from_bits_retain(0x0000_0002)),
+    ("LC", AccessMask::from_bits_retain(0x0000_0004)),
+    ("SW", AccessMask::from_bits_retain(0x0000_0008)),
+    ("RP", AccessMask::from_bits_retain(0x0000_0010)),
+    ("WP", AccessMask::from_bits_retain(0x0000_0020)),
+    ("DT", AccessMask::from_bits_retain(0x0000_0040)),
+    ("LO", AccessMask::from_bits_retain(0x0000_0080)),
+    ("CR", AccessMask::from_bits_retain(0x0000_0100)),
     ("SD", AccessMask::DELETE),
     ("RC", AccessMask::READ_CONTROL),
     ("WD", AccessMask::WRITE_DAC),
@@ -287,7 +287,7 @@ fn print_ace(out: &mut String, ace: &Ace) -> Result<()> {
     for (word, flag) in ACE_FLAGS {
         if flags.contains(*flag) {
             out.push_str(word);
-            unsaid = unsaid.without(*flag);
+            unsaid = unsaid.difference(*flag);
         }
     }
     if !unsaid.is_empty() {
@@ -445,8 +445,10 @@ fn rights(text: &str) -> Option<AccessMask> {
     let is_number = text.starts_with(|c: char| c.is_ascii_digit());
     match (digits, is_number) {
         (Some(digits), _) if digits.starts_with('+') => None,
-        (Some(digits), _) => u32::from_str_radix(digits, 16).ok().map(AccessMask::from_bits),
-        (None, true) => text.parse().ok().map(AccessMask::from_bits),
+        (Some(digits), _) => u32::from_str_radix(digits, 16)
+            .ok()
+            .map(AccessMask::from_bits_retain),
+        (None, true) => text.parse().ok().map(AccessMask::from_bits_retain),
         (None, false) => {
             let known: Vec<_> = [RIGHTS, FILE_RIGHTS, KEY_RIGHTS].concat();
             words(text, &known, |all: AccessMask, right| all | right)

@@ -22,8 +22,8 @@ fn sids() -> impl Strategy<Value = Sid> {
 
 fn masks() -> impl Strategy<Value = AccessMask> {
     prop_oneof![
-        any::<u32>().prop_map(AccessMask),
-        (0..0x200_u32).prop_map(AccessMask),
+        any::<u32>().prop_map(AccessMask::from_bits_retain),
+        (0..0x200_u32).prop_map(AccessMask::from_bits_retain),
         Just(AccessMask::FILE_ALL),
         Just(AccessMask::FILE_GENERIC_READ),
     ]
@@ -38,7 +38,7 @@ fn basic_aces() -> impl Strategy<Value = Ace> {
     ];
     (kinds, any::<u8>(), masks(), sids()).prop_map(|(kind, flags, mask, sid)| Ace::Basic {
         kind,
-        flags: AceFlags::from_bits(flags & 0xDF),
+        flags: AceFlags::from_bits_retain(flags & 0xDF),
         mask,
         sid,
     })
@@ -48,7 +48,7 @@ fn aces() -> impl Strategy<Value = Ace> {
     let opaque =
         (3..=u8::MAX, any::<u8>(), vec(any::<u8>(), 0..40)).prop_map(|(ace_type, flags, body)| Ace::Opaque {
             ace_type,
-            flags: AceFlags::from_bits(flags),
+            flags: AceFlags::from_bits_retain(flags),
             body,
         });
     prop_oneof![basic_aces(), opaque]
@@ -68,7 +68,7 @@ fn descriptors(
     )
         .prop_map(move |(control, owner, group, sacl, dacl)| {
             let mut descriptor = SecurityDescriptor {
-                control: ControlFlags::from_bits(control & control_mask),
+                control: ControlFlags::from_bits_retain(control & control_mask),
                 rm_control: 0,
                 owner,
                 group,
@@ -83,10 +83,14 @@ fn descriptors(
 /// Bits that SDDL has words for; those of lists only where the list is.
 fn sayable(mut descriptor: SecurityDescriptor) -> SecurityDescriptor {
     if !descriptor.control.contains(ControlFlags::DACL_PRESENT) {
-        descriptor.control = descriptor.control.without(ControlFlags(0x1500));
+        descriptor.control = descriptor
+            .control
+            .difference(ControlFlags::from_bits_retain(0x1500));
     }
     if !descriptor.control.contains(ControlFlags::SACL_PRESENT) {
-        descriptor.control = descriptor.control.without(ControlFlags(0x2A00));
+        descriptor.control = descriptor
+            .control
+            .difference(ControlFlags::from_bits_retain(0x2A00));
     }
     descriptor
 }

@@ -153,14 +153,14 @@ impl Hub {
         for holder in self.holders(file, R, None) {
             let state = self
                 .caching(holder)
-                .map_or(LeaseState(0), |caching| caching.state);
+                .map_or(LeaseState::from_bits_retain(0), |caching| caching.state);
             let breaks = match holder {
                 _ if state.is_empty() => false,
                 Holder::Lease(_) => Some(holder) != actor,
                 Holder::Oplock(_) => Some(holder) != actor || state == R,
             };
             if breaks && !self.purge_absent(now_ms, holder) {
-                self.take_back(now_ms, holder, LeaseState(0));
+                self.take_back(now_ms, holder, LeaseState::from_bits_retain(0));
             }
         }
     }

@@ -19,7 +19,7 @@ pub(super) const H: LeaseState = LeaseState::HANDLE_CACHING;
 /// Write caching.
 pub(super) const W: LeaseState = LeaseState::WRITE_CACHING;
 /// Nothing.
-pub(super) const NONE: LeaseState = LeaseState(0);
+pub(super) const NONE: LeaseState = LeaseState::from_bits_retain(0);
 
 /// What is held, and what is asked back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

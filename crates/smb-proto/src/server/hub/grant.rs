@@ -40,10 +40,10 @@ impl Hub {
             }
             let solid = crowd.solid() - own_lease.map_or(0, |held| held.solid);
             if solid > 0 || crowd.is_cached_by_others(own) {
-                can = can.without(W);
+                can = can.difference(W);
             }
             match own {
-                Some(_) if crowd.has_oplock() => can = can.without(H),
+                Some(_) if crowd.has_oplock() => can = can.difference(H),
                 None if crowd.has_handle_lease() => return NONE,
                 _ => {}
             }

@@ -285,7 +285,7 @@ fn bucket_of(sequence: LockSequence) -> usize {
 fn parse(open: OpenId, element: &LockElement, single: bool) -> Result<Wanted, NtStatus> {
     let flags = element.flags;
     let fails = flags.contains(LockFlags::FAIL_IMMEDIATELY);
-    let exclusive = match flags.without(LockFlags::FAIL_IMMEDIATELY) {
+    let exclusive = match flags.difference(LockFlags::FAIL_IMMEDIATELY) {
         LockFlags::SHARED_LOCK => false,
         LockFlags::EXCLUSIVE_LOCK => true,
         _ => return Err(NtStatus::INVALID_PARAMETER),

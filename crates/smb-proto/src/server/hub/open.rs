@@ -258,7 +258,7 @@ impl Hub {
             let keep = if request.empties() && !obstacles.violation {
                 NONE
             } else {
-                valid(state.without(demanded))
+                valid(state.difference(demanded))
             };
             if keep == state || request.passes_by(holder) {
                 continue;

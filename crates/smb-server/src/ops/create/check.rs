@@ -17,11 +17,11 @@ pub(super) struct Wish {
 }
 
 /// Rights that there are.
-const RIGHTS: AccessMask = AccessMask(0xF31F_01FF);
+const RIGHTS: AccessMask = AccessMask::from_bits_retain(0xF31F_01FF);
 /// CREATE_TREE_CONNECTION ([MS-FSA] 2.1.5.1): of no use over a network.
-const TREE_CONNECTION: CreateOptions = CreateOptions(0x80);
+const TREE_CONNECTION: CreateOptions = CreateOptions::from_bits_retain(0x80);
 /// The options that the specification has a meaning, or silence, for.
-const OPTIONS: CreateOptions = CreateOptions(0x00FF_FFFF);
+const OPTIONS: CreateOptions = CreateOptions::from_bits_retain(0x00FF_FFFF);
 
 impl Wish {
     pub(super) fn check(request: &CreateRequest<'_>) -> Result<Self, NtStatus> {
@@ -44,7 +44,7 @@ impl Wish {
         if !RIGHTS.contains(request.desired_access) || request.desired_access.is_empty() {
             return Err(NtStatus::ACCESS_DENIED);
         }
-        let valid = FileAttributes(0x0000_7FB7) | FileAttributes::DIRECTORY;
+        let valid = FileAttributes::from_bits_retain(0x0000_7FB7) | FileAttributes::DIRECTORY;
         if !valid.contains(request.file_attributes) {
             return Err(NtStatus::INVALID_PARAMETER);
         }

@@ -311,7 +311,7 @@ fn furnish(
 
 /// All that was asked for, MAXIMUM_ALLOWED being everything.
 fn full(access: AccessMask) -> AccessMask {
-    let rights = access.without(AccessMask::MAXIMUM_ALLOWED);
+    let rights = access.difference(AccessMask::MAXIMUM_ALLOWED);
     if access.contains(AccessMask::MAXIMUM_ALLOWED) {
         rights | AccessMask::FILE_ALL
     } else {
@@ -427,7 +427,7 @@ fn grant(
     {
         found.access = found
             .access
-            .without(AccessMask::WRITE_DATA | AccessMask::APPEND_DATA);
+            .difference(AccessMask::WRITE_DATA | AccessMask::APPEND_DATA);
     }
     // What MAXIMUM_ALLOWED gives need not be the right to delete.
     if deletes && !found.access.contains(AccessMask::DELETE) {

@@ -15,7 +15,7 @@ fn referrals() -> impl Strategy<Value = Referral> {
         [texts(), texts(), texts()],
     )
         .prop_map(|(version, is_root, flags, time_to_live_s, [one, two, three])| {
-            let flags = ReferralEntryFlags(flags);
+            let flags = ReferralEntryFlags::from_bits_retain(flags);
             let target = if Referral::is_name_list(version, flags) {
                 Target::Names {
                     special_name: one,
@@ -56,7 +56,7 @@ proptest! {
     ) {
         let request = DfsReferralRequest { max_referral_level, request_file_name };
         prop_assert_eq!(DfsReferralRequest::decode(&structure(|w| request.encode(w))), Ok(request));
-        let response = DfsReferralResponse { path_consumed, flags: ReferralHeaderFlags(flags), referrals };
+        let response = DfsReferralResponse { path_consumed, flags: ReferralHeaderFlags::from_bits_retain(flags), referrals };
         prop_assert_eq!(DfsReferralResponse::decode(&structure(|w| response.encode(w))), Ok(response));
     }
 }

@@ -1,4 +1,4 @@
-//! Results of the calls.
+//! Encodes the results of the calls.
 
 use crate::rpc::account::{ContextHandle, SidKind};
 use crate::rpc::ndr::NdrWriter;
@@ -7,11 +7,13 @@ use crate::{NtStatus, Text};
 
 /// USER_NORMAL_ACCOUNT and USER_DONT_EXPIRE_PASSWORD ([MS-SAMR] 2.2.1.12).
 const NORMAL_ACCOUNT: u32 = 0x10 | 0x200;
-/// A time that never comes ([MS-SAMR] 2.2.2.2).
+/// A time that never comes, as two halves ([MS-SAMR] 2.2.2.2).
 const NEVER: [u32; 2] = [u32::MAX, 0x7FFF_FFFF];
-/// Members are it by default, and with all rights ([MS-SAMR] 2.2.1.10: SE_GROUP_MANDATORY, ENABLED_BY_DEFAULT, ENABLED).
+/// Attributes of a group membership ([MS-SAMR] 2.2.1.10: SE_GROUP_MANDATORY, ENABLED_BY_DEFAULT,
+/// ENABLED).
 const MEMBER: u32 = 0x7;
-/// USER_ALL_* ([MS-SAMR] 2.2.1.8): user and full name, both ids, the comment and the control bits are told.
+/// Fields present in SAMPR_USER_ALL_INFORMATION: USER_ALL_* ([MS-SAMR] 2.2.1.8) for user name, full
+/// name, both ids, comment and control bits.
 const ALL_FIELDS: u32 = 0x1 | 0x2 | 0x4 | 0x8 | 0x10 | 0x0010_0000;
 
 /// A user of the server.
@@ -21,11 +23,11 @@ pub struct User {
     pub rid: u32,
     /// Name.
     pub name: Text,
-    /// Relative id of its primary group.
+    /// Relative id of the primary group.
     pub group: u32,
 }
 
-/// Results that are a handle, and a status.
+/// Encodes results that are a handle and a status.
 pub fn handle(handle: ContextHandle, status: NtStatus) -> Vec<u8> {
     let mut ndr = NdrWriter::default();
     ndr.handle(handle);
@@ -33,7 +35,7 @@ pub fn handle(handle: ContextHandle, status: NtStatus) -> Vec<u8> {
     ndr.into_stub()
 }
 
-/// SamrConnect5's results: revision 3, without any of the features ([MS-SAMR] 2.2.7.15).
+/// Encodes SamrConnect5's results: revision 3 without optional features ([MS-SAMR] 2.2.7.15).
 pub fn connect5(handle: ContextHandle, status: NtStatus) -> Vec<u8> {
     let mut ndr = NdrWriter::default();
     for number in [1, 1, 3, 0] {
@@ -44,7 +46,7 @@ pub fn connect5(handle: ContextHandle, status: NtStatus) -> Vec<u8> {
     ndr.into_stub()
 }
 
-/// SamrLookupDomainInSamServer's results.
+/// Encodes SamrLookupDomainInSamServer's results. Without a SID the status is `missing`.
 pub fn domain_sid(sid: Option<&Sid>, missing: NtStatus) -> Vec<u8> {
     let mut ndr = NdrWriter::default();
     ndr.pointer(sid.is_some());
@@ -55,7 +57,8 @@ pub fn domain_sid(sid: Option<&Sid>, missing: NtStatus) -> Vec<u8> {
     ndr.into_stub()
 }
 
-/// An enumeration's results ([MS-SAMR] 2.2.7.10): all entries from `from` on, or none with an error.
+/// Encodes an enumeration's results ([MS-SAMR] 2.2.7.10): all entries from index `from` on, or none
+/// with an error.
 pub fn enumeration(entries: &[(u32, Text)], from: u32, status: NtStatus) -> Vec<u8> {
     let rest = entries.get(from as usize..).unwrap_or_default();
     let mut ndr = NdrWriter::default();
@@ -76,7 +79,7 @@ pub fn enumeration(entries: &[(u32, Text)], from: u32, status: NtStatus) -> Vec<
     ndr.into_stub()
 }
 
-/// SAMPR_ULONG_ARRAY ([MS-SAMR] 2.2.7.4).
+/// Writes a SAMPR_ULONG_ARRAY ([MS-SAMR] 2.2.7.4).
 fn numbers(ndr: &mut NdrWriter, numbers: impl ExactSizeIterator<Item = u32>) {
     let count = numbers.len();
     ndr.count(count);
@@ -87,7 +90,7 @@ fn numbers(ndr: &mut NdrWriter, numbers: impl ExactSizeIterator<Item = u32>) {
     }
 }
 
-/// What `found` of `all` is as a status ([MS-SAMR] 3.1.5.11.2).
+/// Returns the status of a lookup that found `found` of `all` ([MS-SAMR] 3.1.5.11.2).
 fn mapped(found: usize, all: usize) -> NtStatus {
     match found {
         _ if found == all => NtStatus::SUCCESS,
@@ -96,7 +99,7 @@ fn mapped(found: usize, all: usize) -> NtStatus {
     }
 }
 
-/// SamrLookupNamesInDomain's results: relative id and kind of each name that is known.
+/// Encodes SamrLookupNamesInDomain's results: relative id and type of each known name.
 pub fn lookup_names(found: &[Option<(u32, SidKind)>]) -> Vec<u8> {
     let mut ndr = NdrWriter::default();
     numbers(&mut ndr, found.iter().map(|one| one.map_or(0, |(rid, _)| rid)));
@@ -106,7 +109,7 @@ pub fn lookup_names(found: &[Option<(u32, SidKind)>]) -> Vec<u8> {
     ndr.into_stub()
 }
 
-/// SamrLookupIdsInDomain's results: name and kind of each relative id that is known.
+/// Encodes SamrLookupIdsInDomain's results: name and type of each known relative id.
 pub fn lookup_ids(found: &[Option<(Text, SidKind)>]) -> Vec<u8> {
     let mut ndr = NdrWriter::default();
     let empty = Text::default();
@@ -126,7 +129,7 @@ pub fn lookup_ids(found: &[Option<(Text, SidKind)>]) -> Vec<u8> {
     ndr.into_stub()
 }
 
-/// SamrGetAliasMembership's results: relative ids of local groups, or none with an error.
+/// Encodes SamrGetAliasMembership's results: relative ids of local groups, or none with an error.
 pub fn aliases(rids: &[u32], status: NtStatus) -> Vec<u8> {
     let mut ndr = NdrWriter::default();
     numbers(&mut ndr, rids.iter().copied());
@@ -134,7 +137,7 @@ pub fn aliases(rids: &[u32], status: NtStatus) -> Vec<u8> {
     ndr.into_stub()
 }
 
-/// SamrGetGroupsForUser's results.
+/// Encodes SamrGetGroupsForUser's results.
 pub fn groups_of_user(groups: &[u32]) -> Vec<u8> {
     let mut ndr = NdrWriter::default();
     ndr.pointer(true);
@@ -149,7 +152,7 @@ pub fn groups_of_user(groups: &[u32]) -> Vec<u8> {
     ndr.into_stub()
 }
 
-/// A pointer to nothing, and why.
+/// Encodes a null pointer and a status.
 fn nothing(status: NtStatus) -> Vec<u8> {
     let mut ndr = NdrWriter::default();
     ndr.pointer(false);
@@ -157,7 +160,7 @@ fn nothing(status: NtStatus) -> Vec<u8> {
     ndr.into_stub()
 }
 
-/// Begins information of a class: a pointer to a union, and which of its members follows.
+/// Begins the information of a class: a pointer to a union and its discriminant.
 fn information(class: u16) -> NdrWriter {
     let mut ndr = NdrWriter::default();
     ndr.pointer(true);
@@ -170,8 +173,9 @@ fn time(ndr: &mut NdrWriter, time: [u32; 2]) {
     time.iter().for_each(|half| ndr.u32(*half));
 }
 
-/// SamrQueryInformationDomain's results: passwords (1), general (2), the comment (4), the name (5), the role (7);
-/// STATUS_INVALID_INFO_CLASS for others. `name` is the domain's, of which there are so many `users`.
+/// Encodes SamrQueryInformationDomain's results: passwords (1), general (2), comment (4), name (5),
+/// role (7). Other classes get STATUS_INVALID_INFO_CLASS. `users` and `aliases` are the domain's
+/// numbers of both.
 pub fn query_domain(class: u16, name: &Text, users: usize, aliases: usize) -> Vec<u8> {
     if !matches!(class, 1 | 2 | 4 | 5 | 7) {
         return nothing(NtStatus::INVALID_INFO_CLASS);
@@ -180,7 +184,8 @@ pub fn query_domain(class: u16, name: &Text, users: usize, aliases: usize) -> Ve
     let mut ndr = information(class);
     match class {
         1 => {
-            // No shortest length, no history, no rules; passwords never get too old, and never are too new.
+            // Minimum length, history length, properties: none. Maximum password age: unlimited,
+            // minimum: 0.
             ndr.u16(0);
             ndr.u16(0);
             ndr.u32(0);
@@ -193,7 +198,7 @@ pub fn query_domain(class: u16, name: &Text, users: usize, aliases: usize) -> Ve
             ndr.unicode_head(name);
             ndr.unicode_head(&empty);
             time(&mut ndr, [0, 0]);
-            // Enabled, primary ([MS-SAMR] 2.2.3.5, 2.2.3.6).
+            // Server state enabled, server role primary ([MS-SAMR] 2.2.3.5, 2.2.3.6).
             ndr.u32(1);
             ndr.u32(3);
             ndr.u8(1);
@@ -210,8 +215,8 @@ pub fn query_domain(class: u16, name: &Text, users: usize, aliases: usize) -> Ve
     ndr.into_stub()
 }
 
-/// SamrQueryInformationUser's results: general (1), names (6, 7, 8), the primary group (9), the control bits (16), all
-/// (21); STATUS_INVALID_INFO_CLASS for others.
+/// Encodes SamrQueryInformationUser's results: general (1), names (6, 7, 8), primary group (9),
+/// control bits (16), all (21). Other classes get STATUS_INVALID_INFO_CLASS.
 pub fn query_user(class: u16, user: &User) -> Vec<u8> {
     if !matches!(class, 1 | 6..=9 | 16 | 21) {
         return nothing(NtStatus::INVALID_INFO_CLASS);
@@ -242,16 +247,18 @@ pub fn query_user(class: u16, user: &User) -> Vec<u8> {
     ndr.into_stub()
 }
 
-/// SAMPR_USER_ALL_INFORMATION ([MS-SAMR] 2.2.6.6).
+/// Writes a SAMPR_USER_ALL_INFORMATION ([MS-SAMR] 2.2.6.6).
 fn all_of_user(ndr: &mut NdrWriter, user: &User) {
     let empty = Text::default();
-    // Logon and logoff, the password's last change; the account's end, when the password can and when it must change.
+    // Last logon, last logoff, last password change, account expiry, password can change, password
+    // must change.
     for moment in [[0, 0], NEVER, [0, 0], NEVER, [0, 0], NEVER] {
         time(ndr, moment);
     }
     ndr.unicode_head(&user.name);
-    // Full name, home, its drive, script, profile, comment, workstations, the user's comment, parameters; both hashes,
-    // which are nobody's business, have the same layout, and so has private data.
+    // Full name, home directory, its drive, script, profile, comment, workstations, user comment,
+    // parameters. Then both password hashes (never disclosed) and the private data, which have the
+    // same layout.
     (0..12).for_each(|_| ndr.unicode_head(&empty));
     // No security descriptor.
     ndr.u32(0);
@@ -259,18 +266,18 @@ fn all_of_user(ndr: &mut NdrWriter, user: &User) {
     for number in [user.rid, user.group, NORMAL_ACCOUNT, ALL_FIELDS] {
         ndr.u32(number);
     }
-    // Any hour.
+    // Logon hours: any.
     ndr.u16(0);
     ndr.pointer(false);
-    // Bad passwords, logins, country, code page.
+    // Bad password count, logon count, country code, code page.
     (0..4).for_each(|_| ndr.u16(0));
-    // No LM hash, an NT hash, not expired, nothing sensitive.
+    // LM hash present: no; NT hash present: yes; password expired: no; private data sensitive: no.
     [0, 1, 0, 0].iter().for_each(|byte| ndr.u8(*byte));
     ndr.unicode_body(&user.name);
 }
 
-/// SamrQueryDisplayInformation's results for users (class 1): at most `count_max` from `index` on.
-/// STATUS_INVALID_INFO_CLASS for other classes.
+/// Encodes SamrQueryDisplayInformation's results for users (class 1): at most `count_max` entries
+/// from `index` on. Other classes get STATUS_INVALID_INFO_CLASS.
 pub fn display_users(class: u16, users: &[User], index: u32, count_max: u32) -> Vec<u8> {
     let empty = Text::default();
     let rest = users.get(index as usize..).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! A server's side of the security account manager ([MS-SAMR]), on the pipe `samr`: users and groups are listed and
-//! looked up, nothing is changed.
+//! The server of the security account manager on the pipe `samr` ([MS-SAMR]): lists and looks up
+//! users and groups, and changes nothing.
 
 mod answers;
 #[cfg(test)]
@@ -16,15 +16,15 @@ use super::ndr::NdrReader;
 use crate::security::Sid;
 use crate::{Fault, Result, Text};
 
-/// The interface ([MS-SAMR] 1.9).
+/// Interface ([MS-SAMR] 1.9).
 pub const INTERFACE: SyntaxId = SyntaxId::new(0x12345778_1234_abcd_ef00_0123456789ac, 1, 0);
-/// The pipe's name in `IPC$`.
+/// Name of the pipe in `IPC$`.
 pub const PIPE: &str = "samr";
 
-/// Most names or ids of one lookup: the `range` of `Count` ([MS-SAMR] 3.1.5.11.2).
+/// Most names or ids in one lookup: the `range` of `Count` ([MS-SAMR] 3.1.5.11.2).
 const COUNT_MAX: usize = 1000;
 
-/// What is enumerated in a domain.
+/// Type of the accounts to enumerate in a domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Groups.
@@ -35,10 +35,10 @@ pub enum Kind {
     Aliases,
 }
 
-/// A call that is understood.
+/// A decoded call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Call {
-    /// SamrConnect, 2 and 4 ([MS-SAMR] 3.1.5.1).
+    /// SamrConnect, SamrConnect2 and SamrConnect4 ([MS-SAMR] 3.1.5.1).
     Connect,
     /// SamrConnect5 ([MS-SAMR] 3.1.5.1.1).
     Connect5,
@@ -46,13 +46,14 @@ pub enum Call {
     Close(ContextHandle),
     /// SamrLookupDomainInSamServer ([MS-SAMR] 3.1.5.11.1).
     LookupDomain(ContextHandle, Text),
-    /// SamrEnumerateDomainsInSamServer ([MS-SAMR] 3.1.5.2.1), from this entry on.
+    /// SamrEnumerateDomainsInSamServer ([MS-SAMR] 3.1.5.2.1): server, first entry wanted.
     EnumerateDomains(ContextHandle, u32),
     /// SamrOpenDomain ([MS-SAMR] 3.1.5.1.5).
     OpenDomain(ContextHandle, Sid),
-    /// SamrQueryInformationDomain and 2 ([MS-SAMR] 3.1.5.5.1).
+    /// SamrQueryInformationDomain and SamrQueryInformationDomain2 ([MS-SAMR] 3.1.5.5.1).
     QueryDomain(ContextHandle, u16),
-    /// SamrEnumerateUsersInDomain, … ([MS-SAMR] 3.1.5.2.2), from this entry on.
+    /// SamrEnumerateUsersInDomain and its siblings ([MS-SAMR] 3.1.5.2.2): domain, type, first entry
+    /// wanted.
     Enumerate(ContextHandle, Kind, u32),
     /// SamrGetAliasMembership ([MS-SAMR] 3.1.5.9.2).
     AliasMembership(ContextHandle, Vec<Sid>),
@@ -62,31 +63,31 @@ pub enum Call {
     LookupIds(ContextHandle, Vec<u32>),
     /// SamrOpenUser ([MS-SAMR] 3.1.5.1.9).
     OpenUser(ContextHandle, u32),
-    /// SamrQueryInformationUser and 2 ([MS-SAMR] 3.1.5.5.5).
+    /// SamrQueryInformationUser and SamrQueryInformationUser2 ([MS-SAMR] 3.1.5.5.5).
     QueryUser(ContextHandle, u16),
     /// SamrGetGroupsForUser ([MS-SAMR] 3.1.5.9.1).
     GroupsOfUser(ContextHandle),
-    /// SamrQueryDisplayInformation, 2 and 3 ([MS-SAMR] 3.1.5.3.1).
+    /// SamrQueryDisplayInformation, its 2 and 3 ([MS-SAMR] 3.1.5.3.1).
     Display {
-        /// The domain.
+        /// Handle of the domain.
         domain: ContextHandle,
         /// DOMAIN_DISPLAY_INFORMATION.
         class: u16,
-        /// The first entry wanted.
+        /// First entry wanted.
         index: u32,
-        /// Most entries.
+        /// Most entries wanted.
         count_max: u32,
     },
 }
 
 impl Call {
-    /// From a request's stub; `None` for procedures that are not here.
+    /// Decodes a request's stub. Returns `None` for procedures that are not implemented.
     ///
     /// # Errors
-    /// The stub is not that procedure's.
+    /// The stub is malformed.
     pub fn decode(opnum: u16, stub: &[u8]) -> Result<Option<Self>> {
         let ndr = &mut NdrReader::new(stub, "samr request");
-        // Which rights a client wishes changes nothing here.
+        // The requested access rights do not matter.
         Ok(Some(match opnum {
             0 | 57 | 62 => Self::Connect,
             64 => Self::Connect5,
@@ -123,7 +124,7 @@ impl Call {
     }
 }
 
-/// SAMPR_PSID_ARRAY ([MS-SAMR] 2.2.7.5).
+/// Reads a SAMPR_PSID_ARRAY ([MS-SAMR] 2.2.7.5).
 fn read_sids(ndr: &mut NdrReader<'_>) -> Result<Vec<Sid>> {
     let fault = ndr.fault(Fault::Value);
     let count = ndr.u32()?;
@@ -142,11 +143,12 @@ fn read_sids(ndr: &mut NdrReader<'_>) -> Result<Vec<Sid>> {
     (0..length).map(|_| ndr.sid()).collect()
 }
 
-/// The head of a `size_is(1000), length_is(Count)` array: the number of its elements, of at least `element_len` bytes.
+/// Reads the head of a `size_is(1000), length_is(Count)` array. Returns the number of its elements,
+/// each of at least `element_len` bytes.
 fn varying_count(ndr: &mut NdrReader<'_>, element_len: usize) -> Result<usize> {
     let fault = ndr.fault(Fault::Value);
     let count = ndr.u32()?;
-    // The size that the client has room for, and where in it the elements begin.
+    // The array's capacity at the client, and the index of its first element.
     ndr.u32()?;
     ndr.expect(0)?;
     let length = ndr.count(element_len)?;

@@ -1,4 +1,4 @@
-//! Requests as clients write them, hostile ones, and the heads of answers.
+//! Requests as clients write them, hostile requests, and the fixed parts of answers.
 
 use super::*;
 use crate::NtStatus;

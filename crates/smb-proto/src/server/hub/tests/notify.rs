@@ -3,7 +3,7 @@
 use super::*;
 use ropeway_smb_wire::change_notify::{Action, CompletionFilter, FileNotifyInformation};
 
-const NAMES: CompletionFilter = CompletionFilter(3);
+const NAMES: CompletionFilter = CompletionFilter::from_bits_retain(3);
 const FILES: CompletionFilter = CompletionFilter::FILE_NAME;
 
 impl World {
