@@ -44,7 +44,7 @@ const FILE: FileId = FileId {
     volatile: 1,
 };
 
-/// What an operation of a chain is: the most bytes of a READ, or something else.
+/// An operation of a compound: a READ with its greatest length, or another request.
 type Asked = Option<usize>;
 
 struct World<'a> {

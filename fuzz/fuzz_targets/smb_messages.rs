@@ -371,7 +371,7 @@ fn error(bytes: &[u8]) {
     assert_eq!(ErrorResponse::decode(&mut at_body(&again)).as_ref(), Ok(&error));
 }
 
-/// One context without a chain; the first byte chooses its name.
+/// A single context; the first byte chooses its name.
 fn single_contexts(bytes: &[u8]) {
     let Some((name_length, rest)) = bytes.split_first() else {
         return;

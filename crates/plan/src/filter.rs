@@ -67,12 +67,12 @@ pub enum FilterError {
         "{0:?} is neither an age such as 90s, 2h, 3d, 1w nor a date such as 2026-01-02 or 2026-01-02T15:04"
     )]
     Age(String),
-    /// A list of files names something that is not a path below the root.
+    /// An entry of a list that is not a path below the root.
     #[error(
         "line {line} of the list of files is not a path below the source: {text:?} (no leading `/`, no `..`)"
     )]
     Path {
-        /// Number of the entry, from 1.
+        /// Number of the entry, counted from 1.
         line: usize,
         /// The entry.
         text: String,

@@ -48,7 +48,7 @@ impl FromStr for MaxDelete {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeleteError {
-    /// No file of the source takes part.
+    /// The source is empty: no file in it takes part.
     #[error(
         "the source is empty (no file in it takes part); mirroring it would delete everything on the target"
     )]
@@ -83,7 +83,7 @@ pub struct Extra {
 pub struct SourceContent {
     /// Anything except folders.
     pub files: bool,
-    /// Anything at all.
+    /// Any node.
     pub nodes: bool,
 }
 
@@ -99,7 +99,7 @@ pub struct Planned {
 /// The guard of one mirror.
 #[derive(Clone, Debug)]
 pub struct DeleteGuard {
-    /// `--max-delete`; `None`: no bound.
+    /// Bound of `--max-delete`; `None` means no bound.
     pub max: Option<MaxDelete>,
     /// Deletions that the user agreed to when asked; `None` means no bound.
     pub agreed: Option<u64>,

@@ -10,16 +10,16 @@
 //! * A space or a dot at the end becomes U+F028 or U+F029, as there.
 //! * A device name (`CON`, `nul.txt`, `COM1`, …) gets its first letter replaced by U+F000 + letter.
 //!   Only Ropeway does this.
-//! * A byte that is not UTF-8 becomes U+EF00 + byte (U+EF80 to U+EFFF), as in MirBSD's OPTU-8 and in
-//!   `ropeway_smb_wire::names`. It is unchanged where the volume keeps bytes.
+//! * A byte that is not UTF-8 becomes U+EF00 + byte (U+EF80 to U+EFFF), as in MirBSD's OPTU-8 and
+//!   in `ropeway_smb_wire::names`. It is unchanged where the volume keeps bytes.
 //! * One of these private characters in the original name, where it would be taken for what it
 //!   stands for, becomes U+EF00 + each of its UTF-8 bytes, as there.
 //!
 //! A share behind our client keeps bytes. What goes over the wire is then exactly what
 //! `ropeway_smb_wire::names` makes of the name in its `Sfm` mapping, and our server stores the
 //! original name on its disk (except device names). The two mappings are inverse to each other;
-//! that module explains how, and `crates/smb-client` tests that the two agree. Neither produces `/` or
-//! NUL.
+//! that module explains how, and `crates/smb-client` tests that the two agree. Neither produces `/`
+//! or NUL.
 //!
 //! [`FolderNames`] finds names in one folder that a case-insensitive volume treats as the same.
 

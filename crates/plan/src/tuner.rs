@@ -39,7 +39,7 @@ const REST_WINDOWS: u32 = 128;
 /// Weight of one further measurement in the smoothed rate of home.
 const HOME_SMOOTHING: f64 = 0.3;
 
-/// A direction to try.
+/// A neighbour to try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Move {
     Deeper,

@@ -1,4 +1,4 @@
-//! Trees around trees.
+//! Decorators: trees around trees.
 //!
 //! A decorator wraps a tree and is itself a tree. It slows, limits or traces operations, or makes
 //! them fail. Listings and open files are wrapped too. All decorators share one body, [`Layered`],

@@ -78,7 +78,7 @@ pub enum ErrorKind {
     NotEmpty,
     /// The link count is exhausted.
     TooManyLinks,
-    /// The two nodes lie on different volumes.
+    /// The two nodes are on different volumes.
     CrossDevice,
     /// A symbolic link is where none may be followed.
     SymbolicLink,
@@ -86,13 +86,13 @@ pub enum ErrorKind {
     Unsupported,
     /// The device failed on this data.
     DeviceError,
-    /// The volume, server or device is gone.
+    /// The volume, server or device has disappeared.
     Gone,
-    /// It changed while it was read.
+    /// The file changed while it was read.
     Changed,
     /// In use by another program.
     Busy,
-    /// No answer in time.
+    /// No reply within the time limit.
     TimedOut,
     /// Interrupted; try again.
     Interrupted,
@@ -146,7 +146,7 @@ pub struct Error {
 }
 
 impl Error {
-    /// An error without a system cause.
+    /// Makes an error without one of the operating system.
     pub fn new(op: Op, path: &RelPath, kind: ErrorKind) -> Self {
         Self {
             op,

@@ -39,7 +39,7 @@ pub struct Counters {
     pub retries: u64,
 }
 
-/// What limits the speed of a job at the moment.
+/// What limits the speed of a job at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Limit {
@@ -68,7 +68,7 @@ pub struct Eta {
     pub high: f64,
 }
 
-/// The phase a job is in.
+/// The phase of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {

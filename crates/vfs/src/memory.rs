@@ -22,8 +22,10 @@ mod state;
 mod tree;
 mod watch;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use self::content::Base;
 pub use self::content::synthetic;
@@ -146,7 +148,7 @@ impl MemoryTree {
     pub fn with_crash_model(self) -> Self {
         self.configured(|shared| {
             shared.crash_model = true;
-            let state = shared.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+            let state = shared.state.get_mut();
             state.begin_crash_model();
         })
     }
@@ -226,7 +228,7 @@ impl MemoryTree {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Rounds a time as this tree keeps it.

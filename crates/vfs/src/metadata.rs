@@ -78,9 +78,9 @@ impl Kind {
 /// Identity of a node while it exists: volume (device number) and index (inode number).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub struct FileId {
-    /// The volume.
+    /// Number of the volume.
     pub volume: u64,
-    /// The node on the volume.
+    /// Number of the node on its volume.
     pub index: u64,
 }
 
@@ -96,7 +96,7 @@ pub struct Owner {
 /// Attributes of one node. Fields that a tree does not know are `None`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Metadata {
-    /// What it is.
+    /// Kind of the node.
     pub kind: Kind,
     /// Logical size in bytes; for a symlink, that of its target text.
     pub size: u64,

@@ -43,11 +43,11 @@ pub struct StoreFeatures {
 /// Attributes of a node as a server reports them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeStat {
-    /// What it is.
+    /// Kind of the node.
     pub kind: Kind,
     /// Logical size in bytes; for a stream, that of the stream.
     pub size: u64,
-    /// Bytes allocated.
+    /// Allocated bytes.
     pub allocated: u64,
     /// Number of hard links.
     pub links: u64,

@@ -177,9 +177,9 @@ pub type BatchResult = std::result::Result<BatchDone, (Error, bool)>;
 /// Small files of two folders to compare pair by pair.
 #[derive(Clone, Debug)]
 pub struct CompareBatch {
-    /// Their folder in this tree.
+    /// Folder in this tree.
     pub dir: RelPath,
-    /// Their folder in the other tree.
+    /// Folder in the other tree.
     pub other_dir: RelPath,
     /// Name here, name there, and the listed metadata of the file here.
     pub pairs: Vec<(Name, Name, Metadata)>,

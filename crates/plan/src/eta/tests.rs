@@ -60,7 +60,7 @@ fn check(seed: u64, what: &str, items: &[Done], feed: Feed, inside: bool) -> f64
             let error = (eta.seconds - left).abs() / left;
             assert!(
                 error <= 0.1,
-                "{what}, seed {seed}: at {now:.1} s of {truth:.1} s told {:.1} s, {:.1} % off ({done} of {} files)",
+                "{what}, seed {seed}: at {now:.1} s of {truth:.1} s estimated {:.1} s, {:.1} % off ({done} of {} files)",
                 eta.seconds,
                 error * 100.0,
                 items.len()
@@ -214,7 +214,7 @@ fn big_files_first_where_bytes_limit() {
 }
 
 /// Returns the estimate after `done` items, and the true time left in seconds.
-fn told_after(items: &[Done], done: usize) -> (Eta, f64) {
+fn estimate_after(items: &[Done], done: usize) -> (Eta, f64) {
     let mut estimator = EtaEstimator::new();
     let (mut bytes, mut next, mut now) = (0.0, 0, 0.0);
     while next < done {
@@ -238,7 +238,7 @@ fn told_after(items: &[Done], done: usize) -> (Eta, f64) {
 fn big_files_first_where_seeks_limit() {
     for seed in 0..SEEDS {
         let items = two_kinds(&mut Random::new(seed), true, DEVICE_BYTE, 10e-3);
-        let (eta, left) = told_after(&items, 240 + 300);
+        let (eta, left) = estimate_after(&items, 240 + 300);
         assert!(
             (eta.seconds - left).abs() < 0.1 * left,
             "seed {seed}: {eta:?} for {left:.1}"
@@ -253,7 +253,7 @@ fn small_files_first() {
     for file_seconds in [35e-6, 10e-3] {
         for seed in 0..SEEDS {
             let items = two_kinds(&mut Random::new(seed), false, DEVICE_BYTE, file_seconds);
-            let (eta, left) = told_after(&items, 2000 + 20);
+            let (eta, left) = estimate_after(&items, 2000 + 20);
 
             assert!(
                 (eta.seconds - left).abs() < 0.1 * left,

@@ -243,7 +243,7 @@ impl MemoryTree {
                 discard: old.discard,
                 crash_model: true,
                 volume: old.volume,
-                state: std::sync::Mutex::new(after),
+                state: parking_lot::Mutex::new(after),
             }),
         }
     }
