@@ -19,7 +19,7 @@ pub const PREFIX: &str = ".ropeway-";
 const DIGITS: usize = 16;
 
 /// Token of the probe: an empty file by which a move detects that two folders are one. Any job that
-/// finds one may remove it, since its own job makes another.
+/// finds one may remove it, since the job that made it makes another.
 const PROBE: u64 = u64::MAX;
 
 /// The random identity of one job in its temporary names.

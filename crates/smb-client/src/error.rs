@@ -21,7 +21,7 @@ pub enum Error {
     PeerMisbehaved(String),
     /// The answer to one question makes no sense, in a message that is whole; what is wrong with it. Others may be fine.
     #[error("the server's answer makes no sense: {0}")]
-    Senseless(String),
+    InvalidReply(String),
     /// Messages were changed on their way, or the server does not protect them as agreed; what was violated. There is no
     /// further login: whoever changes messages would only get another try.
     #[error("the connection was tampered with: {0}; not connecting again")]
@@ -152,7 +152,7 @@ impl Error {
             | Self::Unprotected(_)
             | Self::Tampered(_)
             | Self::Local { .. } => Verdict::Abort,
-            Self::PeerMisbehaved(_) | Self::Senseless(_) | Self::LedAway { .. } | Self::Misuse(_) => {
+            Self::PeerMisbehaved(_) | Self::InvalidReply(_) | Self::LedAway { .. } | Self::Misuse(_) => {
                 Verdict::Skip
             }
         }
@@ -197,7 +197,7 @@ impl Error {
 
     /// The server has another number of bytes than it was given.
     pub(crate) fn kept(bytes: u64, written: u64) -> Self {
-        Self::Senseless(format!("of {written} bytes written it keeps {bytes}"))
+        Self::InvalidReply(format!("of {written} bytes written it keeps {bytes}"))
     }
 
     pub(crate) fn refused(op: &'static str, status: NtStatus) -> Self {
@@ -214,7 +214,7 @@ impl Error {
 
 impl From<Malformed> for Error {
     fn from(malformed: Malformed) -> Self {
-        Self::Senseless(malformed.to_string())
+        Self::InvalidReply(malformed.to_string())
     }
 }
 

@@ -124,7 +124,7 @@ impl ShareInner {
                 }
             }
             // Lost on the way, or too much for this server at once.
-            Err(Error::Lost(_) | Error::PeerMisbehaved(_) | Error::Senseless(_)) => {
+            Err(Error::Lost(_) | Error::PeerMisbehaved(_) | Error::InvalidReply(_)) => {
                 share.tree().await?;
                 Seen::default()
             }

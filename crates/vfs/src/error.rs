@@ -110,7 +110,8 @@ pub enum ErrorKind {
     /// The peer broke the protocol.
     PeerMisbehaved,
     /// The peer's answer about this node makes no sense; answers about other nodes may.
-    Senseless,
+    #[serde(rename = "senseless")]
+    InvalidReply,
     /// The protection of the connection was broken: messages were altered on their way.
     Tampered,
     /// Credentials were refused.
@@ -315,7 +316,7 @@ impl ErrorKind {
             Self::Tampered => "messages from the server were altered on their way",
             Self::Unreachable => "the server did not come back in time",
             Self::PeerMisbehaved => "the peer broke the protocol",
-            Self::Senseless => "the server's answer about it makes no sense",
+            Self::InvalidReply => "the server's answer about it makes no sense",
             Self::Authentication => "login refused",
             Self::Misuse => "wrong use",
             Self::Other => "failed",

@@ -451,7 +451,7 @@ impl<'a> Pass<'a> {
             }
             for entry in entries {
                 if let Err(error) = entry.metadata.as_ref()
-                    && error.kind == ErrorKind::Senseless
+                    && error.kind == ErrorKind::InvalidReply
                 {
                     // It may be the name of anything that the target has.
                     return Err(Error {

@@ -37,7 +37,7 @@ fn kind_of(error: &ClientError) -> ErrorKind {
             })
         }
         ClientError::PeerMisbehaved(_) => ErrorKind::PeerMisbehaved,
-        ClientError::Senseless(_) => ErrorKind::Senseless,
+        ClientError::InvalidReply(_) => ErrorKind::InvalidReply,
         ClientError::LedAway { .. } => ErrorKind::PermissionDenied,
         ClientError::Tampered(_) => ErrorKind::Tampered,
         ClientError::Local { source, .. } => match ErrorKind::of(source) {

@@ -115,7 +115,7 @@ impl SmbListing {
 
     /// An entry that failed. The name stands for the node in messages, and nothing is done by it.
     fn senseless(&self, name: Name, sentence: &str) -> DirEntry {
-        let error = found(Op::List, &self.dir.join(&name), ErrorKind::Senseless, sentence);
+        let error = found(Op::List, &self.dir.join(&name), ErrorKind::InvalidReply, sentence);
         DirEntry {
             name,
             metadata: Err(error),

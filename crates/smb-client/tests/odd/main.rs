@@ -114,7 +114,7 @@ async fn a_name_that_is_none_fails_alone() {
     let failed = errors(&events);
     assert_eq!(failed.len(), names.len(), "{failed:?}");
     assert!(
-        failed.iter().all(|(_, kind)| *kind == ErrorKind::Senseless),
+        failed.iter().all(|(_, kind)| *kind == ErrorKind::InvalidReply),
         "{failed:?}"
     );
     let shown = failed
@@ -157,7 +157,7 @@ async fn a_record_that_cannot_be_read_fails_alone() {
         assert_eq!(outcome.status, Status::SomeFailed, "{events:?}");
         let failed = errors(&events);
         assert!(
-            failed.len() == 1 && failed[0].1 == ErrorKind::Senseless,
+            failed.len() == 1 && failed[0].1 == ErrorKind::InvalidReply,
             "{bytes:?}: {failed:?}"
         );
         let good = ["b", "a"][which];
@@ -317,7 +317,7 @@ async fn a_file_that_the_server_keeps_in_part_fails_alone_and_is_not_moved() {
             !failed.is_empty()
                 && failed
                     .iter()
-                    .all(|(path, kind)| path.ends_with("/b") && *kind == ErrorKind::Senseless),
+                    .all(|(path, kind)| path.ends_with("/b") && *kind == ErrorKind::InvalidReply),
             "{failed:?}"
         );
         assert!(source("b").exists(), "{events:?}");
@@ -408,7 +408,7 @@ async fn short_answers_are_asked_for_again() {
     assert_eq!(outcome.status, Status::SomeFailed, "{events:?}");
     let failed = errors(&events);
     assert!(
-        failed.iter().all(|(_, kind)| *kind == ErrorKind::Senseless),
+        failed.iter().all(|(_, kind)| *kind == ErrorKind::InvalidReply),
         "{failed:?}"
     );
 }
