@@ -120,7 +120,7 @@ impl World<'_> {
         while let Some((head, after)) = rest.split_first_chunk::<FRAME_HEADER_LEN>() {
             let length = frame_len(*head).expect("the client frames");
             let (frame, after) = after.split_at(length);
-            for message in header::Chain::new(frame).map_while(Result::ok) {
+            for message in header::CompoundMessages::new(frame).map_while(Result::ok) {
                 let header = Header::decode(&mut Reader::new(message, "request"));
                 self.requests.extend(header.ok());
             }

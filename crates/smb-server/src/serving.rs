@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use ropeway_smb_proto::server::{
     Admitted, Compound, Connection, ConnectionId, Hangup, Own, ReplyFrame, Request,
 };
-use ropeway_smb_wire::header::{Chain, Command, Header};
+use ropeway_smb_wire::header::{Command, CompoundMessages, Header};
 use ropeway_smb_wire::oplock_break::BreakNotification;
 use ropeway_smb_wire::{NtStatus, SessionId};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -356,7 +356,7 @@ impl Serving {
     fn run_chain(&mut self, messages: &[u8], mut compound: Compound) -> Result<(), Ended> {
         let mut frame = self.frame(compound.sealed);
         let mut after = 0;
-        for message in Chain::new(messages) {
+        for message in CompoundMessages::new(messages) {
             let message = message.map_err(|_| Hangup("a malformed compound"))?;
             if frame.len() >= TOGETHER_MAX {
                 let next = self.frame(compound.sealed);

@@ -1,7 +1,7 @@
 //! The tiers of the architecture as data, and the judgement on a manifest.
 //!
 //! ```text
-//! pure         block < vfs < plan,  block < smb-wire < smb-proto
+//! pure         block < vfs < plan,  block < smb-wire < smb-proto,  names < plan, smb-wire
 //! mechanism    local  smb-gss  smb-client(-> smb-gss)  smb-server(-> smb-gss)  cache(-> local)
 //! composition  copy  mount
 //! product      lab  fleet  cli(-> lab, fleet)
@@ -44,9 +44,10 @@ impl Tier {
 /// All crates, in the order of the table, with what each may use inside its own tier.
 const CRATES: &[(&str, Tier, &[&str])] = &[
     ("block", Tier::Pure, &[]),
+    ("names", Tier::Pure, &[]),
     ("vfs", Tier::Pure, &["block"]),
-    ("plan", Tier::Pure, &["block", "vfs"]),
-    ("smb-wire", Tier::Pure, &["block"]),
+    ("plan", Tier::Pure, &["block", "names", "vfs"]),
+    ("smb-wire", Tier::Pure, &["block", "names"]),
     ("smb-proto", Tier::Pure, &["block", "smb-wire"]),
     ("local", Tier::Mechanism, &[]),
     ("smb-gss", Tier::Mechanism, &[]),

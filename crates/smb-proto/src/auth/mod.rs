@@ -11,14 +11,14 @@ pub mod ntlm;
 pub mod spnego;
 
 use crate::secret::SessionKey;
-use ropeway_smb_wire::{Malformed, Text};
+use ropeway_smb_wire::{DecodeError, Text};
 
 /// Why an authentication does not succeed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AuthError {
     /// The peer's token is not what it should be.
     #[error(transparent)]
-    Malformed(#[from] Malformed),
+    Malformed(#[from] DecodeError),
     /// The peer does not do what we require, or asks for what we do not do.
     #[error("the peer's authentication lacks {0}")]
     Unsupported(&'static str),

@@ -17,7 +17,7 @@ use ropeway_smb_wire::oplock_break::BreakNotification;
 use ropeway_smb_wire::read::ReadResponse;
 use ropeway_smb_wire::session_setup::SessionFlags;
 use ropeway_smb_wire::transform::TransformHeader;
-use ropeway_smb_wire::{Malformed, MessageId, NtStatus, Reader, SessionId, TreeId};
+use ropeway_smb_wire::{DecodeError, MessageId, NtStatus, Reader, SessionId, TreeId};
 
 /// What protects an answer.
 pub(super) enum Guard {
@@ -86,7 +86,7 @@ impl Connection {
         let mut rest = bytes;
         // Each message takes at least its header off.
         while !rest.is_empty() && self.ended.is_none() {
-            let length = match header::Chain::new(rest).next() {
+            let length = match header::CompoundMessages::new(rest).next() {
                 Some(message) => message?.len(),
                 None => return Ok(()),
             };
@@ -409,7 +409,7 @@ impl Connection {
 
 /// Copies the data of a READ's answer to its block, which is empty after any other; how much of the message is left.
 /// The data is no more than was asked for, which was checked.
-pub(super) fn copy_data(header: &Header, message: &[u8], block: &mut BlockMut) -> Result<usize, Malformed> {
+pub(super) fn copy_data(header: &Header, message: &[u8], block: &mut BlockMut) -> Result<usize, DecodeError> {
     block.set_len(0);
     let full = matches!(header.status, NtStatus::SUCCESS | NtStatus::BUFFER_OVERFLOW);
     if header.command != Command::Read || !full {

@@ -2,14 +2,14 @@
 
 use crate::auth::AuthError;
 use ropeway_smb_wire::header::Command;
-use ropeway_smb_wire::{Malformed, MessageId, NtStatus};
+use ropeway_smb_wire::{DecodeError, MessageId, NtStatus};
 
 /// The server broke the protocol, or somebody between changed its messages: the connection is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PeerMisbehaved {
     /// Bytes that are no message.
     #[error(transparent)]
-    Malformed(#[from] Malformed),
+    Malformed(#[from] DecodeError),
     /// A frame longer than anything that was asked for.
     #[error("a message of {0} bytes is longer than agreed")]
     FrameTooLong(usize),

@@ -13,11 +13,11 @@ use std::ops::Range;
 use ropeway_block::{Block, BlockMut, HEADROOM};
 
 use super::{Compression, Operation, Part};
-use crate::compression::{Gauge, compress_well};
+use crate::compression::{CompressionSampler, compress_if_worthwhile};
 use crate::crypto::{SealTicket, Sender, Signer, TRANSFORM_HEADER_LEN};
 use ropeway_smb_wire::frame::{FRAME_HEADER_LEN, frame_header};
 use ropeway_smb_wire::header::{
-    CHAIN_ALIGNMENT, Header, NEXT_COMMAND_OFFSET, SIGNATURE_LEN, SIGNATURE_OFFSET,
+    COMPOUND_ALIGNMENT, Header, NEXT_COMMAND_OFFSET, SIGNATURE_LEN, SIGNATURE_OFFSET,
 };
 use ropeway_smb_wire::{SessionId, Writer};
 
@@ -123,7 +123,7 @@ impl Frame {
         let Some(last) = self.messages.last().cloned() else {
             return;
         };
-        let length = last.len().next_multiple_of(CHAIN_ALIGNMENT);
+        let length = last.len().next_multiple_of(COMPOUND_ALIGNMENT);
         let padding = length - last.len();
         let tail = self.tail();
         tail.resize(tail.len() + padding, 0);
@@ -328,7 +328,7 @@ fn seal(ticket: SealTicket, session: SessionId, bytes: &mut [u8]) {
 fn compressed(how: Option<Compression>, bytes: &[u8], prefix: usize, plain: usize) -> Option<Vec<u8>> {
     let how = how?;
     let message = &bytes[prefix..];
-    let compressed = compress_well(how.algorithms, how.chained, plain - prefix, message)?;
+    let compressed = compress_if_worthwhile(how.algorithms, how.chained, plain - prefix, message)?;
     let mut out = Vec::with_capacity(prefix + compressed.len());
     out.resize(prefix, 0);
     out.extend_from_slice(&compressed);
@@ -341,14 +341,14 @@ fn compressed(how: Option<Compression>, bytes: &[u8], prefix: usize, plain: usiz
 #[derive(Debug, Default)]
 pub(super) struct Compressor {
     pub(super) compression: Compression,
-    gauge: Gauge,
+    sampler: CompressionSampler,
 }
 
 impl Compressor {
     /// How a frame with this payload is to be compressed, if it is worth it ([MS-SMB2] 3.2.4.1.9).
     pub(super) fn judge(&self, payload: &[u8]) -> Option<Compression> {
-        self.gauge
-            .is_worth(self.compression.algorithms, payload)
+        self.sampler
+            .is_worthwhile(self.compression.algorithms, payload)
             .then_some(self.compression)
     }
 }

@@ -21,9 +21,9 @@ use super::landing::{LANDING_HEAD_MAX, LANDING_MIN};
 use super::loans::LoanId;
 use super::{EndReason, PeerMisbehaved, Receive};
 use ropeway_smb_wire::frame::{FRAME_HEADER_LEN, FRAME_LEN_MAX, Protocol, frame_len};
-use ropeway_smb_wire::header::{self, CHAIN_ALIGNMENT, Command, Header};
+use ropeway_smb_wire::header::{self, COMPOUND_ALIGNMENT, Command, Header};
 use ropeway_smb_wire::read::{READ_DATA_OFFSET, ReadResponse};
-use ropeway_smb_wire::{Malformed, MessageId, NtStatus, Reader};
+use ropeway_smb_wire::{DecodeError, MessageId, NtStatus, Reader};
 
 /// Length of the buffer: small replies of a whole round trip. A guess.
 const BUFFER_LEN: usize = 64 * 1024;
@@ -321,9 +321,9 @@ impl Connection {
         if there.len() < head_len {
             return Ok(self.input.wait_for(head_len));
         }
-        let next = header::next_message(there, left).map_err(|fault| Malformed {
+        let next = header::next_message(there, left).map_err(|kind| DecodeError {
             structure: "SMB2 compound",
-            fault,
+            kind,
             at: 0,
         })?;
         let length = next.unwrap_or(left);
@@ -394,7 +394,7 @@ impl Connection {
         // Before the next message there is padding.
         let padding = (length - READ_DATA_OFFSET).checked_sub(data_len);
         let direct =
-            payload.offset == READ_DATA_OFFSET && padding.is_some_and(|padding| padding < CHAIN_ALIGNMENT);
+            payload.offset == READ_DATA_OFFSET && padding.is_some_and(|padding| padding < COMPOUND_ALIGNMENT);
         Ok(direct.then_some((header.message_id, data_len)))
     }
 

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use ropeway_block::Block;
 
 use crate::crypto::{
-    Cipher, NoncesExhausted, Opener, SealTicket, Sealer, Sender, Signer, SigningAlgorithm,
-    TRANSFORM_HEADER_LEN, Unopenable,
+    Cipher, Opener, SealError, SealTicket, Sealer, Sender, Signer, SigningAlgorithm, TRANSFORM_HEADER_LEN,
+    UnsealError,
 };
 use crate::secret::{Key, SessionKey};
 use ropeway_smb_wire::SessionId;
@@ -132,11 +132,11 @@ impl Session {
     }
 
     /// For one message.
-    pub(super) fn ticket(&mut self) -> Result<SealTicket, NoncesExhausted> {
+    pub(super) fn ticket(&mut self) -> Result<SealTicket, SealError> {
         self.keys
             .as_mut()
             .and_then(|keys| keys.sealing.as_mut())
-            .ok_or(NoncesExhausted)?
+            .ok_or(SealError)?
             .0
             .ticket()
     }
@@ -156,9 +156,9 @@ impl Session {
         &self,
         header: &[u8; TRANSFORM_HEADER_LEN],
         message: &mut [u8],
-    ) -> Result<(), Unopenable> {
+    ) -> Result<(), UnsealError> {
         let sealing = self.keys.as_ref().and_then(|keys| keys.sealing.as_ref());
-        sealing.ok_or(Unopenable)?.1.open(header, message)
+        sealing.ok_or(UnsealError)?.1.open(header, message)
     }
 
     /// Whether a message of one piece is signed rightly.

@@ -10,7 +10,7 @@ use super::frame::{Finish, Finished, Frame, Piece};
 use super::jobs::Work;
 use super::table::{Flight, Owner, Sent, Slot};
 use super::{Chain, Compression, DropReason, EndReason, Negotiated, Part, PeerMisbehaved, Ticket, Transmit};
-use crate::crypto::{NoncesExhausted, SealTicket, Signer};
+use crate::crypto::{SealError, SealTicket, Signer};
 use ropeway_smb_wire::header::{Command, HEADER_LEN, Header, HeaderFlags, Target};
 use ropeway_smb_wire::negotiate::Dialect;
 use ropeway_smb_wire::read::ReadRequest;
@@ -491,9 +491,7 @@ impl Connection {
         Ok(match (protection, self.session.as_mut()) {
             (Protection::Signed, Some(session)) => (session.signer().cloned(), None),
             (Protection::Sealed, Some(session)) => {
-                let ticket = session
-                    .ticket()
-                    .map_err(|NoncesExhausted| EndReason::KeysUsedUp)?;
+                let ticket = session.ticket().map_err(|SealError| EndReason::KeysUsedUp)?;
                 (None, Some((ticket, session.id)))
             }
             _ => (None, None),

@@ -4,12 +4,13 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use super::channel::Channel;
-use crate::compression::{Algorithms, compress_well};
+use crate::compression::{Algorithms, compress_if_worthwhile};
 use crate::crypto::{Sender, Signer, TRANSFORM_HEADER_LEN};
 use ropeway_smb_wire::error::ErrorResponse;
 use ropeway_smb_wire::frame::{FRAME_HEADER_LEN, frame_header};
 use ropeway_smb_wire::header::{
-    CHAIN_ALIGNMENT, FLAGS_OFFSET, Header, HeaderFlags, NEXT_COMMAND_OFFSET, SIGNATURE_LEN, SIGNATURE_OFFSET,
+    COMPOUND_ALIGNMENT, FLAGS_OFFSET, Header, HeaderFlags, NEXT_COMMAND_OFFSET, SIGNATURE_LEN,
+    SIGNATURE_OFFSET,
 };
 use ropeway_smb_wire::{NtStatus, SessionId, Writer};
 
@@ -150,7 +151,7 @@ impl ReplyFrame {
     /// Makes room for one more reply behind the last.
     fn align(&mut self) {
         if let Some(last) = self.messages.last_mut() {
-            let length = (self.out.len() - last.range.start).next_multiple_of(CHAIN_ALIGNMENT);
+            let length = (self.out.len() - last.range.start).next_multiple_of(COMPOUND_ALIGNMENT);
             self.out.resize(last.range.start + length, 0);
             last.range.end = self.out.len();
             // Bounded by the frame, which is shorter than 16 MiB.
@@ -216,7 +217,7 @@ impl ReplyFrame {
             return;
         };
         let messages = &self.out[self.start..];
-        if let Some(compressed) = compress_well(algorithms, chained, from - self.start, messages) {
+        if let Some(compressed) = compress_if_worthwhile(algorithms, chained, from - self.start, messages) {
             // A copy, but the frame's buffer is used again.
             self.out.truncate(self.start);
             self.out.extend_from_slice(&compressed);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::world::Served;
 use ropeway_smb_proto::server::{Config, Sessions};
-use ropeway_smb_wire::header::{Chain, Command, HEADER_LEN, Header};
+use ropeway_smb_wire::header::{Command, CompoundMessages, HEADER_LEN, Header};
 use ropeway_smb_wire::{MessageId, NtStatus, Reader, SessionId, Writer};
 
 /// A connection and what it would answer.
@@ -48,7 +48,7 @@ impl Line {
     pub(crate) fn send(&mut self, frame: &[u8]) -> Vec<(Header, Vec<u8>)> {
         let mut all = Vec::new();
         for answer in self.served.feed(frame, &mut self.sessions) {
-            for message in Chain::new(&answer[4..]) {
+            for message in CompoundMessages::new(&answer[4..]) {
                 let message = message.unwrap();
                 let header = Header::decode(&mut Reader::new(message, "header")).unwrap();
                 self.credits += i64::from(header.credits);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use ropeway_smb_proto::auth::ntlm::{Credentials, NtlmClient, NtlmEntropy, ServerNames, nt_hash};
 use ropeway_smb_proto::auth::spnego::SpnegoClient;
 use ropeway_smb_proto::client::{self, Chain as Requests, Event, Operation, Reply, Ticket};
-use ropeway_smb_proto::compression::{Algorithms, Gauge};
+use ropeway_smb_proto::compression::{Algorithms, CompressionSampler};
 use ropeway_smb_proto::secret::{NtHash, Password};
 use ropeway_smb_proto::server::{
     Accounts, Admitted, Compound, Config, Connection, ConnectionId, Hangup, Own, ReplyFrame, Request,
@@ -16,7 +16,7 @@ use ropeway_smb_proto::server::{
 };
 use ropeway_smb_wire::frame::{FRAME_HEADER_LEN, frame_len};
 use ropeway_smb_wire::fsctl::validate_negotiate::ValidateNegotiateResponse;
-use ropeway_smb_wire::header::{Chain, Command, HEADER_LEN, Target};
+use ropeway_smb_wire::header::{Command, CompoundMessages, HEADER_LEN, Target};
 use ropeway_smb_wire::ioctl::{IoctlRequest, IoctlResponse};
 use ropeway_smb_wire::negotiate::Dialect;
 use ropeway_smb_wire::read::{READ_RESPONSE_FIXED_LEN, ReadFlags, ReadRequest, ReadResponse};
@@ -109,7 +109,7 @@ pub(crate) struct Served {
     pub(crate) hung_up: Option<Hangup>,
     /// What is read from an offset.
     pub(crate) content: fn(u64, &mut [u8]),
-    gauge: Gauge,
+    sampler: CompressionSampler,
 }
 
 impl Served {
@@ -121,7 +121,7 @@ impl Served {
             executed: Vec::new(),
             hung_up: None,
             content: |_, _| {},
-            gauge: Gauge::default(),
+            sampler: CompressionSampler::default(),
         }
     }
 
@@ -153,7 +153,7 @@ impl Served {
         let mut compound = Compound::new(sealed);
         let mut out = ReplyFrame::new(Vec::new(), sealed.is_some());
         let mut forgets = None;
-        for message in Chain::new(messages) {
+        for message in CompoundMessages::new(messages) {
             let message = message.map_err(|_| Hangup("a malformed compound"))?;
             match self.protocol.admit(&mut compound, message, &*sessions)? {
                 Admitted::Cancel(..) | Admitted::Ignored => {}
@@ -262,7 +262,7 @@ impl Served {
                 .unwrap();
                 if read.flags.contains(ReadFlags::REQUEST_COMPRESSED) {
                     let algorithms = self.protocol.negotiated().unwrap().compression();
-                    out.compress_payload(count, |data| self.gauge.is_worth(algorithms, data));
+                    out.compress_payload(count, |data| self.sampler.is_worthwhile(algorithms, data));
                 }
             }
             _ => self.refuse(request, NtStatus::NOT_SUPPORTED, out),

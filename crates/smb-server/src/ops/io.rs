@@ -124,7 +124,7 @@ fn compress(frame: &mut ReplyFrame, open: &Open, compression: Algorithms, count:
     if count > 0 && !compression.is_empty() {
         // No more than a frame holds.
         frame.compress_payload(count as usize, |data| {
-            open.state.gauge.is_worth(compression, data)
+            open.state.sampler.is_worthwhile(compression, data)
         });
     }
 }

@@ -403,7 +403,7 @@ impl Raw {
         let mut headers = Vec::new();
         loop {
             let answer = self.receive()?;
-            for message in ropeway_smb_wire::header::Chain::new(&answer) {
+            for message in ropeway_smb_wire::header::CompoundMessages::new(&answer) {
                 headers.push(Header::decode(&mut Reader::new(message.unwrap(), "header")).unwrap());
             }
             if headers.last().is_some_and(|header| header.message_id.0 == last) {

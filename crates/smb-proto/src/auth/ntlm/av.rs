@@ -1,6 +1,6 @@
 //! AV pairs: what server and client tell each other under the proof ([MS-NLMP] 2.2.2.1).
 
-use ropeway_smb_wire::{Fault, Reader, Result, Text};
+use ropeway_smb_wire::{DecodeErrorKind, Reader, Result, Text};
 
 /// What a pair is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl<'a> AvPairs<'a> {
     /// Reads until the end's mark, which must be there; what follows it is left.
     ///
     /// # Errors
-    /// [`Fault::Truncated`].
+    /// [`DecodeErrorKind::Truncated`].
     pub fn decode(bytes: &'a [u8]) -> Result<Self> {
         let mut reader = Reader::new(bytes, "AV_PAIR");
         let mut pairs = Vec::new();
@@ -95,7 +95,7 @@ impl<'a> AvPairs<'a> {
     /// [`AvId::TIMESTAMP`], 100 ns since 1601-01-01 UTC.
     ///
     /// # Errors
-    /// [`Fault::Truncated`], [`Fault::Value`] if it is there and has not 8 bytes.
+    /// [`DecodeErrorKind::Truncated`], [`DecodeErrorKind::Value`] if it is there and has not 8 bytes.
     pub fn timestamp(&self) -> Result<Option<u64>> {
         self.number(AvId::TIMESTAMP)
             .map(|time| time.map(u64::from_le_bytes))
@@ -104,7 +104,7 @@ impl<'a> AvPairs<'a> {
     /// [`AvId::FLAGS`]; 0 if there is none.
     ///
     /// # Errors
-    /// [`Fault::Truncated`], [`Fault::Value`] if it is there and has not 4 bytes.
+    /// [`DecodeErrorKind::Truncated`], [`DecodeErrorKind::Value`] if it is there and has not 4 bytes.
     pub fn flags(&self) -> Result<u32> {
         self.number(AvId::FLAGS)
             .map(|flags| flags.map_or(0, u32::from_le_bytes))
@@ -117,7 +117,7 @@ impl<'a> AvPairs<'a> {
         let mut reader = Reader::new(value, "AV_PAIR");
         let number = reader.array()?;
         if reader.remaining() > 0 {
-            return Err(reader.fault(Fault::Value));
+            return Err(reader.error(DecodeErrorKind::Value));
         }
         Ok(Some(number))
     }

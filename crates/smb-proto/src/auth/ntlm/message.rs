@@ -1,7 +1,7 @@
 //! The three messages of NTLM ([MS-NLMP] 2.2.1), both sides.
 
 use bitflags::bitflags;
-use ropeway_smb_wire::{Fault, Reader, Result, Text, Writer};
+use ropeway_smb_wire::{DecodeErrorKind, Reader, Result, Text, Writer};
 
 bitflags! {
     /// What both ends can do ([MS-NLMP] 2.2.2.5).
@@ -204,7 +204,7 @@ impl<'a> Authenticate<'a> {
             None
         };
         if !flags.contains(NegotiateFlags::UNICODE) {
-            return Err(reader.fault(Fault::Value));
+            return Err(reader.error(DecodeErrorKind::Value));
         }
         let [lm, nt, domain, user, workstation, key] = fields;
         Ok(Self {
@@ -278,7 +278,7 @@ impl std::fmt::Debug for Authenticate<'_> {
 
 fn start<'a>(message: &'a [u8], kind: u32, structure: &'static str) -> Result<Reader<'a>> {
     let mut reader = Reader::new(message, structure);
-    let fault = reader.fault(Fault::Signature);
+    let fault = reader.error(DecodeErrorKind::Signature);
     if reader.array()? != SIGNATURE || reader.u32()? != kind {
         return Err(fault);
     }
@@ -321,6 +321,6 @@ impl Field {
     }
 
     fn text(self, reader: &Reader<'_>) -> Result<Text> {
-        Text::from_le_bytes(self.bytes(reader)?).ok_or(reader.fault(Fault::Value))
+        Text::from_le_bytes(self.bytes(reader)?).ok_or(reader.error(DecodeErrorKind::Value))
     }
 }

@@ -5,7 +5,7 @@ use super::message::{Authenticate, Challenge, MIC_AT, Negotiate, NegotiateFlags,
 use super::{AvId, AvPairs, OIDS, check_flags};
 use crate::auth::{AuthError, Established, Identity, Mechanism, Oid, Refusal, Result, Step};
 use crate::secret::{NtHash, SessionKey};
-use ropeway_smb_wire::{Fault, FileTime, Reader, Text};
+use ropeway_smb_wire::{DecodeErrorKind, FileTime, Reader, Text};
 
 /// What the server calls itself.
 #[derive(Clone, Debug)]
@@ -143,7 +143,7 @@ impl NtlmServer {
         let key_exchange = decoded.flags.contains(NegotiateFlags::KEY_EXCHANGE);
         let mut exported = base_key.clone();
         if key_exchange {
-            let malformed = Reader::new(message, "AUTHENTICATE_MESSAGE").fault(Fault::Bounds);
+            let malformed = Reader::new(message, "AUTHENTICATE_MESSAGE").error(DecodeErrorKind::Bounds);
             *exported = decoded.encrypted_key.try_into().map_err(|_| malformed)?;
             keys::rc4_once(&base_key, &mut *exported);
         }
@@ -175,7 +175,7 @@ impl NtlmServer {
         let proof = reader.array::<16>()?;
         let mut after_proof = reader;
         if reader.u16()? != 0x0101 {
-            return Err(reader.fault(Fault::Signature).into());
+            return Err(reader.error(DecodeErrorKind::Signature).into());
         }
         reader.skip(26)?;
         let pairs = AvPairs::decode(reader.rest())?;

@@ -1,6 +1,6 @@
 //! The little of DER (X.690) that SPNEGO needs.
 
-use ropeway_smb_wire::{Fault, Malformed, Reader, Result};
+use ropeway_smb_wire::{DecodeError, DecodeErrorKind, Reader, Result};
 
 /// Identifier octets: class, whether constructed, number.
 pub(super) mod tag {
@@ -26,8 +26,8 @@ impl<'a> Der<'a> {
         Self(Reader::new(bytes, structure))
     }
 
-    pub(super) fn fault(&self, fault: Fault) -> Malformed {
-        self.0.fault(fault)
+    pub(super) fn error(&self, kind: DecodeErrorKind) -> DecodeError {
+        self.0.error(kind)
     }
 
     #[cfg(test)]
@@ -46,7 +46,7 @@ impl<'a> Der<'a> {
         let tag = self.0.u8()?;
         // Numbers above 30 take more octets; SPNEGO has none.
         if tag & 0x1F == 0x1F {
-            return Err(self.0.fault(Fault::Value));
+            return Err(self.0.error(DecodeErrorKind::Value));
         }
         let length = match self.0.u8()? {
             short @ 0..=0x7F => usize::from(short),
@@ -58,14 +58,14 @@ impl<'a> Der<'a> {
                 }
                 length
             }
-            _ => return Err(self.0.fault(Fault::Value)),
+            _ => return Err(self.0.error(DecodeErrorKind::Value)),
         };
         Ok((tag, self.0.bytes(length)?))
     }
 
     /// The contents of the next element, which must have that tag.
     pub(super) fn expect(&mut self, tag: u8) -> Result<&'a [u8]> {
-        let fault = self.0.fault(Fault::Signature);
+        let fault = self.0.error(DecodeErrorKind::Signature);
         match self.any()? {
             (found, contents) if found == tag => Ok(contents),
             _ => Err(fault),

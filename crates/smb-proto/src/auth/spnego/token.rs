@@ -2,7 +2,7 @@
 
 use super::der::{Der, element, optional, tag};
 use crate::auth::Oid;
-use ropeway_smb_wire::{Fault, Result};
+use ropeway_smb_wire::{DecodeErrorKind, Result};
 
 /// `MechTypeList` as its sender encoded it: MICs are over these bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ impl<'a> NegTokenInit<'a> {
             outer = outer.within(tag::APPLICATION_0, NAME)?;
             let oid = outer.expect(tag::OID)?;
             if oid != Oid::SPNEGO.0 {
-                return Err(outer.fault(Fault::Signature));
+                return Err(outer.error(DecodeErrorKind::Signature));
             }
         }
         let mut token = outer.within(tag::context(0), NAME)?.within(tag::SEQUENCE, NAME)?;
@@ -133,7 +133,7 @@ impl<'a> NegTokenResp<'a> {
                 [1] => NegState::AcceptIncomplete,
                 [2] => NegState::Reject,
                 [3] => NegState::RequestMic,
-                _ => return Err(field.fault(Fault::Value)),
+                _ => return Err(field.error(DecodeErrorKind::Value)),
             }),
         };
         let mechanism = match token.optional(1, NAME)? {
