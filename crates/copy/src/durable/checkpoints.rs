@@ -27,6 +27,7 @@ pub(crate) async fn run_checkpoints(context: Arc<Context>, mut stop: oneshot::Re
     }
     loop {
         tokio::select! {
+            biased;
             _ = &mut stop => return,
             () = context.sync.wake.notified() => {}
             () = tokio::time::sleep(CHECKPOINT_EVERY) => {}
