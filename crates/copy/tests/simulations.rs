@@ -1,0 +1,3 @@
+//! Simulated jobs by seed.
+
+mod simulate;
