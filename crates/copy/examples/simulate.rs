@@ -43,6 +43,24 @@ fn args() -> Result<Args, String> {
     Ok(parsed)
 }
 
+/// Breaks the rule that was asked for, on this thread.
+fn choose(args: &Args) -> Result<(), String> {
+    let Some(wanted) = &args.mutation else {
+        return Ok(());
+    };
+    #[cfg(feature = "mutations")]
+    {
+        use ropeway_copy::mutations::{Mutation, choose};
+        let known = Mutation::ALL.into_iter().find(|known| known.name() == wanted);
+        choose(Some(
+            known.ok_or_else(|| format!("there is no mutation {wanted}"))?,
+        ));
+        Ok(())
+    }
+    #[cfg(not(feature = "mutations"))]
+    Err(format!("--mutation {wanted} needs the feature `mutations`"))
+}
+
 fn main() -> ExitCode {
     let args = match args() {
         Ok(args) => args,
@@ -51,6 +69,10 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    if let Err(error) = choose(&args) {
+        eprintln!("{error}");
+        return ExitCode::from(2);
+    }
     if let Some(seed) = args.replay {
         let verdict = simulate::run(seed, args.trace);
         print!("{}", verdict.trace);
@@ -65,6 +87,8 @@ fn main() -> ExitCode {
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
+                // Each thread breaks the rule for itself.
+                let _ = choose(&args);
                 loop {
                     let at = next.fetch_add(1, Ordering::Relaxed);
                     if at >= args.seeds {

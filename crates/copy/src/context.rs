@@ -23,6 +23,7 @@ use crate::journal::{Journal, Token};
 use crate::leftovers::Temporaries;
 use crate::links::Links;
 use crate::moving::Arrivals;
+use crate::mutations::{self, Mutation};
 use crate::options::{Durability, Options, Root};
 use crate::progress::Live;
 use crate::status::{Failures, Fatal, hint_for};
@@ -307,7 +308,9 @@ impl Context {
 
     /// Whether finished files wait under temporary names for the next checkpoint.
     pub(crate) fn postpones(&self) -> bool {
-        self.options.durability == Durability::End && !self.flushes_each()
+        self.options.durability == Durability::End
+            && !self.flushes_each()
+            && !mutations::is(Mutation::RenameBeforeFlush)
     }
 
     /// Whether extended attributes of a node are worth reading: the source may have some, and the target takes some, or

@@ -38,6 +38,8 @@ pub(crate) struct FileTask {
     pub(crate) metadata: Metadata,
     /// What stands under the name now.
     pub(crate) existing: Option<Metadata>,
+    /// What stands there is a copy that an earlier run of this job did not make durable: no version worth a backup.
+    pub(crate) existing_is_own: bool,
     /// Set when other names of the file wait for this copy.
     pub(crate) link: Option<FileId>,
 }

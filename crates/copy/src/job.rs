@@ -21,6 +21,7 @@ use crate::journal::{self, Journal, JournalSpec};
 use crate::leftovers::{self, Temporaries};
 use crate::links::Links;
 use crate::moving::{self, Arrivals};
+use crate::mutations::{self, Mutation};
 use crate::options::{Durability, Options, Root};
 use crate::progress::Live;
 use crate::status::{Failures, Fatal, Outcome, Status};
@@ -474,7 +475,7 @@ async fn settle(context: &Arc<Context>, times: &mut Times) {
     }
     if !context.failures.is_fatal() {
         checkpoint(context).await;
-        if context.sync.is_touched() {
+        if context.sync.is_touched() && !mutations::is(Mutation::NamesNotFlushed) {
             checkpoint(context).await;
         }
     }

@@ -41,6 +41,10 @@ mod kernel;
 mod leftovers;
 mod links;
 mod moving;
+#[cfg(feature = "mutations")]
+pub mod mutations;
+#[cfg(not(feature = "mutations"))]
+mod mutations;
 mod naming;
 mod options;
 mod private;

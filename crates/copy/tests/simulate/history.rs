@@ -223,6 +223,9 @@ impl History {
             (outcome, handle.counters())
         });
         drop(runtime);
+        // A process that died while it began says nothing.
+        let is_dead = matches!(self.world.stopped(), Some(Stop::Kill | Stop::PowerCut));
+        let outcome = outcome.filter(|_| !is_dead);
         self.world.end();
         let (items, events) = std::mem::take(&mut *events.lock().unwrap());
         self.world

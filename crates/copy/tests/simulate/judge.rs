@@ -399,10 +399,7 @@ impl Judge {
             }
         }
         // Of a move that failed in part, the rest is not linked to what has gone.
-        if self.options.hard_links
-            && self.can_hard_links
-            && !self.source_changes
-            && !self.options.move_source
+        if self.options.hard_links && self.can_hard_links && !self.source_changes && !self.options.move_source
         {
             faults.extend(self.links_differ(now, source, wher));
         }

@@ -182,7 +182,13 @@ impl World {
 
     /// Completes when the process is to die.
     pub async fn over(&self) {
-        self.over.notified().await;
+        while !self.is_dead() {
+            self.over.notified().await;
+        }
+    }
+
+    fn is_dead(&self) -> bool {
+        self.lock().stopped.is_some_and(|stop| stop != Stop::Cancel)
     }
 
     pub fn note(&self, text: impl FnOnce() -> String) {
