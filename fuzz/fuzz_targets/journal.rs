@@ -12,7 +12,8 @@ use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
 use ropeway_copy::{
-    Job, JobKey, JobSpec, JournalSpec, Options, Root, Status, TEMPORARY_PREFIX, WallClock, is_temporary,
+    Environment, Job, JobKey, JobSpec, JournalFolder, JournalSpec, Options, Root, Status, TEMPORARY_PREFIX,
+    is_temporary,
 };
 use ropeway_vfs::memory::{MemoryTree, synthetic};
 use ropeway_vfs::{MetadataChange, RelPath, Tree};
@@ -114,13 +115,15 @@ async fn run(flags: u8, part: u8, body: &[u8]) {
         roots: vec![root],
         target: Arc::<MemoryTree>::clone(&target),
         options: Options::default(),
-        journal: Some(JournalSpec {
-            state_dir: state.path().to_path_buf(),
+        environment: Environment {
             boot_id: "boot".to_owned(),
+            ..Environment::default()
+        },
+        journal: Some(JournalSpec {
+            store: Arc::new(JournalFolder::new(state.path())),
             key,
             sources: vec!["source".to_owned()],
             target: "target".to_owned(),
-            clock: WallClock::default(),
         }),
     })
     .run(Arc::new(|_| {}))

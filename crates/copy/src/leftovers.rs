@@ -21,7 +21,6 @@ mod sweep;
 mod told;
 mod vanished;
 
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -35,9 +34,9 @@ use self::own::Own;
 pub use self::report::{JobLeftovers, SweepReport, leftovers_of, sweep_below};
 pub use self::sweep::Swept;
 use self::told::Told;
-use crate::context::{Context, RootContext, lock, wall_clock};
+use crate::context::{Context, RootContext, lock};
 use crate::folder::{Folder, Placement};
-use crate::journal::{Journal, has_journal};
+use crate::journal::{Journal, JournalStore};
 use crate::status::{Fatal, Status};
 
 /// Folders that are looked into for claims before a run: those of its first roots.
@@ -50,7 +49,7 @@ pub(crate) struct Temporaries {
     own: Arc<Own>,
     nonce: Nonce,
     looker: Looker,
-    state_dir: Option<std::path::PathBuf>,
+    journals: Option<Arc<dyn JournalStore>>,
     /// The path of the only root.
     single: Option<RelPath>,
     /// The target is far away, and nothing of an earlier run is there.
@@ -73,10 +72,10 @@ impl Temporaries {
         journal: Option<&Journal>,
         roots: &[Arc<RootContext>],
     ) -> Self {
-        let state_dir = journal.and_then(|journal| journal.folder().parent().map(Path::to_path_buf));
+        let journals = journal.map(|journal| Arc::clone(journal.store()));
         let looker = Looker {
-            job: journal.and_then(Journal::id),
-            state: state_dir.as_deref().map(identity_of),
+            job: journal.map(|journal| journal.id().to_owned()),
+            state: journals.as_ref().map(|journals| journals.identity()),
         };
         let resumed = journal.is_some_and(|journal| journal.memory().resumed());
         let aside = target.capabilities().far && !resumed;
@@ -86,7 +85,7 @@ impl Temporaries {
             own: Own::new(Arc::clone(target), nonce, of, aside),
             nonce,
             looker,
-            state_dir,
+            journals,
             single,
             aside,
             looking: Mutex::default(),
@@ -117,17 +116,6 @@ impl Temporaries {
     pub(crate) fn keep_journal(&self) -> bool {
         self.stays.load(Ordering::Acquire)
     }
-}
-
-/// Identity of a folder of journals: nobody learns its path from a claim.
-fn identity_of(state_dir: &Path) -> String {
-    let machine = std::fs::read("/etc/machine-id").unwrap_or_default();
-    let mut hasher = blake3::Hasher::new();
-    hasher.update(&machine);
-    hasher.update(rustix::system::uname().nodename().to_bytes());
-    hasher.update(&[0]);
-    hasher.update(state_dir.as_os_str().as_encoded_bytes());
-    hasher.finalize().to_hex()[..16].to_owned()
 }
 
 /// Whether a name in a source is no data but a temporary one of some job, and counts it.
@@ -245,12 +233,12 @@ async fn consider(
         return;
     };
     let has_journal = |job: &str| {
-        let state_dir = temporaries.state_dir.as_deref();
-        state_dir.is_some_and(|state_dir| has_journal(state_dir, job))
+        let journals = temporaries.journals.as_ref();
+        journals.is_some_and(|journals| journals.has_journal(job))
     };
     if temporaries
         .looker
-        .is_orphan(&told, &metadata, wall_clock(), has_journal)
+        .is_orphan(&told, &metadata, context.environment.clock.now(), has_journal)
     {
         let mut found = Swept::default();
         if told.is_partial(claim.kind()) {

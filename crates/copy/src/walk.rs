@@ -146,6 +146,7 @@ impl Walker<'_> {
                 name,
                 metadata,
                 existing,
+                existing_is_own: false,
                 link: None,
             });
             self.visit_all().await;
@@ -156,6 +157,7 @@ impl Walker<'_> {
                 name,
                 metadata,
                 existing,
+                existing_is_own: false,
                 link: None,
             };
             self.count(&task.metadata);
@@ -493,6 +495,7 @@ impl Walker<'_> {
                 name,
                 metadata,
                 existing,
+                existing_is_own: false,
                 link: None,
             };
             self.node(task, &mut batch).await;

@@ -18,9 +18,11 @@ mod file;
 mod listing;
 mod names;
 mod nodes;
+mod random;
 mod state;
 mod tree;
 mod watch;
+mod writeback;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,6 +39,8 @@ use crate::{
 /// A tree in memory.
 pub struct MemoryTree {
     shared: Arc<Shared>,
+    /// Failures of write-back that a `sync` through this object has reported.
+    told_of: Arc<AtomicU64>,
 }
 
 struct Shared {
@@ -101,6 +105,7 @@ impl MemoryTree {
     pub fn new() -> Self {
         static VOLUMES: AtomicU64 = AtomicU64::new(1);
         Self {
+            told_of: Default::default(),
             shared: Arc::new(Shared {
                 capabilities: capabilities_full(),
                 clock: None,

@@ -22,6 +22,7 @@ use ropeway_vfs::{Metadata, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::{Record, Token};
+use crate::mutations::{self, Mutation};
 
 /// Before every moment.
 const EVER: Timestamp = Timestamp(i128::MIN);
@@ -42,7 +43,8 @@ struct Epoch {
 impl Epoch {
     /// Whether the page cache still has what it wrote; an unknown boot is none.
     fn is_cached(&self, boot: &str) -> bool {
-        !boot.is_empty() && self.boot == boot && self.lost_after.is_none()
+        let is_this = !boot.is_empty() && self.boot == boot;
+        (is_this || mutations::is(Mutation::OtherBootTrusted)) && self.lost_after.is_none()
     }
 }
 

@@ -18,6 +18,7 @@ use crate::folder::Placement;
 use crate::links::{self, Claim, Links};
 use crate::small::{self, BATCH_BYTES, BATCH_FILES};
 use crate::special;
+use crate::status::{Fatal, Status};
 
 impl Walker<'_> {
     /// The rules in a folder. One that nobody has seen yet holds only what earlier runs of this job left, perhaps half
@@ -53,7 +54,11 @@ impl Walker<'_> {
         );
         // To compare what cannot be trusted would read the page cache, not the device.
         let is_unseen = task.folder.placement() == Placement::Direct;
-        if looks_equal && (!self.is_trusted(&task) || is_unseen && self.changed_since(&task)) {
+        if looks_equal && !self.is_trusted(&task) {
+            // It may lack data, and may have replaced the version that a backup keeps.
+            task.existing_is_own = true;
+            decision = Decision::Replace;
+        } else if looks_equal && is_unseen && self.changed_since(&task) {
             decision = Decision::Replace;
         } else if looks_equal
             && context.options.move_source
@@ -325,11 +330,29 @@ impl Walker<'_> {
         let Ok(permit) = Arc::clone(permits).acquire_owned().await else {
             return;
         };
-        let work = work(Arc::clone(self.context));
+        let (work, context) = (work(Arc::clone(self.context)), Arc::clone(self.context));
         tokio::spawn(async move {
+            let guard = PanicGuard(context);
             work.await;
+            drop(guard);
             drop(permit);
         });
+    }
+}
+
+/// Ends the job when a task of it panics: its nodes are neither done nor reported.
+struct PanicGuard(Arc<Context>);
+
+impl Drop for PanicGuard {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let message =
+                "a part of the copy failed by a fault of this program; what it had in hand is not complete";
+            self.0.fatal(
+                Fatal::new(Status::TargetUnwritable, message)
+                    .hint("run the same command again, and report this"),
+            );
+        }
     }
 }
 

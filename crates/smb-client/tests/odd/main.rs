@@ -72,6 +72,7 @@ async fn copy(share: &Arc<SmbTree>, here: &Path, to: &str, options: Options) -> 
         }],
         target,
         options,
+        environment: Default::default(),
         journal: None,
     };
     run(spec).await
@@ -308,6 +309,7 @@ async fn a_file_that_the_server_keeps_in_part_fails_alone_and_is_not_moved() {
                 move_source: true,
                 ..Options::default()
             },
+            environment: Default::default(),
             journal: None,
         };
         let (outcome, events) = run(spec).await;

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::random::Random;
 use crate::Extent;
 
 /// Bytes of a page: as on most file systems, and the granularity of holes.
@@ -30,6 +31,8 @@ pub(super) enum Base {
 pub(super) struct Durable {
     pub(super) size: u64,
     pub(super) pages: Pages,
+    /// Pages that the map of the file's blocks does not lead to any more, whatever is written there.
+    pub(super) unmapped: BTreeSet<u64>,
 }
 
 #[derive(Clone, Debug)]
@@ -167,6 +170,9 @@ impl Content {
     }
 
     pub(super) fn set_len(&mut self, length: u64) {
+        if let Some((durable, _)) = &mut self.durable {
+            durable.unmapped.retain(|number| *number < length.div_ceil(PAGE));
+        }
         if length < self.size {
             let first_gone = length.div_ceil(PAGE);
             let gone: Vec<u64> = self
@@ -259,11 +265,30 @@ impl Content {
         };
         for number in std::mem::take(dirty) {
             match self.pages.get(&number) {
+                Some(_) if durable.unmapped.contains(&number) => durable.pages.remove(&number),
                 Some(page) => durable.pages.insert(number, Arc::clone(page)),
                 None => durable.pages.remove(&number),
             };
         }
         durable.size = self.size;
+    }
+
+    /// Drops some dirty pages, which stay in the page cache; whether there were any. Without a journal of metadata the map of
+    /// the blocks may be lost with them.
+    pub(super) fn fail_writeback(&mut self, random: &mut Random, journals_metadata: bool) -> bool {
+        let Some((durable, dirty)) = &mut self.durable else {
+            return false;
+        };
+        let before = dirty.len();
+        dirty.retain(|_| !random.flip());
+        let failed = dirty.len() < before;
+        if failed && !journals_metadata && random.flip() {
+            let first = random.below(self.size.div_ceil(PAGE));
+            let last = self.size.div_ceil(PAGE);
+            durable.unmapped.extend(first..last);
+            durable.pages.split_off(&first);
+        }
+        failed
     }
 
     /// Replaces size and pages by what a crash left.
@@ -282,6 +307,7 @@ impl Content {
             Durable {
                 size,
                 pages: self.pages.clone(),
+                unmapped: BTreeSet::new(),
             },
             BTreeSet::new(),
         ));

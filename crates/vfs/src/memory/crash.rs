@@ -13,8 +13,9 @@
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-use super::content::{Content, Durable, PAGE, Page, mix};
+use super::content::{Content, Durable, PAGE, Page};
 use super::nodes::{Body, Node};
+use super::random::Random;
 use super::state::{ROOT, State};
 use super::{MemoryTree, Shared};
 use crate::Name;
@@ -137,6 +138,7 @@ impl Node {
     fn after_crash(&self, random: &mut Random) -> Self {
         let mut node = self.clone();
         node.open = 0;
+        node.failures = Default::default();
         if let Some(durable) = &self.durable
             && random.flip()
         {
@@ -157,6 +159,7 @@ fn crash_content(content: &mut Content, random: &mut Random) {
     let Durable {
         size: old,
         pages: mut kept,
+        unmapped,
     } = durable;
     let new = content.size();
     let size = match random.below(3) {
@@ -164,7 +167,7 @@ fn crash_content(content: &mut Content, random: &mut Random) {
         1 => new,
         _ => old.min(new) + random.below(old.abs_diff(new).saturating_add(1)),
     };
-    for number in dirty {
+    for number in dirty.difference(&unmapped).copied() {
         match (random.below(3), content.pages.get(&number)) {
             (0, _) => {}
             (1, Some(page)) => {
@@ -203,7 +206,7 @@ impl MemoryTree {
     /// # Panics
     /// Without [`with_crash_model`](Self::with_crash_model).
     pub fn crash(&self, seed: u64) -> MemoryTree {
-        let mut random = Random { seed, drawn: 0 };
+        let mut random = Random::new(seed);
         let state = self.shared.lock();
         let log = state
             .log
@@ -236,6 +239,7 @@ impl MemoryTree {
         after.log = Some(Log::default());
         let old = &self.shared;
         MemoryTree {
+            told_of: Default::default(),
             shared: Arc::new(Shared {
                 capabilities: old.capabilities.clone(),
                 clock: old.clock.clone(),
@@ -276,22 +280,5 @@ impl State {
             _ => 0,
         });
         self.used = charges.sum();
-    }
-}
-
-struct Random {
-    seed: u64,
-    drawn: u64,
-}
-
-impl Random {
-    /// Returns a number below `bound`, which is at least 1.
-    fn below(&mut self, bound: u64) -> u64 {
-        self.drawn += 1;
-        mix(self.seed, self.drawn) % bound.max(1)
-    }
-
-    fn flip(&mut self) -> bool {
-        self.below(2) == 0
     }
 }

@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use ropeway_block::{Block, BlockMut};
 
@@ -17,12 +18,15 @@ pub(super) struct MemoryFile {
     index: u64,
     path: RelPath,
     write: bool,
+    /// Failures of write-back that a `sync` through this file has reported.
+    told_of: AtomicU64,
 }
 
 impl MemoryFile {
     /// Takes over one count of the node's open files.
-    pub(super) fn new(shared: Arc<Shared>, index: u64, path: RelPath, write: bool) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, (index, told_of): (u64, u64), path: RelPath, write: bool) -> Self {
         Self {
+            told_of: AtomicU64::new(told_of),
             shared,
             index,
             path,
@@ -147,8 +151,12 @@ impl File for MemoryFile {
 
     fn sync(&self, data_only: bool) -> Pending<'_, Result<()>> {
         self.with(|state, _| {
-            state.node_mut(self.index).sync(data_only);
-            Ok(())
+            let node = state.node_mut(self.index);
+            node.sync(data_only);
+            match node.failures.check(&self.told_of) {
+                true => Err(Error::new(Op::Sync, &self.path, ErrorKind::DeviceError)),
+                false => Ok(()),
+            }
         })
     }
 

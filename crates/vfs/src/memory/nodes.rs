@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::content::Content;
+use super::writeback::Failures;
 use super::{EPOCH, Shared};
 use crate::{FileId, Kind, Loss, Metadata, MetadataChange, Name, Owner, Timestamp, Xattr};
 
@@ -15,6 +16,8 @@ pub(super) struct Node {
     pub(super) links: u64,
     /// Number of open files on it.
     pub(super) open: u32,
+    /// Failures of its write-back.
+    pub(super) failures: Failures,
     /// Attributes that surely survive a power cut; only with the crash model.
     pub(super) durable: Option<Attributes>,
 }
@@ -136,6 +139,7 @@ impl Node {
             attributes,
             links: 0,
             open: 0,
+            failures: Failures::default(),
         }
     }
 

@@ -11,6 +11,7 @@ use super::content::Content;
 use super::crash::Log;
 use super::nodes::{Attributes, Body, Entries, Node};
 use super::watch::Queue;
+use super::writeback::Failures;
 use super::{EPOCH, Shared, names};
 use crate::{
     Create, Error, ErrorKind, Kind, Loss, Metadata, MetadataChange, Name, Op, OpenOptions, RelPath, Result,
@@ -28,6 +29,8 @@ pub(super) struct State {
     pub(super) log: Option<Log>,
     /// Nodes of claims that are held.
     pub(super) claimed: HashSet<u64>,
+    /// Failures of write-back anywhere in the tree.
+    pub(super) failures: Failures,
 }
 
 /// A place for a name: the folder's node, the key in it, and the name.
@@ -47,6 +50,7 @@ impl State {
             watches: Vec::new(),
             log: None,
             claimed: HashSet::new(),
+            failures: Failures::default(),
         }
     }
 

@@ -84,7 +84,9 @@ impl Tree for MemoryTree {
     fn open<'a>(&'a self, path: &'a RelPath, options: OpenOptions) -> Pending<'a, Result<Arc<dyn File>>> {
         self.with(|state, shared| {
             let index = state.open(shared, path, options)?;
-            let file = MemoryFile::new(Arc::clone(&self.shared), index, path.clone(), options.write);
+            let since = state.node(index).failures.sample();
+            let of = (index, since);
+            let file = MemoryFile::new(Arc::clone(&self.shared), of, path.clone(), options.write);
             Ok(Arc::new(file) as Arc<dyn File>)
         })
     }
@@ -180,7 +182,10 @@ impl Tree for MemoryTree {
     fn sync(&self) -> Pending<'_, Result<()>> {
         self.with(|state, _| {
             state.sync_all();
-            Ok(())
+            match state.failures.check(&self.told_of) {
+                true => Err(Error::new(Op::Sync, &RelPath::root(), ErrorKind::DeviceError)),
+                false => Ok(()),
+            }
         })
     }
 
