@@ -50,7 +50,7 @@ impl Hub {
         }
         // Without W, a batch oplock is level II, not RH.
         if own.is_none() && !can.contains(W) {
-            can = can & R;
+            can &= R;
         }
         valid(can)
     }
