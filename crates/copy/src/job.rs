@@ -210,7 +210,7 @@ impl Job {
         };
         let batches = target.capabilities().batches_in_flight.max(1);
         let context = Context {
-            temporaries: Temporaries::new(&target, nonce, journal.as_ref(), &roots),
+            temporaries: Temporaries::new(&target, (nonce, &environment.boot_id), journal.as_ref(), &roots),
             sync: SyncControl::new(options.dirty_max, environment.clock.clone(), may_be_dirty),
             tuner: tuner.into(),
             crossing,

@@ -14,6 +14,8 @@
 //!   files the bytes below the given offsets.
 //! * `Closed`: a file is finished, or a folder has its own name.
 //! * `Lost`: a flush failed. The kernel reports that once, so only this record tells later runs.
+//! * `Links`: names of files with several names are made or removed, which changes the change time of data that the run did
+//!   not write.
 //! * `ClockStepped`: the wall clock was set back, so change times tell nothing.
 //!
 //! What follows from the records is in [`Memory`]. A journal that cannot be read stands for a run of which nothing is
@@ -140,6 +142,7 @@ enum Record {
     },
     Lost {},
     ClockStepped {},
+    Links {},
 }
 
 /// An open journal.
@@ -158,6 +161,8 @@ pub(crate) struct Journal {
     begin: Begin,
     /// The step of the clock is recorded.
     stepped: AtomicBool,
+    /// That names of files change is recorded.
+    has_links: AtomicBool,
 }
 
 impl Journal {
@@ -203,6 +208,7 @@ impl Journal {
             clock: environment.clock.clone(),
             begin,
             stepped: AtomicBool::new(false),
+            has_links: AtomicBool::new(false),
         };
         if is_unknown {
             for record in [Record::Begin(Begin::unknown(nonce)), Record::Lost {}] {
@@ -241,6 +247,11 @@ impl Journal {
     /// Folder for other files of the job, if it has one.
     pub(crate) fn folder(&self) -> Option<&Path> {
         self.file.folder()
+    }
+
+    /// Whether an earlier run ended in another boot, or in one that is not known.
+    pub(crate) fn outlived_a_boot(&self) -> bool {
+        self.memory.has_other_boot(&self.boot)
     }
 
     /// As [`Memory::trusts`], for the running boot.
@@ -328,6 +339,17 @@ impl Journal {
             return Ok(());
         }
         self.append(&Record::ClockStepped {})?;
+        self.sync()
+    }
+
+    /// Records, once, that this run meets files with several names. A name that goes gives the file a new change time, and
+    /// another name of it then looks like something that this run wrote.
+    pub(crate) fn links(&self) -> io::Result<()> {
+        if self.has_links.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        self.memory.relink();
+        self.append(&Record::Links {})?;
         self.sync()
     }
 

@@ -52,6 +52,8 @@ pub(crate) struct Temporaries {
     journals: Option<Arc<dyn JournalStore>>,
     /// The path of the only root.
     single: Option<RelPath>,
+    /// The paths of all roots.
+    roots: Vec<RelPath>,
     /// The target is far away, and nothing of an earlier run is there.
     aside: bool,
     looking: Mutex<Option<JoinHandle<()>>>,
@@ -68,7 +70,7 @@ pub(crate) struct Temporaries {
 impl Temporaries {
     pub(crate) fn new(
         target: &Arc<dyn Tree>,
-        nonce: Nonce,
+        (nonce, boot_id): (Nonce, &str),
         journal: Option<&Journal>,
         roots: &[Arc<RootContext>],
     ) -> Self {
@@ -81,12 +83,14 @@ impl Temporaries {
         let aside = target.capabilities().far && !resumed;
         let single = (roots.len() == 1).then(|| roots[0].root.target_path.clone());
         let of = (looker.job.clone(), looker.state.clone());
+        let boot_id = boot_id.to_owned();
         Self {
-            own: Own::new(Arc::clone(target), nonce, of, aside),
+            own: Own::new(Arc::clone(target), nonce, of, (boot_id, aside)),
             nonce,
             looker,
             journals,
             single,
+            roots: roots.iter().map(|root| root.root.target_path.clone()).collect(),
             aside,
             looking: Mutex::default(),
             others: tokio::sync::Mutex::default(),
@@ -241,7 +245,7 @@ async fn consider(
         .is_orphan(&told, &metadata, context.environment.clock.now(), has_journal)
     {
         let mut found = Swept::default();
-        if told.is_partial(claim.kind()) {
+        if told.is_partial(claim.kind(), &context.environment.boot_id) {
             let paths = roots.iter().map(|root| &root.root.target_path);
             let below = paths.filter(|path| path.strip_prefix(dir).is_some());
             let goes_on = || !context.stopped();
@@ -380,13 +384,24 @@ pub(crate) async fn end(context: &Context) {
     }
     let retried = context.live.retries.load(Ordering::Relaxed) > 0;
     let mut had_probe = temporaries.has_probed.load(Ordering::Acquire);
-    if resumed(context) || retried || context.failures.items() > 0 {
+    let was_refused = temporaries.own.was_refused().await;
+    if resumed(context) || retried || was_refused || context.failures.items() > 0 {
         match context.remove_probe().await {
             Ok(was_there) => had_probe |= was_there,
             Err(_) => temporaries.must_stay(),
         }
         let places = places(context).await;
         let mut swept = sweep::places(&*context.target, places.clone(), temporaries.nonce).await;
+        if context
+            .journal
+            .as_ref()
+            .is_some_and(|journal| journal.outlived_a_boot())
+        {
+            // A power cut may have taken what journal and claim said of places.
+            let goes_on = || !context.stopped();
+            let roots = temporaries.roots.clone();
+            search::remove_below(&*context.target, roots, temporaries.nonce, goes_on, &mut swept).await;
+        }
         if swept.failed.is_empty() {
             sweep::claims(&*context.target, &places, temporaries.nonce, &mut swept).await;
         }

@@ -25,6 +25,7 @@ mod dispatch;
 mod left;
 mod make;
 
+pub(crate) use self::dispatch::shares_more;
 use self::left::Names;
 
 /// Entries taken from a listing at once.

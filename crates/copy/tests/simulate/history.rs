@@ -37,6 +37,8 @@ pub struct Ended {
     /// Paths that were reported as done, and not as failed after that.
     pub items: BTreeSet<String>,
     pub events: Vec<String>,
+    /// Paths that were reported as failed.
+    pub failed: BTreeSet<String>,
 }
 
 struct History {
@@ -101,13 +103,14 @@ impl History {
             target: &self.target,
             source: &self.scenario.source,
             seed: random.u64(..),
+            has_journal: self.has_journal(),
         };
         judge.after_run(&moment);
         let is_done = ended.outcome.is_some();
         let cut = ended.stop == Some(Stop::PowerCut) || (is_done && cut_after);
         if cut {
             // What nobody made durable, no later run can know of: its journal went with the run.
-            if is_done && self.scenario.options.durability == Durability::None && self.journals.is_empty() {
+            if is_done && self.scenario.options.durability == Durability::None && !self.has_journal() {
                 return false;
             }
             self.world.note(|| "cut".to_owned());
@@ -118,6 +121,11 @@ impl History {
             judge.after_cut(&self.target);
         }
         false
+    }
+
+    fn has_journal(&self) -> bool {
+        let key = JobKey::new(&["source".to_owned()], "copy");
+        ropeway_copy::JournalStore::has_journal(&self.journals, &key.id())
     }
 
     /// Runs the job to its end, with nothing going wrong.
@@ -131,6 +139,7 @@ impl History {
                 target: &self.target,
                 source: &self.scenario.source,
                 seed: random.u64(..),
+                has_journal: self.has_journal(),
             };
             judge.after_run(&moment);
             let status = ended.outcome.as_ref().map(|outcome| outcome.status);
@@ -200,7 +209,7 @@ impl History {
             .start_paused(true)
             .build()
             .expect("a runtime can be made");
-        let events = Arc::new(Mutex::new((BTreeSet::new(), Vec::new())));
+        let events = Arc::new(Mutex::new(Heard::default()));
         let (outcome, counters) = runtime.block_on(async {
             let job = Job::new(self.spec(self.environment(), false)).with_pool(self.pool());
             let handle = job.handle();
@@ -216,7 +225,7 @@ impl History {
                 () = self.world.over() => None,
                 outcome = job.run(sink) => Some(outcome),
                 () = tokio::time::sleep(HANG) => {
-                    events.lock().unwrap().1.push("hangs".to_owned());
+                    events.lock().unwrap().messages.push("hangs".to_owned());
                     None
                 }
             };
@@ -227,15 +236,16 @@ impl History {
         let is_dead = matches!(self.world.stopped(), Some(Stop::Kill | Stop::PowerCut));
         let outcome = outcome.filter(|_| !is_dead);
         self.world.end();
-        let (items, events) = std::mem::take(&mut *events.lock().unwrap());
+        let heard = std::mem::take(&mut *events.lock().unwrap());
         self.world
             .note(|| format!("ended {:?} {counters:?}", outcome.as_ref().map(|o| o.status)));
         Ended {
             outcome,
             counters,
             stop: self.world.stopped(),
-            items,
-            events,
+            items: heard.items,
+            events: heard.messages,
+            failed: heard.failed,
         }
     }
 }
@@ -243,16 +253,25 @@ impl History {
 /// Virtual time after which a run counts as hanging.
 const HANG: Duration = Duration::from_secs(24 * 3600);
 
-fn heard(world: &World, sink: &Mutex<(BTreeSet<String>, Vec<String>)>, event: &Event) {
+/// What a run said.
+#[derive(Default)]
+struct Heard {
+    items: BTreeSet<String>,
+    messages: Vec<String>,
+    failed: BTreeSet<String>,
+}
+
+fn heard(world: &World, sink: &Mutex<Heard>, event: &Event) {
     world.note(|| format!("{event:?}"));
-    let (items, events) = &mut *sink.lock().unwrap();
+    let heard = &mut *sink.lock().unwrap();
     match event {
         Event::Item { path, action, .. } if matches!(*action, "copy" | "update" | "skip" | "link") => {
-            items.insert(path.clone());
+            heard.items.insert(path.clone());
         }
         Event::ItemError { path, message, .. } => {
-            items.remove(path);
-            events.push(message.clone());
+            heard.items.remove(path);
+            heard.failed.insert(path.clone());
+            heard.messages.push(message.clone());
         }
         _ => {}
     }

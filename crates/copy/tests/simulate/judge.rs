@@ -22,12 +22,15 @@ pub struct Moment<'a> {
     pub source: &'a MemoryTree,
     /// Decides what a power cut at this moment would leave.
     pub seed: u64,
+    /// The job has a journal still.
+    pub has_journal: bool,
 }
 
 pub struct Judge {
     pub faults: Vec<String>,
     pub source_changes: bool,
     pub had_rival: bool,
+    was_cut: bool,
     options: Options,
     to: RelPath,
     versions: Versions,
@@ -52,6 +55,7 @@ impl Judge {
             faults: Vec::new(),
             source_changes: false,
             had_rival: false,
+            was_cut: false,
             options: scenario.options.clone(),
             to: scenario.to.clone(),
             versions: Arc::clone(&scenario.versions),
@@ -121,7 +125,7 @@ impl Judge {
         self.durable_bytes_are(&device, ended);
         if is_over && let Some(outcome) = &ended.outcome {
             let is_durable = outcome.summary.durable.is_some();
-            if is_durable && !self.source_changes {
+            if is_durable && ended.stop.is_none() && !self.source_changes {
                 self.items_are_there(&device, ended, "on the device");
             }
             // After a fatal error nothing more is said of what waits for its name.
@@ -142,7 +146,8 @@ impl Judge {
                     ended.events
                 ));
             }
-            if is_done {
+            // Names that could not be removed stay for the next run, and the journal with them.
+            if is_done && !moment.has_journal {
                 self.no_temporary_name(moment);
             }
         }
@@ -150,6 +155,7 @@ impl Judge {
 
     pub fn after_cut(&mut self, target: &MemoryTree) {
         let now = snapshot(target);
+        self.was_cut = true;
         self.nothing_else_changed(&now, true);
     }
 
@@ -158,6 +164,12 @@ impl Judge {
         let Some(outcome) = &moment.ended.outcome else {
             return self.blame("a healthy run does not end");
         };
+        let source = snapshot(moment.source);
+        let is_empty = source.values().all(|node| node.kind == Kind::Directory);
+        if outcome.status == Status::Refused && is_empty && self.options.delete.is_some() {
+            // A mirror of nothing is refused.
+            return;
+        }
         if outcome.status != Status::Done {
             let why = format!(
                 "{:?} {:?} {:?}",
@@ -219,7 +231,7 @@ impl Judge {
 
     /// What was not asked to change is as it was; what was has an old or a new version.
     fn nothing_else_changed(&mut self, now: &Snapshot, is_cut: bool) {
-        let unsynced = is_cut && self.options.durability == Durability::None;
+        let unsynced = (is_cut || self.was_cut) && self.options.durability == Durability::None;
         let mut faults = Vec::new();
         for (at, old) in &self.before {
             let shown = || path(at).to_string();
@@ -247,7 +259,7 @@ impl Judge {
                 // Another kind may stand there now; it has got its name meanwhile.
                 None => faults.push(format!("{} was there and is gone", shown())),
                 Some(found) if found.kind == Kind::File => {
-                    let inplace = self.options.inplace && old.kind == Kind::File;
+                    let inplace = self.options.inplace;
                     let is_good = found.content == old.content
                         || self.is_version(&source, &found.content)
                         || found.modified == TORN
@@ -270,6 +282,7 @@ impl Judge {
                 None => faults.push(format!("{} was made by nobody", path(at))),
                 Some(source)
                     if found.kind == Kind::File
+                        && !self.options.inplace
                         && found.modified != TORN
                         && !self.is_version(&source, &found.content) =>
                 {
@@ -361,7 +374,10 @@ impl Judge {
         let mut faults = Vec::new();
         for (at, was) in &self.source {
             let target = self.target_of(at);
-            if was.kind != Kind::File || !ended.items.contains(&path(&target).to_string()) {
+            let failed_above = |dir: RelPath| ended.failed.contains(&dir.to_string());
+            let mut above = std::iter::successors(path(&target).parent(), RelPath::parent);
+            let is_done = ended.items.contains(&path(&target).to_string());
+            if was.kind != Kind::File || !is_done || above.any(failed_above) {
                 continue;
             }
             let found = now.get(&target);
@@ -410,7 +426,7 @@ impl Judge {
         let mode = !self.can_modes || was.kind == Kind::Symlink || was.mode == found.mode;
         let grain = self.grain_ns.max(if self.is_remote { 100 } else { 1 });
         // What a move has removed changed the times of the source's folders.
-        let is_moved = self.options.move_source && was.kind == Kind::Directory;
+        let is_moved = (self.options.move_source || self.had_rival) && was.kind == Kind::Directory;
         let time = is_moved || was.kind == Kind::Symlink || was.modified.equal_within(found.modified, grain);
         let xattrs = !self.can_xattrs || was.xattrs == found.xattrs;
         mode && time && xattrs

@@ -104,7 +104,11 @@ fn insert(tree: &MemoryTree, at: &RelPath, bytes: &[u8]) -> bool {
 }
 
 fn attributes(random: &mut Rng, tree: &MemoryTree, at: &RelPath, is_dir: bool) {
-    let seconds = 1_600_000_000 + i128::from(random.u32(..1_000));
+    attributes_from(random, tree, at, is_dir, 1_600_000_000);
+}
+
+fn attributes_from(random: &mut Rng, tree: &MemoryTree, at: &RelPath, is_dir: bool, first: i128) {
+    let seconds = first + i128::from(random.u32(..1_000));
     let nanos = [0, 500_000_000, 123_456_789][random.usize(..3)];
     let change = MetadataChange {
         mode: Some(if is_dir {
@@ -508,7 +512,14 @@ fn seed_target(random: &mut Rng, source: &MemoryTree, target: &MemoryTree, to: &
             }
         };
         if made {
-            attributes(random, target, &at, node.kind == ropeway_vfs::Kind::Directory);
+            // Older than all of the source.
+            attributes_from(
+                random,
+                target,
+                &at,
+                node.kind == ropeway_vfs::Kind::Directory,
+                1_500_000_000,
+            );
         }
         if made && node.kind == ropeway_vfs::Kind::File && random.u8(..8) == 0 {
             let name = format!("linked {}", random.u8(..4));

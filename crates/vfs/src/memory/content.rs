@@ -170,8 +170,10 @@ impl Content {
     }
 
     pub(super) fn set_len(&mut self, length: u64) {
-        if let Some((durable, _)) = &mut self.durable {
-            durable.unmapped.retain(|number| *number < length.div_ceil(PAGE));
+        if let Some((durable, dirty)) = &mut self.durable {
+            let first_gone = length.div_ceil(PAGE);
+            durable.unmapped.retain(|number| *number < first_gone);
+            dirty.extend(durable.pages.range(first_gone..).map(|(number, _)| *number));
         }
         if length < self.size {
             let first_gone = length.div_ceil(PAGE);
@@ -280,7 +282,9 @@ impl Content {
             return false;
         };
         let before = dirty.len();
-        dirty.retain(|_| !random.flip());
+        // What was cut off is a matter of metadata.
+        let pages = &self.pages;
+        dirty.retain(|number| !pages.contains_key(number) || !random.flip());
         let failed = dirty.len() < before;
         if failed && !journals_metadata && random.flip() {
             let first = random.below(self.size.div_ceil(PAGE));
