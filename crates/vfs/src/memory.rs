@@ -39,8 +39,8 @@ use crate::{
 /// A tree in memory.
 pub struct MemoryTree {
     shared: Arc<Shared>,
-    /// Failures of write-back that a `sync` through this object has reported.
-    told_of: Arc<AtomicU64>,
+    /// Count of the write-back failures that a `sync` through this object has reported.
+    reported: Arc<AtomicU64>,
 }
 
 struct Shared {
@@ -105,7 +105,7 @@ impl MemoryTree {
     pub fn new() -> Self {
         static VOLUMES: AtomicU64 = AtomicU64::new(1);
         Self {
-            told_of: Default::default(),
+            reported: Default::default(),
             shared: Arc::new(Shared {
                 capabilities: capabilities_full(),
                 clock: None,

@@ -31,7 +31,7 @@ pub(super) enum Base {
 pub(super) struct Durable {
     pub(super) size: u64,
     pub(super) pages: Pages,
-    /// Pages that the map of the file's blocks does not lead to any more, whatever is written there.
+    /// Pages missing from the map of the file's blocks: whatever is written there is not found again.
     pub(super) unmapped: BTreeSet<u64>,
 }
 
@@ -275,14 +275,14 @@ impl Content {
         durable.size = self.size;
     }
 
-    /// Drops some dirty pages, which stay in the page cache; whether there were any. Without a journal of metadata the map of
-    /// the blocks may be lost with them.
+    /// Drops some dirty pages, which stay in the page cache. Returns whether any were lost. Without a
+    /// journal of metadata the map of the blocks may be lost with them.
     pub(super) fn fail_writeback(&mut self, random: &mut Random, journals_metadata: bool) -> bool {
         let Some((durable, dirty)) = &mut self.durable else {
             return false;
         };
         let before = dirty.len();
-        // What was cut off is a matter of metadata.
+        // Pages that were truncated are a change of metadata, not of data.
         let pages = &self.pages;
         dirty.retain(|number| !pages.contains_key(number) || !random.flip());
         let failed = dirty.len() < before;

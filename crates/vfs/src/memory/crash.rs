@@ -239,7 +239,7 @@ impl MemoryTree {
         after.log = Some(Log::default());
         let old = &self.shared;
         MemoryTree {
-            told_of: Default::default(),
+            reported: Default::default(),
             shared: Arc::new(Shared {
                 capabilities: old.capabilities.clone(),
                 clock: old.clock.clone(),

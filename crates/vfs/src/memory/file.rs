@@ -18,15 +18,20 @@ pub(super) struct MemoryFile {
     index: u64,
     path: RelPath,
     write: bool,
-    /// Failures of write-back that a `sync` through this file has reported.
-    told_of: AtomicU64,
+    /// Count of the write-back failures that a `sync` through this file has reported.
+    reported: AtomicU64,
 }
 
 impl MemoryFile {
     /// Takes over one count of the node's open files.
-    pub(super) fn new(shared: Arc<Shared>, (index, told_of): (u64, u64), path: RelPath, write: bool) -> Self {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        (index, reported): (u64, u64),
+        path: RelPath,
+        write: bool,
+    ) -> Self {
         Self {
-            told_of: AtomicU64::new(told_of),
+            reported: AtomicU64::new(reported),
             shared,
             index,
             path,
@@ -153,7 +158,7 @@ impl File for MemoryFile {
         self.with(|state, _| {
             let node = state.node_mut(self.index);
             node.sync(data_only);
-            match node.failures.check(&self.told_of) {
+            match node.failures.check(&self.reported) {
                 true => Err(Error::new(Op::Sync, &self.path, ErrorKind::DeviceError)),
                 false => Ok(()),
             }

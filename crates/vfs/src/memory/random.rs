@@ -1,4 +1,4 @@
-//! Decisions that follow from a seed.
+//! Random decisions that follow from a seed.
 
 use super::content::mix;
 

@@ -182,7 +182,7 @@ impl Tree for MemoryTree {
     fn sync(&self) -> Pending<'_, Result<()>> {
         self.with(|state, _| {
             state.sync_all();
-            match state.failures.check(&self.told_of) {
+            match state.failures.check(&self.reported) {
                 true => Err(Error::new(Op::Sync, &RelPath::root(), ErrorKind::DeviceError)),
                 false => Ok(()),
             }
