@@ -28,7 +28,7 @@ use ropeway_smb_server::fuzzing::FrameServer;
 use ropeway_smb_wire::create::{CreateOptions, CreateResponse};
 use ropeway_smb_wire::frame::FRAME_HEADER_LEN;
 use ropeway_smb_wire::header::{
-    CompoundMessages, Command, FLAGS_OFFSET, HEADER_LEN, Header, HeaderFlags, NEXT_COMMAND_OFFSET, Target,
+    Command, CompoundMessages, FLAGS_OFFSET, HEADER_LEN, Header, HeaderFlags, NEXT_COMMAND_OFFSET, Target,
 };
 use ropeway_smb_wire::negotiate::{Capabilities, Dialect, NegotiateRequest, SecurityMode};
 use ropeway_smb_wire::session_setup::{SessionSetupRequest, SessionSetupResponse};
